@@ -56,8 +56,8 @@ $(NO_TARGETS):
 	@echo "berth: error: $@ is a folder and not a target: $(if $(filter train serve,$@),run 'python build.py run $@'$(comma) or )see 'make help'." >&2; exit 2
 
 .PHONY: demo
-demo: engine setup ## build both images, fine-tune on the embedded sample, serve the result, answer two questions
-	$(PYTHON) build.py build all
+demo: base ## build both images, fine-tune on the embedded sample, serve the result, answer two questions
+	$(WITH_BASE) $(PYTHON) build.py build all
 	$(PYTHON) build.py size
 	$(PYTHON) build.py demo --output $(OUT)
 
@@ -103,34 +103,34 @@ unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; 
 OLDER_PROFILE := cpu-hf4
 OLDER_TESTS := hf4 metrics smdistributed start_hook
 .PHONY: images
-images: engine setup ## build both images, and the one for scripts from before transformers 5
-	$(PYTHON) build.py build all
-	$(PYTHON) build.py build train --profile $(OLDER_PROFILE)
+images: base ## build both images, and the one for scripts from before transformers 5
+	$(WITH_BASE) $(PYTHON) build.py build all
+	$(WITH_BASE) $(PYTHON) build.py build train --profile $(OLDER_PROFILE)
 
 # Options of `build.py build`, such as `--without efa --without smddp`, or `--mirror FOLDER`.
 BUILD_OPTIONS ?=
 GPU_PROFILES ?= $(shell sed -n 's/^\[profiles\.\(cu[0-9][a-z0-9-]*\)\]$$/\1/p' docker/pins.toml)
 .PHONY: gpu-images
-gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/docker-registry engine ## build and test the images with CUDA, without a GPU; says how long it took and how much disk
+gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/docker-registry base ## build and test the images with CUDA, without a GPU; says how long it took and how much disk
 	@took=""; for profile in $(GPU_PROFILES); do \
-	  began=$$SECONDS; $(PYTHON) build.py build all --profile $$profile $(BUILD_OPTIONS); \
+	  began=$$SECONDS; $(WITH_BASE) $(PYTHON) build.py build all --profile $$profile $(BUILD_OPTIONS); \
 	  took+="$$profile built in $$((SECONDS - began)) s"; \
 	  began=$$SECONDS; case $$profile in \
 	    *-*) $(PYTHON) build.py test all --profile $$profile ;; \
-	    *) BERTH_PROFILE=$$profile $(PYTHON) -m pytest tests/images tests/registry/test_push.py tests/local_mode ;; \
+	    *) $(WITH_BASE) BERTH_PROFILE=$$profile $(PYTHON) -m pytest tests/images tests/registry/test_push.py tests/local_mode ;; \
 	  esac; \
 	  $(PYTHON) build.py size all --profile $$profile; \
 	  took+=" and tested in $$((SECONDS - began)) s, "; \
 	done; echo "took: $${took}in all $$SECONDS s"; docker system df
 
 .PHONY: image-tests
-image-tests: .venv/tested ## the built images, looked at from inside and run
-	$(PYTHON) -m pytest $(SLOWEST) tests/images
-	BERTH_PROFILE=$(OLDER_PROFILE) $(PYTHON) -m pytest $(SLOWEST) $(OLDER_TESTS:%=tests/images/train/test_%.py)
+image-tests: base .venv/tested ## the built images, looked at from inside and run
+	$(WITH_BASE) $(PYTHON) -m pytest $(SLOWEST) tests/images
+	$(WITH_BASE) BERTH_PROFILE=$(OLDER_PROFILE) $(PYTHON) -m pytest $(SLOWEST) $(OLDER_TESTS:%=tests/images/train/test_%.py)
 
 .PHONY: registry
-registry: .venv/tested .venv/bin/docker-registry ## pushes of the built images to a real registry, with faults
-	$(PYTHON) -m pytest $(SLOWEST) tests/registry
+registry: base .venv/tested .venv/bin/docker-registry ## pushes of the built images to a real registry, with faults
+	$(WITH_BASE) $(PYTHON) -m pytest $(SLOWEST) tests/registry
 
 .PHONY: local-mode
 local-mode: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## the built images under the real SageMaker SDK, in local mode
@@ -164,6 +164,13 @@ gpu-check: setup ## what this machine's GPUs do in the built images of a CUDA pr
 .PHONY: engine
 engine: ## a Docker engine, installed and started where none answers
 	@sh docker/engine.sh
+
+# Without an image registry, what builds start from is a base of Debian's package archive. Only here is it decided; whoever
+# calls build.py or the image tests reads the answer, unless BERTH_BASE_IMAGE names a base already.
+.PHONY: base
+base: engine setup ## the image that builds start from, made of Debian's archive if no registry has it
+	@test -n "$${BERTH_BASE_IMAGE:-}" || $(PYTHON) build.py base --if-needed >.venv/base
+WITH_BASE := BERTH_BASE_IMAGE="$${BERTH_BASE_IMAGE:-$$(cat .venv/base)}"
 
 .PHONY: format
 format: .venv/tested ## let ruff write what it would complain of

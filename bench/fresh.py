@@ -177,7 +177,7 @@ def machine(docker: str, found: build_network.Network, folder: Path) -> Iterator
         command += ["--label", f"{label}={value}"]
     try:
         sources = folder / "apt-sources"
-        base = [str(pins.ROOT / "docker" / "base.sh"), tag, *([str(sources)] if sources.exists() else [])]
+        base = ["sh", str(pins.ROOT / "docker" / "base.sh"), tag, *([str(sources)] if sources.exists() else [])]
         if subprocess.run(base, env={**os.environ, "DOCKER": docker}, stdout=subprocess.DEVNULL).returncode != 0:
             raise UserError("no Debian could be made: see above what docker/base.sh says.")
         _must([*command, tag, "sleep", "infinity"], "the engine here does not start the Debian")

@@ -22,7 +22,7 @@ from bench.plain import PlainImage, build_plain
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images import build, build_network, lock_text, locks, pins
-from berth.images.base import base_at_hand
+from berth.images.base import VARIABLE, base_at_hand
 from berth.images.plan import Base
 from berth.images.selection import find_built_image
 from berth.images.size import ImageSize, image_size
@@ -76,7 +76,7 @@ def main(words: Sequence[str]) -> int:
     client = engine.connect()
     for image in profile.images:
         find_built_image(client, f"berth-{image}:{profile.name}")
-    base = base_at_hand(pins.load(), None)
+    base = base_at_hand(pins.load(), os.environ.get(VARIABLE))
     if base is None:
         raise UserError("the base image is not here: run `python build.py build` first.")
     least = floor(profile)

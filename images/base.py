@@ -1,26 +1,36 @@
-"""The image that a build starts from: the pinned one, one of the user's, or one made of Debian's package archive."""
+"""The image that a build starts from: the pinned one or one that was asked for, on the engine or pulled.
+
+No other image takes its place on its own. `make_base` makes one of Debian's package archive, for networks without an
+image registry; a build uses it if --base-image or the variable BERTH_BASE_IMAGE names it.
+"""
 
 import os
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import APIError, ImageNotFound
+from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.images import Image
-from docker.utils import kwargs_from_env
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.common.image_names import is_reference
-from berth.images.pins import ROOT, Pins
+from berth.images import pins
+from berth.images.build_network import gather, in_few_words, innermost
+from berth.images.pins import Pins
 from berth.images.plan import Base
+from berth.images.scratch import SECRETS, scratch_folder
 
+VARIABLE = "BERTH_BASE_IMAGE"
+"""Names the base where no --base-image does."""
 PULL_SILENCE_S = 60
 """A pull without a word for this long means that the registry can't be reached."""
+_ANSWER_S = 10
+"""Within which a registry says whether it has an image."""
+_ENGINE_ERRORS = (DockerException, RequestException, HTTPError)
 
 
 def name_problems(requested: str | None) -> list[str]:
@@ -33,53 +43,75 @@ def name_problems(requested: str | None) -> list[str]:
     ]
 
 
-def local_base(client: docker.DockerClient, pins: Pins, requested: str | None) -> Base | None:
-    """The base that is on the engine already: the requested one, the pinned one, or the imported one."""
-    for reference in [requested] if requested else [pins.base_image, pins.imported_base]:
-        try:
-            return described(client.images.get(reference), reference)
-        except ImageNotFound:
-            continue
-        except APIError as error:
-            raise UserError(f"{reference!r} can't be the base: {error.explanation or error}.") from None
-    return None
+def local_base(client: docker.DockerClient, kit: Pins, requested: str | None) -> Base | None:
+    """The base that is on the engine already: the requested one, or without a request the pinned one."""
+    reference = requested or kit.base_image
+    try:
+        return described(client.images.get(reference), reference)
+    except ImageNotFound:
+        return None
+    except APIError as error:
+        raise UserError(f"{reference!r} can't be the base: {error.explanation or error}.") from None
 
 
-def base_at_hand(pins: Pins, requested: str | None) -> Base | None:
+def base_at_hand(kit: Pins, requested: str | None) -> Base | None:
     """The base that the engine has already; None without one, or without an engine."""
     try:
-        return local_base(engine.connect(), pins, requested)
+        return local_base(engine.connect(), kit, requested)
     except UserError:
         return None
 
 
-def find_base(
-    client: docker.DockerClient,
-    pins: Pins,
-    requested: str | None,
-    sources: Path | None,
-    say: Callable[[str], None],
-) -> Base:
-    """The base on the engine, else pulled, else, for the pinned one, made by docker/base.sh; UserError if all fails.
-
-    sources: a sources.list of this network's mirror, None for Debian's public archive.
-    """
-    found = local_base(client, pins, requested)
+def find_base(client: docker.DockerClient, kit: Pins, requested: str | None, say: Callable[[str], None]) -> Base:
+    """The base on the engine, else pulled; UserError, with the ways out, if it can't be."""
+    reference = requested or kit.base_image
+    found = local_base(client, kit, reference)
     if found is None:
-        reference = requested or pins.base_image
         say(f"base: pulling {reference}")
-        refusal = _pull(reference)
-        if refusal is None:
-            found = local_base(client, pins, reference)
-        elif requested:
-            raise UserError(f"the base image {requested} is not on the engine and can't be pulled: {refusal}.")
-        else:
-            say(f"base: not pulled ({refusal}); making {pins.imported_base} of Debian's package archive instead")
-            _make(engine.find_client(), pins.imported_base, sources)
-            found = local_base(client, pins, pins.imported_base)
+        if refusal := _pull(client, reference):
+            raise UserError(
+                f"the base image {reference} is not on the engine and can't be pulled ({refusal}): run "
+                f"`python build.py base`, which makes {kit.imported_base} of Debian's package archive, and build with "
+                f"--base-image {kit.imported_base}; or name another image with --base-image; or see that the engine "
+                "reaches the registry."
+            )
+        found = local_base(client, kit, reference)
     if found is None:
-        raise UserError(f"the engine does not show the base image {requested or pins.base_image}: run `build` again.")
+        raise UserError(f"the engine does not show the base image {reference}: run `build` again.")
+    if reference != kit.base_image:
+        say(f"base: {reference}, {found.digest}, instead of the pinned {kit.base_image.partition('@')[0]}")
     return found
+
+
+def base_for_builds(client: docker.DockerClient, kit: Pins, say: Callable[[str], None]) -> str:
+    """What builds on this network can start from: the pinned base, if the engine has it or its registry answers; else
+    the one of Debian's package archive, made if it is missing.
+    """
+    if local_base(client, kit, None) is not None:
+        return kit.base_image
+    try:
+        engine.connect(timeout_s=_ANSWER_S).images.get_registry_data(kit.base_image)
+        return kit.base_image
+    except _ENGINE_ERRORS as error:
+        say(f"base: the registry does not give {kit.base_image} ({_reason(error)}); using {kit.imported_base} instead")
+    return (local_base(client, kit, kit.imported_base) or make_base(client, kit)).reference
+
+
+def make_base(client: docker.DockerClient, kit: Pins) -> Base:
+    """Makes `imported_base` of Debian's package archive, or this network's mirror of it."""
+    with scratch_folder(SECRETS, pins.CACHE) as folder:
+        sources = gather(os.environ).write_secrets(folder).get("apt-sources")
+        command = ["sh", str(pins.ROOT / "docker" / "base.sh"), kit.imported_base, *([str(sources)] if sources else [])]
+        environment = {**os.environ, "DOCKER": str(engine.find_client())}
+        if subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode != 0:
+            raise UserError(
+                "no base image could be made: see above what docker/base.sh says, or give `build` a Debian or Ubuntu "
+                "image that the engine has, with --base-image."
+            )
+    made = local_base(client, kit, kit.imported_base)
+    if made is None:
+        raise UserError(f"the engine does not show {kit.imported_base}, which was just made: run the command again.")
+    return made
 
 
 def described(image: Image, reference: str) -> Base:
@@ -101,27 +133,27 @@ class _Impatient(docker.APIClient):
         return super()._post(url, **{**settings, "timeout": PULL_SILENCE_S})  # type: ignore[misc]  # not in the stubs
 
 
-def _pull(reference: str) -> str | None:
-    """Pulls an image; the reason, in a few words, where that fails."""
+def _pull(client: docker.DockerClient, reference: str) -> str:
+    """Pulls an image; the reason, in a few words, if that fails, else an empty text."""
     name, _, digest = reference.partition("@")
     repository, _, tag = name.rpartition(":") if ":" in name.rsplit("/", 1)[-1] else (name, "", "latest")
+    api = client.api
+    api.__class__ = _Impatient  # over the connection there is: another would not know of Docker's contexts
     try:
-        client = _Impatient(version="auto", **kwargs_from_env())
-        for message in client.pull(repository, tag=digest or tag, platform="linux/amd64", stream=True, decode=True):
+        for message in api.pull(repository, tag=digest or tag, platform="linux/amd64", stream=True, decode=True):
             if "error" in message:
-                return str(message["error"]).rstrip(".")
-    except APIError as error:
-        return str(error.explanation or error).rstrip(".")
-    except (RequestException, HTTPError):
-        return f"the registry sent nothing for {PULL_SILENCE_S} s"
-    return None
+                return in_few_words(str(message["error"]))
+    except _ENGINE_ERRORS as error:
+        return _reason(error)
+    finally:
+        api.__class__ = docker.APIClient
+    return ""
 
 
-def _make(docker_command: Path, tag: str, sources: Path | None) -> None:
-    command = [str(ROOT / "docker" / "base.sh"), tag, *([str(sources)] if sources else [])]
-    done = subprocess.run(command, env={**os.environ, "DOCKER": str(docker_command)}, stdout=subprocess.DEVNULL)
-    if done.returncode != 0:
-        raise UserError(
-            "no base image could be had: look above for what docker/base.sh says, or give --base-image a Debian or "
-            "Ubuntu image that the engine has."
-        )
+def _reason(error: Exception) -> str:
+    """Why the engine gave no image, in a few words."""
+    if isinstance(error, APIError):
+        return in_few_words(str(error.explanation or error))
+    if isinstance(error, DockerException):  # a credential helper that is missing, and the like
+        return in_few_words(error)
+    return f"no answer: {in_few_words(innermost(error))}"

@@ -12,7 +12,17 @@ from berth.common import engine, labels
 from berth.common.concurrency import BackgroundTask
 from berth.common.console import doing, note, print_json, progress_bar, result, say, showing_bytes
 from berth.common.errors import UserError, refuse
-from berth.images import build_network, compatibility_table, doctor, downloads, image_tests, layer_files, locks, pins
+from berth.images import (
+    base,
+    build_network,
+    compatibility_table,
+    doctor,
+    downloads,
+    image_tests,
+    layer_files,
+    locks,
+    pins,
+)
 from berth.images.budget import budget_of, likely_over_budget, over_budget
 from berth.images.build import Built, run_build
 from berth.images.buildkit_log import BuildStep, Progress
@@ -53,7 +63,11 @@ def build_images(
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     base_image: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="A Debian or Ubuntu image with Python 3.11 instead of the pinned one."),
+        typer.Option(
+            envvar=base.VARIABLE,
+            metavar="NAME",
+            help="A Debian or Ubuntu image with Python 3.11 instead of the pinned one, such as that of `base`.",
+        ),
     ] = None,
     without: Annotated[
         list[str] | None,
@@ -116,6 +130,26 @@ def _build_one(planned: BuildPlan, client: Path) -> Built:
         built = run_build(planned, client, show)
     say(f"built {planned.tags[1]}: {built.steps}, {built.seconds:.1f} s; the whole log: {built.log}")
     return built
+
+
+@app.command("base")
+def make_base_image(
+    if_needed: Annotated[
+        bool,
+        typer.Option(
+            "--if-needed",
+            help="Only if neither the engine nor a registry has the pinned base; print the name of the one to use.",
+        ),
+    ] = False,
+) -> None:
+    """Make a base image of Debian's package archive. For networks without an image registry; wants root."""
+    kit = pins.load()
+    if if_needed:
+        result.print(base.base_for_builds(engine.connect(), kit, say))
+        return
+    made = base.make_base(engine.connect(), kit)
+    say(f"made {made.reference} ({made.digest}); builds start from it with --base-image or {base.VARIABLE}:")
+    result.print(f"export {base.VARIABLE}={made.reference}")
 
 
 @app.command("test")

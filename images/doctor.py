@@ -99,15 +99,15 @@ def check_disk(seen: Probe) -> Finding:
 
 
 def check_base(seen: Probe) -> Finding:
-    """The image that a build starts from: there, to be pulled, or to be made of the package archive."""
+    """The image that a build starts from: on the engine, or to be pulled."""
     name = "Base image"
     if seen.base is not None:
         return Finding(name, "ok", seen.base)
     if not seen.registry_error:
         return Finding(name, "ok", "not there yet; a build pulls it")
-    if seen.makes_base:
-        return Finding(name, "ok", "not there yet; no registry answers, so a build makes it by docker/base.sh")
-    remedy = "sudo docker/base.sh berth-base:bookworm   # or build with --base-image, an image that the engine has"
+    remedy = "python build.py base && export BERTH_BASE_IMAGE=berth-base:bookworm"
+    if not seen.makes_base:
+        remedy = "docker load -i FILE && export BERTH_BASE_IMAGE=NAME   # a Debian or Ubuntu image"
     return Finding(name, "missing", f"not there, and can't be pulled ({seen.registry_error})", remedy)
 
 

@@ -118,9 +118,9 @@ def provide(site: Site, inputs: BuildInputs, base_image: str | None) -> Provided
     secrets = site.network.write_secrets(site.secrets)
     link_wheels(inputs.wheels, site.root)
     client = engine.connect()  # where none answers, not after a long download
+    base = find_base(client, site.kit, base_image, site.say)
     fetched = [site.source.fetch(want, build_files.CACHE, site.say, site.show) for want in inputs.missing]
     link_files([*inputs.files, *fetched], site.root / "docker" / "files", same_content)
-    base = find_base(client, site.kit, base_image, secrets.get("apt-sources"), site.say)
     return Provided(base, secrets, site.network.proxies)
 
 
@@ -144,11 +144,7 @@ def provide_for_paste(site: Site, inputs: BuildInputs, base_image: str | None) -
     if base is None:
         reference = base_image or site.kit.base_image
         base = Base(reference, reference.partition("@")[2])
-        make = f", or makes {site.kit.imported_base} by docker/base.sh where no registry answers"
-        site.say(
-            f"the base {reference} is not on an engine here: `build` without --dry-run pulls it"
-            f"{'' if base_image else make}."
-        )
+        site.say(f"the base {reference} is not on an engine here: `build` without --dry-run pulls it.")
     return Provided(base, secrets, site.network.proxies)
 
 

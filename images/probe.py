@@ -23,7 +23,7 @@ from berth.common.errors import UserError
 from berth.common.image_names import image_name
 from berth.common.subprocesses import ask
 from berth.images import build_network, image_tests, pins
-from berth.images.base import local_base
+from berth.images.base import VARIABLE, local_base
 
 PUBLIC_INDEX = "https://pypi.org/simple"
 _PATIENCE_S = 10
@@ -36,7 +36,7 @@ class Probe:
     """What was seen on this machine; None and empty mean that it was not there, sizes are in bytes.
 
     `base` is the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether
-    docker/base.sh can run here; `index_error` says why the package index gives no answer. `networks` is what each
+    `build.py base` can make another; `index_error` says why the package index gives no answer. `networks` is what each
     training image with CUDA says of its way between hosts, by tag. `leftovers` are containers and networks of runs
     whose process is gone, such as "network berth-20261122-191051-c89ce5". `tests` is whether what the images' tests
     need is installed. `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the
@@ -120,13 +120,13 @@ def _client() -> tuple[str | None, str]:
 
 
 def _base() -> tuple[str | None, str]:
-    """The base on the engine, else why the engine can't get the pinned one from its registry ("" if it can)."""
-    kit = pins.load()
+    """The base of a build on the engine, else why the engine can't get it from its registry ("" if it can)."""
+    kit, requested = pins.load(), os.environ.get(VARIABLE)
     try:
-        found = local_base(connect(), kit, None)
+        found = local_base(connect(), kit, requested)
         if found is not None:
             return found.reference, ""
-        connect(timeout_s=_PATIENCE_S).images.get_registry_data(kit.base_image)
+        connect(timeout_s=_PATIENCE_S).images.get_registry_data(requested or kit.base_image)
     except (UserError, DockerException, RequestException) as error:
         return None, _reason(error)
     return None, ""

@@ -7,6 +7,7 @@ open, seconds before its workers have the model: how soon it is ready is in its 
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from bench.plain import PlainImage, build_plain
 from berth.common import engine, labels
 from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.base import find_base
+from berth.images.base import VARIABLE, find_base
 from berth.local import archive
 
 PEER = "peer"
@@ -77,7 +78,7 @@ def peer(client: DockerClient, model: Path) -> Iterator[Side]:
     """The peer, built for the length of a `with` block; what BuildKit keeps makes it a matter of seconds again."""
     kit = pins.load()
     profile = kit.profile(pins.DEFAULT_PROFILE)
-    base = find_base(client, kit, None, None, lambda line: None)
+    base = find_base(client, kit, os.environ.get(VARIABLE), lambda line: None)
     build_plain(PlainImage(_PEER_TAG, _PEER_APT, (*_PEER_PIP, f"torch=={profile.torch}")), profile, base)
     try:
         yield Side(PEER, _PEER_TAG, model, {"HF_TASK": "question-answering"})

@@ -20,7 +20,7 @@ from testinfra.host import Host
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images import build, build_network, pins
-from berth.images.base import base_at_hand
+from berth.images.base import VARIABLE, base_at_hand
 from berth.images.buildkit_log import Progress
 from berth.images.plan import Checkout, Provided, Revision, build_plan
 from berth.images.prepare import link_wheels, local_wheels
@@ -138,12 +138,12 @@ def build_image(
 ) -> build.Built:
     """Builds `root` under a tag.
 
-    base: a reference, by default the one at hand; settings: a Network, by default this
+    base: a reference, by default that of the environment, else the pinned one; settings: a Network, by default this
     machine's; target: a stage to end with; profile: by default the one under test, without what is no package.
     """
     kit = pins.load(root / "docker" / "pins.toml")
     found = settings or build_network.gather(os.environ)
-    base_image = base_at_hand(kit, base)
+    base_image = base_at_hand(kit, base or os.environ.get(VARIABLE))
     assert base_image is not None, "the base is not on the engine"
     with scratch_folder(SECRETS, pins.CACHE) as folder:
         plan = build_plan(

@@ -15,7 +15,7 @@ import pytest
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images import build, pins
-from berth.images.base import base_at_hand
+from berth.images.base import VARIABLE, base_at_hand
 from berth.images.layers import read_layers
 
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
@@ -97,7 +97,7 @@ def test_a_profile_needs_no_wheels_of_the_users(kit_copy: Path, build_as: Callab
 def test_a_base_that_cannot_work_is_refused_with_the_reason(
     edit: str, said: str, client: docker.DockerClient, tmp_path: Path, build_as: Callable[..., build.Built]
 ) -> None:
-    base = base_at_hand(pins.load(), None).reference
+    base = base_at_hand(pins.load(), os.environ.get(VARIABLE)).reference
     (tmp_path / "Dockerfile").write_text(f"FROM {base}\nRUN {edit}\n")
     command = [engine.find_client(), "build", "--quiet", "--tag", "berth-test:base", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True, env=engine.client_environment(os.environ))

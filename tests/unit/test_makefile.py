@@ -133,3 +133,31 @@ def test_a_checkout_without_links_is_refused(checkout: Path) -> None:
 
 def test_no_script_wants_a_mode_bit(checkout: Path) -> None:
     assert [line for line in plan(checkout, "engine").splitlines() if ".sh" in line] == ["sh docker/engine.sh"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "printed", "used"),
+    [
+        ("", "debian:x@sha256:0", "debian:x@sha256:0"),
+        ("", "berth-base:bookworm", "berth-base:bookworm"),
+        ("mine:1", "", "mine:1"),
+    ],
+)
+def test_images_start_from_the_base_that_was_found_or_asked_for(
+    variable: str, printed: str, used: str, checkout: Path
+) -> None:
+    """A stand-in for .venv/bin/python logs its words and the base that it is told of."""
+    python, engine = checkout / ".venv" / "bin" / "python", checkout / "bin" / "docker"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho "$2 ${{BERTH_BASE_IMAGE:-}}" >>log\n[ "$2" != base ] || echo {printed}\n')
+    engine.write_text("#!/bin/sh\n")
+    for program in (python, engine):
+        program.chmod(0o755)
+    (checkout / ".venv" / "installed").touch()
+    command = ["make", "--no-print-directory", "--assume-old=.venv/installed", "images"]
+    environment = {**os.environ, "PATH": f"{checkout / 'bin'}:{os.environ['PATH']}", "BERTH_BASE_IMAGE": variable}
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = (checkout / "log").read_text().splitlines()
+    assert [line for line in lines if line.startswith("build ")] == [f"build {used}"] * 2
+    assert ("base " in lines) == (not variable)

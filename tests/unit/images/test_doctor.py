@@ -116,9 +116,9 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
         pytest.param(
             replace(WELL, base=None, registry_error="no such host", makes_base=True),
             "Base image",
-            "ok",
-            "a build makes it",
-            "",
+            "missing",
+            "can't be pulled (no such host)",
+            "python build.py base && export BERTH_BASE_IMAGE=berth-base:bookworm",
             id="base-to-make",
         ),
         pytest.param(
@@ -126,7 +126,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             "Base image",
             "missing",
             "can't be pulled (no such host)",
-            "sudo docker/base.sh",
+            "export BERTH_BASE_IMAGE=NAME",
             id="no-base",
         ),
         pytest.param(
