@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -99,9 +100,11 @@ def locked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
     def write(kit: pins.Pins, row: pins.Profile, folders: list[Path], aside: Path) -> list[Path]:
         rows.append(row.name)
-        for name in ("build", row.name):
-            (aside / f"{name}.txt").write_text("locked")
-        return [aside / "build.txt", aside / f"{row.name}.txt"]
+        written = [aside / "build.txt", aside / row.name / "deps.txt"]
+        written[1].parent.mkdir(exist_ok=True)
+        for path in written:
+            path.write_text("locked")
+        return written
 
     monkeypatch.setattr(locks, "LOCKS", tmp_path / "locks")
     (tmp_path / "locks").mkdir()
@@ -133,7 +136,8 @@ def test_pins_locks_every_profile_or_the_one_that_is_named(
     assert command.main(["pins", *words]) == 0
     assert locked == rows
     printed = capsys.readouterr().out.splitlines()
-    assert printed == ["Dockerfile", "bake.json", "build.txt", *(f"{name}.txt" for name in rows)]
+    assert printed == ["Dockerfile", "bake.json", "build.txt", *(f"{name}/deps.txt" for name in rows)]
+    assert all((tmp_path / "locks" / name).read_text() == "locked" for name in printed[2:])
 
 
 def test_a_lock_that_fails_leaves_all_as_they_were(
@@ -175,7 +179,7 @@ def test_outdated_locks_again_what_it_was_asked_about_if_it_is_told_to(
     assert command.main(["outdated", *words, "--lock"]) == 0
     assert locked == rows
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"locked again: {', '.join(['build.txt', *(f'{name}.txt' for name in rows)])}"
+    assert said == f"locked again: {', '.join(['build.txt', *(f'{name}/deps.txt' for name in rows)])}"
 
 
 def test_fetch_refuses_another_file_than_the_pinned_one(
@@ -221,7 +225,7 @@ def test_mistakes_are_refused_before_anything_is_made(
     assert printed.out == ""
     assert said in printed.err
     assert printed.err.splitlines()[-1].startswith("berth: error: ")
-    assert sorted(os.listdir(tmp_path)) == ["empty", "pins.toml"]
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["pins.toml"]
 
 
 def test_everything_that_is_wrong_is_said_together(
@@ -252,23 +256,21 @@ def test_what_images_do_without_is_said_once_and_only_of_gpus(
     assert "no efa" not in capsys.readouterr().err
 
 
-def test_a_dry_run_names_the_files_that_it_writes_and_its_line_reads(
+def test_a_dry_run_names_the_folder_that_it_writes_and_its_line_reads(
     command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secrets = tmp_path / "berth" / "secrets"
-    secrets.mkdir(parents=True)
-    (secrets / "old").write_text("of earlier settings")
     bundle = tmp_path / "ca.pem"
     bundle.write_text("a CA")
     monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
-    assert command.main(["build", "serve", "--dry-run"]) == 0
-    printed = capsys.readouterr()
-    said = next(line for line in printed.err.splitlines() if line.startswith("the lines below read these files"))
-    named = set(said.partition(": ")[2].split(", "))
-    assert {path for path in map(str, secrets.iterdir()) if not path.endswith("old")} <= named
-    assert f"id=ca,src={secrets / 'ca'}" in printed.out
-    assert all(Path(path).exists() for path in named)
-    assert (secrets / "old").exists(), "what it does not name it does not touch"
+    read = []
+    for _ in range(2):
+        assert command.main(["build", "serve", "--dry-run"]) == 0
+        printed = capsys.readouterr()
+        ca = Path(re.findall(r"id=ca,src=(\S+)", printed.out)[0])
+        assert f"the lines below read the settings of this network in {ca.parent}, " in printed.err
+        read.append(ca)
+    assert [path.read_text() for path in read] == ["a CA", "a CA"]
+    assert len(set(read)) == 2, "the second does not touch what the first one's line reads"
 
 
 def test_the_inference_image_does_not_wait_for_files_of_the_other(

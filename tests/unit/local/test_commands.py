@@ -89,7 +89,7 @@ def test_the_reason_of_a_failure_is_printed_once(capsys: pytest.CaptureFixture[s
 def test_an_image_of_another_commit_is_said(
     built_from: str, derived: bool, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(commands, "revision", lambda root: "here")
+    monkeypatch.setattr(commands, "read_revision", lambda root: "here")
     found = {"Config": {"Labels": {"org.opencontainers.image.revision": built_from}}}
     commands._say_other_build(SelectedImage("x", "sha256:aa", "serve", "cu130", derived=derived, attrs=found))
     lines = capsys.readouterr().err.replace("\n", " ")
