@@ -137,7 +137,7 @@ def _pull(client: docker.DockerClient, reference: str) -> str:
     """Pulls an image; the reason, in a few words, if that fails, else an empty text."""
     name, _, digest = reference.partition("@")
     repository, _, tag = name.rpartition(":") if ":" in name.rsplit("/", 1)[-1] else (name, "", "latest")
-    api = client.api
+    api, kind = client.api, type(client.api)
     api.__class__ = _Impatient  # over the connection there is: another would not know of Docker's contexts
     try:
         for message in api.pull(repository, tag=digest or tag, platform="linux/amd64", stream=True, decode=True):
@@ -146,7 +146,7 @@ def _pull(client: docker.DockerClient, reference: str) -> str:
     except _ENGINE_ERRORS as error:
         return _reason(error)
     finally:
-        api.__class__ = docker.APIClient
+        api.__class__ = kind
     return ""
 
 

@@ -90,25 +90,32 @@ def _with_row(whole: CompleteProfile, path: Path, folder: Path) -> tuple[Pins, P
 
 
 def _lay(whole: CompleteProfile, made: Path, places: Places) -> None:
-    """The locks, then the row, then docker/bake.json: all or none. But SIGKILL may leave locks without a row, which are
-    nothing and which the next `add` of that name replaces, or a row that bake.json does not have yet.
+    """The locks, then the row: a folder of locks without a row is nothing, and the next `add` of that name replaces it.
 
     Into what pins.toml says by now: another `add` may have ended in these minutes.
     """
-    before = places.pins.read_text()
-    text = appended(before, tables(whole, pins.load(places.pins)))
+    text = appended(places.pins.read_text(), tables(whole, pins.load(places.pins)))
     target = places.locks / whole.asked.name
     shutil.rmtree(target, ignore_errors=True)
     try:
         os.rename(made, target)
-        with atomic_write(places.pins) as new:
-            new.write_text(text)
+        _write_pins(text, places)
+    except BaseException:
+        if whole.asked.name not in pins.profile_names(places.pins):
+            shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def _write_pins(text: str, places: Places) -> None:
+    """pins.toml with this text, and the bake.json that belongs to it; neither if the second can't be written."""
+    before = places.pins.read_text()
+    with explain_os_errors(places.pins.parent, places.pins.name), atomic_write(places.pins) as new:
+        new.write_text(text)
+    try:
         render_bake(pins.load(places.pins), places.pins.parent)
     except BaseException:
-        if whole.asked.name in pins.profile_names(places.pins):
-            with atomic_write(places.pins) as new:
-                new.write_text(before)
-        shutil.rmtree(target, ignore_errors=True)
+        with atomic_write(places.pins) as new:
+            new.write_text(before)
         raise
 
 
@@ -127,10 +134,7 @@ def remove_profile(name: str, places: Places | None = None) -> list[str]:
     gone = [f"profiles.{name}"]
     if not [each for each in kit.profiles.values() if each.software == profile.software and each.name != name]:
         gone.insert(0, f"software.{profile.software.name}")
-    text = without(places.pins.read_text(), gone)
-    with explain_os_errors(places.pins.parent, places.pins.name), atomic_write(places.pins) as new:
-        new.write_text(text)
-    render_bake(pins.load(places.pins), places.pins.parent)
+    _write_pins(without(places.pins.read_text(), gone), places)
     with explain_os_errors(places.locks, name), scratch_folder(NEW_LOCKS, places.locks.parent) as folder:
         if (places.locks / name).is_dir():  # at once: half a folder would be taken for a profile's
             (places.locks / name).rename(folder / name)

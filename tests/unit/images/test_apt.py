@@ -1,5 +1,8 @@
 """Which of this machine's package sources fit the base of a build."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from berth.images import apt
@@ -69,3 +72,22 @@ def test_a_public_archive_stays_beside_a_mirror() -> None:
     assert apt.private_sources(files) == (
         "deb http://security.debian.org/debian-security bookworm-security main\ndeb http://m/debian bookworm main\n"
     )
+
+
+@pytest.mark.skipif(shutil.which("apt-config") is None, reason="this machine has no apt")
+def test_apt_says_where_its_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {"netrc": "auth", "netrcparts": "auth.d/", "sourcelist": "list", "sourceparts": "list.d/"}
+    settings = "".join(f'Dir::Etc::{name} "{tmp_path}/{place}";\n' for name, place in places.items())
+    (tmp_path / "apt.conf").write_text(settings)
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    for name, text in {
+        "auth": "machine a login me password p",  # without a line end
+        "auth.d/more.conf": "machine b login me password p\n",
+        "auth.d/ignored": "machine c login me password p\n",
+        "list": "deb http://m/debian bookworm main\n",
+        "list.d/more.sources": MIRROR,
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert apt.auth() == "machine a login me password p\nmachine b login me password p\n"
+    assert [name for name, _ in apt.source_files()] == ["list", "more.sources"]

@@ -1,6 +1,7 @@
 """The base of a build: what was asked for, or the pinned one, pulled; and no other in its place."""
 
 import json
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -146,3 +147,14 @@ def test_a_base_is_made_by_a_shell_with_this_networks_mirror(monkeypatch: pytest
     (tmp_path / "docker" / "base.sh").write_text("exit 1\n")
     with pytest.raises(UserError, match="no base image could be made"):
         base.make_base(here, KIT)
+
+
+def test_a_registry_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine has accepted the pull and says nothing; the SDK would wait for ever."""
+    monkeypatch.setattr(base, "PULL_SILENCE_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        here: Any = SimpleNamespace(
+            api=docker.APIClient(base_url=f"tcp://127.0.0.1:{silent.getsockname()[1]}", version="1.41")
+        )
+        assert base._pull(here, PINNED).startswith("no answer: ")
+        assert type(here.api) is docker.APIClient

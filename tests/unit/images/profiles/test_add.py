@@ -181,6 +181,20 @@ def test_a_profile_that_others_need_stays(places: Places, files: Files) -> None:
     assert files() == before
 
 
+def test_a_profile_stays_whole_if_bake_json_can_not_be_written(
+    places: Places, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files()
+
+    def fail(*_: object) -> None:
+        raise UserError("the disk is full")
+
+    monkeypatch.setattr(add, "render_bake", fail)
+    with pytest.raises(UserError, match="the disk is full"):
+        remove_profile("cpu-hf4", places)
+    assert files() == before
+
+
 def test_a_set_that_another_row_has_stays(places: Places) -> None:
     assert remove_profile("cpu-hf4", places)[0] == "[profiles.cpu-hf4] of pins.toml"
     assert "hf4" in pins.load(places.pins).software
