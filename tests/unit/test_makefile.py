@@ -161,3 +161,15 @@ def test_images_start_from_the_base_that_was_found_or_asked_for(
     lines = (checkout / "log").read_text().splitlines()
     assert [line for line in lines if line.startswith("build ")] == [f"build {used}"] * 2
     assert ("base " in lines) == (not variable)
+
+
+def test_ci_looks_at_nothing_outside_the_repository(checkout: Path) -> None:
+    kit = checkout / "kit"
+    shutil.copytree(pins.ROOT / ".ci", kit / ".ci")
+    (checkout / "shared" / "data" / "squad").mkdir(parents=True)
+    make = checkout / "bin" / "make"
+    make.write_text('#!/bin/sh\necho "$PWD $1 ${BERTH_SQUAD:-}"\n')
+    make.chmod(0o755)
+    environment = {"PATH": f"{checkout / 'bin'}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", str(kit / ".ci" / "run")], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"{kit} test \n")

@@ -81,3 +81,9 @@ def test_the_demo_shows_the_sizes_that_the_command_size_does(monkeypatch: pytest
         ["berth-serve:cpu", "`build.py size` says", "`build.py size` says"],
     ]
     assert measured.weight == "357.8 MB compressed, 1131.0 MB on disk"
+
+
+def test_a_model_that_is_not_installed_is_installed_as_all_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(UserError, match="run `make setup`"):
+        demo.pretrained_model()
