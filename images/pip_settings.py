@@ -1,6 +1,7 @@
 """pip's settings on this machine, as pip itself reads them. Standard library only, for `make setup`."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import json, sys
 try:
     from pip._internal.configuration import Configuration
     from pip._internal.exceptions import PipError
-except ModuleNotFoundError:
+except ImportError:
     sys.exit(print("null"))
 settings = Configuration(isolated=False)
 try:
@@ -28,22 +29,32 @@ class PipRefusal(Exception):
 
 
 def read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings of `pip install` by their names, such as index-url; without pip only those of its variables."""
-    return dict(_ask_pip(frozenset(environ.items())))
+    """The settings of `pip install` by their names, such as index-url. pip is that of this Python, else of the one on
+    PATH; without any, only its variables count.
+    """
+    return dict(_read(frozenset(environ.items())))
 
 
 @cache
-def _ask_pip(variables: frozenset[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    command = [sys.executable, "-I", "-c", _ASK]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=dict(variables))
-    if done.returncode != 0:
-        raise PipRefusal(" ".join(done.stderr.split()))
-    files = json.loads(done.stdout)
+def _read(variables: frozenset[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    environ = dict(variables)
+    pythons = (sys.executable, shutil.which("python3", path=environ.get("PATH", "")))
+    files = next((asked for python in pythons if python and (asked := _ask_pip(python, environ))), None)
     if files is None:
-        names = {name: name[4:].lower().replace("_", "-") for name, _ in variables if name.startswith("PIP_")}
-        files = [{f":env:.{names[name]}": value for name, value in variables if name in names}]
+        names = {name: name[4:].lower().replace("_", "-") for name in environ if name.startswith("PIP_")}
+        files = [{f":env:.{names[name]}": environ[name] for name in names}]
     merged = {key: value for settings in files for key, value in settings.items() if value}
     found: dict[str, str] = {}
     for section in ("global.", "install.", ":env:."):
         found |= {key.removeprefix(section): value for key, value in merged.items() if key.startswith(section)}
     return tuple(found.items())
+
+
+def _ask_pip(python: str, environ: Mapping[str, str]) -> list[dict[str, str]] | None:
+    """What each of pip's files sets, in their order, then its variables; None without pip."""
+    command = [python, "-I", "-c", _ASK]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environ)
+    if done.returncode != 0:
+        raise PipRefusal(" ".join(done.stderr.split()))
+    answer: list[dict[str, str]] | None = json.loads(done.stdout)
+    return answer

@@ -65,7 +65,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def found_index(home: Path, **variables: str) -> PackageIndex:
-    pip_settings._ask_pip.cache_clear()  # for a test edits files, which no command does
+    pip_settings._read.cache_clear()  # for a test edits files, which no command does
     return build_network.gather({"HOME": str(home), "XDG_CONFIG_DIRS": str(home / "xdg"), **variables}).index
 
 
@@ -94,6 +94,20 @@ def test_without_pip_its_variables_count(home: Path, monkeypatch: pytest.MonkeyP
     write(home / ".config" / "pip" / "pip.conf", "[global]\nindex-url = https://user/simple\n")
     index = found_index(home, PIP_EXTRA_INDEX_URL="https://variable/simple")
     assert (index.url, index.extra) == (None, ("https://variable/simple",))
+
+
+def test_the_pip_on_path_is_asked_where_this_python_has_none(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as in an environment that uv has made."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / "bin" / "python3").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bare" / "bin" / "python"))
+    write(home / ".config" / "pip" / "pip.conf", "[global]\nindex-url = https://user/simple\n")
+    assert found_index(home, PATH=str(tmp_path / "bin")).url == "https://user/simple"
+    assert found_index(home, PATH="", PIP_INDEX_URL="https://variable/simple").url == "https://variable/simple"
 
 
 @pytest.mark.parametrize(
