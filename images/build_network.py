@@ -200,6 +200,16 @@ def with_logins(index: PackageIndex, logins: Logins) -> PackageIndex:
     )
 
 
+def with_profiles_index(network: Network, url: str, environ: Mapping[str, str]) -> Network:
+    """The network with the index that a profile names for torch, if netrc has a login for it. A layer names it without;
+    uv takes the login of the same URL in its configuration.
+    """
+    index = with_logins(PackageIndex(url=url or None), netrc_logins(environ))
+    if index.url is None or index.url == url:
+        return network
+    return replace(network, index=replace(network.index, extra=(*network.index.extra, index.url)))
+
+
 def without_password(text: str) -> str:
     """A text with the user and password of every URL in it left out, up to the last @ before its path."""
     return re.sub(r"//[^/\s]*@", "//", text)

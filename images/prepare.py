@@ -83,10 +83,10 @@ def prepare(
     """The plans of these images' builds, with their secrets, wheels, files and base at hand; UserError for what forbids
     them, all of it together. With `dry_run` nothing is fetched or pulled, and what is written is said.
     """
-    root, network = pins.ROOT, build_network.gather(os.environ)
+    root, profile = pins.ROOT, kit.profile(options.profile)
+    network = build_network.with_profiles_index(build_network.gather(os.environ), profile.torch_index, os.environ)
     source = downloads.FileSource(downloads.mirror(options.mirror), network.ca)
     site = Site(kit, root, secrets, network, source, say, show)
-    profile = kit.profile(options.profile)
     images = profile.of(images)
     row = profile.without(options.without)
     found = {want: _at_hand(site, want) for want in build_files.of_images(row, images)}

@@ -193,6 +193,17 @@ def test_logins_of_netrc_are_those_of_the_indexes(home: Path) -> None:
     )
 
 
+def test_a_profiles_index_for_torch_has_its_login_in_uvs_settings(home: Path) -> None:
+    netrc = write(home / ".my-netrc", "machine torch.corp login me password s3cret\n")
+    here = Network(None, PackageIndex(), (), "", "", "")
+
+    def uv_toml(url: str) -> str:
+        return str(build_network.with_profiles_index(here, url, {"NETRC": str(netrc)}).secrets().get("uv", ""))
+
+    assert uv_toml("https://torch.corp/whl/cpu") == '[[index]]\nurl = "https://me:s3cret@torch.corp/whl/cpu"\n'
+    assert [uv_toml("https://download.pytorch.org/whl/cpu"), uv_toml("")] == ["", ""]
+
+
 def test_gather_reads_pips_file_and_the_variables(tmp_path: Path) -> None:
     (tmp_path / "corp.pem").write_text("certificate")
     (tmp_path / "pip.conf").write_text(
