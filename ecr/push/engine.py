@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import docker
 import requests
-from docker.errors import APIError, DockerException
+from docker.errors import APIError, DockerException, ImageNotFound
 from urllib3.exceptions import HTTPError
 
 from berth.common.errors import UserError
@@ -32,8 +32,11 @@ _GONE = (requests.RequestException, HTTPError)
 
 @contextmanager
 def tagged(client: docker.DockerClient, image_id: str, reference: Reference) -> Iterator[None]:
-    """The engine pushes by name: gives the image the name of its place in the registry, and takes it away again."""
+    """The engine pushes by name: gives the image the name of its place in the registry, and afterwards leaves that name
+    as it was before: gone, on this image, or on another one.
+    """
     try:
+        before = _holder(client, reference)
         client.api.tag(image_id, reference.name, reference.tag)
     except APIError as error:
         raise UserError(
@@ -47,7 +50,18 @@ def tagged(client: docker.DockerClient, image_id: str, reference: Reference) -> 
     finally:
         # Of an engine that has gone away the push itself tells.
         with suppress(DockerException, *_GONE):
-            client.api.remove_image(str(reference), noprune=True)
+            if before is None:
+                client.api.remove_image(str(reference), noprune=True)
+            elif before != image_id:
+                client.api.tag(before, reference.name, reference.tag)
+
+
+def _holder(client: docker.DockerClient, reference: Reference) -> str | None:
+    """The id of the image that has this name on the engine; None if there is none."""
+    try:
+        return str(client.api.inspect_image(str(reference))["Id"])
+    except ImageNotFound:
+        return None
 
 
 def push_with_retries(context: PushContext, reference: Reference, login: Login) -> frozenset[str]:

@@ -164,6 +164,9 @@ class LostEngine(ScriptedEngine):
 
     remove_image = tag
 
+    def inspect_image(self, name: str) -> dict[str, str]:
+        raise docker.errors.ImageNotFound(name)
+
 
 @pytest.mark.parametrize(
     "error",
@@ -195,3 +198,31 @@ def test_an_image_that_is_gone_before_its_turn_is_named() -> None:
     with pytest.raises(UserError, match=r"can't call sha256:1 registry.example/berth-train:1 \(No such image"):
         with tagged(client, "sha256:1", PLACE):
             pytest.fail("it has no name there")
+
+
+class Names:
+    """An engine that has these names of images."""
+
+    def __init__(self, **names: str) -> None:
+        self.names, self.api = {f"{PLACE.name}:{tag}": image for tag, image in names.items()}, self
+
+    def inspect_image(self, name: str) -> dict[str, str]:
+        if name not in self.names:
+            raise docker.errors.ImageNotFound(name)
+        return {"Id": self.names[name]}
+
+    def tag(self, image: str, name: str, tag: str) -> None:
+        self.names[f"{name}:{tag}"] = image
+
+    def remove_image(self, name: str, *, noprune: bool) -> None:
+        assert noprune
+        del self.names[name]
+
+
+@pytest.mark.parametrize("before", [{}, {PLACE.tag: "sha256:ours"}, {PLACE.tag: "sha256:theirs"}])
+def test_a_push_leaves_the_engines_names_as_they_were(before: dict[str, str]) -> None:
+    engine: Any = Names(**before)
+    names = dict(engine.names)
+    with tagged(engine, "sha256:ours", PLACE):
+        assert engine.names == {str(PLACE): "sha256:ours"}
+    assert engine.names == names
