@@ -1,4 +1,4 @@
-"""What the kit's own images are called on an engine: `berth-train:cpu`, and `berth-train:0.1.0-cpu-1a2b3c4d5e6f`.
+"""What the kit's own images are called: `berth-train:cpu`, and `berth-train:build-0.1.0-cpu-1a2b3c4d5e6f`.
 
 The first name moves with each build of a profile, the second stays with one build. And what any image may be called.
 """
@@ -12,6 +12,9 @@ _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REFERENCE = re.compile(
     rf"(?:{_HOST}/)?{_COMPONENT}(?:/{_COMPONENT})*(?::\w[\w.-]{{0,127}})?(?:@[a-z0-9]+:[0-9a-f]{{32,}})?", re.ASCII
 )
+
+BUILD = "build-"
+"""Begins the tag of every build and of no release: lifecycle rules of ECR see tags alone."""
 
 _NAME = re.compile(r"berth-(?P<image>[a-z]+):(?P<tag>.+)")
 
@@ -27,8 +30,13 @@ def image_name(image: str, tag: str) -> str:
 
 
 def build_tag(version: str, profile: str, revision: str) -> str:
-    """The tag of one build, such as 0.1.0-cpu-1a2b3c4d5e6f."""
-    return f"{version}-{profile}-{revision}"
+    """The tag of one build, such as build-0.1.0-cpu-1a2b3c4d5e6f."""
+    return f"{BUILD}{version}-{profile}-{revision}"
+
+
+def is_build_tag(tag: str) -> bool:
+    """Whether a tag is a build's and not a release's."""
+    return tag.startswith(BUILD)
 
 
 def parse(name: str) -> tuple[str, str] | None:

@@ -35,12 +35,15 @@ SOURCE = "org.opencontainers.image"
 LEFT_OUT = "berth.left-out"
 """The parts that a build left out, such as "efa,smddp": what the build argument WITHOUT was."""
 
+NO_REVISION = "none"
+"""The revision of an image that records no commit, as one that plain `docker build` made."""
+
 DOUBLE = "+double"
 """How the version of a part ends that a test's double stands in for, such as berth.efa="1.47.0+double"."""
 
 
 def exact(found: Mapping[str, str], profile: str) -> str:
-    """The tag that says which build an image is, such as 0.1.0-cpu-1a2b3c4d5e6f; its labels name version and commit."""
+    """The tag of the build that an image's labels describe, such as build-0.1.0-cpu-1a2b3c4d5e6f."""
     return build_tag(version(found), profile, revision(found))
 
 
@@ -50,8 +53,8 @@ def version(found: Mapping[str, str]) -> str:
 
 
 def revision(found: Mapping[str, str]) -> str:
-    """12 digits of the commit, "-dirty" behind it with uncommitted changes; "none" where nothing says it."""
-    return found.get(f"{SOURCE}.revision", "none")
+    """12 digits of the commit, "-dirty" behind it with uncommitted changes; NO_REVISION without the label."""
+    return found.get(f"{SOURCE}.revision", NO_REVISION)
 
 
 def base_name(found: Mapping[str, str]) -> str:

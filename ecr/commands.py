@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ from berth.ecr.aws import Aws
 from berth.ecr.destination import destination_of, reference_problems, warnings
 from berth.ecr.display import showing_blobs, showing_layers
 from berth.ecr.push import many
-from berth.ecr.push.events import ID_LENGTH
+from berth.ecr.push.events import short_id
 from berth.ecr.push.one import PushResult
 from berth.ecr.push.options import PushOptions
 from berth.ecr.push.preflight import repository_lines
@@ -26,7 +27,7 @@ from berth.ecr.registry.addresses import hostname, is_loopback
 from berth.ecr.repository_client import RepositoryClient, open_repositories
 from berth.ecr.snippet import estimator_snippet
 from berth.images import image_tests, layers, pins
-from berth.images.local_image import LocalImage, doubles_problem, of_chosen
+from berth.images.local_image import LocalImage, doubles_problem, of_chosen, with_store
 from berth.images.options import (
     DIST,
     DistOption,
@@ -65,11 +66,9 @@ RepositoryOption = Annotated[
 ]
 TagsOption = Annotated[
     list[str] | None,
-    typer.Option("--tag", metavar="TAG", help="A tag next to the exact one, such as 1.0; may be given many times."),
+    typer.Option("--tag", metavar="TAG", help="A tag next to that of the build, such as 1.0; may be given many times."),
 ]
-KeepOption = Annotated[
-    int, typer.Option(metavar="N", help="Builds of a profile that the repository keeps; releases never expire.")
-]
+KeepOption = Annotated[int, typer.Option(metavar="N", help="Builds that the repository keeps; releases never expire.")]
 UntaggedDaysOption = Annotated[int, typer.Option(metavar="N", help="Days after which images without a tag go.")]
 PullersOption = Annotated[
     list[str] | None,
@@ -140,7 +139,8 @@ def _words(listed: str | None) -> tuple[str, ...]:
 
 def _push(options: PushOptions) -> None:
     client, chosen = many.choose_images(options)
-    images = [of_chosen(each) for each in chosen]
+    info = client.info()
+    images = [with_store(of_chosen(each), info) for each in chosen]
     tasks = many.plan_tasks(options, images, say)
     ready, failures = many.preflight_all(tasks)
     checkout = str(read_revision(pins.ROOT))
@@ -156,7 +156,7 @@ def _push(options: PushOptions) -> None:
     if ready and options.test:
         _test(chosen)
         # Again, for that took minutes.
-        ready, more = many.preflight_all([each.task for each in ready])
+        ready, more = many.preflight_all([each.request for each in ready])
         failures += more
     pushed: list[PushResult] = []
     if ready:
@@ -172,11 +172,11 @@ def _push(options: PushOptions) -> None:
 
 
 def _layer_names(client: DockerClient, images: Sequence[LocalImage]) -> dict[str, str]:
-    """What `size` calls the layers, by the digits that the engine calls them by in a push."""
+    """What `size` calls the layers, by the digits that the engine's own store calls them by in a push."""
     found: dict[str, str] = {}
     for image in images:
         found |= layers.names_of(client.images.get(image.id).history(), image.diff_ids)
-    return {digest.partition(":")[2][:ID_LENGTH]: name for digest, name in found.items()}
+    return {short_id(digest): name for digest, name in found.items()}
 
 
 def _test(chosen: Sequence[SelectedImage]) -> None:
@@ -199,8 +199,9 @@ def _print_pushed(client: DockerClient, results: Sequence[PushResult], *, as_jso
         result.print(escape(pushed.image_uri))
         for tag in pushed.tags:
             result.print(escape(f"  {references.Reference(pushed.host, pushed.repository, tag)}"))
-        if measured := kept_size(client, pushed.local_id):
-            result.print(f"  {measured.weight}")
+        with suppress(UserError):  # the push has succeeded, whatever became of the engine's image meanwhile
+            if measured := kept_size(client, pushed.local_id):
+                result.print(f"  {measured.weight}")
         if each.scan is not None:
             found = ", ".join(f"{number} {severity.lower()}" for severity, number in each.scan.items())
             result.print(f"  ECR's scan: {found or 'nothing found'}")
@@ -231,8 +232,8 @@ def promote_image(
     if to_client.ecr is not None:
         wanted = repository.WantedRepository(to_client.name, lifecycle=documents.lifecycle_policy())
     tags = [goal.tag or origin.tag] if goal.tag or origin.tag else []
+    plan = promote.plan_copy(from_client, origin.version, to_client, tags)  # before anything is made
     if dry_run:
-        plan = promote.plan_copy(from_client, origin.version, to_client, tags)
         _print_copy_plan(plan, to_client, wanted, as_json=as_json)
         return
     record.check(dist / record.NAME)
@@ -241,7 +242,7 @@ def promote_image(
         repository.ensure(to_client.ecr, wanted, state, apply=False, say=say)
     try:
         with showing_blobs(note) as progress:
-            done = promote.copy_image(from_client, origin.version, to_client, tags, say=say, progress=progress)
+            done = promote.copy_image(from_client, to_client, plan, say=say, progress=progress)
     except KeyboardInterrupt:
         say("interrupted; layers that have arrived whole stay in the registry, and the next promotion sends the others")
         raise
@@ -268,9 +269,10 @@ def _print_copy_plan(
     state = repository.describe(target.ecr, wanted.name) if wanted is not None else None
     digest = plan.image.digest
     lines = [*repository_lines(target.destination, wanted, state), f"{target}: {plan.summary()}"]
-    lines += [promote.tag_line(target, tag, held, digest) for tag, held in plan.tags.items()]
+    lines += [line for each in plan.tags for line in promote.tag_lines(target, each)]
     if as_json:
-        print_json({"image_uri": f"{target}@{digest}", "digest": digest, "tags": list(plan.tags), "would": lines})
+        tags = [each.tag for each in plan.tags]
+        print_json({"image_uri": f"{target}@{digest}", "digest": digest, "tags": tags, "would": lines})
     else:
         _print_lines(lines)
 
@@ -333,7 +335,7 @@ def print_uri(
         found += [entry.as_dict() for entry in chosen]
         if local is not None and not pushed:
             found.append(uri.of_the_engine(local))
-            notes += doubles_problem(local.exact_tag, local.labels)
+            notes += doubles_problem(local.build_name, local.labels)
     refuse(problems)
     for each in notes:
         say(each)

@@ -1,21 +1,19 @@
 """Where a push goes: from the options of the command line to registries and repositories, or why not. Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from berth.common import labels
-from berth.common.image_names import repository_name
+from berth.common.image_names import BUILD, is_build_tag, repository_name
 from berth.ecr import names
 from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.references import Reference
-from berth.images.local_image import LocalImage, doubles_problem, is_dirty
+from berth.images.local_image import LocalImage, doubles_problem
 from berth.images.selection import other_build
 
 SERVERLESS_BYTES = 10 * 1024**3
 """What SageMaker takes for a serverless endpoint: 10 GiB, unpacked."""
-_EXACT = re.compile(r"\d+(?:\.\d+)+-[a-z0-9]+-(?P<revision>[0-9a-f]{12}(?:-dirty)?|none)")
-"""The tag of a build, as `LocalImage.exact` makes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,90 +108,54 @@ def option_problems(
 
 def image_problems(image: LocalImage, tags: Sequence[str]) -> list[str]:
     """Why this image may not be published under these further tags, a sentence each."""
-    problems = doubles_problem(image.exact_tag, image.labels)
-    if image.derived and not image.exact:
-        return [*problems, f"{image.tag} has no name to push it by: `docker tag {image.tag} NAME:TAG` gives it one."]
-    if image.derived and is_name_of_a_build(image.exact):
+    name = image.build_name
+    problems = doubles_problem(name, image.labels)
+    if image.derived and not image.push_tag:
+        return [*problems, f"{name} has no name to push it by: `docker tag {name} NAME:TAG` gives it one."]
+    if image.derived and is_build_tag(image.push_tag):
         problems.append(
-            f"{image.exact_tag} has the tag of a build of the kit's, which it is not: give it another one with `docker "
-            "tag`."
+            f"{name} was built FROM a build, and is none: a tag that begins with {BUILD} expires in ECR; give it "
+            "another one with `docker tag`."
         )
-    if tags and image.derived and image.dirty:
-        problems.append(
-            f"{image.exact_tag} stands on an image of the kit with uncommitted changes in it, so it can't be tagged "
-            f"{', '.join(tags)}: commit, build that again and yours FROM it; without --tag it goes under its own name."
-        )
-    elif tags and image.dirty:
-        what = "is of no commit" if image.revision == "none" else "has uncommitted changes in it"
-        problems.append(
-            f"{image.exact_tag} {what}, so it can't be tagged {', '.join(tags)}: commit, build again, and push that; "
-            "without --tag it goes under its own name."
-        )
+    if tags and image.dirty:
+        what = f"{name} contains uncommitted changes, so it can't be tagged {', '.join(tags)}"
+        how = "commit, build that again and yours FROM it" if image.derived else "commit, build again, and push that"
+        problems.append(f"{what}: {how}; without --tag it is pushed as {image.push_tag}.")
     problems += [
-        f"--tag {tag} is the name of another build, which could not be pushed any more: leave it out, this one goes as "
-        f"{image.exact}."
+        f"--tag {tag} begins with {BUILD}, which only builds do, and builds expire in ECR: leave it out, this image is "
+        f"pushed as {image.push_tag} anyway."
         for tag in tags
-        if tag != image.exact and _EXACT.fullmatch(tag)
+        if is_build_tag(tag) and tag != image.push_tag
     ]
     return problems
 
 
 def warnings(image: LocalImage, checkout: str) -> list[str]:
     """What a user should know of an image before it is pushed, a sentence each; checkout: the revision that is here."""
+    name = image.build_name
     found = []
-    if image.derived:
-        found += [f"{image.exact_tag} stands on an image of the kit with uncommitted changes in it."] * image.dirty
-    elif said := other_build(image.exact_tag, image.image, image.profile, image.revision, checkout):
+    if image.revision == labels.NO_REVISION:
+        found.append(
+            f"{name} has no label {labels.SOURCE}.revision: nothing tells which commit it was built from; "
+            f"`docker build --label {labels.SOURCE}.revision=COMMIT` or build.py adds it."
+        )
+    elif image.derived:
+        found += [f"{name} was built FROM an image with uncommitted changes."] * image.dirty
+    elif said := other_build(name, image.image, image.profile, image.revision, checkout):
         found.append(said)
     if image.image == "serve" and image.size > SERVERLESS_BYTES:
         found.append(
-            f"{image.exact_tag} has {image.size / 1e9:.1f} GB unpacked, and serverless endpoints take "
+            f"{name} has {image.size / 1e9:.1f} GB unpacked, and serverless endpoints take "
             f"{SERVERLESS_BYTES / 1e9:.1f}: deploy it on instances."
         )
     return found
 
 
-def is_name_of_a_build(tag: str) -> bool:
-    """Whether a tag is the name of a build, be it with uncommitted changes."""
-    return _EXACT.fullmatch(tag) is not None
-
-
-def is_of_a_build(tag: str) -> bool:
-    """Whether a tag is the name of one build of one commit, which names nothing else ever."""
-    found = _EXACT.fullmatch(tag)
-    return found is not None and not is_dirty(found["revision"])
-
-
-def profile_problem(destination: Destination, tag: str, ours: Mapping[str, str], held: Mapping[str, str]) -> str:
-    """Why a tag may not move to the image with the labels `ours` from the one with `held`, which is of another profile
-    or is the other image of the kit; empty where it may, or where the labels don't tell.
-    """
-    (kit, profile), (other, its_profile) = ((each.get(labels.KIT), each.get(labels.PROFILE)) for each in (ours, held))
-    if not (kit and profile and other and its_profile):
-        return ""
-    if kit != other:
-        return (
-            f"{destination}:{tag} is on the {other} image, which would lose it to the {kit} image: push to another "
-            "--repository, or under another tag."
-        )
-    if profile != its_profile:
-        return (
-            f"{destination}:{tag} is on the image of profile {its_profile}, which would lose it to that of profile "
-            f"{profile}: take a tag per profile, such as {tag}-{profile}."
-        )
-    return ""
-
-
-def tag_problem(tag: str, image: LocalImage, destination: Destination, *, immutable: bool) -> str:
-    """Why the image can't get a tag that names another image now; empty where the tag may move."""
-    if immutable:
-        return (
-            f"{destination}:{tag} names another image, and the tags of this repository are immutable: push under "
-            "another --tag, or use the image that is there."
-        )
-    if tag == image.exact and not image.dirty and not image.derived:
-        return (
-            f"{destination}:{tag} names another image, and the tag of a build does not move: use the image that is "
-            "there, commit and build again, or push to another --repository."
-        )
-    return ""
+def immutable_problem(destination: Destination, tag: str, image: LocalImage, holder: str) -> str:
+    """Why the image can't get a tag that is immutable; holder: the digest of the image that has it."""
+    ways = f"use the image that is there, {destination}@{holder}"
+    if image.derived and tag == image.push_tag:
+        ways = f"give yours another tag with `docker tag {image.name} NAME:TAG`, or {ways}"
+    elif tag != image.push_tag:
+        ways = f"push under another --tag, or {ways}"
+    return f"{destination}:{tag} names another image, and the tags of this repository are immutable: {ways}."

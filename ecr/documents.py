@@ -18,8 +18,8 @@ Document = dict[str, Any]
 """A policy, as `json.load` gives it."""
 
 POLICIES = pins.ROOT / "ecr" / "policies"
-KEEP = 20
-"""Builds of each profile that a repository keeps where nothing else is said; releases don't expire."""
+KEEP = 50
+"""Builds that a repository keeps by default, of all profiles together; releases don't expire."""
 EVERY = 100_000
 """A rule that keeps so many images keeps all: more than any repository of the kit's will ever hold."""
 DAYS = 30
@@ -31,17 +31,9 @@ _TAG_LISTS = ("tagPatternList", "tagPrefixList")
 
 
 def lifecycle_policy(keep: int = KEEP, days: int = DAYS, *, folder: Path = POLICIES) -> Document:
-    """The lifecycle policy: all releases, the last `keep` builds of each profile, and `days` for what has no tag.
-
-    The file's rule for a profile's tags stands there once, and is repeated for each profile of docker/pins.toml.
-    """
+    """The lifecycle policy: all releases, the last `keep` builds, and `days` for what has no tag."""
     refuse(lifecycle_problems(keep, days))
-    # Of several rules that match an image the first counts, and *-cpu-* matches the tags of cpu-hf4 as well.
-    profiles = sorted(pins.profile_names(), key=lambda name: -name.count("-"))
-    values = {"keep": keep, "days": days, "profile": [f"*-{name}-*" for name in profiles]}
-    document = _completed(folder / "lifecycle.json", values, _RULE)
-    rules = [each for rule in _in_order(document) for each in _each_pattern(rule, values["profile"])]
-    return {**document, "rules": [{**rule, "rulePriority": place} for place, rule in enumerate(rules, start=1)]}
+    return _completed(folder / "lifecycle.json", {"keep": keep, "days": days}, _RULE)
 
 
 def lifecycle_problems(keep: int, days: int) -> list[str]:
@@ -118,7 +110,7 @@ def pullers(document: Document | None) -> str:
 
 
 def summary(document: Document | None) -> str:
-    """A lifecycle policy in one line, such as "20 of *-cpu-*, untagged for 30 days"."""
+    """A lifecycle policy in one line, such as "50 of build-*, untagged for 30 days"."""
     if document is None:
         return "none"
     return ", ".join(_rule_in_words(rule) for rule in _in_order(document)) or "no rules"
@@ -153,14 +145,6 @@ def _completed(path: Path, values: Mapping[str, Any], parts: tuple[str, Mapping[
     if not isinstance(entries, list) or not all(_has_shape(entry, shape) for entry in entries):
         raise UserError(f'{path} is no policy, for it is not {{"{listed}": [{{{", ".join(shape)}}}, ...]}}: fix it.')
     return dict(completed)
-
-
-def _each_pattern(rule: dict[str, Any], patterns: object) -> list[dict[str, Any]]:
-    """A rule for all of these patterns as one for each: an image would have to match all of a rule's own."""
-    selection = rule["selection"]
-    if selection.get("tagPatternList") != patterns:
-        return [rule]
-    return [{**rule, "selection": {**selection, "tagPatternList": [each]}} for each in selection["tagPatternList"]]
 
 
 def _has_shape(entry: Any, shape: Mapping[str, type]) -> bool:

@@ -15,14 +15,15 @@ from berth.common import labels
 from berth.common.concurrency import run_parallel
 from berth.common.console import counted
 from berth.common.errors import UserError, refuse
+from berth.common.image_names import is_build_tag
 from berth.ecr import retention
-from berth.ecr.destination import is_of_a_build, profile_problem
 from berth.ecr.names import parse_host
 from berth.ecr.registry import referrers, verify
 from berth.ecr.registry.manifest import Descriptor, Manifest
 from berth.ecr.registry.references import lists_referrers
 from berth.ecr.repository_client import RepositoryClient
-from berth.images.local_image import doubles_problem, exact_tag, is_dirty
+from berth.ecr.tags import ChosenTag, TagOwner, choose_tags
+from berth.images.local_image import digits_of, doubles_problem, is_dirty, push_tag
 
 WORKERS = 4
 ShowBlob = Callable[[Descriptor, int], None]
@@ -33,13 +34,12 @@ ShowBlob = Callable[[Descriptor, int], None]
 class CopyPlan:
     """What is to be copied: an image, the manifests of what is attached to it, and all their blobs, by digest.
 
-    tags: those that it gets, each with the digest that it names in the target now, None where it names nothing;
-    missing: the blobs that the target lacks; same_registry: it may mount them from the source, instead of being sent
-    them.
+    tags: those that it gets; missing: the blobs that the target lacks; same_registry: it may mount them from the
+    source, instead of being sent them.
     """
 
     image: Manifest
-    tags: Mapping[str, str | None]
+    tags: tuple[ChosenTag, ...]
     documents: tuple[Manifest, ...]
     blobs: Mapping[str, Descriptor]
     missing: tuple[Descriptor, ...]
@@ -73,7 +73,7 @@ def missing_blobs(blobs: Iterable[Descriptor], there: Collection[str]) -> tuple[
 
 
 def plan_copy(source: RepositoryClient, reference: str, target: RepositoryClient, tags: Sequence[str]) -> CopyPlan:
-    """What copying the image under a tag or digest would take.
+    """What copying the image under a tag or digest would take; the target need not exist yet.
 
     tags: without any, the image gets the tag of its build, for in ECR what has none expires. UserError where it is no
     image that SageMaker takes, and where nothing may publish it, or not under these tags.
@@ -82,36 +82,37 @@ def plan_copy(source: RepositoryClient, reference: str, target: RepositoryClient
     if image is None:
         raise UserError(_absent(source, reference))
     its_labels = verify.check_manifest(source.registry, source.name, image, verify.ANYTHING)
-    tags = tuple(tags) or _build_tag(source, image.digest, its_labels)
+    tags = tuple(tags) or _build_tag(source, image, its_labels)
     refuse(_forbidden(f"{source}@{image.digest}", its_labels, tags))
+    owner = TagOwner(its_labels, digits_of(str(image.config_digest)), lambda held: held.digest == image.digest)
+    chosen = choose_tags(target, tags, owner)
     if parse_host(target.registry.host) is not None:
-        tags = retention.tags(tags, image.digest)
+        kept = retention.tags([each.tag for each in chosen], image.digest)
+        chosen += choose_tags(target, kept[len(chosen) :], owner)
+    refuse([each.problem for each in chosen if each.problem])
     documents = tuple(
         referrers.read_manifest(source.registry, source.name, document)
         for document in referrers.attached(source.registry, source.name, image.digest)
     )
     blobs = {blob.digest: blob for each in (image, *documents) for blob in each.blobs}
-    manifests = {tag: target.registry.manifest(target.name, tag) for tag in tags}
-    held = {tag: None if found is None else found.digest for tag, found in manifests.items()}
-    refuse(_occupied(target, held, image.digest) or _of_other_profiles(target, manifests, image.digest, its_labels))
     sizes = _sizes(target, list(blobs.values()))
     missing = missing_blobs(blobs.values(), {digest for digest, size in sizes.items() if size is not None})
-    return CopyPlan(image, held, documents, blobs, missing, source.registry.host == target.registry.host)
+    return CopyPlan(image, tuple(chosen), documents, blobs, missing, source.registry.host == target.registry.host)
 
 
-def _build_tag(source: RepositoryClient, digest: str, its_labels: Mapping[str, str]) -> tuple[str, ...]:
+def _build_tag(source: RepositoryClient, image: Manifest, its_labels: Mapping[str, str]) -> tuple[str, ...]:
     """The tag of the image's build, none of an image without the kit's labels; UserError where it may not be its own.
 
     What somebody built FROM the kit's image has the same labels, and is not that build.
     """
-    tag = exact_tag(its_labels)
-    if not tag:
+    if not its_labels.get(labels.KIT) or not its_labels.get(labels.PROFILE):
         return ()
+    tag = push_tag(its_labels, its_labels[labels.PROFILE], digits_of(str(image.config_digest)))
     held = source.registry.manifest(source.name, tag)
-    if held is None or held.digest != digest:
+    if held is None or held.digest != image.digest:
         raise UserError(
-            f"{source}@{digest} has no tag {tag} there, so it may be an image that was built FROM that one: give TO a "
-            "tag."
+            f"{source}@{image.digest} has no tag {tag} there, so it may be an image that was built FROM that one: give "
+            "TO a tag, such as the one that it has in FROM."
         )
     return (tag,)
 
@@ -131,84 +132,60 @@ def _absent(source: RepositoryClient, reference: str) -> str:
 
 
 def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:
-    """What its labels forbid, as a push does: a test's double anywhere, and uncommitted changes under another's tag."""
+    """What its labels forbid, as a push does: a test's double anywhere, and uncommitted changes in a release."""
     problems = doubles_problem(image, found)
-    revision = found.get(f"{labels.SOURCE}.revision", "")
-    loose = [tag for tag in tags if is_dirty(revision) and not tag.endswith(revision)] if revision else []
-    if loose:
+    releases = [tag for tag in tags if not is_build_tag(tag)]
+    if releases and is_dirty(labels.revision(found)):
         problems.append(
-            f"{image} has uncommitted changes in it, so it can't be tagged {', '.join(loose)}: commit, build and push "
-            "again, and promote that."
+            f"{image} contains uncommitted changes, so it can't be tagged {', '.join(releases)}: commit, build and "
+            "push again, and promote that."
         )
     return problems
 
 
-def _occupied(target: RepositoryClient, held: Mapping[str, str | None], digest: str) -> list[str]:
-    """Builds' tags that name another image in the target, as a sentence each: a push moves none of them either."""
-    return [
-        f"{target}:{tag} names another image, and the tag of a build does not move: use the image that is there, or "
-        "give TO another tag or repository."
-        for tag, other in held.items()
-        if is_of_a_build(tag) and other not in (None, digest)
-    ]
-
-
-def _of_other_profiles(
-    target: RepositoryClient, manifests: Mapping[str, Manifest | None], digest: str, its_labels: Mapping[str, str]
-) -> list[str]:
-    """Tags that an image of another profile has in the target, as a sentence each: a push moves none of them either."""
-    return [
-        problem
-        for tag, held in manifests.items()
-        if held is not None
-        and held.digest != digest
-        and (
-            problem := profile_problem(
-                target.destination, tag, its_labels, verify.image_labels(target.registry, target.name, held)
-            )
-        )
-    ]
-
-
-def tag_line(target: RepositoryClient, tag: str, held: str | None, digest: str) -> str:
-    """What a promotion would do to a tag of the target; held: what the tag names there, digest: the image."""
-    if held is None:
-        return f"{target}:{tag} will be put"
-    if held == digest:
-        return f"{target}:{tag} is there already, with this image"
-    return f"{target}:{tag} will move from {held[:19]}, where the repository lets a tag move"
+def tag_lines(target: RepositoryClient, chosen: ChosenTag) -> list[str]:
+    """What a promotion would do to a tag of the target."""
+    place = f"{target}:{chosen.tag}"
+    if chosen.there:
+        said = f"{place} is there already, with this image"
+    elif chosen.holder is None:
+        said = f"{place} will be put"
+    else:
+        said = f"{place} will move from {chosen.holder.digest[:19]}, if the repository lets a tag move"
+    return [*([chosen.line] if chosen.line else []), said]
 
 
 def copy_image(
     source: RepositoryClient,
-    reference: str,
     target: RepositoryClient,
-    tags: Sequence[str],
+    plan: CopyPlan,
     *,
     say: Callable[[str], None] = lambda _: None,
     progress: ShowBlob = lambda blob, arrived: None,
 ) -> Promoted:
-    """Copies the image under a tag or digest to another repository, which exists, and puts `tags` on it there.
+    """Copies the image of a plan to another repository, which exists, and puts its tags on it there.
 
-    UserError before anything is sent where it is no image that SageMaker takes, and at any later point with what is
-    wrong; what has arrived by then is found and used by the next promotion.
+    UserError with what is wrong at any point; what has arrived by then is found and used by the next promotion.
     """
-    plan = plan_copy(source, reference, target, tags)
-    image = plan.image
+    image, tags = plan.image, tuple(each.tag for each in plan.tags)
     say(f"{target}: {plan.summary()}")
-    for tag, held in plan.tags.items():
-        if held is not None and held != image.digest:
-            say(f"{target}:{tag} moves from {held[:19]}")
+    for each in plan.tags:
+        if each.line or each.holder is not None:
+            for line in tag_lines(target, each):
+                say(line)
     sent = _copy_blobs(source, target, plan, progress)
     # By its digest first: with a tag that is refused the image is there, and the next promotion finds it.
-    for name in (image.digest, *plan.tags):
+    for name in (image.digest, *tags):
         target.registry.put_manifest(target.name, name, image)
-    for document in plan.documents:
-        referrers.put(target.registry, target.name, image.digest, document)
-    for name in (image.digest, *plan.tags):
+    for name in (image.digest, *tags):
         _verify(target, name, image)
+    try:
+        for document in plan.documents:
+            referrers.put(target.registry, target.name, image.digest, document)
+    except UserError as error:
+        say(f"{target}: the image is there, and what is attached to it in FROM is not: {error}")
     there = sum(blob.size for blob in plan.blobs.values()) - sum(plan.blobs[digest].size for digest in sent)
-    return Promoted(image.digest, sum(sent.values()), there, tuple(plan.tags))
+    return Promoted(image.digest, sum(sent.values()), there, tags)
 
 
 def _copy_blobs(

@@ -1,16 +1,17 @@
 """Which images ECR never expires: whatever has a release tag, by one more tag that the lifecycle policy keeps. Pure.
 
-A rule that expires builds takes an image by the tag of its build, and with all its tags. ECR's user guide says that an
-image which matches the tags of a rule can't be expired by a rule of lower priority (LifecyclePolicies.html, evaluation
-rules), so the first rule of policies/lifecycle.json matches `release-*`, and every release gets such a tag next to its
-own. The tag names the image, not the release: endpoints may still run on what `prod` was on before it moved.
+The rule that expires builds selects an image by its tag `build-…`, and removes it with all its tags. ECR's user guide
+says that an image which matches the tags of a rule can't be expired by a rule of lower priority
+(LifecyclePolicies.html, evaluation rules), so the first rule of policies/lifecycle.json matches `release-*`, and every
+release gets such a tag next to its own. The tag names the image, not the release: endpoints may still run on what
+`prod` was on before it moved.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from berth.common.image_names import is_build_tag
 from berth.ecr import documents
-from berth.ecr.destination import is_name_of_a_build
 
 PREFIX = "release-"
 _ID_LENGTH = 12
@@ -22,8 +23,8 @@ def tag(digest: str) -> str:
 
 
 def tags(wanted: Sequence[str], digest: str) -> tuple[str, ...]:
-    """These tags of an image in ECR, and the one that keeps it where any of them is more than the name of its build."""
-    is_release = any(not is_name_of_a_build(each) for each in wanted)
+    """These tags of an image in ECR, and the one that keeps it if any of them is not a build's."""
+    is_release = any(not is_build_tag(each) for each in wanted)
     return tuple(dict.fromkeys((*wanted, *([tag(digest)] if is_release else ()))))
 
 

@@ -99,10 +99,10 @@ def of_the_engine(local: LocalImage) -> dict[str, Any]:
     """The same keys, as far as it has them, of an image that is pushed nowhere: local mode takes its name."""
     return {
         "image": local.image,
-        "derived": local.tag if local.derived else "",
+        "derived": local.name if local.derived else "",
         "profile": local.profile,
-        "image_uri": local.exact_tag,
-        "tags": [local.exact],
+        "image_uri": local.build_name,
+        "tags": [local.push_tag],
         "local_id": local.id,
         "doubles": list(local.doubles),
     }

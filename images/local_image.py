@@ -11,21 +11,25 @@ from berth.images.selection import SelectedImage
 _NO_VERSIONS = ("kit", "profile", "software", "left-out")  # labels of ours that name something else
 _DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _DIRTY = "-dirty"
+_DIGITS = 8
+UNKNOWN = "unknown"
+"""The media type of a manifest that the engine does not name, and that may be OCI's."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalImage:
-    """An image on the engine, known there by its `id`. `tag` moves with each build, `exact_tag` stays.
+    """An image on the engine, known there by its `id`.
 
-    derived: somebody built it FROM the kit's `image`, and it is another image than that, though it has its labels;
-    own_name: the repository and the tag that its owner gave it, both empty for the kit's own, and for an id; size:
-    bytes of all layers, plain; built: RFC 3339; diff_ids: digests of the plain layers, lowest first; stored_as: the
-    media type of its manifest where the engine keeps one (containerd's store), empty where it makes one at a push.
+    name: as the command was given it, such as berth-train:cpu, mytrain:1 or an id; derived: somebody built it FROM the
+    kit's `image`, and it is another image than that, though it has its labels; own_name: the repository and the tag
+    that its owner gave it, both empty for the kit's own, and for an id; size: bytes of all layers, plain; built: RFC
+    3339; diff_ids: digests of the plain layers, lowest first; stored_as: the media type of its manifest if the engine
+    keeps one (containerd's store), empty if it makes one at a push; names: all that the engine has for it.
     """
 
     image: str
     profile: str
-    tag: str
+    name: str
     id: str
     labels: Mapping[str, str] = field(hash=False)
     size: int
@@ -34,6 +38,7 @@ class LocalImage:
     stored_as: str = ""
     derived: bool = False
     own_name: tuple[str, str] = ("", "")
+    names: tuple[str, ...] = ()
 
     @property
     def version(self) -> str:
@@ -49,9 +54,14 @@ class LocalImage:
         return is_dirty(self.revision)
 
     @property
-    def exact(self) -> str:
-        """The tag that says which build it is, such as 0.1.0-cpu-1a2b3c4d5e6f, or the tag that its owner gave it."""
-        return self.own_name[1] if self.derived else labels.exact(self.labels, self.profile)
+    def digits(self) -> str:
+        """The first digits of its id, which tell it from other images of its revision."""
+        return digits_of(self.id)
+
+    @property
+    def push_tag(self) -> str:
+        """The tag that it has in every registry: that of its build, or the one that its owner gave it."""
+        return self.own_name[1] if self.derived else push_tag(self.labels, self.profile, self.digits)
 
     @property
     def title(self) -> str:
@@ -59,9 +69,10 @@ class LocalImage:
         return self.own_name[0] if self.derived else self.image
 
     @property
-    def exact_tag(self) -> str:
-        """The whole name of it on the engine."""
-        return self.tag if self.derived else image_name(self.image, self.exact)
+    def build_name(self) -> str:
+        """The engine's name that stays with this build; `name` if it has none, as after a plain `docker build`."""
+        whole = image_name(self.image, labels.exact(self.labels, self.profile))
+        return whole if whole in self.names and not self.derived else self.name
 
     @property
     def doubles(self) -> tuple[str, ...]:
@@ -86,10 +97,19 @@ class LocalImage:
         return self.stored_as in ("", _DOCKER_MANIFEST)
 
 
-def exact_tag(found: Mapping[str, str]) -> str:
-    """The tag that says which build an image is, by its labels alone; empty where it is none of the kit's."""
-    wanted = (f"{labels.SOURCE}.version", labels.PROFILE, f"{labels.SOURCE}.revision")
-    return labels.exact(found, found[labels.PROFILE]) if all(found.get(name) for name in wanted) else ""
+def push_tag(found: Mapping[str, str], profile: str, digits: str) -> str:
+    """The tag of a build in a registry; digits: the image's, which tell apart all images that a revision may have had.
+
+    Uncommitted changes are never twice the same, and without a revision nothing tells which commit it was.
+    """
+    tag = labels.exact(found, profile)
+    is_of_a_commit = labels.revision(found) != labels.NO_REVISION and not is_dirty(labels.revision(found))
+    return tag if is_of_a_commit else f"{tag}-{digits}"
+
+
+def digits_of(digest: str) -> str:
+    """The first digits of a digest."""
+    return digest.partition(":")[2][:_DIGITS]
 
 
 def doubles_problem(name: str, found: Mapping[str, str]) -> list[str]:
@@ -103,8 +123,8 @@ def doubles_problem(name: str, found: Mapping[str, str]) -> list[str]:
 
 
 def is_dirty(revision: str) -> bool:
-    """Whether a revision is not that of a commit alone."""
-    return revision.endswith(_DIRTY) or revision == "none"
+    """Whether a revision has uncommitted changes."""
+    return revision.endswith(_DIRTY)
 
 
 def of_chosen(chosen: SelectedImage) -> LocalImage:
@@ -113,16 +133,27 @@ def of_chosen(chosen: SelectedImage) -> LocalImage:
     return replace(found, derived=True, own_name=(chosen.repository, chosen.tag)) if chosen.derived else found
 
 
-def described(image: str, profile: str, tag: str, attrs: Mapping[str, Any]) -> LocalImage:
+def described(image: str, profile: str, name: str, attrs: Mapping[str, Any]) -> LocalImage:
     """An image from what `docker image inspect` says of it."""
     return LocalImage(
         image,
         profile,
-        tag,
+        name,
         str(attrs["Id"]),
         attrs["Config"].get("Labels") or {},
         int(attrs["Size"]),
         str(attrs.get("Created", "")),
         tuple(attrs["RootFS"].get("Layers") or ()),
         (attrs.get("Descriptor") or {}).get("mediaType", ""),
+        names=tuple(attrs.get("RepoTags") or ()),
     )
+
+
+def with_store(image: LocalImage, info: Mapping[str, Any]) -> LocalImage:
+    """The image, with `stored_as` UNKNOWN if the engine may push an OCI manifest of it and does not say so.
+
+    info: of the engine. Such are containerd's store before API 1.48 (Docker 28), and podman.
+    """
+    containerd = any("io.containerd.snapshotter" in str(value) for _, value in info.get("DriverStatus") or ())
+    is_podman = "BuildahVersion" in info
+    return replace(image, stored_as=UNKNOWN) if not image.stored_as and (containerd or is_podman) else image

@@ -51,15 +51,15 @@ class SelectedImage:
         return own_name(self.name)[1] if self.derived else labels.exact(self.labels, self.profile)
 
 
-def other_build(exact_name: str, kit: str, profile: str, revision: str, checkout: str) -> str:
-    """A sentence if an image of the kit was not built from this checkout, else "".
+def other_build(name: str, kit: str, profile: str, revision: str, checkout: str) -> str:
+    """A sentence if an image of the kit was not built from this checkout, else ""; also "" if either has no revision.
 
-    exact_name: of the build; revision: the image's, by its labels; checkout: the revision that is here.
+    name: the image's; revision: by its labels; checkout: the revision that is here.
     """
-    if revision == checkout:
+    if labels.NO_REVISION in (revision, checkout) or revision == checkout:
         return ""
     return (
-        f"{exact_name} was built from {revision}, and this checkout is at {checkout}: run `python build.py build {kit} "
+        f"{name} was built from {revision}, and this checkout is at {checkout}: run `python build.py build {kit} "
         f"--profile {profile}` first if you mean what is here."
     )
 

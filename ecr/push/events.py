@@ -1,20 +1,21 @@
 """The engine's stream of a push, event by event: how far each layer is, and what it ended with.
 
-Pure. The engine counts uncompressed bytes here; what was sent is known from the manifest afterwards (`sent_and_there`).
-Layers go by the first 12 digits of their diff id, the digest of the plain tar.
+Pure. The engine counts bytes of its own here; what was sent is known from the manifest afterwards (`sent_and_there`).
+Layers are named by the first 12 digits of a digest: in Docker's own store of the plain tar (the diff id), in
+containerd's store of the compressed blob, and there the config and the manifest are named too.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-ID_LENGTH = 12
+_ID_LENGTH = 12
 _ENDS = {"Pushed": "sent", "Layer already exists": "there"}
 
 
 @dataclass(slots=True)
 class LayerState:
-    """One layer on its way: bytes of its plain tar; `end` is empty, `sent`, `there` or `mounted`.
+    """One layer on its way, in the engine's bytes; `end` is empty, `sent`, `there` or `mounted`.
 
     waits: it broke off, and the engine will send it again from its beginning.
     """
@@ -68,16 +69,19 @@ class PushStream:
         return {state.layer for state in self.layers.values() if state.end == "sent"}
 
 
-def sent_and_there(
-    diff_ids: Sequence[str], layers: Sequence[tuple[str, int]], sent: Collection[str]
-) -> tuple[int, int]:
+def short_id(digest: str) -> str:
+    """How the engine names a layer in a push."""
+    return digest.partition(":")[2][:_ID_LENGTH]
+
+
+def sent_and_there(diff_ids: Sequence[str], layers: Sequence[tuple[str, int]], sent: Set[str]) -> tuple[int, int]:
     """Compressed bytes that were sent, and bytes that the registry had already.
 
     diff_ids: of the image, lowest first; layers: (digest, compressed size) of its manifest in the same order; sent: ids
     of `PushStream.sent`. A layer that occurs twice counts once.
     """
     sizes = {digest: (size, diff_id) for (digest, size), diff_id in zip(layers, diff_ids, strict=True)}
-    gone = sum(size for size, diff_id in sizes.values() if diff_id.partition(":")[2][:ID_LENGTH] in sent)
+    gone = sum(size for digest, (size, diff_id) in sizes.items() if sent & {short_id(digest), short_id(diff_id)})
     return gone, sum(size for size, _ in sizes.values()) - gone
 
 

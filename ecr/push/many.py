@@ -63,7 +63,7 @@ def plan_tasks(options: PushOptions, images: Sequence[LocalImage], say: Say) -> 
             image,
             client,
             options.wanted_repository(client.destination),
-            tuple(dict.fromkeys((image.exact, *options.tags))),
+            tuple(dict.fromkeys((image.push_tag, *options.tags))),
             options.apply,
         )
         for (image, _), client in zip(pairs, repositories, strict=True)
@@ -129,4 +129,4 @@ def _write_bill(client: DockerClient, image: LocalImage, dist: Path, say: Say) -
         return sbom.write(sbom.named(made, *image.own_name), dist / sbom.own_file_name(*image.own_name))
     if moved := debian.moved_on(debian.record_of(pins.load(), image.profile), made.packages):
         say(moved)
-    return sbom.write(made, dist / sbom.file_name(image.image, image.exact))
+    return sbom.write(made, dist / sbom.file_name(image.image, image.push_tag))

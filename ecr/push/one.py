@@ -10,6 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from docker.errors import DockerException
+from requests import RequestException
+from urllib3.exceptions import HTTPError
+
 from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
 from berth.ecr import repository, retention
@@ -80,12 +84,26 @@ def push_one(context: PushContext, ready: Preflight, bill: Callable[[], Path], t
     layers = [(layer.digest, layer.size) for layer in manifest.layers]
     bytes_sent, bytes_there = sent_and_there(image.diff_ids, layers, sent)
     scan = BackgroundTask(partial(_scan, client, manifest.digest))
-    file, content = bill_upload.result()
-    attached = referrers.attach(client.registry, client.name, manifest, content)
+    # The push has succeeded: what goes wrong from here on is a warning.
+    attached = _attach_bill(context, client, manifest, bill_upload)
     if tag not in tags:
-        _delete_tag(client, tag)
-    pushed = _entry(task, tags, manifest, {"file": file, "digest": attached})
+        _delete_tag(context, client, tag)
+    pushed = _entry(task, tags, manifest, attached)
     return PushResult(pushed, bytes_sent, bytes_there, time.monotonic() - began, scan.result())
+
+
+def _attach_bill(
+    context: PushContext, client: RepositoryClient, manifest: Manifest, upload: BackgroundTask[tuple[str, bytes]]
+) -> dict[str, str] | None:
+    """The file of the bill of materials and the digest of its artifact in the registry; None, with a line, if it could
+    not be made or attached: an engine may keep no logs to read it from, a registry may take no artifacts.
+    """
+    try:
+        file, content = upload.result()
+        return {"file": file, "digest": referrers.attach(client.registry, client.name, manifest, content)}
+    except (UserError, DockerException, RequestException, HTTPError, OSError) as error:
+        context.say(f"{client}: the image is pushed, its bill of materials is not attached: {error}")
+        return None
 
 
 def _push_layers(context: PushContext, task: PushTask, tag: str, start_bill: Callable[[], None]) -> frozenset[str]:
@@ -109,14 +127,18 @@ def _put_tags(task: PushTask, pushed_tag: str) -> tuple[Manifest, tuple[str, ...
     return manifest, tags
 
 
-def _delete_tag(client: RepositoryClient, tag: str) -> None:
-    if client.ecr is not None:
-        repository.delete_tag(client.ecr, client.name, tag)
-    else:
+def _delete_tag(context: PushContext, client: RepositoryClient, tag: str) -> None:
+    """Takes away the tag under which the engine pushed; if that can't be done, a line says so."""
+    if client.ecr is None:
         client.registry.delete_tag(client.name, tag)
+        return
+    try:
+        repository.delete_tag(client.ecr, client.name, tag)
+    except UserError as error:
+        context.say(f"{client}: the image is pushed, the temporary tag {tag} stays: {error}")
 
 
-def _entry(task: PushTask, tags: tuple[str, ...], manifest: Manifest, bill: dict[str, str]) -> Pushed:
+def _entry(task: PushTask, tags: tuple[str, ...], manifest: Manifest, bill: dict[str, str] | None) -> Pushed:
     """For the record; bill: its file, and the digest of the artifact in the registry."""
     image, destination = task.image, task.repository.destination
     return Pushed(
@@ -136,7 +158,7 @@ def _entry(task: PushTask, tags: tuple[str, ...], manifest: Manifest, bill: dict
         built=image.built,
         pushed=datetime.now(UTC).isoformat(timespec="seconds"),
         bill=bill,
-        derived=image.tag if image.derived else "",
+        derived=image.name if image.derived else "",
     )
 
 

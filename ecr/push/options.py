@@ -18,7 +18,7 @@ class PushOptions:
     """The arguments and options of `build.py push`.
 
     images: the kit's own, train and serve; named_image: one of the user's instead, None where `images` are meant; host:
-    a registry instead of ECR's; tags: further ones next to each image's exact tag; pullers: accounts, or SAGEMAKER;
+    a registry instead of ECR's; tags: further ones next to each build's own; pullers: accounts, or SAGEMAKER;
     apply: whether an existing repository's settings are changed; dist: where the record is kept.
     """
 

@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from berth.common.concurrency import BackgroundTask
+from berth.common.image_names import is_build_tag
 from berth.ecr import repository, retention
-from berth.ecr.destination import Destination, is_name_of_a_build, profile_problem, tag_problem
-from berth.ecr.registry import verify
+from berth.ecr.destination import Destination, immutable_problem
 from berth.ecr.registry.manifest import Manifest
 from berth.ecr.repository import RepositoryState, WantedRepository
 from berth.ecr.repository_client import RepositoryClient
+from berth.ecr.tags import ChosenTag, TagOwner, choose_tags
 from berth.images.local_image import LocalImage
 
 
@@ -19,7 +20,8 @@ from berth.images.local_image import LocalImage
 class PushTask:
     """One image on its way to one repository.
 
-    wanted: what the repository should be like, None where it is not AWS's; tags: the first is the image's exact one;
+    wanted: what the repository should be like, None where it is not AWS's; tags: the first is that of its build, or its
+    owner's;
     apply: whether an existing repository will be made as wanted before the push, after which no tag of it moves.
     """
 
@@ -34,10 +36,12 @@ class PushTask:
 class Preflight:
     """What a push meets: lines for the user, and the problems that forbid it.
 
-    state: the repository as it is, None where there is none or where it is not AWS's; pushed: the exact tag names this
-    very image already; warnings: on the tags that name another image now, and on what would expire.
+    request: the task as it was given; task: with the tags that the image will get; state: the repository as it is, None
+    where there is none or where it is not AWS's; pushed: the first tag names this very image already; warnings: on the
+    tags that name another image now, and on what would expire.
     """
 
+    request: PushTask
     task: PushTask
     lines: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -50,7 +54,7 @@ class Preflight:
         image, destination = self.task.image, self.task.repository.destination
         return {
             "image": image.image,
-            "derived": image.tag if image.derived else "",
+            "derived": image.name if image.derived else "",
             "profile": image.profile,
             "local_id": image.id,
             "host": destination.host,
@@ -69,37 +73,37 @@ def run_preflight(task: PushTask) -> Preflight:
     exists = wanted is None or state is not None
     lines = repository_lines(client.destination, wanted, state)
     problems = repository.problems(wanted) if wanted is not None else []
-    pushed = False
+    owner = TagOwner(image.labels, image.digits, lambda held: _is_manifest_of(image, held, client))
+    chosen = choose_tags(client, task.tags, owner) if exists else [ChosenTag(tag) for tag in task.tags]
+    request, task = task, replace(task, tags=tuple(dict.fromkeys(each.tag for each in chosen)))
     warnings = [] if state is None or task.apply else expiring(task.tags, client.destination, state)
     lines += warnings
-    for tag in task.tags:
-        held = client.registry.manifest(client.name, tag) if exists else None
-        if held is None:
-            lines.append(f"{client}:{tag} will be pushed")
-        elif _is_manifest_of(image, held, client):
-            lines.append(f"{client}:{tag} is there already, with this image")
-            pushed = pushed or tag == task.tags[0]
-        elif problem := _tag_problem(task, tag, held, state):
-            problems.append(problem)
-        else:
-            lines.append(f"{client}:{tag} will move from {held.digest[:19]}")
-            warnings.append(f"{client}:{tag} moves from {held.digest[:19]}")
-    return Preflight(task, tuple(lines), tuple(problems), state, pushed, tuple(warnings))
+    for each in chosen:
+        line, problem = _tag_line(task, each, state)
+        problems += [problem] if problem else []
+        lines += [each.line] * bool(each.line) + [line] * (not problem)
+        warnings += [each.line] * bool(each.line) + [line] * (each.holder is not None and not problem)
+    return Preflight(request, task, tuple(lines), tuple(problems), state, chosen[0].there, tuple(warnings))
 
 
-def _tag_problem(task: PushTask, tag: str, held: Manifest, state: RepositoryState | None) -> str:
-    """Why the tag may not move from the image that holds it; empty if it may."""
+def _tag_line(task: PushTask, chosen: ChosenTag, state: RepositoryState | None) -> tuple[str, str]:
+    """What the push will do with a tag, and why it can't; one of the two is empty."""
     client = task.repository
-    immutable = state is not None and (task.apply or not state.can_move(tag))
-    its_labels = verify.image_labels(client.registry, client.name, held)
-    return profile_problem(client.destination, tag, task.image.labels, its_labels) or tag_problem(
-        tag, task.image, client.destination, immutable=immutable
-    )
+    place = f"{client}:{chosen.tag}"
+    if chosen.problem:
+        return "", chosen.problem
+    if chosen.there:
+        return f"{place} is there already, with this image", ""
+    if chosen.holder is None:
+        return f"{place} will be pushed", ""
+    if state is not None and (task.apply or not state.can_move(chosen.tag)):
+        return "", immutable_problem(client.destination, chosen.tag, task.image, chosen.holder.digest)
+    return f"{place} will move from {chosen.holder.digest[:19]}", ""
 
 
 def expiring(tags: Sequence[str], destination: Destination, state: RepositoryState) -> list[str]:
     """That a release may expire in a repository with a lifecycle policy of its own, as a sentence; else nothing."""
-    releases = [tag for tag in tags if not is_name_of_a_build(tag)]
+    releases = [tag for tag in tags if not is_build_tag(tag)]
     if not releases or retention.keeps_releases(state.lifecycle):
         return []
     return [

@@ -38,7 +38,7 @@ def test_uri_gives_the_exact_tag_alone_as_what_local_mode_takes(
     printed = command_line("uri", image, "--profile", profile.name)
     assert (printed.returncode, printed.stderr) == (0, "")
     (tag,) = printed.stdout.split()
-    begin = re.escape(f"berth-{image}:{pins.version()}-{profile.name}-")
+    begin = re.escape(f"berth-{image}:build-{pins.version()}-{profile.name}-")
     assert re.fullmatch(rf"{begin}([0-9a-f]{{12}}(-dirty)?|none)", tag)
     assert client.images.get(tag).id == found.id
     (entry,) = json.loads(command_line("uri", image, "--profile", profile.name, "--json").stdout)

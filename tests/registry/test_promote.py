@@ -1,13 +1,13 @@
 """Images from one registry to another without an engine: digests, bytes, what is cut off, and what is refused."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from berth.common import labels
-from berth.common.errors import UserError
 from berth.ecr.destination import Destination
-from berth.ecr.promote import Promoted, copy_image, plan_copy, tag_line
+from berth.ecr.promote import Promoted, ShowBlob, copy_image, plan_copy, tag_lines
 from berth.ecr.registry import referrers, upload
 from berth.ecr.registry.challenge import Credentials
 from berth.ecr.registry.client import Registry as Client
@@ -51,6 +51,18 @@ def at(client: Client, repository: str) -> RepositoryClient:
     return RepositoryClient(Destination(client.host, repository), client, no_login)
 
 
+def copy(
+    source: RepositoryClient,
+    reference: str,
+    target: RepositoryClient,
+    tags: list[str],
+    say: Callable[[str], None] = lambda _: None,
+    progress: ShowBlob = lambda blob, arrived: None,
+) -> Promoted:
+    """Plans and copies, as `promote` does."""
+    return copy_image(source, target, plan_copy(source, reference, target, tags), say=say, progress=progress)
+
+
 def total(image: made_images.Image) -> int:
     return sum(len(content) for content in image.blobs.values())
 
@@ -70,7 +82,7 @@ def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
         with lock:
             arrived[blob.digest] = size
 
-    done = copy_image(at(client, "a/b"), "1", at(goal, "team/c"), ["1", "latest"], say=lines.append, progress=progress)
+    done = copy(at(client, "a/b"), "1", at(goal, "team/c"), ["1", "latest"], say=lines.append, progress=progress)
     documents = len(b"a bill of materials") + len(b"{}")
     assert done == Promoted(digest, total(image) + documents, 0, ("1", "latest"))
     assert before.uploaded() == total(image) + documents
@@ -92,9 +104,9 @@ def test_the_second_time_nothing_is_sent(
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
     goal = client_of(before, login)
-    copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"])
+    copy(at(client, "a/b"), "1", at(goal, "c"), ["1"])
     before.forget()
-    assert copy_image(at(client, "a/b"), digest, at(goal, "c"), ["1"]) == Promoted(digest, 0, total(image), ("1",))
+    assert copy(at(client, "a/b"), digest, at(goal, "c"), ["1"]) == Promoted(digest, 0, total(image), ("1",))
     assert before.uploaded() == 0
 
 
@@ -104,24 +116,24 @@ def test_within_a_registry_blobs_are_mounted(
     client = client_of(proxy)
     digest = made_images.put(client, "a/b", "1", image)
     proxy.forget()
-    assert copy_image(at(client, "a/b"), "1", at(client, "c"), ["1"]) == Promoted(digest, 0, total(image), ("1",))
+    assert copy(at(client, "a/b"), "1", at(client, "c"), ["1"]) == Promoted(digest, 0, total(image), ("1",))
     assert proxy.uploaded() == 0
     assert made_images.check(client, "c", "1", image).digest == digest
     # Within one repository only the tag is new.
-    assert copy_image(at(client, "a/b"), "1", at(client, "a/b"), ["2"]) == Promoted(digest, 0, total(image), ("2",))
+    assert copy(at(client, "a/b"), "1", at(client, "a/b"), ["2"]) == Promoted(digest, 0, total(image), ("2",))
     assert client.manifest("a/b", "2") == image.manifest
 
 
-def test_a_tag_does_not_move_to_an_image_of_another_profile(client: Client) -> None:
+def test_a_tag_of_another_profile_stays_and_the_copy_gets_one_of_its_own(client: Client) -> None:
     kinds = [{labels.KIT: "train", labels.PROFILE: profile} for profile in ("cpu", "cu130")]
     cpu, cu130 = (made_images.image(seed=number, labels=each) for number, each in enumerate(kinds))
     held = made_images.put(client, "c", "1.0", cpu)
-    made_images.put(client, "a/b", "new", cu130)
-    with pytest.raises(UserError, match=r"c:1\.0 is on the image of profile cpu, .* such as 1\.0-cu130"):
-        copy_image(at(client, "a/b"), "new", at(client, "c"), ["1.0"])
-    found = client.manifest("c", "1.0")
-    assert found is not None
-    assert found.digest == held
+    digest = made_images.put(client, "a/b", "new", cu130)
+    said: list[str] = []
+    assert copy(at(client, "a/b"), "new", at(client, "c"), ["1.0"], say=said.append).tags == ("1.0-cu130",)
+    assert any("the image of profile cpu; this image is tagged 1.0-cu130" in line for line in said)
+    found = {tag: manifest.digest for tag in ("1.0", "1.0-cu130") if (manifest := client.manifest("c", tag))}
+    assert found == {"1.0": held, "1.0-cu130": digest}
 
 
 def test_a_mount_that_is_refused_becomes_a_copy(
@@ -131,28 +143,28 @@ def test_a_mount_that_is_refused_becomes_a_copy(
     digest = made_images.put(client, "a/b", "1", image)
     proxy.forget()
     proxy.answer(403, method="POST", path="mount=", times=99)
-    assert copy_image(at(client, "a/b"), "1", at(client, "c"), ["1"]) == Promoted(digest, total(image), 0, ("1",))
+    assert copy(at(client, "a/b"), "1", at(client, "c"), ["1"]) == Promoted(digest, total(image), 0, ("1",))
     assert made_images.check(client, "c", "1", image).digest == digest
 
 
-@pytest.mark.parametrize("tag", ["1.0", "0.1.0-cpu-1a2b3c4d5e6f-dirty"])
-def test_a_tag_that_moves_is_said(client: Client, image: made_images.Image, tag: str) -> None:
+def test_a_tag_that_moves_is_said(client: Client, image: made_images.Image) -> None:
+    tag = "1.0"
     held = made_images.put(client, "c", tag, made_images.image(seed=7))
     digest = made_images.put(client, "a/b", "1", image)
     said: list[str] = []
-    copy_image(at(client, "a/b"), "1", at(client, "c"), [tag], say=said.append)
-    assert said[1:] == [f"{client.host}/c:{tag} moves from {held[:19]}"]
+    copy(at(client, "a/b"), "1", at(client, "c"), [tag], say=said.append)
+    assert said[1:] == [f"{client.host}/c:{tag} will move from {held[:19]}, if the repository lets a tag move"]
     found = client.manifest("c", tag)
     assert found is not None
     assert found.digest == digest
 
 
 def test_the_tag_of_another_build_does_not_move(client: Client, image: made_images.Image) -> None:
-    tag = "0.1.0-cpu-1a2b3c4d5e6f"
+    tag = "build-0.1.0-cpu-1a2b3c4d5e6f"
     held = made_images.put(client, "c", tag, made_images.image(seed=7))
     made_images.put(client, "a/b", "1", image)
-    said = refusal(lambda: copy_image(at(client, "a/b"), "1", at(client, "c"), [tag]))
-    assert said.startswith(f"{client.host}/c:{tag} names another image, and the tag of a build does not move: ")
+    other = f"{tag}-{str(image.manifest.config_digest)[7:15]}"
+    assert copy(at(client, "a/b"), "1", at(client, "c"), [tag]).tags == (other,)
     found = client.manifest("c", tag)
     assert found is not None
     assert found.digest == held
@@ -165,12 +177,12 @@ def test_what_is_cut_off_goes_on_in_the_next_run(
     goal = client_of(before, login)
     largest = max(image.manifest.layers, key=lambda layer: layer.size)
     before.answer(403, method="PUT", path=f"digest=sha256%3A{largest.digest[7:]}", times=99)
-    assert "denies the push of" in refusal(lambda: copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
+    assert "denies the push of" in refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
     assert goal.manifest("c", "1") is None
     there = {key for key in image.blobs if goal.blob_size("c", key) is not None}
     assert largest.digest not in there
     before.forget()
-    done = copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"])
+    done = copy(at(client, "a/b"), "1", at(goal, "c"), ["1"])
     bytes_there = sum(len(image.blobs[key]) for key in there)
     assert done == Promoted(digest, total(image) - bytes_there, bytes_there, ("1",))
     assert before.uploaded() == total(image) - bytes_there
@@ -189,10 +201,10 @@ def test_a_registry_that_is_killed_in_the_middle_and_started_for_the_next_run(
             if arrived and target.process is not None:
                 target.kill()
 
-    said = refusal(lambda: copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"], progress=kill_once))
+    said = refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"], progress=kill_once))
     assert f"{before.host} can't be reached" in said
     target.start()
-    assert copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"]).digest == digest
+    assert copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]).digest == digest
     assert made_images.check(goal, "c", "1", image).digest == digest
 
 
@@ -204,7 +216,7 @@ def test_faults_on_both_sides_at_the_same_time(
     proxy.answer(503, method="GET", path="blobs/", skip=1, times=2)
     before.answer(429, method="POST", skip=1, times=1, headers={"Retry-After": "1"})
     before.drop(after=100_000, skip=1, times=2)
-    copy_image(at(origin, "a/b"), "1", at(goal, "c"), ["1"])
+    copy(at(origin, "a/b"), "1", at(goal, "c"), ["1"])
     assert made_images.check(goal, "c", "1", image).digest == digest
 
 
@@ -217,7 +229,7 @@ def test_a_token_that_expires_in_the_middle(
     tokens = iter(("first", "second"))
     before.expire(after=600_000)
     goal = client_of(before, lambda *, renew: Credentials("AWS", next(tokens)))
-    copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"])
+    copy(at(client, "a/b"), "1", at(goal, "c"), ["1"])
     assert next(tokens, None) is None
     assert made_images.check(goal, "c", "1", image).digest == digest
 
@@ -226,13 +238,11 @@ def test_what_sagemaker_does_not_take_is_not_sent(client: Client, before: FaultP
     made_images.put(client, "a/b", "other", made_images.image(platform="linux/arm64"))
     made_images.put_index(client, "a/b", "index", made_images.image(oci=True))
     goal = client_of(before, login)
-    assert "the image is for linux/arm64" in refusal(
-        lambda: copy_image(at(client, "a/b"), "other", at(goal, "c"), ["1"])
-    )
-    assert "the manifest is an index" in refusal(lambda: copy_image(at(client, "a/b"), "index", at(goal, "c"), ["1"]))
-    said = refusal(lambda: copy_image(at(client, "a/b"), "othr", at(goal, "c"), ["1"]))
+    assert "the image is for linux/arm64" in refusal(lambda: copy(at(client, "a/b"), "other", at(goal, "c"), ["1"]))
+    assert "the manifest is an index" in refusal(lambda: copy(at(client, "a/b"), "index", at(goal, "c"), ["1"]))
+    said = refusal(lambda: copy(at(client, "a/b"), "othr", at(goal, "c"), ["1"]))
     assert said == f"{client.host}/a/b has no image othr, and 2 tags, such as other: give one of them."
-    said = refusal(lambda: copy_image(at(client, "no/such"), "1", at(goal, "c"), ["1"]))
+    said = refusal(lambda: copy(at(client, "no/such"), "1", at(goal, "c"), ["1"]))
     assert said == f"{client.host}/no/such has no image 1, and no tag at all: see that this is the repository's name."
     assert before.requests == []
 
@@ -245,7 +255,7 @@ def test_a_damaged_blob_of_the_source_is_not_taken_over(
     (stored,) = registry.storage.glob(f"**/blobs/sha256/*/{layer.digest[7:]}/data")
     stored.write_bytes(bytes(layer.size))
     goal = client_of(before, login)
-    said = refusal(lambda: copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
+    said = refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
     assert f"for {layer.digest}: what it has is damaged" in said
     assert goal.blob_size("c", layer.digest) is None
     assert goal.manifest("c", "1") is None
@@ -257,7 +267,7 @@ def test_a_blob_of_another_size_in_the_target_is_noticed(
     made_images.put(client, "a/b", "1", image)
     layer = image.manifest.layers[1]
     before.answer(200, method="HEAD", path=f"/c/blobs/{layer.digest}", headers={"Content-Length": "7"})
-    said = refusal(lambda: copy_image(at(client, "a/b"), "1", at(client_of(before, login), "c"), ["1"]))
+    said = refusal(lambda: copy(at(client, "a/b"), "1", at(client_of(before, login), "c"), ["1"]))
     assert said == (
         f"{before.host}/c has 7 bytes of {layer.digest}, which has {layer.size}: its storage is damaged, have the blob "
         "removed there."
@@ -271,7 +281,7 @@ def test_a_tag_that_cannot_be_moved_leaves_the_image_by_its_digest(
     goal = client_of(before, login)
     body = b'{"errors":[{"code":"TAG_INVALID","message":"the tag is immutable"}]}'
     before.answer(400, method="PUT", path="manifests/1$", times=9, body=body)
-    assert "its tags can't be moved" in refusal(lambda: copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
+    assert "its tags can't be moved" in refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
     assert goal.manifest("c", digest) == image.manifest
 
 
@@ -285,32 +295,31 @@ def test_ctrl_c_ends_the_copies(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"], progress=interrupted)
+        copy(at(client, "a/b"), "1", at(goal, "c"), ["1"], progress=interrupted)
     assert goal.manifest("c", "1") is None
-    copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"])
+    copy(at(client, "a/b"), "1", at(goal, "c"), ["1"])
     assert goal.manifest("c", "1") == image.manifest
 
 
 def test_a_double_goes_nowhere(client: Client, before: FaultProxy, client_of: MakeClient) -> None:
     made_images.put(client, "a/b", "1", made_images.image(labels={"berth.efa": "1.47.0+double"}))
     goal = client_of(before, login)
-    said = refusal(lambda: copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
+    said = refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
     assert "holds a test's double of efa 1.47.0+double: it is for tests, and may not be published" in said
     assert before.uploaded() == 0
 
 
-def test_uncommitted_changes_go_under_their_own_tag_alone(
+def test_uncommitted_changes_go_under_the_tag_of_a_build_alone(
     client: Client, before: FaultProxy, client_of: MakeClient
 ) -> None:
-    revision = "1a2b3c4d5e6f-dirty"
-    digest = made_images.put(
-        client, "a/b", "1", made_images.image(labels={"org.opencontainers.image.revision": revision})
-    )
+    revision = {"org.opencontainers.image.revision": "1a2b3c4d5e6f-dirty"}
+    tag = "build-0.1.0-cpu-1a2b3c4d5e6f-dirty-00aa11bb"
+    digest = made_images.put(client, "a/b", "1", made_images.image(labels=revision))
     goal = client_of(before, login)
-    said = refusal(lambda: copy_image(at(client, "a/b"), "1", at(goal, "c"), ["1.0", f"0.1.0-cpu-{revision}"]))
-    assert "has uncommitted changes in it, so it can't be tagged 1.0: commit, build and push again" in said
+    said = refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1.0", tag]))
+    assert "contains uncommitted changes, so it can't be tagged 1.0: commit, build and push again" in said
     assert before.uploaded() == 0
-    assert copy_image(at(client, "a/b"), "1", at(goal, "c"), [f"0.1.0-cpu-{revision}"]).digest == digest
+    assert copy(at(client, "a/b"), "1", at(goal, "c"), [tag]).digest == digest
 
 
 def test_what_a_look_says_and_that_it_changes_nothing(
@@ -324,13 +333,13 @@ def test_what_a_look_says_and_that_it_changes_nothing(
     found = plan_copy(at(client, "a/b"), "1", at(goal, "c"), ["1", "2"])
     assert found.summary() == f"0 of {len(image.blobs)} blobs are there, {total(image) / 1e6:.1f} MB to send"
     place = at(goal, "c")
-    held, digest = found.tags, found.image.digest
-    assert held == {"1": other.manifest.digest, "2": None}
-    assert tag_line(place, "2", held["2"], digest) == f"{place}:2 will be put"
-    assert tag_line(place, "1", held["1"], digest) == (
-        f"{place}:1 will move from {other.manifest.digest[:19]}, where the repository lets a tag move"
-    )
-    assert tag_line(place, "1", held["1"], other.manifest.digest) == f"{place}:1 is there already, with this image"
+    one, two = found.tags
+    assert (one.tag, one.holder, two.tag, two.holder) == ("1", other.manifest, "2", None)
+    assert tag_lines(place, two) == [f"{place}:2 will be put"]
+    (said,) = tag_lines(place, one)
+    assert said.startswith(f"{place}:1 will move from {other.manifest.digest[:19]}")
+    (there,) = plan_copy(at(client, "a/b"), "1", at(client, "a/b"), ["1"]).tags
+    assert tag_lines(place, there) == [f"{place}:1 is there already, with this image"]
     assert sorted(path for path in target.storage.rglob("*")) == before
 
 
@@ -338,19 +347,34 @@ def test_without_a_tag_it_gets_that_of_its_build(client: Client, target: Registr
     """By digest, as `uri` prints it, neither side names one; in ECR what has no tag expires."""
     labels = {
         "org.opencontainers.image.version": "0.1.0",
+        "berth.kit": "train",
         "berth.profile": "cpu",
         "org.opencontainers.image.revision": "1a2b3c4d5e6f",
     }
     goal = client_of(target, login)
-    exact = "0.1.0-cpu-1a2b3c4d5e6f"
+    exact = "build-0.1.0-cpu-1a2b3c4d5e6f"
     digest = made_images.put(client, "a/b", exact, made_images.image(labels=labels))
-    assert copy_image(at(client, "a/b"), digest, at(goal, "c"), []).tags == (exact,)
+    assert copy(at(client, "a/b"), digest, at(goal, "c"), []).tags == (exact,)
     assert goal.tags("c") == [exact]
     # What was built FROM it inherits its labels, and is not that build.
     derived = made_images.put(client, "a/b", "mine", made_images.image(seed=8, labels=labels))
-    assert refusal(lambda: copy_image(at(client, "a/b"), derived, at(goal, "c"), [])) == (
+    assert refusal(lambda: copy(at(client, "a/b"), derived, at(goal, "c"), [])) == (
         f"{client.host}/a/b@{derived} has no tag {exact} there, so it may be an image that was built FROM that one: "
-        "give TO a tag."
+        "give TO a tag, such as the one that it has in FROM."
     )
     other = made_images.put(client, "a/b", "2", made_images.image(seed=7))
-    assert copy_image(at(client, "a/b"), other, at(goal, "d"), []).tags == ()
+    assert copy(at(client, "a/b"), other, at(goal, "d"), []).tags == ()
+
+
+def test_a_registry_that_takes_no_artifact_gets_the_image_alone_and_a_line_says_so(
+    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+) -> None:
+    digest = made_images.put(client, "a/b", "1", image)
+    referrers.upload_blobs(client, "a/b", b"a bill of materials")
+    bill = referrers.attach(client, "a/b", image.manifest, b"a bill of materials")
+    body = b'{"errors":[{"code":"MANIFEST_INVALID"}]}'
+    before.answer(400, method="PUT", path=f"manifests/{bill}", times=9, body=body)
+    said: list[str] = []
+    done = copy(at(client, "a/b"), "1", at(client_of(before, login), "c"), ["1"], say=said.append)
+    assert (done.digest, done.tags) == (digest, ("1",))
+    assert "what is attached to it in FROM is not" in said[-1]

@@ -67,7 +67,7 @@ def fake_engine(error: Exception) -> Any:
         ("berth-serve:cu130", "build it with `python build.py build serve --profile cu130`."),
         ("berth-train:cpu", "build it with `python build.py build train --profile cpu`."),
         ("berth-train:cu999", "give one that `docker images` lists."),
-        ("berth-train:0.1.0-cpu-1a2b3c4d5e6f", "give one that `docker images` lists."),
+        ("berth-train:build-0.1.0-cpu-1a2b3c4d5e6f", "give one that `docker images` lists."),
         ("berth-train", "give one that `docker images` lists."),
         ("ghcr.io/berth-train:cpu", "give one that `docker images` lists."),
         ("nonsense", "give one that `docker images` lists."),

@@ -4,16 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from berth.common import labels
 from berth.ecr.destination import (
     Destination,
     destinations,
     image_problems,
+    immutable_problem,
     name_problems,
     option_problems,
-    profile_problem,
     reference_problems,
-    tag_problem,
     warnings,
 )
 from berth.ecr.names import EcrRegistry
@@ -112,13 +110,19 @@ def test_uncommitted_changes_get_no_tag_of_a_release() -> None:
     assert image_problems(IMAGE, ["1.0"]) == []
 
 
-def test_no_image_takes_the_name_of_another_build() -> None:
-    for tag in ("0.1.0-cpu-000000000000", "0.1.0-cu130-1a2b3c4d5e6f-dirty", "0.2.0-cpu-none"):
-        assert image_problems(IMAGE, [tag]) == [
-            f"--tag {tag} is the name of another build, which could not be pushed any more: leave it out, this one "
-            f"goes as {IMAGE.exact}."
-        ]
-    assert image_problems(IMAGE, [IMAGE.exact, "0.1.0", "0.1.0-cpu", "0.1.0-cpu-rc1"]) == []
+def test_only_a_build_has_a_tag_of_builds() -> None:
+    for tag in ("build-0.1.0-cpu-000000000000", "build-mine"):
+        (said,) = image_problems(IMAGE, [tag])
+        assert tag in said
+        assert IMAGE.push_tag in said
+    assert image_problems(IMAGE, [IMAGE.push_tag, "0.1.0", "0.1.0-cpu", "rebuild-1"]) == []
+
+
+def test_an_image_that_records_no_commit_may_be_released_with_a_warning() -> None:
+    plain = replace(IMAGE, labels={f"{OCI}.version": "0.1.0"})
+    assert image_problems(plain, ["1.0"]) == []
+    (said,) = warnings(plain, "000000000000")
+    assert f"has no label {OCI}.revision" in said
 
 
 def test_an_image_too_large_for_serverless_is_warned_of() -> None:
@@ -131,57 +135,34 @@ def test_an_image_too_large_for_serverless_is_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "tag", "immutable", "says"),
+    ("image", "tag", "ways"),
     [
-        (IMAGE, "0.1.0-cpu-1a2b", True, "immutable"),
-        (IMAGE, "0.1.0-cpu-1a2b", False, "the tag of a build does not move"),
-        (IMAGE, "stable", False, ""),
-        (IMAGE, "stable", True, "immutable"),
-        (DIRTY, "0.1.0-cpu-1a2b-dirty", False, ""),
-        (DIRTY, "0.1.0-cpu-1a2b-dirty", True, "immutable"),
+        (IMAGE, "stable", ["another --tag", f"{HERE}@sha256:9"]),
+        (IMAGE, IMAGE.push_tag, [f"{HERE}@sha256:9"]),
+        (replace(IMAGE, name="mytrain:1", derived=True, own_name=("mytrain", "1")), "1", ["docker tag mytrain:1"]),
     ],
+    ids=["a release", "its own", "its owner's"],
 )
-def test_a_tag_that_names_another_image_moves_only_where_it_may(
-    image: LocalImage, tag: str, immutable: bool, says: str
+def test_an_immutable_tag_that_names_another_image_leads_to_ways_that_work(
+    image: LocalImage, tag: str, ways: list[str]
 ) -> None:
-    problem = tag_problem(tag, image, HERE, immutable=immutable)
-    assert bool(problem) == bool(says)
-    assert says in problem
-
-
-def labelled(kit: str, profile: str) -> dict[str, str]:
-    return {labels.KIT: kit, labels.PROFILE: profile}
-
-
-@pytest.mark.parametrize(
-    ("held", "facts"),
-    [
-        (labelled("train", "cpu"), []),
-        (labelled("train", "cu130"), ["HERE:1.0 is on the image of profile cu130", "1.0-cpu"]),
-        (labelled("serve", "cpu"), ["HERE:1.0 is on the serve image", "--repository"]),
-        ({}, []),
-        ({labels.KIT: "train"}, []),
-    ],
-)
-def test_a_tag_stays_with_the_profile_of_its_image(held: dict[str, str], facts: list[str]) -> None:
-    problem = profile_problem(HERE, "1.0", labelled("train", "cpu"), held)
-    assert bool(problem) == bool(facts)
-    assert not [fact for fact in facts if fact.replace("HERE", str(HERE)) not in problem], problem
+    problem = immutable_problem(HERE, tag, image, "sha256:9")
+    assert f"{HERE}:{tag} names another image" in problem
+    assert not [way for way in ways if way not in problem], problem
+    assert ("--tag" in problem) == (tag == "stable")
 
 
 def test_an_image_of_another_commit_than_the_checkout_is_said() -> None:
     (said,) = warnings(IMAGE, "000000000000")
-    assert said.startswith(
-        f"{IMAGE.exact_tag} was built from {IMAGE.revision}, and this checkout is at 000000000000: run"
-    )
+    assert said.startswith(f"{IMAGE.name} was built from {IMAGE.revision}, and this checkout is at 000000000000: run")
     assert f"`python build.py build {IMAGE.image} --profile {IMAGE.profile}` first" in said
 
 
-MINE = replace(IMAGE, tag="mytrain:1", derived=True, own_name=("mytrain", "1"))
+MINE = replace(IMAGE, name="mytrain:1", derived=True, own_name=("mytrain", "1"))
 
 
 def test_an_image_built_from_ours_goes_under_its_own_name() -> None:
-    assert (MINE.title, MINE.exact, MINE.exact_tag) == ("mytrain", "1", "mytrain:1")
+    assert (MINE.title, MINE.push_tag, MINE.build_name) == ("mytrain", "1", "mytrain:1")
     (place,) = destinations(MINE.title, [DUBLIN], None, None, derived=True)
     assert place.repository == "mytrain"
     (place,) = destinations(MINE.title, [DUBLIN], None, "team/{image}", derived=True)
@@ -193,26 +174,13 @@ def test_an_image_built_from_ours_goes_under_its_own_name() -> None:
 def test_what_of_an_own_image_is_refused() -> None:
     dirty = replace(MINE, labels={**MINE.labels, "org.opencontainers.image.revision": "1a2b3c4d5e6f-dirty"})
     assert image_problems(dirty, []) == []
-    assert warnings(dirty, "x") == ["mytrain:1 stands on an image of the kit with uncommitted changes in it."]
+    assert warnings(dirty, "x") == ["mytrain:1 was built FROM an image with uncommitted changes."]
     (said,) = image_problems(dirty, ["1.0"])
-    assert said.startswith("mytrain:1 stands on an image of the kit with uncommitted changes in it, so it can't be tag")
-    nameless = replace(MINE, tag="sha256:1a2b", own_name=("", ""))
+    assert said.startswith("mytrain:1 contains uncommitted changes, so it can't be tagged 1.0: ")
+    nameless = replace(MINE, name="sha256:1a2b", own_name=("", ""))
     assert image_problems(nameless, []) == [
         "sha256:1a2b has no name to push it by: `docker tag sha256:1a2b NAME:TAG` gives it one."
     ]
-    posing = replace(MINE, tag="mytrain:0.1.0-cpu-1a2b3c4d5e6f", own_name=("mytrain", "0.1.0-cpu-1a2b3c4d5e6f"))
-    assert image_problems(posing, []) == [
-        "mytrain:0.1.0-cpu-1a2b3c4d5e6f has the tag of a build of the kit's, which it is not: give it another one with "
-        "`docker tag`."
-    ]
-
-
-def test_an_image_without_a_part_that_nobody_left_out_goes_under_its_own_name_only() -> None:
-    lost = replace(IMAGE, labels={**IMAGE.labels, "berth.left-out": "smddp=unpinned"})
-    (said,) = image_problems(lost, ["1.0"])
-    assert said.startswith(
-        "berth-train:0.1.0-cpu-1a2b was built without smddp (no sha256 was pinned), which nobody asked"
-    )
-    assert image_problems(lost, []) == []
-    asked = replace(IMAGE, labels={**IMAGE.labels, "berth.left-out": "smddp=without"})
-    assert image_problems(asked, ["1.0"]) == []
+    posing = replace(MINE, name="mytrain:build-1", own_name=("mytrain", "build-1"))
+    (said,) = image_problems(posing, [])
+    assert said.startswith("mytrain:build-1 was built FROM a build, and is none")

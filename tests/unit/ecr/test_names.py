@@ -85,7 +85,7 @@ def test_a_host_that_is_almost_ecrs_is_refused(host: str, said: str) -> None:
         (names.account_problems, ["111122223333", "000000000001"]),
         (names.region_problems, ["us-east-1", "cn-northwest-1", "us-gov-east-1"]),
         (names.repository_problems, ["ab", "berth-train", "team/berth_train", "a.b/c-d/e__f", "a--b", "1a", "x" * 256]),
-        (names.tag_problems, ["0.1.0-cpu-1a2b3c4d5e6f", "cpu", "_x", "V1.0_rc-2", "x" * 128]),
+        (names.tag_problems, ["build-0.1.0-cpu-1a2b3c4d5e6f", "cpu", "_x", "V1.0_rc-2", "x" * 128]),
     ],
 )
 def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) -> None:

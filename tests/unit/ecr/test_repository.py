@@ -101,9 +101,7 @@ def test_another_repository_shows_its_differences_and_changes_only_when_asked(cl
         "image tags: mutable, wanted: immutable",
         "scan on push: off, wanted: on",
         "AWS tag team: 'data', wanted: 'qa'",
-        "lifecycle policy: none, wanted: all of release-*, 5 of *-dirty, 20 of *-cpu-hf4-*, 20 of *-cu124-hf4-*, "
-        "20 of *-cpu-*, 20 of *-cu130-*, 20 of "
-        "*-cu124-*, untagged for 30 days",
+        "lifecycle policy: none, wanted: all of release-*, 50 of build-*, untagged for 30 days",
         "pull policy: nobody, wanted: arn:aws:iam::999988887777:root",
     ]
     wanted = replace(WANTED, pull=PULL)
@@ -193,12 +191,8 @@ STAYS = "ECR can't change it: delete the repository, or take one of another name
             [
                 SettingDifference(
                     "lifecycle policy",
-                    "all of release-*, 5 of *-dirty, 500 of *-cpu-hf4-*, 500 of *-cu124-hf4-*, "
-                    "500 of *-cpu-*, 500 of *-cu130-*, 500 of *-cu124-*, "
-                    "untagged for 900 days",
-                    "all of release-*, 5 of *-dirty, 5 of *-cpu-hf4-*, 5 of *-cu124-hf4-*, "
-                    "5 of *-cpu-*, 5 of *-cu130-*, 5 of *-cu124-*, "
-                    "untagged for 30 days",
+                    "all of release-*, 500 of build-*, untagged for 900 days",
+                    "all of release-*, 5 of build-*, untagged for 30 days",
                 )
             ],
         ),
@@ -286,7 +280,7 @@ def test_a_policy_that_ecr_does_not_take_names_its_file(client: Any) -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda client: put_image(client, "0.1.0-cpu-1a2b3c4d5e6f"),
+        lambda client: put_image(client, "build-0.1.0-cpu-1a2b3c4d5e6f"),
         lambda client: client.untag_resource(resourceArn=REGISTRY.arn("berth-train"), tagKeys=["berth.kit"]),
         lambda client: client.put_image_scanning_configuration(
             repositoryName="berth-train", imageScanningConfiguration={"scanOnPush": False}

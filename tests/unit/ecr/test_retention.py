@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from berth.common.image_names import build_tag, is_build_tag
 from berth.ecr import documents, retention
+from berth.images import pins
 from tests.unit.ecr.lifecycle_double import Image, expired
 
 
@@ -54,10 +56,25 @@ class Repository:
 
 
 def build(number: int, profile: str = "cpu", end: str = "") -> str:
-    return f"0.1.0-{profile}-{number:012x}{end}"
+    return build_tag("0.1.0", profile, f"{number:012x}{end}")
 
 
-def test_no_release_ever_expires_and_builds_do_by_their_own_count() -> None:
+@pytest.mark.parametrize("profile", [*pins.profile_names(), "my-cpu-hf4", "a_b.c"])
+@pytest.mark.parametrize("revision", ["1a2b3c4d5e6f", "1a2b3c4d5e6f-dirty-00aa11bb", "none-00aa11bb"])
+def test_a_build_of_every_profile_is_known_as_one_and_expires(profile: str, revision: str) -> None:
+    tag = build_tag("0.1.0", profile, revision)
+    assert is_build_tag(tag)
+    assert retention.tags([tag], "sha256:1a2b3c4d5e6f7788") == (tag,)
+    ecr = Repository()
+    ecr.push("old", tag)
+    for number in range(documents.KEEP):
+        ecr.night()
+        ecr.push(f"build-{number}", build(number, profile))
+    ecr.night()
+    assert "old" not in ecr.images
+
+
+def test_no_release_ever_expires_and_the_last_builds_stay() -> None:
     ecr = Repository()
     ecr.push("release", build(0), "1.0")  # pushed as a release
     ecr.push("later", build(1))
@@ -66,24 +83,22 @@ def test_no_release_ever_expires_and_builds_do_by_their_own_count() -> None:
     ecr.push("lonely", build(2, "cu124"))
     for number in range(3, 203):
         ecr.push(f"build-{number}", build(number))
-        ecr.push(f"dirty-{number}", build(number, end="-dirty"))
         ecr.night()
     ecr.push("new", build(999), "prod")
     for _ in range(400):
         ecr.night()
-    assert {"release", "later", "lonely", "new"} <= ecr.images.keys()
+    assert {"release", "later", "new"} <= ecr.images.keys()
     assert "promoted" in ecr.images  # endpoints may run on what prod was on before
-    assert {name for name in ecr.images if name.startswith("dirty")} == {f"dirty-{n}" for n in range(198, 203)}
-    builds = {name for name in ecr.images if name.startswith("build")}
-    assert builds <= {f"build-{number}" for number in range(183, 203)}
-    assert len(builds) >= documents.KEEP - 7  # the five dirty ones, and a release or two, are among the twenty
+    assert "lonely" not in ecr.images  # the builds of all profiles are counted together
+    # Of the builds the releases that have a build's tag are counted as well, which are the newest one here.
+    assert {name for name in ecr.images if name.startswith("build")} == {f"build-{n}" for n in range(154, 203)}
 
 
 def test_without_the_rule_the_same_history_loses_a_release() -> None:
     ecr = Repository()
     ecr.policy["rules"] = [each for each in ecr.policy["rules"] if each["rulePriority"] != 1]
     ecr.push("release", build(0), "1.0")
-    for number in range(1, 22):
+    for number in range(1, documents.KEEP + 2):
         ecr.push(f"build-{number}", build(number))
         ecr.night()
     assert "release" not in ecr.images
@@ -112,7 +127,7 @@ UNTAGGED = {"rulePriority": 9, "selection": {"tagStatus": "untagged", "countNumb
         pytest.param(None, True, id="none"),
         pytest.param(documents.lifecycle_policy(), True, id="ours"),
         pytest.param({"rules": [UNTAGGED]}, True, id="of-untagged-ones-alone"),
-        pytest.param({"rules": [rule(10, "*-cpu-*", 20), UNTAGGED]}, False, id="as-ours-was"),
+        pytest.param({"rules": [rule(10, "build-*", 20), UNTAGGED]}, False, id="builds-first"),
         pytest.param({"rules": [rule(1, "*", 20), rule(2, "release-*", 999999)]}, False, id="too-late"),
         pytest.param({"rules": [rule(1, "release-*", 20)]}, False, id="too-few"),
     ],

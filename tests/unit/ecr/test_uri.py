@@ -152,7 +152,7 @@ def test_an_image_built_from_ours_is_another_one() -> None:
     record = [FIRST, MINE]
     assert pushed_places("train", "cpu", here("sha256:c1"), record) == [FIRST]
     assert pushed_places("train", "cpu", None, record) == [FIRST]
-    mine = replace(here("sha256:m"), tag="mytrain:latest", derived=True, own_name=("mytrain", "latest"))
+    mine = replace(here("sha256:m"), name="mytrain:latest", derived=True, own_name=("mytrain", "latest"))
     assert pushed_places("train", "cpu", mine, record) == [MINE]
     assert of_an_own_image("mytrain", record) == [MINE]
     assert of_an_own_image("berth-train:cpu", record) == []

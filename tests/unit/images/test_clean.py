@@ -64,7 +64,7 @@ def test_what_a_dead_owner_left_goes(gone: owner.Owner) -> None:
     ("tag", "ours"),
     [
         pytest.param("berth-train:cpu", True, id="moving"),
-        pytest.param("berth-serve:0.1.0-cpu-1a2b3c4d5e6f", True, id="exact"),
+        pytest.param("berth-serve:build-0.1.0-cpu-1a2b3c4d5e6f", True, id="exact"),
         pytest.param("berth-base:bookworm", True, id="base"),
         pytest.param("1.dkr.ecr.eu-west-1.amazonaws.com/team/berth-train:cpu", True, id="in-a-registry"),
         pytest.param("localhost:5000/berth-train:cpu", True, id="registry-with-a-port"),

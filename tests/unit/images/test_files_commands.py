@@ -357,8 +357,8 @@ def test_uri_says_of_a_double_that_it_may_not_be_published(
     monkeypatch.setattr("berth.common.engine.connect", lambda: None)
     assert command.main(["uri", "train"]) == 0
     printed = capsys.readouterr()
-    assert printed.out == "berth-train:1-cpu-2\n"
+    assert printed.out == "berth-train:cpu\n"
     assert printed.err == (
-        "berth-train:1-cpu-2 holds a test's double of efa 1+double: it is for tests, and may not be published; build "
+        "berth-train:cpu holds a test's double of efa 1+double: it is for tests, and may not be published; build "
         "it without doubles.\n"
     )

@@ -7,7 +7,7 @@ import pytest
 from docker.errors import ImageNotFound
 
 from berth.common.errors import UserError
-from berth.images.local_image import described
+from berth.images.local_image import described, with_store
 from berth.images.selection import select_image
 
 OCI = "org.opencontainers.image"
@@ -52,16 +52,48 @@ def test_a_profile_that_there_is_not_is_what_is_wrong() -> None:
 
 @pytest.mark.parametrize(("efa", "doubles"), [("1.47.0", ()), ("1.47.0+double", ("efa 1.47.0+double",))])
 def test_an_image_is_known_by_its_exact_tag_its_versions_and_its_doubles(efa: str, doubles: tuple[str, ...]) -> None:
-    found = described("train", "cu130", "berth-train:cu130", inspected(efa=efa))
-    assert found.exact_tag == "berth-train:0.1.0-cu130-1a2b3c4d5e6f"
+    build = "berth-train:build-0.1.0-cu130-1a2b3c4d5e6f"
+    found = described("train", "cu130", "berth-train:cu130", inspected(efa=efa, RepoTags=["berth-train:cu130", build]))
+    assert (found.build_name, found.push_tag) == (build, "build-0.1.0-cu130-1a2b3c4d5e6f")
     assert found.pins == {"efa": efa, "smddp": "none"}
     assert found.doubles == doubles
     assert not found.dirty
 
 
-@pytest.mark.parametrize("revision", ["1a2b3c4d5e6f-dirty", "none"])
-def test_an_image_of_no_commit_is_dirty(revision: str) -> None:
-    assert described("train", "cu130", "berth-train:cu130", inspected(revision)).dirty
+@pytest.mark.parametrize(("revision", "dirty"), [("1a2b3c4d5e6f-dirty", True), ("none", False)])
+def test_images_of_no_one_commit_are_told_apart_by_their_ids(revision: str, dirty: bool) -> None:
+    ids = [f"sha256:{number:064x}" for number in (0x1 << 252, 0x2 << 252)]
+    found = [described("train", "cu130", "berth-train:cu130", inspected(revision, Id=each)) for each in ids]
+    assert [each.push_tag for each in found] == [f"build-0.1.0-cu130-{revision}-{n}0000000" for n in (1, 2)]
+    assert found[0].dirty == dirty
+
+
+def test_an_image_of_plain_docker_build_goes_by_the_name_that_the_engine_has_for_it() -> None:
+    plain = {"berth.kit": "train", "berth.profile": "cu130", f"{OCI}.version": "0.1.0", "berth.left-out": "efa"}
+    found = described("train", "cu130", "berth-train:cu130", inspected(Config={"Labels": plain}))
+    assert (found.build_name, found.revision, found.pins) == ("berth-train:cu130", "none", {})
+
+
+CONTAINERD = {"DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}
+
+
+@pytest.mark.parametrize(
+    ("info", "id_is_config", "docker"),
+    [
+        ({"DriverStatus": [["Backing Filesystem", "extfs"]]}, True, True),
+        ({"DriverStatus": None}, True, True),
+        (CONTAINERD, False, False),
+        ({"BuildahVersion": "1.41"}, False, False),
+    ],
+    ids=["Docker's own store", "no status", "containerd before API 1.48", "podman"],
+)
+def test_an_engine_that_does_not_name_its_manifests_is_known_by_its_info(
+    info: dict[str, Any], id_is_config: bool, docker: bool
+) -> None:
+    found = with_store(described("train", "cu130", "berth-train:cu130", inspected()), info)
+    assert (found.id_is_config, found.pushes_docker_manifest) == (id_is_config, docker)
+    named = inspected(Descriptor={"mediaType": "application/vnd.docker.distribution.manifest.v2+json"})
+    assert with_store(described("train", "cu130", "x:1", named), CONTAINERD).pushes_docker_manifest
 
 
 @pytest.mark.parametrize(

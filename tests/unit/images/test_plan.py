@@ -21,9 +21,9 @@ CLEAN = Revision("1a2b3c4d5e6f", dirty=False, created="2026-11-21T08:00:00+00:00
 @pytest.mark.parametrize(
     ("revision", "expected"),
     [
-        (CLEAN, "berth-train:0.1.0-cpu-1a2b3c4d5e6f"),
-        (Revision("1a2b3c4d5e6f", dirty=True), "berth-train:0.1.0-cpu-1a2b3c4d5e6f-dirty"),
-        (Revision("none"), "berth-train:0.1.0-cpu-none"),
+        (CLEAN, "berth-train:build-0.1.0-cpu-1a2b3c4d5e6f"),
+        (Revision("1a2b3c4d5e6f", dirty=True), "berth-train:build-0.1.0-cpu-1a2b3c4d5e6f-dirty"),
+        (Revision("none"), "berth-train:build-0.1.0-cpu-none"),
     ],
     ids=["clean", "dirty", "no-git"],
 )
@@ -49,7 +49,7 @@ def test_the_default_build_is_one_line() -> None:
         f" --label org.opencontainers.image.base.name={KIT.base_image}"
         " --label org.opencontainers.image.base.digest=sha256:00"
         " --label org.opencontainers.image.created=2026-11-21T08:00:00+00:00"
-        " --tag berth-train:0.1.0-cpu-1a2b3c4d5e6f --tag berth-train:cpu /kit"
+        " --tag berth-train:build-0.1.0-cpu-1a2b3c4d5e6f --tag berth-train:cpu /kit"
     )
 
 
@@ -70,7 +70,7 @@ def test_a_profile_and_what_it_goes_without_are_all_that_is_passed() -> None:
     line = plan_of("train", "cu130")
     assert re.findall(r"--build-arg (\S+)", line) == ["PROFILE=cu130"]
     assert "--label berth.efa=1.47.0" in line
-    assert line.endswith("--tag berth-train:0.1.0-cu130-1a2b3c4d5e6f --tag berth-train:cu130 /kit")
+    assert line.endswith("--tag berth-train:build-0.1.0-cu130-1a2b3c4d5e6f --tag berth-train:cu130 /kit")
     row = KIT.profile("cu130").without(["efa", "smddp"])
     line = plan_of("train", row=row)
     assert re.findall(r"--build-arg (\S+)", line) == ["PROFILE=cu130", "WITHOUT=efa"], "it never had smddp"

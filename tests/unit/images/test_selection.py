@@ -18,9 +18,9 @@ LABELS = {
 }
 ON_GPUS = {**LABELS, labels.PROFILE: "cu130"}
 IMAGES: dict[str, tuple[dict[str, str], list[str]]] = {
-    "berth-train:cpu": (LABELS, ["berth-train:cpu", "berth-train:0.1.0-cpu-1a2b3c4d5e6f", "theirs:1"]),
-    "theirs:1": (LABELS, ["berth-train:cpu", "berth-train:0.1.0-cpu-1a2b3c4d5e6f", "theirs:1"]),
-    "pulled:1": (LABELS, ["127.0.0.1:5000/team/berth-train:0.1.0-cpu-1a2b3c4d5e6f", "pulled:1"]),
+    "berth-train:cpu": (LABELS, ["berth-train:cpu", "berth-train:build-0.1.0-cpu-1a2b3c4d5e6f", "theirs:1"]),
+    "theirs:1": (LABELS, ["berth-train:cpu", "berth-train:build-0.1.0-cpu-1a2b3c4d5e6f", "theirs:1"]),
+    "pulled:1": (LABELS, ["127.0.0.1:5000/team/berth-train:build-0.1.0-cpu-1a2b3c4d5e6f", "pulled:1"]),
     "mytrain": (LABELS, ["mytrain:latest", "berth-train:mine"]),
     "mytrain:1": (LABELS, ["mytrain:1"]),
     "mygpu:1": (ON_GPUS, ["mygpu:1"]),

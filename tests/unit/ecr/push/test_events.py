@@ -67,6 +67,21 @@ def test_bytes_are_the_manifests_compressed_ones_and_a_layer_that_occurs_twice_c
     assert sent_and_there(diff_ids, layers, {A, C}) == (3010, 200)
 
 
+def test_layers_that_containerds_store_names_by_their_compressed_digests_count_as_sent() -> None:
+    """With the config and the manifest among them, which are no layers."""
+    diff_ids = [f"sha256:{letter * 64}" for letter in "abc"]
+    layers = [(f"sha256:{digit * 64}", size) for digit, size in (("1", 10), ("2", 200), ("3", 3000))]
+    stream = fed(
+        {"status": "Pushed", "id": "1" * 12},
+        {"status": "Layer already exists", "id": "2" * 12},
+        {"status": "Pushing", "progressDetail": {"current": 1, "total": 3000}, "id": "3" * 12},
+        {"status": "Pushed", "id": "3" * 12},
+        {"status": "Pushed", "id": "f" * 12},
+        {"status": "Already exists", "id": "e" * 12},
+    )
+    assert sent_and_there(diff_ids, layers, stream.sent) == (3010, 200)
+
+
 def test_what_waits_for_few_layers_is_called_with_the_state_that_leaves_them_and_every_state_is_shown() -> None:
     shown: list[str] = []
     called: list[int] = []

@@ -1,0 +1,93 @@
+"""One image to one repository, with doubles of the engine, the registry and ECR around it."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from berth.common.errors import UserError
+from berth.ecr.destination import Destination
+from berth.ecr.push import one
+from berth.ecr.push.context import PushContext
+from berth.ecr.push.one import push_one
+from berth.ecr.push.preflight import Preflight, PushTask
+from berth.ecr.registry import referrers
+from berth.ecr.registry.manifest import DOCKER_LAYER, DOCKER_MANIFEST, Descriptor, Manifest, dumped
+from berth.ecr.repository_client import RepositoryClient
+from berth.images.local_image import UNKNOWN, LocalImage
+
+LAYER = Descriptor(DOCKER_LAYER, "sha256:" + "c" * 64, 1000)
+CONFIG = Descriptor("application/vnd.docker.container.image.v1+json", "sha256:" + "0" * 64, 10)
+MANIFEST = Manifest(DOCKER_MANIFEST, dumped({"config": CONFIG.as_dict(), "layers": [LAYER.as_dict()]}))
+HERE = Destination("127.0.0.1:5000", "berth-train")
+IMAGE = LocalImage("train", "cpu", "berth-train:cpu", CONFIG.digest, {}, 3000, "", ("sha256:" + "a" * 64,), UNKNOWN)
+
+
+@pytest.fixture
+def push(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """`push(ecr=…, bill=…, attach=…)`: a push whose layers go well; its result, and the lines that were said."""
+    monkeypatch.setattr(one, "_push_layers", lambda *_: frozenset({"c" * 12}))
+    monkeypatch.setattr(one.verify, "verify_and_tag", lambda *_: MANIFEST)
+    monkeypatch.setattr(one.verify, "put_tags", lambda *_: None)
+    monkeypatch.setattr(one.referrers, "upload_blobs", lambda *_: None)
+    made = tmp_path / "bill.json"
+    made.write_text("{}")
+
+    def run(
+        ecr: Any = None, bill: Callable[[], Path] = lambda: made, attach: Callable[..., str] = lambda *_: "sha256:b"
+    ) -> Any:
+        monkeypatch.setattr(referrers, "attach", attach)
+        registry: Any = type("Registry", (), {"delete_tag": lambda *_: False})()
+        client = RepositoryClient(HERE, registry, lambda *, renew: None, ecr)
+        task = PushTask(IMAGE, client, None, (IMAGE.push_tag,), apply=False)
+        said: list[str] = []
+        engine: Any = None
+        context = PushContext(engine, threading.Event(), said.append)
+        return push_one(context, Preflight(task, task), bill, threading.Lock()), said
+
+    return run
+
+
+def test_a_push_counts_the_layers_of_either_store_and_names_the_bill(push: Any) -> None:
+    found, said = push()
+    assert (found.bytes_sent, found.bytes_there) == (1000, 0)
+    assert found.pushed.bill == {"file": "bill.json", "digest": "sha256:b"}
+    assert said == []
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object) -> Any:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param({"attach": failing(UserError("MANIFEST_INVALID."))}, id="a-registry-that-takes-no-artifact"),
+        pytest.param(
+            {"bill": failing(docker.errors.APIError("configured logging driver does not support reading"))},
+            id="an-engine-without-logs",
+        ),
+        pytest.param({"bill": failing(UserError("no Python in it."))}, id="an-image-that-can-not-be-listed"),
+    ],
+)
+def test_a_push_that_succeeded_stays_so_without_its_bill(push: Any, trouble: dict[str, Any]) -> None:
+    found, said = push(**trouble)
+    assert found.pushed.image_uri == f"{HERE}@{MANIFEST.digest}"
+    assert found.pushed.bill is None
+    (line,) = said
+    assert line.startswith(f"{HERE}: the image is pushed, its bill of materials is not attached: ")
+
+
+def test_a_temporary_tag_that_can_not_be_deleted_is_a_line(push: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one.repository, "delete_tag", failing(UserError("ecr:BatchDeleteImage is not allowed.")))
+    monkeypatch.setattr(one.repository, "scan_summary", lambda *_: None)
+    found, said = push(ecr=object())
+    assert found.pushed.digest == MANIFEST.digest
+    (line,) = said
+    assert "the temporary tag converting-" in line
