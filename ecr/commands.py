@@ -17,6 +17,7 @@ from berth.ecr import documents, promote, record, repository, uri
 from berth.ecr.aws import Aws
 from berth.ecr.destination import destination_of, reference_problems, warnings
 from berth.ecr.display import showing_blobs, showing_layers
+from berth.ecr.names import host_warnings
 from berth.ecr.push import many
 from berth.ecr.push.events import short_id
 from berth.ecr.push.one import PushResult
@@ -144,7 +145,10 @@ def _push(options: PushOptions) -> None:
     tasks = many.plan_tasks(options, images, say)
     ready, failures = many.preflight_all(tasks)
     checkout = str(read_revision(pins.ROOT))
-    for warning in [warning for each in images for warning in warnings(each, checkout)]:
+    for warning in [
+        *host_warnings(options.host or ""),
+        *(line for each in images for line in warnings(each, checkout)),
+    ]:
         say(warning)
     if options.dry_run:
         if options.as_json:
@@ -228,6 +232,8 @@ def promote_image(
     origin, goal = _from_and_to(source, target)
     places = [destination_of(each.host, each.repository) for each in (origin, goal)]
     from_client, to_client = open_repositories(places, Aws(), say)
+    for warning in host_warnings(goal.host):
+        say(warning)
     wanted = None
     if to_client.ecr is not None:
         wanted = repository.WantedRepository(to_client.name, lifecycle=documents.lifecycle_policy())

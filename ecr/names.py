@@ -85,11 +85,6 @@ def region_problems(region: str) -> list[str]:
 def host_problems(host: str) -> list[str]:
     """What is wrong with a registry's host as one of AWS's; nothing for a host that is not AWS's."""
     lower = host.lower()
-    if re.sub(r"^https?://", "", lower).split("/")[0] in _PUBLIC:
-        return [
-            f"{host} is ECR's public gallery, which SageMaker does not pull from: push to a private repository of your "
-            "account, without --registry."
-        ]
     match = _ECR.fullmatch(lower)
     if match is None:
         return []
@@ -98,6 +93,16 @@ def host_problems(host: str) -> list[str]:
         return found
     right = EcrRegistry(match["account"], match["region"], bool(match["fips"])).host
     return [] if lower == right else [f"{host} is no host of ECR: its registry in {match['region']} is {right}."]
+
+
+def host_warnings(host: str) -> list[str]:
+    """What a user should know of a registry's host before a push there."""
+    if host.lower() not in _PUBLIC:
+        return []
+    return [
+        f"{host} is ECR's public gallery. AWS's API reference says that SageMaker pulls from private repositories; "
+        "AWS's pages on its Deep Learning Containers give URIs of the gallery. We tried neither."
+    ]
 
 
 def repository_problems(name: str, *, ecr: bool = True) -> list[str]:

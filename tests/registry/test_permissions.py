@@ -26,7 +26,7 @@ WANTED = WantedRepository(
     pull=documents.pull_policy(REGISTRY, ["999988887777"], sagemaker=True),
 )
 POLICY = json.loads((documents.POLICIES / "push-iam.json").read_text())
-ACTIONS = {action for statement in POLICY["Statement"] for action in statement["Action"]}
+ACTIONS = {action for statement in POLICY["Statement"] for action in statement["Action"] if action.startswith("ecr:")}
 OF_DOCKERS_PROTOCOL = {
     "ecr:BatchCheckLayerAvailability",
     "ecr:BatchGetImage",

@@ -73,9 +73,10 @@ def test_ecrs_lengths_are_for_ecr() -> None:
 
 
 def test_everything_that_is_wrong_with_the_names_is_said_once() -> None:
-    problems = name_problems(["train", "serve"], "public.ecr.aws", "Team/{image}", ["a b", "-x"])
+    host = "1.dkr.ecr.eu-west-1.amazonaws.com"
+    problems = name_problems(["train", "serve"], host, "Team/{image}", ["a b", "-x"])
     assert len(problems) == 5
-    assert any("public gallery" in problem for problem in problems)
+    assert any("'1' is no AWS account" in problem for problem in problems)
 
 
 def test_regions_and_accounts_are_looked_at_all_and_are_not_for_another_registry() -> None:

@@ -71,9 +71,11 @@ def test_the_push_policy_names_real_actions_on_the_repositories_alone() -> None:
         "Action": ["ecr:GetAuthorizationToken"],
         "Resource": "*",
     }
-    for statement in PUSH["Statement"][1:]:
+    *of_ecr, signing = PUSH["Statement"]
+    for statement in of_ecr[1:]:
         assert statement["Resource"] == [REGISTRY.arn("berth-train"), REGISTRY.arn("berth-serve")]
-    actions = [action.removeprefix("ecr:") for statement in PUSH["Statement"] for action in statement["Action"]]
+    actions = [action.removeprefix("ecr:") for statement in of_ecr for action in statement["Action"]]
+    assert (signing["Sid"], signing["Action"]) == ("ManagedSigning", ["signer:SignPayload"])
     assert set(actions) <= set(botocore.session.get_session().get_service_model("ecr").operation_names)
     assert len(actions) == len(set(actions))
 

@@ -44,15 +44,12 @@ def test_other_registries_are_none_of_awss_and_not_refused(host: str) -> None:
     assert names.host_problems(host) == []
 
 
-@pytest.mark.parametrize(
-    "host", ["public.ecr.aws", "PUBLIC.ECR.AWS", "https://public.ecr.aws/a1b2c3", "ecr-public.aws.com"]
-)
-def test_the_public_gallery_is_refused_with_the_reason(host: str) -> None:
-    assert names.parse_host(host) is None
-    assert names.host_problems(host) == [
-        f"{host} is ECR's public gallery, which SageMaker does not pull from: push to a private repository of your "
-        "account, without --registry."
-    ]
+@pytest.mark.parametrize("host", ["public.ecr.aws", "PUBLIC.ECR.AWS", "ecr-public.aws.com"])
+def test_the_public_gallery_is_warned_of(host: str) -> None:
+    assert names.host_problems(host) == []
+    (said,) = names.host_warnings(host)
+    assert f"{host} is ECR's public gallery" in said
+    assert names.host_warnings("127.0.0.1:5000") == []
 
 
 @pytest.mark.parametrize(
