@@ -14,6 +14,7 @@ other_models     what a folder without such a model is: an adapter, a pickle, ch
 model_config     what a model's config.json says against question answering
 served_model     whether the server can answer with a model, on the machine as in the image
 splits           which channels run_qa reads, and for what
+gpu_hosts        which driver and GPU a host has, which CUDA needs which, and which AMI brings a newer one
 variables        names of environment variables, and those that were most likely meant to be others
 archive          model.tar.gz: unpacking one that a stranger may have made
 """

@@ -1,23 +1,14 @@
 """What a user pastes after a push: the image in an estimator, for both generations of SageMaker's SDK. Pure text."""
 
+from berth.contract import gpu_hosts
 from berth.images import pins
+
+V3 = "# SageMaker SDK v3"
+V2 = "# SageMaker SDK v2, in maintenance since 2026-07-06, ends on 2027-07-06"
 
 # SDK v2 makes names of the URI, "berth@sha256-2026-…" of one by digest, which AWS refuses: they are given.
 _TRAIN = """\
-# SageMaker SDK v2
-from sagemaker.estimator import Estimator
-
-estimator = Estimator(
-    image_uri="{uri}",
-    role=role,
-    instance_type="{instance}",
-    instance_count=2,
-    {v2}
-    base_job_name="berth",
-)
-estimator.fit({{"train": "s3://BUCKET/train", "model": "s3://BUCKET/model"}})
-
-# SageMaker SDK v3
+{V3}
 from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import {configs}
 
@@ -29,6 +20,19 @@ trainer = ModelTrainer(
 )
 channels = {{"train": "s3://BUCKET/train", "model": "s3://BUCKET/model"}}
 trainer.train([InputData(channel_name=name, data_source=source) for name, source in channels.items()])
+
+{V2}
+from sagemaker.estimator import Estimator
+
+estimator = Estimator(
+    image_uri="{uri}",
+    role=role,
+    instance_type="{instance}",
+    instance_count=2,
+    {v2}
+    base_job_name="berth",
+)
+estimator.fit({{"train": "s3://BUCKET/train", "model": "s3://BUCKET/model"}})
 """
 
 _QA = 'hyperparameters={"model_name_or_path": "/opt/ml/input/data/model"},'
@@ -41,19 +45,7 @@ _OWN_SCRIPT = {
 }
 
 _SERVE = """\
-# SageMaker SDK v2
-from sagemaker.model import Model
-from sagemaker.utils import name_from_base
-
-model = Model(
-    image_uri="{uri}",
-    model_data="s3://BUCKET/model.tar.gz",
-    role=role,
-    name=name_from_base("berth"),
-)
-model.deploy(initial_instance_count=1, instance_type="{instance}", endpoint_name="berth")
-
-# SageMaker SDK v3
+{V3}
 from sagemaker.core.resources import Endpoint, EndpointConfig, Model
 from sagemaker.core.shapes import ContainerDefinition, ProductionVariant
 
@@ -63,10 +55,29 @@ container = ContainerDefinition(
 )
 Model.create(model_name="berth", primary_container=container, execution_role_arn=role)
 variant = ProductionVariant(
-    variant_name="all", model_name="berth", instance_type="{instance}", initial_instance_count=1
+    variant_name="all",
+    model_name="berth",
+    instance_type="{instance}",
+    initial_instance_count=1,{ami}
 )
 EndpointConfig.create(endpoint_config_name="berth", production_variants=[variant])
 Endpoint.create(endpoint_name="berth", endpoint_config_name="berth")
+{transform}
+{V2}
+from sagemaker.model import Model
+from sagemaker.utils import name_from_base
+
+model = Model(
+    image_uri="{uri}",
+    model_data="s3://BUCKET/model.tar.gz",
+    role=role,
+    name=name_from_base("berth"),
+)
+model.deploy(
+    initial_instance_count=1,
+    instance_type="{instance}",
+    endpoint_name="berth",{ami}
+)
 """
 
 
@@ -74,7 +85,26 @@ def estimator_snippet(image: str, profile: str, image_uri: str) -> str:
     """Python for an image `train` or `serve`; `role`, the bucket and the endpoint's name are the user's to fill in."""
     profiles = pins.load().profiles
     row = profiles[profile if profile in profiles else pins.DEFAULT_PROFILE]
-    values = {"uri": image_uri, "instance": row.instances.get(image) or "ml.INSTANCE"}
+    values = {"V2": V2, "V3": V3, "uri": image_uri, "instance": row.instances.get(image) or "ml.INSTANCE"}
     if image == "serve":
-        return _SERVE.format(**values)
+        cuda = gpu_hosts.parse(row.cuda["cuda"]) if row.cuda else None
+        return _SERVE.format(**values, **_host_lines(cuda, values["instance"]))
     return _TRAIN.format(**values, **(_RUN_QA if row.runs_kit else _OWN_SCRIPT))
+
+
+def _host_lines(cuda: gpu_hosts.Version | None, instance: str) -> dict[str, str]:
+    """What an endpoint and a batch transform have to say of their hosts' driver; nothing without CUDA."""
+    if cuda is None:
+        return {"ami": "", "transform": ""}
+    driver = f"driver {gpu_hosts.needed_driver(cuda)}"
+    ami, transform = gpu_hosts.endpoint_ami(cuda, instance), gpu_hosts.transform_ami(cuda, instance)
+    if transform:
+        line = f'# A batch transform needs TransformResources(…, transform_ami_version="{transform}").'
+    elif not gpu_hosts.can_transform(cuda):
+        line = f"# A batch transform has no host with {driver}: use a profile with an older CUDA there."
+    else:
+        line = ""
+    return {
+        "ami": f'\n    inference_ami_version="{ami}",  # {driver} or newer' if ami else "",
+        "transform": f"\n{line}\n" if line else "",
+    }

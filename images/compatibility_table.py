@@ -1,11 +1,10 @@
 """docker/compatibility.json: which torch, CUDA, driver, Python and transformers go together, as the package index's own
 metadata says. `python build.py pins --table` makes it; nothing in it is written by hand.
 
-It has each release of torch from 2.0 on, with its CUDA, and of the others the newest patch of each minor release. Which
-CUDA needs which driver stands in runtime/gpu/compatibility.py, which this machine's side may not import: it is read.
+It has each release of torch from 2.0 on, with its CUDA, of the others the newest patch of each minor release, and the
+drivers of contract/gpu_hosts.py.
 """
 
-import ast
 import datetime
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +15,7 @@ from packaging.version import Version
 
 from berth.common.errors import UserError
 from berth.common.files import atomic_write
+from berth.contract import gpu_hosts
 from berth.images.combinations import Known, ReleaseRow
 from berth.images.index_metadata import Index, Release
 from berth.images.known_releases import row_of, triton
@@ -23,7 +23,6 @@ from berth.images.pins import ROOT
 
 PATH = ROOT / "docker" / "compatibility.json"
 COMMAND = "python build.py pins --table"
-_DRIVERS = ROOT / "runtime" / "gpu" / "compatibility.py"
 _FROM = {
     "torch": "2.0",
     "torchvision": "0.15",
@@ -69,7 +68,7 @@ def make(index: Index, step: Callable[[str], None]) -> dict[str, Any]:
         releases[project] = {str(release.version): _entry(_asked(index, release)) for release in chosen}
     return {
         "made": f"by `{COMMAND}` on {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, of the package index's metadata",
-        "drivers": drivers(_DRIVERS.read_text()),
+        "drivers": {gpu_hosts.dotted(cuda): branch for cuda, branch in gpu_hosts.DRIVERS.items()},
         "numpy_2": min(each.day for each in numpy if each.version >= Version("2.0.0rc1")),
         "releases": releases,
     }
@@ -103,15 +102,6 @@ def chosen_releases(project: str, releases: Iterable[Release]) -> list[Release]:
             found.append(release)
             minors.add(minor)
     return found
-
-
-def drivers(source: str) -> dict[str, int]:
-    """The driver's branch by the newest CUDA that it knows, out of the source of runtime/gpu/compatibility.py."""
-    for statement in ast.parse(source).body:
-        if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == "_BRANCHES" and statement.value:
-            found = ast.literal_eval(statement.value)
-            return {f"{major}.{minor}": branch for (major, minor), branch in found.items()}
-    raise UserError("runtime/gpu/compatibility.py has no table _BRANCHES: restore it from the repository.")
 
 
 def _asked(index: Index, release: Release) -> ReleaseRow:

@@ -1,38 +1,14 @@
 """Whether an image's torch can run on what the driver showed: None, or one sentence that says what fits.
 
-Pure, and the only place that knows which CUDA needs which driver and which GPU. Sources: NVIDIA's table of minimum
-drivers (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html), the architectures that torch's
-wheels are built for (torch.cuda.get_arch_list()), and SageMaker's InferenceAmiVersion
-(docs.aws.amazon.com/sagemaker/latest/APIReference/API_ProductionVariant.html).
+Pure. Which CUDA needs which driver and which GPU is said in contract/gpu_hosts.py, which a push reads as well.
 """
 
 from dataclasses import dataclass
 
-from berth.runtime.gpu.driver import Device, DriverState, Version
+from berth.contract import gpu_hosts
+from berth.contract.gpu_hosts import DRIVERS, PROFILES, Version, architectures, dotted, minimum, parse
+from berth.runtime.gpu.driver import Device, DriverState
 
-# The kit's profiles by the CUDA of their torch, the newest first, and the newest AMI of endpoints whose driver does.
-PROFILES: dict[str, Version] = {"cu130": (13, 0), "cu124": (12, 4)}
-AMIS: dict[int, str] = {13: "al2023-ami-sagemaker-inference-gpu-4-1", 12: "al2-ami-sagemaker-inference-gpu-3-1"}
-
-# A driver's branch, as users know it, by the newest CUDA that it knows.
-_BRANCHES: dict[Version, int] = {
-    (11, 0): 450,
-    (11, 2): 460,
-    (11, 4): 470,
-    (11, 6): 510,
-    (11, 7): 515,
-    (12, 0): 525,
-    (12, 1): 530,
-    (12, 2): 535,
-    (12, 3): 545,
-    (12, 4): 550,
-    (12, 5): 555,
-    (12, 6): 560,
-    (12, 7): 565,
-    (12, 8): 570,
-    (12, 9): 575,
-    (13, 0): 580,
-}
 _HINTS = {
     34: "the stub of a CUDA toolkit is found before the driver's own library: take its folder out of LD_LIBRARY_PATH",
     100: "the container has no GPU that it may use: start it with docker run --gpus all, and look at "
@@ -53,18 +29,6 @@ class UsableGpus:
     gpus: int
     refusal: str | None = None
     line: str = ""
-
-
-def minimum(cuda: Version) -> Version:
-    """The CUDA that a driver must know to run any minor version of this one's major: 12.0 for 12.4 (driver 525)."""
-    return (cuda[0], 0)
-
-
-def architectures(cuda: Version) -> tuple[Version, Version | None]:
-    """The least and the most compute capability that torch's wheels for this CUDA are built for; None: no upper end."""
-    if cuda[0] >= 13:
-        return (7, 5), None  # CUDA 13 has dropped Maxwell, Pascal and Volta
-    return (5, 0), None if cuda >= (12, 8) else (9, 0)  # 12.8 brought Blackwell
 
 
 def too_old(cuda: str, state: DriverState) -> bool:
@@ -137,20 +101,8 @@ def no_gpu(cuda: str, nodes: int, visible: str | None) -> str:
     return f"no GPU is at hand: torch for CUDA {cuda} runs on the CPU ({hint})"
 
 
-def parse(text: str) -> Version:
-    """(12, 4) for `12.4` or `12.4.1`."""
-    major, _, rest = text.partition(".")
-    return int(major), int(rest.partition(".")[0] or 0)
-
-
-def dotted(version: Version) -> str:
-    """`12.4` for (12, 4)."""
-    return f"{version[0]}.{version[1]}"
-
-
 def _suits(cuda: Version, device: Device) -> bool:
-    least, most = architectures(cuda)
-    return device.capability >= least and (most is None or device.capability <= most)
+    return gpu_hosts.suits(cuda, device.capability)
 
 
 def _capability(wanted: Version, device: Device) -> str:
@@ -164,7 +116,7 @@ def _capability(wanted: Version, device: Device) -> str:
 
 def _driver(wanted: Version, state: DriverState, compat: DriverState | None) -> str:
     assert state.version is not None
-    branch = _BRANCHES.get(state.version)
+    branch = DRIVERS.get(state.version)
     says = (
         f"This image's torch is built for CUDA {dotted(wanted)}, which needs {_driver_for(wanted)} or newer, but the "
         f"host's driver{f' {branch}' if branch else ''} ends at CUDA {dotted(state.version)}"
@@ -175,13 +127,16 @@ def _driver(wanted: Version, state: DriverState, compat: DriverState | None) -> 
 
 
 def _driver_for(cuda: Version) -> str:
-    least = minimum(cuda)
-    return f"driver {_BRANCHES[least]}" if least in _BRANCHES else f"a driver for CUDA {dotted(least)}"
+    needed = gpu_hosts.needed_driver(cuda)
+    return f"driver {needed}" if needed else f"a driver for CUDA {dotted(minimum(cuda))}"
 
 
 def _host_for(cuda: Version) -> str:
-    ami = f" (an endpoint: InferenceAmiVersion {AMIS[cuda[0]]})" if cuda[0] in AMIS else ""
-    return f"a host with {_driver_for(cuda)}{ami}"
+    endpoint, transform = gpu_hosts.endpoint_ami(cuda), gpu_hosts.transform_ami(cuda)
+    ways = [f"an endpoint: InferenceAmiVersion {endpoint}"] if endpoint else []
+    ways += [f"a batch transform: TransformAmiVersion {transform}"] if transform else []
+    amis = f" ({'; '.join(ways)})" if ways else ""
+    return f"a host with {_driver_for(cuda)}{amis}"
 
 
 def _remedy(wanted: Version, state: DriverState, compat: DriverState | None) -> str:

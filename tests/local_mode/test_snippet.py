@@ -4,18 +4,17 @@ from typing import Any
 
 import pytest
 
-from berth.ecr.snippet import estimator_snippet
+from berth.ecr.snippet import V2, V3, estimator_snippet
 
 URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth@sha256:" + "0" * 64
-V2, V3 = "# SageMaker SDK v2", "# SageMaker SDK v3"
 
 
 @pytest.fixture(params=[V2, V3], ids=["v2", "v3"])
 def pasted(request: pytest.FixtureRequest, paste: Any) -> Any:
-    """`pasted(image)`: the requests to SageMaker that the snippet makes under one of the SDKs."""
+    """`pasted(image, profile)`: the requests to SageMaker that the snippet makes under one of the SDKs."""
 
-    def run(image: str) -> dict[str, Any]:
-        halves = dict(zip((V2, V3), estimator_snippet(image, "cpu", URI).split(V3), strict=True))
+    def run(image: str, profile: str = "cpu") -> dict[str, Any]:
+        halves = dict(zip((V3, V2), estimator_snippet(image, profile, URI).split(V2), strict=True))
         requests: dict[str, Any] = paste(halves[request.param], version=3 if request.param == V3 else 2)
         return requests
 
@@ -37,3 +36,9 @@ def test_a_pasted_model_becomes_an_endpoint(pasted: Any) -> None:
     (variant,) = requests["CreateEndpointConfig"]["ProductionVariants"]
     assert variant["ModelName"] == requests["CreateModel"]["ModelName"]
     assert requests["CreateEndpoint"]["EndpointName"] == "berth"
+    assert "InferenceAmiVersion" not in variant
+
+
+def test_an_endpoint_with_gpus_asks_for_a_host_whose_driver_is_new_enough(pasted: Any) -> None:
+    (variant,) = pasted("serve", "cu130")["CreateEndpointConfig"]["ProductionVariants"]
+    assert variant["InferenceAmiVersion"] == "al2023-ami-sagemaker-inference-gpu-4-1"

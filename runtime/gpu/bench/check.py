@@ -31,8 +31,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from berth.contract import gpu_hosts
 from berth.runtime import subprocesses
-from berth.runtime.gpu import compatibility, driver, start
+from berth.runtime.gpu import driver, start
 from berth.runtime.gpu.bench import collectives, compute, machine
 from berth.runtime.gpu.bench.record import Check, Measured, Record, Status, failed, judge, skipped, table
 from berth.runtime.log import ERROR_PREFIX, PREFIX
@@ -158,7 +159,7 @@ def unusable(device: str, described: CallResult) -> str:
     if version["cuda"] is None:
         return (
             f"torch {version['torch']} is a CPU build: use an image of a CUDA profile "
-            f"({', '.join(compatibility.PROFILES)}), or try the check without a GPU by --device cpu."
+            f"({', '.join(gpu_hosts.PROFILES)}), or try the check without a GPU by --device cpu."
         )
     return (
         "There is no GPU that torch can use here: run this on a machine where nvidia-smi lists one, pass it to the "

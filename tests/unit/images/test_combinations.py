@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from berth.common.errors import UserError
+from berth.contract import gpu_hosts
 from berth.images import compatibility_table, pins
 from berth.images.combinations import (
     Combination,
@@ -17,7 +18,6 @@ from berth.images.combinations import (
     newest_that_fits,
     torchvision_of,
 )
-from berth.runtime.gpu import compatibility
 
 KIT = pins.load()
 TABLE = compatibility_table.load()
@@ -223,9 +223,9 @@ def test_parts_that_are_not_known_are_said_with_the_nearest() -> None:
 def test_the_drivers_are_those_that_an_image_asks_for() -> None:
     """The fact stands in runtime/gpu/compatibility.py, which the machine's side does not import."""
     for torch, row in TABLE.releases["torch"].items():
-        cuda = compatibility.parse(row.cuda["cuda"])
-        first = compatibility.dotted(compatibility.minimum(cuda))
-        assert f"driver {TABLE.drivers[first]}" == compatibility._driver_for(cuda), torch
+        cuda = gpu_hosts.parse(row.cuda["cuda"])
+        first = gpu_hosts.dotted(gpu_hosts.minimum(cuda))
+        assert TABLE.drivers[first] == gpu_hosts.needed_driver(cuda), torch
 
 
 def test_a_driver_that_the_table_lacks_is_said_by_its_cuda() -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
+from berth.contract import gpu_hosts
 from berth.images import compatibility_table
 from berth.images.build_network import Network, PackageIndex
 from berth.images.index_metadata import Index, parse_project
-from berth.runtime.gpu import compatibility
 from tests.doubles.package_index import JsonIndex, json_index
 
 TABLE = compatibility_table.load()
@@ -88,11 +88,8 @@ def test_the_committed_table_has_what_is_asked_of_it() -> None:
     assert TABLE.complete == frozenset(), "what came out later is not in it"
 
 
-def test_the_tables_drivers_are_read_where_they_stand() -> None:
-    known = {compatibility.dotted(cuda): branch for cuda, branch in compatibility._BRANCHES.items()}
-    assert TABLE.drivers == known
-    with pytest.raises(UserError, match="has no table _BRANCHES"):
-        compatibility_table.drivers("A = 1\n")
+def test_the_tables_drivers_are_those_of_the_images() -> None:
+    assert TABLE.drivers == {gpu_hosts.dotted(cuda): branch for cuda, branch in gpu_hosts.DRIVERS.items()}
 
 
 def test_an_old_patch_of_tokenizers_counts_too() -> None:

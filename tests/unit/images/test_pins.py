@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
+from berth.contract import gpu_hosts
 from berth.images import layer_files, lock_text, locks, pins
-from berth.runtime.gpu import compatibility
 
 KIT = pins.load()
 CPU = KIT.profile("cpu")
@@ -53,9 +53,9 @@ def test_the_pins_of_cuda_are_what_the_locks_have(profile: str) -> None:
 
 
 def test_what_judges_gpus_knows_the_profiles_and_their_cuda() -> None:
-    known = {name: compatibility.parse(KIT.profile(name).cuda["cuda"]) for name in CUDA_HARDWARE}
-    assert known == compatibility.PROFILES
-    assert list(compatibility.PROFILES.values()) == sorted(known.values(), reverse=True), "the newest comes first"
+    known = {name: gpu_hosts.parse(KIT.profile(name).cuda["cuda"]) for name in CUDA_HARDWARE}
+    assert known == gpu_hosts.PROFILES
+    assert list(gpu_hosts.PROFILES.values()) == sorted(known.values(), reverse=True), "the newest comes first"
 
 
 def test_every_build_tool_is_locked() -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from berth.runtime.gpu.compatibility import UsableGpus, incompatibility, minimum, no_gpu, parse, too_old, usable_gpus
+from berth.contract.gpu_hosts import minimum, parse
+from berth.runtime.gpu.compatibility import UsableGpus, incompatibility, no_gpu, too_old, usable_gpus
 from berth.runtime.gpu.driver import Device, DriverState
 
 GPUS = {
@@ -81,13 +82,15 @@ def test_sentences_in_full() -> None:
         "This image's torch is built for CUDA 13.0, which needs driver 580 or newer, but the host's driver 470 ends at "
         "CUDA 11.4: use a host with driver 580 (an endpoint: InferenceAmiVersion "
         "al2023-ami-sagemaker-inference-gpu-4-1), or a host with driver 525 (an endpoint: InferenceAmiVersion "
-        "al2-ami-sagemaker-inference-gpu-3-1) and an image of profile cu124, or build the image with cuda-compat."
+        "al2-ami-sagemaker-inference-gpu-3-1; a batch transform: TransformAmiVersion al2-ami-sagemaker-batch-gpu-535) "
+        "and an image of profile cu124, or build the image with cuda-compat."
     )
     refused = DriverState(version=(12, 4), code=804, name="CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE")
     assert say("12.4", "g4dn", 470, refused) == (
         "This image's torch is built for CUDA 12.4, which needs driver 525 or newer, but the host's driver 470 ends at "
         "CUDA 11.4 and cuda-compat did not help (CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE): use a host with driver "
-        "525 (an endpoint: InferenceAmiVersion al2-ami-sagemaker-inference-gpu-3-1)."
+        "525 (an endpoint: InferenceAmiVersion al2-ami-sagemaker-inference-gpu-3-1; a batch transform: "
+        "TransformAmiVersion al2-ami-sagemaker-batch-gpu-535)."
     )
     k80 = DriverState(version=(11, 4), code=0, devices=(Device("Tesla K80", (3, 7)),))
     assert incompatibility("12.4", 1, k80) == (
