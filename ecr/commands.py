@@ -185,11 +185,12 @@ def _layer_names(client: DockerClient, images: Sequence[LocalImage]) -> dict[str
 
 def _test(chosen: Sequence[SelectedImage]) -> None:
     """UserError where the images' tests fail; what they print goes to stderr, for stdout is the result's."""
-    say("testing the images; --no-test leaves that out")
-    if chosen[0].derived:
-        code = image_tests.run_derived(chosen[0], to_stderr=True)
-    else:
-        code = image_tests.run([each.kit for each in chosen], chosen[0].profile, to_stderr=True)
+    names = " and ".join(each.name for each in chosen)
+    if day := image_tests.passed_on(chosen):
+        say(f"{names} passed these tests on {day}; `python build.py test` runs them again")
+        return
+    say(f"testing {names}, which takes minutes; --no-test skips that")
+    code = image_tests.run(chosen, to_stderr=True)
     if code != 0:
         raise UserError(f"the images' tests failed with exit code {code}, so nothing was pushed: see above.")
 

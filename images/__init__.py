@@ -6,7 +6,7 @@ prepare           what a build needs: decided, provided        parts            
 build_network     this machine's network, as secrets           base                 the image that a build starts from
 build_files, downloads   files that no index has               plan                 tags, labels, command line; pure
 build             runs the plan                                buildkit_log         reads its progress
-selection, local_image   an image of the engine                image_tests          the tests that it has to pass
+selection, local_image   an image of the engine                image_tests, test_lines   the tests that it has to pass
 size, layers, budget     what it weighs                        inventory/           what it holds
 doctor, probe     what this machine lacks                      clean                what the kit made, removed
 apt, pip_settings, uv_settings   for build_network             package_sizes        for size, run inside an image

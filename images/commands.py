@@ -159,9 +159,7 @@ def run_tests(
     """Run the image tests on built images. Of an image of yours: that it has lost nothing of the kit's."""
     require_images(which.images, profile, image)
     chosen = select_images(engine.connect(), which.images, profile, image)
-    if image is not None and chosen[0].derived:
-        raise typer.Exit(image_tests.run_derived(chosen[0]))
-    raise typer.Exit(image_tests.run(tuple(each.kit for each in chosen), chosen[0].profile))
+    raise typer.Exit(image_tests.run(chosen))
 
 
 @app.command("size")
