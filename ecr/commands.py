@@ -142,7 +142,7 @@ def _push(options: PushOptions) -> None:
     client, chosen = many.choose_images(options)
     info = client.info()
     images = [with_store(of_chosen(each), info) for each in chosen]
-    tasks = many.plan_tasks(options, images, say)
+    tasks = many.plan_tasks(options, images, info, say)
     ready, failures = many.preflight_all(tasks)
     checkout = str(read_revision(pins.ROOT))
     for warning in [

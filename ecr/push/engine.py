@@ -59,7 +59,7 @@ def tagged(client: docker.DockerClient, image_id: str, reference: Reference) -> 
 def _holder(client: docker.DockerClient, reference: Reference) -> str | None:
     """The id of the image that has this name on the engine; None if there is none."""
     try:
-        return str(client.api.inspect_image(str(reference))["Id"])
+        return str(client.images.get(str(reference)).id)
     except ImageNotFound:
         return None
 

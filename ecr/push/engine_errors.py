@@ -44,7 +44,8 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
     (
         r"server gave HTTP response to HTTPS",
         Remedy.STOP,
-        "{host} speaks plain HTTP, which an engine takes on loopback only: give the registry a certificate.",
+        "{host} speaks plain HTTP, which an engine takes on loopback only: give the registry a certificate, or name it "
+        "in the engine's insecure-registries (daemon.json).",
     ),
     (
         r"immutable",

@@ -1,9 +1,10 @@
 """Several images to several repositories: chosen, checked by a preflight each, then pushed side by side."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from docker import DockerClient
 
@@ -45,8 +46,8 @@ def choose_images(options: PushOptions) -> tuple[DockerClient, list[SelectedImag
     return client, chosen
 
 
-def plan_tasks(options: PushOptions, images: Sequence[LocalImage], say: Say) -> list[PushTask]:
-    """One for each image and repository; UserError with everything that forbids an image."""
+def plan_tasks(options: PushOptions, images: Sequence[LocalImage], info: Mapping[str, Any], say: Say) -> list[PushTask]:
+    """One for each image and repository; info: of the engine. UserError with everything that forbids an image."""
     refuse(*(image_problems(each, options.tags) for each in images))
     aws = Aws()
     registries = [] if options.host is not None else aws.registries(options.regions, options.accounts)
@@ -57,7 +58,7 @@ def plan_tasks(options: PushOptions, images: Sequence[LocalImage], say: Say) -> 
             image.title, registries, options.host, options.repository, derived=image.derived
         )
     ]
-    repositories = open_repositories([destination for _, destination in pairs], aws, say)
+    repositories = open_repositories([destination for _, destination in pairs], aws, say, info)
     return [
         PushTask(
             image,

@@ -2,6 +2,8 @@
 
 import ipaddress
 import re
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from berth.common.errors import UserError
@@ -14,6 +16,19 @@ def is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return name == "localhost"
+
+
+def takes_plain_http(host: str, info: Mapping[str, Any]) -> bool:
+    """Whether the engine speaks plain HTTP with a registry: its insecure-registries, as `docker info` has them."""
+    settings = info.get("RegistryConfig") or {}
+    known = (settings.get("IndexConfigs") or {}).get(host)
+    if known is not None:
+        return known.get("Secure") is False
+    try:
+        address = ipaddress.ip_address(hostname(host))
+        return any(address in ipaddress.ip_network(each) for each in settings.get("InsecureRegistryCIDRs") or ())
+    except ValueError:
+        return False
 
 
 def origin(url: str) -> tuple[str, str | None, int]:

@@ -87,9 +87,9 @@ class _NoTls(Exception):
 class Transport:
     """One registry at `host`, as HOST or HOST:PORT; several threads may use it.
 
-    HTTPS, and on loopback addresses plain HTTP where that is what answers. Trusted are the environment's CA bundle, as
-    requests takes it, and the CAs that the engine trusts for this host, in the folder `certificates`. say: told of each
-    wait; sleep: waits.
+    HTTPS; on loopback addresses, and with `plain_http`, plain HTTP if that is what answers. Trusted are the
+    environment's CA bundle, as requests takes it, and the CAs that the engine trusts for this host, in the folder
+    `certificates`. say: told of each wait; sleep: waits.
     """
 
     def __init__(
@@ -100,11 +100,13 @@ class Transport:
         certificates: Path = trust.CERTIFICATES,
         say: Callable[[str], None] = lambda _: None,
         sleep: Callable[[float], object] = time.sleep,
+        plain_http: bool = False,
     ) -> None:
         self.host = host
         self.say = say
         name = hostname(host)
         self._loopback = is_loopback(name)
+        self._plain_http = plain_http or self._loopback
         self._certificates = certificates / host
         self._sleep = sleep
         self._lock = threading.Lock()
@@ -209,7 +211,7 @@ class Transport:
 
     def _probe(self) -> str:
         """Which scheme answers as a registry, by the specification's `GET /v2/`."""
-        bases = [f"{scheme}://{self.host}" for scheme in (("https", "http") if self._loopback else ("https",))]
+        bases = [f"{scheme}://{self.host}" for scheme in (("https", "http") if self._plain_http else ("https",))]
         for base in bases:
             try:
                 answer = self.with_retries(lambda base=base: self._ping(base))  # type: ignore[misc]
@@ -219,8 +221,9 @@ class Transport:
                 if failure.silent:
                     raise UserError(_unreached(self.host, str(failure), begun=False)) from None
                 raise UserError(
-                    f"{self.host} answers no HTTPS ({failure}), and plain HTTP is for loopback addresses only: give "
-                    "the registry a certificate, or fix its port."
+                    f"{self.host} answers no HTTPS ({failure}), and plain HTTP is for loopback addresses only, or for "
+                    "a push if the engine's insecure-registries name it: give the registry a certificate, or fix its "
+                    "port."
                 ) from None
             if answer.status in (200, 401) and not answer.is_page:
                 return base

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import docker
@@ -25,7 +26,7 @@ class ScriptedEngine:
     def __init__(self, *streams: list[dict[str, Any]]) -> None:
         self.streams = list(streams)
         self.asked: list[dict[str, str]] = []
-        self.api = self
+        self.api = self.images = self
 
     def push(self, repository: str, *, auth_config: dict[str, str], **_: Any) -> Iterator[dict[str, Any]]:
         assert repository == PLACE.name
@@ -164,7 +165,7 @@ class LostEngine(ScriptedEngine):
 
     remove_image = tag
 
-    def inspect_image(self, name: str) -> dict[str, str]:
+    def get(self, name: str) -> Any:
         raise docker.errors.ImageNotFound(name)
 
 
@@ -204,12 +205,13 @@ class Names:
     """An engine that has these names of images."""
 
     def __init__(self, **names: str) -> None:
-        self.names, self.api = {f"{PLACE.name}:{tag}": image for tag, image in names.items()}, self
+        self.names = {f"{PLACE.name}:{tag}": image for tag, image in names.items()}
+        self.api = self.images = self
 
-    def inspect_image(self, name: str) -> dict[str, str]:
+    def get(self, name: str) -> Any:
         if name not in self.names:
             raise docker.errors.ImageNotFound(name)
-        return {"Id": self.names[name]}
+        return SimpleNamespace(id=self.names[name])
 
     def tag(self, image: str, name: str, tag: str) -> None:
         self.names[f"{name}:{tag}"] = image

@@ -3,7 +3,7 @@
 import pytest
 
 from berth.common.errors import UserError
-from berth.ecr.registry.addresses import is_loopback
+from berth.ecr.registry.addresses import is_loopback, takes_plain_http
 from berth.ecr.registry.transport import Transport, timeouts_s
 
 
@@ -63,3 +63,28 @@ def test_a_host_that_has_answered_is_waited_for_longer_and_a_write_longest(
     method: str, known: bool, seconds: tuple[float, float]
 ) -> None:
     assert timeouts_s(method, known=known) == seconds
+
+
+INFO = {
+    "RegistryConfig": {
+        "IndexConfigs": {"docker.io": {"Secure": True}, "registry.lan:5000": {"Secure": False}},
+        "InsecureRegistryCIDRs": ["::1/128", "127.0.0.0/8", "10.1.0.0/16"],
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("host", "plain"),
+    [
+        ("registry.lan:5000", True),
+        ("registry.lan", False),
+        ("docker.io", False),
+        ("10.1.2.3:5000", True),
+        ("10.2.2.3:5000", False),
+        ("[::1]:5000", True),
+    ],
+)
+def test_plain_http_is_for_the_registries_that_the_engine_takes_so(host: str, plain: bool) -> None:
+    assert takes_plain_http(host, INFO) == plain
+    assert not takes_plain_http(host, {})
+    assert not takes_plain_http(host, {"RegistryConfig": None})
