@@ -182,6 +182,8 @@ def copy_image(
     try:
         for document in plan.documents:
             referrers.put(target.registry, target.name, image.digest, document)
+            if parse_host(target.registry.host) is not None and retention.is_release(tags):
+                retention.keep(target.registry, target.name, document)
     except UserError as error:
         say(f"{target}: the image is there, and what is attached to it in FROM is not: {error}")
     there = sum(blob.size for blob in plan.blobs.values()) - sum(plan.blobs[digest].size for digest in sent)

@@ -1,4 +1,4 @@
-"""Which images ECR never expires: whatever has a release tag, by one more tag that the lifecycle policy keeps. Pure.
+"""Which images ECR never expires: whatever has a release tag, by one more tag that the lifecycle policy keeps.
 
 The rule that expires builds selects an image by its tag `build-…`, and removes it with all its tags. ECR's user guide
 says that an image which matches the tags of a rule can't be expired by a rule of lower priority
@@ -7,11 +7,13 @@ release gets such a tag next to its own. The tag names the image, not the releas
 `prod` was on before it moved.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from berth.common.image_names import is_build_tag
 from berth.ecr import documents
+from berth.ecr.registry.client import Registry
+from berth.ecr.registry.manifest import Manifest
 
 PREFIX = "release-"
 _ID_LENGTH = 12
@@ -24,8 +26,17 @@ def tag(digest: str) -> str:
 
 def tags(wanted: Sequence[str], digest: str) -> tuple[str, ...]:
     """These tags of an image in ECR, and the one that keeps it if any of them is not a build's."""
-    is_release = any(not is_build_tag(each) for each in wanted)
-    return tuple(dict.fromkeys((*wanted, *([tag(digest)] if is_release else ()))))
+    return tuple(dict.fromkeys((*wanted, *([tag(digest)] if is_release(wanted) else ()))))
+
+
+def is_release(tags: Iterable[str]) -> bool:
+    """Whether an image with these tags is a release."""
+    return any(not is_build_tag(each) for each in tags)
+
+
+def keep(registry: Registry, repository: str, attached: Manifest) -> None:
+    """Gives what is attached to a release such a tag too: without any, the rule for untagged images might expire it."""
+    registry.put_manifest(repository, tag(attached.digest), attached)
 
 
 def keeps_releases(policy: Mapping[str, Any] | None) -> bool:

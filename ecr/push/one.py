@@ -85,7 +85,7 @@ def push_one(context: PushContext, ready: Preflight, bill: Callable[[], Path], t
     bytes_sent, bytes_there = sent_and_there(image.diff_ids, layers, sent)
     scan = BackgroundTask(partial(_scan, client, manifest.digest))
     # The push has succeeded: what goes wrong from here on is a warning.
-    attached = _attach_bill(context, client, manifest, bill_upload)
+    attached = _attach_bill(context, client, manifest, bill_upload, is_release=retention.is_release(tags))
     if tag not in tags:
         _delete_tag(context, client, tag)
     pushed = _entry(task, tags, manifest, attached)
@@ -93,14 +93,22 @@ def push_one(context: PushContext, ready: Preflight, bill: Callable[[], Path], t
 
 
 def _attach_bill(
-    context: PushContext, client: RepositoryClient, manifest: Manifest, upload: BackgroundTask[tuple[str, bytes]]
+    context: PushContext,
+    client: RepositoryClient,
+    manifest: Manifest,
+    upload: BackgroundTask[tuple[str, bytes]],
+    *,
+    is_release: bool,
 ) -> dict[str, str] | None:
     """The file of the bill of materials and the digest of its artifact in the registry; None, with a line, if it could
     not be made or attached: an engine may keep no logs to read it from, a registry may take no artifacts.
     """
     try:
         file, content = upload.result()
-        return {"file": file, "digest": referrers.attach(client.registry, client.name, manifest, content)}
+        attached = referrers.attach(client.registry, client.name, manifest, content)
+        if is_release and client.destination.ecr is not None:
+            retention.keep(client.registry, client.name, attached)
+        return {"file": file, "digest": attached.digest}
     except (UserError, DockerException, RequestException, HTTPError, OSError) as error:
         context.say(f"{client}: the image is pushed, its bill of materials is not attached: {error}")
         return None

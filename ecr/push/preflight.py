@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from berth.common.concurrency import BackgroundTask
-from berth.common.image_names import is_build_tag
 from berth.ecr import repository, retention
 from berth.ecr.destination import Destination, immutable_problem
 from berth.ecr.registry.manifest import Manifest
@@ -103,7 +102,7 @@ def _tag_line(task: PushTask, chosen: ChosenTag, state: RepositoryState | None) 
 
 def expiring(tags: Sequence[str], destination: Destination, state: RepositoryState) -> list[str]:
     """That a release may expire in a repository with a lifecycle policy of its own, as a sentence; else nothing."""
-    releases = [tag for tag in tags if not is_build_tag(tag)]
+    releases = [tag for tag in tags if retention.is_release([tag])]
     if not releases or retention.keeps_releases(state.lifecycle):
         return []
     return [

@@ -25,14 +25,14 @@ def upload_blobs(registry: Registry, repository: str, document: bytes) -> None:
     registry.put_blob(repository, document)
 
 
-def attach(registry: Registry, repository: str, image: Manifest, bill: bytes) -> str:
-    """Attaches a bill of materials that is uploaded to an image that is there; gives the digest of its manifest.
+def attach(registry: Registry, repository: str, image: Manifest, bill: bytes) -> Manifest:
+    """Attaches a bill of materials that is uploaded to an image that is there; gives its manifest.
 
     The same document again is the same manifest and adds nothing.
     """
     made = artifact(image.descriptor, bill)
     put(registry, repository, image.digest, made)
-    return made.digest
+    return made
 
 
 def artifact(subject: Descriptor, bill: bytes) -> Manifest:

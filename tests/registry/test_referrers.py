@@ -18,7 +18,7 @@ BILL = json.dumps({"bomFormat": "CycloneDX", "components": []}).encode()
 def attached(client: Client, image: made_images.Image) -> str:
     """Has BILL attached; gives the digest of the artifact."""
     referrers.upload_blobs(client, "a/b", BILL)
-    return referrers.attach(client, "a/b", image.manifest, BILL)
+    return referrers.attach(client, "a/b", image.manifest, BILL).digest
 
 
 def attached_by_another_tool(client: Client, image: made_images.Image) -> str:

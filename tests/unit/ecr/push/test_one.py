@@ -2,33 +2,40 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import docker
 import pytest
 
 from berth.common.errors import UserError
+from berth.ecr import retention
 from berth.ecr.destination import Destination
+from berth.ecr.names import EcrRegistry
 from berth.ecr.push import one
 from berth.ecr.push.context import PushContext
 from berth.ecr.push.one import push_one
 from berth.ecr.push.preflight import Preflight, PushTask
 from berth.ecr.registry import referrers
-from berth.ecr.registry.manifest import DOCKER_LAYER, DOCKER_MANIFEST, Descriptor, Manifest, dumped
+from berth.ecr.registry.manifest import DOCKER_LAYER, DOCKER_MANIFEST, OCI_MANIFEST, Descriptor, Manifest, dumped
 from berth.ecr.repository_client import RepositoryClient
 from berth.images.local_image import UNKNOWN, LocalImage
 
 LAYER = Descriptor(DOCKER_LAYER, "sha256:" + "c" * 64, 1000)
 CONFIG = Descriptor("application/vnd.docker.container.image.v1+json", "sha256:" + "0" * 64, 10)
 MANIFEST = Manifest(DOCKER_MANIFEST, dumped({"config": CONFIG.as_dict(), "layers": [LAYER.as_dict()]}))
+BILL = Manifest(OCI_MANIFEST, b"{}")
 HERE = Destination("127.0.0.1:5000", "berth-train")
 IMAGE = LocalImage("train", "cpu", "berth-train:cpu", CONFIG.digest, {}, 3000, "", ("sha256:" + "a" * 64,), UNKNOWN)
 
 
 @pytest.fixture
 def push(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """`push(ecr=…, bill=…, attach=…)`: a push whose layers go well; its result, and the lines that were said."""
+    """`push(ecr=…, bill=…, attach=…, tags=…)`: a push whose layers go well; its result, the lines that were said, and
+    the tags that our client has put.
+    """
     monkeypatch.setattr(one, "_push_layers", lambda *_: frozenset({"c" * 12}))
     monkeypatch.setattr(one.verify, "verify_and_tag", lambda *_: MANIFEST)
     monkeypatch.setattr(one.verify, "put_tags", lambda *_: None)
@@ -37,25 +44,32 @@ def push(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     made.write_text("{}")
 
     def run(
-        ecr: Any = None, bill: Callable[[], Path] = lambda: made, attach: Callable[..., str] = lambda *_: "sha256:b"
+        ecr: Any = None,
+        bill: Callable[[], Path] = lambda: made,
+        attach: Callable[..., Manifest] = lambda *_: BILL,
+        tags: tuple[str, ...] = (),
     ) -> Any:
         monkeypatch.setattr(referrers, "attach", attach)
-        registry: Any = type("Registry", (), {"delete_tag": lambda *_: False})()
-        client = RepositoryClient(HERE, registry, lambda *, renew: None, ecr)
-        task = PushTask(IMAGE, client, None, (IMAGE.push_tag,), apply=False)
+        put: list[tuple[str, str]] = []
+        registry: Any = SimpleNamespace(
+            delete_tag=lambda *_: False, put_manifest=lambda _, tag, manifest: put.append((tag, manifest.digest))
+        )
+        place = replace(HERE, ecr=EcrRegistry("111122223333", "eu-west-1")) if ecr else HERE
+        client = RepositoryClient(place, registry, lambda *, renew: None, ecr)
+        task = PushTask(IMAGE, client, None, (IMAGE.push_tag, *tags), apply=False)
         said: list[str] = []
         engine: Any = None
         context = PushContext(engine, threading.Event(), said.append)
-        return push_one(context, Preflight(task, task), bill, threading.Lock()), said
+        return push_one(context, Preflight(task, task), bill, threading.Lock()), said, put
 
     return run
 
 
 def test_a_push_counts_the_layers_of_either_store_and_names_the_bill(push: Any) -> None:
-    found, said = push()
+    found, said, put = push(tags=("1.0",))
     assert (found.bytes_sent, found.bytes_there) == (1000, 0)
-    assert found.pushed.bill == {"file": "bill.json", "digest": "sha256:b"}
-    assert said == []
+    assert found.pushed.bill == {"file": "bill.json", "digest": BILL.digest}
+    assert (said, put) == ([], [])
 
 
 def failing(error: Exception) -> Callable[..., Any]:
@@ -77,7 +91,7 @@ def failing(error: Exception) -> Callable[..., Any]:
     ],
 )
 def test_a_push_that_succeeded_stays_so_without_its_bill(push: Any, trouble: dict[str, Any]) -> None:
-    found, said = push(**trouble)
+    found, said, _ = push(**trouble)
     assert found.pushed.image_uri == f"{HERE}@{MANIFEST.digest}"
     assert found.pushed.bill is None
     (line,) = said
@@ -87,7 +101,16 @@ def test_a_push_that_succeeded_stays_so_without_its_bill(push: Any, trouble: dic
 def test_a_temporary_tag_that_can_not_be_deleted_is_a_line(push: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one.repository, "delete_tag", failing(UserError("ecr:BatchDeleteImage is not allowed.")))
     monkeypatch.setattr(one.repository, "scan_summary", lambda *_: None)
-    found, said = push(ecr=object())
+    found, said, put = push(ecr=object())
+    assert put == []
     assert found.pushed.digest == MANIFEST.digest
     (line,) = said
     assert "the temporary tag converting-" in line
+
+
+def test_the_bill_of_a_release_in_ecr_gets_a_tag_that_keeps_it(push: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one.repository, "delete_tag", lambda *_: None)
+    monkeypatch.setattr(one.repository, "scan_summary", lambda *_: None)
+    _, said, put = push(ecr=object(), tags=("1.0",))
+    assert said == []
+    assert put == [(retention.tag(BILL.digest), BILL.digest)]

@@ -1,0 +1,94 @@
+"""What a push meets in a repository, on a registry that is a dictionary: which tags it gets there."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from berth.common import labels
+from berth.ecr.destination import Destination
+from berth.ecr.names import EcrRegistry
+from berth.ecr.push import preflight
+from berth.ecr.push.preflight import Preflight, PushTask, run_preflight
+from berth.ecr.registry import verify
+from berth.ecr.registry.manifest import DOCKER_CONFIG, DOCKER_MANIFEST, Descriptor, Manifest, dumped
+from berth.ecr.repository import RepositoryState, WantedRepository
+from berth.ecr.repository_client import RepositoryClient
+from berth.images.local_image import LocalImage
+
+HERE = Destination(
+    "111122223333.dkr.ecr.eu-west-1.amazonaws.com", "berth-train", EcrRegistry("111122223333", "eu-west-1")
+)
+LABELS = {labels.KIT: "train", labels.PROFILE: "cpu-hf4", f"{labels.SOURCE}.version": "0.1.0"}
+CLEAN = {**LABELS, f"{labels.SOURCE}.revision": "1a2b3c4d5e6f"}
+DIRTY = {**LABELS, f"{labels.SOURCE}.revision": "1a2b3c4d5e6f-dirty"}
+BUILD = "build-0.1.0-cpu-hf4-1a2b3c4d5e6f"
+
+
+def image(number: int, found: dict[str, str]) -> LocalImage:
+    return LocalImage("train", "cpu-hf4", "berth-train:cpu-hf4", f"sha256:{number:08x}{'0' * 56}", found, 1, "", ())
+
+
+def manifest(of: LocalImage) -> Manifest:
+    return Manifest(DOCKER_MANIFEST, dumped({"config": Descriptor(DOCKER_CONFIG, of.id, 1).as_dict(), "layers": []}))
+
+
+@pytest.fixture
+def meets(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`meets(image, tags, held)`: the preflight in an immutable repository in which the tags of `held` name images."""
+
+    def run(pushed: LocalImage, tags: list[str], held: dict[str, LocalImage]) -> Preflight:
+        by_digest = {manifest(each).digest: each.labels for each in held.values()}
+        monkeypatch.setattr(verify, "image_labels", lambda registry, repository, found: by_digest[found.digest])
+        state = RepositoryState("berth-train", "uri", "arn", mutability="IMMUTABLE")
+        monkeypatch.setattr(preflight.repository, "describe", lambda *_: state)
+        registry: Any = SimpleNamespace(
+            ping=lambda: None, manifest=lambda _, tag: manifest(held[tag]) if tag in held else None
+        )
+        client = RepositoryClient(HERE, registry, lambda *, renew: None, ecr=object())
+        wanted = WantedRepository("berth-train")
+        return run_preflight(PushTask(pushed, client, wanted, (pushed.push_tag, *tags), apply=False))
+
+    return run
+
+
+def test_a_dirty_tree_is_pushed_twice_under_two_tags(meets: Any) -> None:
+    first, second = image(1, DIRTY), image(2, DIRTY)
+    one = meets(first, [], {})
+    assert one.task.tags == (f"{BUILD}-dirty-00000001",)
+    two = meets(second, [], {one.task.tags[0]: first})
+    assert (two.task.tags, two.problems, two.pushed) == ((f"{BUILD}-dirty-00000002",), (), False)
+    again = meets(first, [], {one.task.tags[0]: first})
+    assert (again.task.tags, again.problems, again.pushed) == (one.task.tags, (), True)
+
+
+def test_another_image_of_the_same_commit_is_pushed_under_a_tag_of_its_own_and_a_line_says_so(meets: Any) -> None:
+    first, second = image(1, CLEAN), image(2, CLEAN)
+    found = meets(second, [], {BUILD: first})
+    assert (found.task.tags, found.problems) == ((f"{BUILD}-00000002",), ())
+    (said,) = found.warnings
+    assert f"{HERE}@{manifest(first).digest}" in said
+    assert said in found.lines
+    # After the images' tests it is looked at once more, and says the same.
+    assert found.request.tags == (BUILD,)
+
+
+def test_a_release_of_another_profile_keeps_its_tag(meets: Any) -> None:
+    theirs = image(1, {**CLEAN, labels.PROFILE: "cu130"})
+    found = meets(image(2, CLEAN), ["1.0"], {"1.0": theirs})
+    assert (found.task.tags, found.problems) == ((BUILD, "1.0-cpu-hf4"), ())
+    assert any("the image of profile cu130; this image is tagged 1.0-cpu-hf4" in line for line in found.warnings)
+
+
+def test_an_immutable_release_of_the_same_profile_is_refused_with_the_image_that_is_there(meets: Any) -> None:
+    first = image(1, CLEAN)
+    found = meets(image(2, {**CLEAN, f"{labels.SOURCE}.revision": "0" * 12}), ["1.0"], {"1.0": first})
+    (problem,) = found.problems
+    assert f"{HERE}:1.0 names another image" in problem
+    assert f"{HERE}@{manifest(first).digest}" in problem
+
+
+def test_an_image_of_plain_docker_build_goes_under_its_owners_tag(meets: Any) -> None:
+    mine = replace(image(3, LABELS), name="me/train:1", derived=True, own_name=("me/train", "1"))
+    assert meets(mine, [], {}).task.tags == ("1",)
