@@ -167,7 +167,7 @@ def copy_image(
 
     UserError with what is wrong at any point; what has arrived by then is found and used by the next promotion.
     """
-    image, tags = plan.image, tuple(each.tag for each in plan.tags)
+    image, tags = plan.image, tuple(dict.fromkeys(each.tag for each in plan.tags))
     say(f"{target}: {plan.summary()}")
     for each in plan.tags:
         if each.line or each.holder is not None:

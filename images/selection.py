@@ -115,9 +115,11 @@ def select_image(client: DockerClient, kit: str | None, profile: str, name: str 
             f"{name} was built FROM the profile {its_profile}, and --profile says {profile}: leave --profile out, the "
             "image has its own."
         )
-    # The kit's own under another name, as `docker tag` gives it, still has one that the build gave it.
-    ours = {image_name(its_kit, tag) for tag in (its_profile, labels.exact(found.labels, its_profile))}
-    derived = not any(tag.rpartition("/")[2] in ours for tag in found.tags)
+    # The kit's own under another name, as `docker tag` gives it, still has one that the build gave it, or a push, which
+    # may add digits to the tag.
+    latest, build = (image_name(its_kit, tag) for tag in (its_profile, labels.exact(found.labels, its_profile)))
+    names = [tag.rpartition("/")[2] for tag in found.tags]
+    derived = not any(each in (latest, build) or each.startswith(f"{build}-") for each in names)
     return SelectedImage(_known_as(name, found.tags), str(found.id), its_kit, its_profile, derived, found.attrs)
 
 

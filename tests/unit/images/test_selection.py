@@ -8,7 +8,7 @@ from docker.errors import ImageNotFound
 
 from berth.common import labels
 from berth.common.errors import UserError
-from berth.images.selection import own_name, select_image
+from berth.images.selection import other_build, own_name, select_image
 
 LABELS = {
     labels.KIT: "train",
@@ -21,6 +21,11 @@ IMAGES: dict[str, tuple[dict[str, str], list[str]]] = {
     "berth-train:cpu": (LABELS, ["berth-train:cpu", "berth-train:build-0.1.0-cpu-1a2b3c4d5e6f", "theirs:1"]),
     "theirs:1": (LABELS, ["berth-train:cpu", "berth-train:build-0.1.0-cpu-1a2b3c4d5e6f", "theirs:1"]),
     "pulled:1": (LABELS, ["127.0.0.1:5000/team/berth-train:build-0.1.0-cpu-1a2b3c4d5e6f", "pulled:1"]),
+    "dirty:1": (
+        {**LABELS, f"{labels.SOURCE}.revision": "1a2b-dirty"},
+        ["127.0.0.1:5000/berth-train:build-0.1.0-cpu-1a2b-dirty-00aa11bb", "dirty:1"],
+    ),
+    "me/plain:1": ({labels.KIT: "train", labels.PROFILE: "cpu", labels.LEFT_OUT: ""}, ["me/plain:1"]),
     "mytrain": (LABELS, ["mytrain:latest", "berth-train:mine"]),
     "mytrain:1": (LABELS, ["mytrain:1"]),
     "mygpu:1": (ON_GPUS, ["mygpu:1"]),
@@ -58,6 +63,8 @@ def test_a_profile_that_there_is_not_is_refused_either_way(name: str | None) -> 
         pytest.param("mygpu:1", "mygpu:1", "cu130", True, id="of-another-profile"),
         pytest.param("theirs:1", "theirs:1", "cpu", False, id="ours-by-another-name"),
         pytest.param("pulled:1", "pulled:1", "cpu", False, id="ours-out-of-a-registry"),
+        pytest.param("dirty:1", "dirty:1", "cpu", False, id="ours-out-of-a-registry-with-digits"),
+        pytest.param("me/plain:1", "me/plain:1", "cpu", True, id="of-plain-docker-build"),
     ],
 )
 def test_a_named_image_says_what_it_stands_on(name: str, known_as: str, profile: str, derived: bool) -> None:
@@ -130,3 +137,11 @@ def test_what_it_can_not_be_is_said(name: str, kit: str | None, profile: str, sa
 )
 def test_what_an_image_is_called_by_its_owner(name: str, repository: str, tag: str) -> None:
     assert own_name(name) == (repository, tag)
+
+
+@pytest.mark.parametrize(
+    ("revision", "checkout", "said"),
+    [("1a2b", "1a2b", False), ("1a2b", "3c4d", True), (labels.NO_REVISION, "3c4d", False), ("1a2b", "none", False)],
+)
+def test_an_image_of_another_commit_is_said_if_both_are_known(revision: str, checkout: str, said: bool) -> None:
+    assert bool(other_build("berth-train:cpu", "train", "cpu", revision, checkout)) == said
