@@ -58,7 +58,7 @@ def test_entry_is_in_exec_form_and_trains_or_serves_by_default(image: Image) -> 
 def test_tags(image: Image, profile: pins.Profile) -> None:
     name, revision = name_of(image), image.labels["org.opencontainers.image.revision"]
     assert f"berth-{name}:{profile.name}" in image.tags
-    assert f"berth-{name}:{pins.version()}-{profile.name}-{revision}" in image.tags
+    assert f"berth-{name}:build-{pins.version()}-{profile.name}-{revision}" in image.tags
 
 
 def test_the_command_is_the_kits_own(image: Image, client: docker.DockerClient) -> None:
