@@ -1,24 +1,32 @@
 """Layers of an image, read from the archive that `docker save` writes: what made each, and its size plain and gzipped.
 
 Both forms of the archive are read: the older one (manifest.json and layer.tar files) and the OCI layout of newer
-engines, whose layers may be compressed already. Sizes are kept by layer digest, for a layer never changes.
+engines. What an engine's store holds may be packed with gzip or zstd, better or worse than another's: a layer's size is
+always measured from its plain bytes, so that it is one figure on every engine.
 """
 
+import gzip
+import io
 import json
 import posixpath
 import re
+import subprocess
 import tarfile
+import threading
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from shutil import copyfileobj
+from typing import IO, Any
 
 from berth.common.errors import UserError
 
 _CHUNK = 1 << 20
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+"""How a packed layer begins."""
 # A gzip stream (wbits 31) at the level that engines push with.
 _LEVEL = 6
 _LABEL_LENGTH = 60
@@ -96,22 +104,95 @@ def read_layers(archive: Path, known: Mapping[str, tuple[int, int]], step: Calla
 
 
 def measure_layer(archive: Path, offset: int, length: int) -> tuple[int, int]:
-    """(size, compressed) in bytes of the layer at `offset` in `archive`; one gzipped already counts as it is."""
+    """(size, compressed) in bytes of the layer at `offset` in `archive`: plain, and as gzip of level 6, however it is
+    packed there.
+    """
+    worker = zlib.compressobj(_LEVEL, wbits=31)
+    size = compressed = 0
+    reader = io.BufferedReader(PieceReader(_pieces(archive, offset, length)), _CHUNK)
+    with plain_layer(reader, reader.peek(len(ZSTD))) as layer:
+        while chunk := layer.read(_CHUNK):
+            size += len(chunk)
+            compressed += len(worker.compress(chunk))
+    return size, compressed + len(worker.flush())
+
+
+@contextmanager
+def plain_layer(reader: IO[bytes], head: bytes) -> Iterator[IO[bytes]]:
+    """The bytes of a layer's tar, out of `reader`, which holds them plain or packed; head: how that begins.
+
+    Python itself knows zstd from 3.14 on; until then the program of that name unpacks it.
+    """
+    if head.startswith(GZIP):
+        yield gzip.GzipFile(fileobj=reader)
+    elif head.startswith(ZSTD):
+        with _unpacked_by_zstd(reader) as plain:
+            yield plain
+    else:
+        yield reader
+
+
+@contextmanager
+def _unpacked_by_zstd(reader: IO[bytes]) -> Iterator[IO[bytes]]:
+    try:
+        process = subprocess.Popen(["zstd", "-dcq"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=_CHUNK)
+    except FileNotFoundError:
+        raise UserError(
+            "A layer is packed with zstd, and this machine has no program for that: `apt-get install zstd`, then run "
+            "the command again."
+        ) from None
+    assert process.stdin is not None
+    assert process.stdout is not None
+    feeder = threading.Thread(target=_feed, args=(reader, process.stdin), daemon=True)
+    try:
+        feeder.start()
+        yield process.stdout
+    finally:
+        process.stdout.close()
+        feeder.join()
+        if process.wait() > 0:
+            raise EOFError("zstd can't unpack the layer")
+
+
+def _feed(reader: IO[bytes], target: IO[bytes]) -> None:
+    try:
+        with target:
+            copyfileobj(reader, target, _CHUNK)
+    except BrokenPipeError:  # nobody reads on, or it is no zstd: the program's exit code says which
+        pass
+
+
+def _pieces(archive: Path, offset: int, length: int) -> Iterator[bytes]:
     with archive.open("rb") as file:
         file.seek(offset)
-        is_gzip = file.read(2) == _GZIP_MAGIC
-        file.seek(offset)
-        worker = zlib.decompressobj(wbits=31) if is_gzip else zlib.compressobj(_LEVEL, wbits=31)
-        work = worker.decompress if is_gzip else worker.compress  # type: ignore[union-attr]
-        left, out = length, 0
-        while left:
-            chunk = file.read(min(_CHUNK, left))
-            if not chunk:
+        while length:
+            piece = file.read(min(_CHUNK, length))
+            if not piece:
                 raise UserError(f"{archive} ends in the middle of a layer: is the disk full?")
-            left -= len(chunk)
-            out += len(work(chunk))
-        out += len(worker.flush())
-    return (out, length) if is_gzip else (length, out)
+            length -= len(piece)
+            yield piece
+
+
+class PieceReader(io.RawIOBase):
+    """Pieces of bytes as a file that is read from its start to its end."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces: Iterator[bytes] = iter(pieces)
+        self._left = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._left = memoryview(piece)
+        count = min(len(buffer), len(self._left))
+        buffer[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count
 
 
 def labels_of(history: Sequence[Mapping[str, Any]], count: int) -> list[str]:

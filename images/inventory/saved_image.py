@@ -19,10 +19,10 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from docker import DockerClient
 from docker.errors import APIError
@@ -32,7 +32,7 @@ from urllib3.exceptions import HTTPError
 from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
 from berth.images.inventory.list_files import LARGEST_RECORD, RECORDS
-from berth.images.layers import SavedLayer, link_target, saved_layers
+from berth.images.layers import GZIP, ZSTD, PieceReader, SavedLayer, link_target, plain_layer, saved_layers
 from berth.images.pins import CACHE
 from berth.images.selection import find_built_image
 
@@ -41,7 +41,6 @@ KEPT = 20
 _USER_CACHE = CACHE / "contents"
 _FORM = "3"  # of what is kept: another one is read again
 _PIECE = 1 << 20
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _RECORDS = re.compile(RECORDS)
 _XATTR = "SCHILY.xattr."
 
@@ -113,7 +112,7 @@ def read_image(
     if known is None:
         try:
             step(f"{image}: reading the files of {len(attributes['RootFS'].get('Layers') or ())} layers")
-            known = read_archive(_Stream(found.save(chunk_size=_PIECE)))
+            known = read_archive(PieceReader(found.save(chunk_size=_PIECE)))
         except APIError as error:
             reason = str(error.explanation or error).rstrip(".")
             raise UserError(
@@ -167,21 +166,21 @@ _HEAD = 512
 
 def _is_layer(head: bytes) -> bool:
     """By its beginning: gzip, zstd, or a tar, which has its magic in its first header, or zeros where it is empty."""
-    return head[:2] == _GZIP or head[:4] == _ZSTD or head[257:262] == b"ustar" or (bool(head) and not any(head[:_HEAD]))
+    return head.startswith((GZIP, ZSTD)) or head[257:262] == b"ustar" or (bool(head) and not any(head[:_HEAD]))
 
 
 def read_layer(reader: IO[bytes], head: bytes) -> dict[str, LayerEntry]:
-    """The paths of one layer, plain or gzipped, those that say what is deleted (`.wh.…`) included."""
-    if head[:4] == _ZSTD:
-        raise UserError("a layer is packed with zstd, which this Python can't unpack: build the image again here.")
+    """The paths of one layer, plain or packed, those that say what is deleted (`.wh.…`) included."""
     found: dict[str, LayerEntry] = {}
-    plain: Any = gzip.GzipFile(fileobj=reader) if head[:2] == _GZIP else reader
-    with tarfile.open(fileobj=plain, mode="r|", bufsize=_PIECE, errors="surrogateescape") as tar:
-        for member in tar:
-            path = _normal(member.name)
-            if path:
-                found[path] = _entry(tar, member, path, found)
-    while reader.read(_PIECE):  # what stands behind the end of the tar belongs to this member
+    with plain_layer(reader, head) as plain:
+        with tarfile.open(fileobj=plain, mode="r|", bufsize=_PIECE, errors="surrogateescape") as tar:
+            for member in tar:
+                path = _normal(member.name)
+                if path:
+                    found[path] = _entry(tar, member, path, found)
+        while plain.read(_PIECE):  # zeros behind the end of the tar, up to that of its record
+            pass
+    while reader.read(_PIECE):  # what stands behind the layer belongs to this member
         pass
     return found
 
@@ -259,28 +258,6 @@ def _deleted(path: str, gone: set[str], emptied: set[str]) -> bool:
 
 def _normal(name: str) -> str:
     return posixpath.normpath(f"/{name}").strip("/")
-
-
-class _Stream(io.RawIOBase):
-    """The pieces of a stream as a file that is read from begin to end."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces: Iterator[bytes] = iter(pieces)
-        self._left = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._left:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return 0
-            self._left = memoryview(piece)
-        count = min(len(buffer), len(self._left))
-        buffer[:count] = self._left[:count]
-        self._left = self._left[count:]
-        return count
 
 
 def _load(path: Path) -> Known | None:

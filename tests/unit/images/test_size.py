@@ -4,9 +4,12 @@ import gzip
 import hashlib
 import io
 import json
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -21,6 +24,7 @@ from berth.images.layers import Layer
 
 PLAIN = b"0123456789abcdef" * 65536
 ZIPPED = gzip.compress(PLAIN, compresslevel=9, mtime=0)
+needs_zstd = pytest.mark.skipif(shutil.which("zstd") is None, reason="this machine has no program zstd")
 
 
 def digest(data: bytes) -> str:
@@ -70,9 +74,39 @@ def test_layers_of_the_older_archive_with_one_layer_twice(tmp_path: Path) -> Non
     assert sorted(done) == ["layer 1 of 2 is measured", "layer 2 of 2 is measured"]
 
 
-def test_a_layer_that_is_gzipped_already_counts_as_it_is(tmp_path: Path) -> None:
-    archive = save(tmp_path / "image.tar", {"blobs/sha256/1": ZIPPED}, {}, ["blobs/sha256/1"], [COPIED])
-    assert layers.read_layers(archive, {}, str) == [Layer(digest(PLAIN), "COPY a /a", len(PLAIN), len(ZIPPED))]
+def zstd(data: bytes) -> bytes:
+    return subprocess.run(["zstd", "-cq"], input=data, capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param(lambda: ZIPPED, id="gzip"),
+        pytest.param(lambda: gzip.compress(PLAIN[:70000], 1) + gzip.compress(PLAIN[70000:], 9), id="gzip-of-two-parts"),
+        pytest.param(lambda: zstd(PLAIN), id="zstd", marks=needs_zstd),
+        pytest.param(lambda: zstd(PLAIN[:70000]) + zstd(PLAIN[70000:]), id="zstd-of-two-parts", marks=needs_zstd),
+    ],
+)
+def test_a_size_is_the_same_however_the_store_packs_its_layers(stored: Callable[[], bytes], tmp_path: Path) -> None:
+    """BuildKit's gzip is some 4 % larger: on the containerd store the untouched commit would be over its budget."""
+    found = [
+        layers.read_layers(
+            save(tmp_path / "image.tar", {"blobs/sha256/1": data}, {}, ["blobs/sha256/1"], [COPIED]), {}, str
+        )
+        for data in (PLAIN, stored())
+    ]
+    assert found[0] == found[1]
+    assert found[0][0].size == len(PLAIN)
+
+
+def test_without_a_program_for_zstd_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = layers.ZSTD + bytes(508)
+    archive = save(tmp_path / "image.tar", {"blobs/sha256/1": packed}, {}, ["blobs/sha256/1"], [COPIED])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"packed with zstd.*`apt-get install zstd`"):
+        layers.read_layers(archive, {}, str)
 
 
 def test_a_known_layer_is_not_read_again(tmp_path: Path) -> None:
@@ -98,6 +132,13 @@ def test_a_known_layer_is_not_read_again(tmp_path: Path) -> None:
 )
 def test_short_label(created_by: str, label: str) -> None:
     assert layers.short_label(created_by) == label
+
+
+def test_each_layer_of_the_kit_has_its_name() -> None:
+    """By the text of its step, which the engine keeps: an image of another commit as well."""
+    steps = re.findall(r"sh (/tmp/layer/\w+\.sh)", (pins.ROOT / "docker/Dockerfile").read_text())
+    names = {layers.short_label(f"RUN /bin/sh -c sh {step} # buildkit") for step in steps}
+    assert {"openmpi", "deps", "train", "serve", "cudnn", *size.FILE_LAYERS} <= names
 
 
 def test_labels_are_left_out_rather_than_wrong() -> None:

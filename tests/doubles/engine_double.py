@@ -1,0 +1,95 @@
+"""A Docker engine of a few answers: what tests need of one that is sick, of another make, or in another place."""
+
+import json
+import struct
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+VERSION = {"ApiVersion": "1.43", "MinAPIVersion": "1.24", "Version": "24.0.0", "Components": [{"Name": "Engine"}]}
+SICK = (500, {"message": "open /var/lib/docker/repositories.json: input/output error"})
+
+
+class EngineDouble(ThreadingHTTPServer):
+    """Listens on 127.0.0.1. answers: status and JSON by method and path, such as `GET /info`; any other request gets
+    `otherwise`. output: what its containers print, on stdout and on stderr. asked: every request so far.
+    """
+
+    daemon_threads = True
+
+    def __init__(
+        self,
+        answers: Mapping[str, tuple[int, Any]],
+        otherwise: tuple[int, Any] = SICK,
+        output: tuple[bytes, bytes] = (b"", b""),
+    ) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.answers = {"GET /_ping": (200, "OK"), "GET /version": (200, VERSION), **answers}
+        self.otherwise, self.output = otherwise, output
+        self.asked: list[str] = []
+        self.started = threading.Event()
+
+    @property
+    def host(self) -> str:
+        """What DOCKER_HOST is to be."""
+        return f"tcp://127.0.0.1:{self.server_port}"
+
+
+class _Answer(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: EngineDouble
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = self.path.partition("?")[0]
+        if path.startswith("/v1."):
+            path = "/" + path.split("/", 2)[2]
+        asked = f"{self.command} {path}"
+        self.server.asked.append(asked)
+        if asked.endswith("/start"):
+            self.server.started.set()
+        if asked.endswith("/attach"):
+            return self._attach()
+        status, document = self.server.answers.get(asked, self.server.otherwise)
+        body = document.encode() if isinstance(document, str) else json.dumps(document).encode()
+        self.send_response(status)
+        if status != 204:
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD" and status != 204:
+            self.wfile.write(body)
+
+    def _attach(self) -> None:
+        """The container's output from its start on, in frames, as the engine sends it."""
+        self.send_response_only(101, "UPGRADED")
+        for name, text in (("Content-Type", "application/vnd.docker.raw-stream"), ("Connection", "Upgrade")):
+            self.send_header(name, text)
+        self.send_header("Upgrade", "tcp")
+        self.end_headers()
+        self.wfile.flush()
+        if self.server.started.wait(10):
+            for stream, text in enumerate(self.server.output, 1):
+                self.wfile.write(struct.pack(">BxxxL", stream, len(text)) + text)
+        self.close_connection = True
+
+    do_GET = do_POST = do_DELETE = do_HEAD = _answer
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def engine_double(
+    answers: Mapping[str, tuple[int, Any]] | None = None, otherwise: tuple[int, Any] = SICK, output: Any = (b"", b"")
+) -> Iterator[EngineDouble]:
+    with EngineDouble(answers or {}, otherwise, output) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
