@@ -1,14 +1,16 @@
 """A container for one command: gone afterwards, whether it started or not."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from docker import DockerClient
-from docker.types import Mount
+from docker.types import LogConfig, Mount
 from requests.exceptions import ConnectionError, ReadTimeout
 
 from berth.common import owner
+from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
 
 
@@ -49,7 +51,8 @@ def run_once(
 
     Raises CommandFailed if it fails, UserError if it takes too long, and docker's APIError if it can't be started. The
     SDK's own `containers.run` would leave a container that can't be started behind. Its labels name the owner: what a
-    kill -9 leaves is found by them.
+    kill -9 leaves is found by them. The output comes by `attach` as it is written, for not every log driver gives it
+    back, and some cut it.
     """
     container = client.containers.create(
         image,
@@ -61,17 +64,27 @@ def run_once(
         devices=[f"{node}:{node}" for node in access.devices],
         mounts=list(access.mounts),
         environment=dict(access.environment),
+        log_config=LogConfig(type="none"),
     )
     try:
+        output = BackgroundTask(partial(_read, container.attach(stream=True, demux=True)))
         container.start()
         try:
             code = int(container.wait(timeout=patience_s)["StatusCode"])
         except (ReadTimeout, ConnectionError):  # the SDK raises either, by where the answer breaks off
             raise UserError(f"`{command[0]}` gives no answer in {image}: see that the engine is well.") from None
-        if code != 0:
-            complaint = container.logs(stdout=False, stderr=True).decode(errors="replace").strip()
-            raise CommandFailed(command[0], image, code, complaint)
-        printed: bytes = container.logs(stdout=True, stderr=False)
+        printed, complaint = output.result()
     finally:
         container.remove(force=True, v=True)
+    if code != 0:
+        raise CommandFailed(command[0], image, code, complaint.decode(errors="replace").strip())
     return printed
+
+
+def _read(stream: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[bytes, bytes]:
+    """What comes on stdout and on stderr until both are closed."""
+    printed, complaint = bytearray(), bytearray()
+    for out, error in stream:
+        printed += out or b""
+        complaint += error or b""
+    return bytes(printed), bytes(complaint)

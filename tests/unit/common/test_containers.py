@@ -1,9 +1,11 @@
 """A container for one command on an engine that is played; the real one is asked by tests/images/test_outdated.py."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from docker import DockerClient
 from docker.errors import APIError, ImageNotFound
 from docker.types import Mount
 from requests.exceptions import ConnectionError
@@ -12,6 +14,7 @@ from berth.common.containers import Access, CommandFailed, run_once
 from berth.common.errors import UserError
 from berth.images.build_network import Network, PackageIndex
 from berth.images.inventory import debian
+from tests.doubles.engine_double import engine_double
 
 IMAGE = "berth-serve:cpu"
 NETWORK = Network(None, PackageIndex(), (), "", "", "deb http://user:a-canary@mirror/debian bookworm main\n")
@@ -24,7 +27,7 @@ class FakeEngine:
         self.images = self.containers = self
         self.code, self.complaint, self.refusal, self.silence = code, complaint, start, wait
         self.made: dict[str, Any] = {}
-        self.there = 0
+        self.there, self.started = 0, False
 
     def get(self, name: str) -> None:
         if name != IMAGE:
@@ -36,6 +39,7 @@ class FakeEngine:
         return self
 
     def start(self) -> None:
+        self.started = True
         if self.refusal:
             raise self.refusal
 
@@ -44,9 +48,11 @@ class FakeEngine:
             raise self.silence
         return {"StatusCode": self.code}
 
-    def logs(self, stdout: bool, stderr: bool) -> bytes:
-        assert stdout != stderr
-        return b"printed\n" if stdout else self.complaint.encode()
+    def attach(self, stream: bool, demux: bool) -> list[tuple[bytes | None, bytes | None]]:
+        assert stream
+        assert demux
+        assert not self.started, "what is printed before the attachment would be lost"
+        return [(b"prin", None), (None, self.complaint.encode()), (b"ted\n", None)]
 
     def remove(self, force: bool, v: bool) -> None:
         assert force
@@ -72,6 +78,7 @@ def test_without_a_wish_there_is_no_network_no_device_and_no_folder() -> None:
         "devices": [],
         "mounts": [],
         "environment": {},
+        "log_config": {"Type": "none", "Config": {}},
     }
 
 
@@ -144,3 +151,26 @@ def test_an_archive_that_can_not_be_asked(engine: Any, image: str, said: str, tm
         debian.ask_archive(engine, image, NETWORK, tmp_path / "secrets")
     assert str(refusal.value) == said
     assert engine.there == 0
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_sdk_hands_over_all_that_is_printed_whatever_the_engines_log_driver(code: int) -> None:
+    """Bytes of every kind, and more of them than a log that is cut at a megabyte would give back."""
+    printed = bytes(range(256)) * 16384
+    answers: dict[str, tuple[int, Any]] = {
+        "POST /containers/create": (201, {"Id": "c0ffee"}),
+        "GET /containers/c0ffee/json": (200, {"Id": "c0ffee", "Config": {"Tty": False}}),
+        "POST /containers/c0ffee/start": (204, ""),
+        "POST /containers/c0ffee/wait": (200, {"StatusCode": code}),
+        "DELETE /containers/c0ffee": (204, ""),
+    }
+    with engine_double(answers, output=(printed, b"why\n")) as double:
+        with contextlib.closing(DockerClient(base_url=double.host, timeout=10)) as client:
+            if code:
+                with pytest.raises(CommandFailed) as failed:
+                    run_once(client, IMAGE, ["python"])
+                assert (failed.value.code, failed.value.complaint) == (3, "why")
+            else:
+                assert run_once(client, IMAGE, ["python"]) == printed
+    assert not any("logs" in asked for asked in double.asked)
+    assert double.asked[-1] == "DELETE /containers/c0ffee"
