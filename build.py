@@ -114,20 +114,26 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as missing:
         say(_NOT_INSTALLED.format(missing.name))
         return 1
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        say(
-            f"berth: error: {error.strerror} for {error.filename or 'the output'}: free some, then run the command "
-            "again."
-        )
-        return 1
     except typer.TyperException as error:
         # Without a command the message is the help itself.
         help_itself = str(error).startswith("Usage:")
         say(str(error) if help_itself else f"berth: error: {explain_usage(error, _hyperparameter_names())}")
         return 2
+    except Exception as error:
+        if not (sentence := _explain(error)):
+            raise
+        say(f"berth: error: {sentence}")
+        return 1
     return int(code) if isinstance(code, int) else 0
+
+
+def _explain(error: Exception) -> str:
+    """A full disk, or what the Docker engine would not do, whichever command met it; empty for any other error."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"{error.strerror} for {error.filename or 'the output'}: free some, then run the command again."
+    from berth.common.engine_errors import explain  # the SDK takes a fifth of a second, and this is for an error alone
+
+    return explain(error)
 
 
 if __name__ == "__main__":

@@ -10,5 +10,6 @@ image_names   what the kit's own images are called
 labels        the labels by which the kit finds again what it made
 owner         the process that a container or a network belongs to
 engine        the Docker engine, and the client that drives its BuildKit
+engine_errors what the Docker SDK raises, as one sentence
 containers    a container for one command
 """

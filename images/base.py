@@ -7,7 +7,6 @@ image registry; a build uses it if --base-image or the variable BERTH_BASE_IMAGE
 import os
 import subprocess
 from collections.abc import Callable
-from typing import Any
 
 import docker
 from docker.errors import APIError, DockerException, ImageNotFound
@@ -51,6 +50,8 @@ def local_base(client: docker.DockerClient, kit: Pins, requested: str | None) ->
     except ImageNotFound:
         return None
     except APIError as error:
+        if error.is_server_error():
+            raise
         raise UserError(f"{reference!r} can't be the base: {error.explanation or error}.") from None
 
 
@@ -68,7 +69,7 @@ def find_base(client: docker.DockerClient, kit: Pins, requested: str | None, say
     found = local_base(client, kit, reference)
     if found is None:
         say(f"base: pulling {reference}")
-        if refusal := _pull(client, reference):
+        if refusal := _pull(reference):
             raise UserError(
                 f"the base image {reference} is not on the engine and can't be pulled ({refusal}): run "
                 f"`python build.py base`, which makes {kit.imported_base} of Debian's package archive, and build with "
@@ -126,27 +127,14 @@ def described(image: Image, reference: str) -> Base:
     return Base(reference, digests[0].partition("@")[2] if digests else str(image.id))
 
 
-class _Impatient(docker.APIClient):
-    """A client that gives a pull up when nothing comes; the SDK's own waits for ever."""
-
-    def _post(self, url: str, **settings: Any) -> Any:
-        return super()._post(url, **{**settings, "timeout": PULL_SILENCE_S})  # type: ignore[misc]  # not in the stubs
-
-
-def _pull(client: docker.DockerClient, reference: str) -> str:
+def _pull(reference: str) -> str:
     """Pulls an image; the reason, in a few words, if that fails, else an empty text."""
-    name, _, digest = reference.partition("@")
-    repository, _, tag = name.rpartition(":") if ":" in name.rsplit("/", 1)[-1] else (name, "", "latest")
-    api, kind = client.api, type(client.api)
-    api.__class__ = _Impatient  # over the connection there is: another would not know of Docker's contexts
     try:
-        for message in api.pull(repository, tag=digest or tag, platform="linux/amd64", stream=True, decode=True):
+        for message in engine.pull(reference, PULL_SILENCE_S):
             if "error" in message:
                 return in_few_words(str(message["error"]))
     except _ENGINE_ERRORS as error:
         return _reason(error)
-    finally:
-        api.__class__ = kind
     return ""
 
 

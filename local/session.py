@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from docker import DockerClient
-from docker.errors import APIError, DockerException, NotFound
+from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 from docker.types import DeviceRequest, Mount
-from requests.exceptions import RequestException
 
 from berth.common import labels, owner
 from berth.common.console import few
+from berth.common.engine_errors import RAISED, explain
 from berth.common.errors import UserError
 from berth.images.doctor import passes_gpus
 from berth.images.selection import find_built_image
@@ -224,9 +224,8 @@ def engine_errors() -> Iterator[None]:
     """Turns what the Docker SDK raises when the engine refuses or dies into one sentence."""
     try:
         yield
-    except (DockerException, RequestException) as error:
-        reason = getattr(error, "explanation", None) or error
-        raise UserError(f"The engine failed ({reason}): run `python build.py doctor`, then try again.") from error
+    except RAISED as error:
+        raise UserError(explain(error)) from error
 
 
 def require_gpus(client: DockerClient, instead: str = "leave --gpus out") -> None:

@@ -1,15 +1,22 @@
-"""Which Docker client drives BuildKit, and images that the engine has not."""
+"""Which engine is asked, which Docker client drives BuildKit, and images that the engine has not."""
 
+import hashlib
+import json
 import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from docker.errors import APIError, ImageNotFound, NullResource
+from requests import Response
 
+from berth.common import engine
 from berth.common.engine import drives_buildkit, find_client, find_image
 from berth.common.errors import UserError
+from tests.doubles.engine_double import engine_double
 
 
 @pytest.mark.parametrize(
@@ -29,22 +36,33 @@ def test_drives_buildkit(version: str, buildx: bool, drives: bool) -> None:
 def client(folder: Path, version: str) -> Path:
     folder.mkdir()
     path = folder / "docker"
-    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "Docker version {version}, build 0" && exit 0\nexit 1\n')
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{version}" && exit 0\nexit 1\n')
     path.chmod(0o755)
     return path
 
 
 def test_a_client_without_buildx_is_passed_over(tmp_path: Path) -> None:
-    client(tmp_path / "new", "28.2.2")
-    old = client(tmp_path / "old", "20.10.24")
-    assert find_client(f"{tmp_path / 'new'}{os.pathsep}{tmp_path / 'old'}") == old
+    client(tmp_path / "new", "Docker version 28.2.2, build 0")
+    client(tmp_path / "podman", "podman version 5.4.2")
+    old = client(tmp_path / "old", "Docker version 20.10.24, build 0")
+    assert find_client(os.pathsep.join(str(tmp_path / each) for each in ("new", "podman", "old"))) == old
 
 
 def test_without_one_the_sentence_names_what_was_found(tmp_path: Path) -> None:
-    found = client(tmp_path / "new", "28.2.2")
+    found = client(tmp_path / "new", "Docker version 28.2.2, build 0")
     with pytest.raises(UserError, match="drives BuildKit") as refusal:
         find_client(str(tmp_path / "new"))
     assert f"{found} (28.2.2)" in str(refusal.value)
+
+
+def test_podman_behind_the_name_docker_is_called_podman(tmp_path: Path) -> None:
+    found = client(tmp_path / "podman", "podman version 5.4.2")
+    with pytest.raises(UserError) as refusal:
+        find_client(str(tmp_path / "podman"))
+    assert str(refusal.value) == (
+        f"{found} (podman version 5.4.2) is podman, which has no BuildKit: install Docker's own client and engine, and "
+        "put the client before it on PATH."
+    )
 
 
 def test_without_any_client(tmp_path: Path) -> None:
@@ -79,11 +97,162 @@ def test_an_image_that_is_not_there_is_named_with_the_command_that_builds_it(nam
     assert str(refusal.value) == f"there is no image {name} here: {what_to_do}"
 
 
+def answer(status: int, explanation: str) -> APIError:
+    response = Response()
+    response.status_code = status
+    return APIError("refused", response=response, explanation=explanation)
+
+
 @pytest.mark.parametrize(
-    ("name", "error"),
-    [("B", APIError("400", explanation="invalid reference format")), ("", NullResource("no id"))],
+    ("name", "error"), [("B", answer(400, "invalid reference format")), ("", NullResource("no id"))]
 )
 def test_what_is_no_name_of_an_image(name: str, error: Exception) -> None:
     with pytest.raises(UserError) as refusal:
         find_image(fake_engine(error), name)
     assert str(refusal.value) == f"{name!r} is no image: give the name, the tag or the id of one that is here."
+
+
+@pytest.mark.parametrize("status", [403, 500, 503])
+def test_an_engine_that_fails_does_not_mean_that_the_image_is_missing(status: int) -> None:
+    with pytest.raises(APIError):
+        find_image(fake_engine(answer(status, "input/output error")), "berth-train:cpu")
+
+
+@pytest.fixture
+def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`docker_config("colima", Host=…)`: the folder of Docker's client has this context; nothing says where to go."""
+    monkeypatch.delenv("DOCKER_HOST")
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+
+    def write(context: str, **endpoint: Any) -> None:
+        folder = tmp_path / "contexts/meta" / hashlib.sha256(context.encode()).hexdigest()
+        folder.mkdir(parents=True)
+        (folder / "meta.json").write_text(json.dumps({"Name": context, "Endpoints": {"docker": endpoint}}))
+
+    return write
+
+
+def use(folder: Path, context: str) -> None:
+    (folder / "config.json").write_text(json.dumps({"currentContext": context}))
+
+
+@pytest.mark.parametrize("how", ["in-use", "by-variable"])
+def test_the_engine_is_that_of_the_context(
+    how: str, docker_config: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine_double() as double:
+        docker_config("colima", Host=double.host, SkipTLSVerify=False)
+        if how == "in-use":
+            use(tmp_path, "colima")
+        else:
+            monkeypatch.setenv("DOCKER_CONTEXT", "colima")  # without a config.json, which Docker's client needs not
+        assert engine.connect().version()["Version"] == "24.0.0"
+        # A pull as well, which waits for no longer than it is told to.
+        with pytest.raises(APIError, match="input/output error"):
+            engine.pull("debian:12", 5)
+    assert double.asked[-1] == "POST /images/create"
+
+
+def test_a_variable_goes_before_the_context(
+    docker_config: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker_config("colima", Host="unix:///nowhere/colima.sock")
+    use(tmp_path, "colima")
+    with engine_double() as double:
+        monkeypatch.setenv("DOCKER_HOST", double.host)
+        assert engine.connect().ping()
+
+
+def test_a_context_whose_engine_does_not_run_is_named(docker_config: Callable[..., None], tmp_path: Path) -> None:
+    docker_config("colima", Host="unix:///nowhere/colima.sock")
+    use(tmp_path, "colima")
+    for ask in (engine.connect, lambda: engine.pull("debian:12", 5)):
+        with pytest.raises(UserError) as refusal:
+            ask()
+        assert str(refusal.value) == (
+            "no Docker engine answers at unix:///nowhere/colima.sock (Docker's context 'colima') (No such file or "
+            "directory): start it, or take another context: `docker context ls` lists them, and `docker context use "
+            "NAME` chooses one."
+        )
+
+
+@pytest.mark.parametrize(("spoiled", "said"), [(False, "There is no"), (True, "The")])
+def test_a_context_that_is_missing_or_spoiled_is_not_another_engine(
+    spoiled: bool, said: str, docker_config: Callable[..., None], tmp_path: Path
+) -> None:
+    use(tmp_path, "colima")
+    if spoiled:
+        docker_config("colima", Host="x")
+        next(tmp_path.rglob("meta.json")).write_text("{")
+    with pytest.raises(UserError, match=f"^{said} Docker context 'colima'.*`docker context ls`"):
+        engine.connect()
+
+
+def test_a_context_has_its_own_keys(docker_config: Callable[..., None], tmp_path: Path) -> None:
+    docker_config("remote", Host="tcp://engine.corp:2376", SkipTLSVerify=False)
+    use(tmp_path, "remote")
+    keys = tmp_path / "contexts/tls" / hashlib.sha256(b"remote").hexdigest() / "docker"
+    keys.mkdir(parents=True)
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        (keys / name).touch()
+    tls = engine.address(os.environ).parameters["tls"]
+    assert (tls.ca_cert, tls.cert, tls.verify) == (
+        str(keys / "ca.pem"),
+        (str(keys / "cert.pem"), str(keys / "key.pem")),
+        True,
+    )
+
+
+def test_without_a_default_engine_that_of_a_rootless_daemon_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with socket.socket(socket.AF_UNIX) as rootless:
+        rootless.bind(str(tmp_path / "run/docker.sock"))
+        environ = {"DOCKER_CONFIG": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
+        found = engine.address(environ)
+    assert (found.name, found.parameters) == (engine.LOCAL_SOCKET, {})
+    assert f"export DOCKER_HOST=unix://{tmp_path}/run/docker.sock" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("host", "parts"),
+    [
+        (
+            "tcp://127.0.0.1:9",
+            ("no Docker engine answers at DOCKER_HOST=tcp://127.0.0.1:9", "refused", "unset DOCKER_HOST"),
+        ),
+        ("unix:///nowhere/engine.sock", ("DOCKER_HOST=unix:///nowhere/engine.sock (No such file or directory)",)),
+        ("ssh://nobody@nowhere.invalid", ("DOCKER_HOST=ssh://nobody@nowhere.invalid", "ssh -NL")),
+        ("nonsense://x", ("Docker's settings for DOCKER_HOST=nonsense://x can't be used",)),
+    ],
+)
+def test_no_engine_is_said_with_its_place(host: str, parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    with pytest.raises(UserError) as refusal:
+        engine.connect()
+    for part in parts:
+        assert part in str(refusal.value)
+
+
+def test_spoiled_settings_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "config.json").write_text('{"auths": {"x": {"auth": 1}}}')
+    with pytest.raises(UserError, match=r"^Docker's settings"):
+        engine.connect()
+
+
+@pytest.mark.parametrize(
+    ("info", "store"),
+    [
+        ({"Driver": "overlay2", "DriverStatus": [["Backing Filesystem", "extfs"]]}, "classic"),
+        ({"Driver": "overlayfs", "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}, "containerd"),
+        ({"DriverStatus": None}, "classic"),
+    ],
+)
+def test_the_store_of_images(info: dict[str, Any], store: str) -> None:
+    assert engine.image_store(info) == store
+
+
+def test_podmans_service_is_told_from_an_engine() -> None:
+    assert engine.is_podman({"Components": [{"Name": "Podman Engine", "Version": "5.4.2"}]})
+    assert not engine.is_podman({"Components": [{"Name": "Engine"}, {"Name": "containerd"}]})
+    assert not engine.is_podman({})

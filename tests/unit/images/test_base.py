@@ -1,12 +1,14 @@
 """The base of a build: what was asked for, or the pinned one, pulled; and no other in its place."""
 
 import json
-import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
-import docker
 import pytest
 from docker.errors import APIError, DockerException, ImageNotFound
 from requests.exceptions import ConnectionError as RequestsConnectionError
@@ -29,16 +31,15 @@ class Engine:
     def __init__(self, here: tuple[str, ...] = (), registry: tuple[str, ...] = (), error: Exception | None = None):
         self.here, self.registry, self.error = dict.fromkeys(here, "sha256:0"), registry, error
         self.pulled: list[str] = []
-        self.images, self.api = self, docker.APIClient(base_url="tcp://127.0.0.1:9", version="1.41")
-        self.api.pull = self.pull
+        self.images = self
 
     def get(self, name: str) -> Any:
         if name not in self.here:
             raise ImageNotFound("no")
         return SimpleNamespace(id=self.here[name], attrs={"Os": "linux", "Architecture": "amd64"})
 
-    def pull(self, repository: str, tag: str, **_: object) -> list[dict[str, str]]:
-        found = [each for each in self.registry if each.startswith(repository) and each.endswith(tag)]
+    def pull(self, reference: str, _: float) -> list[dict[str, str]]:
+        found = [each for each in self.registry if each == reference]
         if self.error:
             raise self.error
         if not found:
@@ -54,7 +55,8 @@ class Engine:
 
 def found_base(here: Any, requested: str | None = None) -> tuple[Base, list[str]]:
     said: list[str] = []
-    return base.find_base(here, KIT, requested, said.append), said
+    with patch.object(engine, "pull", here.pull):
+        return base.find_base(here, KIT, requested, said.append), said
 
 
 def test_the_pinned_base_is_pulled_once_and_nothing_is_said_of_it_then() -> None:
@@ -151,10 +153,23 @@ def test_a_base_is_made_by_a_shell_with_this_networks_mirror(monkeypatch: pytest
 
 def test_a_registry_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine has accepted the pull and says nothing; the SDK would wait for ever."""
-    monkeypatch.setattr(base, "PULL_SILENCE_S", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        here: Any = SimpleNamespace(
-            api=docker.APIClient(base_url=f"tcp://127.0.0.1:{silent.getsockname()[1]}", version="1.41")
-        )
-        assert base._pull(here, PINNED).startswith("no answer: ")
-        assert type(here.api) is docker.APIClient
+    monkeypatch.setattr(base, "PULL_SILENCE_S", 0.5)
+
+    class Silent(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b'{"ApiVersion": "1.41"}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            time.sleep(2)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_port}")
+        assert base._pull(PINNED).startswith("no answer: ")
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,158 @@
+"""What becomes of each error that the Docker SDK raises: one sentence, from every command, and never a traceback."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from docker.credentials.errors import StoreError
+from docker.errors import APIError, DockerException, InvalidVersion
+from requests import Request, Response
+from requests.exceptions import ChunkedEncodingError, ConnectionError, ReadTimeout
+from urllib3.exceptions import ProtocolError, ReadTimeoutError
+
+from berth.common import engine
+from berth.common.engine_errors import explain
+from tests.doubles.engine_double import EngineDouble, engine_double
+
+
+def answer(status: int, explanation: str) -> APIError:
+    response = Response()
+    response.status_code, response.url = status, "http+docker://localhost/v1.43/containers/create"
+    return APIError("refused", response=response, explanation=explanation)
+
+
+def asked(url: str) -> Any:
+    return Request("GET", url).prepare()
+
+
+POOL: Any = None
+LOST = ConnectionError(ProtocolError("aborted", ConnectionResetError(104, "Connection reset by peer")))
+
+
+@pytest.mark.parametrize(
+    ("error", "parts"),
+    [
+        pytest.param(answer(500, "input/output error"), ("engine failed: input/output error.",), id="failed"),
+        pytest.param(answer(409, "conflict"), ("engine refused a request: conflict.",), id="refused"),
+        pytest.param(
+            answer(500, "write /var/lib/docker/tmp/x: no space left on device"),
+            ("no space left on device", "python build.py clean"),
+            id="full",
+        ),
+        pytest.param(
+            answer(400, 'invalid mount config for type "bind": bind source path does not exist: /tmp/x'),
+            ("/tmp/x", "TMPDIR"),
+            id="folder-not-shared",
+        ),
+        pytest.param(answer(500, "exec format error"), ("linux/amd64", "doctor"), id="another-platform"),
+        pytest.param(LOST, ("connection to the Docker engine broke off",), id="lost"),
+        pytest.param(ChunkedEncodingError("cut"), ("broke off",), id="lost-in-a-stream"),
+        pytest.param(ProtocolError("cut"), ("broke off",), id="lost-below-requests"),
+        pytest.param(ReadTimeout("timed out"), ("does not answer in time",), id="silent"),
+        pytest.param(ReadTimeoutError(POOL, "/", "timed out"), ("does not answer in time",), id="silent-in-a-stream"),
+        pytest.param(
+            ConnectionError("x", request=asked("https://pypi.org/simple/pip/")), ("pypi.org",), id="not-the-engine"
+        ),
+        pytest.param(
+            ConnectionError("x", request=asked("http://10.0.0.2:2375/v1.43/info")),
+            ("Docker engine",),
+            id="engine-by-tcp",
+        ),
+        pytest.param(InvalidVersion("API versions below 1.24"), ("API versions below 1.24",), id="old-engine"),
+        pytest.param(
+            DockerException(
+                f"Credentials store error: {StoreError('docker-credential-desktop not installed or not ')!r}"
+            ),
+            ("docker-credential-desktop", "is not installed", "docker login"),
+            id="helper-missing",
+        ),
+        pytest.param(
+            StoreError('Credentials store docker-credential-pass exited with "hunter2".'),
+            ("docker-credential-pass", "fails", "`docker-credential-pass list`"),
+            id="helper-fails",
+        ),
+    ],
+)
+def test_an_error_is_one_sentence_that_says_what_to_do(error: Exception, parts: tuple[str, ...]) -> None:
+    said = explain(error)
+    for part in parts:
+        assert part in said
+    assert "hunter2" not in said, "what a helper prints may be a password"
+    assert said.endswith(".")
+
+
+def test_an_error_of_another_kind_is_left_alone() -> None:
+    assert explain(KeyError("x")) == ""
+    assert explain(OSError(2, "no such file")) == ""
+
+
+def test_a_password_in_an_address_stays_out() -> None:
+    assert "hunter2" not in explain(answer(500, "Get https://me:hunter2@registry.corp/v2/: EOF"))
+
+
+@pytest.fixture
+def sick(monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineDouble]:
+    with engine_double() as double:
+        monkeypatch.setenv("DOCKER_HOST", double.host)
+        yield double
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["size", "train"],
+        ["bill", "serve"],
+        ["licences"],
+        ["diff", "a", "b"],
+        ["clean", "--dry-run"],
+        ["profile", "list"],
+        ["shell", "train"],
+        ["uri", "train"],
+        ["run", "serve", "--model", "m"],
+        ["demo"],
+        ["quantize", "m", "--data", "sample/squad-heldout.json.xz"],
+        ["hyperparameters"],
+        ["gpu-check", "--profile", "cu130"],
+        ["build", "serve"],
+    ],
+    ids=" ".join,
+)
+def test_no_command_gives_a_traceback_where_the_engine_fails(
+    words: list[str],
+    sick: EngineDouble,
+    command_line: ModuleType,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "m").mkdir()
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    arguments = [str(tmp_path / "m") if word == "m" else word for word in words]
+    assert command_line.main(arguments) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(
+        "berth: error: The Docker engine failed: open /var/lib/docker/repositories.json: input/output"
+    )
+
+
+@pytest.mark.parametrize("helper", ["", "exit 1", "echo no JSON"], ids=["missing", "fails", "no-json"])
+def test_a_credential_helper_that_gives_nothing_is_named(
+    helper: str, sick: EngineDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "config.json").write_text('{"credsStore": "berth-test"}')
+    if helper:
+        program = tmp_path / "docker-credential-berth-test"
+        program.write_text(f"#!/bin/sh\n{helper}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        assert shutil.which("docker-credential-berth-test")
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # of whatever kind: it is a sentence in the end
+        engine.pull("debian:12", 5)
+    said = explain(raised.value) or str(raised.value)
+    assert "credential" in said
+    assert "POST /images/create" not in sick.asked
