@@ -12,6 +12,7 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
+from berth.common.engine import image_store
 from berth.images.probe import Probe
 
 DISK_WANTED_GB = 15.0
@@ -45,9 +46,14 @@ def can_build(found: Sequence[Finding]) -> bool:
 
 def check_engine(seen: Probe) -> Finding:
     """A Docker engine that answers."""
+    name = "Docker engine"
     if seen.engine is None:
-        return Finding("Docker engine", "missing", seen.engine_error, "sudo sh docker/engine.sh")
-    return Finding("Docker engine", "ok", f"{seen.engine['ServerVersion']}, {seen.engine['OperatingSystem']}")
+        return Finding(name, "missing", seen.engine_error, "sudo sh docker/engine.sh")
+    version = f"{seen.engine['ServerVersion']}, {seen.engine['OperatingSystem']}"
+    if seen.podman:
+        remedy = "docker context use default   # or unset DOCKER_HOST: an engine of Docker's own builds images"
+        return Finding(name, "missing", f"podman {version}: it has no BuildKit, so it can't build", remedy)
+    return Finding(name, "ok", f"{version}, {image_store(seen.engine)} image store")
 
 
 def check_client(seen: Probe) -> Finding:
@@ -55,30 +61,46 @@ def check_client(seen: Probe) -> Finding:
     if seen.client is None:
         remedy = "sudo apt-get install docker-buildx   # on Debian 12, which has none: docker.io"
         return Finding("BuildKit client", "missing", seen.client_error, remedy)
+    client = f"{seen.client}, {seen.client_version}"
     if seen.first_client not in (None, seen.client):
-        message = f"{seen.client}; the first docker on PATH, {seen.first_client}, can't build with BuildKit"
+        message = f"{client}; the first docker on PATH, {seen.first_client}, can't build with BuildKit"
         return Finding("BuildKit client", "warn", message, f"export PATH={Path(seen.client).parent}:$PATH")
-    return Finding("BuildKit client", "ok", seen.client)
+    return Finding("BuildKit client", "ok", client)
 
 
 def check_architecture(seen: Probe) -> Finding:
-    """An engine that runs linux/amd64, the only platform of the images."""
+    """An engine that runs linux/amd64, the only platform of the images, be it by emulation."""
     name = "Architecture"
     where = seen.machine if seen.engine is None else seen.engine["Architecture"]
     if seen.engine is not None and seen.engine["OSType"] != "linux":
         remedy = r"& 'C:\Program Files\Docker\Docker\DockerCli.exe' -SwitchLinuxEngine"
         return Finding(name, "missing", f"the engine runs {seen.engine['OSType']} containers", remedy)
+    emulate = "docker run --privileged --rm tonistiigi/binfmt --install amd64"
+    if seen.container.error:
+        remedy = f"docker run --rm {seen.container.image} true   # shows what the engine says"
+        remedy = remedy if where in _AMD64 else f"{emulate}   # or build on a linux/amd64 machine"
+        return Finding(name, "missing", f"{where}: no linux/amd64 container runs ({seen.container.error})", remedy)
     if where in _AMD64:
         return Finding(name, "ok", "linux/amd64")
-    if seen.engine is not None and "Docker Desktop" in seen.engine["OperatingSystem"]:
-        return Finding(
-            name,
-            "warn",
-            f"{where}: linux/amd64 is emulated, and slow",
-            "docker context use NAME   # of a linux/amd64 machine",
-        )
-    remedy = "docker run --privileged --rm tonistiigi/binfmt --install amd64   # or build on a linux/amd64 machine"
-    return Finding(name, "missing", f"{where}, and the images are for linux/amd64", remedy)
+    if seen.container.image:
+        return Finding(name, "warn", f"{where}: linux/amd64 is emulated, and slow")
+    message = f"{where}: whether it emulates linux/amd64 could not be tested, for no image of the kit is here yet"
+    return Finding(name, "warn", message, f"{emulate}   # if a build fails with `exec format error`")
+
+
+def check_mounts(seen: Probe) -> Finding | None:
+    """An engine that sees this machine's files, which `run` mounts; a build sends what it reads."""
+    name = "Mounts"
+    if seen.engine is None or seen.container.error:
+        return None
+    if not seen.container.image:
+        message = "not tested, for no image of the kit is here yet"
+        return Finding(name, "warn", message, "python build.py build   # then doctor again")
+    if seen.container.unseen:
+        faults = "; ".join(f"{folder} ({why})" for folder, why in seen.container.unseen.items())
+        remedy = "export TMPDIR=$HOME/tmp && mkdir -p $TMPDIR   # or another folder that the engine shares"
+        return Finding(name, "warn", f"a container does not see {faults}; `run` and `outdated` won't work", remedy)
+    return Finding(name, "ok", "a container sees this checkout and the temporary folder")
 
 
 def check_disk(seen: Probe) -> Finding:
@@ -212,6 +234,7 @@ CHECKS = (
     check_engine,
     check_client,
     check_architecture,
+    check_mounts,
     check_disk,
     check_base,
     check_index,

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from berth.images import doctor
-from berth.images.probe import Probe
+from berth.images.probe import ContainerTest, Probe
 
 GB = 1_000_000_000
 ENGINE: dict[str, Any] = {
@@ -17,7 +17,9 @@ ENGINE: dict[str, Any] = {
     "Architecture": "x86_64",
     "OSType": "linux",
     "Runtimes": {"runc": {}},
+    "DriverStatus": [["Backing Filesystem", "extfs"]],
 }
+RUN = ContainerTest("berth-base:bookworm")
 WELL = Probe(
     machine="x86_64",
     engine=ENGINE,
@@ -25,6 +27,8 @@ WELL = Probe(
     client="/usr/bin/docker",
     client_error="",
     first_client="/usr/bin/docker",
+    client_version="28.2.2, buildx v0.13.1",
+    container=RUN,
     disk_free=70 * GB,
     base="berth-base:bookworm",
     memory=16 * GB,
@@ -41,6 +45,7 @@ def test_a_machine_where_all_is_well() -> None:
         ("Docker engine", "ok", ""),
         ("BuildKit client", "ok", ""),
         ("Architecture", "ok", ""),
+        ("Mounts", "ok", ""),
         ("Disk", "ok", ""),
         ("Base image", "ok", ""),
         ("Package index", "ok", ""),
@@ -54,6 +59,7 @@ def test_a_machine_where_all_is_well() -> None:
 
 
 ARM = {**ENGINE, "Architecture": "aarch64"}
+CONTAINERD = {"DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}
 TCP = "network: NCCL over TCP: this image was built without EFA"
 NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
 
@@ -86,15 +92,60 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             id="another-client-first",
         ),
         pytest.param(
-            replace(WELL, engine=ARM), "Architecture", "missing", "aarch64, and the images", "binfmt", id="arm"
+            replace(WELL, engine={**ENGINE, **CONTAINERD}),
+            "Docker engine",
+            "ok",
+            "20.10.24, Debian GNU/Linux 12 (bookworm), containerd image store",
+            "",
+            id="containerd-store",
+        ),
+        pytest.param(WELL, "Docker engine", "ok", "classic image store", "", id="classic-store"),
+        pytest.param(
+            replace(WELL, podman=True), "Docker engine", "missing", "podman 20.10.24", "docker context use", id="podman"
         ),
         pytest.param(
-            replace(WELL, engine={**ARM, "OperatingSystem": "Docker Desktop"}),
+            WELL, "BuildKit client", "ok", "/usr/bin/docker, 28.2.2, buildx v0.13.1", "", id="versions-of-the-client"
+        ),
+        pytest.param(
+            replace(WELL, engine=ARM, container=ContainerTest("b", "exec format error")),
+            "Architecture",
+            "missing",
+            "aarch64: no linux/amd64 container runs (exec format error)",
+            "binfmt",
+            id="arm-that-does-not-emulate",
+        ),
+        pytest.param(
+            replace(WELL, container=ContainerTest("b:1", "no such runtime: x")),
+            "Architecture",
+            "missing",
+            "no such runtime: x",
+            "docker run --rm b:1 true",
+            id="no-container-runs",
+        ),
+        pytest.param(
+            replace(WELL, engine={**ARM, "OperatingSystem": "Alpine Linux"}),
             "Architecture",
             "warn",
-            "emulated",
-            "linux/amd64 machine",
+            "aarch64: linux/amd64 is emulated",
+            "",
             id="arm-that-emulates",
+        ),
+        pytest.param(
+            replace(WELL, engine=ARM, container=ContainerTest()),
+            "Architecture",
+            "warn",
+            "could not be tested",
+            "binfmt",
+            id="arm-without-an-image",
+        ),
+        pytest.param(replace(WELL, container=ContainerTest()), "Mounts", "warn", "not tested", "build", id="no-image"),
+        pytest.param(
+            replace(WELL, container=ContainerTest("b", unseen={"/tmp": "bind source path does not exist"})),
+            "Mounts",
+            "warn",
+            "does not see /tmp (bind source path does not exist)",
+            "export TMPDIR=",
+            id="temporary-folder-not-shared",
         ),
         pytest.param(
             replace(WELL, engine={**ENGINE, "OSType": "windows"}),

@@ -1,0 +1,93 @@
+"""What the doctor's look at an engine finds, on engines that are played."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from docker.errors import APIError
+
+from berth.common.containers import Access, CommandFailed
+from berth.common.errors import UserError
+from berth.images import pins, probe
+from berth.images.probe import ContainerTest
+from tests.doubles.engine_double import VERSION, engine_double
+
+Run = Callable[[Sequence[str]], bytes]
+
+
+def fake_engine(
+    monkeypatch: pytest.MonkeyPatch, hidden: Sequence[str] = (), fault: Exception | None = None
+) -> list[int]:
+    """An engine with an image of the kit, which does not see the folders `hidden`; gives how many files each of its
+    containers mounted.
+    """
+    ran: list[int] = []
+
+    def run_once(client: Any, image: str, command: Sequence[str], access: Access, *, patience_s: float) -> bytes:
+        ran.append(len(access.mounts))
+        if fault:
+            raise fault
+        for mount in access.mounts:
+            if mount["Source"].startswith(tuple(hidden)) if hidden else False:
+                raise APIError("400", explanation=f"bind source path does not exist: {mount['Source']}")
+        return b"".join(Path(mount["Source"]).read_bytes() for mount in access.mounts)
+
+    found = [SimpleNamespace(id="sha256:1")]
+    client = SimpleNamespace(images=SimpleNamespace(list=lambda filters: found))
+    monkeypatch.setattr(probe, "connect", lambda timeout_s: client)
+    monkeypatch.setattr(probe, "run_once", run_once)
+    return ran
+
+
+def test_one_container_reads_a_file_of_both_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = fake_engine(monkeypatch)
+    assert probe._container("berth-base:bookworm") == ContainerTest("berth-base:bookworm")
+    assert probe._container(None) == ContainerTest("sha256:1")
+    assert ran == [2, 2]
+
+
+def test_a_folder_that_the_engine_does_not_see_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ran = fake_engine(monkeypatch, hidden=[str(tmp_path)])
+    found = probe._container("b")
+    assert (found.error, list(found.unseen)) == ("", [str(tmp_path)])
+    assert "bind source path does not exist" in found.unseen[str(tmp_path)]
+    assert ran == [2, 0, 1, 1]
+    fake_engine(monkeypatch, hidden=[str(tmp_path), str(pins.ROOT)])
+    assert set(probe._container("b").unseen) == {str(tmp_path), str(pins.ROOT)}
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (CommandFailed("true", "b", 255, "exec /usr/bin/true: exec format error"), "exec format error"),
+        (CommandFailed("true", "b", 139, ""), "exit code 139"),
+        (APIError("400", explanation="no such runtime: x"), "no such runtime: x"),
+        (UserError("`true` gives no answer in b: see that the engine is well."), "gives no answer"),
+    ],
+)
+def test_a_container_that_does_not_run(fault: Exception, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine(monkeypatch, fault=fault)
+    found = probe._container("b")
+    assert reason in found.error
+    assert found.unseen == {}
+
+
+def test_without_an_image_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = SimpleNamespace(images=SimpleNamespace(list=lambda filters: []))
+    monkeypatch.setattr(probe, "connect", lambda timeout_s: client)
+    assert probe._container(None) == ContainerTest()
+
+
+def test_podmans_service_is_known_by_its_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = {**VERSION, "Components": [{"Name": "Podman Engine"}]}
+    with engine_double({"GET /version": (200, version), "GET /info": (200, {"ServerVersion": "5.4.2"})}) as double:
+        monkeypatch.setenv("DOCKER_HOST", double.host)
+        assert probe._engine() == ({"ServerVersion": "5.4.2"}, True, "")
+        double.answers.pop("GET /info")
+        engine, _, error = probe._engine()
+    assert engine is None
+    assert error.startswith("The Docker engine failed: ")
