@@ -1,6 +1,7 @@
 """The commands of build.py that are about building images and this machine. Arguments in, a result out."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ from rich.markup import escape
 
 from berth.common import engine, labels
 from berth.common.concurrency import BackgroundTask
-from berth.common.console import doing, note, print_json, progress_bar, result, say, showing_bytes
+from berth.common.console import doing, is_watched, note, print_json, progress_bar, result, say, showing_bytes
 from berth.common.errors import UserError, refuse
 from berth.images import (
     base,
@@ -211,12 +212,23 @@ def remove_made(
     keep_images: Annotated[
         bool, typer.Option("--keep-images", help="Remove containers and networks only, no image.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove images of other checkouts as well, unasked.")] = False,
 ) -> None:
-    """Remove the kit's containers, networks and images."""
+    """Remove the kit's containers, networks and images.
+
+    Images that other checkouts built on this engine go only if you agree.
+    """
+
+    def take_others(names: Sequence[str]) -> bool:
+        if yes or dry_run or not is_watched():
+            return yes
+        say(f"built by other checkouts: {', '.join(names)}")
+        return typer.confirm("Remove these images as well?", err=True)
+
     items = remove_folders(dry_run=dry_run)
     for item in items:  # first, for they need no engine
         result.print(escape(str(item)))
-    of_engine = remove_all(engine.connect(), dry_run=dry_run, images=not keep_images)
+    of_engine = remove_all(engine.connect(), dry_run=dry_run, images=not keep_images, take_others=take_others)
     for item in of_engine:
         result.print(escape(str(item)))
     items += of_engine

@@ -3,7 +3,7 @@
 An image that was built FROM ours inherits its labels: they say which of the two images it stands on, and which profile.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,6 +74,17 @@ def own_name(name: str) -> tuple[str, str]:
     return rest if is_host else path, tag
 
 
+def is_kit_name(name: str, found: Mapping[str, str]) -> bool:
+    """Whether a build, or a push, which may add digits, gives an image with these labels this name, in whatever
+    registry; others are its owner's.
+    """
+    image, profile, short = found.get(labels.KIT, ""), found.get(labels.PROFILE, ""), name.rpartition("/")[2]
+    if not profile:  # the base, of which there is one
+        return short.startswith(f"{repository_name(image)}:")
+    latest, build = (image_name(image, tag) for tag in (profile, labels.exact(found, profile)))
+    return short in (latest, build) or short.startswith(f"{build}-")
+
+
 def find_built_image(client: DockerClient, name: str) -> Image:
     """An image of the engine; where one of the kit's is missing, the UserError says the command that builds it."""
     return find_image(client, name, pins.profile_names())
@@ -115,11 +126,8 @@ def select_image(client: DockerClient, kit: str | None, profile: str, name: str 
             f"{name} was built FROM the profile {its_profile}, and --profile says {profile}: leave --profile out, the "
             "image has its own."
         )
-    # The kit's own under another name, as `docker tag` gives it, still has one that the build gave it, or a push, which
-    # may add digits to the tag.
-    latest, build = (image_name(its_kit, tag) for tag in (its_profile, labels.exact(found.labels, its_profile)))
-    names = [tag.rpartition("/")[2] for tag in found.tags]
-    derived = not any(each in (latest, build) or each.startswith(f"{build}-") for each in names)
+    # The kit's own under another name, as `docker tag` gives it, still has one that the build gave it.
+    derived = not any(is_kit_name(tag, found.labels) for tag in found.tags)
     return SelectedImage(_known_as(name, found.tags), str(found.id), its_kit, its_profile, derived, found.attrs)
 
 

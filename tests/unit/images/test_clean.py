@@ -1,13 +1,18 @@
 """What goes and what stays when the kit cleans up."""
 
+import io
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from berth.common import labels, owner
-from berth.images import clean
+from berth.common import engine, labels, owner
+from berth.images import clean, commands
 
 ME = owner.this_process()
 
@@ -33,17 +38,36 @@ def test_containers(found: dict[str, str], stays: str) -> None:
 
 
 OWN = "it is your own, built FROM the kit's; `docker rmi` removes it"
+LABELS = {
+    labels.KIT: "train",
+    labels.PROFILE: "cpu",
+    f"{labels.SOURCE}.version": "0.1.0",
+    f"{labels.SOURCE}.revision": "1a2b3c4d5e6f",
+}
+BASE = {labels.KIT: "base"}
 
 
 @pytest.mark.parametrize(
-    ("tags", "layers", "named", "stays"),
+    ("tags", "found", "layers", "named", "stays"),
     [
-        pytest.param(["berth-train:cpu", "my:1"], 21, 20, "", id="a-name-of-ours"),
-        pytest.param([], 20, 20, "", id="an-earlier-build-of-ours"),
-        pytest.param([], 21, 20, OWN, id="built-from-ours-without-a-name"),
-        pytest.param(["my:1"], 20, 20, OWN, id="built-from-ours"),
+        pytest.param(["berth-train:cpu", "my:1"], LABELS, 21, 20, "", id="a-name-of-ours"),
+        pytest.param(["berth-train:0.1.0-cpu-1a2b3c4d5e6f"], LABELS, 20, None, "", id="a-build"),
+        pytest.param(["berth-base:bookworm"], BASE, 1, None, "", id="base"),
+        pytest.param(
+            ["1.dkr.ecr.eu-west-1.amazonaws.com/team/berth-train:cpu"], LABELS, 20, 20, "", id="in-a-registry"
+        ),
+        pytest.param(["localhost:5000/berth-train:cpu"], LABELS, 20, 20, "", id="registry-with-a-port"),
+        pytest.param([], LABELS, 20, 20, "", id="an-earlier-build-of-ours"),
+        pytest.param([], LABELS, 21, 20, OWN, id="built-from-ours-without-a-name"),
+        pytest.param(["my:1"], LABELS, 20, 20, OWN, id="built-from-ours"),
+        pytest.param(["berth-train:peft"], LABELS, 21, 20, OWN, id="built-from-ours-and-called-as-ours"),
+        pytest.param(["ghcr.io/me/berth-train:with-peft"], LABELS, 21, 20, OWN, id="the-same-in-a-registry"),
+        pytest.param(["berth-train:cu130"], LABELS, 21, 20, OWN, id="with-another-profiles-name"),
+        pytest.param(["berth-train-mine:cpu"], LABELS, 21, 20, OWN, id="like-ours"),
+        pytest.param(["mybase:1"], BASE, 2, 1, OWN, id="built-from-the-base"),
         pytest.param(
             [],
+            LABELS,
             20,
             None,
             "nothing here tells whether it is your own, built FROM the kit's; `docker rmi` removes it",
@@ -51,30 +75,118 @@ OWN = "it is your own, built FROM the kit's; `docker rmi` removes it"
         ),
     ],
 )
-def test_images(tags: list[str], layers: int, named: int | None, stays: str) -> None:
-    assert clean.image_stays(tags, layers, named) == stays
+def test_images(tags: list[str], found: dict[str, str], layers: int, named: int | None, stays: str) -> None:
+    assert clean.image_stays(tags, found, layers, named) == stays
+
+
+def git(root: Path, *words: str) -> str:
+    who = {f"GIT_{role}_{what}": "a@b" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    done = subprocess.run(["git", "-C", str(root), *words], env={**os.environ, **who}, capture_output=True, check=True)
+    return done.stdout.decode().strip()
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two commits on its branch, and one more that its branch does not have."""
+    root = tmp_path_factory.mktemp("checkout")
+    (root / ".dockerignore").write_text("*\n")
+    git(root, "init", "--quiet", "--initial-branch", "main")
+    for number in range(2):
+        git(root, "add", ".")
+        git(root, "commit", "--quiet", "--allow-empty", "--message", str(number))
+    git(root, "checkout", "--quiet", "-b", "other")
+    git(root, "commit", "--quiet", "--allow-empty", "--message", "other")
+    git(root, "checkout", "--quiet", "main")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("commit", "suffix", "ours"),
+    [
+        ("main", "", True),
+        ("main", "-dirty", True),
+        ("main~1", "", True),
+        ("other", "", False),
+    ],
+)
+def test_an_image_of_this_checkouts_history_is_its_own(commit: str, suffix: str, ours: bool, checkout: Path) -> None:
+    assert clean.is_of_checkout(git(checkout, "rev-parse", "--short=12", commit) + suffix, checkout) is ours
+
+
+@pytest.mark.parametrize("built_from", ["none", "0123456789ab", "--help", ""])
+def test_an_image_of_a_commit_that_is_not_here_is_anothers(built_from: str, checkout: Path) -> None:
+    assert not clean.is_of_checkout(built_from, checkout)
+
+
+class FakeEngine:
+    """An engine with images by name, each with a revision; `removed` are the names that went."""
+
+    def __init__(self, revisions: dict[str, str]) -> None:
+        self.images, self.containers, self.networks = (
+            self,
+            SimpleNamespace(list=self.none),
+            SimpleNamespace(list=self.none),
+        )
+        self.revisions = revisions
+        self.removed: list[str] = []
+
+    def none(self, **_: object) -> list[Any]:
+        return []
+
+    def list(self, filters: dict[str, str]) -> list[Any]:
+        return [
+            SimpleNamespace(
+                id=f"sha256:{name}",
+                tags=[name],
+                labels={**LABELS, f"{labels.SOURCE}.revision": built_from},
+                attrs={"RootFS": {"Layers": []}},
+            )
+            for name, built_from in self.revisions.items()
+        ]
+
+    def remove(self, name: str) -> None:
+        self.removed.append(name)
+
+
+HEAD = "berth-train:cpu"
+OTHER = "berth-train:0.1.0-cpu-0123456789ab"
+
+
+@pytest.mark.parametrize(
+    ("words", "watched", "answer", "removed"),
+    [
+        pytest.param([], False, "", [HEAD], id="without-a-terminal"),
+        pytest.param(["--yes"], False, "", [HEAD, OTHER], id="yes"),
+        pytest.param([], True, "n\n", [HEAD], id="asked-and-refused"),
+        pytest.param([], True, "y\n", [HEAD, OTHER], id="asked-and-agreed"),
+        pytest.param(["--dry-run"], True, "", [], id="dry-run"),
+    ],
+)
+def test_images_of_other_checkouts_go_only_if_the_person_agrees(
+    words: list[str],
+    watched: bool,
+    answer: str,
+    removed: list[str],
+    command_line: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    double = FakeEngine({HEAD: "1a2b3c4d5e6f", OTHER: "0123456789ab"})
+    monkeypatch.setattr(engine, "connect", lambda: double)
+    monkeypatch.setattr(clean, "is_of_checkout", lambda built_from, root: built_from == "1a2b3c4d5e6f")
+    monkeypatch.setattr(clean, "stale_folders", lambda locks: [])
+    monkeypatch.setattr(commands, "is_watched", lambda: watched)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+    assert command_line.main(["clean", *words]) == 0
+    assert double.removed == removed
+    printed = capsys.readouterr()
+    assert (f"image {OTHER} stays: another checkout built it" in printed.out) == (OTHER not in removed)
+    assert (OTHER in printed.err) == bool(answer)
 
 
 def test_what_a_dead_owner_left_goes(gone: owner.Owner) -> None:
     assert clean.container_stays(gone.labels("1")) == ""
     assert clean.run_stays(gone.labels("1")) == ""
-
-
-@pytest.mark.parametrize(
-    ("tag", "ours"),
-    [
-        pytest.param("berth-train:cpu", True, id="moving"),
-        pytest.param("berth-serve:build-0.1.0-cpu-1a2b3c4d5e6f", True, id="exact"),
-        pytest.param("berth-base:bookworm", True, id="base"),
-        pytest.param("1.dkr.ecr.eu-west-1.amazonaws.com/team/berth-train:cpu", True, id="in-a-registry"),
-        pytest.param("localhost:5000/berth-train:cpu", True, id="registry-with-a-port"),
-        pytest.param("my-train:1", False, id="built-from-ours"),
-        pytest.param("berth-train-mine:cpu", False, id="like-ours"),
-        pytest.param("berth-train/x:1", False, id="below-ours"),
-    ],
-)
-def test_names_that_the_kit_gives(tag: str, ours: bool) -> None:
-    assert clean.is_ours(tag) == ours
 
 
 @pytest.mark.parametrize(
