@@ -5,6 +5,7 @@ command_line  what is said of a command line that can't be taken
 console       where a command prints; progress as bars on a terminal, lines in a log
 concurrency   work in the background, and several pieces of it at the same time
 files         files and folders that come onto the disk whole or not at all
+kept          what commands keep for the next one
 subprocesses  programs of this machine, asked about themselves
 image_names   what the kit's own images are called
 labels        the labels by which the kit finds again what it made

@@ -4,17 +4,19 @@ Bytes are minutes: SageMaker pulls the image for every job and every scale-out. 
 layers (level 6), which is what travels; MB are 10^6 bytes.
 """
 
+import gzip
 import json
+import tarfile
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from docker import DockerClient
 from docker.errors import APIError
-from requests.exceptions import RequestException
+from docker.models.images import Image
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -22,10 +24,10 @@ from rich.text import Text
 from berth.common.containers import run_once
 from berth.common.engine import find_image
 from berth.common.errors import UserError
-from berth.common.files import atomic_write, explain_os_errors
+from berth.common.files import explain_os_errors
+from berth.common.kept import Kept
 from berth.images import package_sizes
-from berth.images.build_network import in_few_words, innermost
-from berth.images.layers import Layer, read_layers
+from berth.images.layers import Layer, names_of, read_layers
 from berth.images.pins import CACHE
 
 TOP_PACKAGES = 15
@@ -34,7 +36,9 @@ _MB = 1_000_000
 # whether it does is no matter of the budget.
 FILE_LAYERS = ("efa", "smdistributed", "compat")
 _NOTICED_MB = 0.1
-_USER_CACHE = CACHE / "sizes"
+_USER_CACHE = CACHE / "measured"
+_KEPT = 2000
+_PACKAGES, _KEPT_PACKAGES = "packages", 4000
 _SAVED = "image-"
 _STALE_S = 3600.0
 
@@ -112,19 +116,19 @@ def image_size(
     cache: Path | None = None,
     step: Callable[[str], None] = lambda done: None,
 ) -> ImageSize:
-    """Measures an image on the engine; layers and images seen before come from `cache` (default: the user's own).
+    """Measures an image on the engine. Images, layers and packages that were measured before, in whatever image, come
+    from `cache` (default: the user's own).
 
     step: called with what was just done, for a progress display. Raises UserError if there is no such image, or if the
     disk of the cache refuses it.
     """
-    cache = cache or _USER_CACHE
-    image_id = str(find_image(client, image).id)
-    if _load(cache, image_id) is None:
-        layers = _layers(client, image_id, cache, step)
-        found = _packages(client, image_id)
+    found, known = find_image(client, image), _kept(cache)
+    if known.load(str(found.id)) is None:
+        layers = _layers(found, known, step)
+        packages = _packages(client, str(found.id), known)
         step("the Python packages are measured")
-        kept = {"layers": [asdict(each) for each in layers], "packages": [asdict(each) for each in found]}
-        _store(cache, image_id, kept)
+        parts = {"layers": [asdict(each) for each in layers], "packages": [asdict(each) for each in packages]}
+        known.store(str(found.id), parts)
     measured = kept_size(client, image, budget_mb=budget_mb, cache=cache)
     assert measured is not None, "it was stored a moment ago"
     return measured
@@ -134,11 +138,11 @@ def kept_size(
     client: DockerClient, image: str, *, budget_mb: float | None = None, cache: Path | None = None
 ) -> ImageSize | None:
     """What `image_size` found out earlier, at no cost; None if it has not seen this image."""
-    kept = _load(cache or _USER_CACHE, str(find_image(client, image).id))
-    if kept is None:
+    parts = _kept(cache).load(str(find_image(client, image).id))
+    if parts is None:
         return None
-    layers = tuple(Layer(**each) for each in kept["layers"])
-    return ImageSize(image, layers, tuple(PackageSize(**each) for each in kept["packages"]), budget_mb)
+    layers = tuple(Layer(**each) for each in parts["layers"])
+    return ImageSize(image, layers, tuple(PackageSize(**each) for each in parts["packages"]), budget_mb)
 
 
 def render_size(measured: ImageSize) -> Group:
@@ -160,60 +164,59 @@ def render_size(measured: ImageSize) -> Group:
     return Group(layers, largest, Text(measured.verdict(), style="" if measured.within_budget else "bold red"))
 
 
-def _layers(client: DockerClient, image_id: str, cache: Path, step: Callable[[str], None]) -> list[Layer]:
-    """Saves the image next to the cache and reads its layers; those that the cache knows are not compressed again."""
-    digests: list[str] = client.images.get(image_id).attrs["RootFS"]["Layers"]
-    known = {digest: (kept["size"], kept["compressed"]) for digest in digests if (kept := _load(cache, digest))}
-    with explain_os_errors(cache, "the image"):
-        cache.mkdir(parents=True, exist_ok=True)
-        for stale in cache.glob(f"{_SAVED}*"):  # what a process that was killed had left, a gigabyte each
+def _layers(image: Image, known: Kept, step: Callable[[str], None]) -> list[Layer]:
+    """Saves the image next to the cache and reads its layers; those that were measured before are not packed again, and
+    an image that has no others is not saved.
+    """
+    digests: list[str] = image.attrs["RootFS"]["Layers"]
+    sizes = {digest: (kept["size"], kept["compressed"]) for digest in digests if (kept := known.load(digest))}
+    names = names_of(image.history(), digests)
+    if all(digest in sizes and digest in names for digest in digests):
+        return [Layer(digest, names[digest], *sizes[digest]) for digest in digests]
+    with explain_os_errors(known.folder, "the image"):
+        known.folder.mkdir(parents=True, exist_ok=True)
+        for stale in known.folder.glob(f"{_SAVED}*"):  # what a process that was killed had left, a gigabyte each
             if time.time() - stale.stat().st_mtime > _STALE_S:
                 stale.unlink(missing_ok=True)
-        with tempfile.NamedTemporaryFile(dir=cache, prefix=_SAVED, suffix=".tar") as file:
-            try:
-                for chunk in client.images.get(image_id).save(chunk_size=1 << 20):
-                    file.write(chunk)
-            except RequestException as error:
-                reason = in_few_words(innermost(error))
-                raise UserError(f"the engine does not hand the image over ({reason}): see that it is well.") from None
+        with tempfile.NamedTemporaryFile(dir=known.folder, prefix=_SAVED, suffix=".tar") as file:
+            for chunk in image.save(chunk_size=1 << 20):
+                file.write(chunk)
             file.flush()
             step("the engine has handed the image over")
-            layers = read_layers(Path(file.name), known, step)
+            try:
+                layers = read_layers(Path(file.name), sizes, step)
+            except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile):
+                raise UserError(
+                    "the engine handed over a part of the image only: see that it still runs, then try again."
+                ) from None
     for layer in layers:
-        _store(cache, layer.digest, {"size": layer.size, "compressed": layer.compressed})
+        known.store(layer.digest, {"size": layer.size, "compressed": layer.compressed})
     return layers
 
 
-def _packages(client: DockerClient, image_id: str) -> list[PackageSize]:
-    """What the image's own Python says of its packages; an image without Python has none."""
+def _packages(client: DockerClient, image_id: str, known: Kept) -> list[PackageSize]:
+    """What the image's own Python says of its packages, largest first; an image without Python has none."""
+    sizes: dict[str, list[int]] = known.load(_PACKAGES) or {}
     try:
-        out = run_once(client, image_id, ["python", "-c", Path(package_sizes.__file__).read_text()])
+        out = run_once(client, image_id, ["python", "-c", Path(package_sizes.__file__).read_text(), *sizes])
     except APIError as error:
         if "executable file not found" in str(error.explanation):
             return []
         raise
-    return [PackageSize(*row) for row in json.loads(out)]
+    found = []
+    for name, version, key, *measured in json.loads(out):
+        # Removed and stored again: the ones used last are kept.
+        sizes[key] = sizes.pop(key, measured)
+        found.append(PackageSize(name, version, *sizes[key]))
+    known.store(_PACKAGES, dict(list(sizes.items())[-_KEPT_PACKAGES:]))
+    return sorted(found, key=lambda each: (-each.compressed, each.name))
 
 
 def kept_layer(digest: str, cache: Path | None = None) -> int | None:
     """Compressed bytes of a layer that was measured before, in whatever image; None for another one."""
-    kept = _load(cache or _USER_CACHE, digest)
+    kept = _kept(cache).load(digest)
     return None if kept is None else int(kept["compressed"])
 
 
-def _entry(cache: Path, digest: str) -> Path:
-    return cache / f"{digest.partition(':')[2]}.json"
-
-
-def _load(cache: Path, digest: str) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads(_entry(cache, digest).read_text())
-    except (OSError, ValueError):
-        return None
-    return found
-
-
-def _store(cache: Path, digest: str, value: object) -> None:
-    entry = _entry(cache, digest)
-    with explain_os_errors(cache, "what an image weighs"), atomic_write(entry) as new:
-        new.write_text(json.dumps(value))
+def _kept(cache: Path | None) -> Kept:
+    return Kept(cache or _USER_CACHE, _KEPT)

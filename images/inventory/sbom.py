@@ -7,15 +7,16 @@ needed; the same image gives the same bytes.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from docker import DockerClient
 
 from berth.common import engine
 from berth.common.files import atomic_write, explain_os_errors
 from berth.common.image_names import repository_name
+from berth.common.kept import Kept
 from berth.images import pins
 from berth.images.inventory import cyclonedx
 from berth.images.inventory.image_listing import list_image
@@ -40,14 +41,14 @@ def image_bill(
     """
     image_id = str(engine.find_image(client, image).id)
     files = pins.load().files
-    kept = (cache or _USER_CACHE) / f"{image_id.partition(':')[2]}.json"
+    kept = Kept(cache or _USER_CACHE, KEPT)
     made_by = _made_by(files)
-    known = _load(kept, made_by)
+    known = _bill(kept.load(image_id), made_by)
     if known is None:
         found = list_image(client, image_id)
         step(f"{image}: reading the packages")
         known = cyclonedx.bill_of(found, files)
-        _store(kept, made_by, known)
+        kept.store(image_id, {"made_by": made_by, **asdict(known)})
     return replace(known, image=image)
 
 
@@ -87,25 +88,12 @@ def _made_by(files: Mapping[str, pins.PinnedFile]) -> str:
     return digest.hexdigest()
 
 
-def _load(path: Path, made_by: str) -> cyclonedx.Bill | None:
-    """A kept bill; None where there is none, none that can be read, or one that was made otherwise."""
+def _bill(kept: Any, made_by: str) -> cyclonedx.Bill | None:
+    """A kept bill; None if it was made otherwise, or is none."""
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["made_by"] != made_by:
             return None
         packages = tuple(BillPackage(**each) for each in kept["packages"])
-        found = cyclonedx.Bill(kept["image"], kept["image_id"], packages, kept["document"])
-        path.touch()  # the one used last goes last
-    except (OSError, ValueError, KeyError, TypeError):
+        return cyclonedx.Bill(kept["image"], kept["image_id"], packages, kept["document"])
+    except (KeyError, TypeError):
         return None
-    return found
-
-
-def _store(path: Path, made_by: str, made: cyclonedx.Bill) -> None:
-    with explain_os_errors(path.parent, path.name):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as new:
-            new.write_text(json.dumps({"made_by": made_by, **asdict(made)}), encoding="utf-8")
-        with suppress(FileNotFoundError):  # another thread or process does the same
-            for old in sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-KEPT]:
-                old.unlink()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from berth.common import engine, labels
+from berth.common.kept import Kept
 from berth.images import budget, commands, pins, size
 from berth.images.build import Built
 from berth.images.layers import Layer
@@ -107,7 +108,7 @@ def test_a_build_warns_at_no_cost(
     sizes: dict[str, int], kept: dict[str, int], about: int | None, tmp_path: Path
 ) -> None:
     for name, compressed in kept.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps({"size": sizes[name], "compressed": compressed}))
+        Kept(tmp_path, 9).store(f"sha256:{name}", {"size": sizes[name], "compressed": compressed})
     said = budget.likely_over_budget(engine_with(sizes), "berth-train:x", KIT, tmp_path)
     expected = (
         f"berth-train:x has about {about} MB compressed, over its budget of 410 MB: `python build.py size train "

@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -31,8 +32,15 @@ def digest(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
-def save(path: Path, blobs: dict[str, bytes], links: dict[str, str], order: list[str], history: list[dict]) -> Path:
-    config = {"rootfs": {"diff_ids": [digest(PLAIN)] * len(order)}, "history": history}
+def save(
+    path: Path,
+    blobs: dict[str, bytes],
+    links: dict[str, str],
+    order: list[str],
+    history: list[dict],
+    config: dict[str, Any] | None = None,
+) -> Path:
+    config = config or {"rootfs": {"diff_ids": [digest(PLAIN)] * len(order)}, "history": history}
     everything = {
         **blobs,
         "config.json": json.dumps(config).encode(),
@@ -162,14 +170,23 @@ def environment(root: Path) -> Path:
 
 
 def test_packages_by_their_records(tmp_path: Path) -> None:
-    found = package_sizes.measure([str(environment(tmp_path))])
-    assert [row[:3] for row in found] == [("big", "1.0", 256 * 4096 + 23), ("small", "2.0", 6 + 25)]
-    assert 0 < found[1][3] < found[0][3] < 256 * 4096
+    big, small = package_sizes.measure([str(environment(tmp_path))])
+    assert (*big[:2], big[3]) == ("big", "1.0", 256 * 4096 + 23)
+    assert (*small[:2], small[3]) == ("small", "2.0", 6 + 25)
+    assert 0 < (small[4] or 0) < (big[4] or 0) < 256 * 4096
+
+
+def test_a_package_that_is_known_is_not_packed_again_until_one_of_its_files_changes(tmp_path: Path) -> None:
+    folder = environment(tmp_path)
+    big, small = package_sizes.measure([str(folder)])
+    assert package_sizes.measure([str(folder)], {big[2]}) == [(*big[:3], None, None), small]
+    (folder / "big/data.bin").write_bytes(b"pruned")
+    assert package_sizes.measure([str(folder)], {big[2]})[0][3] == 6 + 23
 
 
 def test_packages_runs_as_a_program_of_its_own(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-S", "-c", Path(package_sizes.__file__).read_text()],
+        [sys.executable, "-S", "-c", Path(package_sizes.__file__).read_text(), "0123456789abcdef"],
         # Not the checkout, whose own metadata would be found first.
         cwd="/",
         env={"PYTHONPATH": str(environment(tmp_path))},
@@ -177,7 +194,82 @@ def test_packages_runs_as_a_program_of_its_own(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert [row[:3] for row in json.loads(done.stdout)] == [["big", "1.0", 1048599], ["small", "2.0", 31]]
+    rows = json.loads(done.stdout)
+    assert [(row[0], row[1], row[3]) for row in rows] == [("big", "1.0", 1048599), ("small", "2.0", 31)]
+
+
+class FakeEngine:
+    """An engine with images of these layers, the kit's by their history; it counts what it was asked for."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.images = self
+        self.folder, self.layers, self.id = folder, [PLAIN], "sha256:1"
+        self.saved = 0
+        self.asked: list[list[str]] = []
+        monkeypatch.setattr(size, "run_once", self._run)
+
+    def get(self, name: str) -> "FakeEngine":
+        return self
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        return {"RootFS": {"Layers": [digest(each) for each in self.layers]}}
+
+    def history(self) -> list[dict[str, Any]]:
+        return [
+            {"CreatedBy": f"RUN sh /tmp/layer/{name}.sh"}
+            for name in reversed(["deps", "open", "train"][: len(self.layers)])
+        ]
+
+    def save(self, chunk_size: int) -> Iterator[bytes]:
+        self.saved += 1
+        yield save_image(self.folder / "image.tar", self.layers).read_bytes()
+
+    def _run(self, client: object, image: str, command: list[str]) -> bytes:
+        known = command[3:]
+        self.asked.append(known)
+        rows = [["big", "1.0", "k1", 100, 60], ["small", "2.0", "k2", 10, 70]]
+        return json.dumps([[*row[:3], None, None] if row[2] in known else row for row in rows]).encode()
+
+
+def save_image(path: Path, plain: list[bytes]) -> Path:
+    names = [f"{number}/layer.tar" for number in range(len(plain))]
+    steps = [{"created_by": f"RUN sh /tmp/layer/{name}.sh"} for name in ("deps", "open", "train")[: len(plain)]]
+    config = {"rootfs": {"diff_ids": [digest(each) for each in plain]}, "history": steps}
+    return save(path, dict(zip(names, plain, strict=True)), {}, names, steps, config)
+
+
+def test_what_was_measured_before_in_whatever_image_is_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FakeEngine(tmp_path, monkeypatch)
+    client: Any = engine
+    cache = tmp_path / "cache"
+    first = size.image_size(client, "a", cache=cache)
+    assert [(each.name, each.compressed) for each in first.packages] == [("small", 70), ("big", 60)]
+    assert (engine.saved, engine.asked) == (1, [[]])
+    assert size.image_size(client, "a", cache=cache) == first
+    assert engine.saved == 1
+    # Another image of the same layers: no archive, and no package again.
+    engine.id = "sha256:2"
+    again = size.image_size(client, "a", cache=cache)
+    assert (again.layers, again.packages) == (first.layers, first.packages)
+    assert (engine.saved, sorted(engine.asked[-1])) == (1, ["k1", "k2"])
+    # One with a layer more: only that one is packed.
+    engine.id, engine.layers = "sha256:3", [PLAIN, b"another"]
+    packed: list[int] = []
+    monkeypatch.setattr(layers, "measure_layer", lambda archive, offset, length: packed.append(length) or (length, 3))
+    third = size.image_size(client, "a", cache=cache)
+    assert ([each.made_by for each in third.layers], packed) == (["deps", "open"], [7])
+    assert third.layers[0] == first.layers[0]
+
+
+def test_half_an_archive_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine(tmp_path, monkeypatch)
+    monkeypatch.setattr(engine, "save", lambda chunk_size: [b"cut"])
+    client: Any = engine
+    with pytest.raises(UserError, match="handed over a part"):
+        size.image_size(client, "a", cache=tmp_path / "cache")
 
 
 MEASURED = size.ImageSize(
@@ -269,18 +361,6 @@ def test_render_names_image_layers_and_packages() -> None:
         "21.5",
     ):
         assert expected in text
-
-
-def test_a_cache_that_is_no_folder_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file")
-    with pytest.raises(UserError, match=r"what an image weighs can't be written to .*/cache is no folder, so move"):
-        size._store(tmp_path / "cache" / "sizes", "sha256:0", {})
-
-
-def test_a_measure_is_kept_and_nothing_beside_it(tmp_path: Path) -> None:
-    size._store(tmp_path, "sha256:0", {"size": 1})
-    assert size._load(tmp_path, "sha256:0") == {"size": 1}
-    assert [path.name for path in tmp_path.iterdir()] == ["0.json"]
 
 
 def test_layers_on_top_of_the_kits_are_yours() -> None:
