@@ -1,5 +1,6 @@
 """What commands keep for the next one in this user's cache: JSON documents by key."""
 
+import hashlib
 import json
 import math
 import time
@@ -9,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from berth.common.files import atomic_write, explain_os_errors
+
+
+def answer_key(*question: object) -> str:
+    """The key of an answer: a hash of all that the question depends on, passwords among it."""
+    return hashlib.sha256(repr(question).encode(errors="surrogateescape")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 from packaging.version import Version
 
 from berth.common.errors import UserError
+from berth.common.kept import Kept, answer_key
 from berth.images.build_network import Network, without_password
 from berth.images.inventory.locked_packages import LockedPackage, some
 
@@ -35,10 +36,20 @@ class Vulnerable:
     profiles: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the advisory service says of `asked` packages: the vulnerable ones, how many it does not know, and why."""
+
+    vulnerable: tuple[Vulnerable, ...]
+    asked: int
+    unknown: int = 0
+    unanswered: str = ""
+
+
 def ask_advisories(
-    packages: Sequence[LockedPackage], network: Network, osv_url: str | None = None
-) -> tuple[list[Vulnerable], list[str]]:
-    """pip-audit's answers for all packages, and a sentence for those that its service does not know.
+    packages: Sequence[LockedPackage], network: Network, osv_url: str | None = None, answers: Kept | None = None
+) -> Audit:
+    """pip-audit's answers for all packages; answers: those of a short time ago.
 
     One file of requirements holds a package once, so that what profiles have in several versions takes several rounds.
     """
@@ -53,21 +64,34 @@ def ask_advisories(
         fitting[name] = version
     found: list[Vulnerable] = []
     unknown: list[str] = []
-    for each in rounds:
+    for number, each in enumerate(rounds):
         try:
-            vulnerable, skipped = parse_audit(_run_audit(each, network, osv_url))
+            vulnerable, skipped = parse_audit(_answer(each, network, osv_url, answers))
         except UserError as error:
-            return found, [str(error)]
+            unasked = sum(map(len, rounds[number:]))
+            return Audit(tuple(found), len(holders), len(unknown) + unasked, str(error))
         found += [_held(each, holders.get((each.name, each.version), ())) for each in vulnerable]
         unknown += skipped
     if not unknown:
-        return found, []
-    total = sum(len(each) for each in rounds)
-    return found, [
-        f"Vulnerabilities of {len(unknown)} of {total} packages are not known, which is no all-clear: the advisory "
-        f"service has no answer for {some(unknown)}; run it where https://pypi.org/pypi answers for them, or name a "
-        "service with OSV's interface by --osv-url."
-    ]
+        return Audit(tuple(found), len(holders))
+    why = (
+        f"Vulnerabilities of {len(unknown)} of {len(holders)} packages are not known, which is no all-clear: the "
+        f"advisory service has no answer for {some(unknown)}; run it where https://pypi.org/pypi answers for them, or "
+        "name a service with OSV's interface by --osv-url."
+    )
+    return Audit(tuple(found), len(holders), len(unknown), why)
+
+
+def _answer(versions: Mapping[str, str], network: Network, osv_url: str | None, answers: Kept | None) -> dict[str, Any]:
+    """pip-audit's answer, or the same of a short time ago; one that lacks a package is asked for again."""
+    key = answer_key("advisories", versions, osv_url)
+    kept: dict[str, Any] | None = answers.load(key) if answers else None
+    if kept is not None:
+        return kept
+    found = _run_audit(versions, network, osv_url)
+    if answers and not parse_audit(found)[1]:
+        answers.store(key, found)
+    return found
 
 
 def _held(vulnerable: Vulnerable, holders: Sequence[LockedPackage]) -> Vulnerable:

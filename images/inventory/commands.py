@@ -131,7 +131,9 @@ def show_outdated(
     images = [image_name(image, name) for name in profiles for image in kit.profile(name).images]
     here = build_network.gather(os.environ)
     with doing("asking the package index") as step:
-        found = outdated.find_outdated(kit, profiles, outdated.Services(here, osv_url), images=images, step=step)
+        found = outdated.find_outdated(
+            kit, profiles, outdated.Services(here, osv_url, answers=outdated.ANSWERS), images=images, step=step
+        )
     if as_json:
         print_json(found.as_dict())
     else:

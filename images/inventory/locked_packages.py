@@ -60,7 +60,7 @@ def lock_texts(locks: Path) -> dict[str, str]:
 
 
 def some(names: Iterable[str]) -> str:
-    """The first of some names, and how many more."""
-    every = sorted(names)
+    """The first of some names, each once, and how many more."""
+    every = sorted(set(names))
     more = f" and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
     return ", ".join(every[:_NAMED]) + more

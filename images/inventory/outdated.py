@@ -15,7 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.common import engine
+from berth.common.concurrency import BackgroundTask
+from berth.common.engine_errors import RAISED, explain
 from berth.common.errors import UserError
+from berth.common.kept import Kept, answer_key
 from berth.images import pins
 from berth.images.build_network import Network
 from berth.images.inventory import debian
@@ -24,7 +27,10 @@ from berth.images.inventory.debian import Update
 from berth.images.inventory.locked_packages import lock_texts, packages_of
 from berth.images.inventory.releases import Newer, ask_index
 from berth.images.locks import LOCKS
+from berth.images.selection import find_built_image
 
+ANSWERS = Kept(pins.CACHE / "answers", 200, 3600)
+"""What the index, the advisory service and Debian's archive said in the last hour."""
 NOT_KNOWN = 3
 """The exit code for what may be secure and may not, for somebody who should know did not answer."""
 
@@ -40,7 +46,7 @@ class ImageUpdates:
 @dataclass(frozen=True, slots=True)
 class Outdated:
     """All that was found. `unanswered` are sentences on what should be known and is not, and what to do; `unasked` on
-    what nobody can be asked for.
+    what nobody can be asked for. Of `packages`, the vulnerabilities of `unaudited` are not known.
     """
 
     newer: tuple[Newer, ...] = ()
@@ -48,6 +54,8 @@ class Outdated:
     debian: tuple[ImageUpdates, ...] = ()
     unanswered: tuple[str, ...] = ()
     unasked: tuple[str, ...] = ()
+    packages: int = 0
+    unaudited: int = 0
 
     @property
     def insecure(self) -> bool:
@@ -67,9 +75,14 @@ class Outdated:
     def verdict(self) -> str:
         """One line: how much of each kind was found, and whether that is all."""
         missing = "; this is not all, for not everything is known: see above" if self.unanswered else ""
+        vulnerable = f"{len(self.vulnerable)} ({self.unaudited} of {self.packages} not known)"
+        if not self.unaudited:
+            vulnerable = str(len(self.vulnerable))
+        elif self.unaudited == self.packages:
+            vulnerable = f"not known ({self.packages} of {self.packages})"
         return (
-            f"vulnerable packages: {len(self.vulnerable)}, security updates of Debian: {self._security}, newer "
-            f"releases: {len(self.newer)}{missing}."
+            f"vulnerable packages: {vulnerable}, security updates of Debian: {self._security}, newer releases: "
+            f"{len(self.newer)}{missing}."
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,12 +94,13 @@ class Outdated:
 class Services:
     """Who is asked: what this machine's `network` reaches, and the engine that `connect` gives, which asks Debian.
 
-    osv_url: a service with OSV's API to ask for advisories instead of PyPI.
+    osv_url: a service with OSV's API to ask for advisories instead of PyPI; answers: where those of the last hour are.
     """
 
     network: Network
     osv_url: str | None = None
     connect: Callable[[], DockerClient] = engine.connect
+    answers: Kept | None = None
 
 
 def find_outdated(
@@ -110,26 +124,46 @@ def find_outdated(
     for file in dict.fromkeys(file for profile in chosen for file in profile.files.values()):
         unasked.append(f"{file.part} {file.version} is not asked for: no index lists it, see what its publisher has.")
     packages = packages_of(kit, profiles, lock_texts(locks))
-    step(f"asking the package index for {len(packages)} packages")
-    newer, silent = ask_index(packages, services.network, chosen[0].python if chosen else "3.11")
-    step("asking for known vulnerabilities")
-    vulnerable, unknown = ask_advisories(packages, services.network, services.osv_url)
-    unanswered = [*silent, *unknown]
-    found = []
+    # At the same time: each waits for somebody else. What makes containers and folders is here, where Ctrl-C ends it.
+    asking = BackgroundTask(lambda: ask_index(packages, services.network, chosen[0].python, services.answers))
+    auditing = BackgroundTask(lambda: ask_advisories(packages, services.network, services.osv_url, services.answers))
+    asked = []
     for image in images:
         step(f"asking Debian's archive for updates of {image}")
-        try:
-            updates = debian.ask_archive(services.connect(), image, services.network)
-            found.append(ImageUpdates(image, tuple(updates)))
-        except UserError as error:
-            unanswered.append(f"Debian's updates of {image} are not known: {error}")
-    return Outdated(tuple(newer), tuple(vulnerable), tuple(found), tuple(unanswered), tuple(unasked))
+        asked.append(_ask_archive(image, services))
+    step(f"asking the package index for {len(packages)} packages")
+    newer, silent = asking.result()
+    step("asking for known vulnerabilities")
+    audit = auditing.result()
+    return Outdated(
+        tuple(newer),
+        audit.vulnerable,
+        tuple(each for each in asked if isinstance(each, ImageUpdates)),
+        (*silent, *filter(None, [audit.unanswered]), *(each for each in asked if isinstance(each, str))),
+        tuple(unasked),
+        audit.asked,
+        audit.unknown,
+    )
+
+
+def _ask_archive(image: str, services: Services) -> ImageUpdates | str:
+    """What Debian's archive has newer than an image, or said so a short time ago; a sentence if that is not known."""
+    try:
+        client = services.connect()
+        key = answer_key("debian", find_built_image(client, image).id, services.network)
+        kept = services.answers.load(key) if services.answers else None
+        if kept is None:
+            kept = [asdict(each) for each in debian.ask_archive(client, image, services.network)]
+            if services.answers:
+                services.answers.store(key, kept)
+        return ImageUpdates(image, tuple(Update(**each) for each in kept))
+    except (UserError, *RAISED) as error:
+        return f"Debian's updates of {image} are not known: {explain(error) or error}"
 
 
 def render(found: Outdated) -> Group:
-    """What is not known, the tables and the verdict, for a rich console."""
-    parts: list[RenderableType] = [Text(sentence, style="bold") for sentence in found.unanswered]
-    parts += [Text(sentence) for sentence in found.unasked]
+    """The tables, what is not known and the verdict, for a rich console."""
+    parts: list[RenderableType] = []
     if found.vulnerable:
         table = _table("known vulnerabilities", "package", "version", "vulnerability", "fixed in", "in")
         for known in found.vulnerable:
@@ -158,6 +192,8 @@ def render(found: Outdated) -> Group:
             )
         if False in pinned:
             parts.append(Text("Of what the locks chose, `outdated --lock` takes all that docker/pins.toml allows."))
+    parts += [Text(sentence) for sentence in found.unasked]
+    parts += [Text(sentence, style="bold") for sentence in found.unanswered]
     return Group(*parts, Text(found.verdict()))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
+from berth.common.kept import Kept, answer_key
 from berth.images.build_network import Network
 from berth.images.index_metadata import Index, Release
 from berth.images.inventory.locked_packages import LockedPackage, some
@@ -35,13 +36,17 @@ def is_newer(candidate: str, version: str) -> bool:
     return bool(candidate) and Version(Version(candidate).public) > Version(Version(version).public)
 
 
-def ask_index(packages: Sequence[LockedPackage], network: Network, python: str) -> tuple[list[Newer], list[str]]:
+def ask_index(
+    packages: Sequence[LockedPackage], network: Network, python: str, answers: Kept | None = None
+) -> tuple[list[Newer], list[str]]:
     """The packages with newer releases, and a sentence for what the index says nothing of.
 
     The index is pip's, and after it pip's further ones; of several that know a package the newest release counts.
+    answers: what the index said a short time ago.
     """
-    names = sorted({package.name for package in packages})
-    found: dict[str, str] = {}
+    key = answer_key("index", network.index, python)
+    found: dict[str, str] = (answers.load(key) if answers else None) or {}
+    names = sorted({package.name for package in packages} - set(found))
     refusals: dict[str, str] = {}
     with Index(network, _AT_ONCE) as index, ThreadPoolExecutor(_AT_ONCE) as pool:
         for name, (releases, refusal) in zip(names, pool.map(index.look_up, names), strict=True):
@@ -49,6 +54,8 @@ def ask_index(packages: Sequence[LockedPackage], network: Network, python: str) 
                 found[name] = release
             else:
                 refusals[name] = refusal or "no release for this Python"
+    if answers and names:
+        answers.store(key, found)
     newer = [
         Newer(package, found[package.name])
         for package in packages

@@ -6,18 +6,22 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn
 
 import pytest
+from requests.exceptions import ConnectionError
 from rich.console import Console
 
 from berth.common.errors import UserError
+from berth.common.kept import Kept
 from berth.images import pins
 from berth.images.build_network import Network, PackageIndex
 from berth.images.index_metadata import parse_project
 from berth.images.inventory import advisories, locked_packages, outdated, releases
-from berth.images.inventory.advisories import Vulnerable
+from berth.images.inventory.advisories import Audit, Vulnerable
 from berth.images.inventory.debian import Update
 from berth.images.inventory.locked_packages import LockedPackage
 from berth.images.inventory.outdated import ImageUpdates, Outdated, Services
@@ -214,7 +218,8 @@ def advisory(name: str, fixed: str) -> dict[str, Any]:
 def test_known_vulnerabilities_of_every_version(service: str) -> None:
     IndexAndAdvisoriesDouble.vulnerable[("torch", "2.5.1")] = advisory("torch", "2.6.0")
     found = advisories.ask_advisories([RICH, TORCH, OLD_TORCH], network(""), f"{service}/v1/query")
-    assert found == ([Vulnerable("torch", "2.5.1", ("PYSEC-2026-1", "CVE-2026-1"), ("2.6.0",), BOTH, ("cu124",))], [])
+    torch = Vulnerable("torch", "2.5.1", ("PYSEC-2026-1", "CVE-2026-1"), ("2.6.0",), BOTH, ("cu124",))
+    assert found == Audit((torch,), 3)
     # Advisories know no build such as +cpu.
     assert sorted(IndexAndAdvisoriesDouble.asked) == ["rich 14.0.0", "torch 2.13.0", "torch 2.5.1"]
 
@@ -222,12 +227,13 @@ def test_known_vulnerabilities_of_every_version(service: str) -> None:
 @pytest.mark.parametrize(("status", "body"), [(404, None), (500, None), (200, b"<html>")])
 def test_advisories_that_do_not_answer_are_no_all_clear(status: int, body: bytes | None, service: str) -> None:
     IndexAndAdvisoriesDouble.status, IndexAndAdvisoriesDouble.body = status, body
-    found, unknown = advisories.ask_advisories([RICH], network(""), f"{service}/v1/query")
-    assert found == []
-    assert len(unknown) == 1
-    assert unknown[0].startswith("Vulnerabilities are not known, which is no all-clear: pip-audit got no answer (")
-    assert unknown[0].endswith("); run it where its service answers, or give the URL of one with OSV's API.")
-    assert "Traceback" not in unknown[0]
+    found = advisories.ask_advisories([RICH], network(""), f"{service}/v1/query")
+    assert (found.vulnerable, found.asked, found.unknown) == ((), 1, 1)
+    assert found.unanswered.startswith(
+        "Vulnerabilities are not known, which is no all-clear: pip-audit got no answer ("
+    )
+    assert found.unanswered.endswith("); run it where its service answers, or give the URL of one with OSV's API.")
+    assert "Traceback" not in found.unanswered
 
 
 def test_packages_that_the_service_does_not_know_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,11 +246,77 @@ def test_packages_that_the_service_does_not_know_are_named(monkeypatch: pytest.M
     assert advisories.parse_audit(answer) == ([], ["torch"])
     # PyPI's own service can't be directed elsewhere.
     monkeypatch.setattr(advisories, "_run_audit", lambda *_: answer)
-    assert advisories.ask_advisories([RICH, TORCH], network(""))[1] == [
+    assert advisories.ask_advisories([RICH, TORCH], network("")) == Audit(
+        (),
+        2,
+        1,
         "Vulnerabilities of 1 of 2 packages are not known, which is no all-clear: the advisory service has no answer "
         "for torch; run it where https://pypi.org/pypi answers for them, or name a service with OSV's interface by "
-        "--osv-url."
-    ]
+        "--osv-url.",
+    )
+
+
+def test_a_package_without_an_answer_in_three_versions_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def skip(versions: dict[str, str], *_: object) -> dict[str, Any]:
+        return {"dependencies": [{"name": name, "skip_reason": "not found"} for name in versions]}
+
+    monkeypatch.setattr(advisories, "_run_audit", skip)
+    several = [replace(RICH, version=version) for version in ("13.0", "14.0", "15.0")]
+    found = advisories.ask_advisories(several, network(""))
+    assert (found.asked, found.unknown) == (3, 3)
+    assert "has no answer for rich; run" in found.unanswered
+
+
+class AskedTwice:
+    """Debian's archive and pip-audit, which count how often they are asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times: list[str] = []
+        monkeypatch.setattr(advisories, "_run_audit", self._audit)
+        monkeypatch.setattr(outdated.debian, "ask_archive", self._archive)
+
+    def _audit(self, versions: dict[str, str], *_: object) -> dict[str, Any]:
+        self.times.append("audit")
+        known = [{"id": "PYSEC-1", "fix_versions": ["15.0"]}]
+        return {"dependencies": [{"name": "rich", "version": "14.0.0", "vulns": known}]}
+
+    def _archive(self, *_: object) -> list[Update]:
+        self.times.append("archive")
+        return [Update("libc6", "1", "2", security=True)]
+
+
+def test_what_was_answered_in_the_last_hour_is_not_asked_again(
+    service: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = AskedTwice(monkeypatch)
+    (tmp_path / "locks/cpu").mkdir(parents=True)
+    (tmp_path / "locks/cpu/deps-serve.txt").write_text("rich==14.0.0\nunheard-of==1.0\n")
+    image = SimpleNamespace(id="sha256:1")
+    client: Any = SimpleNamespace(images=SimpleNamespace(get=lambda name: image))
+    services = Services(
+        network(f"{service}/simple"), connect=lambda: client, answers=Kept(tmp_path / "answers", 9, 3600)
+    )
+    find = partial(outdated.find_outdated, KIT, ["cpu"], services, images=["berth-serve:cpu"], locks=tmp_path / "locks")
+    first = find()
+    assert first.insecure
+    IndexAndAdvisoriesDouble.asked.clear()
+    assert find() == first
+    assert sorted(asked.times) == ["archive", "audit"]
+    assert IndexAndAdvisoriesDouble.asked == ["/simple/unheard-of/"], "silence is no answer"
+    image.id = "sha256:2"
+    find()
+    assert asked.times.count("archive") == 2, "another image has another answer"
+
+
+def test_an_engine_that_breaks_off_is_no_all_clear() -> None:
+    def lost() -> NoReturn:
+        raise ConnectionError("Connection reset by peer")
+
+    said = outdated._ask_archive("berth-serve:cpu", Services(network(""), connect=lost))
+    assert isinstance(said, str)
+    assert said.startswith(
+        "Debian's updates of berth-serve:cpu are not known: The connection to the Docker engine broke"
+    )
 
 
 def test_locks_that_are_not_there(tmp_path: Path) -> None:
@@ -277,6 +349,7 @@ def test_what_nobody_can_be_asked_is_said(service: str, tmp_path: Path) -> None:
             f"efa {KIT.profile('cu130').files['efa'].version} is not asked for: no index lists it, see what its "
             "publisher has.",
         ),
+        packages=1,
     )
     assert not found.insecure
 
@@ -306,8 +379,8 @@ def test_the_tables_show_what_was_found_and_what_was_not() -> None:
         "locks",
     ):
         assert said in text
-    assert text.startswith("Vulnerabilities of x are not known.\nThe base image is not asked for.")
     assert text.rstrip().endswith(
+        "The base image is not asked for.\nVulnerabilities of x are not known.\n"
         "vulnerable packages: 1, security updates of Debian: 1, newer releases: 2; this is not all, for not everything "
         "is known: see above."
     )
@@ -315,6 +388,18 @@ def test_the_tables_show_what_was_found_and_what_was_not() -> None:
     console.print(outdated.render(tools))
     assert "the build's tools" in console.export_text()
     assert json.loads(json.dumps(ALL.as_dict()))["insecure"] is True
+
+
+@pytest.mark.parametrize(
+    ("packages", "unaudited", "said"),
+    [
+        (221, 0, "vulnerable packages: 0, security"),
+        (221, 12, "vulnerable packages: 0 (12 of 221 not known), security"),
+        (221, 221, "vulnerable packages: not known (221 of 221), security"),
+    ],
+)
+def test_nothing_vulnerable_is_told_from_nothing_known(packages: int, unaudited: int, said: str) -> None:
+    assert Outdated(packages=packages, unaudited=unaudited).verdict().startswith(said)
 
 
 @pytest.mark.parametrize(
