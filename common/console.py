@@ -1,6 +1,7 @@
 """Where the commands of build.py print: results to stdout; progress to stderr, bars on a terminal, lines in a log."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +22,11 @@ from rich.table import Table
 
 note = Console(stderr=True, highlight=False)
 """Progress and errors."""
-result = Console(highlight=False, soft_wrap=True)
-"""What a command is for, and what a pipe gets."""
+_WIDE = 1000
+result = Console(
+    highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE
+)
+"""What a command is for, and what a pipe gets: there no table folds a path into two lines."""
 
 
 def is_watched() -> bool:

@@ -1,0 +1,25 @@
+"""What a pipe gets."""
+
+import os
+import subprocess
+import sys
+
+from berth.images import pins
+
+PRINT = """
+from rich.table import Table
+from berth.common.console import result
+table = Table("path", "what")
+table.add_row("/opt/berth/lib/" + "x" * 200, "docker/pins.toml")
+result.print(table)
+"""
+
+
+def test_a_table_in_a_pipe_has_a_whole_row_on_a_line() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT], cwd=pins.ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    (row,) = [line for line in done.stdout.splitlines() if "/opt/berth/lib" in line]
+    assert "x" * 200 in row
+    assert "docker/pins.toml" in row
