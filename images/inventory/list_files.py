@@ -1,10 +1,9 @@
 """Runs inside a container of an image, with the image's own Python: every file's sha256, links, and packages' records.
 
-image_listing.py passes this text to `python3 -c`, so it imports nothing but the standard library. It prints a zip file,
-in base64, for a container's log is text: `listing.json`, and the records by number, for their names may be no Unicode.
+image_listing.py passes this text to `python3 -c`, so it imports nothing but the standard library. It prints a zip file:
+`listing.json`, and the records by number, for their names may be no Unicode.
 """
 
-import base64
 import hashlib
 import io
 import json
@@ -23,8 +22,11 @@ RECORDS = (
     r"|usr/share/doc/[^/]+/copyright"
     r"|(.+/)?[^/]+\.dist-info/(METADATA|RECORD|(licenses/)?(LICEN[CS]E|COPYING)[^/]*)"
     r"|(.+/)?[^/]+\.egg-info(/PKG-INFO)?"
+    r"|opt/berth/versions"
 )
-"""What tells of packages: dpkg's files, Debian's copyrights, and the metadata of Python's distributions."""
+"""What tells of packages: dpkg's files, Debian's copyrights, the metadata of Python's distributions, and the kit's own
+list of what came as a file.
+"""
 
 
 def walked(root: str, without: Collection[str]) -> Iterator[tuple[str, os.stat_result]]:
@@ -77,4 +79,4 @@ if __name__ == "__main__":
         of_the_engine = mounted(mounts.read()) | {".dockerenv"}
     packed = io.BytesIO()
     write("/", packed, of_the_engine)
-    sys.stdout.buffer.write(base64.encodebytes(packed.getvalue()))
+    sys.stdout.buffer.write(packed.getvalue())

@@ -39,7 +39,7 @@ from berth.images.selection import find_built_image
 KEPT = 20
 """How many images' contents the cache holds, a few megabytes each."""
 _USER_CACHE = CACHE / "contents"
-_FORM = "3"  # of what is kept: another one is read again
+_FORM = "4"  # of what is kept: another one is read again
 _PIECE = 1 << 20
 _RECORDS = re.compile(RECORDS)
 _XATTR = "SCHILY.xattr."

@@ -68,7 +68,7 @@ LISTING = ImageListing(
     image="berth-serve:cpu",
     image_id="sha256:" + "1" * 64,
     created="2026-11-21T23:25:10.728863082Z",
-    labels={"berth.kit": "serve", "org.opencontainers.image.version": "0.1.0", "berth.efa": "none"},
+    labels={"berth.kit": "serve", "org.opencontainers.image.version": "0.1.0"},
     hashes={path: hashlib.sha256(content).hexdigest() for path, content in (RECORDS | PLAIN).items()},
     links={"lib": "usr/lib"},
     records=RECORDS,
@@ -151,16 +151,14 @@ def test_the_same_image_gives_the_same_bytes(made: cyclonedx.Bill, tmp_path: Pat
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_what_came_as_a_file_is_named_by_the_images_labels() -> None:
-    labels = {
-        "berth.efa": "1.47.0",
-        "berth.smddp": "2.6.0",
-        "berth.cuda-compat": "13.1+double",
-        "berth.gdrcopy": "none",
-    }
+def test_what_came_as_a_file_is_named_without_any_label_of_it() -> None:
+    """As docker/layers/kit.sh writes it: a plain `docker build` labels neither EFA nor SMDDP."""
+    versions = b"PROFILE=cu130\nTORCH=2.13.0\nEFA=1.47.0\nSMDDP='2.6.0'\nCUDA_COMPAT=13.1+double\nIMAGE=train\n"
+    listing = replace(LISTING, records={**RECORDS, "opt/berth/versions": versions})
+    assert cyclonedx.installed_versions(listing)["TORCH"] == "2.13.0"
     efa = pins.PinnedFile("efa", "1.47.0", "efa.tar.gz", "https://efa.example/efa.tar.gz", "a" * 64)
     smddp = pins.PinnedFile("smddp", "2.6.0", "smddp.whl", "", pins.UNPINNED)
-    made = cyclonedx.bill_of(replace(LISTING, labels=labels), {"efa-1.47.0": efa, "smddp-2.6.0": smddp})
+    made = cyclonedx.bill_of(listing, {"efa-1.47.0": efa, "smddp-2.6.0": smddp})
     files = [(each.name, each.version, each.hash, each.licence) for each in made.packages if each.kind == "file"]
     assert files == [
         ("cuda-compat", "13.1+double", "", "LicenseRef-NVIDIA-Proprietary"),

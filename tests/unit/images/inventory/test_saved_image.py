@@ -263,6 +263,8 @@ def test_a_layer_of_zstd_is_unpacked() -> None:
         ("usr/share/doc/libc6/copyright", True),
         ("opt/x/setuptools/_vendor/wheel-0.45.1.dist-info/licenses/LICENSE.txt", True),
         ("usr/lib/python3/dist-packages/six.egg-info", True),
+        ("opt/berth/versions", True),
+        ("opt/x/opt/berth/versions", False),
         ("opt/x/rich/__init__.py", False),
         ("usr/share/doc/libc6/changelog.gz", False),
         ("var/lib/dpkg/info/libc6:amd64.postinst", False),
