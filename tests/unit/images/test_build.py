@@ -10,6 +10,7 @@ from berth.common.errors import UserError
 from berth.images import build, pins
 from berth.images.buildkit_log import Progress
 from berth.images.plan import BuildPlan
+from tests.doubles.engine_double import VERSION, engine_double
 
 
 def test_a_line_of_the_log_is_there_at_once(tmp_path: Path) -> None:
@@ -89,3 +90,18 @@ def test_logs_are_for_this_user_alone_those_of_earlier_versions_too(
     finally:
         os.umask(before)
     assert (stat.S_IMODE(log.stat().st_mode), stat.S_IMODE(log.parent.stat().st_mode)) == (0o600, 0o700)
+
+
+@pytest.mark.parametrize(("make", "said"), [("Podman Engine", "podman answers"), ("Engine", "unknown flag: --secret")])
+def test_a_build_by_podmans_service_says_so(
+    make: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = tmp_path / "docker"
+    client.write_text("#!/bin/sh\necho 'unknown flag: --secret'\nexit 1\n")
+    client.chmod(0o755)
+    monkeypatch.setattr(pins, "CACHE", tmp_path)
+    plan = BuildPlan("train", "cpu", (), ("berth-train:x", "berth-train:cpu"), tmp_path)
+    with engine_double({"GET /version": (200, {**VERSION, "Components": [{"Name": make}]})}) as double:
+        monkeypatch.setenv("DOCKER_HOST", double.host)
+        with pytest.raises(UserError, match=said):
+            build.run_build(plan, client, lambda *_: None)
