@@ -73,7 +73,10 @@ def pull(reference: str, silence_s: int) -> Iterator[dict[str, Any]]:
         client = _PullingClient(version="auto", timeout=silence_s, **found.parameters)
     with _readable_settings(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a credential helper that is not installed: the error says it
-        return client.pull(repository, tag=digest or tag, platform="linux/amd64", stream=True, decode=True)
+        messages: Iterator[dict[str, Any]] = client.pull(
+            repository, tag=digest or tag, platform="linux/amd64", stream=True, decode=True
+        )
+    return messages
 
 
 def address(environ: Mapping[str, str]) -> Address:

@@ -72,7 +72,7 @@ def run_build(plan: BuildPlan, client: Path, on_step: Callable[[BuildStep, Progr
     if code != 0:
         if not progress.layers and engine.is_podman(engine.connect().version()):
             raise UserError(
-                "podman answers in the engine's place, and has no BuildKit, so it can't build: `python build.py doctor` "
+                "podman answers in the engine's place, and has no BuildKit, so it can't build: `build.py doctor` "
                 f"says how to reach an engine of Docker's own. The whole log: {log}"
             )
         raise UserError(failure_sentence(progress, log.read_text(encoding="utf-8"), log))

@@ -124,7 +124,8 @@ def plain_layer(reader: IO[bytes], head: bytes) -> Iterator[IO[bytes]]:
     Python itself knows zstd from 3.14 on; until then the program of that name unpacks it.
     """
     if head.startswith(GZIP):
-        yield gzip.GzipFile(fileobj=reader)
+        unpacked: Any = gzip.GzipFile(fileobj=reader)
+        yield unpacked
     elif head.startswith(ZSTD):
         with _unpacked_by_zstd(reader) as plain:
             yield plain

@@ -1,22 +1,16 @@
 """Newer releases and known vulnerabilities: what is asked, what the answers mean, and that silence is no all-clear."""
 
-import http.server
 import io
 import json
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from requests.exceptions import ConnectionError
 from rich.console import Console
 
 from berth.common.errors import UserError
-from berth.common.kept import Kept
 from berth.images import pins
 from berth.images.build_network import Network, PackageIndex
 from berth.images.index_metadata import parse_project
@@ -26,6 +20,7 @@ from berth.images.inventory.debian import Update
 from berth.images.inventory.locked_packages import LockedPackage
 from berth.images.inventory.outdated import ImageUpdates, Outdated, Services
 from berth.images.inventory.releases import Newer
+from tests.doubles.index_and_advisories import IndexAndAdvisoriesDouble
 
 KIT = pins.load()
 BOTH = ("train", "serve")
@@ -36,59 +31,6 @@ OLD_TORCH = LockedPackage("torch", "2.5.1", BOTH, ("cu124",), pinned=True)
 
 def file(name: str, python: str | None = ">=3.8", yanked: bool | str = False) -> dict[str, Any]:
     return {"filename": name, "requires-python": python, "yanked": yanked}
-
-
-class IndexAndAdvisoriesDouble(http.server.BaseHTTPRequestHandler):
-    """Plays a package index (PEP 691) and a service of advisories (OSV's API), neither of which tests can reach."""
-
-    releases: ClassVar[dict[str, list[dict[str, Any]]]] = {}
-    vulnerable: ClassVar[dict[tuple[str, str], dict[str, Any]]] = {}
-    asked: ClassVar[list[str]] = []
-    status = 200
-    body: bytes | None = None
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        name = self.path.strip("/").rpartition("/")[2]
-        found = self.releases.get(name)
-        self.answer(404 if found is None else self.status, {"name": name, "files": found})
-
-    def do_POST(self) -> None:
-        query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        name, version = query["package"]["name"], query["version"]
-        self.asked.append(f"{name} {version}")
-        known = self.vulnerable.get((name, version))
-        self.answer(self.status, {"vulns": [known]} if known else {})
-
-    def answer(self, status: int, document: object) -> None:
-        body = self.body if self.body is not None else json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of the double, which knows rich and torch and of nothing bad."""
-    releases = {
-        "rich": [file("rich-15.0.0-py3-none-any.whl")],
-        "torch": [file("torch-2.13.0-cp311-cp311-linux_x86_64.whl")],
-    }
-    for name, value in {"releases": releases, "vulnerable": {}, "asked": [], "status": 200, "body": None}.items():
-        monkeypatch.setattr(IndexAndAdvisoriesDouble, name, value)
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), IndexAndAdvisoriesDouble) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def network(url: str, *extra: str) -> Network:
@@ -265,47 +207,6 @@ def test_a_package_without_an_answer_in_three_versions_is_named_once(monkeypatch
     found = advisories.ask_advisories(several, network(""))
     assert (found.asked, found.unknown) == (3, 3)
     assert "has no answer for rich; run" in found.unanswered
-
-
-class AskedTwice:
-    """Debian's archive and pip-audit, which count how often they are asked."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.times: list[str] = []
-        monkeypatch.setattr(advisories, "_run_audit", self._audit)
-        monkeypatch.setattr(outdated.debian, "ask_archive", self._archive)
-
-    def _audit(self, versions: dict[str, str], *_: object) -> dict[str, Any]:
-        self.times.append("audit")
-        known = [{"id": "PYSEC-1", "fix_versions": ["15.0"]}]
-        return {"dependencies": [{"name": "rich", "version": "14.0.0", "vulns": known}]}
-
-    def _archive(self, *_: object) -> list[Update]:
-        self.times.append("archive")
-        return [Update("libc6", "1", "2", security=True)]
-
-
-def test_what_was_answered_in_the_last_hour_is_not_asked_again(
-    service: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked = AskedTwice(monkeypatch)
-    (tmp_path / "locks/cpu").mkdir(parents=True)
-    (tmp_path / "locks/cpu/deps-serve.txt").write_text("rich==14.0.0\nunheard-of==1.0\n")
-    image = SimpleNamespace(id="sha256:1")
-    client: Any = SimpleNamespace(images=SimpleNamespace(get=lambda name: image))
-    services = Services(
-        network(f"{service}/simple"), connect=lambda: client, answers=Kept(tmp_path / "answers", 9, 3600)
-    )
-    find = partial(outdated.find_outdated, KIT, ["cpu"], services, images=["berth-serve:cpu"], locks=tmp_path / "locks")
-    first = find()
-    assert first.insecure
-    IndexAndAdvisoriesDouble.asked.clear()
-    assert find() == first
-    assert sorted(asked.times) == ["archive", "audit"]
-    assert IndexAndAdvisoriesDouble.asked == ["/simple/unheard-of/"], "silence is no answer"
-    image.id = "sha256:2"
-    find()
-    assert asked.times.count("archive") == 2, "another image has another answer"
 
 
 def test_an_engine_that_breaks_off_is_no_all_clear() -> None:

@@ -1,0 +1,33 @@
+"""What the tests of `outdated` ask."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.doubles.index_and_advisories import IndexAndAdvisoriesDouble
+
+
+def file(name: str, python: str | None = ">=3.8", yanked: bool | str = False) -> dict[str, Any]:
+    return {"filename": name, "requires-python": python, "yanked": yanked}
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of the double, which knows rich and torch and of nothing bad."""
+    releases = {
+        "rich": [file("rich-15.0.0-py3-none-any.whl")],
+        "torch": [file("torch-2.13.0-cp311-cp311-linux_x86_64.whl")],
+    }
+    for name, value in {"releases": releases, "vulnerable": {}, "asked": [], "status": 200, "body": None}.items():
+        monkeypatch.setattr(IndexAndAdvisoriesDouble, name, value)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), IndexAndAdvisoriesDouble) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
