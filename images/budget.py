@@ -18,12 +18,19 @@ _TOO_HIGH = 0.03
 
 
 def budget_of(kit: Pins, image: str, profile: str, found: Mapping[str, str]) -> int | None:
-    """Compressed megabytes of the image with these labels; None where it stands on a base that is not the kit's.
+    """Compressed megabytes of the image with these labels; None if `no_budget` says why it has none."""
+    return None if no_budget(kit, profile, found) else kit.profile(profile).budget[image]
+
+
+def no_budget(kit: Pins, profile: str, found: Mapping[str, str]) -> str:
+    """Why an image with these labels is compared with no budget; empty if it is.
 
     An image that plain `docker build` made has no label of its base.
     """
-    its_own = ("", kit.base_image, kit.imported_base)
-    return kit.profile(profile).budget[image] if labels.base_name(found) in its_own else None
+    if profile not in kit.profiles:
+        return f"this checkout has no profile {profile}"
+    base = labels.base_name(found)
+    return "" if base in ("", kit.base_image, kit.imported_base) else f"it stands on {base}"
 
 
 def over_budget(measured: ImageSize) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from berth.common import engine, labels
+from berth.common import engine
 from berth.common.concurrency import BackgroundTask
 from berth.common.console import doing, is_watched, note, print_json, progress_bar, result, say, showing_bytes
 from berth.common.errors import UserError, refuse
@@ -24,7 +24,7 @@ from berth.images import (
     locks,
     pins,
 )
-from berth.images.budget import budget_of, likely_over_budget, over_budget
+from berth.images.budget import budget_of, likely_over_budget, no_budget, over_budget
 from berth.images.build import Built, run_build
 from berth.images.buildkit_log import BuildStep, Progress
 from berth.images.clean import remove_all, remove_folders
@@ -184,7 +184,7 @@ def show_size(
         if not as_json:
             result.print(render_size(measured))
         if budget is None and not each.derived:
-            say(f"{each.name} is not compared with a budget: it stands on {labels.base_name(each.labels)}.")
+            say(f"{each.name} is not compared with a budget: {no_budget(kit, each.profile, each.labels)}.")
         found.append(measured)
     if as_json:
         print_json([asdict(measured) for measured in found])

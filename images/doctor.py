@@ -48,7 +48,9 @@ def check_engine(seen: Probe) -> Finding:
     """A Docker engine that answers."""
     name = "Docker engine"
     if seen.engine is None:
-        return Finding(name, "missing", seen.engine_error, "sudo sh docker/engine.sh")
+        # Of an engine elsewhere, such as a context's, the error itself says what to do.
+        starts_one = "docker/engine.sh" in seen.engine_error
+        return Finding(name, "missing", seen.engine_error, "sudo sh docker/engine.sh" if starts_one else "")
     version = f"{seen.engine['ServerVersion']}, {seen.engine['OperatingSystem']}"
     if seen.podman:
         remedy = "docker context use default   # or unset DOCKER_HOST: an engine of Docker's own builds images"

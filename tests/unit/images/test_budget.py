@@ -35,6 +35,11 @@ def test_a_base_of_the_users_own_is_measured_and_not_judged(found: dict[str, str
     assert budget.budget_of(KIT, "train", "cpu", found) == expected
 
 
+def test_an_image_of_a_profile_that_another_checkout_has_is_measured_and_not_judged() -> None:
+    assert budget.budget_of(KIT, "train", "theirs", {}) is None
+    assert budget.no_budget(KIT, "theirs", {}) == "this checkout has no profile theirs"
+
+
 def selected(base: str) -> SelectedImage:
     attrs = {"Config": {"Labels": {BASE: base}}}
     return SelectedImage("berth-train:cpu", "sha256:0", "train", "cpu", derived=False, attrs=attrs)

@@ -68,12 +68,20 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
     ("seen", "name", "status", "says", "mends"),
     [
         pytest.param(
-            replace(WELL, engine=None, engine_error="no Docker engine answers"),
+            replace(WELL, engine=None, engine_error="no Docker engine answers: run `docker/engine.sh`."),
             "Docker engine",
             "missing",
             "no Docker engine answers",
-            "docker/engine.sh",
+            "sudo sh docker/engine.sh",
             id="no-engine",
+        ),
+        pytest.param(
+            replace(WELL, engine=None, engine_error="no Docker engine answers at x (Docker's context 'c'): start it."),
+            "Docker engine",
+            "missing",
+            "context 'c'",
+            "",
+            id="no-engine-in-the-context",
         ),
         pytest.param(
             replace(WELL, client=None, client_error="no client drives BuildKit"),
