@@ -70,13 +70,20 @@ def run_build(plan: BuildPlan, client: Path, on_step: Callable[[BuildStep, Progr
             process.wait()
             raise
     if code != 0:
-        if not progress.layers and engine.is_podman(engine.connect().version()):
+        if not progress.layers and _is_podman():
             raise UserError(
                 "podman answers in the engine's place, and has no BuildKit, so it can't build: `build.py doctor` "
                 f"says how to reach an engine of Docker's own. The whole log: {log}"
             )
         raise UserError(failure_sentence(progress, log.read_text(encoding="utf-8"), log))
     return Built(plan, _image_id(engine.connect(), plan.tags[0]), progress.summary, time.monotonic() - began, log)
+
+
+def _is_podman() -> bool:
+    try:
+        return engine.is_podman(engine.connect().version())
+    except UserError:  # the log says it as well
+        return False
 
 
 def failure_sentence(progress: Progress, text: str, log: Path) -> str:
