@@ -20,7 +20,6 @@ from docker.models.images import Image
 from berth.common import labels, owner
 from berth.common.engine import refusal
 from berth.images import pins
-from berth.images.build import revision
 from berth.images.locks import LOCKS
 from berth.images.scratch import remove, stale_folders
 from berth.images.selection import is_kit_name
@@ -97,8 +96,6 @@ def is_of_checkout(built_from: str, root: Path) -> bool:
     One of which nobody can tell, such as a plain `docker build`'s, was not.
     """
     commit = built_from.removesuffix("-dirty")
-    if commit == revision(root).commit != "none":
-        return True
     if not re.fullmatch(r"[0-9a-f]{7,40}", commit):
         return False
     command = ["git", "-C", str(root), "merge-base", "--is-ancestor", commit, "HEAD"]

@@ -44,6 +44,7 @@ LABELS = {
     f"{labels.SOURCE}.version": "0.1.0",
     f"{labels.SOURCE}.revision": "1a2b3c4d5e6f",
 }
+EXACT = f"berth-train:{labels.exact(LABELS, 'cpu')}"
 BASE = {labels.KIT: "base"}
 
 
@@ -51,7 +52,7 @@ BASE = {labels.KIT: "base"}
     ("tags", "found", "layers", "named", "stays"),
     [
         pytest.param(["berth-train:cpu", "my:1"], LABELS, 21, 20, "", id="a-name-of-ours"),
-        pytest.param(["berth-train:0.1.0-cpu-1a2b3c4d5e6f"], LABELS, 20, None, "", id="a-build"),
+        pytest.param([EXACT], LABELS, 20, None, "", id="a-build"),
         pytest.param(["berth-base:bookworm"], BASE, 1, None, "", id="base"),
         pytest.param(
             ["1.dkr.ecr.eu-west-1.amazonaws.com/team/berth-train:cpu"], LABELS, 20, 20, "", id="in-a-registry"
@@ -149,7 +150,7 @@ class FakeEngine:
 
 
 HEAD = "berth-train:cpu"
-OTHER = "berth-train:0.1.0-cpu-0123456789ab"
+OTHER = f"berth-train:{labels.exact({**LABELS, f'{labels.SOURCE}.revision': '0123456789ab'}, 'cpu')}"
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,9 @@ def test_short_label(created_by: str, label: str) -> None:
 
 def test_each_layer_of_the_kit_has_its_name() -> None:
     """By the text of its step, which the engine keeps: an image of another commit as well."""
-    steps = re.findall(r"sh (/tmp/layer/\w+\.sh)", (pins.ROOT / "docker/Dockerfile").read_text())
+    steps = re.findall(
+        r"sh (/tmp/layer/install\.sh \w+)$", (pins.ROOT / "docker/Dockerfile").read_text(), flags=re.MULTILINE
+    )
     names = {layers.short_label(f"RUN /bin/sh -c sh {step} # buildkit") for step in steps}
     assert {"openmpi", "deps", "train", "serve", "cudnn", *size.FILE_LAYERS} <= names
 
@@ -217,7 +219,7 @@ class FakeEngine:
 
     def history(self) -> list[dict[str, Any]]:
         return [
-            {"CreatedBy": f"RUN sh /tmp/layer/{name}.sh"}
+            {"CreatedBy": f"RUN sh /tmp/layer/install.sh {name}"}
             for name in reversed(["deps", "open", "train"][: len(self.layers)])
         ]
 
@@ -234,7 +236,7 @@ class FakeEngine:
 
 def save_image(path: Path, plain: list[bytes]) -> Path:
     names = [f"{number}/layer.tar" for number in range(len(plain))]
-    steps = [{"created_by": f"RUN sh /tmp/layer/{name}.sh"} for name in ("deps", "open", "train")[: len(plain)]]
+    steps = [{"created_by": f"RUN sh /tmp/layer/install.sh {name}"} for name in ("deps", "open", "train")[: len(plain)]]
     config = {"rootfs": {"diff_ids": [digest(each) for each in plain]}, "history": steps}
     return save(path, dict(zip(names, plain, strict=True)), {}, names, steps, config)
 
