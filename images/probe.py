@@ -51,14 +51,14 @@ class ContainerTest:
 class Probe:
     """What was seen on this machine; None and empty mean that it was not there, sizes are in bytes.
 
-    `podman` is whether the engine is podman's service, `client_version` that of the client and of its buildx. `base` is
-    the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether `build.py base`
-    can make another; `index_error` says why the package index gives no answer. `networks` is what each training image with CUDA
-    says of its way between hosts, by tag. `leftovers` are containers and networks of runs whose process is gone, such
-    as "network berth-20261122-191051-c89ce5". `tests` is whether what the images' tests need is installed.
-    `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the sentence with which a
-    push would refuse what is set here for AWS.
-    """
+            `base` is the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether
+        `build.py base` can make another; `index_error` says why the package index gives no answer. `networks` is what each
+        training image with CUDA says of its way between hosts, by tag. `leftovers` are containers and networks of runs
+        whose process is gone, such as "network berth-20261122-191051-c89ce5". `tests` is whether what the images' tests
+        need is installed. `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the
+        sentence with which a push would refuse what is set here for AWS.
+        `podman` is whether the engine is podman's service, `client_version` that of the client and of its buildx.
+        """
 
     machine: str
     engine: Mapping[str, Any] | None
