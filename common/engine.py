@@ -71,8 +71,7 @@ def pull(reference: str, silence_s: int) -> Iterator[dict[str, Any]]:
     repository, _, tag = name.rpartition(":") if ":" in name.rsplit("/", 1)[-1] else (name, "", "latest")
     with _reaching(address(os.environ)) as found:
         client = _PullingClient(version="auto", timeout=silence_s, **found.parameters)
-    with _readable_settings(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a credential helper that is not installed: the error says it
+    with readable_settings():
         messages: Iterator[dict[str, Any]] = client.pull(
             repository, tag=digest or tag, platform="linux/amd64", stream=True, decode=True
         )
@@ -138,7 +137,7 @@ def _context(name: str, folder: Path) -> Address:
 @contextmanager
 def _reaching(place: Address) -> Iterator[Address]:
     """Turns what keeps the SDK from an engine into a sentence."""
-    with _readable_settings():
+    with readable_settings():
         try:
             yield place
         except (*RAISED, OSError) as error:
@@ -146,10 +145,12 @@ def _reaching(place: Address) -> Iterator[Address]:
 
 
 @contextmanager
-def _readable_settings() -> Iterator[None]:
+def readable_settings() -> Iterator[None]:
     """Docker's settings and its credential helpers, which the SDK trusts to be in order."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a credential helper that is not installed: the error says it
+            yield
     except RAISED:
         raise
     except (ValueError, TypeError, AttributeError, KeyError) as error:

@@ -39,7 +39,7 @@ def explain(error: BaseException) -> str:
     """What went wrong and what to do; empty for an error that does not come from the SDK."""
     if isinstance(error, APIError):
         return _explain_answer(error)
-    if isinstance(error, StoreError) or "Credentials store error" in str(error):
+    if isinstance(error, StoreError) or "Credentials store" in str(error):
         return _explain_helper(str(error))
     if isinstance(error, RequestException | HTTPError):
         return _explain_silence(error)
@@ -52,9 +52,11 @@ def words(error: BaseException) -> str:
     """The engine's or the SDK's own words, or what lies at the bottom of an error of the network: one line, without a
     password.
     """
+    if "Credentials store" in str(error):
+        return _explain_helper(str(error))
     if isinstance(error, APIError) and error.explanation:
         text = str(error.explanation)
-    elif isinstance(error, DockerException):
+    elif isinstance(error, DockerException) or not isinstance(error, RequestException | HTTPError | OSError):
         text = str(error)
     else:
         while (inner := error.__cause__ or error.__context__) is not None:

@@ -21,7 +21,7 @@ from requests.exceptions import RequestException
 from berth.common import labels, owner
 from berth.common.concurrency import BackgroundTask
 from berth.common.containers import Access, CommandFailed, run_once
-from berth.common.engine import buildx_version, client_version, connect, find_client, is_podman
+from berth.common.engine import buildx_version, client_version, connect, find_client, is_podman, readable_settings
 from berth.common.engine_errors import RAISED, explain, words
 from berth.common.errors import UserError
 from berth.common.image_names import image_name
@@ -51,14 +51,14 @@ class ContainerTest:
 class Probe:
     """What was seen on this machine; None and empty mean that it was not there, sizes are in bytes.
 
-            `base` is the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether
-        `build.py base` can make another; `index_error` says why the package index gives no answer. `networks` is what each
-        training image with CUDA says of its way between hosts, by tag. `leftovers` are containers and networks of runs
-        whose process is gone, such as "network berth-20261122-191051-c89ce5". `tests` is whether what the images' tests
-        need is installed. `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the
-        sentence with which a push would refuse what is set here for AWS.
-        `podman` is whether the engine is podman's service, `client_version` that of the client and of its buildx.
-        """
+    `podman` is whether the engine is podman's service, `client_version` that of the client and of its buildx. `base` is
+    the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether `build.py base` can
+    make another; `index_error` says why the package index gives no answer. `networks` is what each training image with
+    CUDA says of its way between hosts, by tag. `leftovers` are containers and networks of runs whose process is gone,
+    such as "network berth-20261122-191051-c89ce5". `tests` is whether what the images' tests need is installed.
+    `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the sentence with which a
+    push would refuse what is set here for AWS.
+    """
 
     machine: str
     engine: Mapping[str, Any] | None
@@ -195,7 +195,8 @@ def _base() -> tuple[str | None, str]:
         found = local_base(connect(), kit, requested)
         if found is not None:
             return found.reference, ""
-        connect(timeout_s=_PATIENCE_S).images.get_registry_data(requested or kit.base_image)
+        with readable_settings():
+            connect(timeout_s=_PATIENCE_S).images.get_registry_data(requested or kit.base_image)
     except (UserError, *RAISED) as error:
         return None, _reason(error)
     return None, ""

@@ -1,5 +1,6 @@
 """What the doctor's look at an engine finds, on engines that are played."""
 
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -91,3 +92,22 @@ def test_podmans_service_is_known_by_its_components(monkeypatch: pytest.MonkeyPa
         engine, _, error = probe._engine()
     assert engine is None
     assert error.startswith("The Docker engine failed: ")
+
+
+@pytest.mark.parametrize("helper", ["", "exit 1", "echo hunter2", "echo hunter2; exit 1"])
+def test_a_credential_helper_that_gives_nothing_is_a_finding(
+    helper: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "config.json").write_text('{"credsStore": "berth-test"}')
+    if helper:
+        program = tmp_path / "docker-credential-berth-test"
+        program.write_text(f"#!/bin/sh\n{helper}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with engine_double(otherwise=(404, {"message": "No such image"})) as double:
+        monkeypatch.setenv("DOCKER_HOST", double.host)
+        found, reason = probe._base()
+    assert found is None
+    assert "credential" in reason
+    assert "hunter2" not in reason, "what a helper prints may be a password"
