@@ -21,9 +21,10 @@ from bench import program
 from bench.plain import PlainImage, build_plain
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build, build_network, lock_text, locks, pins
+from berth.images import build_network, lock_text, locks, pins
 from berth.images.base import VARIABLE, base_at_hand
 from berth.images.plan import Base
+from berth.images.revision import read_revision
 from berth.images.selection import find_built_image
 from berth.images.size import ImageSize, image_size
 
@@ -89,7 +90,7 @@ def main(words: Sequence[str]) -> int:
     print(
         f"`python -m bench.image_size {profile.name}`, {platform.machine()}, Python {platform.python_version()}, "
         f"engine {client.version()['Version']}, base {base.reference} ({base.digest}), kit "
-        f"{build.revision(pins.ROOT)}\n"
+        f"{read_revision(pins.ROOT)}\n"
     )
     print("| image | MB compressed | budget | MB on disk | plain install, MB compressed | on disk | ours / plain |")
     print("|---|---|---|---|---|---|---|")

@@ -29,7 +29,8 @@ from bench.jobs.processes import Ranks
 from bench.jobs.restarting import Ground, Restarting
 from bench.jobs.verdict import KilledJob, faults_of, render, shortfall
 from berth.common import engine
-from berth.images import build, pins
+from berth.images import pins
+from berth.images.revision import read_revision
 from berth.images.selection import find_built_image
 
 SEED = 18
@@ -71,7 +72,7 @@ def _setting(words: Sequence[str], options: argparse.Namespace) -> str:
             image = find_built_image(client, options.image)
             what = f"engine {client.version()['Version']}, {options.image} ({str(image.id)[7:19]})"
     cores = f"cores {machine.as_text(machine.cores_of(None))} of {os.cpu_count()}"
-    kit = f"kit {build.revision(pins.ROOT)}"
+    kit = f"kit {read_revision(pins.ROOT)}"
     return f"`{shlex.join(['python', '-m', 'bench.kills', *words])}`, {machine.this_cpu()}, {cores}, {what}, {kit}"
 
 

@@ -26,7 +26,8 @@ from bench import program
 from bench.jobs import kept, small
 from bench.machine import as_text, cores_of, this_cpu
 from berth.common.errors import UserError
-from berth.images import build, pins
+from berth.images import pins
+from berth.images.revision import read_revision
 from berth.local.demo import pretrained_model
 
 WIDTH = 1024
@@ -227,7 +228,7 @@ def main(words: Sequence[str]) -> int:
     setting = (
         f"`{shlex.join(['python', '-m', 'bench.large_checkpoint', *words])}`, {this_cpu()}, cores "
         f"{as_text(cores_of(None))} of {os.cpu_count()}, torch {metadata.version('torch')}, transformers "
-        f"{metadata.version('transformers')}, kit {build.revision(pins.ROOT)}"
+        f"{metadata.version('transformers')}, kit {read_revision(pins.ROOT)}"
     )
     with tempfile.TemporaryDirectory(prefix="berth-large-checkpoint-") as scratch:
         found = measure(Path(scratch), options.layers)

@@ -22,7 +22,8 @@ from pathlib import Path
 from bench import program
 from bench.machine import this_cpu
 from berth.common.errors import UserError
-from berth.images import build, pins
+from berth.images import pins
+from berth.images.revision import read_revision
 from berth.local.demo import pretrained_model
 
 STEPS = 20
@@ -161,7 +162,7 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     articles, model = read_articles(options.train), pretrained_model()
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers"))
-    versions += f", kit {build.revision(pins.ROOT)}"  # as it is now, for a commit may come meanwhile
+    versions += f", kit {read_revision(pins.ROOT)}"  # as it is now, for a commit may come meanwhile
     limit = int(options.memory * 1e9)
     with control_group(limit) as group, tempfile.TemporaryDirectory(prefix="berth-large-data-") as scratch:
         base = Path(scratch)

@@ -27,7 +27,8 @@ import transformers
 from bench import program
 from bench.machine import this_cpu
 from bench.scripts.common import row
-from berth.images import build, pins
+from berth.images import pins
+from berth.images.revision import read_revision
 from tests.unit.train.smdistributed import ranks
 
 MODELS = {
@@ -162,7 +163,7 @@ def show(found: Sequence[tuple[int, dict[str, Any]]], problems: Sequence[str], s
     print(f"# Pipelines against one process, {date.today()}\n")
     print(
         f"`{words}`, ranks as processes over gloo, torch {torch.__version__}, transformers {transformers.__version__}, "
-        f"{this_cpu()}, {os.cpu_count()} cores, kit {build.revision(pins.ROOT)}, {seconds:.0f} s. MiniLM has {weights} "
+        f"{this_cpu()}, {os.cpu_count()} cores, kit {read_revision(pins.ROOT)}, {seconds:.0f} s. MiniLM has {weights} "
         "and, of its vocabulary, what the batches use.\n"
     )
     print(

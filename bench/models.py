@@ -16,7 +16,8 @@ from pathlib import Path
 
 from bench import program
 from bench.machine import this_cpu
-from berth.images import build, pins
+from berth.images import pins
+from berth.images.revision import read_revision
 from tests.unit.serve.models.machine import Session, write_models
 from tests.unit.small_models import add_graph, save_tiny_model
 
@@ -60,7 +61,7 @@ def main(words: Sequence[str]) -> int:
         while session.steps < options.steps:
             session.run(-(-(options.steps - session.steps) // _STEPS_EACH), _STEPS_EACH, same=False)
     command = " ".join(["python -m bench.models", *words])
-    setting = f"`{command}`, {this_cpu()}, {os.cpu_count()} cores, kit {build.revision(pins.ROOT)}."
+    setting = f"`{command}`, {this_cpu()}, {os.cpu_count()} cores, kit {read_revision(pins.ROOT)}."
     print(render(f"Many models, loaded and unloaded at random, {time.strftime('%Y-%m-%d')}", setting, session))
     return 1 if growth(session.memory) > _MOST_GROWTH else 0
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from bench import program
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build, pins
+from berth.images import pins
+from berth.images.revision import read_revision
 from berth.local.demo import pretrained_model, read_member
 from berth.local.job import TrainingJob, run_training_job
 
@@ -84,7 +85,7 @@ def main(words: Sequence[str]) -> int:
     print(
         f"`python -m bench.padding`, {os.cpu_count()} cores, {platform.machine()}, engine "
         f"{engine.connect().version()['Version']}, torch {pins.load().profile(pins.DEFAULT_PROFILE).torch}, kit "
-        f"{build.revision(pins.ROOT)}; {QUESTIONS} questions of {name}, MiniLM-L6, batches of 4, one process.\n"
+        f"{read_revision(pins.ROOT)}; {QUESTIONS} questions of {name}, MiniLM-L6, batches of 4, one process.\n"
     )
     print("| pair | by length, samples/s | padded, samples/s | ratio |\n|---|---|---|---|")
     for number, (ours, peer) in enumerate(pairs, start=1):

@@ -12,7 +12,8 @@ from docker import DockerClient
 
 from bench.machine import as_text, this_cpu
 from berth.common.errors import UserError
-from berth.images import build, pins
+from berth.images import pins
+from berth.images.revision import read_revision
 
 
 def make_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
@@ -46,7 +47,7 @@ def setting(name: str, words: Sequence[str], client: DockerClient, cores: Sequen
     command = shlex.join(["python", "-m", f"bench.{name}", *words])
     return (
         f"`{command}`, {this_cpu()}, cores {as_text(cores)} of {os.cpu_count()}, "
-        f"engine {client.version()['Version']}, kit {build.revision(pins.ROOT)}"
+        f"engine {client.version()['Version']}, kit {read_revision(pins.ROOT)}"
     )
 
 

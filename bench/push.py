@@ -28,7 +28,8 @@ from pathlib import Path
 from bench import program
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build, pins
+from berth.images import pins
+from berth.images.revision import read_revision
 from tests.registry.ecr_double import REGIONS, EcrDouble, ecr_double
 
 PEER = """
@@ -128,7 +129,7 @@ def main(words: Sequence[str]) -> int:
     print(f"# Pushing the images, {time.strftime('%Y-%m-%d')}\n")
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     version = engine.connect().version()["Version"]
-    print(f"`python -m bench.push {rounds}`, {machine}, engine {version}, kit {build.revision(pins.ROOT)},")
+    print(f"`python -m bench.push {rounds}`, {machine}, engine {version}, kit {read_revision(pins.ROOT)},")
     print(f"{rounds} rounds in turn, medians\n")
     print("| | build-and-push script, s | build.py, s | ours / peer |\n|---|---|---|---|")
     for push in PUSHES:

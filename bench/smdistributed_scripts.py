@@ -25,7 +25,8 @@ from bench.scripts import smdistributed_jobs as jobs
 from bench.scripts.smdistributed_jobs import Bench, Told
 from bench.scripts.smdistributed_table import NOT_RUN, RUNS, Run
 from berth.common import engine, labels
-from berth.images import build, pins
+from berth.images import pins
+from berth.images.revision import read_revision
 from berth.images.selection import find_built_image
 
 COLUMNS = ["script", "commit", "distribution", "ranks", "expected", "result", "loss compared with one process", "s"]
@@ -137,7 +138,7 @@ def run_trainer(bench: Bench) -> Iterator[tuple[str, bool]]:
 
 def page_told(bench: Bench, kits: Sequence[str], words: Sequence[str], *, good: bool) -> str:
     """How all of it was started, for the page's first paragraph; `kits` are the images' own."""
-    kit = f"kit {build.revision(pins.ROOT)}" + (", laid over that of the images" if bench.own_kit else "")
+    kit = f"kit {read_revision(pins.ROOT)}" + (", laid over that of the images" if bench.own_kit else "")
     options = "".join(f" {word}" for word in words)
     return (
         f"`{jobs.VARIABLE}=FOLDER python -m bench.smdistributed_scripts{options}`, each a job whose ranks `train` "

@@ -12,7 +12,8 @@ import transformers
 
 from bench import program
 from bench.machine import this_cpu
-from berth.images import build, pins
+from berth.images import pins
+from berth.images.revision import read_revision
 from tests.unit.train.smdistributed import ranks
 
 SIZES = {
@@ -55,7 +56,7 @@ def told(name: str, words: list[str], asked: argparse.Namespace) -> str:
     command = " ".join([f"python -m bench.{name}", *words])
     return (
         f"`{command}`, ranks as processes over gloo, one thread each, torch {torch.__version__}, transformers "
-        f"{transformers.__version__}, {this_cpu()}, {os.cpu_count()} cores, kit {build.revision(pins.ROOT)}. BERT for "
+        f"{transformers.__version__}, {this_cpu()}, {os.cpu_count()} cores, kit {read_revision(pins.ROOT)}. BERT for "
         f"question answering, {asked.layers} layers of {asked.hidden}, {asked.words} words; a step has {asked.rows} "
         f"texts of {asked.length} tokens, fp32."
     )

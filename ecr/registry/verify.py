@@ -10,6 +10,7 @@ from typing import Any
 
 from berth.common.errors import UserError, refuse
 from berth.ecr.registry.client import Registry
+from berth.ecr.registry.compress import with_gzip_layers
 from berth.ecr.registry.manifest import (
     IMAGE_CONFIGS,
     Manifest,
@@ -76,12 +77,14 @@ def verify_and_tag(
 ) -> Manifest:
     """Puts what was pushed under its final tags, each of which is read back; gives its manifest.
 
-    An index with one image for the platform, and an OCI manifest, are converted over the same blobs; a manifest that is
-    right stays byte for byte. UserError before any tag is put where it is neither, and where a tag can't be moved.
+    An index with one image for the platform, and an OCI manifest, are converted over the same blobs, of which layers
+    without compression get it; a manifest that is right stays byte for byte. UserError before any tag is put where it
+    is neither, and where a tag can't be moved.
     """
     found = pushed = _read(registry, repository, pushed_reference)
     if found.is_index:
         found = _read(registry, repository, image_of_index(found).digest)
+    found = with_gzip_layers(registry, repository, found)
     if convertible(found):
         found = to_docker(found)
     check_manifest(registry, repository, found, expected)

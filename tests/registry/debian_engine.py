@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,8 @@ from docker.errors import DockerException
 
 from berth.common import engine, owner
 
-PACKAGES = "docker.io,docker-cli,docker-buildx,ca-certificates,iptables,iproute2,mount"
+DOCKER = "docker.io,docker-cli,docker-buildx,ca-certificates,iptables,iproute2,mount"
+PODMAN = "podman,crun,netavark,aardvark-dns,ca-certificates,iptables,nftables,mount"
 _START_S = 60.0
 # The engine's folder is the only one of this machine that it sees, under the same path.
 _START = r"""
@@ -35,7 +36,7 @@ mount --bind "$folder" "$root$folder"
 cd "$root"
 pivot_root . old
 umount -l /old
-exec dockerd "$@"
+exec "$@"
 """
 
 
@@ -53,11 +54,10 @@ class DebianEngine:
     @property
     def environment(self) -> dict[str, str]:
         """Variables with which build.py, docker and buildx of that release go to it."""
-        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
-        return {"DOCKER_HOST": self.address, "DOCKER_CONFIG": str(self.folder / "config"), "PATH": path}
+        return {"DOCKER_HOST": self.address, **_variables(self.folder)}
 
 
-def make_root(folder: Path, release: str) -> Path:
+def make_root(folder: Path, release: str, packages: str = DOCKER) -> Path:
     """The root file system of a Debian release with its engine, in `folder`; a minute."""
     root = folder / release
     if shutil.which("mmdebstrap") is None:
@@ -65,7 +65,7 @@ def make_root(folder: Path, release: str) -> Path:
         subprocess.run(["apt-get", "install", "-qq", "--yes", "--no-install-recommends", "mmdebstrap"], check=True)
     options = ["--aptopt=Acquire::Check-Valid-Until false"]
     source = f"deb [trusted=yes] http://deb.debian.org/debian {release} main"
-    command = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={PACKAGES}", *options, release, str(root), source]
+    command = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={packages}", *options, release, str(root), source]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return root
@@ -73,34 +73,59 @@ def make_root(folder: Path, release: str) -> Path:
 
 @contextmanager
 def running(root: Path, folder: Path, settings: Mapping[str, object]) -> Iterator[DebianEngine]:
-    """The engine of a root file system with these settings of daemon.json; its images go with it."""
+    """The engine of a root file system with these settings of daemon.json; its images go with it.
+
+    Its bridge is a network of this machine's engine, which lets its containers out.
+    """
     folder.mkdir(parents=True)
     (folder / "daemon.json").write_text(json.dumps(settings))
-    _copy_client(root, folder)
+    client_variables(root, folder)
     name = f"berth-{root.name}"
     options = {"com.docker.network.bridge.name": name}
     bridge = engine.connect().networks.create(name, options=options, labels=owner.this_process().labels(name))
-    words = ["--config-file", "daemon.json", "--data-root", "data", "--exec-root", "exec", "--pidfile", "pid"]
-    words = [str(folder / word) if number % 2 else word for number, word in enumerate(words)]
-    words += ["--host", f"unix://{folder / 'engine.sock'}", "--bridge", name, "--iptables=false", "--ip-masq=false"]
+    places = {"config-file": "daemon.json", "data-root": "data", "exec-root": "exec", "pidfile": "pid"}
+    words = [f"--{option}={folder / file}" for option, file in places.items()]
+    words += [f"--host=unix://{folder / 'engine.sock'}", f"--bridge={name}", "--iptables=false", "--ip-masq=false"]
+    try:
+        with _started(root, folder, ["dockerd", *words]) as found:
+            yield found
+    finally:
+        bridge.remove()
+
+
+@contextmanager
+def running_podman(root: Path, folder: Path) -> Iterator[DebianEngine]:
+    """The service of podman that speaks Docker's API; its images go with it."""
+    folder.mkdir(parents=True)
+    words = [f"--root={folder / 'data'}", f"--runroot={folder / 'run'}", "system", "service", "--time=0"]
+    with _started(root, folder, ["podman", *words, f"unix://{folder / 'engine.sock'}"]) as found:
+        yield found
+
+
+@contextmanager
+def _started(root: Path, folder: Path, service: Sequence[str]) -> Iterator[DebianEngine]:
     command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _START, "sh", str(root), str(folder)]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([*command, *words], stdout=log, stderr=log)
+        process = subprocess.Popen([*command, *service], stdout=log, stderr=log)
     try:
         yield DebianEngine(folder, _connect(folder, process))
     finally:
         process.terminate()
         process.wait(60)
         shutil.rmtree(folder / "data", ignore_errors=True)
-        bridge.remove()
 
 
-def _copy_client(root: Path, folder: Path) -> None:
-    """Its client, and buildx where that looks for it."""
+def client_variables(root: Path, folder: Path) -> dict[str, str]:
+    """Copies the client and buildx of a root file system into `folder`; the variables with which they are used."""
     plugins = folder / "config" / "cli-plugins"
     for source, target in (("bin/docker", folder / "bin"), ("libexec/docker/cli-plugins/docker-buildx", plugins)):
         target.mkdir(parents=True)
         shutil.copy(root / "usr" / source, target)
+    return _variables(folder)
+
+
+def _variables(folder: Path) -> dict[str, str]:
+    return {"DOCKER_CONFIG": str(folder / "config"), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 
 
 def _connect(folder: Path, process: "subprocess.Popen[bytes]") -> docker.DockerClient:

@@ -68,6 +68,16 @@ def image(
     return Image(written(kind, value), blobs, ExpectedImage(manifests.digest_of(config), tuple(diff_ids)))
 
 
+def without_compression(image: Image) -> Image:
+    """The same image with layers as they are before gzip."""
+    kind, value = image.manifest.media_type, dict(image.manifest.parsed)
+    layers = [gzip.decompress(image.blobs[layer.digest]) for layer in image.manifest.layers]
+    plain = "vnd.oci.image.layer.v1.tar" if kind == manifests.OCI_MANIFEST else "vnd.docker.image.rootfs.diff.tar"
+    value["layers"] = [part(f"application/{plain}", content) for content in layers]
+    config = {str(image.manifest.config_digest): image.blobs[str(image.manifest.config_digest)]}
+    return Image(written(kind, value), {**config, **{manifests.digest_of(each): each for each in layers}}, image.built)
+
+
 def check(registry: Registry, repository: str, reference: str, image: "Image | ExpectedImage") -> Manifest:
     """The manifest under a tag or a digest, held to what was built; UserError with everything that is wrong with it."""
     manifest = registry.manifest(repository, reference)

@@ -1,6 +1,7 @@
 """A newer engine with containerd's image store, the default of new installs: build, push, read back, size."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,14 +11,17 @@ import pytest
 
 from berth.common import engine
 from berth.ecr.registry import manifest as manifests
-from berth.ecr.registry.client import Registry as Client
-from berth.images import pins
-from berth.images.base import base_at_hand
+from berth.images import base, pins
+from tests.registry.conftest import MakeClient
 from tests.registry.debian_engine import DebianEngine, make_root, running
 from tests.registry.registries import Registry
 
 CANARY = "berth-canary:1"
 LABELS = {"berth.kit": "train", "berth.profile": "cpu", "org.opencontainers.image.version": pins.version()}
+
+
+def _base() -> str:
+    return os.environ.get(base.VARIABLE) or pins.load().base_image
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +30,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianEngine]:
     folder = tmp_path_factory.mktemp("debian")
     settings = {"features": {"containerd-snapshotter": True}}
     with running(make_root(folder, "trixie"), folder / "engine", settings) as found:
-        base = engine.connect().images.get(base_at_hand(pins.load(), None).reference)
-        found.client.images.load(base.save(named=True))
+        found.client.images.load(engine.connect().images.get(_base()).save(named=True))  # type: ignore[arg-type]  # pieces are sent as they come
         yield found
 
 
@@ -42,9 +45,8 @@ def run(newer: DebianEngine, *words: str, **more: str) -> "subprocess.CompletedP
 @pytest.fixture(scope="module")
 def canary(newer: DebianEngine) -> str:
     """The first layers of our images, as a plain `docker build` makes them."""
-    base = base_at_hand(pins.load(), None).reference
     words = ["docker", "build", "--file", "docker/Dockerfile", "--target", "python", "--tag", CANARY]
-    words += ["--build-arg", f"BASE_IMAGE={base}", "--network", "host"]
+    words += ["--build-arg", f"BASE_IMAGE={_base()}", "--network", "host"]
     words += [word for name, text in LABELS.items() for word in ("--label", f"{name}={text}")]
     done = run(newer, *words, ".")
     assert done.returncode == 0, done.stderr[-3000:]
@@ -52,7 +54,7 @@ def canary(newer: DebianEngine) -> str:
 
 
 def test_a_plain_build_is_pushed_as_sagemaker_takes_it(
-    newer: DebianEngine, canary: str, registry: Registry, tmp_path: Path
+    newer: DebianEngine, canary: str, registry: Registry, client_of: MakeClient, tmp_path: Path
 ) -> None:
     """The store has an OCI index; the registry gets a Docker manifest, and the counts are those of its layers."""
     stored = newer.client.api.inspect_image(canary)
@@ -60,11 +62,10 @@ def test_a_plain_build_is_pushed_as_sagemaker_takes_it(
     done = run(newer, sys.executable, "build.py", *words, BERTH_DIST=str(tmp_path))
     assert done.returncode == 0, done.stderr
     (entry,) = json.loads(done.stdout)
-    client = Client(registry.url)
-    manifest = client.manifest("berth-canary", entry["digest"])
+    manifest = client_of(registry).manifest("berth-canary", entry["digest"])
     assert manifest is not None
     assert manifest.media_type == manifests.DOCKER_MANIFEST
-    layers = json.loads(manifest.body)["layers"]
+    layers = manifest.parsed["layers"]
     assert len(layers) == len(stored["RootFS"]["Layers"])
     assert entry["bytes_sent"] == sum(each["size"] for each in layers)
     again = run(newer, sys.executable, "build.py", *words, BERTH_DIST=str(tmp_path))
@@ -74,7 +75,7 @@ def test_a_plain_build_is_pushed_as_sagemaker_takes_it(
 
 def test_an_image_has_the_same_size_on_every_store(newer: DebianEngine, canary: str) -> None:
     ours = engine.connect()
-    ours.images.load(newer.client.images.get(canary).save(named=True))
+    ours.images.load(newer.client.images.get(canary).save(named=True))  # type: ignore[arg-type]
     try:
         sizes = []
         for environment in (newer.environment, {}):

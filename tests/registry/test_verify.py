@@ -1,12 +1,13 @@
 """Verification against the real registry: what is refused, what is converted, and what several tags cost."""
 
+import gzip
 from dataclasses import replace
 
 import pytest
 
 from berth.ecr.registry import verify
 from berth.ecr.registry.client import Registry as Client
-from berth.ecr.registry.manifest import DOCKER_MANIFEST, Manifest
+from berth.ecr.registry.manifest import DOCKER_MANIFEST, Manifest, digest_of
 from berth.ecr.registry.verify import ExpectedImage
 from tests.registry import made_images
 from tests.registry.conftest import MakeClient, refusal
@@ -73,6 +74,23 @@ def test_an_oci_manifest_is_converted_under_its_own_tag(client: Client) -> None:
     verified = verify.verify_and_tag(client, "a/b", "1", ["1"], image.built)
     assert client.manifest("a/b", "1") == verified
     assert verify.verify_and_tag(client, "a/b", "1", ["1"], image.built) == verified
+
+
+@pytest.mark.parametrize("oci", [True, False])
+def test_layers_without_compression_get_it(proxy: FaultProxy, client_of: MakeClient, oci: bool) -> None:
+    """As containerd's store pushes them of a base image that was loaded. A second push uploads nothing."""
+    client = client_of(proxy)
+    image = made_images.without_compression(made_images.image((300_000, 2000), oci=oci))
+    made_images.put(client, "a/b", "pushed", image)
+    verified = verify.verify_and_tag(client, "a/b", "pushed", ["1"], image.built)
+    assert made_images.check(client, "a/b", "1", image.built) == verified
+    for layer, diff_id in zip(verified.layers, image.built.diff_ids, strict=True):
+        packed = client.blob("a/b", layer.digest)
+        assert digest_of(gzip.decompress(packed)) == diff_id
+        assert (len(packed), packed[4:8]) == (layer.size, b"\0\0\0\0"), "its size, and no time in it"
+    proxy.forget()
+    assert verify.verify_and_tag(client, "a/b", "pushed", ["2"], image.built) == verified
+    assert proxy.uploaded() == 0
 
 
 def test_a_right_manifest_stays_byte_for_byte_and_further_tags_cost_nothing(

@@ -11,6 +11,7 @@ import pytest
 from docker.types import Mount
 
 from bench import older_scripts
+from bench.scripts import common
 from bench.published_scripts import question_rows, write_rows
 from berth.common.containers import Access, run_once
 from berth.contract.archive import unpack
@@ -161,4 +162,6 @@ def test_lists_that_a_newer_datasets_has_saved_are_read(client: docker.DockerCli
 )
 def test_published_scripts_of_that_time_end_as_expected() -> None:
     rows: list[str] = []
-    assert older_scripts.run_all(older_scripts.scripts_folder(), rows.append), "\n".join(rows)
+    assert older_scripts.run_all(common.scripts_folder(older_scripts.VARIABLE, older_scripts.CHECKOUTS), rows.append), (
+        "\n".join(rows)
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from berth.images import pins
-from berth.images.software import software_json
+from berth.images.layer_files import SOFTWARE, layer_files
 from berth.runtime.gpu import driver
 from berth.train import rank_hook, start_hook
 from berth.train.sdk3 import driver as sdk3
@@ -52,7 +52,7 @@ def test_the_software_sets_variables_are_those_of_the_image(tmp_path: Path) -> N
     path = tmp_path / "software.json"
     assert start_hook.software_variables(str(path)) == {}, "outside of an image"
     for name, row in pins.load().profiles.items():
-        path.write_text(software_json(row))
+        path.write_text(layer_files(row)[SOFTWARE])
         assert start_hook.software_variables(str(path)) == row.software.environment, name
 
 
@@ -63,7 +63,7 @@ def test_most_images_pay_no_import_for_their_software_set(tmp_path: Path) -> Non
         f"start_hook.software_variables({str(path)!r}); print('json' in {{*sys.modules}} - before)"
     )
     for profile, loaded in {"cpu": "False", "cpu-hf4": "True"}.items():
-        path.write_text(software_json(pins.load().profile(profile)))
+        path.write_text(layer_files(pins.load().profile(profile))[SOFTWARE])
         command = [sys.executable, "-S", "-c", program]
         environ = {"PYTHONPATH": str(pins.ROOT)}
         assert subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.strip() == loaded

@@ -1,0 +1,60 @@
+"""Layers that were pushed without compression: gzipped copies take their place, for SageMaker wants gzip.
+
+containerd's image store keeps a layer as `docker load` or `docker import` brought it, and pushes it so; a base image is
+such a layer where no image registry is reached.
+"""
+
+import hashlib
+import tempfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import IO
+
+from berth.ecr.registry.client import Registry
+from berth.ecr.registry.manifest import DOCKER_LAYER, OCI_LAYER, Descriptor, Manifest, dumped
+
+_PLAIN = {
+    "application/vnd.oci.image.layer.v1.tar": OCI_LAYER,
+    "application/vnd.docker.image.rootfs.diff.tar": DOCKER_LAYER,
+}
+"""Media types of such layers, by those of gzipped ones."""
+_PIECE = 1 << 20
+_GZIP = zlib.MAX_WBITS | 16
+"""Of zlib: gzip's format, with no time in its header, so that one layer always has one digest."""
+
+
+def with_gzip_layers(registry: Registry, repository: str, manifest: Manifest) -> Manifest:
+    """The manifest of the same image, whose layers are all compressed and are there; itself if they are already."""
+    plain = {layer.digest: layer for layer in manifest.layers if layer.media_type in _PLAIN}
+    if not plain:
+        return manifest
+    compressed = {digest: _gzipped(registry, repository, layer) for digest, layer in plain.items()}
+    layers = [compressed.get(layer.digest, layer).as_dict() for layer in manifest.layers]
+    return Manifest(manifest.media_type, dumped({**manifest.parsed, "layers": layers}))
+
+
+def _gzipped(registry: Registry, repository: str, layer: Descriptor) -> Descriptor:
+    """The compressed copy of a layer, which is uploaded unless it is there."""
+    with tempfile.TemporaryFile() as file:
+        packer, digest = zlib.compressobj(wbits=_GZIP), hashlib.sha256()
+
+        def keep(packed: bytes) -> None:
+            digest.update(packed)
+            file.write(packed)
+
+        for piece in registry.read_blob(repository, layer.digest):
+            keep(packer.compress(piece))
+        keep(packer.flush())
+        found = replace(
+            layer, media_type=_PLAIN[layer.media_type], digest=f"sha256:{digest.hexdigest()}", size=file.tell()
+        )
+        if registry.blob_size(repository, found.digest) is None:
+            registry.upload_blob(repository, found.digest, found.size, lambda offset: _pieces(file, offset))
+    return found
+
+
+def _pieces(file: IO[bytes], offset: int) -> Iterator[bytes]:
+    file.seek(offset)
+    while piece := file.read(_PIECE):
+        yield piece
