@@ -11,8 +11,8 @@ import pytest
 from docker.types import Mount
 
 from bench import older_scripts
-from bench.scripts import common
 from bench.published_scripts import question_rows, write_rows
+from bench.scripts import common
 from berth.common.containers import Access, run_once
 from berth.contract.archive import unpack
 from berth.images import pins
