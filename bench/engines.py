@@ -131,10 +131,13 @@ def copy_image(place: Place, name: str) -> None:
         place.client.images.load(saved.stdout)  # type: ignore[arg-type]  # a pipe is read in pieces
 
 
-def measure(row: Row, place: Place, start: str, channels: Mapping[str, Path]) -> None:
+def measure(row: Row, place: Place, start: str) -> None:
     """All steps on one engine."""
+    channels = small.write_channels(place.folder / "channels")
     copy_image(place, start)
-    step(row, place, "doctor", "doctor")
+    doctor = command(place.environment, sys.executable, "build.py", "doctor")
+    found = re.findall(r"^ missing +(.*?)  +(.*)$", doctor.stdout, re.MULTILINE)
+    row.cells["doctor: missing"] = "; ".join(f"{name.lower()}, {text.strip()}" for name, text in found) or "nothing"
     built = step(row, place, "build", "build", "all")
     if built.returncode != 0:
         for image in pins.IMAGES:
@@ -148,7 +151,9 @@ def measure(row: Row, place: Place, start: str, channels: Mapping[str, Path]) ->
         )
     sized = step(row, place, "size", "size", "all", "--json")
     if sized.returncode == 0:
-        row.cells["size"] = ", ".join(f"{each['compressed']:,}" for each in json.loads(sized.stdout))
+        row.cells["size"] = ", ".join(
+            f"{sum(layer['compressed'] for layer in each['layers']):,}" for each in json.loads(sized.stdout)
+        )
     output = place.folder / "out"
     words = ["--data", str(channels["train"]), "--model", str(channels["model"]), "--output", str(output)]
     words += [
@@ -264,11 +269,10 @@ def main(words: Sequence[str]) -> int:
     engine.find_image(engine.connect(), start)
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
-        channels = small.write_channels(Path(scratch, "channels"))
         for name in names:
             with started(ENGINES[name], Path(scratch, "roots"), Path(scratch, name)) as place:
                 row = Row(describe(place))
-                measure(row, place, start, channels)
+                measure(row, place, start)
                 rows.append(row)
     columns = list(dict.fromkeys(name for row in rows for name in row.cells))
     print(f"# The kit on Docker's engines, {time.strftime('%Y-%m-%d')}\n")

@@ -89,7 +89,7 @@ def address(environ: Mapping[str, str]) -> Address:
     name = environ.get("DOCKER_CONTEXT") or _context_in_use(folder)
     if name != "default":
         return _context(name, folder)
-    advice = "run `docker/engine.sh`, which starts one or says what to install, or point DOCKER_HOST at yours"
+    advice = "run `sh docker/engine.sh`, which starts one or says what to install, or point DOCKER_HOST at yours"
     if others := other_sockets(environ, Path.home()):
         advice = f"this machine has one elsewhere: `export DOCKER_HOST={others[0]}`"
     return Address(LOCAL_SOCKET, advice)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from docker.credentials.errors import StoreError
 from docker.errors import APIError, DockerException
+from requests.exceptions import HTTPError as RefusedRequest
 from requests.exceptions import RequestException, Timeout
 from urllib3.exceptions import HTTPError, TimeoutError
 
@@ -23,8 +24,9 @@ _REMEDIES = (
     ),
     (
         r"bind source path does not exist|mounts denied|is not shared from the host|statfs .*no such file",
-        "the engine does not see this folder of your machine; set TMPDIR to a folder that it shares, such as one in "
-        "your home, then run the command again (`python build.py doctor` tests it)",
+        "the engine does not see this folder of your machine; move what is in it to one that it shares, such as your "
+        "home, or set TMPDIR to one if it is a temporary folder, then run the command again (`python build.py doctor` "
+        "tests it)",
     ),
     (
         r"exec format error",
@@ -39,6 +41,10 @@ def explain(error: BaseException) -> str:
     """What went wrong and what to do; empty for an error that does not come from the SDK."""
     if isinstance(error, APIError):
         return _explain_answer(error)
+    if isinstance(error, KeyError) and isinstance(error.__context__, RefusedRequest):
+        # podman's errors do not all have the field `message`, which the SDK takes for granted.
+        answer = error.__context__.response
+        return _explain_answer(APIError("", answer, answer.text))
     if isinstance(error, StoreError) or "Credentials store" in str(error):
         return _explain_helper(str(error))
     if isinstance(error, RequestException | HTTPError):

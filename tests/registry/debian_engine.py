@@ -20,7 +20,7 @@ from docker.errors import DockerException
 from berth.common import engine, owner
 
 DOCKER = "docker.io,docker-cli,docker-buildx,ca-certificates,iptables,iproute2,mount"
-PODMAN = "podman,crun,netavark,aardvark-dns,ca-certificates,iptables,nftables,mount"
+PODMAN = "podman,runc,netavark,aardvark-dns,ca-certificates,iptables,nftables,mount"
 _START_S = 60.0
 # The engine's folder is the only one of this machine that it sees, under the same path.
 _START = r"""
@@ -60,6 +60,7 @@ class DebianEngine:
 def make_root(folder: Path, release: str, packages: str = DOCKER) -> Path:
     """The root file system of a Debian release with its engine, in `folder`; a minute."""
     root = folder / release
+    folder.mkdir(parents=True, exist_ok=True)
     if shutil.which("mmdebstrap") is None:
         subprocess.run(["apt-get", "update", "-qq"], check=True)
         subprocess.run(["apt-get", "install", "-qq", "--yes", "--no-install-recommends", "mmdebstrap"], check=True)
@@ -97,7 +98,8 @@ def running(root: Path, folder: Path, settings: Mapping[str, object]) -> Iterato
 def running_podman(root: Path, folder: Path) -> Iterator[DebianEngine]:
     """The service of podman that speaks Docker's API; its images go with it."""
     folder.mkdir(parents=True)
-    words = [f"--root={folder / 'data'}", f"--runroot={folder / 'run'}", "system", "service", "--time=0"]
+    words = [f"--root={folder / 'data'}", f"--runroot={folder / 'run'}", "--runtime=runc", "--cgroup-manager=cgroupfs"]
+    words += ["--log-level=warn", "system", "service", "--time=0"]
     with _started(root, folder, ["podman", *words, f"unix://{folder / 'engine.sock'}"]) as found:
         yield found
 

@@ -13,6 +13,7 @@ import pytest
 from berth.common import engine, labels
 from berth.common.errors import UserError
 from berth.images import build, build_files, pins
+from berth.images.base import VARIABLE
 from berth.images.prepare import BuildOptions, prepare
 
 Pin = Callable[..., pins.Profile]
@@ -66,9 +67,11 @@ def test_every_part_comes_from_a_mirror_into_its_layer(
     for above in ("deps.sh", "kit.sh"):
         (kit_copy / "docker" / "layers" / above).write_text("#!/bin/sh\n")
     monkeypatch.setattr(build_files, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(pins, "ROOT", kit_copy)
     lines: list[str] = []
     kit = pins.load(kit_copy / "docker" / "pins.toml")
-    (plan,) = prepare(kit, ["train"], BuildOptions(profile.name, mirror=address), lines.append, root=kit_copy)
+    options = BuildOptions(profile.name, base_image=os.environ.get(VARIABLE), mirror=address)
+    (plan,) = prepare(kit, ["train"], options, tmp_path / "secrets", lines.append)
     fetched = [line.split()[1] for line in lines if line.startswith("fetched ")]
     assert len(fetched) == len(profile.files) + 2, "each file, and EFA's signature and key"
     try:
@@ -279,9 +282,10 @@ def test_a_mirror_that_lacks_files_is_refused_before_anything_is_made(
     (mirror / "libgdrapi.deb").unlink()
     (mirror / "efa.key").unlink()
     monkeypatch.setattr(build_files, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(pins, "ROOT", kit_copy)
     kit = pins.load(kit_copy / "docker" / "pins.toml")
     with pytest.raises(UserError) as refusal:
-        prepare(kit, ["train"], BuildOptions(profile.name, mirror=str(mirror)), print, root=kit_copy)
+        prepare(kit, ["train"], BuildOptions(profile.name, mirror=str(mirror)), tmp_path / "secrets", print)
     assert str(refusal.value) == (
         f"the mirror {mirror} lacks efa.key, which efa 1.47.0+double needs: put it there, or build with --without efa."
         f" Also, the mirror {mirror} lacks libgdrapi.deb, which gdrcopy 2.5+double needs: put it there, or build with "

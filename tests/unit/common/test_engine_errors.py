@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from docker import APIClient
 from docker.credentials.errors import StoreError
 from docker.errors import APIError, DockerException, InvalidVersion
 from requests import Request, Response
@@ -88,6 +89,16 @@ def test_an_error_is_one_sentence_that_says_what_to_do(error: Exception, parts: 
 def test_an_error_of_another_kind_is_left_alone() -> None:
     assert explain(KeyError("x")) == ""
     assert explain(OSError(2, "no such file")) == ""
+
+
+def test_an_answer_without_the_field_that_the_sdk_reads_is_an_answer() -> None:
+    """podman's service answers some requests so, and the SDK raises KeyError: 'message'."""
+    response = Response()
+    response.status_code, response.url = 500, "http+docker://localhost/v1.41/images/a/push"
+    response._content = b'{"error":"no such registry"}'
+    with pytest.raises(KeyError) as raised:
+        APIClient(version="1.41")._raise_for_status(response)
+    assert explain(raised.value).startswith('The Docker engine failed: {"error":"no such registry"}. Its own log')
 
 
 def test_a_password_in_an_address_stays_out() -> None:

@@ -68,7 +68,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
     ("seen", "name", "status", "says", "mends"),
     [
         pytest.param(
-            replace(WELL, engine=None, engine_error="no Docker engine answers: run `docker/engine.sh`."),
+            replace(WELL, engine=None, engine_error="no Docker engine answers: run `sh docker/engine.sh`."),
             "Docker engine",
             "missing",
             "no Docker engine answers",

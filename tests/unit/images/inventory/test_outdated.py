@@ -230,7 +230,7 @@ def test_what_nobody_can_be_asked_is_said(service: str, tmp_path: Path) -> None:
     (tmp_path / "cu130" / "deps-serve.txt").write_text("rich==14.0.0\n")
 
     def no_engine() -> NoReturn:
-        raise UserError("no Docker engine answers: run `docker/engine.sh`.")
+        raise UserError("no Docker engine answers: run `sh docker/engine.sh`.")
 
     found = outdated.find_outdated(
         KIT,
@@ -242,7 +242,7 @@ def test_what_nobody_can_be_asked_is_said(service: str, tmp_path: Path) -> None:
     assert found == Outdated(
         newer=(Newer(replace(RICH, profiles=("cu130",)), "15.0.0"),),
         unanswered=(
-            "Debian's updates of berth-serve:cu130 are not known: no Docker engine answers: run `docker/engine.sh`.",
+            "Debian's updates of berth-serve:cu130 are not known: no Docker engine answers: run `sh docker/engine.sh`.",
         ),
         unasked=(
             f"The base image {KIT.base_image.partition('@')[0]} is not asked for: no index lists its releases, see "
