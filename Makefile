@@ -156,6 +156,10 @@ jobs: .venv/tested ## what jobs in containers of the built image lose and say wh
 	@code=0; $(PYTHON) -m pytest $(JOB_TESTS:%=tests/images/train/test_%.py) || code=$$?; \
 	$(call write_result,faults); $(call write_result,peers); $(call write_result,kills); exit $$code
 
+.PHONY: engines
+engines: base .venv/tested .venv/bin/docker-registry ## the kit on Docker 20.10, 26.1, 28.5 and podman; writes bench/results; half an hour, wants root
+	@export $(WITH_BASE); code=0; $(call write_result,engines); exit $$code
+
 GPU_PROFILE ?= $(firstword $(GPU_PROFILES))
 .PHONY: gpu-check
 gpu-check: setup ## what this machine's GPUs do in the built images of a CUDA profile; for a machine with a GPU

@@ -94,7 +94,8 @@ def bake_file(pins: Pins) -> str:
             "platforms": ["linux/amd64"],
             "tags": [f"berth-{image}:{profile.name}"],
             "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],
-            "output": ["type=image,oci-mediatypes=false"],
+            # A base that was loaded may be an uncompressed layer.
+            "output": ["type=image,oci-mediatypes=false,compression=gzip,force-compression=true"],
         }
         for profile in pins.profiles.values()
         for image in profile.images

@@ -30,7 +30,8 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianEngine]:
     folder = tmp_path_factory.mktemp("debian")
     settings = {"features": {"containerd-snapshotter": True}}
     with running(make_root(folder, "trixie"), folder / "engine", settings) as found:
-        found.client.images.load(engine.connect().images.get(_base()).save(named=True))  # type: ignore[arg-type]  # pieces are sent as they come
+        saved = engine.connect().images.get(_base()).save(named=True)
+        found.client.images.load(saved)  # type: ignore[arg-type]  # pieces are sent as they come
         yield found
 
 
@@ -46,7 +47,7 @@ def run(newer: DebianEngine, *words: str, **more: str) -> "subprocess.CompletedP
 def canary(newer: DebianEngine) -> str:
     """The first layers of our images, as a plain `docker build` makes them."""
     words = ["docker", "build", "--file", "docker/Dockerfile", "--target", "python", "--tag", CANARY]
-    words += ["--build-arg", f"BASE_IMAGE={_base()}", "--network", "host"]
+    words += ["--build-arg", f"BASE_IMAGE={_base()}"]
     words += [word for name, text in LABELS.items() for word in ("--label", f"{name}={text}")]
     done = run(newer, *words, ".")
     assert done.returncode == 0, done.stderr[-3000:]
@@ -87,3 +88,42 @@ def test_an_image_has_the_same_size_on_every_store(newer: DebianEngine, canary: 
         assert sizes[0] == sizes[1]
     finally:
         ours.images.remove(canary, force=True)
+
+
+@pytest.mark.parametrize("where", ["this machine's engine", "Debian 13's"])
+def test_bake_pushes_what_sagemaker_takes(
+    where: str, newer: DebianEngine, canary: str, registry: Registry, client_of: MakeClient
+) -> None:
+    """By Debian 13's buildx, and with every layer compressed."""
+    words = ["docker", "buildx", "bake", "--file", "docker/bake.json", "serve-cpu", "--push"]
+    words += [f"--set=*.tags={registry.host}/baked:1", "--set=*.target=python", f"--set=*.args.BASE_IMAGE={_base()}"]
+    done = run(newer, *words, **({} if where == "Debian 13's" else {"DOCKER_HOST": ""}))
+    assert done.returncode == 0, done.stderr[-3000:]
+    manifest = client_of(registry).manifest("baked", "1")
+    assert manifest is not None
+    assert manifest.media_type == manifests.DOCKER_MANIFEST
+    assert {layer.media_type for layer in manifest.layers} == {manifests.DOCKER_LAYER}
+
+
+def test_a_context_of_dockers_client_leads_to_its_engine(newer: DebianEngine, canary: str) -> None:
+    for name, socket in (("alive", "engine.sock"), ("dead", "gone.sock")):
+        made = run(newer, "docker", "context", "create", name, f"--docker=host=unix://{newer.folder / socket}")
+        assert made.returncode == 0, made.stderr
+    words = [sys.executable, "build.py", "size", "--image", canary]
+    found = run(newer, *words, DOCKER_HOST="", DOCKER_CONTEXT="alive")
+    assert found.returncode == 0, found.stderr
+    refused = run(newer, *words, DOCKER_HOST="", DOCKER_CONTEXT="dead")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"berth: error: no Docker engine answers at unix://{newer.folder}/gone.sock")
+    assert "(Docker's context 'dead')" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_doctor_names_the_folders_that_the_engine_does_not_see(newer: DebianEngine, tmp_path: Path) -> None:
+    """This engine sees its own folder alone, as one in a virtual machine sees those that are shared with it."""
+    done = run(newer, sys.executable, "build.py", "doctor", TMPDIR=str(tmp_path), COLUMNS="500")
+    assert f"a container does not see {pins.ROOT} (" in done.stdout
+    assert f"{tmp_path} (" in done.stdout
+    assert "export TMPDIR=" in done.stdout
+    shared = run(newer, sys.executable, "build.py", "doctor", TMPDIR=str(newer.folder), COLUMNS="500")
+    assert f"{newer.folder} (" not in shared.stdout
