@@ -6,7 +6,8 @@ Debian's package archive; three quarters of an hour.
 Each engine but this machine's own starts empty, from the base image alone. Both images of cpu are built, pushed to a
 real registry and read back; a job of some steps trains, its model is served and asked; `clean` removes what was made.
 Then the same image by hand: plain `docker build` and `docker push`, and bake. An engine that builds nothing gets the
-images of this machine's own, so that the rest is seen. Ends with exit code 1 if a command failed without its sentence.
+images of this machine's own, so that the rest is seen; `clean` takes the kit's images from that one as well.
+Ends with exit code 1 if a command failed without its sentence.
 """
 
 import json
@@ -94,7 +95,7 @@ def command(environment: Mapping[str, str], *words: str) -> "subprocess.Complete
 def said(done: "subprocess.CompletedProcess[str]") -> str:
     """The sentence of a command that failed, or its last line where it has none."""
     text = done.stderr + done.stdout
-    sentences = re.findall(r"berth: error: (.*)", text)
+    sentences = re.findall(r"berth: error: (.*?)(?: The whole log: .*)?$", text, re.MULTILINE)
     return sentences[-1] if sentences else f"no sentence, code {done.returncode}: {text.strip().splitlines()[-1:]}"
 
 
@@ -237,7 +238,7 @@ def started(kind: Kind, roots: Path, folder: Path) -> Iterator[Place]:
             yield Place(engine.connect(), ours, {**client, **ours}, seen, registry)
             return
         root = root_of(roots, kind.release, debian_engine.PODMAN if kind.podman else debian_engine.DOCKER)
-        run = debian_engine.running_podman(root, seen) if kind.podman else None
+        run = debian_engine.running_podman(root, seen, registry.host) if kind.podman else None
         found = stack.enter_context(run or debian_engine.running(root, seen, kind.settings))
         (seen / "tmp").mkdir()
         more = {"DOCKER_HOST": found.address, "TMPDIR": str(seen / "tmp"), "BERTH_DIST": str(seen)}

@@ -44,7 +44,7 @@ def explain(error: BaseException) -> str:
     if isinstance(error, KeyError) and isinstance(error.__context__, RefusedRequest):
         # podman's errors do not all have the field `message`, which the SDK takes for granted.
         answer = error.__context__.response
-        return _explain_answer(APIError("", answer, answer.text))
+        return _explain_answer(APIError("", answer, str(answer.json().get("error") or answer.text)))
     if isinstance(error, StoreError) or "Credentials store" in str(error):
         return _explain_helper(str(error))
     if isinstance(error, RequestException | HTTPError):

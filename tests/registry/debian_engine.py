@@ -95,9 +95,13 @@ def running(root: Path, folder: Path, settings: Mapping[str, object]) -> Iterato
 
 
 @contextmanager
-def running_podman(root: Path, folder: Path) -> Iterator[DebianEngine]:
-    """The service of podman that speaks Docker's API; its images go with it."""
+def running_podman(root: Path, folder: Path, plain_registry: str) -> Iterator[DebianEngine]:
+    """The service of podman that speaks Docker's API; its images go with it. plain_registry: the HOST:PORT that it may
+    speak plain HTTP with, which Docker does with this machine by itself.
+    """
     folder.mkdir(parents=True)
+    settings = root / "etc" / "containers" / "registries.conf.d" / "berth.conf"
+    settings.write_text(f'[[registry]]\nlocation = "{plain_registry}"\ninsecure = true\n')
     words = [f"--root={folder / 'data'}", f"--runroot={folder / 'run'}", "--runtime=runc", "--cgroup-manager=cgroupfs"]
     words += ["--log-level=warn", "system", "service", "--time=0"]
     with _started(root, folder, ["podman", *words, f"unix://{folder / 'engine.sock'}"]) as found:

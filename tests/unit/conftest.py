@@ -5,9 +5,14 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 
+import hypothesis
 import pytest
 
 from berth.images import pins
+
+# On a busy machine an example may take a second: time is measured in bench/.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 PREFIXES = ("PIP_", "UV_", "AWS_", "SAGEMAKER_", "BERTH_", "SM_", "DOCKER_")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")

@@ -98,7 +98,7 @@ def test_an_answer_without_the_field_that_the_sdk_reads_is_an_answer() -> None:
     response._content = b'{"error":"no such registry"}'
     with pytest.raises(KeyError) as raised:
         APIClient(version="1.41")._raise_for_status(response)
-    assert explain(raised.value).startswith('The Docker engine failed: {"error":"no such registry"}. Its own log')
+    assert explain(raised.value).startswith("The Docker engine failed: no such registry. Its own log")
 
 
 def test_a_password_in_an_address_stays_out() -> None:

@@ -114,7 +114,6 @@ class Session:
             stateful_step_count=steps,
             derandomize=same,
             database=None,
-            deadline=None,
             phases=[Phase.generate],
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),

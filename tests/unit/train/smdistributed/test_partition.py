@@ -316,7 +316,7 @@ def models(draw: st.DrawFn, depth: int = 3) -> nn.Module:
 
 
 @given(models(), st.integers(2, 5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_plan_of_any_model_holds(model: nn.Module, degree: int) -> None:
     try:
         found = automatic(model, degree)
@@ -360,7 +360,6 @@ loads = st.lists(st.integers(1, 20).map(float), min_size=1, max_size=7)
 
 
 @given(loads, st.integers(1, 4), st.integers(0, 20).map(float))
-@settings(deadline=None)
 def test_runs_are_as_even_as_can_be(costs: list[float], parts: int, first: float) -> None:
     if len(costs) + 1 < parts:
         with pytest.raises(ValueError, match="can't make"):
