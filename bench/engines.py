@@ -221,6 +221,8 @@ def by_hand(row: Row, place: Place, start: str) -> None:
             sent = media_type(place, "by-hand", "plain" if way.startswith("docker build") else "bake")
             row.cells[way] = f"{sent}, {cached} steps cached, {time.monotonic() - began:.0f} s"
         print(f"{row.engine}: {way}: {row.cells[way]}", file=sys.stderr)
+    for image in place.client.images.list(name):
+        place.client.images.remove(str(image.id), force=True)
 
 
 @contextmanager

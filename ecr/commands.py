@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -41,7 +40,6 @@ from berth.images.options import (
 )
 from berth.images.revision import read_revision
 from berth.images.selection import SelectedImage, select_image
-from berth.images.size import kept_size
 
 app = command_group()
 
@@ -171,7 +169,7 @@ def _push(options: PushOptions) -> None:
             say("interrupted; layers that have arrived whole stay in the registry, and the next push sends the others")
             raise
         failures += more
-    _print_pushed(client, pushed, as_json=options.as_json)
+    _print_pushed(pushed, as_json=options.as_json)
     refuse(failures)
 
 
@@ -189,13 +187,14 @@ def _test(chosen: Sequence[SelectedImage]) -> None:
     if day := image_tests.passed_on(chosen):
         say(f"{names} passed these tests on {day}; `python build.py test` runs them again")
         return
+    image_tests.require_packages()
     say(f"testing {names}, which takes minutes; --no-test skips that")
     code = image_tests.run(chosen, to_stderr=True)
     if code != 0:
         raise UserError(f"the images' tests failed with exit code {code}, so nothing was pushed: see above.")
 
 
-def _print_pushed(client: DockerClient, results: Sequence[PushResult], *, as_json: bool) -> None:
+def _print_pushed(results: Sequence[PushResult], *, as_json: bool) -> None:
     if as_json:
         print_json([each.as_dict() for each in results])
         return
@@ -204,9 +203,6 @@ def _print_pushed(client: DockerClient, results: Sequence[PushResult], *, as_jso
         result.print(escape(pushed.image_uri))
         for tag in pushed.tags:
             result.print(escape(f"  {references.Reference(pushed.host, pushed.repository, tag)}"))
-        with suppress(UserError):  # the push has succeeded, whatever became of the engine's image meanwhile
-            if measured := kept_size(client, pushed.local_id):
-                result.print(f"  {measured.weight}")
         if each.scan is not None:
             found = ", ".join(f"{number} {severity.lower()}" for severity, number in each.scan.items())
             result.print(f"  ECR's scan: {found or 'nothing found'}")
@@ -334,7 +330,7 @@ def print_uri(
         local, pushed = _pushed(name, profile, image, kept)
         title = image or str(name)
         problems += uri.choice_problems(title, profile, pushed, registry)
-        chosen = uri.narrowed(pushed, registry)
+        chosen = uri.narrowed(pushed, registry or uri.named_place(image, pushed))
         if chosen and not as_json:
             one = uri.preferred(chosen, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", ""))
             notes += uri.choice(title, chosen, one)

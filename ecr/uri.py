@@ -69,6 +69,11 @@ def narrowed(places: Sequence[Pushed], text: str | None) -> list[Pushed]:
     ]
 
 
+def named_place(image: str | None, places: Sequence[Pushed]) -> str | None:
+    """The place that an image's name has in front, such as HOST/NAME of HOST/NAME:TAG; None if it has none of them."""
+    return next((entry.name for entry in places if (image or "").startswith(f"{entry.name}:")), None)
+
+
 def choice_problems(image: str, profile: str, places: Sequence[Pushed], text: str | None) -> list[str]:
     """Why `text` does not choose one of the places of a build, a sentence; nothing without a text."""
     found = narrowed(places, text)

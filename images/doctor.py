@@ -118,7 +118,7 @@ def check_disk(seen: Probe) -> Finding:
     if seen.disk_free < DISK_WANTED_GB * _GB:
         return Finding(name, "warn", f"{free}; with both images and the cache {DISK_WANTED_GB:.0f} are wanted", remedy)
     if seen.disk_free < DISK_CUDA_GB * _GB:
-        return Finding(name, "ok", f"{free}; a profile with CUDA wants {DISK_CUDA_GB:.0f}")
+        return Finding(name, "ok", f"{free}, enough for cpu; a profile with CUDA wants {DISK_CUDA_GB:.0f}")
     return Finding(name, "ok", f"{free}; both images want {DISK_WANTED_GB:.0f}, with CUDA {DISK_CUDA_GB:.0f}")
 
 

@@ -32,6 +32,12 @@ def derived_command(kit: str) -> list[str]:
     return [*_PYTEST, "-m", "not kits_own", *(str(_FOLDER / file) for file in files)]
 
 
+def require_packages() -> None:
+    """UserError if what the tests need is not installed here."""
+    if not installed():
+        raise UserError("the tests' packages are not installed here: run `make setup-tests`, then this again.")
+
+
 def installed() -> bool:
     """Whether what the tests need is installed here."""
     return importlib.util.find_spec("testinfra") is not None
@@ -51,8 +57,7 @@ def run(chosen: Sequence[SelectedImage], folder: Path = _PASSED, *, to_stderr: b
     chosen: the kit's images of one profile, or one image that was named; to_stderr: for a command whose stdout is its
     result.
     """
-    if not installed():
-        raise UserError("the tests' packages are not installed here: run `make setup-tests`, then this again.")
+    require_packages()
     first = chosen[0]
     words = derived_command(first.kit) if first.derived else command([each.kit for each in chosen])
     out = sys.stderr if to_stderr else None

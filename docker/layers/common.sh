@@ -65,7 +65,8 @@ install_locked() {
     # What an index has as source only would be built here, by tools that no lock names.
     TMPDIR=$unpacked /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --require-hashes \
         --only-binary :all: --find-links /tmp/layer/wheels --index-strategy unsafe-best-match --link-mode hardlink \
-        --no-progress --requirement /tmp/layer/lock.txt
+        --no-progress --requirement /tmp/layer/lock.txt ||
+        fail "the packages of this layer can't be installed: uv says why above. A network with an index, a proxy or certificates of its own needs the secrets uv and ca: build.py gives them, and docker/README.md has the options of docker build."
     rm -rf "$unpacked"
 }
 

@@ -15,7 +15,7 @@ fail() {
 
 known=$(cd "$docker/locks" && for each in */; do echo "${each%/}"; done | LC_ALL=C sort)
 if ! echo "$known" | grep -qxF "$profile"; then
-    fail "Unknown profile '$profile'; docker/locks has $(echo "$known" | paste -sd ' ' | sed 's/ /, /g'). A profile that is only in docker/pins.toml needs 'python build.py pins --profile $profile' first."
+    fail "Unknown profile '$profile'; docker/locks has $(echo "$known" | paste -sd ' ' | sed 's/ /, /g'). If it is new in docker/pins.toml, run 'python build.py pins' first."
 fi
 for part in $without; do
     case $part in

@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 
 from berth.ecr.record import Pushed
-from berth.ecr.uri import choice, choice_problems, narrowed, of_an_own_image, preferred, pushed_places
+from berth.ecr.uri import (
+    choice,
+    choice_problems,
+    named_place,
+    narrowed,
+    of_an_own_image,
+    preferred,
+    pushed_places,
+)
 from berth.images.local_image import LocalImage
 
 FIRST = Pushed(
@@ -37,6 +45,19 @@ def here(image_id: str) -> LocalImage:
 def test_the_build_that_is_here_is_found_wherever_it_was_pushed() -> None:
     record = [FIRST, GPU, ELSEWHERE, LATER]
     assert pushed_places("train", "cpu", here("sha256:c1"), record) == [FIRST, ELSEWHERE]
+
+
+@pytest.mark.parametrize(
+    ("image", "place"),
+    [
+        ("127.0.0.1:6000/berth-train:plain", "127.0.0.1:6000/berth-train"),
+        ("127.0.0.1:6000/berth-train-2:plain", None),
+        ("mytrain:1", None),
+        (None, None),
+    ],
+)
+def test_an_image_that_is_named_with_its_registry_is_looked_for_there(image: str | None, place: str | None) -> None:
+    assert named_place(image, [FIRST, ELSEWHERE]) == place
 
 
 def test_a_build_that_was_not_pushed_has_no_place() -> None:

@@ -200,7 +200,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             replace(WELL, disk_free=20 * GB),
             "Disk",
             "ok",
-            "20.0 GB free; a profile with CUDA wants 30",
+            "20.0 GB free, enough for cpu; a profile with CUDA wants 30",
             "",
             id="disk-for-cpu-only",
         ),
