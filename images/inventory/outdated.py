@@ -1,7 +1,8 @@
 """What has become old: Python packages with newer releases, known vulnerabilities, and Debian's security updates.
 
-`find_outdated` asks the package index (releases.py), pip-audit (advisories.py) and Debian's archive (debian.py). What
-gives no answer is a sentence in `unanswered`, never an all-clear. Nothing is changed here.
+`find_outdated` asks the package index (releases.py), pip-audit (advisories.py), Docker Hub for the base
+(base_releases.py) and Debian's archive (debian.py). What gives no answer is a sentence in `unanswered`, never an
+all-clear. Nothing is changed here.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,10 +22,10 @@ from berth.common.errors import UserError
 from berth.common.kept import Kept, answer_key
 from berth.images import pins
 from berth.images.build_network import Network
-from berth.images.inventory import debian
+from berth.images.inventory import base_releases, debian
 from berth.images.inventory.advisories import Vulnerable, ask_advisories
 from berth.images.inventory.debian import Update
-from berth.images.inventory.locked_packages import lock_texts, packages_of
+from berth.images.inventory.locked_packages import LockedPackage, lock_texts, packages_of
 from berth.images.inventory.releases import Newer, ask_index
 from berth.images.locks import LOCKS
 from berth.images.selection import find_built_image
@@ -94,11 +95,13 @@ class Outdated:
 class Services:
     """Who is asked: what this machine's `network` reaches, and the engine that `connect` gives, which asks Debian.
 
-    osv_url: a service with OSV's API to ask for advisories instead of PyPI; answers: where those of the last hour are.
+    osv_url: a service with OSV's API to ask for advisories instead of PyPI; hub: Docker Hub's API; answers: where those
+    of the last hour are.
     """
 
     network: Network
     osv_url: str | None = None
+    hub: str = base_releases.HUB
     connect: Callable[[], DockerClient] = engine.connect
     answers: Kept | None = None
 
@@ -116,10 +119,7 @@ def find_outdated(
 
     step: called with what is being done. Raises UserError where there are no locks.
     """
-    unasked = [
-        f"The base image {kit.base_image.partition('@')[0]} is not asked for: no index lists its releases, see "
-        "https://hub.docker.com/_/debian.",
-    ]
+    unasked: list[str] = []
     chosen = [kit.profile(name) for name in profiles]
     for file in dict.fromkeys(file for profile in chosen for file in profile.files.values()):
         unasked.append(f"{file.part} {file.version} is not asked for: no index lists it, see what its publisher has.")
@@ -127,12 +127,18 @@ def find_outdated(
     # At the same time: each waits for somebody else. What makes containers and folders is here, where Ctrl-C ends it.
     asking = BackgroundTask(lambda: ask_index(packages, services.network, chosen[0].python, services.answers))
     auditing = BackgroundTask(lambda: ask_advisories(packages, services.network, services.osv_url, services.answers))
+    asking_hub = BackgroundTask(lambda: base_releases.ask_hub(kit.base_image, services.network, services.hub))
     asked = []
     for image in images:
         step(f"asking Debian's archive for updates of {image}")
         asked.append(_ask_archive(image, services))
     step(f"asking the package index for {len(packages)} packages")
     newer, silent = asking.result()
+    tag, unknown_base = asking_hub.result()
+    if tag:
+        newer.append(Newer(_base_of(kit, profiles), tag))
+    elif unknown_base:  # not among what is unanswered: Debian's archive is asked for what its packages need
+        unasked.append(unknown_base)
     step("asking for known vulnerabilities")
     audit = auditing.result()
     return Outdated(
@@ -144,6 +150,12 @@ def find_outdated(
         audit.asked,
         audit.unknown,
     )
+
+
+def _base_of(kit: pins.Pins, profiles: Sequence[str]) -> LockedPackage:
+    name, _, tag = kit.base_image.partition("@")[0].partition(":")
+    images = tuple(dict.fromkeys(image for profile in profiles for image in kit.profile(profile).images))
+    return LockedPackage(f"{name} (base image)", tag, images, tuple(profiles), pinned=True)
 
 
 def _ask_archive(image: str, services: Services) -> ImageUpdates | str:
