@@ -59,7 +59,7 @@ def words(error: BaseException) -> str:
     password.
     """
     if "Credentials store" in str(error):
-        return _explain_helper(str(error))
+        return _explain_helper(str(error)).rstrip(".")
     if isinstance(error, APIError) and error.explanation:
         text = str(error.explanation)
     elif isinstance(error, DockerException) or not isinstance(error, RequestException | HTTPError | OSError):

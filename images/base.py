@@ -9,16 +9,17 @@ import subprocess
 from collections.abc import Callable
 
 import docker
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, ImageNotFound
 from docker.models.images import Image
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
 from berth.common import engine
+from berth.common.engine_errors import RAISED, words
 from berth.common.errors import UserError
 from berth.common.image_names import is_reference
 from berth.images import pins
-from berth.images.build_network import gather, in_few_words, innermost
+from berth.images.build_network import gather, in_few_words
 from berth.images.pins import Pins
 from berth.images.plan import Base
 from berth.images.scratch import SECRETS, scratch_folder
@@ -29,7 +30,6 @@ PULL_SILENCE_S = 60
 """A pull without a word for this long means that the registry can't be reached."""
 _ANSWER_S = 10
 """Within which a registry says whether it has an image."""
-_ENGINE_ERRORS = (DockerException, RequestException, HTTPError)
 
 
 def name_problems(requested: str | None) -> list[str]:
@@ -93,7 +93,7 @@ def base_for_builds(client: docker.DockerClient, kit: Pins, say: Callable[[str],
     try:
         engine.connect(timeout_s=_ANSWER_S).images.get_registry_data(kit.base_image)
         return kit.base_image
-    except _ENGINE_ERRORS as error:
+    except RAISED as error:
         say(f"base: the registry does not give {kit.base_image} ({_reason(error)}); using {kit.imported_base} instead")
     return (local_base(client, kit, kit.imported_base) or make_base(client, kit)).reference
 
@@ -133,15 +133,12 @@ def _pull(reference: str) -> str:
         for message in engine.pull(reference, PULL_SILENCE_S):
             if "error" in message:
                 return in_few_words(str(message["error"]))
-    except _ENGINE_ERRORS as error:
+    except RAISED as error:
         return _reason(error)
     return ""
 
 
 def _reason(error: Exception) -> str:
     """Why the engine gave no image, in a few words."""
-    if isinstance(error, APIError):
-        return in_few_words(str(error.explanation or error))
-    if isinstance(error, DockerException):  # a credential helper that is missing, and the like
-        return in_few_words(error)
-    return f"no answer: {in_few_words(innermost(error))}"
+    silent = isinstance(error, RequestException | HTTPError) and not isinstance(error, APIError)
+    return f"no answer: {words(error)}" if silent else words(error)

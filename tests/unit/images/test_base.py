@@ -79,7 +79,7 @@ def test_an_older_imported_base_never_replaces_the_pinned_one() -> None:
     [
         (None, "manifest unknown"),
         (APIError("429", explanation=RATE_LIMIT), RATE_LIMIT),
-        (DockerException(NO_HELPER), NO_HELPER),
+        (DockerException(NO_HELPER), "docker-credential-desktop, which Docker's config.json names, is not installed: "),
         (ReadTimeout("Read timed out."), "no answer: Read timed out"),
         (RequestsConnectionError("broken pipe"), "no answer: broken pipe"),
     ],
@@ -88,7 +88,7 @@ def test_a_failed_pull_ends_the_build_with_the_ways_out(error: Exception | None,
     with pytest.raises(UserError) as refusal:
         found_base(Engine(error=error))
     sentence = str(refusal.value)
-    assert sentence.startswith(f"the base image {PINNED} is not on the engine and can't be pulled ({says})")
+    assert sentence.startswith(f"the base image {PINNED} is not on the engine and can't be pulled ({says}")
     assert ["`python build.py base`" in sentence, f"--base-image {IMPORTED}" in sentence] == [True, True]
 
 
