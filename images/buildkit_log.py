@@ -35,7 +35,7 @@ class BuildStep:
     @property
     def name(self) -> str:
         """`deps-train` rather than the thousand characters of its mounts."""
-        if "/tmp/layer/install.sh" in self.instruction:
+        if "/tmp/layer/install.sh" in self.instruction or "/tmp/docker/layers/inputs.sh" in self.instruction:
             return self.stage
         what = shorten(self.instruction, 100, placeholder=" …")
         return f"{self.stage}: {what}" if self.stage else shorten(self.title, 100, placeholder=" …")
