@@ -49,11 +49,11 @@ class Kind:
 
 
 ENGINES = {
-    "here": Kind(),
     "trixie": Kind("trixie"),
     "trixie-containerd": Kind("trixie", _CONTAINERD),
     "sid-containerd": Kind("sid", _CONTAINERD),
     "podman": Kind("trixie", podman=True),
+    "here": Kind(),  # last, for `clean` removes what the others are given
 }
 
 
