@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from berth.common import labels
+from berth.common.engine import image_store
 from berth.common.image_names import image_name
 from berth.images.selection import SelectedImage
 
@@ -154,6 +155,6 @@ def with_store(image: LocalImage, info: Mapping[str, Any]) -> LocalImage:
 
     info: of the engine. Such are containerd's store before API 1.48 (Docker 28), and podman.
     """
-    containerd = any("io.containerd.snapshotter" in str(value) for _, value in info.get("DriverStatus") or ())
+    containerd = image_store(info) == "containerd"
     is_podman = "BuildahVersion" in info
     return replace(image, stored_as=UNKNOWN) if not image.stored_as and (containerd or is_podman) else image
