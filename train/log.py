@@ -29,8 +29,8 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def get_logger() -> logging.Logger:
-    """The logger `berth`, set up at the first call."""
-    logger = logging.getLogger("berth")
+    """The logger `berth.train`, set up at the first call."""
+    logger = logging.getLogger("berth.train")
     if not any(isinstance(handler, _LineHandler) for handler in logger.handlers):
         logger.addHandler(_LineHandler())
         logger.setLevel(logging.INFO)
