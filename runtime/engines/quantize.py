@@ -7,6 +7,7 @@ the manifest. One that loses more than the limit is refused, and leaves nothing.
 """
 
 import argparse
+import logging
 import os
 import random
 import shutil
@@ -113,7 +114,8 @@ def quantised(folder: Path, manifest: GraphManifest, windows: Sequence[Window], 
     import nncf
     from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, OverflowFix
 
-    nncf.set_log_level(40)  # errors
+    # Not nncf.set_log_level: it also sets the level of every handler on the logger, which others may have added.
+    logging.getLogger("nncf").setLevel(logging.ERROR)
     fp32 = get_core().read_model(folder / "fp32.xml")
     rows = [model_inputs([row_of(window)], manifest.pad_id) for window in windows]
     try:

@@ -1,6 +1,7 @@
 """The int8 graph: what it may lose, that it computes in int8, and that nothing is left of one that is refused."""
 
 import json
+import logging
 import re
 import shutil
 import subprocess
@@ -67,6 +68,14 @@ def test_what_an_int8_graph_may_lose(found: Comparison, limits: Limits, sentence
     reason = refusal(found, limits)
     assert reason.startswith(sentence)
     assert bool(reason) == bool(sentence)
+
+
+def test_handlers_of_others_keep_their_level(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest, for one, adds its handlers to every logger that does not propagate, such as NNCF's."""
+    handler = logging.NullHandler()
+    monkeypatch.setattr(logging.getLogger("nncf"), "handlers", [handler])
+    quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, lambda line: None)
+    assert handler.level == logging.NOTSET
 
 
 def test_no_question_is_too_few_whatever_is_allowed() -> None:
