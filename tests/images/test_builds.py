@@ -23,6 +23,20 @@ from berth.images.layers import read_layers
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 
 
+def stages_that_ran(built: build.Built) -> set[str]:
+    """The stages with a step that the cache did not give."""
+    progress = Progress()
+    for line in built.log.read_text().splitlines():
+        progress.feed(line)
+    return {step.stage for step in progress.steps.values() if step.stage and not step.cached}
+
+
+def layers_of(client: docker.DockerClient, tag: str) -> list[str]:
+    """The digests of an image's layers, the base's first."""
+    layers: list[str] = client.images.get(tag).attrs["RootFS"]["Layers"]
+    return layers
+
+
 @pytest.mark.parametrize("image", pins.IMAGES)
 def test_the_printed_line_builds_the_same_image(
     image: str, client: docker.DockerClient, profile: pins.Profile, command_line: CommandLine
@@ -51,7 +65,7 @@ def test_an_edit_of_run_qa_makes_one_small_layer(
         file.write("\n# edited\n")
     built = build_as("berth-test:after", "train", kit_copy)
 
-    old = client.images.get("berth-test:before").attrs["RootFS"]["Layers"]
+    old = layers_of(client, "berth-test:before")
     archive = tmp_path / "after.tar"
     with archive.open("wb") as file:
         for piece in client.images.get("berth-test:after").save(chunk_size=1 << 20):
@@ -80,14 +94,9 @@ def test_what_is_of_another_profile_rebuilds_nothing(
             file.write("# locked again\n")
     (kit_copy / "docker" / "wheels" / "torch-0.0-py3-none-any.whl").write_bytes(b"")
     built = build_as("berth-test:after", image, kit_copy)
-    progress = Progress()
-    for line in built.log.read_text().splitlines():
-        progress.feed(line)
-    ran = {step.stage for step in progress.steps.values() if step.stage and not step.cached}
     # What collects the files that others read, and what makes the wheel: BuildKit may run either again, in a second.
-    assert ran <= {"inputs", f"kit-{image}"}
-    old, new = (client.images.get(f"berth-test:{each}").attrs["RootFS"] for each in ("before", "after"))
-    assert new == old
+    assert stages_that_ran(built) <= {"inputs", f"kit-{image}"}
+    assert layers_of(client, "berth-test:after") == layers_of(client, "berth-test:before")
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
@@ -100,12 +109,8 @@ def test_a_later_checkout_of_the_same_code_makes_the_same_layers(
     # No part of the wheel, which is made again for it; another one in each run, for the cache keeps the last one's.
     (kit_copy / "qa" / "notes.txt").write_text(token_hex(8))
     built = build_as("berth-test:after", image, kit_copy)
-    progress = Progress()
-    for line in built.log.read_text().splitlines():
-        progress.feed(line)
-    assert f"kit-{image}" in {step.stage for step in progress.steps.values() if not step.cached}
-    old, new = (client.images.get(f"berth-test:{each}").attrs["RootFS"] for each in ("before", "after"))
-    assert new == old
+    assert f"kit-{image}" in stages_that_ran(built)
+    assert layers_of(client, "berth-test:after") == layers_of(client, "berth-test:before")
 
 
 def test_a_profile_needs_no_wheels_of_the_users(kit_copy: Path, build_as: Callable[..., build.Built]) -> None:
