@@ -4,13 +4,13 @@ import csv
 import io
 import json
 import re
-import socket
 import tarfile
 from pathlib import Path
 from typing import Any
 
 from berth.images import pins
 from tests.local_mode.test_sdk_v2 import SERVE
+from tests.ports import free_port
 from tests.unit.small_models import add_graph, save_tiny_model
 
 PROGRAM = Path(__file__).with_name("transform.py")
@@ -71,11 +71,10 @@ def test_batch_transforms(run_sdk: Any, tmp_path: Path) -> None:
     lines = written(tmp_path / "questions")[JSON_LINES]
     (tmp_path / "questions/questions.csv").unlink()
     files = written(tmp_path / "others")
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
     (tmp_path / ".sagemaker").mkdir()
-    (tmp_path / ".sagemaker/config.yaml").write_text(f"local: {{serving_port: {port}, container_root: {tmp_path}}}\n")
+    (tmp_path / ".sagemaker/config.yaml").write_text(
+        f"local: {{serving_port: {free_port()}, container_root: {tmp_path}}}\n"
+    )
     page = (pins.ROOT / "serve/README.md").read_text("utf-8")
     (example,) = re.findall(r"^```python\n(from sagemaker\.local .*?)^```", page, re.MULTILINE | re.DOTALL)
     assert "logs=False" in example

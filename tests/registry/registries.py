@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from berth.ecr.registry.challenge import Credentials
+from tests.ports import free_port
 
 COMMAND = "docker-registry"
 _START_S = 30.0
@@ -82,13 +83,6 @@ def _general_name(text: str) -> x509.GeneralName:
         return x509.IPAddress(ip_address(text))
     except ValueError:
         return x509.DNSName(text)
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

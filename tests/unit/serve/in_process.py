@@ -1,6 +1,5 @@
 """What the tests of the routes share: a service whose model is ready, a question, what a response says."""
 
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -58,12 +57,6 @@ def failure_of(model_dir: Path, **environment: str) -> str:
         assert not service.pool.available
         time.sleep(0.02)
     return service.failure
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def stop_all() -> None:

@@ -18,7 +18,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from berth.local.screenshot import find_browser, take_screenshot
-from tests.unit.serve.in_process import free_port
+from tests.ports import free_port
 
 PARTY = "\N{PARTY POPPER}"
 

@@ -17,7 +17,7 @@ import pytest
 
 from berth.serve.server import FINISH_WITHIN
 from berth.serve.sockets import listen
-from tests.unit.serve.in_process import free_port
+from tests.ports import free_port
 
 ENTRY = ("-m", "berth.serve.entry")
 ASKED = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}

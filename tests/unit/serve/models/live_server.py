@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from tests.unit.serve.in_process import free_port
+from tests.ports import free_port
 
 WITHIN = 90.0
 """Seconds in which everything must come about."""

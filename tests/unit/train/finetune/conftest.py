@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import BertConfig, BertForQuestionAnswering, BertTokenizer
+
+from tests.ports import free_port
 
 CITIES = {"france": "paris", "germany": "berlin", "italy": "rome", "spain": "madrid", "portugal": "lisbon"}
 WORDS = [*CITIES, *CITIES.values(), "is", "the", "capital", "of", "what", "city", "a", "large", "old"]
@@ -145,9 +146,7 @@ class Host:
 
     def run(self, *jobs: Job, **environment: str) -> list[End]:
         """One rank per job, all at once, to their ends. LARGEST_FILE: in bytes, for a disk that is full."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         ranks = [
             {
                 "streams": [str(job.base / "out"), str(job.base / "err")],

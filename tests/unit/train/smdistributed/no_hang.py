@@ -7,7 +7,6 @@ takes longer than most of these jobs.
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -180,16 +179,10 @@ JOBS = {
 }
 
 
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return str(sock.getsockname()[1])
-
-
-def begin(name, size, script):
-    """Start a job's ranks: their process ids."""
+def begin(name, size, script, port):
+    """Start a job's ranks, whose rank 0 listens at that port: their process ids."""
     shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
-    shared["MASTER_PORT"], started = free_port(), {}
+    shared["MASTER_PORT"], started = port, {}
     for rank in range(size):
         child = os.fork()
         if child == 0:
@@ -201,8 +194,8 @@ def begin(name, size, script):
     return started
 
 
-def main():
-    """A few jobs at a time."""
+def main(ports):
+    """A few jobs at a time, each with one of these ports."""
     torch.set_num_threads(1)
     left, ranks, began = list(JOBS), {}, {}
     found = {name: {} for name in JOBS}
@@ -210,7 +203,7 @@ def main():
         while left and len(ranks) < AT_A_TIME:
             name = left.pop(0)
             began[name] = time.monotonic()
-            ranks |= begin(name, *JOBS[name])
+            ranks |= begin(name, *JOBS[name], ports.pop())
         child, status = os.waitpid(-1, os.WNOHANG)
         if child in ranks:
             name, rank = ranks.pop(child)
@@ -224,4 +217,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from berth.images import pins
+from tests.ports import free_port
 
 FOLDER = Path(__file__).parent
 LIMIT = 600.0
@@ -40,12 +40,6 @@ def on_path(folder: Path) -> Path:
     if not link.exists():
         link.symlink_to(PACKAGE, target_is_directory=True)
     return top
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from tests.ports import free_port
 from tests.unit.train.smdistributed import ranks
 
 LIMIT = 15.0
 """Seconds from a rank's end to that of all others."""
+JOBS = 15
+"""Those of no_hang.py."""
 Ended = tuple[int, float, str]
 """A rank's exit code, when it ended, in seconds, and what it said."""
 
@@ -26,6 +29,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, 
         if not noted.exists():
             folder.mkdir(exist_ok=True)
             command, environment = [sys.executable, str(script)], ranks.environment(folder)
+            command += [str(free_port()) for _ in range(JOBS)]
             subprocess.run(command, env=environment, check=True, timeout=ranks.LIMIT)
     found = json.loads(noted.read_text())
     return {name: {int(rank): tuple(each) for rank, each in of.items()} for name, of in found.items()}
@@ -43,7 +47,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, 
 )
 def test_a_killed_rank_ends_the_others_which_name_it(jobs: dict[str, dict[int, Ended]], job: str, who: int) -> None:
     ended = jobs[job]
-    assert ended[who][0] < 0
+    assert ended[who][0] < 0, ended[who][2]
     for rank, (code, when, said) in ended.items():
         if rank != who:
             assert code == 1, said
