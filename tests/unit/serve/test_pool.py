@@ -183,10 +183,9 @@ def test_a_worker_that_does_not_come_back_is_replaced(start: Pools, stuck: Any, 
     pool, _ = start(threads=1, seconds=1.0)
     (old,) = pids(pool)
     hang(old)
-    began = time.monotonic()
     future = pool.submit([stuck], repeatable=False)
     assert pool.available
-    assert time.monotonic() - began < 0.5
+    assert not future.done(), "submit waited for the worker"
     wait_until(lambda: pids(pool) not in ([], [old]))
     with pytest.raises(ServeError, match=r"the worker has died \(SIGKILL\) over this request"):
         future.result(20)

@@ -399,9 +399,8 @@ def test_requests_wait_for_each_other_and_ping_for_none(serve: Any) -> None:
     for thread in threads:
         thread.start()
     time.sleep(0.2)
-    asked = time.monotonic()
     assert client.get("/ping").status_code == 200
-    assert time.monotonic() - asked < 0.2
+    assert len(found) < 4, "/ping waited for the requests"
     for thread in threads:
         thread.join()
     assert found == [200] * 4
