@@ -68,6 +68,10 @@ test: ## everything that CI checks: lint, unit, image and local mode tests, and 
 	  began=$$SECONDS; $(MAKE) --no-print-directory $$part; took+="$$part $$((SECONDS - began)) s, "; \
 	done; echo "took: $${took}in all $$SECONDS s"
 
+.PHONY: nightly
+nightly: ## all tests, those that `make test` leaves out too; about two hours
+	@$(MAKE) --no-print-directory test SELECTED=
+
 .PHONY: setup
 setup: .venv/installed ## the environment of build.py, in .venv
 
@@ -87,18 +91,22 @@ lint: .venv/tested ## ruff, hadolint, shellcheck and mypy, each of them
 
 # What takes longest, so that a test that could be faster is seen.
 SLOWEST := --durations=10 --durations-min=5
+# Which tests run: `make test` leaves out what takes long and proves little more than a short test does.
+SELECTED := -m 'not nightly'
+# Suites of containers, in two processes that share them by file.
+IN_PARALLEL := --numprocesses 2 -p tests.groups
 
 # By another name: a dry run does what stands next to $(MAKE), too.
 SELF := $(MAKE)
 .PHONY: quick
 quick: .venv/tested ## lint, and next to it the unit tests that train nothing and wait for nothing; about 4 minutes
 	@$(SELF) --no-print-directory lint >.venv/lint.log 2>&1 & lint=$$!; code=0; \
-	$(PYTHON) -m pytest -q --numprocesses auto --dist worksteal -m 'not slow' tests/unit || code=$$?; \
+	$(PYTHON) -m pytest -q --numprocesses auto --dist worksteal -m 'not slow and not nightly' tests/unit || code=$$?; \
 	wait $$lint || code=$$?; cat .venv/lint.log; exit $$code
 
 .PHONY: unit
 unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; about ten minutes
-	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest --numprocesses auto --dist worksteal $(SLOWEST) tests/unit
+	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest $(SELECTED) --numprocesses auto --dist worksteal $(SLOWEST) tests/unit
 
 OLDER_PROFILE := cpu-hf4
 OLDER_TESTS := hf4 metrics smdistributed start_hook
@@ -125,16 +133,16 @@ gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/doc
 
 .PHONY: image-tests
 image-tests: base .venv/tested ## the built images, looked at from inside and run
-	$(WITH_BASE) $(PYTHON) -m pytest $(SLOWEST) tests/images
-	$(WITH_BASE) BERTH_PROFILE=$(OLDER_PROFILE) $(PYTHON) -m pytest $(SLOWEST) $(OLDER_TESTS:%=tests/images/train/test_%.py)
+	$(WITH_BASE) $(PYTHON) -m pytest $(SELECTED) $(IN_PARALLEL) $(SLOWEST) tests/images
+	$(WITH_BASE) BERTH_PROFILE=$(OLDER_PROFILE) $(PYTHON) -m pytest $(SELECTED) $(SLOWEST) $(OLDER_TESTS:%=tests/images/train/test_%.py)
 
 .PHONY: registry
 registry: base .venv/tested .venv/bin/docker-registry ## pushes of the built images to a real registry, with faults
-	$(WITH_BASE) $(PYTHON) -m pytest $(SLOWEST) tests/registry
+	$(WITH_BASE) $(PYTHON) -m pytest $(SELECTED) $(IN_PARALLEL) $(SLOWEST) tests/registry
 
 .PHONY: local-mode
 local-mode: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## the built images under the real SageMaker SDK, in local mode
-	$(PYTHON) -m pytest $(SLOWEST) tests/local_mode
+	$(PYTHON) -m pytest $(SELECTED) $(SLOWEST) tests/local_mode
 
 .PHONY: requests
 requests: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## record again what the SDKs send for jobs and endpoints, for the unit tests

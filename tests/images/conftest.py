@@ -275,7 +275,7 @@ def derive(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
         ]
         (folder / "Dockerfile").write_text("\n".join(dockerfile) + "\n")
         here = build_network.gather(os.environ)
-        tag = f"berth-test:derived-{len(made)}"
+        tag = f"berth-test:derived-{token_hex(4)}"
         command = [str(engine.find_client()), "build", "--network", "host", "--tag", tag]
         for name, path in here.write_secrets(tmp_path_factory.mktemp("secrets")).items():
             command += ["--secret", f"id={name},src={path}"]
