@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-import torch.distributed.fsdp
 import transformers
 from transformers import TrainingArguments, enable_full_determinism, set_seed
 from transformers.integrations.integration_utils import get_available_reporting_integrations
@@ -36,7 +35,6 @@ from berth.train.finetune import export, model, ranks, saved_model
 from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.checkpoints import choice, global_batch
 from berth.train.finetune.checkpoints.choice import Start
-from berth.train.finetune.cpu_fsdp import ShardedTrainer
 from berth.train.finetune.device import RankEnvironment
 from berth.train.finetune.evaluation import Evaluator
 from berth.train.finetune.inputs import data, divided, hub, job_data
@@ -204,7 +202,6 @@ def _rank_environment(
         backend=environment.get("BERTH_BACKEND", ""),
         channels=channels,
         keeps_checkpoints=wants_checkpoints(paths.base),
-        fully_shard=hasattr(torch.distributed.fsdp, "fully_shard"),
         compiler=any(shutil.which(name) for name in ("gcc", "clang")),
         reporters=frozenset(get_available_reporting_integrations()),
     )
@@ -265,7 +262,7 @@ def _trainer(
         length=inputs.cutting.length if recipe.pad_to_max_length else None,
         multiple=1 if args.use_cpu else 8,
     )
-    return (ShardedTrainer if settings.cpu_fsdp else QuestionAnsweringTrainer)(
+    return QuestionAnsweringTrainer(
         loaded=loaded,
         args=args,
         evaluator=Evaluator(collator, recipe.decoding(), args.per_device_eval_batch_size, lines),

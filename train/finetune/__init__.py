@@ -5,7 +5,6 @@ schema                      what run_qa knows, as JSON for the machine that star
 inputs/                     where questions come from, and how they become batches
 model                       the hub or a channel to weights
 ranks, trainer, evaluation  the process group and its checks, the loop, EM and F1 over all ranks
-cpu_fsdp                    the loop over weights that are spread over ranks without a GPU
 checkpoints/                what a training leaves for a next one, and how that goes on from it
 stopping, stop_signal       SIGTERM and saves by time: what becomes of them in a training
 agreement                   what all ranks do at the same step

@@ -6,10 +6,6 @@ from typing import Any
 
 from berth.contract.hyperparameters import HyperparameterError
 
-CPU_FSDP_OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd")
-"""Those of which each state has its parameter's own shape, or is a number, so that it can be spread like it."""
-
-
 NUMBER_KINDS = {
     "fp16": (5, 3),
     "fp16_full_eval": (5, 3),
@@ -17,7 +13,7 @@ NUMBER_KINDS = {
     "bf16_full_eval": (8, 0),
     "tf32": (8, 0),
 }
-"""Compute capabilities from which GPUs reckon in such numbers; torch would imitate bf16 on older ones, slowly.
+"""Lowest compute capability that supports each type; torch would emulate bf16 on older GPUs, slowly.
 Source: the table "Feature Support per Compute Capability" of NVIDIA's CUDA C++ Programming Guide.
 """
 
@@ -33,7 +29,6 @@ class RankEnvironment:
     channels: frozenset[str] = frozenset()
     keeps_checkpoints: bool = False  # the checkpoint folder is there, so somebody wants it filled
     compiler: bool = False
-    fully_shard: bool = True  # torch has it
     reporters: frozenset[str] = frozenset()
 
 
@@ -47,6 +42,11 @@ def fit_device(training: dict[str, Any], found: RankEnvironment, warnings: list[
         for name in ("fp16", "fp16_full_eval", "tf32"):
             if training.pop(name, False):
                 warnings.append(f"{name} needs a GPU, and there is none in use: the job goes on with 32-bit numbers")
+        training.pop("fsdp_config", None)
+        if training.pop("fsdp", False):
+            warnings.append(
+                "fsdp has no effect: accelerate does not support it on CPU; every rank holds the whole model"
+            )
     else:
         _check_numbers(training, found)
     if on_cpu or not found.compiler:
@@ -88,24 +88,3 @@ def choose_backend(training: dict[str, Any], found: RankEnvironment, warnings: l
             warnings.append(f"ddp_backend {requested} is not there on a CPU: gloo is used")
         return "gloo"
     return requested or found.backend or "nccl"
-
-
-def take_cpu_fsdp(training: dict[str, Any], found: RankEnvironment, warnings: list[str]) -> bool:
-    """Whether fsdp is asked for on ranks without a GPU; it is ours there, and Trainer must not hear of it."""
-    if not training.get("use_cpu") or not training.get("fsdp"):
-        return False
-    del training["fsdp"]
-    if not found.fully_shard:
-        raise HyperparameterError(
-            "fsdp without a GPU needs torch 2.6, and this image has an older one: leave fsdp out, or use profile cpu."
-        )
-    if (optimizer := training.get("optim", CPU_FSDP_OPTIMIZERS[0])) not in CPU_FSDP_OPTIMIZERS:
-        raise HyperparameterError(
-            f"fsdp without a GPU can't spread the state of optim {optimizer}: use one of "
-            f"{', '.join(CPU_FSDP_OPTIMIZERS)}, or leave fsdp out."
-        )
-    if training.pop("fsdp_config", None):
-        warnings.append(
-            "fsdp_config has no effect without a GPU: there fsdp spreads embeddings, each layer and the rest"
-        )
-    return True

@@ -16,7 +16,7 @@ from berth.contract.splits import SPLITS
 from berth.qa.spans import EVALUATION, Decoding
 from berth.runtime.engines.quantization import MAX_F1_LOSS
 from berth.train.config_files import checkpoint_folder
-from berth.train.finetune.device import RankEnvironment, choose_backend, fit_device, take_cpu_fsdp
+from berth.train.finetune.device import RankEnvironment, choose_backend, fit_device
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
 DEFAULT_TIMEOUT = 1800  # seconds that a collective may take, transformers' own default
@@ -136,8 +136,7 @@ class TrainingSettings:
     """Everything that a job runs by.
 
     `keeps_checkpoints`: a next job may find what this one leaves in `checkpoints`, and does so where SageMaker
-    `uploads_checkpoints`. `save_seconds`: between checkpoints,
-    next to what `training` says; 0: none. `cpu_fsdp`: the model is spread over ranks without a GPU. `notes` and
+    `uploads_checkpoints`. `save_seconds`: between checkpoints, next to what `training` says; 0: none. `notes` and
     `warnings` are lines for the log.
     """
 
@@ -150,7 +149,6 @@ class TrainingSettings:
     keeps_checkpoints: bool = False
     uploads_checkpoints: bool = False
     save_seconds: float = 0.0
-    cpu_fsdp: bool = False
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -186,7 +184,6 @@ def complete(
     _folders(training, paths, notes)
     fit_device(training, found, warnings)
     backend = choose_backend(training, found, warnings)
-    cpu_fsdp = take_cpu_fsdp(training, found, warnings)
     resume = training.pop("resume_from_checkpoint", None)
     if resume is None:
         resume = not recipe.overwrite_output_dir
@@ -212,7 +209,6 @@ def complete(
         keeps_checkpoints=saves and (found.keeps_checkpoints or checkpoints != paths.checkpoints),
         uploads_checkpoints=saves and found.keeps_checkpoints and checkpoints == paths.checkpoints,
         save_seconds=60 * save_minutes,
-        cpu_fsdp=cpu_fsdp,
         notes=notes,
         warnings=warnings,
     )

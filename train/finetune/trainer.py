@@ -139,10 +139,6 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         assert isinstance(self.model, torch.nn.Module)
         return self.model
 
-    def whole_model(self) -> torch.nn.Module:
-        """The model to answer with or to write, whole; all ranks must ask for it."""
-        return self.bare_model
-
     @property
     def sharded(self) -> bool:
         """Whether no rank holds the whole model (FSDP, DeepSpeed)."""
@@ -250,7 +246,7 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
 
     def answer(self, questions: QuestionSet) -> Result:
         """Answer and measure a question set with the model as it is; all ranks must call it."""
-        model = self.whole_model()
+        model = self.bare_model
         if not self.is_in_train:
             kind = torch.float16 if self.args.fp16_full_eval else torch.bfloat16 if self.args.bf16_full_eval else None
             model = model.to(device=self.args.device, dtype=kind)

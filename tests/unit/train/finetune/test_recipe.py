@@ -134,14 +134,14 @@ def test_no_best_model_where_nothing_is_trained() -> None:
 def test_fsdp_on_several_ranks() -> None:
     found = RankEnvironment(world_size=2, cuda=True, channels=CPU.channels)
     assert settings(found, fsdp="full_shard").training["fsdp"] == "full_shard"
-    assert settings(CPU, fsdp=False).training["fsdp"] is False
     cpus = RankEnvironment(world_size=2, channels=CPU.channels)
-    done = settings(cpus, fsdp="full_shard", fsdp_config={"min_num_params": 1})
-    assert done.cpu_fsdp
-    assert not done.training.keys() & {"fsdp", "fsdp_config"}, "Trainer would train plain DDP"
-    assert "fsdp_config has no effect without a GPU: there fsdp spreads embeddings, each layer" in done.warnings[0]
-    assert settings(replace(found, backend="nccl"), fsdp=True, use_cpu=True).cpu_fsdp
-    assert not settings(found, fsdp=True).cpu_fsdp
+    for done in (
+        settings(cpus, fsdp="full_shard", fsdp_config={"min_num_params": 1}),
+        settings(replace(found, backend="nccl"), fsdp=True, use_cpu=True),
+    ):
+        assert not done.training.keys() & {"fsdp", "fsdp_config"}
+        assert any(warning.startswith("fsdp has no effect") for warning in done.warnings)
+    assert settings(cpus, fsdp=False).warnings == []
 
 
 def test_checkpoints_where_somebody_keeps_them() -> None:
@@ -294,8 +294,6 @@ def test_group_and_resume() -> None:
         (replace(GPU, capability=(7, 5)), {"bf16_full_eval": True}, "this host's has 7.5: use fp16, or leave it out"),
         (replace(GPU, capability=(5, 2)), {"fp16": True}, "fp16 needs a GPU of compute capability 5.3 or newer, and"),
         (CPU, {"fsdp": "full_shard"}, "fsdp spreads the model over ranks, and this job has one: leave it out"),
-        (replace(CPU, world_size=2), {"fsdp": True, "optim": "adafactor"}, "can't spread the state of optim adafactor"),
-        (replace(CPU, world_size=2, fully_shard=False), {"fsdp": True}, "fsdp without a GPU needs torch 2.6"),
     ],
 )
 def test_what_cannot_go_together(found: RankEnvironment, values: dict[str, Any], sentence: str) -> None:
