@@ -18,7 +18,6 @@ from berth.contract.schema import SchemaError, read_schema
 from berth.contract.splits import SPLITS, check_names
 from berth.images import pins
 from berth.images.selection import SelectedImage
-from berth.local import opt_ml
 from berth.qa import files
 from berth.qa.faults import DataError
 
@@ -46,16 +45,13 @@ def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str])
                 raise UserError(refusal)
 
 
-def check_shares(channels: Mapping[str, Path], divided: Collection[str], hosts: int) -> None:
-    """Refuses a training channel that run_qa can't divide: a host would get no file of it, as one may of others."""
-    for name in sorted(set(SPLITS["train"].channels) & set(divided) & set(channels)):
-        count = len(opt_ml.channel_files(channels[name]))
-        if count < hosts:
-            files = "1 file" if count == 1 else f"{count} files"
-            raise UserError(
-                f"the channel {name} has {files}, too few for {hosts} hosts: give it a file for each host or more, or "
-                "leave --divide out."
-            )
+def check_divided(divided: Collection[str], hosts: int) -> None:
+    """Refuses channels divided among hosts, which run_qa does not take."""
+    if divided and hosts > 1:
+        raise UserError(
+            f"run_qa needs all files of a channel on every host, and --divide {min(divided)} gives each host only some "
+            "of them: leave --divide out."
+        )
 
 
 def check_run_qa(image: SelectedImage) -> None:

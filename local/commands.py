@@ -156,7 +156,7 @@ def _check_launch(job: TrainingJob, selected: SelectedImage | None, problems: Pr
     with problems.noted():
         checks.check_data(job.channels, hyperparameters)
     with problems.noted():
-        checks.check_shares(job.channels, job.divided, job.hosts)
+        checks.check_divided(job.divided, job.hosts)
     if selected is not None:
         with problems.noted(), engine_errors():
             checks.check_run_qa(selected)

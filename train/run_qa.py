@@ -37,7 +37,7 @@ from berth.train.finetune.checkpoints import choice, global_batch
 from berth.train.finetune.checkpoints.choice import Start
 from berth.train.finetune.device import RankEnvironment
 from berth.train.finetune.evaluation import Evaluator
-from berth.train.finetune.inputs import data, divided, hub, job_data
+from berth.train.finetune.inputs import data, hub, job_data
 from berth.train.finetune.inputs.features import Collator, WindowDataset
 from berth.train.finetune.inputs.job_data import JobData
 from berth.train.finetune.model import Loaded
@@ -92,12 +92,11 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     say: Callable[[str], None] = report.say if rank.leads else _silent
     clock = PhaseClock(process_age())
     price = read_price(environment)
-    parts = data.divided_channels(paths, rank.hosts)
-    channels = data.channels(paths, parts)
+    channels = data.channels(paths, rank.hosts)
     settings = _settings(paths, channels, rank, environment, say)
     recipe, training = settings.recipe, settings.training
     wanted = [name for name, split in SPLITS.items() if training.get(split.task)]
-    sources = {split: data.find(split, recipe, paths, channels, parts) for split in wanted}
+    sources = {split: data.find(split, recipe, paths, channels) for split in wanted}
     name, note = model.find(recipe, paths, channels)
     say(note)
     if hub.needs([name, recipe.tokenizer_name, recipe.config_name, *(each.dataset for each in sources.values())]):
@@ -158,9 +157,8 @@ def _work(
     recipe, args, lines, stopping = settings.recipe, trainer.args, trainer.lines, trainer.stopping
     lines.clock.switch("saving")
     if args.do_train:
-        trained_on = trainer.divided.questions if trainer.divided else inputs.questions["train"].count
         with lines.clock.during("training"):
-            found |= _train(trainer, trained_on, lines.say)
+            found |= _train(trainer, inputs.questions["train"].count, lines.say)
         if stopping.leaves_model:
             _save(trainer, loaded, paths.model, lines.say)
         stopping.check()
@@ -253,10 +251,6 @@ def _trainer(
     validation = inputs.question_set("validation") if "validation" in inputs.questions else None
     if validation:
         lines.say(f"validation data: {len(validation.windows)} windows of up to {inputs.cutting.length} tokens")
-    windows_of_hosts = None
-    if train and inputs.questions["train"].divided:
-        divided.check_arguments(args)
-        windows_of_hosts = divided.host_windows(inputs.questions["train"].count, len(train), lines.rank)
     collator = Collator(
         loaded.tokenizer.pad_token_id or 0,
         length=inputs.cutting.length if recipe.pad_to_max_length else None,
@@ -268,7 +262,6 @@ def _trainer(
         evaluator=Evaluator(collator, recipe.decoding(), args.per_device_eval_batch_size, lines),
         train_dataset=WindowDataset(train) if train else None,
         questions=validation,
-        divided=windows_of_hosts,
     )
 
 
@@ -286,7 +279,7 @@ def _start(settings: TrainingSettings, job: str, rank: Rank, say: Callable[[str]
 def _take_over(start: Start, trainer: QuestionAnsweringTrainer, loaded: Loaded) -> None:
     """Take over the checkpoints of earlier starts, if they are of the same training."""
     identity = trainer.identity(loaded)
-    choice.check_identity(start, identity, trainer.rank.hosts, divided=trainer.divided is not None)
+    choice.check_identity(start, identity)
     trainer.begin(start, identity)
 
 

@@ -1,8 +1,8 @@
 """transformers' Trainer with what question answering over several ranks needs.
 
-Four things differ from the stock: the order of windows is a pure function of seed and epoch (of its own on each host,
-where hosts hold different windows), padding has no part in the loss, evaluation measures exact match and F1 on whole
-questions, and the log gets whole lines (reporting). Checkpoints are those of checkpoints/saving.py. `GuardCallback`
+Four things differ from the stock: the order of windows is a pure function of seed and epoch, padding has no part in the
+loss, evaluation measures exact match and F1 on whole questions, and the log gets whole lines (reporting).
+Checkpoints are those of checkpoints/saving.py. `GuardCallback`
 stops a job whose ranks would train alone, `EpochCallback` keeps the order when a job goes on in the middle of an epoch.
 """
 
@@ -20,8 +20,7 @@ from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.checkpoints import identity
 from berth.train.finetune.checkpoints.saving import CheckpointTrainer
 from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
-from berth.train.finetune.inputs.divided import HostWindows
-from berth.train.finetune.inputs.features import HostSampler, OrderSampler, WindowDataset, grouped_order
+from berth.train.finetune.inputs.features import OrderSampler, WindowDataset, grouped_order
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.ranks import check_wrapped
 from berth.train.finetune.reporting import event_files, report
@@ -96,7 +95,6 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         evaluator: Evaluator,
         train_dataset: WindowDataset | None,
         questions: QuestionSet | None,
-        divided: HostWindows | None,
     ) -> None:
         self.lines = evaluator.lines
         self.rank, self.say = self.lines.rank, self.lines.say
@@ -117,11 +115,8 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         event_files.keep_apart(self.callback_handler.callbacks)
         self.evaluator = evaluator
         self.questions = questions
-        self.divided = divided
         self.stopping: Stopping  # by `stop_by`, before the first step or question
         self.trace: TraceCallback | None = None
-        if divided:
-            self.lines.say(divided.line(self._host_batch, args.gradient_accumulation_steps))
 
     def stop_by(self, stopping: Stopping) -> None:
         """Save and stop where `stopping` says."""
@@ -144,25 +139,16 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         """Whether no rank holds the whole model (FSDP, DeepSpeed)."""
         return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
 
-    @property
-    def _host_batch(self) -> int:
-        """How many windows the ranks of one host take at once."""
-        return self._train_batch_size * self.rank.local_world_size
-
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int] | None:
         dataset = self.train_dataset if train_dataset is None else train_dataset
         if not isinstance(dataset, WindowDataset) or not (order := self._order(dataset)):
             return super()._get_train_sampler(train_dataset)
-        if self.divided:
-            return HostSampler(order, self._train_batch_size, self.divided.batches(self._host_batch), self.rank)
-        multiple = self.epoch_multiple or self.windows_at_once
-        whole, rest = divmod(len(dataset), multiple)
-        return OrderSampler(order, multiple * (whole + (rest > 0 and not self.args.dataloader_drop_last)))
+        whole, rest = divmod(len(dataset), self.windows_at_once)
+        return OrderSampler(order, self.windows_at_once * (whole + (rest > 0 and not self.args.dataloader_drop_last)))
 
     def _order(self, dataset: WindowDataset) -> Callable[[int], np.ndarray] | None:
-        """In which order each epoch takes all windows, or a host's own; None for one that Trainer makes."""
-        at_once = self._host_batch if self.divided else self.windows_at_once
-        group, seed = at_once * self.args.gradient_accumulation_steps, self._order_seed
+        """In which order each epoch takes all windows; None for one that Trainer makes."""
+        group, seed = self.windows_at_once * self.args.gradient_accumulation_steps, self._order_seed
         orders: dict[str, Callable[[int], np.ndarray]] = {
             "group_by_length": lambda epoch: grouped_order(dataset.lengths, group, seed, epoch),
             "random": lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(dataset)),
@@ -174,17 +160,11 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         """What this training is of; all ranks must call it."""
         assert isinstance(self.train_dataset, WindowDataset)
         order = [self.args.train_sampling_strategy, self._order_seed, self.args.dataloader_drop_last]
-        return identity.of_training(loaded, self.train_dataset, order, self.rank, divided=self.divided is not None)
+        return identity.of_training(loaded, self.train_dataset, order, self.rank)
 
     @property
     def _order_seed(self) -> int:
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
-
-    def num_examples(self, dataloader: Any) -> int:
-        """The windows of all ranks in an epoch, by which Trainer reckons its speed."""
-        if self.divided:
-            return self.divided.batches(self._host_batch) * self._host_batch * len(self.divided.counts)
-        return super().num_examples(dataloader)
 
     def _run_epoch(self, *arguments: Any, **named: Any) -> None:
         """Trainer's own takes one step more from a checkpoint in mid-epoch that has all steps (transformers 5.23)."""

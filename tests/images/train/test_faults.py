@@ -219,21 +219,6 @@ def test_program_that_is_refused(name: str, user_job: Callable[..., Any], fault_
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
 
 
-@pytest.mark.transformers5
-def test_a_host_without_a_file_of_a_divided_channel_is_named(
-    train_job: Callable[..., Any],
-    channels: Callable[..., dict[str, Path]],
-    tiny_model: Path,
-    excerpt: Excerpt,
-    fault_row: Row,
-) -> None:
-    data = channels(train=excerpt("train", 16)) | {"model": tiny_model}
-    ran = train_job(data, hosts=2, hyperparameters=TRAIN, divided=frozenset({"train"}))
-    says = ("No file of the channel train came to algo-2", "ShardedByS3Key", "a file for each host or more")
-    sentence, seconds = assert_told(ran, 2, says, ran.when("^algo-. . berth: failed: "))
-    fault_row("ShardedByS3Key, fewer files than hosts", sentence, ran.outcome.exit_code, seconds)
-
-
 def test_model_parallelism_is_refused_for_run_qa(
     train_job: Callable[..., Any], channels: Callable[..., dict[str, Path]], fault_row: Row
 ) -> None:

@@ -125,14 +125,10 @@ def refused(problems: Problems) -> str:
     return str(refusal.value)
 
 
-def test_a_channel_with_fewer_files_than_hosts_is_not_divided(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.json").touch()
-    channels = {"train": tmp_path, "validation": tmp_path / "a.json"}
-    checks.check_shares(channels, {"train", "validation"}, 2)
-    checks.check_shares(channels, {"validation"}, 3)
-    with pytest.raises(UserError, match=r"^the channel train has 2 files, too few for 3 hosts: give it a file for "):
-        checks.check_shares(channels, {"train", "validation"}, 3)
+def test_run_qa_takes_no_divided_channel_on_several_hosts() -> None:
+    checks.check_divided({"train"}, 1)
+    with pytest.raises(UserError, match="--divide train gives each host only some"):
+        checks.check_divided({"train", "validation"}, 2)
 
 
 @pytest.fixture

@@ -107,22 +107,15 @@ def given(path: str) -> Checkpoint:
     return Checkpoint(folder, content.step if content else 0, content)
 
 
-def check_identity(start: Start, identity: Mapping[str, str], hosts: int, *, divided: bool) -> None:
-    """Raises CheckpointError where the chosen checkpoint is of another training than this one, on so many `hosts`.
+def check_identity(start: Start, identity: Mapping[str, str]) -> None:
+    """Raises CheckpointError if the chosen checkpoint is of another training than this one.
 
     Trainer's own say nothing of it: of them only those are refused that don't fit (`of_another`).
     """
     checkpoint = start.chosen
     if checkpoint is None or checkpoint.manifest is None:
         return
-    written = checkpoint.manifest
-    if divided and written.divided and written.hosts != hosts:
-        raise CheckpointError(
-            f"The checkpoint {checkpoint.path} is of a job of {written.hosts} hosts that divided the channel train "
-            f"among them (ShardedByS3Key), and this job has {hosts}, which would train on other windows: run "
-            f"{written.hosts} hosts, or {BEGIN_AGAIN}."
-        )
-    if name := difference(written.identity, identity):
+    if name := difference(checkpoint.manifest.identity, identity):
         differs, advice = WORDS[name]
         raise CheckpointError(
             f"The checkpoint {checkpoint.path} was written with {differs} than this job's: {advice}, give the job "

@@ -18,7 +18,7 @@ from berth.contract.model_files import NULL_THRESHOLD
 from berth.train.environment import Rank
 from berth.train.finetune.inputs.features import WindowDataset
 from berth.train.finetune.model import DROPOUTS, Loaded
-from berth.train.finetune.ranks import gather
+from berth.train.finetune.ranks import from_leader
 
 _VOLATILE = {"transformers_version", "dtype", "torch_dtype", "architectures", NULL_THRESHOLD}
 _VOLATILE.update(name for names in DROPOUTS.values() for name in names)
@@ -66,13 +66,10 @@ def of_windows(dataset: WindowDataset, order: Sequence[Any]) -> str:
     return digest.hexdigest()
 
 
-def of_training(
-    loaded: Loaded, dataset: WindowDataset, order: Sequence[Any], rank: Rank, *, divided: bool
-) -> dict[str, str]:
-    """The digests; all ranks must call it. Of a `divided` channel the data is that of all hosts."""
-    weights = gather(of_weights(loaded.model, loaded.fresh) if rank.leads else "", rank)[0]
-    parts = gather(of_windows(dataset, order) if rank.local_rank == 0 else "", rank)
-    data = _digest(sorted(filter(None, parts))) if divided else str(parts[0])
+def of_training(loaded: Loaded, dataset: WindowDataset, order: Sequence[Any], rank: Rank) -> dict[str, str]:
+    """The digests; all ranks must call it."""
+    mine = [of_weights(loaded.model, loaded.fresh), of_windows(dataset, order)] if rank.leads else []
+    weights, data = from_leader(mine, rank)
     model, tokenizer = of_model(loaded.model.config), of_tokenizer(loaded.tokenizer)
     return {"model": model, "weights": weights, "tokenizer": tokenizer, "data": data}
 

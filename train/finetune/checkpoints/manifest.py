@@ -28,8 +28,7 @@ class CheckpointManifest:
 
     sequence: higher than that of every checkpoint which was in the folder before, also of a training that began again.
     per_device_batch, accumulation: windows of a rank at once, and how often before a step.
-    epoch_multiple: an epoch's order is filled up to a multiple of so many windows (features.OrderSampler).
-    divided: each host trained on files of its own. resumable: it has more than weights (not save_only_model).
+    resumable: it has more than weights (not save_only_model).
     identity: the digests of identity.py. recipe: learning rate, schedule and so on (recipe_changes.py), empty in a
     checkpoint of an earlier kit. job: SageMaker's name of the job that wrote it, empty where it had none.
     files: by their path in the folder.
@@ -38,11 +37,8 @@ class CheckpointManifest:
     step: int
     sequence: int
     ranks: int
-    hosts: int
     per_device_batch: int
     accumulation: int
-    epoch_multiple: int
-    divided: bool
     resumable: bool
     identity: Mapping[str, str]
     recipe: Mapping[str, Any] = field(default_factory=dict)
@@ -64,7 +60,7 @@ def files_of(folder: Path) -> dict[str, StoredFile]:
 
 def text_of(manifest: CheckpointManifest) -> str:
     """The file's content."""
-    return json.dumps(asdict(manifest) | {"global_batch": manifest.global_batch}, indent=1) + "\n"
+    return json.dumps(asdict(manifest), indent=1) + "\n"
 
 
 def read(folder: Path) -> CheckpointManifest | None:
@@ -79,7 +75,7 @@ def read(folder: Path) -> CheckpointManifest | None:
         }
         known["recipe"] = {str(name): value for name, value in known.get("recipe", {}).items()}
         known["identity"] = {str(name): str(digest) for name, digest in known["identity"].items()}
-        numbers = ("step", "sequence", "ranks", "hosts", "per_device_batch", "accumulation", "epoch_multiple")
+        numbers = ("step", "sequence", "ranks", "per_device_batch", "accumulation")
         known |= {name: int(known[name]) for name in numbers}
         return CheckpointManifest(**known) if min(known[name] for name in numbers[2:]) > 0 else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):

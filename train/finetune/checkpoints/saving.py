@@ -20,7 +20,6 @@ from berth.train.finetune import ranks
 from berth.train.finetune.checkpoints import checkpoint_folder, manifest, random_states, recipe_changes
 from berth.train.finetune.checkpoints.choice import Start, of_another
 from berth.train.finetune.checkpoints.manifest import CheckpointManifest
-from berth.train.finetune.inputs.divided import HostWindows
 from berth.train.hosts.rendezvous import kit_version
 
 RANDOM_STATES = "random_states.json"
@@ -43,15 +42,11 @@ class _Saving:
 class CheckpointTrainer(Trainer):
     """Sets `last_checkpoint`, the newest whole one (None: none yet). What can't be written is warned of, and
     the training goes on: hours of it are worth more than the checkpoint, and its end is written elsewhere.
-
-    epoch_multiple: as a checkpoint's manifest says; 0 for what this job's own ranks take at once.
     """
 
     rank: Rank
     say: Callable[[str], None]
-    divided: HostWindows | None
     last_checkpoint: Path | None = None
-    epoch_multiple = 0
     _saving: _Saving | None = None
     _known: tuple[Path, ...] = ()
     _sequence = 0
@@ -75,7 +70,6 @@ class CheckpointTrainer(Trainer):
         if start.chosen:
             self.last_checkpoint = start.chosen.path
             if start.chosen.manifest:
-                self.epoch_multiple = start.chosen.manifest.epoch_multiple
                 self._resumed_recipe = start.chosen.manifest.recipe
         if self.rank.local_rank == 0:
             checkpoint_folder.remove([*listing.torn, *listing.aside])
@@ -188,11 +182,8 @@ class CheckpointTrainer(Trainer):
                 step=step,
                 sequence=self._sequence,
                 ranks=self.rank.world_size,
-                hosts=self.rank.hosts,
                 per_device_batch=self._train_batch_size,
                 accumulation=self.args.gradient_accumulation_steps,
-                epoch_multiple=self.epoch_multiple or self.windows_at_once,
-                divided=self.divided is not None,
                 resumable=not self.args.save_only_model,
                 identity=self._identity,
                 recipe=self._recipe(),

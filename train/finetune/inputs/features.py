@@ -12,7 +12,6 @@ import torch
 from torch.utils.data import Dataset, Sampler
 
 from berth.qa.windows import Window
-from berth.train.environment import Rank
 from berth.train.finetune.inputs.window_file import WindowFile
 
 MEGABATCH = 50  # batches that are sorted together: more waste less padding and mix less
@@ -108,30 +107,3 @@ class OrderSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         return map(int, np.resize(self.order(self.epoch), self.count))
-
-
-class HostSampler(Sampler[int]):
-    """This rank's windows, of those of its host alone, in a job whose hosts hold different ones.
-
-    In each of `batches` turns the ranks of a host take a `batch` of its windows each. The loader deals its batches out
-    to all ranks of the job in turn, so this rank's stands here once for each of them: wherever its place is it
-    finds its own, and what stands at other places is never read. A host with too few windows begins again with them.
-    """
-
-    def __init__(self, order: Callable[[int], np.ndarray], batch: int, batches: int, rank: Rank) -> None:
-        self.order = order
-        self.batch = batch
-        self.batches = batches
-        self.rank = rank
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """As of OrderSampler; `order` makes an epoch's order of all windows of this host."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return self.batches * self.batch * self.rank.world_size
-
-    def __iter__(self) -> Iterator[int]:
-        turns = np.resize(self.order(self.epoch), (self.batches, self.rank.local_world_size, self.batch))
-        return map(int, np.tile(turns[:, self.rank.local_rank], (1, self.rank.world_size)).ravel())

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from berth.contract.hyperparameters import HyperparameterError
-from berth.qa.squad import Example
+from berth.qa.faults import counted
+from berth.qa.squad import DataError, Example
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import make_windows, position_count
 from berth.runtime.engines.model_check import takes_token_types
@@ -12,11 +13,12 @@ from berth.runtime.engines.quantization import CALIBRATION_QUESTIONS, Calibratio
 from berth.train.environment import Rank
 from berth.train.finetune import export
 from berth.train.finetune.evaluation import QuestionSet
-from berth.train.finetune.inputs import divided
+from berth.train.finetune.inputs import questions
 from berth.train.finetune.inputs.data import DataSource
 from berth.train.finetune.inputs.questions import Questions
 from berth.train.finetune.inputs.window_file import Cutting, WindowFile
 from berth.train.finetune.model import Loaded
+from berth.train.finetune.ranks import gather
 from berth.train.finetune.recipe import Recipe
 
 
@@ -54,16 +56,32 @@ def load(
     windows = WindowFile(cutting)
     sample = export.Sample(CALIBRATION_QUESTIONS if recipe.export_int8 else 0)
     takes = {"train": lambda examples: windows.fill(sample.through(examples))}
-    questions = divided.load_all(sources, recipe, recipe.limits, rank, say, takes)
-    export.check(recipe, {split: each.count for split, each in questions.items()})
-    if "train" not in questions:
-        return JobData(questions, cutting, None, ())
+    read = questions.load_all(sources, recipe, recipe.limits, say, takes)
+    if rank.hosts > 1:
+        check_same(read, rank)
+    export.check(recipe, {split: each.count for split, each in read.items()})
+    if "train" not in read:
+        return JobData(read, cutting, None, ())
     windows.finish()
     say(
         f"train data: {len(windows)} windows of up to {length} tokens, {windows.size / 1e6:.1f} MB "
         f"in {windows.folder} for each rank"
     )
-    return JobData(questions, cutting, windows, sample.examples)
+    return JobData(read, cutting, windows, sample.examples)
+
+
+def check_same(splits: Mapping[str, Questions], rank: Rank) -> None:
+    """Raises DataError if hosts hold different questions of a split; all ranks must call it.
+
+    Ranks that share out different data would train on some questions twice, or wait for each other for ever.
+    """
+    everyone = gather({split: each.digest for split, each in splits.items()}, rank)
+    for split, each in splits.items():
+        if len({digests[split] for digests in everyone}) > 1:
+            raise DataError(
+                f"The {split} data differs between hosts ({rank.host or 'this host'} has "
+                f"{counted(each.count, 'question')}): give all hosts the same files."
+            )
 
 
 def window_length(recipe: Recipe, loaded: Loaded, say: Callable[[str], None]) -> int:

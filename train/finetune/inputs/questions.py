@@ -23,15 +23,14 @@ HUB_SPLITS = {"train": ("train",), "validation": ("validation", "test"), "test":
 @dataclass(frozen=True, slots=True)
 class Questions:
     """The questions of a split that are used: how many, a digest of them and of their order, the questions themselves
-    unless they were taken, and what the log ends with, such as which were left out. `divided`: other hosts have others;
-    `scored`: they have answers to measure by.
+    unless they were taken, and what the log ends with, such as which were left out. `scored`: they have answers to
+    measure by.
     """
 
     count: int
     digest: str
     examples: list[Example]
     notes: tuple[str, ...] = ()
-    divided: bool = False
     scored: bool = True
 
 
@@ -43,14 +42,11 @@ def load(
     source: DataSource, recipe: Recipe, limit: int | None, say: Callable[[str], None], take: Take | None = None
 ) -> Questions:
     """The questions of a split, at most `limit`, behind which nothing is read; for training without those whose answer
-    is not at its offset. `take` gets them in place of the answer. No question where this host has no file of a divided
-    channel.
+    is not at its offset. `take` gets them in place of the answer.
     """
     say(source.note)
     passed = Passed()
     examples: list[Example] = []
-    if source.divided and source.is_empty:
-        return Questions(0, passed.digest, examples, divided=True)
     train = source.split == "train"
     reader = _reader(source, recipe)
     answers = AnswerCheck(source.note.partition(": ")[2])
@@ -69,7 +65,7 @@ def load(
         f"{source.split} data: "
         + (f"{passed.count} of {there}" if all_read else f"the first {counted(limit or 0, 'question')}")
     )
-    return Questions(passed.count, passed.digest, examples, tuple(notes), source.divided, reader.scored)
+    return Questions(passed.count, passed.digest, examples, tuple(notes), reader.scored)
 
 
 class Passed:

@@ -432,10 +432,14 @@ def test_where_data_comes_from(tmp_path: Path) -> None:
     [
         ('{"train": {"TrainingInputMode": "Pipe"}}', "Channel train is in Pipe mode"),
         ('{"train": {"TrainingInputMode": "File"}}', "Channel train is declared but"),
+        ('{"train": {"S3DistributionType": "ShardedByS3Key"}}', "Channel train is ShardedByS3Key, so each host has"),
     ],
 )
-def test_channels_that_are_not_there(declared: str, sentence: str, tmp_path: Path) -> None:
+def test_channels_that_are_refused(declared: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "input/config").mkdir(parents=True)
     (tmp_path / "input/config/inputdataconfig.json").write_text(declared)
     with pytest.raises(DataError, match=sentence):
-        data.channels(Paths(tmp_path))
+        data.channels(Paths(tmp_path), hosts=2)
+    if "Sharded" in sentence:
+        (tmp_path / "input/data/train").mkdir(parents=True)
+        assert data.channels(Paths(tmp_path), hosts=1) == {"train"}, "one host has all files"

@@ -23,11 +23,8 @@ WRITTEN = CheckpointManifest(
     step=20,
     sequence=1,
     ranks=2,
-    hosts=1,
     per_device_batch=4,
     accumulation=1,
-    epoch_multiple=8,
-    divided=False,
     resumable=True,
     identity=IDENTITY,
 )
@@ -67,7 +64,7 @@ def test_a_checkpoint_is_made_of_what_was_written_aside(tmp_path: Path) -> None:
     made = save(tmp_path, 20)
     assert [path.name for path in tmp_path.iterdir()] == [made.name]
     said = json.loads((made / MANIFEST).read_text())
-    assert (said["step"], said["ranks"], said["global_batch"]) == (20, 2, 8)
+    assert (said["step"], said["ranks"]) == (20, 2)
     assert {name: each["bytes"] for name, each in said["files"].items()} == {
         "model.safetensors": 7,
         "part/optimizer.pt": 7,
@@ -116,9 +113,7 @@ def test_what_s3_brought_back_half_is_never_taken(spoil: Callable[[Path], None],
         choice.given(str(newest))
 
 
-@pytest.mark.parametrize(
-    "change", [lambda fields: fields.pop("epoch_multiple"), lambda fields: fields.update(files=[])]
-)
+@pytest.mark.parametrize("change", [lambda fields: fields.pop("accumulation"), lambda fields: fields.update(files=[])])
 def test_what_another_version_of_the_kit_wrote_is_passed_over_and_stays(
     change: Callable[[dict[str, Any]], Any], tmp_path: Path
 ) -> None:
@@ -302,20 +297,8 @@ def test_a_checkpoint_of_another_training_is_refused_by_what_differs(
 ) -> None:
     made = save(tmp_path, 20)
     found, _ = start(tmp_path)
-    choice.check_identity(found, IDENTITY, 4, divided=False)
+    choice.check_identity(found, IDENTITY)
     with pytest.raises(CheckpointError) as error:
-        choice.check_identity(found, IDENTITY | {changed: "other"}, 1, divided=False)
+        choice.check_identity(found, IDENTITY | {changed: "other"})
     assert str(error.value).startswith(f"The checkpoint {made} was written with {differs}")
     assert "set overwrite_output_dir to true" in str(error.value)
-
-
-def test_divided_channels_want_as_many_hosts_as_before(tmp_path: Path) -> None:
-    save(tmp_path, 20)
-    found, _ = start(tmp_path)
-    assert found.chosen is not None
-    chosen = replace(found.chosen, manifest=replace(WRITTEN, divided=True, hosts=3))
-    choice.check_identity(Start(found.listing, chosen), IDENTITY, 3, divided=True)
-    with pytest.raises(
-        CheckpointError, match=r"is of a job of 3 hosts that divided the channel train .*: run 3 hosts, "
-    ):
-        choice.check_identity(Start(found.listing, chosen), IDENTITY, 2, divided=True)

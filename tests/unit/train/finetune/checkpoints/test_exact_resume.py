@@ -1,4 +1,4 @@
-"""A training that is stopped and goes on ends with the weights of one that was not, on as many ranks and on others."""
+"""A training that is stopped and goes on ends with the weights of one that was not; on other ranks, with its loss."""
 
 from importlib import metadata
 from pathlib import Path
@@ -36,13 +36,6 @@ def run(host: Any, started: list[Any], checkpoint: Path | None = None) -> str:
     ends = host.run(*started)
     assert [end.code for end in ends] == [0] * len(ends), ends
     return ends[0].out + ends[0].err
-
-
-def difference(one: Any, other: Any) -> float:
-    """The largest of two models' weights."""
-    first, second = one.weights(), other.weights()
-    assert first.keys() == second.keys()
-    return max((first[name] - second[name]).abs().max().item() for name in first)
 
 
 def losses(job: Any) -> list[Any]:
@@ -95,9 +88,9 @@ def test_it_goes_on_with_another_number_of_ranks(
     other = jobs(new_job, tmp_path / "other", tiny_model, after, given)
     said = run(host, other, whole[0].checkpoints()[1])
     assert f"a step keeps the checkpoint's {line}" in said
-    assert f"the checkpoint has the random states of {before} rank" in said
+    assert f"the checkpoint is of {before} rank" in said
     assert other[0].metrics()["train_steps"] == whole[0].metrics()["train_steps"]
-    assert difference(other[0], whole[0]) < 1e-5
+    assert [loss for _, loss in losses(other[0])] == pytest.approx([loss for _, loss in losses(whole[0])], rel=0.02)
 
 
 NO_TOKENIZER = """

@@ -179,7 +179,7 @@ def test_only_another_kind_of_optimizer_can_not_go_on(
     old: dict[str, str], new: dict[str, str], name: str | None, tmp_path: Path
 ) -> None:
     written = recipe_changes.recipe(arguments(tmp_path, **old), BertConfig(), 5)
-    checkpoint = Checkpoint(tmp_path, 1, CheckpointManifest(*[1] * 9, {}, written))
+    checkpoint = Checkpoint(tmp_path, 1, CheckpointManifest(*[1] * 6, {}, written))
     if name is None:
         recipe_changes.check_optimizer(checkpoint, arguments(tmp_path, **new))
         return

@@ -98,11 +98,6 @@ def test_data_to_validate_on_alone_are_warned_of_at_the_begin_and_in_the_end(tmp
     assert warning in said
 
 
-def test_in_a_divided_channel_they_are_refused_even_alone_for_other_hosts_have_other_files(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"dev\.jsonl in .* divided among hosts"):
-        find("train", Recipe(), *channel(tmp_path, dev=rows(2)), {"train"})
-
-
 def test_the_log_names_each_file_with_its_questions_and_what_was_not_read(tmp_path: Path) -> None:
     where = channel(tmp_path, a=rows(3), b=rows(1, _1={"id": "other"}))
     (tmp_path / "input/data/train/README.md").write_text("not data")

@@ -106,6 +106,17 @@ def test_what_can_not_be_used_is_refused_and_nothing_is_written(
     assert not (job.base / "checkpoints").exists()
 
 
+@pytest.mark.slow
+def test_hosts_with_different_files_are_refused(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps, train=range(20 + rank)) for rank in (0, 1)]
+    for end in host.run(*pair, LOCAL_RANK="0", LOCAL_WORLD_SIZE="1"):  # each alone on its host
+        assert end.code == 1
+        assert "The train data differs between hosts" in end.err
+    assert not (pair[0].base / "model").exists()
+
+
 @pytest.fixture(scope="module")
 def fastfile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The double of FastFile mode, compiled."""
