@@ -3,7 +3,6 @@
 Data flows through the files in this order:
 
     files.py        a JSON, JSON lines or Parquet file, or a folder of them → rows, each with its place in the file
-    json_stream.py  JSON of any size, piece by piece
     squad.py        rows → Example(id, question, context, answers), checked
     answers.py      the answers of a row, in every way to write them
     faults.py       what is wrong in the files, all of it in one sentence

@@ -16,13 +16,13 @@ import codecs
 import gzip
 import json
 import lzma
+import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from berth.qa.faults import DataError, Fault, Where
-from berth.qa.json_stream import TOO_MANY_DIGITS, JsonError, JsonStream
 
 LAYOUT = '{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": …}]}]}]}'
 NOT_JSON = "not JSON"
@@ -91,7 +91,8 @@ def find(path: Path) -> Found:
 
 
 def rows(path: Path) -> Iterator[Row | Fault]:
-    """Every question of the data file `path`, in its order; of the file no more than a part is in memory at a time.
+    """Every question of the data file `path`, in its order. JSON lines and Parquet are read part by part, other JSON as
+    a whole.
 
     Raises DataError when it can't be read as data at all, or no further.
     """
@@ -101,14 +102,7 @@ def rows(path: Path) -> Iterator[Row | Fault]:
     elif kind == ".jsonl":
         yield from _line_rows(path, _chunks(path))
     else:
-        try:
-            yield from _json_rows(path, JsonStream(_chunks(path)))
-        except JsonError as error:
-            raise DataError(
-                f"{path} is not JSON, line {error.line} column {error.column}: {error}; fix or replace the file."
-            ) from None
-        except RecursionError:
-            raise DataError(f"{path} is not SQuAD, it is nested too deeply: the layout is {LAYOUT}.") from None
+        yield from _json_rows(path)
 
 
 _TEXT_KINDS = (".json", ".jsonl")
@@ -117,6 +111,10 @@ _COLUMNS = ("question", "context")
 _MORE_COLUMNS = ("id", "answers", "is_impossible")
 _CHUNK = 1 << 20
 """Bytes that are read at a time."""
+_MEMORY_PER_CHARACTER = 8
+"""Bytes that a character of a JSON text takes at most while it is parsed, as text and in Python's objects."""
+_TOO_MANY_DIGITS = "a number has too many digits"
+"""Python reads whole numbers of up to 4300 digits (sys.set_int_max_str_digits)."""
 _SUFFIXES = ".json, .jsonl (also with .gz or .xz) or .parquet"
 
 
@@ -159,75 +157,60 @@ def _chunks(path: Path) -> Iterator[str]:
         raise DataError(f"{path} is not UTF-8 text (byte {begin + error.start}): save it as UTF-8.") from None
 
 
-def _json_rows(path: Path, stream: JsonStream) -> Iterator[Row | Fault]:
-    match stream.peek():
-        case "":
-            raise DataError(f"{path} is empty: pass a file in SQuAD's layout, {LAYOUT}.")
-        case "{":
-            yield from _object_rows(path, stream)
-        case "[":
-            yield from _list_rows(path, stream)
-        case _:
-            stream.value()
-            raise _no_list(path)
-    if stream.peek():
-        raise stream.error("Extra data")
-
-
-def _object_rows(path: Path, stream: JsonStream) -> Iterator[Row | Fault]:
-    """Of a file that is one object, or JSON lines under the name `.json`."""
-    fields: dict[str, Any] = {}
-    listed = False
-    for name in stream.members():
-        if name == "data" and stream.peek() == "[":
-            listed = True
-            yield from _list_rows(path, stream)
-        else:
-            fields[name] = stream.value()
-    if listed:
-        return
-    if stream.peek():
-        yield from _line_rows(path, stream.from_start())
-    elif "question" in fields and "context" in fields:
-        yield Row(Where(path, "row 1"), fields)
+def _json_rows(path: Path) -> Iterator[Row | Fault]:
+    text = _whole_text(path)
+    if not text.strip():
+        raise DataError(f"{path} is empty: pass a file in SQuAD's layout, {LAYOUT}.")
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data" and text.lstrip().startswith("{"):
+            yield from _line_rows(path, [text])
+            return
+        place = f"line {error.lineno} column {error.colno}"
+        raise DataError(f"{path} is not JSON, {place}: {error.msg}; fix or replace the file.") from None
+    except ValueError:
+        raise DataError(f"{path} is not JSON: {_TOO_MANY_DIGITS}; fix or replace the file.") from None
+    except RecursionError:
+        raise DataError(f"{path} is not SQuAD, it is nested too deeply: the layout is {LAYOUT}.") from None
+    del text
+    entries = content.get("data") if isinstance(content, dict) else content
+    if isinstance(entries, list):
+        for number, entry in enumerate(entries, start=1):
+            yield from _entry_rows(path, number, entry)
+    elif isinstance(content, dict) and "question" in content and "context" in content:
+        yield Row(Where(path, "row 1"), content)
     else:
-        raise _no_list(path)
+        raise DataError(
+            f'{path} is not SQuAD, it has no list "data": the layout is {LAYOUT}, or rows like {ROW}; remove a file '
+            "without questions."
+        )
 
 
-def _no_list(path: Path) -> DataError:
-    return DataError(
-        f'{path} is not SQuAD, it has no list "data": the layout is {LAYOUT}, or rows like {ROW}; remove a file '
-        "without questions."
-    )
+def _whole_text(path: Path) -> str:
+    """The text of a file that is parsed as a whole. Raises DataError if that takes more memory than there is."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    chunks, size = [], 0
+    for chunk in _chunks(path):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size * _MEMORY_PER_CHARACTER > memory:
+            raise DataError(
+                f"{path} is too large to be read as a whole with {memory / 1e9:.0f} GB of memory: save the data as "
+                ".jsonl or .parquet, which are read row by row."
+            )
+    return "".join(chunks)
 
 
-def _list_rows(path: Path, stream: JsonStream) -> Iterator[Row | Fault]:
-    stream.let_go()
-    for i, _ in enumerate(stream.items(), start=1):
-        if stream.peek() == "{":
-            yield from _entry_rows(path, i, stream)
-        else:
-            yield _row(Where(path, f"row {i}"), stream.value())
-
-
-def _entry_rows(path: Path, number: int, stream: JsonStream) -> Iterator[Row | Fault]:
+def _entry_rows(path: Path, number: int, entry: object) -> Iterator[Row | Fault]:
     """Of an article, or of a flat row."""
-    fields: dict[str, Any] = {}
-    in_article = f"{_ARTICLE} {number}"
-    listed = False
-    for name in stream.members():
-        if name == "paragraphs" and stream.peek() == "[":
-            listed = True
-            for i, _ in enumerate(stream.items(), start=1):
-                yield from _paragraph_rows(path, f"{in_article}, paragraph {i}", stream.value())
-        else:
-            fields[name] = stream.value()
-    if listed:
-        return
-    if "paragraphs" in fields:
-        yield _misfit(Where(path, in_article), 'it has no list "paragraphs"')
+    if not isinstance(entry, dict) or "paragraphs" not in entry:
+        yield _row(Where(path, f"row {number}"), entry)
+    elif not isinstance(entry["paragraphs"], list):
+        yield _misfit(Where(path, f"{_ARTICLE} {number}"), 'it has no list "paragraphs"')
     else:
-        yield Row(Where(path, f"row {number}"), fields)
+        for i, paragraph in enumerate(entry["paragraphs"], start=1):
+            yield from _paragraph_rows(path, f"{_ARTICLE} {number}, paragraph {i}", paragraph)
 
 
 def _paragraph_rows(path: Path, in_paragraph: str, paragraph: object) -> Iterator[Row | Fault]:
@@ -257,7 +240,7 @@ def _line_rows(path: Path, chunks: Iterable[str]) -> Iterator[Row | Fault]:
         except json.JSONDecodeError as error:
             yield Fault(where, "", f"{NOT_JSON} ({error.msg})", LIKE_ROWS)
         except ValueError:
-            yield Fault(where, "", f"{NOT_JSON} ({TOO_MANY_DIGITS})", LIKE_ROWS)
+            yield Fault(where, "", f"{NOT_JSON} ({_TOO_MANY_DIGITS})", LIKE_ROWS)
         except RecursionError:
             yield _misfit(where, "it is nested too deeply")
     if empty:

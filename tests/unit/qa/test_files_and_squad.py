@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import os
 import tracemalloc
 from contextlib import suppress
 from itertools import islice
@@ -100,6 +101,13 @@ LAYOUTS = pytest.mark.parametrize(
 @LAYOUTS
 def test_every_layout_gives_the_same_examples(tmp_path: Path, name: str, content: object) -> None:
     assert read(write(tmp_path / name, content)) == EXPECTED
+
+
+def test_json_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sysconf", lambda name: 50)
+    assert read(write(tmp_path / "t.jsonl", lines(EXPECTED))) == EXPECTED
+    with pytest.raises(DataError, match=r"t\.json is too large .*: save the data as \.jsonl or \.parquet"):
+        read(write(tmp_path / "t.json", official(EXPECTED)))
 
 
 @LAYOUTS
@@ -249,7 +257,7 @@ HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
         pytest.param("t.json", "[]\n[]", r"t\.json is not JSON, line 2 column 1: Extra data; fix", id="two-lists"),
         pytest.param("t.json", "[" * 100_000, r"t\.json is not SQuAD, it is nested too deeply", id="deep"),
         pytest.param("t.jsonl", "[" * 100_000, r"t\.jsonl, line 1: not SQuAD, it is nested too deeply", id="deep-line"),
-        pytest.param("t.json", f"[{'1' * 5000}]", r"line 1 column 2: a number has too many digits; fix", id="digits"),
+        pytest.param("t.json", f"[{'1' * 5000}]", r"is not JSON: a number has too many digits; fix", id="digits"),
         pytest.param("t.jsonl", "1" * 5000, r"line 1: not JSON \(a number has too many digits\)", id="digits-line"),
         pytest.param("t.json", "42", r't\.json is not SQuAD, it has no list "data"', id="number"),
         pytest.param("t.json", {"text": "x"}, r'not SQuAD, it has no list "data": the layout is \{"data"', id="other"),
@@ -502,7 +510,7 @@ def test_a_reader_that_is_left_early_tells_of_what_it_read(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["t.json", "t.jsonl", "t.parquet"])
+@pytest.mark.parametrize("name", ["t.jsonl", "t.parquet"])
 def test_faults_and_questions_of_any_number_take_little_memory(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
