@@ -67,30 +67,20 @@ class Evaluator:
         Raises AgreedStop where `interrupted`, which is asked after every batch and says the same on all ranks, is true.
         """
         with self.lines.clock.during("evaluation"):
-            return self._run(model, device, questions, autocast, interrupted)
-
-    def _run(
-        self,
-        model: torch.nn.Module,
-        device: torch.device,
-        questions: QuestionSet,
-        autocast: Callable[[], AbstractContextManager[Any]],
-        interrupted: Callable[[], bool],
-    ) -> Result:
-        was_training = model.training
-        model.eval()
-        try:
-            mine = self._logits(model, device, questions.windows, autocast, interrupted)
-        finally:
-            model.train(was_training)
-        indices = gather_to_leader(list(mine), self.rank)
-        logits = gather_floats_to_leader(_flat(mine), self.rank)
-        scores: dict[str, float] = {}
-        predictions: dict[str, str] = {}
-        if indices is not None and logits is not None:
-            start, end = _by_window(indices, logits, WindowDataset(questions.windows).lengths)
-            scores, predictions = self._measure(questions, start, end)
-        return Result(from_leader(scores, self.rank), predictions)
+            was_training = model.training
+            model.eval()
+            try:
+                mine = self._logits(model, device, questions.windows, autocast, interrupted)
+            finally:
+                model.train(was_training)
+            indices = gather_to_leader(list(mine), self.rank)
+            logits = gather_floats_to_leader(_flat(mine), self.rank)
+            scores: dict[str, float] = {}
+            predictions: dict[str, str] = {}
+            if indices is not None and logits is not None:
+                start, end = _by_window(indices, logits, WindowDataset(questions.windows).lengths)
+                scores, predictions = self._measure(questions, start, end)
+            return Result(from_leader(scores, self.rank), predictions)
 
     def _logits(
         self,

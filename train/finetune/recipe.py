@@ -377,7 +377,7 @@ def _loading(training: dict[str, Any], recipe: Recipe, notes: list[str]) -> None
 
 
 def _logging(training: dict[str, Any], found: RankEnvironment, warnings: list[str]) -> None:
-    """No progress bars of Trainer's (reporting has lines, and a bar), and about fifty entries of the history."""
+    """No progress bars of Trainer's (reporting has lines), and about fifty entries of the history."""
     training["disable_tqdm"] = True
     training.setdefault("logging_steps", 0.02)
     # transformers' own takes the mean so far for a loss that is none, 0 where each step is logged: that looks learnt.

@@ -12,13 +12,15 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from berth.train.finetune.agreement import AgreedStop, Agreement, RankRequest
-from berth.train.finetune.checkpoints import random_states, save_time
+from berth.train.finetune.checkpoints import random_states
 from berth.train.finetune.checkpoints.saving import CheckpointTrainer
 from berth.train.finetune.recipe import TrainingSettings
 from berth.train.finetune.stop_signal import StopSignal
 
 STEP_SECONDS = 60.0
 """From the signal to the end of the step under way at most. Of SageMaker's 120 s the rest is for the checkpoint."""
+LIMIT_SECONDS = 100.0
+"""For the step and the checkpoint together: of SageMaker's 120 s the job's end takes some as well."""
 SLOW_SECONDS = 1.0
 """A micro-batch that takes longer is worth an answer at once at the end of a step, which costs a millisecond."""
 
@@ -36,7 +38,6 @@ class Stopping(TrainerCallback):
         self._agreement = Agreement(trainer.rank)
         self._answers_at_once = False
         self._told_when = 0.0
-        self._step_seconds = STEP_SECONDS
         self._batches = MicroBatches()
         self._random: dict[str, Any] = {}
         self._state = TrainerState()
@@ -53,12 +54,6 @@ class Stopping(TrainerCallback):
         self._saved_step = state.global_step
         self._checkpoint = self._trainer.last_checkpoint
         self._saved_when = time.monotonic()
-        if self._settings.keeps_checkpoints and self._rank.leads:
-            size = save_time.checkpoint_bytes(others["model"], others["optimizer"])
-            seconds, line = save_time.measured(self._settings.checkpoints, size)
-            if line:
-                self._say(line)
-            self._step_seconds = step_seconds(seconds)
         self._signal.hold()
 
     def on_step_begin(
@@ -107,6 +102,12 @@ class Stopping(TrainerCallback):
         """A checkpoint of this step is there, or could not be written."""
         if self._trainer.last_checkpoint != self._checkpoint:
             self._checkpoint, self._saved_step = self._trainer.last_checkpoint, state.global_step
+            if (seconds := self._trainer.checkpoint_seconds) > LIMIT_SECONDS:
+                self._say(
+                    f"warning: the checkpoint took {seconds:.0f} s, and SageMaker ends a stopped job after 120 s: a "
+                    "stop loses what was trained since the last checkpoint; set save_minutes lower, or use an instance "
+                    "with a faster disk"
+                )
         self._saved_when = time.monotonic()
         self._save_due = False
 
@@ -151,7 +152,8 @@ class Stopping(TrainerCallback):
         if self._signal.number:
             wish |= RankRequest.STOP
         waited = now - (self._signal.when or self._told_when)
-        if (self._signal.number or self.told) and overruns(waited, batches_left, mean, self._step_seconds):
+        limit = step_seconds(self._trainer.checkpoint_seconds)
+        if (self._signal.number or self.told) and overruns(waited, batches_left, mean, limit):
             wish |= RankRequest.BREAK_OFF
         every = self._settings.save_seconds
         if every and self._rank.leads and now - self._saved_when >= every:
@@ -198,7 +200,7 @@ class MicroBatches:
 
 def step_seconds(checkpoint_seconds: float) -> float:
     """How long after the signal a step may end, so that a checkpoint which takes so long is written in time as well."""
-    return min(STEP_SECONDS, max(0.0, save_time.LIMIT_SECONDS - checkpoint_seconds))
+    return min(STEP_SECONDS, max(0.0, LIMIT_SECONDS - checkpoint_seconds))
 
 
 def overruns(waited: float, batches_left: int, mean: float, limit: float) -> bool:

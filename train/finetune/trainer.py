@@ -24,7 +24,6 @@ from berth.train.finetune.inputs.features import OrderSampler, WindowDataset, gr
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.ranks import check_wrapped
 from berth.train.finetune.reporting import event_files, report
-from berth.train.finetune.reporting.progress import BarCallback
 from berth.train.finetune.reporting.trace import TraceCallback
 from berth.train.finetune.stopping import Stopping
 
@@ -108,7 +107,7 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=loaded.tokenizer,
-            callbacks=[guard, EpochCallback(), self.lines, BarCallback(self.rank)],
+            callbacks=[guard, EpochCallback(), self.lines],
         )
         guard.trainer = self
         self.remove_callback(PrinterCallback)

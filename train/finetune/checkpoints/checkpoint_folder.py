@@ -12,13 +12,10 @@ import os
 import re
 import secrets
 import shutil
-import zipfile
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from safetensors import SafetensorError, safe_open
 
 from berth.contract.model_files import WEIGHTS
 from berth.train.finetune.checkpoints import manifest
@@ -106,39 +103,9 @@ def fault_of_trainers(path: Path) -> str:
     if not any((path / name).is_file() for name in WEIGHTS):
         return "its weights are missing"
     try:
-        state = json.loads((path / STATE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        json.loads((path / STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return f"{STATE} is missing or cut off"
-    if not isinstance(state, dict):
-        return f"{STATE} is not Trainer's"
-    files = sorted(file for file in path.iterdir() if file.is_file())
-    return next((f"{file.name} is cut off" for file in files if _is_cut_off(file)), _missing_shard(path))
-
-
-def _is_cut_off(file: Path) -> bool:
-    """Whether S3 brought half of a file back that says itself how long it is: safetensors, and torch's zip archives."""
-    if file.suffix == ".safetensors":
-        try:
-            with safe_open(file, "pt"):
-                return False
-        except (OSError, SafetensorError):
-            return True
-    if file.suffix in (".bin", ".pt", ".pth"):
-        with file.open("rb") as content:
-            begin = content.read(4)
-        return not begin or (begin == b"PK\x03\x04" and not zipfile.is_zipfile(file))
-    return False
-
-
-def _missing_shard(path: Path) -> str:
-    """Of weights in several files, the first that is missing."""
-    for index in path.glob("*.index.json"):
-        try:
-            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
-            return f"{index.name} is missing or cut off"
-        if missing := sorted(name for name in names if not (path / str(name)).is_file()):
-            return f"{missing[0]} is missing"
     return ""
 
 
@@ -189,14 +156,9 @@ def superfluous(checkpoints: Sequence[Path], limit: int | None, best: Path | Non
 
 
 def remove(paths: Collection[Path]) -> None:
-    """Delete folders, and files aside, as far as the disk lets us; the manifest first, so that one cut off here is no
-    checkpoint.
-    """
+    """Delete folders as far as the disk lets us; the manifest first, so that one cut off here is no checkpoint."""
     for path in paths:
         try:
-            if not path.is_dir():
-                path.unlink(missing_ok=True)
-                continue
             (path / MANIFEST).unlink(missing_ok=True)
         except OSError:
             continue

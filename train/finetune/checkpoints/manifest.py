@@ -7,7 +7,7 @@ brings files back in any order, and half of one: what lies there is compared wit
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ class CheckpointManifest:
     sequence: higher than that of every checkpoint which was in the folder before, also of a training that began again.
     per_device_batch, accumulation: windows of a rank at once, and how often before a step.
     resumable: it has more than weights (not save_only_model).
-    identity: the digests of identity.py. recipe: learning rate, schedule and so on (recipe_changes.py), empty in a
-    checkpoint of an earlier kit. job: SageMaker's name of the job that wrote it, empty where it had none.
+    identity: the digests of identity.py. recipe: learning rate, schedule and so on (recipe_changes.py).
+    job: SageMaker's name of the job that wrote it, empty if it had none.
     files: by their path in the folder.
     """
 
@@ -67,13 +67,11 @@ def read(folder: Path) -> CheckpointManifest | None:
     """The manifest of a folder; None where there is none that this version of the kit can read."""
     try:
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        optional = {each.name for each in fields(CheckpointManifest) if each.default is not MISSING} | {"recipe"}
-        names = [each.name for each in fields(CheckpointManifest) if each.name in found or each.name not in optional]
-        known = {name: found[name] for name in names}
+        known = {each.name: found[each.name] for each in fields(CheckpointManifest)}
         known["files"] = {
             str(name): StoredFile(int(each["bytes"]), str(each["sha256"])) for name, each in known["files"].items()
         }
-        known["recipe"] = {str(name): value for name, value in known.get("recipe", {}).items()}
+        known["recipe"] = dict(known["recipe"])
         known["identity"] = {str(name): str(digest) for name, digest in known["identity"].items()}
         numbers = ("step", "sequence", "ranks", "per_device_batch", "accumulation")
         known |= {name: int(known[name]) for name in numbers}

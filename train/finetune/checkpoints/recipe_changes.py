@@ -5,7 +5,7 @@ rate 0, because the old schedule was over. So the manifest records the values (`
 keeps only its moments, and the schedule is that of this job at the checkpoint's step.
 """
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -50,22 +50,17 @@ def recipe(args: TrainingArguments, config: Any, steps: int) -> dict[str, Any]:
     return found
 
 
-def recipe_of_states(groups: Sequence[Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a recipe that optimizer and Trainer's state hold, for a checkpoint without a record."""
-    names = {"initial_lr": "learning_rate", "weight_decay": "weight_decay", "eps": "adam_epsilon"}
-    found = {name: groups[0][option] for option, name in names.items() if isinstance(groups[0].get(option), float)}
-    if "betas" in groups[0]:
-        found |= zip(("adam_beta1", "adam_beta2"), groups[0]["betas"], strict=True)
-    return found | {name: state[name] for name in ("max_steps",) if name in state}
-
-
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
     """Every value of both that differs."""
     return [Change(name, old[name], value) for name, value in new.items() if name in old and old[name] != value]
 
 
 def lines(old: Mapping[str, Any], new: Mapping[str, Any], step: int) -> list[str]:
-    """Lines for the log of a training with the recipe `new` that goes on from `step` of one with the recipe `old`."""
+    """Lines for the log of a training with the recipe `new` that goes on from `step` of one with the recipe `old`,
+    which is empty if the checkpoint is Trainer's own.
+    """
+    if not old:
+        return ["the checkpoint does not record its learning rate, schedule and the like: this job's are used"]
     said = []
     changed = changes(old, new)
     for name, before, now in changed:
@@ -75,8 +70,6 @@ def lines(old: Mapping[str, Any], new: Mapping[str, Any], step: int) -> list[str
             said.append(f"{name}: {_text(before)} → {_text(now)} from step {step + 1} on")
     if new.get("lr_scheduler_type") in MEASURING_SCHEDULERS and {each.name for each in changed}.intersection(_MEASURED):
         said.append("the schedule follows the evaluations, and starts again from this job's learning_rate")
-    if unknown := [name for name in new if name not in old and name not in _OPTIMIZER]:
-        said.append(f"the checkpoint does not record its {', '.join(unknown)}: this job's are used, changed or not")
     return said
 
 
@@ -113,36 +106,33 @@ class SchedulerState:
         self.content = content
 
 
-def take_schedule(
-    scheduler: Any, optimizer: torch.optim.Optimizer, written: Mapping[str, Any], step: int, rates: Sequence[float]
+def restore_schedule(
+    scheduler: Any,
+    optimizer: torch.optim.Optimizer,
+    written: Mapping[str, Any],
+    step: int,
+    rates: Sequence[float],
+    changed: Collection[str],
 ) -> None:
     """Set a new scheduler, and the rates of its optimizer, to where this job's schedule is at the checkpoint.
 
     written: the checkpoint's scheduler state. Its own count of steps is used, because it omits those that a gradient
-    scaler skipped; `step`, the checkpoint's, if it followed the evaluations and counted those. rates: of the parameter
-    groups of a new optimizer, from which a schedule that follows the evaluations starts again.
+    scaler skipped; `step`, the checkpoint's, if it followed the evaluations and counted those. A schedule that follows
+    the evaluations keeps what it has measured unless its own settings `changed`; it then starts again from `rates`,
+    those of the parameter groups of a new optimizer.
     """
+    by_steps = "lr_lambdas" in written
     if isinstance(scheduler, LambdaLR):
-        step = int(written["last_epoch"]) if "lr_lambdas" in written else step
+        step = int(written["last_epoch"]) if by_steps else step
         bases = [float(base) for base in scheduler.base_lrs]
         rates = [base * factor(step) for base, factor in zip(bases, scheduler.lr_lambdas, strict=True)]
         place = {"last_epoch": step, "_step_count": step + 1, "_last_lr": rates}
         scheduler.load_state_dict({**scheduler.state_dict(), **place})
+    elif not by_steps and not set(changed).intersection(_MEASURED):
+        scheduler.load_state_dict(written)
+        return
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
-
-
-def is_same_schedule(
-    scheduler: Any, old: Mapping[str, Any], new: Mapping[str, Any], written: Mapping[str, Any]
-) -> bool:
-    """Whether the scheduler can be restored from the state that was `written`.
-
-    A schedule that follows the evaluations can unless its own settings changed; what it has measured is worth keeping.
-    Any other is restored only if every value is known and equal.
-    """
-    if isinstance(scheduler, LambdaLR):
-        return new.keys() <= old.keys() and not changes(old, new)
-    return "lr_lambdas" not in written and not {change.name for change in changes(old, new)}.intersection(_MEASURED)
 
 
 def _setting(args: TrainingArguments, name: str) -> Any:

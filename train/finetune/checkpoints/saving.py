@@ -5,6 +5,7 @@ ranks, a manifest, and their name. Where weights are spread over ranks by accele
 """
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class CheckpointTrainer(Trainer):
     rank: Rank
     say: Callable[[str], None]
     last_checkpoint: Path | None = None
+    checkpoint_seconds = 0.0  # that the newest took
     _saving: _Saving | None = None
     _known: tuple[Path, ...] = ()
     _sequence = 0
@@ -109,17 +111,13 @@ class CheckpointTrainer(Trainer):
         groups = self.optimizer.param_groups
         if self.optimizer.defaults.keys() - groups[0].keys():
             raise of_another(checkpoint)
-        state = json.loads((Path(checkpoint) / checkpoint_folder.STATE).read_text(encoding="utf-8"))
-        old = self._resumed_recipe or recipe_changes.recipe_of_states(groups, state)
-        new, step = self._recipe(), self.state.global_step
+        old, new, step = self._resumed_recipe, self._recipe(), self.state.global_step
         for line in recipe_changes.lines(old, new, step) if step < self.state.max_steps else []:
             self.say(line)
         recipe_changes.take_options(groups, fresh)
-        if recipe_changes.is_same_schedule(scheduler, old, new, written.content):
-            scheduler.load_state_dict(written.content)
-        else:
-            rates = [group["lr"] for group in fresh]
-            recipe_changes.take_schedule(scheduler, self.optimizer, written.content, step, rates)
+        rates = [group["lr"] for group in fresh]
+        changed = [change.name for change in recipe_changes.changes(old, new)]
+        recipe_changes.restore_schedule(scheduler, self.optimizer, written.content, step, rates, changed)
 
     def _recipe(self) -> dict[str, Any]:
         return recipe_changes.recipe(self.args, getattr(self.model, "config", None), self.state.max_steps)
@@ -134,7 +132,7 @@ class CheckpointTrainer(Trainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Write a checkpoint; all ranks must come here at the same step, and all learn how it ended."""
-        step = self.state.global_step
+        began, step = time.monotonic(), self.state.global_step
         folder = Path(super()._get_output_dir(trial))
         name = ranks.from_leader(checkpoint_folder.new_name(step), self.rank)
         best = self.state.best_model_checkpoint
@@ -169,6 +167,7 @@ class CheckpointTrainer(Trainer):
             self.state.best_model_checkpoint = best
         self.last_checkpoint = saving.target
         self._keep_newest(saving.target)
+        self.checkpoint_seconds = time.monotonic() - began
         if self.args.push_to_hub:
             self._push_from_checkpoint(str(saving.target))
 

@@ -1,7 +1,7 @@
 """What a job tells of itself, while it runs and at its end.
 
 report                       how run_qa writes to the log, and JSON for people
-progress, throughput, phases lines and a bar while it trains; how fast it is, and where its seconds go
+progress, throughput, phases lines while it trains; how fast it is, and where its seconds go
 summary                      the table at the end
 records, curve               metrics.json and history.json, TensorBoard's folder, and training.svg
 event_files                  TensorBoard's files, one for each writer

@@ -1,4 +1,4 @@
-"""Progress of a training as whole lines for a log, and as a bar where somebody sits at a terminal.
+"""Progress of a training as whole lines for a log.
 
     step 40 of 312  loss: 2.1300  learning rate: 2.50e-05  examples/s: 12.3  tokens/s: 3456  padding: 8 %  …
 
@@ -7,12 +7,10 @@ beforehand, for each line sets it by the speed of the steps before it: what the 
 for it once a line and not once a step. So after steps that suddenly take longer a line comes late, once.
 """
 
-import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from berth.train.environment import Rank
@@ -122,32 +120,3 @@ class LineCallback(TrainerCallback):
         left = (state.max_steps - now.step) * step_seconds(self._recent[0], now)
         step = f"{now.step} of {state.max_steps}"
         self.say(line(step, loss, self._rate, throughput(before, now), max(memory), left))
-
-
-class BarCallback(TrainerCallback):
-    """A bar of the steps, of the first rank's alone, and only where standard output is a terminal."""
-
-    def __init__(self, rank: Rank) -> None:
-        self._shown = rank.leads and sys.stdout.isatty()
-        self._bar: Any = None
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
-    ) -> None:
-        """Draw it."""
-        if self._shown:
-            self._bar = tqdm(
-                total=state.max_steps, initial=state.global_step, unit="step", file=sys.stdout, leave=False
-            )
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
-        """A step further."""
-        if self._bar is not None:
-            self._bar.update()
-
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
-    ) -> None:
-        """Take it away."""
-        if self._bar is not None:
-            self._bar.close()

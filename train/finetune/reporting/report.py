@@ -9,11 +9,8 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TextIO
-
-from tqdm import tqdm
 
 from berth.contract.masking import mask_text
 from berth.runtime import whole_files
@@ -76,6 +73,5 @@ def save(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
 
 
 def _write(line: str, stream: TextIO) -> None:
-    with tqdm.external_write_mode(stream) if stream.isatty() else nullcontext():  # takes the bar away meanwhile
-        stream.write(line + "\n")
-        stream.flush()
+    stream.write(line + "\n")
+    stream.flush()

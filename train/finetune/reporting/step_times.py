@@ -37,20 +37,10 @@ def times_of(events: Sequence[Event]) -> dict[str, float]:
     return seconds
 
 
-def steps_of(events: Iterable[Event]) -> list[int]:
-    """The numbers of the marked steps, in order."""
-    return sorted(int(each["name"].removeprefix(STEP_MARK)) for each in events if _kind(each) == "step")
-
-
 def percentages(seconds: Mapping[str, float]) -> dict[str, int]:
-    """Whole percentages that add up to 100: what rounding down leaves goes to the largest remainders."""
+    """Whole percentages of the sum."""
     total = sum(seconds.values()) or 1.0
-    exact = {name: 100 * each / total for name, each in seconds.items()}
-    whole = {name: int(each) for name, each in exact.items()}
-    largest = sorted(exact, key=lambda name: whole[name] - exact[name])
-    for name in largest[: 100 - sum(whole.values())]:
-        whole[name] += 1
-    return whole
+    return {name: round(100 * each / total) for name, each in seconds.items()}
 
 
 def _sorted_by_kind(events: Sequence[Event]) -> dict[str, list[tuple[float, float]]]:
@@ -78,7 +68,7 @@ def _kind(event: Event) -> str:
     if category == "user_annotation":
         if name.startswith("gloo:"):
             return "exchange"
-        if name.startswith(STEP_MARK) and name.removeprefix(STEP_MARK).isdecimal():
+        if name.removeprefix(STEP_MARK).isdecimal():
             return "step"
         return "data" if name == DATA_MARK else ""
     return ""

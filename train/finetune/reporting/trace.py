@@ -1,4 +1,4 @@
-"""BERTH_TRACE: where the time of a few steps goes, in a file per rank for ui.perfetto.dev and in a line of the log.
+"""BERTH_TRACE: where the time of a few steps goes, in files for ui.perfetto.dev and in a line of the log.
 
 Each step is profiled by itself, from the fetch of its batches to its end, so that an evaluation between two steps is in
 no file. All ranks end with the same step, and the first of them sums up.
@@ -7,7 +7,6 @@ no file. All ranks end with the same step, and the first of them sums up.
 import gzip
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,10 +19,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from berth.contract.launch_options import TRACE, read_trace
 from berth.train.environment import Rank
 from berth.train.finetune import ranks
-from berth.train.finetune.reporting.step_times import CATEGORIES, DATA_MARK, STEP_MARK, percentages, steps_of, times_of
-
-_FLOW = ("s", "t", "f")
-"""The kinds of events that draw an arrow between two others of one id, a number of 32 bits."""
+from berth.train.finetune.reporting.step_times import CATEGORIES, DATA_MARK, STEP_MARK, percentages, times_of
 
 
 class TraceCallback(TrainerCallback):
@@ -38,7 +34,7 @@ class TraceCallback(TrainerCallback):
         self.say = say
         self._cuda = cuda
         self._open = ExitStack()
-        self._profiles: list[profile] = []
+        self._profiles: dict[int, profile] = {}  # by step
 
     @contextmanager
     def fetching(self, step: int) -> Iterator[None]:
@@ -47,7 +43,7 @@ class TraceCallback(TrainerCallback):
             yield
             return
         self._open.close()
-        self._profiles.append(self._open.enter_context(self._new_profile()))
+        self._profiles[step] = self._open.enter_context(self._new_profile())
         self._open.enter_context(record_function(f"{STEP_MARK}{step}"))
         with record_function(DATA_MARK):
             yield
@@ -88,17 +84,20 @@ class TraceCallback(TrainerCallback):
         return profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._cuda else [])])
 
     def _finish(self) -> None:
-        """Write this rank's file, and let rank 0 sum up; all ranks must come here together."""
+        """Write this rank's files, and let rank 0 sum up; all ranks must come here together."""
         if not self._profiles:
             return
-        events: Sequence[Mapping[str, Any]] = []
-        problem = ""
+        seconds = dict.fromkeys(CATEGORIES, 0.0)
+        steps, problem = list(self._profiles), ""
         try:
-            events = write_trace(self._profiles, self.folder / f"trace-rank-{self.rank.rank}.json.gz")
+            for step, each in self._profiles.items():
+                events = write_trace(each, self.folder / f"trace-rank-{self.rank.rank}-step-{step}.json.gz")
+                for name, spent in times_of(events).items():
+                    seconds[name] += spent
         except (OSError, ValueError) as error:  # a full disk is no reason to lose a training
-            problem = str(error)
+            steps, problem = [], str(error)
         self._profiles.clear()
-        mine = {"steps": steps_of(events), "seconds": times_of(events), "problem": problem}
+        mine = {"steps": steps, "seconds": seconds, "problem": problem}
         for line in summary(ranks.gather_to_leader(mine, self.rank) or [], self.folder):
             self.say(line)
 
@@ -113,43 +112,19 @@ def requested(
     return TraceCallback(steps, folder, rank, say, cuda=not args.use_cpu) if steps and args.do_train else None
 
 
-def write_trace(profiles: Sequence[profile], path: Path) -> list[dict[str, Any]]:
-    """Write what the profiles hold, one a step, as one Chrome trace, and return its events.
-
-    Raises OSError or ValueError where it can't be written; nothing half-written stays.
-    """
-    document: dict[str, Any] = {}
-    events: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as scratch:
-        for number, each in enumerate(profiles):
-            exported = Path(scratch, "step.json")
-            each.export_chrome_trace(str(exported))
-            read = json.loads(exported.read_text(encoding="utf-8"))
-            exported.unlink()
-            events += joined_events(read.pop("traceEvents"), number)
-            document = read | document
+def write_trace(profiled: profile, path: Path) -> list[dict[str, Any]]:
+    """Write a profile as a Chrome trace, and return its events. Raises OSError or ValueError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with gzip.open(path, "wt", compresslevel=3, encoding="utf-8") as file:
-            json.dump({**document, "traceName": path.name, "traceEvents": events}, file)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
+    profiled.export_chrome_trace(str(path))
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        events: list[dict[str, Any]] = json.load(file)["traceEvents"]
     return events
-
-
-def joined_events(events: Sequence[dict[str, Any]], number: int) -> list[dict[str, Any]]:
-    """The events of profile `number` as part of one file: its arrows get ids of their own, for each profile counts them
-    from 1, and the names of processes and threads stand there once.
-    """
-    kept = [each for each in events if number == 0 or each.get("ph") != "M"]
-    return [{**each, "id": (number << 32) + each["id"]} if each.get("ph") in _FLOW else each for each in kept]
 
 
 def summary(ranks_found: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
     """The lines of the log, of what each rank found: a mean over ranks, the least and the most of them in brackets."""
     lines = [
-        f"warning: trace: the file of rank {rank} is not written: {each['problem']}"
+        f"warning: trace: the files of rank {rank} are not written: {each['problem']}"
         for rank, each in enumerate(ranks_found)
         if each["problem"]
     ]
@@ -166,4 +141,4 @@ def summary(ranks_found: Sequence[Mapping[str, Any]], folder: Path) -> list[str]
         values = [each[name] for each in of_each]
         spread = f" ({min(values)} to {max(values)})" if len(measured) > 1 else ""
         parts.append(f"{name}: {shares[name]} %{spread}")
-    return [*lines, "  ".join(parts), f"trace: a file per rank for ui.perfetto.dev is in {folder}"]
+    return [*lines, "  ".join(parts), f"trace: a file per rank and step for ui.perfetto.dev is in {folder}"]

@@ -151,7 +151,6 @@ def test_what_else_lies_there_is_passed_over_and_only_ours_goes(tmp_path: Path) 
     (tmp_path / "checkpoint-98-0123abce").symlink_to(own)
     (tmp_path / "notes").mkdir()
     (tmp_path / "checkpoint-best").mkdir()
-    (tmp_path / ".partial-speed").write_text("half of a probe")
     there = {path.name for path in tmp_path.iterdir()}
     found, said = start(tmp_path)
     assert found.chosen is not None
@@ -165,31 +164,22 @@ def test_what_else_lies_there_is_passed_over_and_only_ours_goes(tmp_path: Path) 
     ]
     assert {path.name for path in tmp_path.iterdir()} == there, "nothing goes before the identities were compared"
     checkpoint_folder.remove([*found.listing.torn, *found.listing.aside])
-    assert {path.name for path in tmp_path.iterdir()} == there - {".partial-0a1b2c3d", ".partial-speed", torn.name}
+    assert {path.name for path in tmp_path.iterdir()} == there - {".partial-0a1b2c3d", torn.name}
     assert cut_state.is_dir()
-
-
-def two_shards(path: Path) -> None:
-    (path / "model.safetensors").rename(path / "model-1.safetensors")
-    shards = {"a": "model-1.safetensors", "b": "model-2.safetensors"}
-    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
 
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (cut("model.safetensors", 90), "model.safetensors is cut off"),
-        (cut("model.safetensors", 0), "model.safetensors is cut off"),
-        (cut("optimizer.pt", 300), "optimizer.pt is cut off"),
-        (cut("optimizer.pt", 0), "optimizer.pt is cut off"),
-        (two_shards, "model-2.safetensors is missing"),
+        (without("model.safetensors"), "its weights are missing"),
+        (without("trainer_state.json"), "trainer_state.json is missing or cut off"),
         (
             lambda path: (path / "checkpoint-is-incomplete.txt").touch(),
             "Trainer calls it incomplete (checkpoint-is-incomplete.txt)",
         ),
     ],
 )
-def test_of_trainers_own_too_what_s3_brought_back_half_is_passed_over(
+def test_of_trainers_own_too_what_is_not_whole_is_passed_over(
     spoil: Callable[[Path], Any], reason: str, tmp_path: Path
 ) -> None:
     older, newest = trainers_own(tmp_path, 20), trainers_own(tmp_path, 40)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 from transformers import BertConfig, TrainingArguments, get_scheduler
 
 from berth.train.finetune.checkpoints import recipe_changes
@@ -103,22 +103,19 @@ def test_changed_values_hold_from_the_checkpoint_on(
 
 
 @pytest.mark.slow
-def test_a_checkpoint_without_a_record_goes_on_to_the_same_bits_and_takes_what_changed(
+def test_trainers_own_checkpoint_goes_on_to_the_same_bits_or_longer(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
 ) -> None:
-    """As an earlier kit wrote them. The job raises max_steps once more behind the end of a schedule."""
+    """The job raises max_steps once more behind the end of a schedule."""
     whole = new_job(tmp_path / "whole", tiny_model, GIVEN)
     run(host, whole)
     middle, end = whole.checkpoints()
-    for checkpoint in (middle, end):
-        content = json.loads((checkpoint / MANIFEST).read_text())
-        assert content.pop("recipe")["max_steps"] == 6
-        (checkpoint / MANIFEST).write_text(json.dumps(content))
+    (middle / MANIFEST).unlink()
     same = new_job(tmp_path / "same", tiny_model, GIVEN)
-    same.goes_on_from(middle)
+    same.goes_on_from(middle.rename(middle.with_name("checkpoint-3")))
     said = run(host, same)
     assert same.metrics()["weights_sha256"] == whole.metrics()["weights_sha256"]
-    assert "the checkpoint does not record its max_grad_norm, lr_scheduler_type" in said
+    assert "the checkpoint does not record its learning rate" in said
     assert " → " not in said
     longer = new_job(tmp_path / "longer", tiny_model, GIVEN | {"max_steps": "8", "learning_rate": "0.003"})
     longer.goes_on_from(end)
@@ -209,7 +206,7 @@ def test_a_schedule_of_steps_is_set_as_if_it_had_been_so_from_the_first(kind: st
         before.step()
         reference.step()
     optimizer, scheduler = optimizer_and_scheduler(kind, 0.02, 9)
-    recipe_changes.take_schedule(scheduler, optimizer, before.state_dict(), 4, [0.0, 0.0])
+    recipe_changes.restore_schedule(scheduler, optimizer, before.state_dict(), 4, [0.0, 0.0], [])
     for _ in range(3):
         assert scheduler.get_last_lr() == reference.get_last_lr()
         assert [group["lr"] for group in optimizer.param_groups] == reference.get_last_lr()
@@ -220,23 +217,25 @@ def test_a_schedule_of_steps_is_set_as_if_it_had_been_so_from_the_first(kind: st
 
 def test_a_schedule_that_follows_evaluations_goes_on_or_begins_anew() -> None:
     """It keeps what it has measured where only the length changed; from or to a schedule of steps nothing can stay."""
-    optimizer, scheduler = optimizer_and_scheduler("reduce_lr_on_plateau", 0.02, 9)
+    restore = recipe_changes.restore_schedule
+    _, scheduler = optimizer_and_scheduler("reduce_lr_on_plateau", 0.1, 9)
     assert isinstance(scheduler, ReduceLROnPlateau)
+    scheduler.step(0.5)
     measured = scheduler.state_dict()
+    _, by_steps = optimizer_and_scheduler("linear", 0.1, 6)
+    for written, changed, best, rate in (
+        (measured, ["max_steps"], 0.5, 0.02),
+        (measured, ["learning_rate"], float("inf"), 0.03),
+        (by_steps.state_dict(), [], float("inf"), 0.03),
+    ):
+        optimizer, scheduler = optimizer_and_scheduler("reduce_lr_on_plateau", 0.02, 9)
+        restore(scheduler, optimizer, written, 4, [0.03, 0.03], changed)
+        assert (scheduler.best, optimizer.param_groups[0]["lr"]) == (best, rate)
     made = {"learning_rate": 0.02, "lr_scheduler_type": "reduce_lr_on_plateau", "max_steps": 6}
-    goes_on = recipe_changes.is_same_schedule
-    assert goes_on(scheduler, made, made | {"max_steps": 9}, measured)
-    assert goes_on(scheduler, {}, made, measured)
-    assert not goes_on(scheduler, made | {"learning_rate": 0.1}, made, measured)
     assert recipe_changes.lines(made | {"learning_rate": 0.1}, made, 6) == [
         "learning_rate: 0.1 → 0.02 from step 7 on",
         "the schedule follows the evaluations, and starts again from this job's learning_rate",
     ]
-    _, linear = optimizer_and_scheduler("linear", 0.1, 6)
-    assert isinstance(linear, LambdaLR)
-    assert not goes_on(scheduler, {}, made, linear.state_dict())
-    recipe_changes.take_schedule(scheduler, optimizer, linear.state_dict(), 4, [0.02, 0.02])
-    assert [group["lr"] for group in optimizer.param_groups] == [0.02, 0.02]
     optimizer, linear = optimizer_and_scheduler("linear", 0.1, 10)
-    recipe_changes.take_schedule(linear, optimizer, measured, 6, [0.0, 0.0])
+    restore(linear, optimizer, measured, 6, [0.0, 0.0], [])
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 4 / 8)

@@ -1,10 +1,6 @@
-"""Lines of progress: what they say, when they come, and the bar of a terminal."""
+"""Lines of progress: what they say, and when they come."""
 
-import os
-import pty
 import re
-import sys
-import termios
 import time
 from typing import Any
 
@@ -17,7 +13,7 @@ from berth.local.training_progress import TrainingStep, read_progress
 from berth.train.environment import Rank
 from berth.train.finetune.reporting import report
 from berth.train.finetune.reporting.phases import PHASES, PhaseClock, process_age
-from berth.train.finetune.reporting.progress import BarCallback, LineCallback, duration, line, next_due
+from berth.train.finetune.reporting.progress import LineCallback, duration, line, next_due
 from berth.train.finetune.reporting.throughput import Meter, Throughput, Totals, memory_used, step_seconds, throughput
 
 LINE = (
@@ -192,42 +188,3 @@ def test_a_phase_that_fails_ends() -> None:
 
 def test_the_age_of_this_process() -> None:
     assert process_age() == pytest.approx(time.time() - psutil.Process().create_time(), abs=1.0)
-
-
-def shown_in_a_terminal(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What three steps of a training, and a line in between, leave on a terminal."""
-    master, slave = pty.openpty()
-    termios.tcsetwinsize(slave, (24, 80))
-    with os.fdopen(slave, "w") as terminal:
-        monkeypatch.setattr(sys, "stdout", terminal)
-        bar = BarCallback(rank)
-        state = TrainerState(max_steps=3, global_step=0)
-        bar.on_train_begin(Arguments(), state, TrainerControl())
-        for _ in range(3):
-            bar.on_step_end(Arguments(), state, TrainerControl())
-            report.say("a line")
-        bar.on_train_end(Arguments(), state, TrainerControl())
-        terminal.write("end")
-        terminal.flush()
-        shown = b""
-        while not shown.endswith(b"end"):
-            shown += os.read(master, 65536)
-        return shown.decode()
-
-
-def test_a_terminal_has_a_bar_and_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = shown_in_a_terminal(Rank(), monkeypatch)
-    assert "/3 [" in shown
-    assert shown.count("\ra line\r\n") == 3, "each where the bar was, and alone on its line"
-    assert shown.rpartition("\r")[2] == "end", "the bar is gone"
-
-
-def test_a_log_has_no_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    bar = BarCallback(Rank())
-    state = TrainerState(max_steps=3, global_step=0)
-    bar.on_train_begin(Arguments(), state, TrainerControl())
-    bar.on_step_end(Arguments(), state, TrainerControl())
-    report.say("a line")
-    bar.on_train_end(Arguments(), state, TrainerControl())
-    assert capsys.readouterr() == ("a line\n", "")
-    assert shown_in_a_terminal(Rank(1, 1, 2, 2), monkeypatch) == "a line\r\n" * 3 + "end"

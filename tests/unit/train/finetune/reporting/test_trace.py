@@ -11,7 +11,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from berth.contract.metric_definitions import METRIC_DEFINITIONS
 from berth.train.environment import Rank
-from berth.train.finetune.reporting.trace import TraceCallback, joined_events, requested, summary
+from berth.train.finetune.reporting.trace import TraceCallback, requested, summary
 
 SHARE = re.compile(r"(compute|communication|data|other): (\d+) %")
 
@@ -36,28 +36,26 @@ def test_a_trace_of_two_ranks(
     assert lines[0].startswith("trace: steps 3 to 4  step: "), lines
     shares = {name: int(share) for name, share in SHARE.findall(lines[0])}
     assert list(shares) == ["compute", "communication", "data", "other"]
-    assert sum(shares.values()) == 100
+    assert sum(shares.values()) == pytest.approx(100, abs=2)
     assert shares["compute"] > 0
     read = {each["Name"]: re.search(each["Regex"], lines[0]) for each in METRIC_DEFINITIONS}
     assert {name: float(match[1]) for name, match in read.items() if match} == {
         "trace_step_seconds": float(lines[0].partition("  step: ")[2].split()[0]),
         **{f"trace_{name}_percent": share for name, share in shares.items()},
     }
-    assert lines[1:] == [f"trace: a file per rank for ui.perfetto.dev is in {pair[0].base}/output/data/trace"]
+    assert lines[1:] == [f"trace: a file per rank and step for ui.perfetto.dev is in {pair[0].base}/output/data/trace"]
     for rank, job in enumerate(pair):
-        (file,) = (job.base / "output/data/trace").iterdir()
-        assert file.name == f"trace-rank-{rank}.json.gz"
-        with gzip.open(file) as content:
-            events = [each for each in json.load(content)["traceEvents"] if each["ph"] == "X"]
-        marks = {each["name"]: each for each in events if each["name"].startswith(("step ", "wait for "))}
-        assert set(marks) == {"step 3", "step 4", "wait for data"}
-        names = {each["name"] for each in events}
-        assert {"gloo:all_reduce", "aten::addmm", "Optimizer.step#SGD.step"} <= names
-        steps = [marks["step 3"], marks["step 4"]]
-        gap = steps[0]["ts"] + steps[0]["dur"], steps[1]["ts"]
-        assert gap[1] - gap[0] > 10_000, "µs, in which the evaluation was"
-        between = [each for each in events if gap[0] < each["ts"] < gap[1] and each["name"].startswith("aten::")]
-        assert between == []
+        files = sorted((job.base / "output/data/trace").iterdir())
+        assert [file.name for file in files] == [f"trace-rank-{rank}-step-{step}.json.gz" for step in (3, 4)]
+        for step, file in zip((3, 4), files, strict=True):
+            with gzip.open(file) as content:
+                events = [each for each in json.load(content)["traceEvents"] if each["ph"] == "X"]
+            marks = {each["name"]: each for each in events if each["name"].startswith(("step ", "wait for "))}
+            assert set(marks) == {f"step {step}", "wait for data"}
+            names = {each["name"] for each in events}
+            assert {"gloo:all_reduce", "aten::addmm", "Optimizer.step#SGD.step"} <= names
+            end = marks[f"step {step}"]["ts"] + marks[f"step {step}"]["dur"]
+            assert not [each for each in events if each["ts"] > end and each["name"].startswith("aten::")]
 
 
 @pytest.mark.parametrize(
@@ -95,17 +93,7 @@ def test_a_trace_that_can_not_be_written_costs_no_training(tmp_path: Path) -> No
     args = TrainingArguments(tmp_path / "out", use_cpu=True)
     callback.on_step_end(args, TrainerState(global_step=1, max_steps=1), TrainerControl())
     (line,) = said
-    assert line.startswith("warning: trace: the file of rank 0 is not written: [Errno 17] File exists")
-
-
-def test_arrows_of_two_steps_do_not_meet() -> None:
-    events = [
-        {"ph": "M", "name": "process_name"},
-        {"ph": "s", "id": 1, "cat": "fwdbwd"},
-        {"ph": "X", "id": 1, "name": "aten::mm"},
-    ]
-    assert joined_events(events, 0) == [events[0], events[1], events[2]]
-    assert joined_events(events, 1) == [{"ph": "s", "id": 2**32 + 1, "cat": "fwdbwd"}, events[2]]
+    assert line.startswith("warning: trace: the files of rank 0 are not written: [Errno 17] File exists")
 
 
 def found(compute: float, communication: float, problem: str = "") -> dict[str, Any]:
@@ -115,7 +103,7 @@ def found(compute: float, communication: float, problem: str = "") -> dict[str, 
 
 
 def test_the_summary_of_several_ranks() -> None:
-    where = "trace: a file per rank for ui.perfetto.dev is in /opt/ml/output/data/trace"
+    where = "trace: a file per rank and step for ui.perfetto.dev is in /opt/ml/output/data/trace"
     folder = Path("/opt/ml/output/data/trace")
     assert summary([found(1.4, 0.4)], folder) == [
         "trace: steps 10 to 11  step: 1.000 s  compute: 70 %  communication: 20 %  data: 10 %  other: 0 %",
@@ -127,7 +115,7 @@ def test_the_summary_of_several_ranks() -> None:
         where,
     ]
     lost = found(0, 0, "[Errno 28] No space left on device")
-    warning = "warning: trace: the file of rank 1 is not written: [Errno 28] No space left on device"
+    warning = "warning: trace: the files of rank 1 are not written: [Errno 28] No space left on device"
     assert summary([found(1.4, 0.4), lost], folder)[0] == warning
     one = {**found(1.4, 0.4), "steps": [10]}
     assert summary([one], folder)[0].startswith("trace: step 10  step: 2.000 s  compute: 70 %")
