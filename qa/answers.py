@@ -58,12 +58,6 @@ def answers_of(fields: Mapping[str, Any], *, offsets: bool) -> tuple[Answer, ...
     return tuple(answers)
 
 
-def has_texts(fields: Mapping[str, Any]) -> bool:
-    """Whether a row has an answer with a text, whatever else it says."""
-    pairs = _pairs(fields.get("answers"))
-    return not isinstance(pairs, str) and any(isinstance(text, str) and text.strip() for text, _ in pairs)
-
-
 def _pairs(value: object) -> Iterable[tuple[object, object]] | str:
     """Text and start of each answer."""
     if isinstance(value, list) and all(isinstance(answer, dict) for answer in value):

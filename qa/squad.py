@@ -4,22 +4,17 @@
 sorts out questions whose answers are not where the data says. Both go through data that no memory would hold.
 """
 
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from berth.qa.answers import (
     MISSING,
     Answer,
     answers_of,
-    has_texts,
     is_misplaced,
     misplacement,
-    says_impossible,
     whole_number,
 )
 from berth.qa.faults import SHOWN, DataError, Fault, Faults, Where, at, counted
@@ -80,25 +75,21 @@ class QuestionReader:
         self.version_2_with_negative = version_2_with_negative
         self.offsets = offsets
         self._faults = Faults()
-        self._hashes = array("q")
-        self._twice: set[int] = set()
-        self._seen: dict[str, Where] = {}
+        self._ids: set[int] = set()  # their hashes: the ids themselves would fill the memory where the files do not
         self.counts: Counter[Path] = Counter()
         """Good questions of each file that was begun."""
         self._unscored = 0
         self._unanswerable = 0
         self._made = 0
         self._first_made = ""
-        self._unused = 0
 
     def files(self) -> Iterable[tuple[Path, Iterable[Row | Fault]]]:
-        """Each file with its rows; may be asked for again."""
+        """Each file with its rows."""
         return ((file, rows(file)) for file in find(self.path).data)
 
     def __iter__(self) -> Iterator[Example]:
         """Up to the first fault: what follows it is looked at for more faults only."""
         for example in self._examples():
-            self._hashes.append(hash(example.id))
             self.counts[example.where.file if example.where else self.path] += 1
             if not self._faults:
                 yield example
@@ -108,10 +99,6 @@ class QuestionReader:
         id of which can't be one or comes twice (the metrics go by id), or that lacks an answer although
         `version_2_with_negative` is off.
         """
-        if twice := self._ids_that_come_twice():
-            self._faults, self._twice = Faults(), twice
-            for _ in self._examples():  # once more, for the faults of ids in their places among the others
-                pass
         if self._faults:
             raise DataError(self._faults.sentence())
         if self._unscored and self.scored:
@@ -135,17 +122,7 @@ class QuestionReader:
                 f"{counted(self._made, 'question')} without an id: file and place stand for it, such as "
                 f"{self._first_made!r}"
             )
-        if self._unused:
-            lines.append(
-                f"{counted(self._unused, 'question')} with is_impossible true and answers all the same: taken as "
-                "without an answer"
-            )
         return lines
-
-    def _ids_that_come_twice(self) -> set[int]:
-        """Their hashes: the ids themselves would fill the memory where the files do not."""
-        found = np.sort(np.frombuffer(self._hashes, np.int64))
-        return set(found[1:][found[1:] == found[:-1]].tolist())
 
     def _examples(self) -> Iterator[Example]:
         """Every good question; the others are noted as faults."""
@@ -175,10 +152,9 @@ class QuestionReader:
         if not isinstance(found, Example):
             return found
         where = row.where
-        if hash(found.id) in self._twice and (first := self._seen.setdefault(found.id, where)) != where:
-            there = first.place if first.file == where.file else f"{first.file}, {first.place}"
-            what = f"the id {found.id!r} stands at {there} too"
-            return [Fault(where, "", what, "give every question its own id")]
+        if hash(found.id) in self._ids:
+            return [Fault(where, "", f"the id {found.id!r} is used before", "give every question its own id")]
+        self._ids.add(hash(found.id))
         if self.offsets and misplaced(found):
             self._faults.add(_misplaced_fault(found), forbids=False)
         return found
@@ -200,7 +176,6 @@ class QuestionReader:
             return [Fault(where, id_, *fault) for fault in faults]
         self._unscored += unscored
         self._unanswerable += not (answers or unscored)
-        self._unused += says_impossible(fields) and has_texts(fields)
         return Example(id_ or self._made_id(where), fields["question"], fields["context"], answers, where)
 
     def _made_id(self, where: Where) -> str:
