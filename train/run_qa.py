@@ -24,7 +24,7 @@ from transformers.integrations.integration_utils import get_available_reporting_
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError, read
-from berth.contract.launch_options import read_price
+from berth.contract.launch_options import read_price, read_trace
 from berth.contract.splits import SPLITS
 from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError
@@ -42,9 +42,10 @@ from berth.train.finetune.inputs.features import Collator, WindowDataset
 from berth.train.finetune.inputs.job_data import JobData
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.recipe import Paths, Recipe, TrainingSettings, complete, options
-from berth.train.finetune.reporting import records, report, trace
+from berth.train.finetune.reporting import records, report
 from berth.train.finetune.reporting.phases import PhaseClock, process_age
 from berth.train.finetune.reporting.progress import LineCallback
+from berth.train.finetune.reporting.trace import TraceCallback
 from berth.train.finetune.stop_signal import JobStopped, StopSignal
 from berth.train.finetune.stopping import Stopping
 from berth.train.finetune.trainer import QuestionAnsweringTrainer
@@ -109,7 +110,6 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     ranks.check_settings(rank, training)
     start = _start(settings, environment.get("TRAINING_JOB_NAME", ""), rank, say)
     args = _arguments(training)
-    ranks.check_group(rank, args.world_size, args.parallel_mode.value)
     on = "GPU" if cuda else f"CPU with {threads} {'thread' if threads == 1 else 'threads'} each"
     say(f"ranks: {rank.world_size}, {settings.backend}, {on}")
     # Before the model: the answer head starts from random weights, which must be the same on every rank.
@@ -121,8 +121,8 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     trainer.stop_by(Stopping(signal, settings, trainer))
     if args.do_train:
         _take_over(start, trainer, loaded)
-    if tracing := trace.requested(environment, args, paths.output_data / "trace", rank, say):
-        trainer.trace_steps(tracing)
+    if args.do_train and (steps := read_trace(environment)):
+        trainer.trace_steps(TraceCallback(steps, paths.output_data / "trace", rank, say, cuda=cuda))
     found: dict[str, Any] = {"world_size": rank.world_size}
     with records.history_of_a_failure(rank, paths.output_data, lambda: trainer.state.log_history):
         with suppress(AgreedStop):

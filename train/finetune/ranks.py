@@ -132,15 +132,6 @@ def _gather_bytes(data: bytes, rank: Rank) -> list[bytes]:
     return [each[:length].cpu().numpy().tobytes() for each, length in zip(everyone, lengths, strict=True)]
 
 
-def check_group(rank: Rank, seen_world_size: int, parallel_mode: str) -> None:
-    """Stop unless transformers sees the whole group and means to train in it."""
-    if seen_world_size != rank.world_size or (rank.world_size > 1 and parallel_mode != "distributed"):
-        raise RankError(
-            f"Rank {rank.rank} sees a world size of {seen_world_size} ({parallel_mode}) where the launcher started "
-            f"{rank.world_size} ranks: every rank would train alone, so the job stops; report this with the log."
-        )
-
-
 def check_settings(rank: Rank, training: Mapping[str, Any]) -> None:
     """Stop unless all ranks go by the same settings: else they would wait for each other at different places, until
     `ddp_timeout`. All ranks must call it.

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from berth.train.environment import Rank
 from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.checkpoints import identity
 from berth.train.finetune.checkpoints.saving import CheckpointTrainer
@@ -31,16 +30,14 @@ from berth.train.finetune.stopping import Stopping
 class GuardCallback(TrainerCallback):
     """Before the first step: the model about to train must exchange its gradients with the other ranks."""
 
-    def __init__(self, rank: Rank) -> None:
-        self.rank = rank
-        self.trainer: Trainer | None = None
+    def __init__(self, trainer: "QuestionAnsweringTrainer") -> None:
+        self.trainer = trainer
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
         """Trainer has wrapped the model by now; `others` holds the bare one."""
-        if self.trainer is not None:
-            check_wrapped(self.rank, self.trainer.model_wrapped)
+        check_wrapped(self.trainer.rank, self.trainer.model_wrapped)
 
 
 class EpochCallback(TrainerCallback):
@@ -97,7 +94,6 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
     ) -> None:
         self.lines = evaluator.lines
         self.rank, self.say = self.lines.rank, self.lines.say
-        guard = GuardCallback(self.rank)
         # Trainer wants an evaluation set whenever it is to evaluate while training; `evaluate` below uses its own.
         eval_dataset = WindowDataset(questions.windows) if questions else None
         super().__init__(
@@ -107,9 +103,8 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=loaded.tokenizer,
-            callbacks=[guard, EpochCallback(), self.lines],
+            callbacks=[GuardCallback(self), EpochCallback(), self.lines],
         )
-        guard.trainer = self
         self.remove_callback(PrinterCallback)
         event_files.keep_apart(self.callback_handler.callbacks)
         self.evaluator = evaluator

@@ -1,8 +1,7 @@
-"""What a training is of: digests of its model, its tokenizer and its data. A checkpoint of another one is not its own.
+"""What a training is of: digests of its model and its data. A checkpoint of another one is not its own.
 
 model      the architecture: class and configuration, not what may change between two runs (dropout)
 weights    those that the training starts from, as they were loaded: two models of one architecture are two models
-tokenizer  vocabulary and rules
 data       every window with its labels, in order (so max_seq_length and doc_stride as well), and by which order an
            epoch takes them: train_sampling_strategy and seed
 """
@@ -25,9 +24,8 @@ _VOLATILE.update(name for names in DROPOUTS.values() for name in names)
 WORDS = {
     "model": ("another model", "pass the model that it was written with"),
     "weights": ("a model of other weights", "pass the model that it was written with"),
-    "tokenizer": ("another tokenizer", "pass the tokenizer that it was written with"),
     "data": (
-        "other training data, or another max_seq_length, doc_stride, seed or train_sampling_strategy",
+        "other training data, or another tokenizer, max_seq_length, doc_stride, seed or train_sampling_strategy",
         "pass those that it was written with",
     ),
 }
@@ -50,12 +48,6 @@ def of_weights(model: torch.nn.Module, fresh: Collection[str]) -> str:
     return _digest(sorted(hashlib.sha256(each).hexdigest() for each in numbers))
 
 
-def of_tokenizer(tokenizer: Any) -> str:
-    """Of a fast tokenizer; truncation and padding are set anew by whoever uses it."""
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
-    return _digest({name: part for name, part in content.items() if name not in ("truncation", "padding")})
-
-
 def of_windows(dataset: WindowDataset, order: Sequence[Any]) -> str:
     """Of windows and labels, and of `order`: what else decides when a window comes."""
     digest = hashlib.sha256(json.dumps(list(order)).encode())
@@ -70,12 +62,11 @@ def of_training(loaded: Loaded, dataset: WindowDataset, order: Sequence[Any], ra
     """The digests; all ranks must call it."""
     mine = [of_weights(loaded.model, loaded.fresh), of_windows(dataset, order)] if rank.leads else []
     weights, data = from_leader(mine, rank)
-    model, tokenizer = of_model(loaded.model.config), of_tokenizer(loaded.tokenizer)
-    return {"model": model, "weights": weights, "tokenizer": tokenizer, "data": data}
+    return {"model": of_model(loaded.model.config), "weights": weights, "data": data}
 
 
 def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
-    """The first of model, weights, tokenizer and data in which two trainings differ; empty if they do not."""
+    """The first of model, weights and data in which two trainings differ; empty if they do not."""
     return next((name for name in WORDS if one.get(name) != other.get(name)), "")
 
 

@@ -16,7 +16,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from berth.contract.launch_options import TRACE, read_trace
+from berth.contract.launch_options import TRACE
 from berth.train.environment import Rank
 from berth.train.finetune import ranks
 from berth.train.finetune.reporting.step_times import CATEGORIES, DATA_MARK, STEP_MARK, percentages, times_of
@@ -100,16 +100,6 @@ class TraceCallback(TrainerCallback):
         mine = {"steps": steps, "seconds": seconds, "problem": problem}
         for line in summary(ranks.gather_to_leader(mine, self.rank) or [], self.folder):
             self.say(line)
-
-
-def requested(
-    environment: Mapping[str, str], args: TrainingArguments, folder: Path, rank: Rank, say: Callable[[str], None]
-) -> TraceCallback | None:
-    """What the variable asks for, to write to `folder`; None where it asks for nothing, or no step is trained."""
-    steps = read_trace(environment)
-    if steps and not args.do_train:
-        say(f"trace: nothing is traced, for this job trains no step ({TRACE})")
-    return TraceCallback(steps, folder, rank, say, cuda=not args.use_cpu) if steps and args.do_train else None
 
 
 def write_trace(profiled: profile, path: Path) -> list[dict[str, Any]]:

@@ -394,10 +394,6 @@ def test_ranks_that_would_train_alone_stop() -> None:
     ranks.check_wrapped(Rank(), bare)
     with pytest.raises(RankError, match="Linear and not wrapped"):
         ranks.check_wrapped(Rank(1, 1, 2, 2), bare)
-    ranks.check_group(Rank(1, 1, 2, 2), 2, "distributed")
-    for seen, mode in ((1, "not_parallel"), (2, "not_parallel"), (1, "distributed")):
-        with pytest.raises(RankError, match="would train alone"):
-            ranks.check_group(Rank(1, 1, 2, 2), seen, mode)
 
 
 def test_threads_of_a_container(tmp_path: Path) -> None:

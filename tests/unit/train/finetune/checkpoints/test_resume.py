@@ -84,7 +84,7 @@ def test_a_checkpoint_of_another_training_is_refused_and_stays(
     (tmp_path / "input/data/train/part.json").write_text(json.dumps(squad(range(21))))
     (end,) = host.run(job)
     told = told_in_a_sentence(end)
-    assert f"The checkpoint {saved[-1]} was written with other training data, or another max_seq_length" in told
+    assert f"The checkpoint {saved[-1]} was written with other training data, or another tokenizer" in told
     assert "set overwrite_output_dir to true" in told
     BertForQuestionAnswering(BertConfig.from_pretrained(tiny_model)).save_pretrained(tmp_path / "input/data/model")
     (tmp_path / "input/data/train/part.json").write_text(json.dumps(squad(range(20))))

@@ -11,7 +11,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from berth.contract.metric_definitions import METRIC_DEFINITIONS
 from berth.train.environment import Rank
-from berth.train.finetune.reporting.trace import TraceCallback, requested, summary
+from berth.train.finetune.reporting.trace import TraceCallback, summary
 
 SHARE = re.compile(r"(compute|communication|data|other): (\d+) %")
 
@@ -73,15 +73,6 @@ def test_steps_that_there_are_not(tmp_path: Path, begins_after: int, line: str) 
     callback.on_train_end(args, state, TrainerControl())
     assert said == [line]
     assert not (tmp_path / "trace").exists()
-
-
-def test_a_job_that_trains_nothing_has_no_trace(tmp_path: Path) -> None:
-    said: list[str] = []
-    args = TrainingArguments(tmp_path, use_cpu=True, do_train=False)
-    assert requested({"BERTH_TRACE": "1"}, args, tmp_path, Rank(), said.append) is None
-    assert said == ["trace: nothing is traced, for this job trains no step (BERTH_TRACE)"]
-    assert requested({}, args, tmp_path, Rank(), said.append) is None
-    assert len(said) == 1
 
 
 def test_a_trace_that_can_not_be_written_costs_no_training(tmp_path: Path) -> None:
