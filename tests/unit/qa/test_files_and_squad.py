@@ -480,13 +480,6 @@ def test_the_remedy_is_of_the_files_own_layout(tmp_path: Path) -> None:
         read(write(tmp_path / "t.jsonl", ""))
 
 
-def test_an_id_that_comes_twice_in_a_row_that_is_misplaced_is_a_fault(tmp_path: Path) -> None:
-    rows = flat(numbered(2, wrong=2))
-    rows[1]["id"] = "q0"
-    with pytest.raises(DataError, match=r"^2 rows can't be used: .*row 1 \(id q0\): an answer's .*row 2: the id 'q0'"):
-        read(write(tmp_path / "t.json", rows), offsets=True)
-
-
 def test_a_reader_that_is_left_early_tells_of_what_it_read(tmp_path: Path) -> None:
     rows = [*flat(numbered(4, 0)), {"id": "", "question": "later"}]
     rows[1]["id"] = "q0"
@@ -527,15 +520,6 @@ def test_ten_faults_are_told_and_the_rest_is_counted(tmp_path: Path) -> None:
     told = str(error.value)
     assert told.startswith(f"13 rows can't be used: {tmp_path}/t.parquet, row 1 (id q0), row 2 (id q1), ")
     assert "row 10 (id q9): the question has no answer; and 3 more. Set version_2_with_negative" in told
-
-
-@pytest.mark.parametrize(("name", "place"), [("t.json", "row 3"), ("t.jsonl", "line 3"), ("t.parquet", "row 3")])
-def test_rows_are_counted_from_1_in_every_format(tmp_path: Path, name: str, place: str) -> None:
-    rows = flat(numbered(3, 0))
-    rows[2] |= {"answers": {"text": [], "answer_start": []}}
-    content = "".join(json.dumps(row) + "\n" for row in rows) if name == "t.jsonl" else rows
-    with pytest.raises(DataError, match=rf"{name}, {place} \(id q2\): the question has no answer"):
-        read(write(tmp_path / name, content))
 
 
 def test_a_file_of_no_lines_of_json_at_all_is_one_fault(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Where the model comes from, what a damaged one ends in, and the windows that it takes."""
 
-import random
 import shutil
-import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,16 +36,9 @@ def test_where_the_model_comes_from(tmp_path: Path) -> None:
 
 
 def test_model_folders(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match=f"{tmp_path} "), model.folder(tmp_path):
-        pass
     nested = tmp_path / "bert"
     nested.mkdir()
     (nested / "config.json").write_text("{}")
-    with pytest.raises(ModelLoadError, match="has no weights"), model.folder(tmp_path):
-        pass
-    (nested / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ModelLoadError, match="has no weights"), model.folder(tmp_path):
-        pass
     (nested / "model.safetensors").write_bytes(b"x")
     with pytest.raises(ModelLoadError, match="has no tokenizer"), model.folder(tmp_path):
         pass
@@ -86,19 +77,6 @@ def test_damaged_model(damage: Any, part: str, tmp_path: Path, tiny_model: Path)
     assert sentence.startswith(f"The {part} of {folder} can't be loaded (")
     assert sentence.endswith("): copy or save the model again, with its tokenizer.")
     assert "\n" not in sentence
-
-
-def test_archive_damaged_inside_the_weights(tmp_path: Path) -> None:
-    weights = tmp_path / "weights"
-    weights.write_bytes(random.Random(0).randbytes(300_000))
-    archive = tmp_path / "model.tar.gz"
-    with tarfile.open(archive, "w:gz") as packed:
-        packed.add(weights, arcname="model.safetensors")
-    data = archive.read_bytes()
-    half = len(data) // 2
-    archive.write_bytes(data[:half] + b"\xff" * half)
-    with pytest.raises(ModelLoadError, match=r"can't be unpacked \(Error -3 .*\): pass"), model.folder(archive):
-        pass
 
 
 @pytest.mark.parametrize(

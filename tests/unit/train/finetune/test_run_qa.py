@@ -311,27 +311,6 @@ def test_predictions_need_neither_answers_nor_ids(
     assert not any(name.startswith("test_") for name in job.metrics())
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"dataset_name": "squad", "max_seq_length": "48", "doc_stride": "8"}, "dataset_name squad can't be loaded"),
-        ({"model_name_or_path": "bert-base-uncased"}, "The config of bert-base-uncased can't be loaded"),
-    ],
-    ids=["dataset", "model"],
-)
-def test_hub_out_of_reach(
-    given: dict[str, str], sentence: str, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
-) -> None:
-    job = new_job(tmp_path, tiny_model, given | {"cache_dir": str(tmp_path / "cache")})
-    for channel in ("model",) if "model_name_or_path" in given else ("train", "validation"):
-        shutil.rmtree(tmp_path / "input/data" / channel)
-    (end,) = host.run(job)
-    assert end.code == 1
-    assert sentence in end.err.splitlines()[-1]
-    assert "in a job without a way to the hub pass the" in end.err.splitlines()[-1]
-    assert "Traceback" not in end.err
-
-
 ERRORS = {
     "unknown": ({"learning_rat": "1"}, "learning_rat is not known (did you mean learning_rate?)"),
     "several": ({"max_steps": "x", "seed": "1.5"}, "2 hyperparameters can't be used: max_steps 'x'"),

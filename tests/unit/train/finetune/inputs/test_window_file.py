@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from berth.qa.squad import Answer, DataError, Example
-from berth.qa.tokenizer import PairTokenizer, SharingTokenizer
+from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import WindowError, make_windows
 from berth.train.finetune.inputs.features import Collator, WindowDataset
 from berth.train.finetune.inputs.window_file import Cutting, ScratchError, WindowFile
@@ -73,15 +73,6 @@ def test_a_split_without_questions(pairs: PairTokenizer, tmp_path: Path) -> None
     file.finish()
     assert (len(file), file.size) == (0, 0)
     assert WindowDataset(file).lengths.tolist() == []
-
-
-def test_each_text_is_encoded_once_and_nothing_else_changes(pairs: PairTokenizer) -> None:
-    sharing = pairs.sharing()
-    assert isinstance(sharing, SharingTokenizer)
-    texts = [(example.question, example.context) for example in examples(30)]
-    for one, other in zip(sharing.encode(texts), pairs.encode(texts), strict=True):
-        for name in ("ids", "type_ids", "offsets", "word_ids", "sequence_ids"):
-            assert getattr(one, name) == getattr(other, name)
 
 
 def test_a_question_that_can_not_be_cut_is_told_after_the_faults_of_the_data(

@@ -13,8 +13,8 @@ from berth.local.training_progress import TrainingStep, read_progress
 from berth.train.environment import Rank
 from berth.train.finetune.reporting import report
 from berth.train.finetune.reporting.phases import PHASES, PhaseClock, process_age
-from berth.train.finetune.reporting.progress import LineCallback, duration, line, next_due
-from berth.train.finetune.reporting.throughput import Meter, Throughput, Totals, memory_used, step_seconds, throughput
+from berth.train.finetune.reporting.progress import LineCallback, duration, line
+from berth.train.finetune.reporting.throughput import Throughput, memory_used
 
 LINE = (
     "step 40 of 312  loss: 2.1300  learning rate: 2.50e-05  examples/s: 12.3  tokens/s: 3456  padding: 8 %"
@@ -81,13 +81,6 @@ def test_what_is_left(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("seconds_a_step", "every", "step"), [(1.0, 10, 15), (0.1, 10, 105), (60, 10, 6), (0.5, 0, 6), (0.0, 0, 6)]
-)
-def test_the_step_of_the_next_line(seconds_a_step: float, every: float, step: int) -> None:
-    assert next_due(5, seconds_a_step, every) == step
-
-
 def test_lines_come_first_and_last_and_by_time_in_between() -> None:
     training = Training(steps=30, every=10)
     training.step(5.0)  # the first is slow, as it is on a GPU
@@ -146,21 +139,6 @@ def test_the_speed_next_to_each_loss_of_the_history() -> None:
     assert training.lines.logged(2) == {"examples_per_second": 0.5, "tokens_per_second": 1.5}
 
 
-def test_speed_between_two_readings() -> None:
-    earlier, later = Totals(10, 100.0, 40, 4000, 5000), Totals(20, 104.0, 80, 8000, 10000)
-    assert throughput(earlier, later) == Throughput(10.0, 1000.0, pytest.approx(20.0))
-    assert step_seconds(earlier, later) == 0.4
-    assert throughput(earlier, earlier) == Throughput(0.0, 0.0, 0.0)
-
-
-def test_a_rank_counts_what_it_trains_on() -> None:
-    meter = Meter(Rank(), PhaseClock(0.0, Now()))
-    meter.count(torch.tensor([[1, 1, 0]]), torch.tensor(2.0))
-    meter.count(torch.tensor([[1, 1, 1], [1, 0, 0]]), torch.tensor(1.0))
-    assert meter.read(2) == Totals(2, 0.0, windows=3, tokens=6, positions=9)
-    assert [meter.take_loss(), meter.take_loss()] == [3.0, 0.0]
-
-
 def test_memory_of_this_process() -> None:
     assert 50e6 < memory_used(cuda=False) < 50e9
 
@@ -177,13 +155,6 @@ def test_phases_add_up_to_the_age_of_the_job() -> None:
     assert clock.spent() == {"start": 7.0, "features": 1.0, "training": 2.0, "evaluation": 8.0, "saving": 20.0}
     assert tuple(clock.spent()) == PHASES
     assert sum(clock.spent().values()) == now.seconds - 100.0 + 7.0
-
-
-def test_a_phase_that_fails_ends() -> None:
-    clock = PhaseClock(0.0, Now())
-    with pytest.raises(ValueError, match="wrong"), clock.during("saving"):
-        raise ValueError("wrong")
-    assert clock.switch("training") == "start"
 
 
 def test_the_age_of_this_process() -> None:

@@ -74,12 +74,6 @@ def test_the_table() -> None:
     assert "\n".join(summary.table(metrics, Rank(0, 0, 4, 2), 0.57)) == TABLE
 
 
-def test_the_table_of_a_job_that_only_answers() -> None:
-    seconds = dict.fromkeys(PHASES, 1.0) | summary.cost(1.0, 1, None)
-    lines = summary.table({"seconds": seconds}, Rank(), None)
-    assert [text.split()[1] for text in lines] == [*(f"{phase}:" for phase in PHASES), "total:"]
-
-
 def test_everything_of_a_job_that_is_done(tmp_path: Path) -> None:
     said: list[str] = []
     lines = LineCallback(Rank(), said.append, PhaseClock(3600.0, lambda: 0.0), 10)
@@ -160,12 +154,6 @@ def test_a_curve_has_a_panel_for_each_figure() -> None:
     assert x[0] < x[1] <= 760, "both steps, the later to the right"
 
 
-def test_a_curve_without_evaluation_has_no_panel_for_it() -> None:
-    words = texts(curve.draw([each for each in HISTORY if "f1" not in each], "title"))
-    assert "training loss" in words
-    assert "held-out questions, %" not in words
-
-
 def test_a_curve_of_very_many_steps_is_small_and_of_no_numbers_is_drawn() -> None:
     steps = [{"step": step, "loss": 1.0 + 1 / step} for step in range(1, 100_000)]
     assert len(curve.draw(steps, "title")) < 20_000
@@ -174,17 +162,3 @@ def test_a_curve_of_very_many_steps_is_small_and_of_no_numbers_is_drawn() -> Non
     assert "nan" not in svg
     assert "inf" not in svg
     assert len(list(ET.fromstring(svg).iter(f"{SVG}circle"))) == 1
-
-
-@pytest.mark.parametrize(
-    ("most", "marks"),
-    [
-        (100, [0, 50, 100]),
-        (4.0, [0, 1, 2, 3, 4]),
-        (312, [0, 100, 200, 300, 400]),
-        (0.07, [0, 0.02, 0.04, 0.06, 0.08]),
-        (1, [0, 0.5, 1]),
-    ],
-)
-def test_marks_of_an_axis_are_round(most: float, marks: list[float]) -> None:
-    assert curve.ticks(most) == pytest.approx(marks)
