@@ -90,7 +90,7 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     """One rank's whole job."""
     paths = Paths(Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml")))
     rank = Rank.from_environment(environment)
-    say: Callable[[str], None] = report.say if rank.leads else _silent
+    say: Callable[[str], None] = report.say if rank.leads else lambda text: None
     clock = PhaseClock(process_age())
     price = read_price(environment)
     channels = data.channels(paths, rank.hosts)
@@ -170,10 +170,6 @@ def _work(
         _write(trainer.rank, paths.output_data / "eval_predictions.json", trainer.predictions)
     if args.do_predict:
         found |= _predict(trainer, inputs, paths, lines.say)
-
-
-def _silent(text: str) -> None:
-    """What ranks other than 0 say."""
 
 
 def _settings(

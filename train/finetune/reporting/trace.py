@@ -52,15 +52,13 @@ class TraceCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
         """Say what can't be traced; and profile nothing once, which takes seconds the first time."""
-        first, last = self.steps[0], self.steps[-1]
-        if state.global_step >= last:
-            self.say(f"trace: nothing is traced, for this run begins after step {state.global_step} ({TRACE})")
-        elif first > state.max_steps:
-            self.say(f"trace: nothing is traced, for the job ends at step {state.max_steps} ({TRACE})")
-        else:
-            with self._new_profile():
-                pass
-            ranks.gather([], self.rank)  # who was first would wait in the first step for the others
+        if state.global_step >= self.steps[-1] or self.steps[0] > state.max_steps:
+            trained = f"steps {state.global_step + 1} to {state.max_steps}"
+            self.say(f"trace: nothing is traced, because this job trains {trained} ({TRACE})")
+            return
+        with self._new_profile():
+            pass
+        ranks.gather([], self.rank)  # who was first would wait in the first step for the others
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
         """The step's end, and after the last one the files and the summary."""
