@@ -90,21 +90,12 @@ def is_misplaced(answer: Answer, context: str) -> bool:
 
 
 def misplacement(answer: Answer, context: str) -> str:
-    """A misplaced answer, and what is at its offset: `'jane roe', at 4 there stands 'Jane Roe' (the case differs)`."""
+    """A misplaced answer, and what is at its offset: `'Oslo', at 4 there stands 'slo ' (the text stands at 3)`."""
     there = context[answer.start : answer.start + len(answer.text)] if answer.start >= 0 else ""
     stands = f"there stands {_quoted(there)}" if there else f"there is none of its {len(context)} characters"
-    return f"{_quoted(answer.text)}, at {answer.start} {stands} ({_elsewhere(answer.text, context, there)})"
-
-
-def _elsewhere(text: str, context: str, there: str) -> str:
-    if there.lower() == text.lower():
-        return "the case differs"
-    if (at := context.find(text)) >= 0:
-        return f"the text stands at {at}"
-    lower = context.lower()
-    if len(lower) == len(context) and (at := lower.find(text.lower())) >= 0:
-        return f"the text stands at {at} in another case, as {_quoted(context[at : at + len(text)])}"
-    return "the text is nowhere in the context"
+    at = context.find(answer.text)
+    elsewhere = f"the text stands at {at}" if at >= 0 else "the text is nowhere in the context"
+    return f"{_quoted(answer.text)}, at {answer.start} {stands} ({elsewhere})"
 
 
 def _quoted(text: str) -> str:

@@ -132,7 +132,8 @@ def cut_windows(
     length_name = "max_seq_length" if serving is None else "max_seq_len"
     if not 0 <= stride < max_length:
         raise WindowError(f"doc_stride ({stride}) must be at least 0 and smaller than {length_name} ({max_length}).")
-    counter = _Counter(serving or Serving())
+    serving = serving or Serving()
+    windows = tokens = 0
     source = iter(examples)
     for first in count(0, _CHUNK):
         if not (chunk := list(islice(source, _CHUNK))):
@@ -142,32 +143,19 @@ def cut_windows(
             size = encoding.sequence_ids.count(1)
             others = len(encoding) - size
             room = max_length - others
-            advancing = room // 2 if counter.serving.shrink_stride and 0 < room <= stride else stride
+            advancing = room // 2 if serving.shrink_stride and 0 < room <= stride else stride
             if size > room and room <= advancing:
                 name = example.id if isinstance(example, Example) else f"number {index + 1}"
                 raise WindowError(_too_long(name, room, max_length, stride, length_name), index)
-            counter.add(_begins(size, room, advancing), others + min(size, room), index)
+            begins = _begins(size, room, advancing)
+            windows += len(begins)
+            tokens += len(begins) * max(others + min(size, room), serving.least_tokens)
+            if serving.most_tokens is not None and tokens > serving.most_tokens:
+                raise TooManyWindowsError(windows, tokens, serving.most_tokens, index)
             labelled = label and not _lacks_offset(example)
             answer = _first_answer(example) if labelled else None
             pair = _Pair(index, encoding, _pair(example)[1], token_types=tokenizer.token_types)
-            yield from _cut(pair, room, advancing, answer, label=labelled)
-
-
-class _Counter:
-    """The windows so far and their tokens."""
-
-    def __init__(self, serving: Serving) -> None:
-        self.serving = serving
-        self.windows = 0
-        self.tokens = 0
-
-    def add(self, begins: range, length: int, example: int) -> None:
-        """Counts a pair's windows of `length` tokens; TooManyWindowsError if they are too many."""
-        self.windows += len(begins)
-        self.tokens += len(begins) * max(length, self.serving.least_tokens)
-        most = self.serving.most_tokens
-        if most is not None and self.tokens > most:
-            raise TooManyWindowsError(self.windows, self.tokens, most, example)
+            yield from _cut(pair, begins, room, answer, label=labelled)
 
 
 def _begins(size: int, room: int, stride: int) -> range:
@@ -213,7 +201,6 @@ class _Pair:
         size = sequences.count(1)
         self.begin = sequences.index(1) if size else len(sequences)
         self.end = self.begin + size
-        self.size = size
         self.offsets = np.zeros((len(self.ids), 2), np.int32)
         self.words = self.offsets
         if size:
@@ -260,11 +247,11 @@ def _too_long(name: str, room: int, max_length: int, stride: int, length_name: s
     )
 
 
-def _cut(pair: _Pair, room: int, stride: int, answer: tuple[int, int] | None, *, label: bool) -> Iterator[Window]:
-    """The windows of a pair, each with up to `room` tokens of its context."""
+def _cut(pair: _Pair, begins: range, room: int, answer: tuple[int, int] | None, *, label: bool) -> Iterator[Window]:
+    """The windows of a pair, each with up to `room` tokens of its context from where it begins."""
     before = pair.begin
     tokens = pair.answer_tokens(answer) if answer is not None else None
-    for offset in _begins(pair.size, room, stride):
+    for offset in begins:
         begin = pair.begin + offset
         end = min(begin + room, pair.end)
         pick = np.r_[0:before, begin:end, pair.end : len(pair.ids)]

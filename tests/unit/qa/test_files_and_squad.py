@@ -553,12 +553,8 @@ def test_questions_without_answers_are_kept() -> None:
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (Answer("jane roe", 4), "'jane roe', at 4 there stands 'Jane Roe' (the case differs)"),
+        (Answer("jane roe", 4), "'jane roe', at 4 there stands 'Jane Roe' (the text is nowhere in the context)"),
         (Answer("Jane Roe", 5), "'Jane Roe', at 5 there stands 'ane Roe ' (the text stands at 4)"),
-        (
-            Answer("jane roe", 5),
-            "'jane roe', at 5 there stands 'ane Roe ' (the text stands at 4 in another case, as 'Jane Roe')",
-        ),
         (Answer("John", 99), "'John', at 99 there is none of its 16 characters (the text is nowhere in the context)"),
     ],
 )

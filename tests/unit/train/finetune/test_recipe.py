@@ -88,13 +88,6 @@ def test_int8_that_could_only_fail_is_refused_before_training(
         settings(found, export_int8=True, **values)
 
 
-def test_int8_is_not_asked_for_unasked() -> None:
-    assert not settings().recipe.export_int8
-    assert settings(export_int8=True).recipe.int8_max_f1_loss == 0.5
-    notes = settings(export_int8=True, do_train=False).notes
-    assert any(note.startswith("export_int8: ignored, nothing is trained") for note in notes)
-
-
 def test_too_few_questions_are_counted_before_training() -> None:
     few, enough = ({"train": 1, "validation": count} for count in (499, 500))
     with pytest.raises(

@@ -108,13 +108,6 @@ def test_the_log_names_each_file_with_its_questions_and_what_was_not_read(tmp_pa
     assert "train data: not read, as no data by their names: README.md, dataset_infos.json" in said
 
 
-def test_many_files_are_folded(tmp_path: Path) -> None:
-    contents = {f"part{n:02}": rows(1, _1={"id": f"q{n}"}) for n in range(12)}
-    said: list[str] = []
-    load(find("train", Recipe(), *channel(tmp_path, **contents)), Recipe(), None, said.append)
-    assert any(line.endswith("part09.jsonl (1 question) and 2 more") for line in said)
-
-
 def test_a_data_set_of_the_hub_knows_the_same_conventions(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [
         {"id": 1.0, "question": "Which?", "context": CONTEXT, "answers": {"text": ["Oslo"], "answer_start": [0]}},
