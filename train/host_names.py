@@ -1,11 +1,9 @@
-"""Lists of hosts as a person reads them: by number, and folded, for a job may have a hundred. Pure."""
+"""Lists of hosts as a person reads them: by number, and cut, because a job may have a hundred. Pure."""
 
 import re
-import string
 from collections.abc import Iterable
 
-_MOST_PARTS = 6
-_LEAST_RUN = 3
+_MOST_SHOWN = 6
 
 
 def by_number(host: str) -> list[str | int]:
@@ -14,23 +12,7 @@ def by_number(host: str) -> list[str | int]:
 
 
 def listed(hosts: Iterable[str]) -> str:
-    """`algo-1, algo-3 to algo-40`; of many that don't follow each other the first ones, and how many more."""
-    runs: list[list[str]] = []
-    for host in sorted(hosts, key=by_number):
-        if runs and _follows(runs[-1][-1], host):
-            runs[-1].append(host)
-        else:
-            runs.append([host])
-    parts: list[list[str]] = []
-    for run in runs:
-        parts += [run] if len(run) >= _LEAST_RUN else [[host] for host in run]
-    shown = [part[0] if len(part) == 1 else f"{part[0]} to {part[-1]}" for part in parts[:_MOST_PARTS]]
-    more = sum(len(part) for part in parts[_MOST_PARTS:])
-    return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def _follows(host: str, other: str) -> bool:
-    """Whether `other` has the next number, at the end of an equal name."""
-    name = host.rstrip(string.digits)
-    number = host[len(name) :]
-    return bool(number) and other == f"{name}{int(number) + 1}"
+    """`algo-1, algo-3`; of many hosts the first ones, and how many more there are."""
+    names = sorted(hosts, key=by_number)
+    more = len(names) - _MOST_SHOWN
+    return ", ".join(names[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -149,7 +149,7 @@ class Leader:
                 raise JobError(f"host {event.host} stopped before all hosts had come: {why}")
 
         if len(self.workers) > _JOINED_LOGGED:
-            get_logger().info("rendezvous: all %d workers have joined: %s", len(self.workers), listed(self.workers))
+            get_logger().info("rendezvous: all %d workers have joined", len(self.workers))
 
     def _missing(self) -> list[str]:
         """The workers that have not joined, or can't take part."""

@@ -133,7 +133,7 @@ MASTER_PORT 29500, NCCL_DEBUG WARN, OMP_NUM_THREADS 2, PYTHONUNBUFFERED 1
         """\
 launch plan
   program: train.py, your own: /v/bin/python train.py
-  hosts: 6: algo-1 leads, then algo-2 to algo-6
+  hosts: 6: algo-1 leads, then algo-2, algo-3, algo-4, algo-5, algo-6
   ranks: none, the program runs once on each host, by itself
   backend: gloo, over eth0: no GPU that torch can use
   because: your own program runs once per host unless a distribution is asked for: 6 trainings apart, whose \
