@@ -1,4 +1,4 @@
-"""The mpirun command line, by the major version of Open MPI (4 or 5). Pure, but for finding mpirun.
+"""The mpirun command line, for Open MPI 4. Pure, but for finding mpirun.
 
 Ranks get their environment and write their output through their host's run folder (berth.train.rank), so mpirun carries
 neither: no `-x`, which would give every host the leader's SM_* values, and no `--tag-output`, which cuts lines in the
@@ -24,6 +24,9 @@ from berth.train.mpirun_settings import (
     without_ssh_arguments,
 )
 from berth.train.sdk3.driver import without_hooks
+
+_MAJOR = 4
+"""The version of Open MPI whose options the plan knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,8 @@ def find_mpirun() -> tuple[str, int]:
 def image_parameters(mpirun: str, home: Path) -> dict[str, UserSetting]:
     """The parameters that the image's files set for this mpirun; those in `home` go before the others."""
     prefix = Path(mpirun).parent.parent
-    installed = [Path("/etc/openmpi")] if prefix == Path("/usr") else [prefix / "etc"]
-    files = [folder / f"{name}-mca-params.conf" for folder in installed for name in ("prte", "openmpi")]
-    files += [home / folder / "mca-params.conf" for folder in (".prte", ".openmpi")]
+    installed = Path("/etc/openmpi") if prefix == Path("/usr") else prefix / "etc"
+    files = (installed / "openmpi-mca-params.conf", home / ".openmpi" / "mca-params.conf")
     return {name: setting for file in files for name, setting in file_settings(file).items()}
 
 
@@ -88,7 +90,7 @@ _NOTICE = re.compile(
 
 
 def _is_edge(line: str) -> bool:
-    return len(line) > 20 and set(line.strip()) == {"-"}  # Open MPI 5 writes a blank before some
+    return len(line) > 20 and set(line.strip()) == {"-"}
 
 
 def without_notices(lines: Iterable[str]) -> Iterator[str]:
@@ -107,7 +109,7 @@ def without_notices(lines: Iterable[str]) -> Iterator[str]:
     yield from filter(str.strip, frame)
 
 
-# What it says where it gives the job up, in its help texts (4.1.8 and 5.0.11). "may" and "likely" are warnings.
+# What it says where it gives the job up, in its help texts (4.1.8). "may" and "likely" are warnings.
 _ABORT = re.compile(
     r"now going to abort|will now (?:be )?abort|will abort now|will therefore abort|we are aborting|^Aborting\b"
 )
@@ -140,20 +142,31 @@ def abort_sentence(lines: Sequence[str]) -> str:
 def check_version(launcher: Launcher) -> None:
     """JobError for an Open MPI whose options we don't know."""
     if launcher.major == 0:
+        raise JobError("mpirun is not on PATH or doesn't answer; install Open MPI 4.1 in the image (the kit's has it).")
+    if launcher.major != _MAJOR:
         raise JobError(
-            "mpirun is not on PATH or doesn't answer; install Open MPI 4.1 or 5.0 in the image (the kit's has 4.1)."
-        )
-    if launcher.major not in _PARAMETERS:
-        known = ", ".join(map(str, _PARAMETERS))
-        raise JobError(
-            f"mpirun is Open MPI {launcher.major}, whose options differ; put one of version {known} first on PATH."
+            f"mpirun is Open MPI {launcher.major}, whose options differ; put one of version {_MAJOR} first on PATH."
         )
 
 
 def our_settings(launcher: Launcher, interface: str, *, alone: bool) -> list[Setting]:
     """What the plan sets for mpirun, `alone` for one host, unless the user has set it (berth.train.mpirun_settings)."""
-    parameters = _PARAMETERS[launcher.major](interface, "" if alone else launcher.ssh_config)
-    return [Setting("--bind-to", BIND_TO, "none"), *(Setting(*parameter) for parameter in parameters)]
+    parameters = {
+        BIND_TO: "none",
+        "orte_abort_on_non_zero_status": "1",
+        # A container may not read another process' memory (ptrace), and Open MPI complains when it can't.
+        "btl_vader_single_copy_mechanism": "none",
+        "oob_tcp_if_include": interface,
+        "btl_tcp_if_include": interface,
+    }
+    if not alone:
+        parameters |= {
+            "plm_rsh_agent": "ssh",
+            SSH_ARGUMENTS: f"-F {launcher.ssh_config}",
+            # Only the leader holds the job's key, so it starts every host's daemon itself.
+            "plm_rsh_no_tree_spawn": "1",
+        }
+    return [Setting(name, value) for name, value in parameters.items()]
 
 
 def mpirun_command(
@@ -177,7 +190,7 @@ def mpirun_command(
     ]
     for setting in settings:
         command += setting.words
-    if any(setting.name in SSH_ARGUMENTS for setting in settings):
+    if any(setting.name == SSH_ARGUMENTS for setting in settings):
         options = without_ssh_arguments(options)
     return (*command, *options, launcher.python, "-P", "-m", "berth.train.rank", launcher.run_dir)
 
@@ -185,44 +198,4 @@ def mpirun_command(
 def ends_on_failure(command: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether this mpirun ends the whole job when a rank fails, which the user's own settings may have undone."""
     settings = (*pairwise(command), *environ.items())
-    return any(name.endswith("_abort_on_non_zero_status") and value == "1" for name, value in settings)
-
-
-Parameters = list[tuple[str, str, str]]
-
-
-def _parameters_4(interface: str, ssh_config: str) -> Parameters:
-    parameters = {
-        "orte_abort_on_non_zero_status": "1",
-        # A container may not read another process' memory (ptrace), and Open MPI complains when it can't.
-        "btl_vader_single_copy_mechanism": "none",
-        "oob_tcp_if_include": interface,
-        "btl_tcp_if_include": interface,
-    }
-    if ssh_config:
-        parameters |= {
-            "plm_rsh_agent": "ssh",
-            "plm_rsh_args": f"-F {ssh_config}",
-            # Only the leader holds the job's key, so it starts every host's daemon itself.
-            "plm_rsh_no_tree_spawn": "1",
-        }
-    return [("--mca", name, value) for name, value in parameters.items()]
-
-
-def _parameters_5(interface: str, ssh_config: str) -> Parameters:
-    """The same for Open MPI 5, whose daemons are PRRTE's: with the old names a job would run on one host, silently."""
-    daemons = {"prte_abort_on_non_zero_status": "1"}
-    if ssh_config:
-        daemons |= {
-            "prte_if_include": interface,  # it takes no lo, and a host alone has no daemon to talk to
-            "plm_ssh_agent": "ssh",
-            "plm_ssh_args": f"-F {ssh_config}",
-            "plm_ssh_no_tree_spawn": "1",
-        }
-    return [
-        *(("--prtemca", name, value) for name, value in daemons.items()),
-        ("--mca", "btl_tcp_if_include", interface),
-    ]
-
-
-_PARAMETERS = {4: _parameters_4, 5: _parameters_5}
+    return any(name.endswith("orte_abort_on_non_zero_status") and value == "1" for name, value in settings)

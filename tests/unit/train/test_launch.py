@@ -110,7 +110,6 @@ def test_why_a_launcher_aborted_is_a_failure_if_it_ends_with_one(
     ("options", "variables", "ends"),
     [
         (["--mca", "orte_abort_on_non_zero_status", "1"], {}, True),
-        (["--prtemca", "prte_abort_on_non_zero_status", "1"], {}, True),
         (["--mca", "orte_abort_on_non_zero_status", "0"], {}, False),
         ([], {"OMPI_MCA_orte_abort_on_non_zero_status": "1"}, True),
         ([], {"OMPI_MCA_orte_abort_on_non_zero_status": "0"}, False),

@@ -14,11 +14,11 @@ from tests.unit.train.test_plan import job
 HARDWARE = Hardware(gpus=0, cuda=None, cpus=4, memory=None, shm=None, interfaces=("eth0", "lo"))
 
 
-def plan(options: str = "", *, major: int = 4, hosts: int = 2, **environ: str) -> Plan:
+def plan(options: str = "", *, hosts: int = 2, **environ: str) -> Plan:
     names = tuple(f"algo-{number + 1}" for number in range(hosts))
     hyperparameters = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": options}
     given = job(names, "train.py", **hyperparameters)
-    launcher = Launcher("/v/bin/python", "/v/bin/mpirun", major, "/run/berth", "/k/ssh_config")
+    launcher = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
     read = read_launch_options(hyperparameters, "train.py", environ)
     return make_plan(given, read, HostFindings(HARDWARE, launcher), environ)
 
@@ -26,40 +26,35 @@ def plan(options: str = "", *, major: int = 4, hosts: int = 2, **environ: str) -
 def settings(made: Plan) -> set[str]:
     """The names of the settings on mpirun's command line, ours and the user's."""
     words = made.command
-    return {words[at + 1] for at, word in enumerate(words) if word.lstrip("-") in ("mca", "gmca", "prtemca")} | {
+    return {words[at + 1] for at, word in enumerate(words) if word.lstrip("-") in ("mca", "gmca")} | {
         word.lstrip("-") for word in words if "bind-to" in word
     }
 
 
 RIVALS = {
-    "exclude for data": ("-mca btl_tcp_if_exclude lo,docker0", {}, 4, "btl_tcp_if_include"),
-    "exclude for daemons": ("--mca oob_tcp_if_exclude lo", {}, 4, "oob_tcp_if_include"),
-    "its old name": ("--mca oob_tcp_exclude lo", {}, 4, "oob_tcp_if_include"),
-    "for all contexts": ("--gmca btl_tcp_if_exclude lo", {}, 4, "btl_tcp_if_include"),
-    "exported": ("-x OMPI_MCA_btl_tcp_if_exclude=lo", {}, 4, "btl_tcp_if_include"),
-    "a variable": ("", {"OMPI_MCA_oob_tcp_if_exclude": "lo"}, 4, "oob_tcp_if_include"),
-    "the same in a variable": ("", {"OMPI_MCA_btl_tcp_if_include": "eth1"}, 4, "btl_tcp_if_include"),
+    "exclude for data": ("-mca btl_tcp_if_exclude lo,docker0", {}, "btl_tcp_if_include"),
+    "exclude for daemons": ("--mca oob_tcp_if_exclude lo", {}, "oob_tcp_if_include"),
+    "its old name": ("--mca oob_tcp_exclude lo", {}, "oob_tcp_if_include"),
+    "for all contexts": ("--gmca btl_tcp_if_exclude lo", {}, "btl_tcp_if_include"),
+    "exported": ("-x OMPI_MCA_btl_tcp_if_exclude=lo", {}, "btl_tcp_if_include"),
+    "a variable": ("", {"OMPI_MCA_oob_tcp_if_exclude": "lo"}, "oob_tcp_if_include"),
+    "the same in a variable": ("", {"OMPI_MCA_btl_tcp_if_include": "eth1"}, "btl_tcp_if_include"),
     "failures in a variable": (
         "",
         {"OMPI_MCA_orte_abort_on_non_zero_status": "0"},
-        4,
         "orte_abort_on_non_zero_status",
     ),
-    "an old name of ssh": ("-mca orte_rsh_agent rsh", {}, 4, "plm_rsh_agent"),
-    "binding": ("--bind-to-core", {}, 4, "bind-to"),
-    "binding by its parameter": ("--mca hwloc_base_binding_policy core", {}, 4, "bind-to"),
-    "5: exclude for daemons": ("--prtemca prte_if_exclude lo", {}, 5, "prte_if_include"),
-    "5: exclude by 4's name": ("--mca oob_tcp_if_exclude lo", {}, 5, "prte_if_include"),
-    "5: a variable": ("", {"PRTE_MCA_prte_if_exclude": "lo"}, 5, "prte_if_include"),
-    "5: ssh by 4's name": ("--mca plm_rsh_agent ssh", {}, 5, "plm_ssh_agent"),
+    "an old name of ssh": ("-mca orte_rsh_agent rsh", {}, "plm_rsh_agent"),
+    "binding": ("--bind-to-core", {}, "bind-to"),
+    "binding by its parameter": ("--mca hwloc_base_binding_policy core", {}, "bind-to"),
 }
 
 
-@pytest.mark.parametrize(("options", "environ", "major", "ours"), RIVALS.values(), ids=RIVALS.keys())
+@pytest.mark.parametrize(("options", "environ", "ours"), RIVALS.values(), ids=RIVALS.keys())
 def test_ours_is_left_out_where_the_user_sets_the_same_or_the_opposite(
-    options: str, environ: dict[str, str], major: int, ours: str
+    options: str, environ: dict[str, str], ours: str
 ) -> None:
-    made, plain = plan(options, major=major, **environ), plan(major=major)
+    made, plain = plan(options, **environ), plan()
     assert settings(plain) - settings(made) == {ours}
     (reason,) = set(made.reasons) - set(plain.reasons)
     assert f"so mpirun does not get the plan's {ours} " in reason
@@ -77,7 +72,7 @@ def test_ours_stays_beside_what_is_no_rival(options: str) -> None:
 
 def test_ours_is_left_out_where_a_file_of_the_image_sets_the_opposite() -> None:
     theirs = {"btl_tcp_if_exclude": UserSetting("lo", "/etc/x.conf sets")}
-    ours = (Setting("--mca", "btl_tcp_if_include", "eth0"), Setting("--bind-to", BIND_TO, "none"))
+    ours = (Setting("btl_tcp_if_include", "eth0"), Setting(BIND_TO, "none"))
     assert settings_that_stay(ours, user_settings([], {}, theirs)) == (
         ours[1:],
         ("/etc/x.conf sets btl_tcp_if_exclude, so mpirun does not get the plan's btl_tcp_if_include eth0",),
