@@ -6,12 +6,13 @@ characters of the file.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,25 +51,16 @@ class FailureReport:
     written: bool = False
     signalled: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain types, for a file or the rendezvous."""
-        return asdict(self)
-
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "FailureReport":
-        """Read what `to_json` wrote; it may come over the network, so types and lengths are forced."""
-        rank = fields.get("rank")
-        return cls(
-            sentence=one_line(str(fields.get("sentence", ""))),
-            code=min(max(int(fields.get("code", 1)), 0), 255),
-            host=str(fields.get("host", ""))[:255],
-            rank=None if rank is None else int(rank),
-            detail=tuple(str(line)[:LINE_CHARACTERS] for line in list(fields.get("detail", ()))[-DETAIL_LINES:]),
-            when=float(fields.get("when", 0.0)),
-            echo=bool(fields.get("echo", False)),
-            written=bool(fields.get("written", False)),
-            signalled=bool(fields.get("signalled", False)),
-        )
+    def from_fields(cls, fields: Mapping[str, Any]) -> "FailureReport":
+        """Read the fields of a report from a file or from the rendezvous, within the lengths of one."""
+        given = {field.name: fields[field.name] for field in dataclasses.fields(cls) if field.name in fields}
+        lines = tuple(str(line)[:LINE_CHARACTERS] for line in list(fields["detail"])[-DETAIL_LINES:])
+        return cls(**{**given, "sentence": one_line(str(fields["sentence"])), "detail": lines})
+
+    def to_fields(self) -> dict[str, Any]:
+        """Its fields within these lengths."""
+        return dataclasses.asdict(FailureReport.from_fields(dataclasses.asdict(self)))
 
     def text(self) -> str:
         """The failure file: the sentence, then who and with which code, then the last lines that still fit."""
@@ -149,17 +141,14 @@ def launcher_sentence(code: int, lines: Sequence[str]) -> str:
 
 def load_reports(folder: Path) -> list[FailureReport]:
     """All reports that this host's ranks left; a half-written one cannot be there (they are renamed into place)."""
-    return [FailureReport.from_json(json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("rank-*.json"))]
+    return [
+        FailureReport.from_fields(json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("rank-*.json"))
+    ]
 
 
 def save_report(folder: Path, report: FailureReport) -> None:
     """Leave the report of one rank for this host's entry."""
-    whole_files.write(folder / f"rank-{report.rank or 0}.json", json.dumps(trimmed(report).to_json()))
-
-
-def trimmed(report: FailureReport) -> FailureReport:
-    """The same report within the lengths that the rendezvous carries."""
-    return replace(report, sentence=one_line(report.sentence), detail=FailureReport.from_json(report.to_json()).detail)
+    whole_files.write(folder / f"rank-{report.rank or 0}.json", json.dumps(report.to_fields()))
 
 
 class FailureFile:

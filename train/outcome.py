@@ -69,11 +69,8 @@ def outcome_fields(outcome: Outcome, now: float) -> dict[str, Any]:
     """An outcome for the wire, at the time `now` of this host's clock, of which the other side hears only how long ago
     the failure showed. With one report it fits a line; the reports of all ranks of a host may not.
     """
-    if outcome.report is None:
-        return {"code": outcome.code, "report": None, "leaves_model": outcome.leaves_model}
-    report = failure.trimmed(outcome.report)
-    fields = report.to_json() | {"age": max(0.0, now - report.when)}
-    del fields["when"]
+    report = outcome.report
+    fields = report and {**report.to_fields(), "age": max(0.0, now - report.when)}
     return {"code": outcome.code, "report": fields, "leaves_model": outcome.leaves_model}
 
 
@@ -82,7 +79,5 @@ def read_outcome(fields: Mapping[str, Any], now: float) -> Outcome:
     minutes apart, and then the earlier of two failures would not be the one that showed first.
     """
     report = fields["report"]
-    if report is None:
-        return Outcome(fields["code"], leaves_model=fields["leaves_model"])
-    failure_report = FailureReport.from_json({**report, "when": now - report["age"]})
-    return Outcome(fields["code"], failure_report, fields["leaves_model"])
+    report = report and FailureReport.from_fields({**report, "when": now - report["age"]})
+    return Outcome(fields["code"], report, fields["leaves_model"])

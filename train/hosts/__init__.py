@@ -1,8 +1,8 @@
 """Hosts meet by one connection each: keys, sign of life, failures up, the exit code down.
 
 rendezvous   who meets whom, and until when         messages  what hosts may say, and nothing else
-listener     the leader's listening socket          wire      messages on a connection
-lookup       names to addresses, in the background  events    what can happen while a job runs
+wire         messages on a connection               events    what can happen while a job runs
+lookup       names to addresses, in the background
 host         this host's actions in a job           session   the loops that decide: a leader's, a worker's
 stops        a job that is told to stop: its programs' time, and its end
 ssh          a job's keys, and the sshd that serves mpirun alone

@@ -5,7 +5,6 @@ program is prepared and started, ssh's files are written, and what was begun is 
 """
 
 import os
-import socket
 import threading
 import time
 import traceback
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from berth.contract.errors import JobError
-from berth.contract.launch_options import PEER_TIMEOUT
 from berth.runtime.hints.program import PackageNote, ProgramContext
 from berth.train.environment import host_environment
 from berth.train.failure import FailureFile, FailureReport
@@ -167,20 +165,19 @@ class LeaderHost(_Host):
         finally:
             self.run_here.close()
 
-    def admit(self, leader: Leader) -> dict[str, str]:
+    def admit(self, leader: Leader) -> dict[str, Any]:
         """Check that the workers are like this host, choose the job's port, and write what ssh needs to reach them."""
         check_alike(self.plan.ranks_per_host, self.plan.backend, leader.introductions, self.name)
         if not os.environ.get("MASTER_PORT"):
-            self.variables["MASTER_PORT"] = str(free_port(int(self.variables["MASTER_PORT"])))
+            self.variables["MASTER_PORT"] = str(ssh.free_port(int(self.variables["MASTER_PORT"])))
         key = self._write_client_files(leader, self.keys) if self.keys else ""
-        return {"key": key, "master_port": self.variables["MASTER_PORT"]}
+        return {"host_key": "", "client_key": key, "master_port": int(self.variables["MASTER_PORT"])}
 
     def _write_client_files(self, leader: Leader, keys: Path) -> str:
         """ssh's files for mpirun; returns the public key of this job."""
         key = ssh.make_key(keys / "job_key")
-        met_at = {host: ssh.MetAt(each.address, each.own_address) for host, each in leader.connections.items()}
         (keys / "known_hosts").write_text(ssh.known_hosts(leader.introductions), "utf-8")
-        (keys / "ssh_config").write_text(ssh.client_config(keys, leader.introductions, met_at), "utf-8")
+        (keys / "ssh_config").write_text(ssh.client_config(keys, leader), "utf-8")
         return key
 
 
@@ -222,9 +219,9 @@ class WorkerHost(_Host):
 
     def accept(self, welcome: Mapping[str, Any]) -> None:
         """Take the job's port, and let the leader in."""
-        self.variables["MASTER_PORT"] = str(int(welcome["master_port"]))
+        self.variables["MASTER_PORT"] = str(welcome["master_port"])
         if self._sshd and self._connection:
-            self._sshd.allow(str(welcome["key"]).partition("\n")[0], self._connection.address)
+            self._sshd.allow(welcome["client_key"], self._connection.address)
 
 
 class RefusedHost:
@@ -294,13 +291,6 @@ def _join(context: HostContext, introduction: Introduction) -> HostConnection:
     interface = interface_here(context.job.network_interface)
     connection = rendezvous.join(leader, introduction, context.events, context.timeout, context.paths.port, interface)
     get_logger().info("rendezvous: joined the leader %s", leader)
-    if connection.silence != context.peer_timeout:
-        get_logger().info(
-            "rendezvous: %s is %g s here and %g s on the leader, whose value counts",
-            PEER_TIMEOUT,
-            context.peer_timeout,
-            connection.silence,
-        )
     return connection
 
 
@@ -346,14 +336,3 @@ def check_alike(ranks: int, backend: str, workers: Mapping[str, Introduction], l
                 f"{host} would use the backend {worker.backend} but {leader} {backend}; use instances of one kind "
                 "and one image, and look for the reason in the launch plan of each host's log."
             )
-
-
-def free_port(preferred: int) -> int:
-    """`preferred` if nobody listens there, else a free one."""
-    for port in (preferred, 0):
-        try:
-            with socket.create_server(("", port)) as server:
-                return int(server.getsockname()[1])
-        except OSError:
-            continue
-    raise JobError("no TCP port is free on the leader; end what holds them.")

@@ -7,15 +7,11 @@ import ipaddress
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
-from berth.train.log import get_logger
-
-_SLOW_SECONDS = 5.0
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _IPV6_ADDRESSES = Path("/proc/net/if_inet6")
 _GLOBAL_SCOPE = "00"
@@ -87,27 +83,3 @@ def in_background(name: str, work: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future
-
-
-class Lookups:
-    """Looks names up, each once at a time, however many wait for it."""
-
-    def __init__(self, resolve: Callable[[str], set[str]]) -> None:
-        self._resolve = resolve
-        self._lock = threading.Lock()
-        self._running: dict[str, Future[set[str]]] = {}
-
-    def addresses(self, host: str) -> Future[set[str]]:
-        """The name's addresses, by the look-up that is under way, else by a new one."""
-        with self._lock:
-            running = self._running.get(host)
-            if running is None or running.done():
-                running = self._running[host] = in_background(f"look up {host}", lambda: self._look_up(host))
-            return running
-
-    def _look_up(self, host: str) -> set[str]:
-        began = time.monotonic()
-        found = self._resolve(host)
-        if (took := time.monotonic() - began) > _SLOW_SECONDS:
-            get_logger().info("rendezvous: looking up the name %s took %.0f s", host, took)
-        return found

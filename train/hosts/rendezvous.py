@@ -1,17 +1,15 @@
 """Where the hosts of a job meet: one TCP connection from each worker to the leader, by the leader's name.
 
-    worker → leader   hello      name, sshd host key and port, ranks (0: it can't take part, and says why in `done`),
+    worker → leader   hello      name, public ssh keys and port, ranks (0: it can't take part, and says why in `done`),
                                  backend, kit version
     leader → worker   beat       each second while it looks the worker's name up, however long that takes
     leader → worker   joined     with the seconds of silence after which either counts as lost (or refused, with the
                                  reason: the worker tries again until its deadline)
-    worker → leader   beat       at once, and each second from now on, as the leader's: only now has it joined
-    leader → worker   welcome    once all hosts are here: the job's public key, the port for training
-    leader → worker   keys       in the place of welcome, under SDK v3's driver (berth.train.sdk3): its public ssh keys
-    worker → leader   keys       and those of the worker; the outcome comes next, for the job begins after it
+    worker → leader   beat       at once, then every second, like the leader; it counts as joined after the first
+    leader → worker   welcome    once all hosts are here: its public ssh keys, the port for training. Under SDK v3's
+                                 driver (berth.train.sdk3) the outcome comes next, because the job begins after it
     worker → leader   ready      program installed, sshd listening
-    either → other    stop       its entry was sent a signal; the leader tells every worker
-    either → other    stop_at_once  and a second one
+    either → other    stop       its entry was sent a signal, or a second one; the leader tells every worker
     worker → leader   done       exit code and failure report of that host
     leader → worker   ended      stop what you run and say done
     leader → worker   outcome    exit code and failure of the whole job
@@ -22,11 +20,11 @@ is believed if the connection comes from an address that this name resolves to, 
 such an address could take part; nobody else can. The connection stays open as the sign of life of both sides
 (berth.train.hosts.wire).
 
-Anybody may connect. What is sent is read strictly (berth.train.hosts.messages), a hello must be there within 10 s, and
-when too many come at once, the address that holds most connections loses its oldest: a host that says its hello at
-once gets in. Until a host has joined, whatever goes wrong with its connection only ends that connection.
+Anybody may connect. Each connection is greeted in a thread of its own, and a hello must be there within 10 s. Until a
+host has joined, whatever goes wrong with its connection only ends that connection.
 """
 
+import contextlib
 import socket
 import threading
 import time
@@ -40,21 +38,21 @@ from typing import Any
 from berth.contract.errors import JobError
 from berth.train.host_names import listed
 from berth.train.hosts.events import Events, Lost, Message, Signalled
-from berth.train.hosts.listener import GREETING_SECONDS, Listener
-from berth.train.hosts.lookup import Lookups, connect, in_background, resolve
-from berth.train.hosts.messages import FROM_LEADER, FROM_WORKER, WireError
+from berth.train.hosts.lookup import connect, in_background, plain_address, resolve
+from berth.train.hosts.messages import WireError
 from berth.train.hosts.wire import DEFAULT_SILENCE_SECONDS, HEARTBEAT_SECONDS, HostConnection, LineSocket
 from berth.train.log import get_logger
 
 PORT = 7717
 DEFAULT_TIMEOUT_SECONDS = 600.0  # BERTH_RENDEZVOUS_TIMEOUT sets another (contract/launch_options.py)
+GREETING_SECONDS = 10.0
 _DIAL_SECONDS = 5.0
 _LOG_EVERY_SECONDS = 15.0
 _TRY_EVERY_SECONDS = 0.5
+_ACCEPT_AGAIN_SECONDS = 1.0
 _REASON_CHARACTERS = 1000
 _LATE_SECONDS = 60.0
 _BYE_SECONDS = 2.0
-_REFUSALS_LOGGED = 100
 _JOINED_LOGGED = 4
 """Of up to so many workers each one's coming is told, of more only that all have come."""
 
@@ -69,7 +67,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a worker says of itself. `host_key` is an OpenSSH public key; `ssh_port` 0 if its sshd is not needed.
+    """What a worker says of itself. Its keys are OpenSSH public keys; `ssh_port` is 0 if its sshd is not needed.
 
     `ranks` is 0 for a host that can't take part: it joins to say so, by a `done` with its reason.
     """
@@ -80,6 +78,7 @@ class Introduction:
     ssh_port: int = 0
     version: str = ""
     backend: str = ""
+    client_key: str = ""
 
 
 def kit_version() -> str:
@@ -108,21 +107,21 @@ class Leader:
         self.connections: dict[str, HostConnection] = {}
         self._events = events
         self._silence = silence
-        self._lookups = Lookups(resolve)
+        self._resolve = resolve
         self._joining = threading.Lock()
         self._answering: set[str] = set()  # hosts that were told `joined` and have not beaten yet
         self._refused: set[tuple[str, str]] = set()
-        self._listener: Listener | None = None
+        self._closed = threading.Event()
+        self._server: socket.socket | None = None
         if self.workers:
             try:
-                server = socket.create_server(("", port), backlog=max(128, len(self.workers)))
+                self._server = server = socket.create_server(("", port), backlog=max(128, len(self.workers)))
             except OSError as error:
                 raise JobError(
                     f"the leader can't listen on port {port} ({error.strerror}); free it, for the hosts meet there."
                 ) from error
             self.port: int = server.getsockname()[1]
-            self._listener = Listener(server, self._greet, 2 * len(self.workers) + 64)
-            self._listener.start()
+            threading.Thread(target=self._accept, args=(server,), name="rendezvous", daemon=True).start()
 
     def gather(self, timeout: float) -> None:
         """Wait until every worker has joined. JobError names those that did not come in `timeout` seconds, that left
@@ -196,10 +195,27 @@ class Leader:
 
     def close(self) -> None:
         """Stop listening and hang up."""
-        if self._listener is not None:
-            self._listener.close()
+        self._closed.set()
+        if self._server is not None:
+            # Closing alone does not wake a thread that waits in accept().
+            with contextlib.suppress(OSError):
+                self._server.shutdown(socket.SHUT_RDWR)
+            self._server.close()
         for connection in list(self.connections.values()):
             connection.close()
+
+    def _accept(self, server: socket.socket) -> None:
+        while not self._closed.is_set():
+            sock = None
+            try:
+                sock, address = server.accept()
+                greeted = LineSocket(sock, GREETING_SECONDS), plain_address(address[0])
+                threading.Thread(target=self._greet, args=greeted, name="greeting", daemon=True).start()
+            except (OSError, RuntimeError) as error:  # this host has no file descriptor or thread left
+                if sock is not None:
+                    sock.close()
+                if not self._closed.wait(_ACCEPT_AGAIN_SECONDS):
+                    get_logger().info("rendezvous: a connection could not be taken (%s); trying again", error)
 
     def _greet(self, lines: LineSocket, address: str) -> None:
         try:
@@ -224,7 +240,7 @@ class Leader:
         host = introduction.host
         if host not in self.workers:
             return f"{host!r} is not a host of this job"
-        looking = self._lookups.addresses(host)
+        looking = in_background(f"look up {host}", lambda: self._resolve(host))
         while not wait([looking], HEARTBEAT_SECONDS).done:
             lines.send("beat")
         known = looking.result()
@@ -243,9 +259,7 @@ class Leader:
             lines.send("joined", silence=self._silence)
             if lines.receive()[0] != "beat":
                 raise WireError("what came after its hello was no beat")
-            if self._listener is None or not self._listener.release(lines):
-                raise WireError("the connection made room for others")
-            connection = HostConnection(lines, host, self._events, FROM_WORKER, self._silence)
+            connection = HostConnection(lines, host, self._events, self._silence)
             self.connections[host] = connection
             self.introductions[host] = introduction
         finally:
@@ -260,17 +274,13 @@ class Leader:
         """Say why, to the other side and, of each reason once, in the log: whoever is refused comes again at once."""
         reason = reason[:_REASON_CHARACTERS]
         with self._joining:
-            new = (address, reason) not in self._refused and len(self._refused) < _REFUSALS_LOGGED
-            if new:
-                self._refused.add((address, reason))
+            new = (address, reason) not in self._refused
+            self._refused.add((address, reason))
         if new:
             get_logger().info("rendezvous: refused a connection from %s: %s", address, reason)
-        try:
+        with contextlib.suppress(WireError):  # it may have gone
             lines.send("refused", reason=reason)
-        except WireError:
-            pass  # it has gone
-        finally:
-            lines.close()
+        lines.close()
 
 
 def join(
@@ -321,8 +331,7 @@ def _join_once(
         kind, fields = answer
         if kind != "joined":
             raise WireError(f"the leader refused: {fields.get('reason', 'no reason given')}")
-        silence = fields["silence"] or DEFAULT_SILENCE_SECONDS
-        connection = HostConnection(lines, leader, events, FROM_LEADER, silence)
+        connection = HostConnection(lines, leader, events, fields["silence"])
     except BaseException:
         lines.close()
         raise
@@ -332,20 +341,11 @@ def _join_once(
 
 def _await_dial(leader: str, dialling: Future[socket.socket], events: Events, deadline: float) -> socket.socket:
     """The connection; a signal or the deadline ends the waiting for a resolver, which has no limit itself."""
-    try:
-        while not wait([dialling], _TRY_EVERY_SECONDS).done:
-            _next_event(events, 0)
-            if time.monotonic() > deadline + _DIAL_SECONDS:
-                raise WireError(f"the resolver did not answer what address {leader} has")
-    except BaseException:
-        dialling.add_done_callback(_hang_up)
-        raise
+    while not wait([dialling], _TRY_EVERY_SECONDS).done:
+        _next_event(events, 0)
+        if time.monotonic() > deadline + _DIAL_SECONDS:
+            raise WireError(f"the resolver did not answer what address {leader} has")
     return dialling.result()
-
-
-def _hang_up(dialling: Future[socket.socket]) -> None:
-    if dialling.exception() is None:
-        dialling.result().close()
 
 
 def _next_event(events: Events, timeout: float) -> Lost | Message | None:

@@ -70,7 +70,7 @@ class HostActions(Protocol):
 class LeaderActions(HostActions, Protocol):
     """What only the leader's host does."""
 
-    def admit(self, leader: Leader) -> Mapping[str, str]:
+    def admit(self, leader: Leader) -> Mapping[str, Any]:
         """Check the workers that have come; the fields of their welcome. JobError if they can't train together."""
 
 
@@ -127,7 +127,7 @@ class LeaderLoop:
                 if not started:
                     raise Stopped(stop.number)
                 if self.programs.tell(stop):
-                    self.leader.broadcast(stop.kind, number=stop.number)
+                    self.leader.broadcast("stop", number=stop.number, count=stop.count)
             if self.prepared and not self.waiting_ready and not started and not self._bad():
                 started = True
                 self.host.start()
@@ -141,8 +141,8 @@ class LeaderLoop:
         match event:
             case Signalled(number=number):
                 return self.programs.heard(number)
-            case Message(kind="stop" | "stop_at_once" as kind, fields=fields):
-                return Stop.of_message(kind, fields["number"])
+            case Message(kind="stop", fields=fields):
+                return Stop(**fields, when=time.time())
             case _:
                 return None
 
@@ -263,8 +263,8 @@ class WorkerLoop:
                     self._send_done(self._part(1))
                 case Signalled(number=number):
                     self._signalled(self.programs.heard(number))
-                case Message(kind="stop" | "stop_at_once" as kind, fields=fields):
-                    self.programs.tell(Stop.of_message(kind, fields["number"]))
+                case Message(kind="stop", fields=fields):
+                    self.programs.tell(Stop(**fields, when=time.time()))
                 case _:
                     self._begin(event)
 
@@ -295,7 +295,7 @@ class WorkerLoop:
         if not self.ready:
             self._send_done(stopped(stop.number))
         elif self.programs.tell(stop):
-            self.connection.send(stop.kind, number=stop.number)
+            self.connection.send("stop", number=stop.number, count=stop.count)
 
     def _send_done(self, outcome: Outcome) -> None:
         if not self.sent_done:

@@ -13,17 +13,16 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
 from berth.contract.errors import JobError
-from berth.train.hosts.rendezvous import Introduction
+from berth.train.hosts.rendezvous import Introduction, Leader
 from berth.train.sdk3.driver import REAL_SSHD
 
 _START_SECONDS = 10.0
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_OF_SHELL = frozenset({"_", "PWD", "OLDPWD", "SHLVL"})
+_SHELL_VARIABLES = frozenset({"_", "PWD", "OLDPWD", "SHLVL"})
 
 
 @contextlib.contextmanager
@@ -97,29 +96,21 @@ def authorized_key(public_key: str, addresses: Iterable[str]) -> str:
 
 def session_script(environ: Mapping[str, str]) -> str:
     """For sshd's ForceCommand: runs what was asked for, with this environment next to the session's own variables."""
-    names = sorted(name for name in environ if _VARIABLE.fullmatch(name) and name not in _OF_SHELL)
+    names = sorted(name for name in environ if _VARIABLE.fullmatch(name) and name not in _SHELL_VARIABLES)
     exports = "".join(f"export {name}={shlex.quote(environ[name])}\n" for name in names)
     return f'{exports}exec "${{SHELL:-/bin/sh}}" -c "$SSH_ORIGINAL_COMMAND"\n'
 
 
-@dataclass(frozen=True, slots=True)
-class MetAt:
-    """A worker's address, and that of the leader which the worker knows, where the leader has several."""
-
-    worker: str
-    leader: str
-
-
-def client_config(folder: Path, workers: Mapping[str, Introduction], met_at: Mapping[str, MetAt]) -> str:
-    """The leader's ssh settings: each worker by the address that it joined from, from the one that it lets in, and by
-    no other key than the one it sent.
+def client_config(folder: Path, leader: Leader) -> str:
+    """The leader's ssh settings: each worker by the address that it joined from, from the address that it joined at,
+    and by no other key than the one it sent.
     """
     lines: list[str] = []
-    for host, worker in workers.items():
+    for host, worker in leader.introductions.items():
         lines += [
             f"Host {host}",
-            f"  HostName {met_at[host].worker}",
-            f"  BindAddress {met_at[host].leader}",
+            f"  HostName {leader.connections[host].address}",
+            f"  BindAddress {leader.connections[host].own_address}",
             f"  Port {worker.ssh_port}",
             f"  HostKeyAlias {host}",
         ]
@@ -149,7 +140,7 @@ class SshServer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.host_key = make_key(folder / "host_key")
-        self.port = _free_port()
+        self.port = free_port(0)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -194,10 +185,15 @@ class SshServer:
             self._process.wait()
 
 
-def _free_port() -> int:
-    with socket.create_server(("", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+def free_port(preferred: int) -> int:
+    """`preferred` if nobody listens there, else a free one."""
+    for port in (preferred, 0):
+        try:
+            with socket.create_server(("", port)) as server:
+                return int(server.getsockname()[1])
+        except OSError:
+            continue
+    raise JobError("no TCP port is free on this host; end what holds them.")
 
 
 def _accepts(port: int) -> bool:

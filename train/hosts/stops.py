@@ -21,9 +21,8 @@ from berth.train.outcome import Outcome, stopped
 STOP_SECONDS = 110.0
 """From the signal until this host ends what still runs: of SageMaker's 120 s the rest is for the failure file."""
 AT_ONCE_SECONDS = 3.0
-"""The same from a second signal on."""
+"""Time left after a second signal."""
 _AGAIN_SECONDS = 0.2
-_KINDS = ("stop", "stop_at_once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +32,6 @@ class Stop:
     number: int
     count: int
     when: float
-
-    @property
-    def kind(self) -> str:
-        """The message that tells another host."""
-        return _KINDS[self.count - 1]
-
-    @classmethod
-    def of_message(cls, kind: str, number: int) -> "Stop":
-        """What another host tells."""
-        return cls(number, _KINDS.index(kind) + 1, time.time())
 
     def explains(self, report: FailureReport | None) -> bool:
         """Whether a failure follows from it: a program may answer a request to stop in any way."""

@@ -5,7 +5,7 @@ closed connection or a line that is no message (berth.train.hosts.messages) is r
 connection. What arrives is put on the host's event queue.
 
 The threads that beat and listen write nothing to the log: whoever reads it may be slow, and a host whose log is full is
-alive. A third one warns there at half of that time.
+alive.
 """
 
 import contextlib
@@ -13,13 +13,11 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import Any
 
-from berth.contract.launch_options import PEER_TIMEOUT
 from berth.train.hosts.events import Events, Lost, Message
 from berth.train.hosts.messages import MAX_LINE_BYTES, WireError, decode, encode
-from berth.train.log import get_logger
 
 HEARTBEAT_SECONDS = 1.0
 DEFAULT_SILENCE_SECONDS = 60.0  # BERTH_PEER_TIMEOUT sets another (contract/launch_options.py)
@@ -80,15 +78,9 @@ class LineSocket:
         self._timeout = seconds
         self._socket.settimeout(seconds)
 
-    @property
-    def peer_address(self) -> str:
-        """The other side's IP address."""
-        return str(self._socket.getpeername()[0])
-
-    @property
-    def own_address(self) -> str:
-        """The IP address of this host that the other side sees."""
-        return str(self._socket.getsockname()[0])
+    def addresses(self) -> tuple[str, str]:
+        """The IP addresses of this side, as the other sees it, and of the other side."""
+        return str(self._socket.getsockname()[0]), str(self._socket.getpeername()[0])
 
     def close(self) -> None:
         """Close; the other side notices at once."""
@@ -100,28 +92,17 @@ class LineSocket:
 class HostConnection:
     """A greeted connection to `host`: beats in the background, and puts what arrives on `events`.
 
-    `kinds`: what the other side may say, each but the beat once. `silence`: seconds without a word after which it is
-    lost.
+    `silence`: seconds without a message after which the other side is lost.
     """
 
-    def __init__(
-        self,
-        lines: LineSocket,
-        host: str,
-        events: Events,
-        kinds: Set[str],
-        silence: float = DEFAULT_SILENCE_SECONDS,
-    ) -> None:
+    def __init__(self, lines: LineSocket, host: str, events: Events, silence: float) -> None:
         self.host = host
         self.silence = silence
-        self.address = lines.peer_address
-        self.own_address = lines.own_address
+        self.own_address, self.address = lines.addresses()
         self._lines = lines
         self._events = events
-        self._kinds = set(kinds)
         self._ending = threading.Lock()
         self._closed = threading.Event()
-        self._heard_at = time.monotonic()
         lines.set_timeout(silence)
 
     @property
@@ -131,9 +112,8 @@ class HostConnection:
 
     def start(self) -> None:
         """Begin to listen and to beat; the first beat goes at once."""
-        self._heard_at = time.monotonic()
         try:
-            for work in (self._listen, self._send_beats, self._watch):
+            for work in (self._listen, self._send_beats):
                 threading.Thread(target=self._run, args=(work,), name=f"rendezvous {self.host}", daemon=True).start()
         except RuntimeError as error:
             self._lose(f"this host can start no more threads ({error})")
@@ -168,40 +148,10 @@ class HostConnection:
     def _listen(self) -> None:
         while True:
             kind, fields = self._lines.receive()
-            self._heard_at = time.monotonic()
-            if kind not in self._kinds:
-                raise WireError(f"a message {kind} came twice, or is not for it to send")
             if kind != "beat":
-                # Once each, so that what waits to be read has a bound.
-                self._kinds.remove(kind)
                 self._events.put(Message(self.host, kind, fields))
 
     def _send_beats(self) -> None:
-        self.send("beat")
-        while not self._closed.wait(HEARTBEAT_SECONDS):
+        while not self._closed.is_set():
             self.send("beat")
-
-    def _watch(self) -> None:
-        """Warn once when half of the time has passed in silence, and tell when the host is heard from again."""
-        quiet_since: float | None = None
-        looked_at = time.monotonic()
-        while not self._closed.wait(min(HEARTBEAT_SECONDS, self.silence / 4)):
-            heard_at, now = self._heard_at, time.monotonic()
-            stood_still = now - looked_at > self.silence / 2
-            looked_at = now
-            if stood_still:
-                continue  # this host itself did: what the other has sent meanwhile is still to be read
-            if quiet_since is None and now - heard_at >= self.silence / 2:
-                quiet_since = heard_at
-                get_logger().warning(
-                    "warning: no sign of life from host %s for %.0f s; after %.0f s (%s) the job ends",
-                    self.host,
-                    now - heard_at,
-                    self.silence,
-                    PEER_TIMEOUT,
-                )
-            elif quiet_since is not None and heard_at > quiet_since:
-                get_logger().info(
-                    "rendezvous: host %s is heard from again, after %.0f s", self.host, heard_at - quiet_since
-                )
-                quiet_since = None
+            self._closed.wait(HEARTBEAT_SECONDS)

@@ -1,18 +1,17 @@
 """The ssh keys of a job under SDK v3's MPI driver: made on each host, exchanged over the rendezvous, and laid down.
 
 The driver wants ssh from the leader to every worker and back, and asks nobody. Each host makes a host key and a client
-key; each worker and the leader hand each other the public halves over the connection of berth.train.hosts.rendezvous,
-under its rule of trust, and let each other in from the addresses of the other's name alone.
+key. Workers send the public halves in `hello` and the leader in `welcome` (berth.train.hosts.rendezvous), and each
+side lets the other in from the addresses of its name alone.
 """
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from berth.contract.errors import JobError
-from berth.train.host_names import listed
 from berth.train.hosts import ssh
 from berth.train.hosts.events import Events, Lost, Message
 from berth.train.hosts.host import check_alike
@@ -20,8 +19,6 @@ from berth.train.hosts.lookup import resolve
 from berth.train.hosts.rendezvous import PORT, Introduction, Leader, join, kit_version
 from berth.train.hosts.wire import HostConnection
 from berth.train.outcome import Outcome, failed, outcome_fields, read_outcome
-
-_KEYS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +61,9 @@ def exchange(
     """
     if host == hosts[0]:
         return _lead(host, hosts[1:], own, timeout, port)
-    introduction = Introduction(host, 1, version=kit_version())
+    introduction = Introduction(host, 1, version=kit_version(), **asdict(own))
     events: Events = SimpleQueue()
-    return [_follow(join(hosts[0], introduction, events, timeout, port, interface), own, events)]
+    return [_follow(join(hosts[0], introduction, events, timeout, port, interface), events)]
 
 
 def _lead(host: str, workers: Sequence[str], own: PublicKeys, timeout: float, port: int) -> list[Peer]:
@@ -76,10 +73,12 @@ def _lead(host: str, workers: Sequence[str], own: PublicKeys, timeout: float, po
     try:
         leader.gather(timeout)
         check_alike(1, "", leader.introductions, host)
-        leader.broadcast("keys", **asdict(own))
-        keys = _collect(events, workers)
+        leader.broadcast("welcome", master_port=0, **asdict(own))
         outcome = Outcome(0)
-        return [Peer(name, leader.connections[name].address, keys[name]) for name in workers]
+        return [
+            Peer(name, leader.connections[name].address, PublicKeys(worker.host_key, worker.client_key))
+            for name, worker in leader.introductions.items()
+        ]
     except JobError as error:
         outcome = failed(str(error), host)
         raise
@@ -87,30 +86,14 @@ def _lead(host: str, workers: Sequence[str], own: PublicKeys, timeout: float, po
         leader.dismiss(outcome_fields(outcome, time.time()), time.monotonic())
 
 
-def _collect(events: Events, workers: Sequence[str]) -> dict[str, PublicKeys]:
-    """The keys of every worker; all of them have come, and have nothing else to send."""
-    keys: dict[str, PublicKeys] = {}
-    while missing := [name for name in workers if name not in keys]:
-        try:
-            event = events.get(timeout=_KEYS_SECONDS)
-        except Empty:
-            raise JobError(f"no ssh keys came from {listed(missing)}; look at that host's own log.") from None
-        if isinstance(event, Lost):
-            raise JobError(f"host {event.host} left the rendezvous ({event.reason}); look at that host's own log.")
-        if isinstance(event, Message) and event.kind == "keys":
-            keys[event.host] = PublicKeys(**event.fields)
-    return keys
-
-
-def _follow(connection: HostConnection, own: PublicKeys, events: Events) -> Peer:
+def _follow(connection: HostConnection, events: Events) -> Peer:
     leader = connection.host
     peer = None
     try:
         while True:
             match events.get():
-                case Message(kind="keys", fields=fields):
-                    peer = Peer(leader, connection.address, PublicKeys(**fields))
-                    connection.send("keys", **asdict(own))
+                case Message(kind="welcome", fields=fields):
+                    peer = Peer(leader, connection.address, PublicKeys(fields["host_key"], fields["client_key"]))
                 case Message(kind="outcome", fields=fields):
                     connection.send("bye")
                     report = read_outcome(fields, time.time()).report

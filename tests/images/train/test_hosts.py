@@ -60,6 +60,7 @@ SSHD = """
 import json, shutil, socket, subprocess, sys, time
 from pathlib import Path
 from tempfile import mkdtemp
+from types import SimpleNamespace
 from berth.train.hosts import ssh
 from berth.train.hosts.rendezvous import Introduction
 
@@ -69,7 +70,9 @@ server.start()
 server.allow(ssh.make_key(leader / "job_key"), "127.0.0.1")
 known = {"algo-2": Introduction("algo-2", 1, server.host_key, server.port)}
 (leader / "known_hosts").write_text(ssh.known_hosts(known))
-(leader / "ssh_config").write_text(ssh.client_config(leader, known, {"algo-2": ssh.MetAt("127.0.0.1", "127.0.0.1")}))
+here = SimpleNamespace(address="127.0.0.1", own_address="127.0.0.1")
+met = SimpleNamespace(introductions=known, connections={"algo-2": here})
+(leader / "ssh_config").write_text(ssh.client_config(leader, met))
 client = ["-F", str(leader / "ssh_config")]
 mpirun = shutil.which("mpirun")
 launch = [mpirun, "--allow-run-as-root", "--prefix", str(Path(mpirun).parent.parent), "--host", "algo-2:2", "-np", "2"]

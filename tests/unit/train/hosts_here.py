@@ -6,6 +6,7 @@ A host is the kit's own (`Host`, whose program is a few lines of the test), or t
 
 import contextlib
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from queue import SimpleQueue
@@ -22,15 +23,21 @@ MINE = Introduction(WORKER, 1, "key")
 
 REPORT = FailureReport("no rows", 3, WORKER, 1, ("a", "b"), when=100.0)
 MESSAGES: dict[str, dict[str, Any]] = {
-    "hello": {"host": WORKER, "ranks": 1, "host_key": "k", "ssh_port": 22, "version": "1", "backend": "gloo"},
+    "hello": {
+        "host": WORKER,
+        "ranks": 1,
+        "host_key": "k",
+        "client_key": "c",
+        "ssh_port": 22,
+        "version": "1",
+        "backend": "gloo",
+    },
     "joined": {"silence": 60.0},
     "refused": {"reason": "why"},
     "beat": {},
-    "welcome": {"key": "k", "master_port": "7777"},
-    "keys": {"host_key": "k", "client_key": "c"},
+    "welcome": {"host_key": "k", "client_key": "c", "master_port": 7777},
     "ready": {},
-    "stop": {"number": 15},
-    "stop_at_once": {"number": 15},
+    "stop": {"number": 15, "count": 1},
     "done": outcome_fields(Outcome(3, REPORT), now=101.0),
     "ended": {},
     "outcome": outcome_fields(Outcome(3, REPORT), now=101.0),
@@ -77,12 +84,15 @@ class Host:
         self.signals: list[int] = []
         self.had = 0  # signals that the program has had
         self.error: str | None = None
+        self.started = threading.Event()
+        self.signalled = threading.Event()
         self.name, self._reports = name, reports
 
     def prepare(self) -> None:
         self.events.put(HostPrepared(self.error))
 
     def start(self) -> None:
+        self.started.set()
         if self.code is not None:
             self.events.put(Exited(self.code))
 
@@ -93,6 +103,7 @@ class Host:
         if self.had >= count:
             return
         self.signals.append(number)
+        self.signalled.set()
         if len(self.signals) > self.programs_after:
             self.had += 1
             if self.had >= self.ends_after:
@@ -110,8 +121,8 @@ class Host:
     def finish(self, outcome: Outcome) -> None:
         self.finished.append(outcome)
 
-    def admit(self, leader: Leader) -> dict[str, str]:
-        return {"key": "k", "master_port": "1"}
+    def admit(self, leader: Leader) -> dict[str, Any]:
+        return MESSAGES["welcome"]
 
     def accept(self, welcome: Mapping[str, Any]) -> None:
         pass
@@ -132,8 +143,8 @@ def line(kind: str) -> bytes:
 
 
 @contextlib.contextmanager
-def peer(leader: Leader, address: str = LEADER) -> Iterator[socket.socket]:
-    with socket.create_connection((LEADER, leader.port), timeout=5, source_address=(address, 0)) as sock:
+def peer(leader: Leader) -> Iterator[socket.socket]:
+    with socket.create_connection((LEADER, leader.port), timeout=5) as sock:
         yield sock
 
 

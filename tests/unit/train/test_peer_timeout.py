@@ -1,6 +1,5 @@
 """A host that falls silent, is heard from again, is lost or hangs up: a real process, stopped by signals."""
 
-import re
 import signal
 import subprocess
 import sys
@@ -39,37 +38,17 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Leader, Events, subp
                 process.kill()
 
 
-def await_log(capfd: pytest.CaptureFixture[str], words: str, seconds: float = 10.0) -> str:
-    """What was logged up to the line with these words."""
-    text, deadline = "", time.monotonic() + seconds
-    while words not in text:
-        assert time.monotonic() < deadline, text
-        time.sleep(0.05)
-        text += capfd.readouterr().out
-    return text
-
-
 @pytest.mark.slow
-def test_silence_is_warned_of_at_half_of_the_time_and_then_ends_the_job(
-    peer: tuple[Leader, Events, subprocess.Popen[bytes]], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_host_may_be_silent_for_a_while_but_not_longer(peer: tuple[Leader, Events, subprocess.Popen[bytes]]) -> None:
     _, events, process = peer
     process.send_signal(signal.SIGSTOP)
-    began = time.monotonic()
-    warned = await_log(capfd, "the job ends", seconds=SILENCE)
-    assert re.search(
-        r"warning: no sign of life from host localhost for [12] s; after 3 s \(BERTH_PEER_TIMEOUT\)", warned
-    )
-    process.send_signal(signal.SIGCONT)
-    await_log(capfd, "rendezvous: host localhost is heard from again, after ")
     with pytest.raises(Empty):
-        events.get_nowait()
+        events.get(timeout=SILENCE / 2)
+    process.send_signal(signal.SIGCONT)
+    with pytest.raises(Empty):
+        events.get(timeout=SILENCE * 3 / 4)
     process.send_signal(signal.SIGSTOP)
     assert events.get(timeout=10) == Lost(WORKER, "no sign of life for 3 s")
-    assert time.monotonic() - began > SILENCE
-    text = await_log(capfd, "no sign of life from host localhost")
-    # The other host, which writes to the same log, does not complain of this one after it has stood still itself.
-    assert text.count("warning: ") == 1
 
 
 def test_a_host_that_is_gone_is_noticed_at_once(peer: tuple[Leader, Events, subprocess.Popen[bytes]]) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from berth.contract.errors import JobError
-from berth.train.hosts.events import Events, Lost, Message, Signalled
+from berth.train.hosts.events import Events, Signalled
 from berth.train.hosts.rendezvous import Introduction, Leader, Stopped, join
 from berth.train.hosts.session import LeaderLoop, WorkerLoop
 from berth.train.hosts.wire import LineSocket
 from berth.train.outcome import Outcome, outcome_fields
-from tests.unit.train.hosts_here import LEADER, WORKER, Host, here, meeting, timeless
+from tests.unit.train.hosts_here import LEADER, MESSAGES, WORKER, Host, here, meeting, timeless
 
 
 def test_missing_host_is_named_at_the_deadline_and_those_who_came_hear_it() -> None:
@@ -134,7 +134,7 @@ def test_of_many_hosts_the_missing_ones_are_told_by_number_and_those_that_came_i
             leader.gather(0)
 
 
-HELLO = {"kind": "hello", "host": "localhost", "ranks": 1, "host_key": "k", "ssh_port": 0, "version": "1"}
+HELLO = {"kind": "hello", **MESSAGES["hello"]}
 REFUSED = {
     "a stranger": ({**HELLO, "host": "algo-9"}, here, "'algo-9' is not a host of this job"),
     "from another address": (HELLO, lambda host: {"10.9.8.7"}, "localhost resolves to 10.9.8.7 here, not to 127.0.0.1"),
@@ -160,23 +160,3 @@ def test_a_name_is_believed_once() -> None:
         with pytest.raises(JobError, match="localhost has joined already"):
             join(LEADER, Introduction("localhost", 1, "another"), SimpleQueue(), 0.1, leader.port)
         assert leader.introductions["localhost"].host_key == "mine"
-
-
-def test_silence_is_noticed() -> None:
-    with meeting(silence=1.0) as (leader, events), socket.create_connection((LEADER, leader.port), timeout=5) as sock:
-        sock.sendall(json.dumps(HELLO).encode() + b'\n{"kind": "beat"}\n')
-        begin = time.monotonic()
-        assert events.get(timeout=5) == Message("localhost", "joined", {})
-        event = events.get(timeout=5)
-        assert event == Lost("localhost", "no sign of life for 1 s")
-        assert 0.8 < time.monotonic() - begin < 3
-
-
-@pytest.mark.slow
-def test_beats_keep_a_silent_host_alive() -> None:
-    with meeting(silence=2.0) as (leader, events):
-        connection = join(LEADER, Introduction("localhost", 1), SimpleQueue(), 5, leader.port)
-        time.sleep(2.5)
-        connection.send("ready")
-        assert events.get(timeout=1) == Message("localhost", "joined", {})
-        assert events.get(timeout=1) == Message("localhost", "ready", {})

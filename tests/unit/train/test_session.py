@@ -48,9 +48,14 @@ class Job:
         for thread in self.threads:
             thread.start()
 
+    def begun(self) -> None:
+        """Both hosts have started their programs."""
+        for host in (self.lead, self.worker):
+            assert host.started.wait(30)
+
     def wait(self) -> None:
         for thread in self.threads:
-            thread.join(15)
+            thread.join(30)
             assert not thread.is_alive()
 
 
@@ -80,7 +85,7 @@ def test_a_launcher_that_outlives_a_rank_that_failed_is_ended_wherever_that_was(
     with meeting() as (leader, events):
         lead = Host(LEADER, events, code=None)
         job = Job(leader, events, lead, lambda own: Host(WORKER, own, None, (report,)), everywhere=False)
-        time.sleep(0.5)
+        job.begun()
         assert not job.outcomes
         job.worker_events.put(LauncherOverdue("a rank failed", 10))
         job.wait()
@@ -89,7 +94,7 @@ def test_a_launcher_that_outlives_a_rank_that_failed_is_ended_wherever_that_was(
     with meeting() as (leader, events):
         lead = Host(LEADER, events, None, (report,))
         job = Job(leader, events, lead, lambda own: Host(WORKER, own, code=None), everywhere=False)
-        time.sleep(0.5)
+        job.begun()
         events.put(LauncherOverdue("a rank failed", 10))
         job.wait()
     assert {timeless(outcome) for outcome in job.outcomes.values()} == {timeless(Outcome(3, report))}
@@ -99,7 +104,7 @@ def test_program_everywhere_ends_when_all_have_ended() -> None:
     with meeting() as (leader, events):
         lead = Host(LEADER, events)
         job = Job(leader, events, lead, lambda own: Host("localhost", own, code=None), everywhere=True)
-        time.sleep(0.5)
+        job.begun()
         assert not job.outcomes
         job.worker_events.put(Exited(0))
         job.wait()
@@ -135,9 +140,9 @@ def test_worker_is_lost() -> None:
         job = Job(
             leader, events, Host(LEADER, events, code=None), lambda own: Host("localhost", own, None), everywhere=False
         )
-        time.sleep(0.5)
+        job.begun()
         job.connection.close()
-        job.threads[0].join(10)
+        job.threads[0].join(30)
     outcome = job.outcomes["leader"]
     assert outcome.report is not None
     assert outcome.report.sentence.startswith("host localhost was lost while the job ran")
@@ -149,10 +154,10 @@ def test_leader_dies() -> None:
         job = Job(
             leader, events, Host(LEADER, events, code=None), lambda own: Host("localhost", own, None), everywhere=False
         )
-        time.sleep(0.5)
+        job.begun()
         for connection in leader.connections.values():
             connection.close()
-        job.threads[1].join(10)
+        job.threads[1].join(30)
     outcome = job.outcomes["worker"]
     assert outcome.report is not None
     assert outcome.report.sentence.startswith("the leader 127.0.0.1 was lost while the job ran")
@@ -181,7 +186,7 @@ def test_a_program_that_never_ends_has_a_limit(monkeypatch: pytest.MonkeyPatch) 
     with meeting() as (leader, events):
         lead = Host(LEADER, events, code=None, ends_after=99)
         job = Job(leader, events, lead, lambda own: Host("localhost", own, None), everywhere=True)
-        time.sleep(0.5)
+        job.begun()
         job.worker_events.put(Signalled(15))
         job.wait()
     assert lead.stopped
@@ -197,7 +202,7 @@ def test_a_second_signal_gives_a_program_that_takes_no_notice_no_more_time() -> 
     with meeting() as (leader, events):
         lead = Host(LEADER, events, code=None, ends_after=99)
         job = Job(leader, events, lead, lambda own: Host("localhost", own, None, ends_after=99), everywhere=True)
-        time.sleep(0.5)
+        job.begun()
         began = time.monotonic()
         for _ in range(2):
             job.worker_events.put(Signalled(15))
@@ -216,14 +221,14 @@ def test_a_worker_that_is_lost_in_a_stop_does_not_end_the_others() -> None:
     with meeting() as (leader, events):
         lead = Host(LEADER, events, code=None, ends_after=99)
         job = Job(leader, events, lead, lambda own: Host("localhost", own, None, ends_after=99), everywhere=True)
-        time.sleep(0.5)
+        job.begun()
         events.put(Signalled(15))
-        time.sleep(0.5)
+        assert job.worker.signalled.wait(30)
         job.connection.close()
         time.sleep(0.5)
         assert not lead.stopped
         events.put(Exited(5))
-        job.threads[0].join(10)
+        job.threads[0].join(30)
     assert (job.outcomes["leader"].code, job.worker.signals) == (5, [15])
 
 
@@ -231,7 +236,7 @@ def test_a_workers_signal_is_sent_again_too() -> None:
     with meeting() as (leader, events):
         lead = Host(LEADER, events, code=None)
         job = Job(leader, events, lead, lambda own: Host("localhost", own, None, programs_after=2), everywhere=True)
-        time.sleep(0.5)
+        job.begun()
         job.worker_events.put(Signalled(15))
         job.wait()
     assert job.worker.signals == [15, 15, 15]
@@ -268,32 +273,6 @@ def follow(sock: socket.socket, report: FailureReport, clock: float) -> None:
         lines.send("bye")
 
 
-class Lead:
-    """A leader's host of which one rank has failed."""
-
-    name = LEADER
-
-    def __init__(self, report: FailureReport) -> None:
-        self.report = report
-
-    def reports(self) -> list[FailureReport]:
-        return [self.report]
-
-    def admit(self, leader: Leader) -> dict[str, str]:
-        return {"key": "", "master_port": "1"}
-
-    def signal(self, number: int, count: int) -> None:
-        pass
-
-    def launcher_output(self) -> list[str]:
-        return []
-
-    def finish(self, outcome: Outcome) -> None:
-        pass
-
-    prepare = start = stop = lambda self: None
-
-
 @pytest.mark.parametrize("skew", [-300.0, 300.0])
 @pytest.mark.parametrize(("ago", "blamed"), [(9.0, WORKER), (1.0, LEADER)])
 def test_the_first_failure_is_the_cause_whatever_the_hosts_clocks_say(skew: float, ago: float, blamed: str) -> None:
@@ -305,7 +284,7 @@ def test_the_first_failure_is_the_cause_whatever_the_hosts_clocks_say(skew: floa
             target=follow, args=(sock, FailureReport("the worker's", 3, WORKER, 1, when=theirs - ago), theirs)
         )
         thread.start()
-        outcome = LeaderLoop(leader, Lead(own), events, everywhere=False).run(5)
+        outcome = LeaderLoop(leader, Host(LEADER, events, None, (own,)), events, everywhere=False).run(5)
         thread.join(10)
     assert outcome.report is not None
     assert outcome.report.host == blamed

@@ -3,16 +3,15 @@
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from berth.train.hosts import ssh
-from berth.train.hosts.lookup import interface_addresses
 from berth.train.hosts.rendezvous import Introduction
 from tests.unit.train.test_entry import START, lay_out
 
@@ -29,7 +28,7 @@ from berth.train.hosts.rendezvous import Leader
 leader = Leader("{LEADER["eth1"]}", ("algo-2",), SimpleQueue(), resolve=lambda host: {{"{WORKER["eth1"]}"}})
 print("listening", flush=True)
 try:
-    leader.gather(1)
+    leader.gather(8)
 except JobError as error:
     print(error)
 for connection in leader.connections.values():
@@ -128,8 +127,11 @@ def test_a_job_whose_resourceconfig_names_an_interface_runs_over_it(
 
 
 def test_mpiruns_ssh_comes_from_the_address_that_the_worker_lets_in() -> None:
-    met_at = {"algo-2": ssh.MetAt(WORKER["eth1"], LEADER["eth1"])}
-    config = ssh.client_config(Path("/k"), {"algo-2": Introduction("algo-2", 1, "key", 2222)}, met_at)
+    met = SimpleNamespace(address=WORKER["eth1"], own_address=LEADER["eth1"])
+    leader = SimpleNamespace(
+        introductions={"algo-2": Introduction("algo-2", 1, "key", 2222)}, connections={"algo-2": met}
+    )
+    config = ssh.client_config(Path("/k"), leader)  # type: ignore[arg-type]
     for line in (f"HostName {WORKER['eth1']}", f"BindAddress {LEADER['eth1']}", "Port 2222"):
         assert f"  {line}\n" in config
 
@@ -139,10 +141,3 @@ def test_an_interface_without_an_address_is_the_reason(namespaces: tuple[str, st
     ip("-n", namespaces[1], "link", "add", "eth2", "type", "veth", "peer", "name", "eth3")
     _, of_worker = meet(namespaces, "eth2")
     assert "(the interface eth2 has no address to reach it from)" in of_worker
-
-
-def test_the_addresses_of_an_interface() -> None:
-
-    assert interface_addresses("lo")[socket.AF_INET] == "127.0.0.1"
-    assert interface_addresses("lo").get(socket.AF_INET6, "::1") == "::1"
-    assert interface_addresses("no-such-card") == {}

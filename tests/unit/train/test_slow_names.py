@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from berth.train.hosts import listener, rendezvous
+from berth.train.hosts import rendezvous
 from berth.train.hosts.events import Events, Message, Signalled
 from berth.train.hosts.rendezvous import Stopped, join
 from tests.unit.train.hosts_here import LEADER, MINE, WORKER, line, meeting, peer, send
@@ -19,8 +19,7 @@ pytestmark = pytest.mark.slow  # each waits for a deadline
 @pytest.fixture
 def short_greetings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A greeting's message may take 1.5 s, so that a resolver of 3 s is what one of 20 s is otherwise."""
-    for module in (listener, rendezvous):
-        monkeypatch.setattr(module, "GREETING_SECONDS", 1.5)
+    monkeypatch.setattr(rendezvous, "GREETING_SECONDS", 1.5)
     monkeypatch.setattr(rendezvous, "HEARTBEAT_SECONDS", 0.2)
 
 

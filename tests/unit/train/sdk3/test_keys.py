@@ -11,7 +11,7 @@ import pytest
 
 from berth.contract.errors import JobError
 from berth.train.hosts import rendezvous, ssh
-from berth.train.hosts.host import free_port
+from berth.train.hosts.ssh import free_port
 from berth.train.sdk3.keys import Peer, PublicKeys, exchange, make_keys, write_ssh_files
 from berth.train.sdk3.sshd import prepare
 from tests.unit.train.hosts_here import LEADER, WORKER
