@@ -13,13 +13,16 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-_waiting: "dict[str, list[Callable[[ModuleType], object]]]" = {}
+    Function = Callable[[ModuleType], object] | str
+
+_waiting: "dict[str, list[Function]]" = {}
 
 
-def register(name: str, function: "Callable[[ModuleType], object]") -> None:
+def register(name: str, function: "Function") -> None:
     """Have `function` called with the module `name`: at once if it has been imported, else whenever its import is done,
-    and once however often it is registered, for a virtual environment's start-up files are run twice. A fault in
-    `function` is not the importing program's: it is dropped.
+    and once however often it is registered, because a virtual environment's start-up files are run twice. An error in
+    `function` is ignored: it must not reach the importing program. A function given as "module:name" is imported when
+    it is called.
     """
     module = sys.modules.get(name)
     if module is not None:
@@ -32,9 +35,15 @@ def register(name: str, function: "Callable[[ModuleType], object]") -> None:
         sys.meta_path.insert(0, _Finder())
 
 
-def _call(function: "Callable[[ModuleType], object]", module: "ModuleType") -> None:
+def _call(function: "Function", module: "ModuleType") -> None:
     try:
-        function(module)
+        if isinstance(function, str):
+            from importlib import import_module
+
+            ours, _, name = function.partition(":")
+            getattr(import_module(ours), name)(module)
+        else:
+            function(module)
     except Exception:
         return
 

@@ -11,10 +11,25 @@ SOFTWARE = "/opt/berth/software.json"
 """Of berth.runtime.software, which is not loaded here: a dataclass alone would cost each Python several ms."""
 ENDS_FOLDER = "BERTH_PYTHON_ENDS"
 """Of berth.train.failures.python_end, which only a Python of a rank loads."""
+_CPU, _PARTITIONED, _METRICS = (
+    "berth.train.cpu_trainer",
+    "berth.train.partitioned_trainer",
+    "berth.train.metrics.loading",
+)
+_AFTER_IMPORT = (
+    ("evaluate.loading", _METRICS, "after_evaluate"),
+    ("datasets", _METRICS, "after_datasets"),
+    ("datasets.features.features", "berth.train.older_datasets", "after_features"),
+    ("torch.distributed.distributed_c10d", "berth.train.gloo_threads", "after_import"),
+    ("transformers.training_args", _CPU, "after_training_arguments"),
+    ("transformers.training_args", _PARTITIONED, "after_training_arguments"),
+    ("transformers.trainer", _CPU, "after_trainer"),
+    ("transformers.trainer", _PARTITIONED, "after_trainer"),
+)
+"""After the import of a library's module: the module and the function of ours that is called with it."""
 TYPE_CHECKING = False  # typing's own would cost each Python of the image 4 ms
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
-    from types import ModuleType
 
 
 def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
@@ -29,14 +44,10 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
 
             python_end.install(environ)
         smdistributed_finder.install(environ)
-        after_import.register("evaluate.loading", _after_evaluate)
-        after_import.register("datasets", _after_datasets)
-        after_import.register("datasets.features.features", _after_features)
-        after_import.register("torch.distributed.distributed_c10d", _after_groups)
-        after_import.register("transformers.training_args", _after_training_arguments)
-        after_import.register("transformers.trainer", _after_trainer)
+        for library, ours, function in _AFTER_IMPORT:
+            after_import.register(library, f"{ours}:{function}")
         if "SM_HP_MP_PARAMETERS" in environ:
-            after_import.register("transformers.utils.import_utils", _after_import_utils)
+            after_import.register("transformers.utils.import_utils", f"{_PARTITIONED}:after_import_utils")
         environ.update(interface_variables(environ))
         if world_size(environ) > 1:
             for name, value in rank_variables(environ, _usable_gpus(environ)).items():
@@ -72,50 +83,6 @@ def software_variables(path: str = SOFTWARE) -> "dict[str, str]":
 
     found: dict[str, str] = json.loads(text)["environment"]
     return found
-
-
-def _after_evaluate(loading: "ModuleType") -> None:
-    from berth.train.metrics.loading import after_evaluate
-
-    after_evaluate(loading)
-
-
-def _after_datasets(datasets: "ModuleType") -> None:
-    from berth.train.metrics.loading import after_datasets
-
-    after_datasets(datasets)
-
-
-def _after_features(module: "ModuleType") -> None:
-    from berth.train.older_datasets import after_features
-
-    after_features(module)
-
-
-def _after_groups(module: "ModuleType") -> None:
-    from berth.train.gloo_threads import after_import
-
-    after_import(module)
-
-
-def _after_training_arguments(module: "ModuleType") -> None:
-    from berth.train import cpu_trainer, partitioned_trainer
-
-    cpu_trainer.after_training_arguments(module)
-    partitioned_trainer.after_training_arguments(module)
-
-
-def _after_trainer(module: "ModuleType") -> None:
-    from berth.train import cpu_trainer, partitioned_trainer
-
-    cpu_trainer.after_trainer(module)
-    partitioned_trainer.after_trainer(module)
-
-
-def _after_import_utils(module: "ModuleType") -> None:
-    from berth.train.partitioned_trainer import after_import_utils
-
-    after_import_utils(module)
 
 
 def world_size(environ: "Mapping[str, str]") -> int:
