@@ -27,7 +27,6 @@ metrics/     the metrics that scripts ask evaluate and datasets for, without a n
 smdistributed_finder has `import smdistributed` find ours after AWS's; partitioned_trainer has Trainer use it
 smdistributed/ an open implementation of SageMaker's libraries of that name, a package of its own
 sdk3/        what stands between SDK v3's MPI driver and mpirun
-tracebacks   those of a user's program, without what started it
 log          whole lines that begin with `berth: `; line_buffer makes lines of a program's output, progress bars tamed
 run_qa       the kit's own program: question answering on SQuAD, its parts in finetune/
 """

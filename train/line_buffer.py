@@ -34,7 +34,9 @@ class LineBuffer:
                 # Only the newest rewrite can still be shown.
                 self._pending = progress.rpartition(b"\r")[2] + b"\r" + rest + returns
         if len(self._pending) > _LONGEST_BYTES:
-            cut = _character_start(self._pending)
+            size = len(self._pending)
+            # Before the last character, which may not be complete.
+            cut = next((at for at in range(size - 1, size - 5, -1) if self._pending[at] & 0xC0 != 0x80), size)
             lines.append(_shown(self._pending[:cut]))
             self._pending = self._pending[cut:]
         return lines
@@ -48,15 +50,3 @@ class LineBuffer:
 def _shown(line: bytes) -> bytes:
     """What a terminal would show at the end: the last rewrite that isn't blank."""
     return next((part for part in reversed(line.split(b"\r")) if part.strip()), b"")
-
-
-def _character_start(data: bytes) -> int:
-    """Where the last character of UTF-8 begins, if it is incomplete; else the end."""
-    for back in range(1, min(4, len(data)) + 1):
-        byte = data[-back]
-        if byte < 0x80:
-            break
-        if byte >= 0xC0:
-            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return len(data) - back if back < length else len(data)
-    return len(data)

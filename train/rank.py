@@ -35,7 +35,6 @@ from berth.train.line_buffer import LineBuffer
 from berth.train.rank_events import EVENTS_FILE_VARIABLE
 from berth.train.runfolder import LineOutput, Program, read_program
 from berth.train.start_hook import ENDS_FOLDER
-from berth.train.tracebacks import StarterFrames
 
 _PIPE_SECONDS = 2.0
 _PR_SET_PDEATHSIG = 1
@@ -152,19 +151,15 @@ class RankProcess:
 
     def _pass_on(self, stream: IO[bytes], *, keep: bool) -> None:
         lines = LineBuffer()
-        starters = StarterFrames() if keep else None
         while data := os.read(stream.fileno(), 65536):
-            self._emit(lines.feed(data, time.monotonic()), starters)
-        self._emit(lines.end(), starters)
+            self._emit(lines.feed(data, time.monotonic()), keep=keep)
+        self._emit(lines.end(), keep=keep)
 
-    def _emit(self, lines: Sequence[bytes], starters: StarterFrames | None) -> None:
-        """Pass lines on; of stderr, where `starters` is given, those that tell of a failure are kept."""
+    def _emit(self, lines: Sequence[bytes], *, keep: bool) -> None:
+        """Pass lines on; those of stderr are kept, as far as they tell of a failure."""
         for line in lines:
-            if starters is not None:
-                text = without_rank(line.decode("utf-8", "replace"))
-                if starters.has(text):
-                    continue
-                self.stderr.add(text, time.time())
+            if keep:
+                self.stderr.add(without_rank(line.decode("utf-8", "replace")), time.time())
             elif line.strip():
                 self.stdout_last = line[:2000].decode("utf-8", "replace"), time.time()
             self._output.write(self._prefix + line + b"\n")

@@ -175,7 +175,6 @@ def test_program_that_dies(name: str, user_job: Callable[..., Any], fault_row: R
     ran = user_job({"train.py": crash.program}, "train.py", hosts=2, environment=crash.environment)
     sentence, seconds = assert_told(ran, 2, crash.says, ran.when("FAULT"))
     assert ran.outcome.exit_code == crash.code
-    assert "/mpi4py/" not in ran.log, "tracebacks begin at the user's own code"
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
 
 
