@@ -7,13 +7,9 @@ delete root's files (sagemaker-python-sdk#2647, #4764). On SageMaker itself ever
 import contextlib
 import os
 import stat
-import time
 from pathlib import Path
 
-_FOLDERS = ("model", "output", "code")
-_CHECKPOINTS = "checkpoints"
-BEGAN = time.time() - 1.0
-"""When the job began, for its entry imports this first thing; the kernel's stamps are a few milliseconds behind."""
+_FOLDERS = ("model", "output", "code", "checkpoints")
 
 
 def open_to_readers(folder: Path) -> None:
@@ -34,9 +30,7 @@ def open_to_readers(folder: Path) -> None:
 
 
 def hand_over(root: Path) -> int | None:
-    """Give files of root below model, output and code to the owner of the mounts, and of those below checkpoints, where
-    he may keep what others wrote, the ones that this job wrote; returns his uid, None if nothing was to do.
-    """
+    """Give files of root below these folders to the owner of the mounts; returns the uid, None if nothing was to do."""
     if os.geteuid() != 0:
         return None
     owner = find_owner(root)
@@ -49,27 +43,7 @@ def hand_over(root: Path) -> int | None:
             for parent, folders, files in os.walk(folder):
                 for entry in (*folders, *files):
                     _give(Path(parent) / entry, *owner)
-    _give_new(root / _CHECKPOINTS, *owner)
     return owner[0]
-
-
-def _give_new(folder: Path, uid: int, gid: int) -> None:
-    if not folder.is_dir() or folder.is_symlink():
-        return
-    for parent, folders, files in os.walk(folder, topdown=False):
-        for entry in (Path(parent) / name for name in (*folders, *files)):
-            with contextlib.suppress(OSError):
-                # What is new in a folder changes the folder: one that holds older files of root's was there before.
-                if entry.lstat().st_ctime >= BEGAN and not _holds_roots(entry):
-                    _give(entry, uid, gid)
-    if not _holds_roots(folder):
-        _give(folder, uid, gid)
-
-
-def _holds_roots(path: Path) -> bool:
-    if path.is_symlink() or not path.is_dir():
-        return False
-    return any(entry.lstat().st_uid == 0 for entry in path.iterdir())
 
 
 def find_owner(root: Path) -> tuple[int, int] | None:
