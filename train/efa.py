@@ -17,6 +17,7 @@ from pathlib import Path
 
 from berth.runtime import subprocesses
 from berth.runtime.gpu.driver import torch_cuda
+from berth.train.hardware import entries
 
 PLUGIN_FOLDER = "opt/amazon/ofi-nccl/lib"
 # With these NCCL fails where it would have fallen back.
@@ -43,14 +44,13 @@ raise errors[-1]
 @dataclass(frozen=True, slots=True)
 class Fabric:
     """What this host and image have of EFA: whether the image was `built` with it, the `plugin` that loads or the
-    `obstacle` to it, the host's `devices`, and whether this container can open them (`usable`; `closed` is why not).
+    `obstacle` to it, the host's `devices`, and why this container can't open them (`closed`, empty if it can).
     """
 
     built: bool = False
     plugin: str = ""
     obstacle: str = ""
     devices: tuple[str, ...] = ()
-    usable: bool = False
     closed: str = ""
 
     @property
@@ -62,7 +62,7 @@ class Fabric:
             return f"the plugin can't be loaded: {self.obstacle}"
         if not self.devices:
             return "no EFA device is on this host"
-        if not self.usable:
+        if self.closed:
             return (
                 f"this host has {len(self.devices)} EFA devices but {self.closed}; pass /dev/infiniband/uverbs0, 1, … "
                 "in with docker run --device"
@@ -83,11 +83,10 @@ def other_network(settings: Mapping[str, str]) -> str:
 
 def detect(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Fabric:
     """Look at this host and try the plugin, in a child process, under the names by which NCCL would look for it."""
-    devices = tuple(sorted(path.name for path in _entries(root / "sys/class/infiniband") if _is_efa(path)))
-    usable, closed = _open(root, devices)
+    devices = tuple(sorted(path.name for path in entries(root / "sys/class/infiniband") if _is_efa(path)))
     built = any((root / PLUGIN_FOLDER / name).exists() for name in _PLUGINS)
     plugin, obstacle = _load(root, environ) if built else ("", "")
-    return Fabric(built, plugin, obstacle, devices, usable, closed)
+    return Fabric(built, plugin, obstacle, devices, _closed(root, devices))
 
 
 def network_line(fabric: Fabric, backend: str, *, alone: bool = False) -> str:
@@ -122,19 +121,19 @@ def _load(root: Path, environ: Mapping[str, str]) -> tuple[str, str]:
     return "", (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("OSError: ")
 
 
-def _open(root: Path, devices: Sequence[str]) -> tuple[bool, str]:
-    """Whether the node of every EFA device can be opened here, as libfabric will; else the first reason why not."""
-    verbs = {path.name: path / "ibdev" for path in _entries(root / "sys/class/infiniband_verbs")}
-    nodes = [path for path in _entries(root / "dev/infiniband") if path.name.startswith("uverbs")]
+def _closed(root: Path, devices: Sequence[str]) -> str:
+    """Why the node of an EFA device can't be opened here, as libfabric will; empty if all can."""
+    verbs = {path.name: path / "ibdev" for path in entries(root / "sys/class/infiniband_verbs")}
+    nodes = [path for path in entries(root / "dev/infiniband") if path.name.startswith("uverbs")]
     ours = [path for path in nodes if path.name not in verbs or _text(verbs[path.name]).strip() in devices]
     if not ours:
-        return False, "no /dev/infiniband/uverbs of theirs is in this container"
+        return "no /dev/infiniband/uverbs of theirs is in this container"
     for path in sorted(ours):
         try:
             os.close(os.open(path, os.O_RDWR))
         except OSError as error:
-            return False, f"/dev/infiniband/{path.name} can't be opened ({error.strerror})"
-    return True, ""
+            return f"/dev/infiniband/{path.name} can't be opened ({error.strerror})"
+    return ""
 
 
 def _is_efa(device: Path) -> bool:
@@ -151,13 +150,6 @@ def _text(file: Path) -> str:
         return file.read_text("utf-8", "replace")
     except OSError:
         return ""
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def probe(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Hardwa
 
 def network_interfaces(root: Path = _ROOT) -> tuple[str, ...]:
     """Names of the network interfaces, lo among them, in order."""
-    return tuple(sorted(path.name for path in _entries(root / "sys/class/net")))
+    return tuple(sorted(path.name for path in entries(root / "sys/class/net")))
 
 
 def interface_here(named: str | None, root: Path = _ROOT) -> str:
@@ -80,7 +80,8 @@ def _shm_size(root: Path) -> int | None:
     return status.f_frsize * status.f_blocks
 
 
-def _entries(folder: Path) -> list[Path]:
+def entries(folder: Path) -> list[Path]:
+    """What is in a folder; nothing if it is missing or can't be read."""
     try:
         return list(folder.iterdir())
     except OSError:
