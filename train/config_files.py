@@ -4,7 +4,7 @@ hyperparameters, resourceconfig, inputdataconfig   train/job.py
 checkpointconfig                                   here
 tensorboardoutputconfig                            train/finetune/reporting/records.py
 debughookconfig, profilerconfig                    of SageMaker Debugger, which the image does not have: see `notes`
-_OF_THE_PLATFORM                                   for SageMaker's own agents, nothing for a training
+_PLATFORM_FILES                                   for SageMaker's own agents, nothing for a training
 """
 
 import json
@@ -18,7 +18,7 @@ _CHECKPOINTS = "checkpointconfig.json"
 _HOOK = "debughookconfig.json"
 _PROFILER = "profilerconfig.json"
 _READ = {"hyperparameters.json", "resourceconfig.json", "inputdataconfig.json", "tensorboardoutputconfig.json"}
-_OF_THE_PLATFORM = {
+_PLATFORM_FILES = {
     "init-config.json",
     "metric-definition-regex.json",
     "trainingjobconfig.json",
@@ -83,7 +83,7 @@ def notes(root: Path) -> list[str]:
         in_vain.append(
             f"{_PROFILER} (framework profiling is not in this image; SageMaker's system metrics do not need it)"
         )
-    known = {*_READ, *_OF_THE_PLATFORM, _CHECKPOINTS, _HOOK, _PROFILER}
+    known = {*_READ, *_PLATFORM_FILES, _CHECKPOINTS, _HOOK, _PROFILER}
     present = sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     in_vain += [f"{name} (unknown)" for name in present if name not in known]
     if in_vain:

@@ -34,7 +34,8 @@ def after_training_arguments(module: ModuleType, environ: MutableMapping[str, st
         if not torch.cuda.is_available():
             off = take_cpu(self, environ)
             if off and environ.get("RANK", "0") == "0":
-                print(f"{PREFIX}{off_sentence(off)}", flush=True)
+                verb = "is" if len(off) == 1 else "are"
+                print(f"{PREFIX}{' and '.join(off)} {verb} off: this host has no GPU that torch can use", flush=True)
         original(self)
 
     arguments.__post_init__ = prepared
@@ -86,9 +87,3 @@ def take_cpu(arguments: Any, environ: MutableMapping[str, str]) -> list[str]:
     for name in off:
         setattr(arguments, name, None if name == "tf32" else False)
     return off
-
-
-def off_sentence(names: list[str]) -> str:
-    """What to say of settings that were turned off."""
-    verb = "is" if len(names) == 1 else "are"
-    return f"{' and '.join(names)} {verb} off, for this host has no GPU that torch can use"

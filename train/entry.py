@@ -152,7 +152,8 @@ def _stoppable(events: Events) -> Iterator[None]:
         events.put(Signalled(number))
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        # Once only: what ends now must not be ended itself. As an event too, for a library may swallow the exception.
+        # From now on signals are only queued, so that a second one can't interrupt the cleanup. Queue this one as well:
+        # a library may swallow the exception.
         listen(queue)
         events.put(Signalled(number))
         raise Stopped(number)

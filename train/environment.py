@@ -25,8 +25,8 @@ from berth.train.runfolder import Program
 
 MASTER_PORT = 29500
 _SMDDP_ENABLED, _MPI_ENABLED = "sagemaker_distributed_dataparallel_enabled", "sagemaker_mpi_enabled"
-_OF_PROCESS = ("CURRENT_HOST", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION")
-_OF_MPIRUN = ("OMPI_", "PMIX_", "ORTE_", "OPAL_")
+_PROCESS_VARIABLES = ("CURRENT_HOST", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION")
+_MPI_PREFIXES = ("OMPI_", "PMIX_", "ORTE_", "OPAL_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,8 @@ def host_environment(
 ) -> dict[str, str]:
     """The whole environment of this host's programs. `planned` are the plan's variables, with the port of the job."""
     ours = {**environ, **sagemaker_variables(job, hardware), **planned}
-    # run_qa starts its process group by BERTH_BACKEND alone; transformers' own way there would miss its checks.
+    # run_qa starts its process group from BERTH_BACKEND alone: if transformers started it, run_qa's checks would be
+    # skipped.
     ours["SM_FRAMEWORK_PARAMS"] = framework_parameters(
         ours.get("SM_FRAMEWORK_PARAMS", ""),
         smddp=backend == "smddp" and job.program is not None,
@@ -176,7 +177,7 @@ def sagemaker_variables(job: Job, hardware: Hardware) -> dict[str, str]:
     described = json.loads(variables["SM_TRAINING_ENV"]) | counts
     variables |= mapping.to_env_vars({**counts, "training_env": described})
     # These it sets in its own process' environment, which its programs inherit (5.1.4, environment.py).
-    return variables | {name: os.environ[name] for name in _OF_PROCESS}
+    return variables | {name: os.environ[name] for name in _PROCESS_VARIABLES}
 
 
 def rank_environment(
@@ -186,7 +187,7 @@ def rank_environment(
     read. `files`: variable → the file that it names, where the program leaves something for us.
     """
     ours = {**program.environment, **{name: str(path) for name, path in files.items()}}
-    ours |= {name: value for name, value in environ.items() if name.startswith(_OF_MPIRUN)}
+    ours |= {name: value for name, value in environ.items() if name.startswith(_MPI_PREFIXES)}
     if rank is not None and (prefix := environ.get("OPAL_PREFIX")):
         # mpirun does this too, but on a worker on top of ssh's environment instead of the container's.
         libraries = [f"{prefix}/lib", ours.get("LD_LIBRARY_PATH", "")]

@@ -107,8 +107,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def digest(parameters: list[Any], precise: Any) -> str:
-    """Equal for equal weights, and next to never for others, by their sums of the type `precise`; empty for DTensors,
-    of which each rank has a share.
+    """A hash of each parameter's sum in the type `precise`: equal weights give equal hashes, different ones almost
+    never do. Empty for DTensors, of which each rank has a share.
     """
     if any(hasattr(each, "placements") for each in parameters):
         return ""

@@ -14,7 +14,7 @@ def problems(options: LaunchOptions, ranks: int | None) -> list[str]:
     if options.model_parallel and options.smdistributed == OFF:
         found.append(
             f"{MP_PARAMETERS} asks for the model parallel library, and {SMDISTRIBUTED} is off, which leaves it out; "
-            "remove the one or the other."
+            "remove one of the two."
         )
     try:
         if options.model_parallel:

@@ -24,7 +24,7 @@ Backend = Literal["smddp", "nccl", "gloo"]
 Kind = Literal["mpirun", "process"]
 
 # Settings of libraries: what the user sets of these for all hosts holds no secret.
-_OF_LIBRARIES = ("NCCL_", "FI_", "OMP_", "GLOO_", "TORCH_")
+_LIBRARY_PREFIXES = ("NCCL_", "FI_", "OMP_", "GLOO_", "TORCH_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class Plan:
 
     @property
     def module_program(self) -> tuple[str, ...]:
-        """One rank's command where the source folder was installed as a package, which only shows once it is there:
-        `-m train` for `train.py`, as sagemaker-training runs it.
+        """One rank's command if the source folder was installed as a package, which is known only after the source was
+        downloaded: `-m train` for `train.py`, as sagemaker-training runs it.
         """
         at = self.program.index(self.name)
         module = self.name.removesuffix(".py").replace("/", ".")
@@ -121,7 +121,7 @@ class Plan:
         ]
 
     def _setting(self, name: str, value: str) -> str:
-        return STARS if name in self.exported and not name.startswith(_OF_LIBRARIES) else shown(name, value)
+        return STARS if name in self.exported and not name.startswith(_LIBRARY_PREFIXES) else shown(name, value)
 
 
 def _without_equals(text: str) -> str:

@@ -59,10 +59,10 @@ def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
         )
     if any(UNSHARDED in events for events in ranks):
         return (
-            "fsdp had no effect, for accelerate has none on ranks without a GPU: each rank held the whole model; leave "
-            "fsdp out, use instances with GPUs, or call torch's fully_shard in the program"
+            "fsdp had no effect: accelerate does not support it on ranks without a GPU, so each rank held the whole "
+            "model; leave fsdp out, use instances with GPUs, or call torch's fully_shard in the program"
         )
-    # One that was asked for and did not come has a failure of its own.
+    # If init_process_group was called and failed, its own exception is reported; add nothing.
     failed = any(_last(events, GROUP_ASKED, GROUP) == GROUP_ASKED for events in ranks)
     if failed or any(MPI in events for events in ranks):
         return ""

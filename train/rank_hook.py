@@ -1,7 +1,6 @@
 """In each Python of a rank: notes what it does to train together with the others (berth.train.rank_events).
 
-Called by berth.train.start_hook. The libraries are watched from outside, once a program has imported them, for whatever
-it does with them it is to do as it would without.
+Called by berth.train.start_hook. Hooks only observe: the program must behave as if they were not there.
 """
 
 import atexit

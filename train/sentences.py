@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-_OF_ENDPOINTS = ("HF_MODEL_ID", "HF_TASK")
+_ENDPOINT_VARIABLES = ("HF_MODEL_ID", "HF_TASK")
 _CODE_ARTIFACT = "CA_REPOSITORY_ARN"
 
 
@@ -11,7 +11,7 @@ def without_effect(environ: Mapping[str, str]) -> list[str]:
     read that would need a client of AWS in the image (sagemaker-training 5.1.4, modules.py: CodeArtifact).
     """
     lines = []
-    if names := [name for name in _OF_ENDPOINTS if environ.get(name)]:
+    if names := [name for name in _ENDPOINT_VARIABLES if environ.get(name)]:
         lines.append(
             f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} no effect in a training job: name the model "
             "by the hyperparameter model_name_or_path"
@@ -64,8 +64,8 @@ def apart(hosts: int) -> str:
     """
     return (
         "your own program runs once per host unless a distribution is asked for: "
-        f"{hosts} trainings apart, whose /opt/ml/model all go into one model.tar.gz: of files of one name only one "
-        "stays, so save the model on one host (the first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi for one "
+        f"{hosts} independent trainings, whose /opt/ml/model all go into one model.tar.gz: of files of one name only "
+        "one stays, so save the model on one host (the first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi for one "
         "training on all"
     )
 

@@ -88,5 +88,9 @@ def attempt(job: Job, environ: Mapping[str, str], limit: float = TIME_LIMIT) -> 
         return Library(f"its import crashed ({signal.Signals(-done.returncode).name})", present=True)
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     obstacle = next((line for line in reversed(lines) if line.startswith("obstacle: ")), None)
-    why = obstacle.removeprefix("obstacle: ") if obstacle else (lines or ["its import failed without a word"])[-1]
+    why = (
+        obstacle.removeprefix("obstacle: ")
+        if obstacle
+        else (lines or ["its import failed without an error message"])[-1]
+    )
     return Library(why, present=f"No module named '{PACKAGE}" not in why)

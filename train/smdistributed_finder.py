@@ -2,7 +2,7 @@
 
 The folder is nowhere on sys.path: programs ask whether there is a `smdistributed` (transformers does), and an image
 that had it there would answer for AWS's. The finder is last on sys.meta_path, so that a wheel of AWS's goes first; of
-one that holds a half only, ours supplies the other. BERTH_SMDISTRIBUTED changes that: `open` puts ours first, `aws`
+one that has one half only, the other comes from ours. BERTH_SMDISTRIBUTED changes that: `open` puts ours first, `aws`
 leaves ours out, and `off` both. It is loaded in every Python of the training image, and so imports nothing.
 """
 

@@ -252,7 +252,7 @@ def _better_known(sentence: str, first: str, end: ProgramEnd) -> str:
         who = f"a program that {end.name} ran"
         return killed_sentence(who, number, lines, end.context, killed_for_memory=end.killed_for_memory)
     short = next((line for line in reversed(lines) if _LITTLE_SHM.search(line)), None)
-    # An exception that tells of neither memory nor peers is the cause, whatever was written before it.
+    # If the exception mentions neither shared memory nor a peer, it is the cause, whatever was written before it.
     if short and (not first or _LITTLE_SHM.search(first) or is_echo(first)):
         return one_line(f"/dev/shm is too small for {end.name}: {MORE_SHM} (its message: {short.strip()[:200]}).")
     if first:

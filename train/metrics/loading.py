@@ -14,7 +14,7 @@ from typing import Any
 
 OURS = {"squad": "Squad", "squad_v2": "SquadV2", "glue": "Glue", "accuracy": "Accuracy"}
 """Name for evaluate.load → class in berth.train.metrics.modules."""
-_OF_THE_DOWNLOAD = ("path", "module_type", "download_config", "download_mode", "revision")
+_DOWNLOAD_ARGUMENTS = ("path", "module_type", "download_config", "download_mode", "revision")
 
 
 def after_evaluate(loading: ModuleType) -> None:
@@ -51,7 +51,7 @@ def with_ours(load: Callable[..., Any]) -> Callable[..., Any]:
         from berth.train.metrics import modules
 
         more = given.pop(further, {})
-        own = {name: value for name, value in given.items() if name not in _OF_THE_DOWNLOAD}
+        own = {name: value for name, value in given.items() if name not in _DOWNLOAD_ARGUMENTS}
         return getattr(modules, OURS[given["path"]])(**own, **more)
 
     return answered

@@ -53,7 +53,7 @@ def test_two_ranks_of_a_script_of_that_time_are_one_training(
     assert all("'eval_accuracy'" in figures and "'eval_f1'" in figures for _, _, figures, _ in ends)
     assert "Total train batch size (w. parallel, distributed & accumulation) = 4" in ran.log
     assert "Continuing training from global step 4" in ran.log
-    assert ran.log.count("berth: fp16 is off, for this host has no GPU that torch can use") == 2, "once a Trainer"
+    assert ran.log.count("berth: fp16 is off: this host has no GPU that torch can use") == 2, "once a Trainer"
     assert "process group" not in ran.of("algo-1")[-1]
 
 

@@ -44,7 +44,7 @@ def because(cpu: Plan | str, gpus: Plan | str) -> str:
         if isinstance(plan, str):
             return plan
     assert isinstance(gpus, Plan)
-    return gpus.reasons[0].split(": 2 trainings apart")[0]
+    return gpus.reasons[0].split(": 2 independent trainings")[0]
 
 
 def row(request: Request, root: Path) -> tuple[str, ...]:

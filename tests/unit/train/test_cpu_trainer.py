@@ -72,7 +72,7 @@ def test_the_cpu_is_taken_before_the_arguments_look_at_devices(
     made = hooked(Arguments426, monkeypatch)(fp16=True, tf32=True, bf16=True)
     assert made.seen == (True, False)
     assert (made.xpu_backend, made.tf32, made.bf16) == ("gloo", None, True)
-    assert capsys.readouterr().out == "berth: fp16 and tf32 are off, for this host has no GPU that torch can use\n"
+    assert capsys.readouterr().out == "berth: fp16 and tf32 are off: this host has no GPU that torch can use\n"
 
 
 def test_what_asks_for_no_gpu_stays_as_it_is_and_nothing_is_said(
@@ -152,7 +152,7 @@ def test_two_ranks_of_the_real_one_train_together(tmp_path: Path) -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("berth: fp16 is off, for this host has no GPU that torch can use") == 1
+    assert done.stdout.count("berth: fp16 is off: this host has no GPU that torch can use") == 1
     first, second = (json.loads((tmp_path / f"out-{rank}").read_text()) for rank in (0, 1))
     assert first[:4] == [2, 2, "gloo", "cpu"], "16 rows, of which each step takes 4 a rank"
     assert first == second, "weights as well"

@@ -87,7 +87,7 @@ def test_refused_before_anything_starts(parameters: Any, sentence: str) -> None:
 
 
 def test_off_leaves_out_what_was_asked_for() -> None:
-    with pytest.raises(JobError, match="BERTH_SMDISTRIBUTED is off, which leaves it out; remove the one or the other"):
+    with pytest.raises(JobError, match="BERTH_SMDISTRIBUTED is off, which leaves it out; remove one of the two"):
         planned({"partitions": 2}, BERTH_SMDISTRIBUTED="off")
     assert planned({}, BERTH_SMDISTRIBUTED="off").kind == "mpirun"
 

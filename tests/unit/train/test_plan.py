@@ -136,7 +136,7 @@ launch plan
   hosts: 6: algo-1 leads, then algo-2, algo-3, algo-4, algo-5, algo-6
   ranks: none, the program runs once on each host, by itself
   backend: gloo, over eth0: no GPU that torch can use
-  because: your own program runs once per host unless a distribution is asked for: 6 trainings apart, whose \
+  because: your own program runs once per host unless a distribution is asked for: 6 independent trainings, whose \
 /opt/ml/model all go into one model.tar.gz: of files of one name only one stays, so save the model on one host (the \
 first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi for one training on all""",
     ),
