@@ -9,14 +9,13 @@ import json
 import os
 import re
 import shutil
-import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import docker
 from docker.errors import APIError, DockerException, NotFound, NullResource
@@ -279,10 +278,3 @@ def client_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a build: BuildKit on, and no default platform or builder of the caller's in its way."""
     dropped = ("DOCKER_DEFAULT_PLATFORM", "BUILDX_BUILDER")
     return {**{key: value for key, value in environ.items() if key not in dropped}, **BUILDKIT}
-
-
-def become_shell(image: str) -> NoReturn:
-    """Turns this process into a shell in a container of `image`, which goes when the shell ends."""
-    client = str(find_client())
-    terminal = ["--interactive", *(["--tty"] if sys.stdin.isatty() else [])]
-    os.execv(client, [client, "run", "--rm", *terminal, "--entrypoint", "bash", image])

@@ -30,8 +30,6 @@ from berth.images.buildkit_log import BuildStep, Progress
 from berth.images.clean import remove_all, remove_folders
 from berth.images.index_metadata import Index
 from berth.images.options import (
-    Image,
-    ImageArgument,
     JsonOption,
     NamedImageOption,
     ProfileOption,
@@ -43,7 +41,7 @@ from berth.images.parts import words_of
 from berth.images.plan import BuildPlan, step_count
 from berth.images.prepare import BuildOptions, prepare, secrets_folder
 from berth.images.probe import probe_machine
-from berth.images.selection import require_images, select_image, select_images
+from berth.images.selection import require_images, select_images
 from berth.images.size import image_size, render_size
 
 app = command_group()
@@ -197,13 +195,6 @@ def check_machine(context: typer.Context) -> None:
     found = doctor.findings(probe_machine(find_aws=context.obj))  # build.py hands it in
     result.print(doctor.render(found))
     raise typer.Exit(0 if doctor.can_build(found) else 1)
-
-
-@app.command("shell")
-def open_shell(image: ImageArgument = Image.train, profile: ProfileOption = pins.DEFAULT_PROFILE) -> None:
-    """Open a shell in an image."""
-    require_images([image.value], profile)
-    engine.become_shell(select_image(engine.connect(), image.value, profile).name)
 
 
 @app.command("clean")

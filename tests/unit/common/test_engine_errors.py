@@ -121,7 +121,6 @@ def sick(monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineDouble]:
         ["diff", "a", "b"],
         ["clean", "--dry-run"],
         ["profile", "list"],
-        ["shell", "train"],
         ["uri", "train"],
         ["run", "serve", "--model", "m"],
         ["demo"],
