@@ -25,9 +25,6 @@ paths              what a path on the command line may not be
 links              links that would lead nowhere in a container, and copies without them
 log_stream         a container's log while it runs
 job_log            train.log and the hosts' failure files
-training_progress  what a host does and how far it is, by the lines of its log
-job_screen         the same in a terminal, live
-container_memory   what a job's containers use, for it
-screenshot         a picture of the endpoint's page, for the demo
+job_screen         how far a job is, by the lines of its log, shown live in a terminal
 commands           those of build.py
 """

@@ -1,7 +1,7 @@
 """What a container would refuse after seconds, refused here before there is one, in the container's own words."""
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from docker import DockerClient
@@ -43,15 +43,6 @@ def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str])
                 raise UserError(str(error)) from None
             if channels[name].is_dir() and (refusal := check_names(split, channels[name], data).refusal):
                 raise UserError(refusal)
-
-
-def check_divided(divided: Collection[str], hosts: int) -> None:
-    """Refuses channels divided among hosts, which run_qa does not take."""
-    if divided and hosts > 1:
-        raise UserError(
-            f"run_qa needs all files of a channel on every host, and --divide {min(divided)} gives each host only some "
-            "of them: leave --divide out."
-        )
 
 
 def check_run_qa(image: SelectedImage) -> None:

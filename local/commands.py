@@ -73,10 +73,6 @@ def run_train(
     checkpoints: Annotated[
         Path | None, typer.Option(help="A folder for checkpoints; a job goes on from those that are in it.")
     ] = None,
-    divide: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CHANNEL", help="Divide a channel's files among the hosts, as ShardedByS3Key does."),
-    ] = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="Give the hosts this machine's GPUs.")] = False,
     plain: Annotated[
         bool, typer.Option("--plain", help="Print every line of the log in a terminal, too, and draw nothing.")
@@ -95,7 +91,6 @@ def run_train(
         model=model,
         code=code,
         checkpoints=checkpoints,
-        divided=frozenset(divide or []),
         gpus=gpus,
     )
     image_problems = Problems()
@@ -155,8 +150,6 @@ def _check_launch(job: TrainingJob, selected: SelectedImage | None, problems: Pr
         return
     with problems.noted():
         checks.check_data(job.channels, hyperparameters)
-    with problems.noted():
-        checks.check_divided(job.divided, job.hosts)
     if selected is not None:
         with problems.noted(), engine_errors():
             checks.check_run_qa(selected)

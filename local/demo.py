@@ -23,10 +23,8 @@ from berth.images.pins import ROOT
 from berth.images.size import kept_size
 from berth.local.endpoint import EndpointOptions, ask, deploy
 from berth.local.job import TrainingJob, TrainOutcome, run_training_job
-from berth.local.job_screen import run_on_screen
+from berth.local.job_screen import is_progress, run_on_screen
 from berth.local.output_folders import check_writable
-from berth.local.screenshot import find_browser, take_screenshot
-from berth.local.training_progress import is_progress
 
 F1_FLOOR = 45.0
 QUESTIONS_FLOOR = 500
@@ -64,7 +62,6 @@ class DemoQuestion:
 
 
 CURVE = "training.svg"
-PAGE = "page.png"
 QUESTIONS = (
     DemoQuestion(
         "What is used for inference?",
@@ -112,11 +109,8 @@ def run_demo(
 
     console.rule("3. ask the inference image")
     console.print(_answers(outcome.model_archive, serve_image, console))
-    pictures = f"plot:  {plot}\n" + (f"page:  {page}\n" if (page := out / PAGE).is_file() else "")
-    console.print(
-        f"model: {outcome.model_archive}\n{pictures}logs:  {out / 'train.log'}, {out / 'serve.log'}",
-        highlight=False,
-    )
+    logs = f"{out / 'train.log'}, {out / 'serve.log'}"
+    console.print(f"model: {outcome.model_archive}\nplot:  {plot}\nlogs:  {logs}", highlight=False)
     console.print(f"The demo took {time.monotonic() - began:.0f} s.", highlight=False)
     failed = shortfalls(metrics)
     for sentence in failed:
@@ -190,19 +184,13 @@ def _sizes(*images: str) -> Table:
     table = Table("image", "MB on disk", "MB compressed")
     for image in images:
         kept = kept_size(client, image)
-        unknown = "`build.py size` says"
-        table.add_row(
-            image,
-            f"{kept.size / 1e6:.1f}" if kept else unknown,
-            f"{kept.compressed / 1e6:.1f}" if kept else unknown,
-        )
+        sizes = [f"{size / 1e6:.1f}" for size in (kept.size, kept.compressed)] if kept else ["`build.py size` says"] * 2
+        table.add_row(image, *sizes)
     return table
 
 
 def _answers(model: Path, image: str, console: Console) -> Table:
-    """Serves the model on a free loopback port and asks it the demo's questions; a browser, if there is one, takes a
-    picture of its page.
-    """
+    """Serves the model on a free loopback port and asks it the demo's questions."""
     table = Table("question", "answer", "score", "a person's answer")
     with (
         (model.parent / "serve.log").open("w", buffering=1) as file,
@@ -217,8 +205,4 @@ def _answers(model: Path, image: str, console: Console) -> Table:
             endpoint.session.interrupts.check()
             answer = ask(endpoint.url, each.question, each.context)
             table.add_row(each.question, Text(str(answer["answer"])), f"{answer['score']:.3f}", each.gold)
-        page = model.parent / PAGE
-        page.unlink(missing_ok=True)
-        if browser := find_browser():
-            take_screenshot(browser, f"{endpoint.url}/#ask", page)
     return table

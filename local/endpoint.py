@@ -125,7 +125,7 @@ def deploy(
 
                 def reason() -> str:
                     follower.join(_LOG_GRACE)
-                    return lines.errors[-1] if lines.errors else "see its log above."
+                    return lines.last_error or "see its log above."
 
                 _wait_for_ping(endpoint, options.timeout, reason)
                 yield endpoint

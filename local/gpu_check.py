@@ -7,7 +7,6 @@ import json
 import platform
 import shlex
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,7 +19,6 @@ from berth.common.errors import UserError
 from berth.images import pins
 from berth.images.revision import read_revision
 from berth.images.selection import select_image
-from berth.local.log_stream import ErrorLines, LogFollower
 from berth.local.output_folders import check_writable, make_folder
 from berth.local.session import (
     SHM_SIZE,
@@ -28,7 +26,6 @@ from berth.local.session import (
     RunSession,
     bind,
     engine_errors,
-    is_running,
     require_gpus,
 )
 
@@ -36,7 +33,6 @@ _FOLDER = "/check"
 _FILE = "report.json"
 # The inference image brings this one; in the training image it is skipped.
 _ROW = "inference=berth.serve.gpu_check:INFERENCE"
-_POLL_SECONDS = 0.25
 
 
 def measure_gpus(
@@ -87,7 +83,6 @@ def passed(reports: Mapping[str, Mapping[str, Any]]) -> bool:
 
 def _check(client: DockerClient, image: str, log: Callable[[str], None], say: Callable[[str], None]) -> dict[str, Any]:
     """The report of one image."""
-    lines = ErrorLines(log)
     say(f"Checking the GPUs in {image}; it takes minutes.")
     with RunSession(client, image, say=say, stop_grace=5.0) as session:
         folder = session.scratch / "check"
@@ -101,21 +96,16 @@ def _check(client: DockerClient, image: str, log: Callable[[str], None], say: Ca
             shm_size=SHM_SIZE,
             offline=True,
         )
-        container = session.create(spec)
-        follower = LogFollower(container, lines, threading.Lock())
         try:
-            session.start(container)
+            code, reason = session.run(spec, log)
         except UserError as error:
             raise UserError(
                 f"{error}: run this on a machine where `nvidia-smi` lists a GPU whose driver answers."
             ) from None
-        while is_running(container):
-            session.interrupts.wait(_POLL_SECONDS)
-        follower.join(10.0)
         try:
             report: dict[str, Any] = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            code = container.attrs["State"]["ExitCode"]
-            reason = lines.errors[-1] if lines.errors else "see its log above."
-            raise UserError(f"The check in {image} ended with exit code {code} and no result: {reason}") from None
+            raise UserError(
+                f"The check in {image} ended with exit code {code} and no result: {reason or 'see its log above.'}"
+            ) from None
     return report

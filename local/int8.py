@@ -5,7 +5,6 @@ The model is mounted read-only, its graph is made in the run's scratch folder, a
 the loss is known and within its limit.
 """
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,16 +14,14 @@ from berth.common.errors import UserError
 from berth.contract.splits import SPLITS
 from berth.local import archive, opt_ml, results
 from berth.local.links import without_links
-from berth.local.log_stream import ErrorLines, LogFollower
 from berth.local.output_folders import check_writable, lock_folders, make_folder
-from berth.local.session import SHM_SIZE, ContainerSpec, RunSession, bind, engine_errors, is_running
+from berth.local.session import SHM_SIZE, ContainerSpec, RunSession, bind, engine_errors
 from berth.qa import files
 from berth.qa.faults import DataError
 
 _GRAPH = "openvino"
 _MODEL_AT = f"{opt_ml.ROOT}/model"
 _OUTPUT_AT = f"{opt_ml.ROOT}/output"
-_POLL_SECONDS = 0.25
 _STOP_GRACE = 5.0
 
 
@@ -123,17 +120,10 @@ def _container(asked: Quantization, home: Path, made: Path) -> ContainerSpec:
 
 def _run(session: RunSession, spec: ContainerSpec, log: Callable[[str], None]) -> None:
     """Until the container has ended; UserError with its own words if it failed."""
-    container = session.create(spec)
-    lines = ErrorLines(lambda line: None if line.startswith("berth: error: ") else log(line))
-    follower = LogFollower(container, lines, threading.Lock())
-    session.start(container)
-    while is_running(container):
-        session.interrupts.wait(_POLL_SECONDS)
-    follower.join(10.0)
+    code, reason = session.run(spec, lambda line: None if line.startswith("berth: error: ") else log(line))
     session.chown_scratch()
-    code = int(container.attrs["State"]["ExitCode"])
     if code != 0:
-        reason = lines.errors[-1] if lines.errors else f"the container ended with exit code {code}; see its log above"
+        reason = reason or f"the container ended with exit code {code}; see its log above"
         raise UserError(f"{reason.rstrip('.')}.")
 
 

@@ -70,8 +70,7 @@ class TrainingJob:
     /opt/ml/code; where it asks for packages, pip gets this machine's CA and indexes. A program is named by the
     hyperparameter sagemaker_program, or by SAGEMAKER_PROGRAM in environment, the image's own included. checkpoints:
     the folder that all hosts see as /opt/ml/checkpoints, and that stays; without one they are kept (in `output`) only
-    if the job does not end well. divided: channels of which each host gets some of the files, as by S3DistributionType
-    ShardedByS3Key. timeout: seconds.
+    if the job does not end well. timeout: seconds.
     """
 
     channels: Mapping[str, Path]
@@ -82,7 +81,6 @@ class TrainingJob:
     model: Path | None = None
     code: Path | None = None
     checkpoints: Path | None = None
-    divided: frozenset[str] = frozenset()
     gpus: bool = False
     timeout: float | None = None
 
@@ -103,8 +101,8 @@ class TrainingJob:
         return [self.output] if self.checkpoints is None else [self.output, self.checkpoints]
 
 
-Watch = Callable[[Mapping[str, Container], Interrupts], None]
-"""Takes the containers of a job's hosts, by host, and what stops the job."""
+Watch = Callable[[Interrupts], None]
+"""Takes what stops the job."""
 
 
 def run_training_job(
@@ -113,7 +111,7 @@ def run_training_job(
     image: str,
     log: Callable[[str], None] = print,
     say: Callable[[str], None] = print,
-    watch: Watch = lambda containers, interrupts: None,
+    watch: Watch = lambda interrupts: None,
 ) -> TrainOutcome:
     """Runs a job in containers of `image`; writes model.tar.gz into the job's `output`, owned by the caller.
 
@@ -158,9 +156,6 @@ def check_job(job: TrainingJob, problems: Problems) -> None:
             problems.add(
                 "the data has a channel called model, and so has --model: rename the folder or leave --model out."
             )
-    for name in sorted(job.divided - set(job.channels)):
-        there = ", ".join(sorted(job.channels)) or "none"
-        problems.add(f"there is no channel {name} to divide among the hosts: name one of the data's ({there}).")
     if job.code is not None:
         with problems.noted():
             _check_code(job.code)
@@ -209,7 +204,7 @@ def _run(session: RunSession, job: TrainingJob, log: Callable[[str], None], watc
     before = FolderSnapshot.take(saved)
     with JobLog(job.output, log, session.interrupts) as job_log:
         containers = _create_hosts(session, job, saved)
-        watch(containers, session.interrupts)
+        watch(session.interrupts)
         return _carry_out(_Running(session, job, containers, before, job_log))
 
 
@@ -222,8 +217,7 @@ def _all_channels(session: RunSession, job: TrainingJob) -> dict[str, Path]:
         channels[opt_ml.MODEL_CHANNEL] = archive.model_home(folder, job.model, tokenizer=tokenizer)
     for name in sorted(channels):
         folder = channels[name]
-        if name not in job.divided:  # a host's share is a copy anyway
-            channels[name] = without_links(channels[name], session.scratch / "channels" / name)
+        channels[name] = without_links(folder, session.scratch / "channels" / name)
         source = job.channels.get(name, job.model)
         copied = ", copied because links lead out of it" if channels[name] != folder else ""
         session.say(f"Channel {name}: {len(opt_ml.channel_files(channels[name]))} file(s) from {source}{copied}")
@@ -237,20 +231,15 @@ def _create_hosts(session: RunSession, job: TrainingJob, saved: Path) -> dict[st
 
     def create(name: str) -> Container:
         root = session.scratch / name
-        channels = dict(job.channels)
-        for each in job.divided:
-            share = session.scratch / "shares" / name / each
-            channels[each] = opt_ml.copy_share(job.channels[each], share, hosts.index(name), len(hosts))
         writable = {**opt_ml.host_mounts(root, has_code=job.code is not None), f"{opt_ml.ROOT}/checkpoints": saved}
-        read_only = {**opt_ml.channel_mounts(channels), **secrets.mounts}
+        read_only = {**opt_ml.channel_mounts(job.channels), **secrets.mounts}
         config = opt_ml.HostConfig(
             host=name,
             hosts=hosts,
             instance_type="local_gpu" if job.gpus else "local",
             hyperparameters=job.all_hyperparameters,
-            channels=channels,
+            channels=job.channels,
             code=job.code,
-            divided=job.divided,
         )
         opt_ml.create_host_folder(root, config)
         spec = ContainerSpec(

@@ -4,13 +4,12 @@ The whole log is in train.log. Of run_qa's lines those stay that stand out; a pr
 shown, for only its author knows which matter.
 """
 
+import re
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Self
 
-from docker.models.containers import Container
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -18,10 +17,132 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.local import job_log, opt_ml
-from berth.local.container_memory import MemoryWatch
 from berth.local.job import TrainingJob, TrainOutcome, run_training_job
 from berth.local.signals import Interrupts
-from berth.local.training_progress import OVER, HostProgress, State, advance, stands_out
+
+# As Python writes a float: that of a training that came apart is none.
+_FLOAT = r"(?:-?(?:\d+(?:\.\d+)?|inf)|nan)"
+_STEP = re.compile(rf"\bstep (\d+) of (\d+)\s+loss: ({_FLOAT})")
+_EXAMPLES = re.compile(r"  examples/s: (\d+(?:\.\d+)?)")
+_LEFT = re.compile(r"  left: (?:(\d+):)?(\d+):(\d\d)\b")
+_EVALUATED = re.compile(r"\bevaluation (\d+) % done")
+_METRIC = re.compile(rf"(?:^|\s)\w+ = {_FLOAT}$")
+_ENDED = re.compile(r"berth: the job ends with exit code (\d+)(; )?")
+_INSTALLING = re.compile(r"berth: (?:program: (?:fetching|installing)|pip:)")
+_JOINED = re.compile(r"berth: rendezvous: joined the leader")
+# Also of libraries.
+_STANDS_OUT = re.compile(
+    r"(?:berth: )?(?:error|failed|warning|stopping|trace): |summary  |going on from ", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStep:
+    """The optimiser's step `number` of `total`, and the mean loss since the last such line. What a line need not have:
+    examples a second, and the seconds that the training goes on.
+    """
+
+    number: int
+    total: int
+    loss: float
+    examples: float | None = None
+    left: float | None = None
+
+
+class State(StrEnum):
+    """What a host does."""
+
+    STARTING = "starting"
+    INSTALLING = "installing"
+    JOINED = "with the leader"  # whose log has what they do together
+    RUNNING = "running"
+    TRAINING = "training"
+    EVALUATING = "evaluating"
+    SAVING = "saving"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    ENDED = "ended"
+
+
+OVER = frozenset({State.STOPPED, State.FAILED, State.ENDED})
+
+
+@dataclass(frozen=True, slots=True)
+class HostProgress:
+    """How far a host is by the lines of its log, and the last of them that says something else. `seen`: when `step`
+    came, in the reader's seconds.
+    """
+
+    state: State = State.STARTING
+    step: TrainingStep | None = None
+    seen: float = 0.0
+    percent: int = 0
+    exit_code: int | None = None
+    last_line: str = ""
+
+
+def read_progress(line: str) -> TrainingStep | int | None:
+    """The step, or the percentage of an evaluation, in a line of a job's log; None if the line has neither."""
+    if found := _STEP.search(line):
+        rest = line[found.end() :]
+        examples, left = _EXAMPLES.search(rest), _LEFT.search(rest)
+        return TrainingStep(
+            int(found[1]),
+            int(found[2]),
+            float(found[3]),
+            float(examples[1]) if examples else None,
+            int(left[1] or 0) * 3600 + int(left[2]) * 60 + int(left[3]) if left else None,
+        )
+    if found := _EVALUATED.search(line):
+        return int(found[1])
+    return None
+
+
+def advance(host: HostProgress, line: str, now: float) -> HostProgress:
+    """The progress of a host after one more line of its log, which came at `now` seconds."""
+    if ended := _ENDED.match(line):
+        return replace(host, state=State.ENDED, exit_code=int(ended[1]), last_line=line)
+    read = read_progress(line)
+    if isinstance(read, TrainingStep):
+        host = replace(host, step=read, seen=now)
+    elif read is not None:
+        host = replace(host, percent=read)
+    elif line:
+        host = replace(host, last_line=line)
+    if host.state in (State.STOPPING, *OVER):
+        return host
+    return replace(host, state=_next_state(host.state, line, read))
+
+
+def _next_state(state: State, line: str, read: TrainingStep | int | None) -> State:
+    if isinstance(read, TrainingStep):
+        return State.TRAINING
+    if read is not None:
+        return State.EVALUATING
+    if line.startswith("stopping: "):
+        return State.STOPPING
+    if line.startswith("model: written to "):
+        return State.SAVING
+    if _INSTALLING.match(line):
+        return State.INSTALLING
+    if _JOINED.match(line):
+        return State.JOINED
+    if line and not line.startswith("berth: ") and state in (State.STARTING, State.INSTALLING, State.JOINED):
+        return State.RUNNING
+    return state
+
+
+def is_progress(line: str) -> bool:
+    """Whether a line says how far the job is, or gives a metric's final value: `name = number`."""
+    return read_progress(line) is not None or _METRIC.search(line) is not None
+
+
+def stands_out(line: str) -> bool:
+    """Whether somebody who watches run_qa wants to see the whole line: an error, a warning, a result."""
+    ended = _ENDED.match(line)
+    return _METRIC.search(line) is not None or _STANDS_OUT.match(line) is not None or bool(ended and ended[2])
+
 
 _LINES_OF_A_BLOCK = 3
 _NARROW = 60
@@ -47,10 +168,9 @@ class JobScreen:
         self._path = job.output / job_log.NAME
         self._shows_all = job.program is not None
         self._interrupts: Interrupts | None = None
-        self._memory: Mapping[str, int] = {}
         self._began = time.monotonic()
-        self._open = ExitStack()
         self._console = console
+        self._live = Live(self, console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
         return self
@@ -59,13 +179,12 @@ class JobScreen:
         for name, host in self._hosts.items():
             if host.state not in OVER:
                 self._hosts[name] = replace(host, state=State.STOPPED)
-        self._open.close()
+        self._live.stop()
 
-    def watch(self, containers: Mapping[str, Container], interrupts: Interrupts) -> None:
+    def watch(self, interrupts: Interrupts) -> None:
         """Shows the hosts, whose containers are made and not started; `interrupts` are what stops the job."""
         self._interrupts = interrupts
-        self._open.enter_context(Live(self, console=self._console, refresh_per_second=4))
-        self._memory = self._open.enter_context(MemoryWatch(containers)).used
+        self._live.start()
 
     def log(self, line: str) -> None:
         """A line of the job's log, with its host before it."""
@@ -93,7 +212,7 @@ class JobScreen:
         for name, host in self._hosts.items():
             yield _head(name.ljust(max(map(len, self._hosts))), self._seen(host), width)
             if whole:
-                for text, style in ((self._details(name, host), ""), (host.last_line, "dim")):
+                for text, style in ((_details(host), ""), (host.last_line, "dim")):
                     if text:
                         yield _line(f"    {text}", width, style)
         if not over:
@@ -104,18 +223,17 @@ class JobScreen:
         stops = self._interrupts is not None and self._interrupts.signum is not None
         return replace(host, state=State.STOPPING) if stops and host.state not in OVER else host
 
-    def _details(self, name: str, host: HostProgress) -> str:
-        """Loss, speed and memory, as far as they are known."""
-        parts = []
-        if host.step is not None:
-            parts.append(f"loss {host.step.loss:.4f}")
-            if host.step.examples is not None:
-                parts.append(f"{host.step.examples:.1f} examples/s")
-            if host.state is State.TRAINING and host.step.left is not None:
-                parts.append(f"{_duration(max(0.0, host.step.left + host.seen - time.monotonic()))} left")
-        if name in self._memory:
-            parts.append(f"{self._memory[name] / 1e9:.1f} GB of memory")
-        return ", ".join(parts)
+
+def _details(host: HostProgress) -> str:
+    """Loss, speed and remaining time, as far as they are known."""
+    if host.step is None:
+        return ""
+    parts = [f"loss {host.step.loss:.4f}"]
+    if host.step.examples is not None:
+        parts.append(f"{host.step.examples:.1f} examples/s")
+    if host.state is State.TRAINING and host.step.left is not None:
+        parts.append(f"{_duration(max(0.0, host.step.left + host.seen - time.monotonic()))} left")
+    return ", ".join(parts)
 
 
 def _head(name: str, host: HostProgress, width: int) -> Table:

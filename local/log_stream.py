@@ -27,16 +27,16 @@ def lines(chunks: Iterable[bytes]) -> Iterator[str]:
 
 
 class ErrorLines:
-    """A sink that hands every line on to another, and keeps in `errors` what the kit's own errors among them say."""
+    """A sink that hands every line on to another; `last_error` is the text of the last error of the kit's own."""
 
     def __init__(self, sink: Callable[[str], None]) -> None:
-        self.errors: list[str] = []
+        self.last_error = ""
         self._sink = sink
 
     def __call__(self, line: str) -> None:
         self._sink(line)
         if error := _error_of(line):
-            self.errors.append(error)
+            self.last_error = error
 
 
 def _error_of(line: str) -> str:

@@ -12,8 +12,7 @@ The texts are made by pure functions, and compared whole in the tests.
 
 import json
 import os
-import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +35,7 @@ _GROUP = "homogeneousCluster"
 class HostConfig:
     """What one host finds in /opt/ml: who it is, who the others are, and its job.
 
-    channels: name → path here; code: the folder of the user's program; divided: channels of which each host has some
-    of the files.
+    channels: name → path here; code: the folder of the user's program.
     """
 
     host: str
@@ -46,7 +44,6 @@ class HostConfig:
     hyperparameters: Mapping[str, str]
     channels: Mapping[str, Path]
     code: Path | None = None
-    divided: Collection[str] = ()
 
 
 def host_names(count: int) -> list[str]:
@@ -122,18 +119,6 @@ def channel_mounts(channels: Mapping[str, Path]) -> dict[str, Path]:
     }
 
 
-def copy_share(channel: Path, folder: Path, turn: int, hosts: int) -> Path:
-    """Copies to `folder` one host's part by ShardedByS3Key: every `hosts`-th file of a channel, from the one at `turn`.
-    No links, for what lies in the run's folder changes its owner.
-    """
-    folder.mkdir(parents=True)
-    for file in channel_files(channel)[turn::hosts]:
-        target = folder / (file.relative_to(channel) if channel.is_dir() else file.name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, target)
-    return folder
-
-
 def add_paths(hyperparameters: Mapping[str, str], *, qa_model: bool, has_code: bool) -> dict[str, str]:
     """The hyperparameters, and unless they name them, the paths of the user's code and of the model channel.
 
@@ -172,14 +157,10 @@ def resourceconfig_json(current_host: str, hosts: Sequence[str], instance_type: 
     )
 
 
-def inputdataconfig_json(channels: Sequence[str], divided: Collection[str] = ()) -> str:
-    """Every channel as plain files, whole on every host but for those that are `divided`."""
-    kinds = {name: "ShardedByS3Key" if name in divided else "FullyReplicated" for name in sorted(channels)}
-    described = {
-        name: {"TrainingInputMode": "File", "S3DistributionType": kind, "RecordWrapperType": "None"}
-        for name, kind in kinds.items()
-    }
-    return json.dumps(described, indent=2) + "\n"
+def inputdataconfig_json(channels: Iterable[str]) -> str:
+    """Every channel as plain files, whole on every host."""
+    kind = {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"}
+    return json.dumps(dict.fromkeys(sorted(channels), kind), indent=2) + "\n"
 
 
 def host_mounts(root: Path, *, has_code: bool) -> dict[str, Path]:
@@ -198,7 +179,7 @@ def create_host_folder(root: Path, config: HostConfig) -> None:
     texts = {
         "hyperparameters": hyperparameters_json(config.hyperparameters),
         "resourceconfig": resourceconfig_json(config.host, config.hosts, config.instance_type),
-        "inputdataconfig": inputdataconfig_json(list(config.channels), config.divided),
+        "inputdataconfig": inputdataconfig_json(config.channels),
     }
     for name, text in texts.items():
         (root / f"input/config/{name}.json").write_text(text)

@@ -7,6 +7,7 @@ is found and removed by `cleanup.remove_stale_runs` at the next call.
 import json
 import math
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -29,6 +30,7 @@ from berth.images.doctor import passes_gpus
 from berth.images.selection import find_built_image
 from berth.local import cleanup
 from berth.local.chown import chown_folder
+from berth.local.log_stream import ErrorLines, LogFollower
 from berth.local.signals import Interrupts
 
 Item = TypeVar("Item")
@@ -38,6 +40,8 @@ _PROGRESS_SECONDS = 2.0
 # Process 1 of a container ignores SIGTERM until it has a handler for it, which takes Python and its imports a moment.
 _DEAF_SECONDS = 3.0
 _AGAIN_SECONDS = 0.5
+_POLL_SECONDS = 0.25
+_LOG_SECONDS = 10.0
 # /dev/shm of a container that trains: Docker's 64 MB are too few for data loaders (a bus error).
 SHM_SIZE = "1g"
 
@@ -148,6 +152,17 @@ class RunSession:
         except APIError as error:
             raise UserError(f"The engine can't start {container.name} from {self.image}: {error.explanation}") from None
         self._started[str(container.id)] = time.monotonic()
+
+    def run(self, spec: ContainerSpec, log: Callable[[str], None]) -> tuple[int, str]:
+        """Runs a container to its end: its exit code, and the last of the kit's own errors in its log, if any."""
+        container = self.create(spec)
+        lines = ErrorLines(log)
+        follower = LogFollower(container, lines, threading.Lock())
+        self.start(container)
+        while is_running(container):
+            self.interrupts.wait(_POLL_SECONDS)
+        follower.join(_LOG_SECONDS)
+        return int(container.attrs["State"]["ExitCode"]), lines.last_error
 
     def has_started(self, container: Container) -> bool:
         """Whether `start` has started the container, which may have ended since."""

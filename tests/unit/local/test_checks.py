@@ -125,12 +125,6 @@ def refused(problems: Problems) -> str:
     return str(refusal.value)
 
 
-def test_run_qa_takes_no_divided_channel_on_several_hosts() -> None:
-    checks.check_divided({"train"}, 1)
-    with pytest.raises(UserError, match="--divide train gives each host only some"):
-        checks.check_divided({"train", "validation"}, 2)
-
-
 @pytest.fixture
 def no_image(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine whose image takes no hyperparameter."""

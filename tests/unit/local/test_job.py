@@ -130,9 +130,6 @@ def test_a_job_that_is_refused_makes_no_folder(tmp_path: Path, monkeypatch: pyte
         "no NVIDIA runtime": {"gpus": True},
         "there is no file or folder .*nope": {"model": tmp_path / "nope"},
         "no weights": {"model": tmp_path / "empty"},
-        r"no channel other to divide among the hosts: name one of the data's \(train\)": {
-            "divided": frozenset({"other"})
-        },
     }
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty/config.json").write_text("{}")

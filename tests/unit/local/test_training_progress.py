@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from berth.local.training_progress import (
-    EvaluationProgress,
+from berth.local.job_screen import (
     HostProgress,
     State,
     TrainingStep,
@@ -26,7 +25,7 @@ STEP = "step 40 of 312  loss: 2.1300  learning rate: 2.50e-05  examples/s: 12.3 
         pytest.param(f"{STEP}  memory: 1.2 GB  left: 1:02:03", TrainingStep(40, 312, 2.13, 12.3, 3723), id="hours"),
         pytest.param("algo-1 | step 1 of 2  loss: 3.0", TrainingStep(1, 2, 3.0), id="step-under-its-host"),
         pytest.param("step 2 of 9  loss: inf  examples/s: 12.3", TrainingStep(2, 9, math.inf, 12.3), id="infinite"),
-        pytest.param("evaluation 20 % done", EvaluationProgress(20), id="evaluation"),
+        pytest.param("evaluation 20 % done", 20, id="evaluation"),
         pytest.param("algo-1 | f1 = 59.3421", None, id="metric"),
         pytest.param("warning: batch size = large", None, id="for-people"),
         pytest.param("berth: step by step", None, id="no-number"),

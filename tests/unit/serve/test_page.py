@@ -17,7 +17,6 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from berth.local.screenshot import find_browser, take_screenshot
 from tests.ports import free_port
 
 PARTY = "\N{PARTY POPPER}"
@@ -138,15 +137,6 @@ def test_nothing_is_blocked_and_nothing_comes_from_elsewhere(page: WebDriver, ur
         line for line in page.get_log("browser") if line["level"] == "SEVERE" and "favicon" not in line["message"]
     ]
     assert [line for line in severe if "400" not in line["message"]] == []
-
-
-def test_a_picture_of_it(url: str, tmp_path: Path) -> None:
-    picture = tmp_path / "page.png"
-    browser = find_browser()
-    assert browser
-    assert take_screenshot(browser, f"{url}#ask", picture)
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert not take_screenshot("/no/browser", url, tmp_path / "none.png")
 
 
 def test_every_field_has_a_label(page: WebDriver) -> None:

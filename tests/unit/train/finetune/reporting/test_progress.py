@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import TrainerControl, TrainerState
 
-from berth.local.training_progress import TrainingStep, read_progress
+from berth.local.job_screen import TrainingStep, read_progress
 from berth.train.environment import Rank
 from berth.train.finetune.reporting import report
 from berth.train.finetune.reporting.phases import PHASES, PhaseClock, process_age
