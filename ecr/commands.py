@@ -67,8 +67,6 @@ TagsOption = Annotated[
     list[str] | None,
     typer.Option("--tag", metavar="TAG", help="A tag next to that of the build, such as 1.0; may be given many times."),
 ]
-KeepOption = Annotated[int, typer.Option(metavar="N", help="Builds that the repository keeps; releases never expire.")]
-UntaggedDaysOption = Annotated[int, typer.Option(metavar="N", help="Days after which images without a tag go.")]
 PullersOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -96,8 +94,6 @@ def push_images(
     host: RegistryOption = None,
     repository_name: RepositoryOption = None,
     tags: TagsOption = None,
-    keep: KeepOption = documents.KEEP,
-    untagged_days: UntaggedDaysOption = documents.DAYS,
     pullers: PullersOption = None,
     kms_key: KmsKeyOption = None,
     apply: ApplyOption = False,
@@ -118,8 +114,6 @@ def push_images(
             host=host,
             repository=repository_name,
             tags=tuple(tags or ()),
-            keep=keep,
-            untagged_days=untagged_days,
             pullers=tuple(pullers or ()),
             kms_key=kms_key,
             apply=apply,
@@ -203,9 +197,6 @@ def _print_pushed(results: Sequence[PushResult], *, as_json: bool) -> None:
         result.print(escape(pushed.image_uri))
         for tag in pushed.tags:
             result.print(escape(f"  {references.Reference(pushed.host, pushed.repository, tag)}"))
-        if each.scan is not None:
-            found = ", ".join(f"{number} {severity.lower()}" for severity, number in each.scan.items())
-            result.print(f"  ECR's scan: {found or 'nothing found'}")
     here = {each.pushed.host: None for each in results if is_loopback(hostname(each.pushed.host))}
     for host in here:
         say(f"{host} is on this machine, from where SageMaker pulls nothing: no estimator is shown.")

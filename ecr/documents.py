@@ -1,7 +1,7 @@
-"""The policies of ecr/policies/: loaded, completed with a user's numbers and names, and compared with those in ECR.
+"""The policies of ecr/policies/: loaded, completed with a user's accounts, and compared with those in ECR.
 
-A value "${name}", alone in its quotes, is replaced by a number or a list; IAM's own variables have a colon in their
-name and stay. Edit the files as you like: ECR checks a policy when it is put, and its reason names the file then.
+A value "${name}", alone in its quotes, is replaced by a list; IAM's own variables have a colon in their name and stay.
+Edit the files as you like: ECR checks a policy when it is put, and its reason names the file then.
 """
 
 import json
@@ -18,30 +18,17 @@ Document = dict[str, Any]
 """A policy, as `json.load` gives it."""
 
 POLICIES = pins.ROOT / "ecr" / "policies"
-KEEP = 50
-"""Builds that a repository keeps by default, of all profiles together; releases don't expire."""
 EVERY = 100_000
 """A rule that keeps so many images keeps all: more than any repository of the kit's will ever hold."""
-DAYS = 30
-"""Days after which an image without a tag goes."""
 # What this kit reads of a policy; the rest is checked by ECR.
 _RULE = ("rules", {"rulePriority": int, "selection": dict, "action": dict})
 _STATEMENT = ("Statement", {"Sid": str, "Principal": dict})
 _TAG_LISTS = ("tagPatternList", "tagPrefixList")
 
 
-def lifecycle_policy(keep: int = KEEP, days: int = DAYS, *, folder: Path = POLICIES) -> Document:
-    """The lifecycle policy: all releases, the last `keep` builds, and `days` for what has no tag."""
-    refuse(lifecycle_problems(keep, days))
-    return _completed(folder / "lifecycle.json", {"keep": keep, "days": days}, _RULE)
-
-
-def lifecycle_problems(keep: int, days: int) -> list[str]:
-    """What is wrong with the numbers of a lifecycle policy, a sentence each."""
-    return [
-        *([f"{keep} builds to keep are too few: keep at least 1."] if keep < 1 else []),
-        *([f"{days} days for untagged images are too few: give at least 1."] if days < 1 else []),
-    ]
+def lifecycle_policy(*, folder: Path = POLICIES) -> Document:
+    """The lifecycle policy: all releases stay, builds beyond a number and, after some days, untagged images expire."""
+    return _completed(folder / "lifecycle.json", {}, _RULE)
 
 
 def pull_policy(
@@ -134,8 +121,8 @@ def _completed(path: Path, values: Mapping[str, Any], parts: tuple[str, Mapping[
             return value
         for name in re.findall(r"\$\{([^:}]*)\}", value):
             if value != f"${{{name}}}" or name not in values:
-                known = ", ".join(f'"${{{each}}}"' for each in sorted(values))
-                raise UserError(f"{path} has {value!r}, and only {known} can be filled in: fix it.")
+                known = ", ".join(f'"${{{each}}}"' for each in sorted(values)) or "none"
+                raise UserError(f"{path} has {value!r}, and the known placeholders are {known}: fix it.")
             return values[name]
         return value
 

@@ -23,12 +23,9 @@ from berth.ecr.names import repository_problems
 MADE = {labels.KIT: "repository"}
 """The AWS tag of a repository that the kit made, by which it knows an unfinished one again."""
 
-_SEVERITIES = ("CRITICAL", "HIGH", "MEDIUM", "LOW", "INFORMATIONAL", "UNDEFINED")
 _KMS_KEY = re.compile(
     r"alias/[\w/-]+|arn:[\w-]+:kms:[\w-]+:[0-9]{12}:(?:key|alias)/[\w/-]+|[0-9a-f-]{36}|mrk-[0-9a-f]{32}"
 )
-# What AWS allows in tags of its resources: letters of any language, digits, spaces and a few signs.
-_AWS_TAG = re.compile(r"[\w +\-=.:/@]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +35,6 @@ class WantedRepository:
     name: str
     kms_key: str | None = None
     """Id, alias or ARN of the KMS key that encrypts, `alias/aws/ecr` for AWS's own; None for AES-256 with S3's keys."""
-    immutable: bool = True
-    scan_on_push: bool = True
-    tags: Mapping[str, str] = field(default_factory=dict)
     lifecycle: Document | None = None
     pull: Document | None = None
 
@@ -93,14 +87,6 @@ def problems(wanted: WantedRepository) -> list[str]:
     found = repository_problems(wanted.name)
     if wanted.kms_key is not None:
         found += kms_problems(wanted.kms_key)
-    for name, value in wanted.tags.items():
-        if not 1 <= len(name) <= 128 or len(value) > 256 or not _AWS_TAG.fullmatch(name + value):
-            found.append(
-                f"{name!r}={value!r} is no AWS tag: its name has 1 to 128, its value up to 256 letters, digits, spaces "
-                "or + - = . : / @ _."
-            )
-        elif name.lower().startswith("aws:"):
-            found.append(f"the AWS tag {name!r} begins with aws:, which is AWS's own: give it another name.")
     return found
 
 
@@ -114,8 +100,8 @@ def kms_problems(key: str) -> list[str]:
 def settings(wanted: WantedRepository) -> list[str]:
     """What a new repository gets, in words."""
     return [
-        "immutable tags" if wanted.immutable else "tags that move",
-        "scan on push" if wanted.scan_on_push else "no scan on push",
+        "immutable tags",
+        "scan on push",
         f"the KMS key {wanted.kms_key}" if wanted.kms_key else "AES-256",
         *([f"a lifecycle policy ({documents.summary(wanted.lifecycle)})"] if wanted.lifecycle is not None else []),
         *([f"pulls by {documents.pullers(wanted.pull)}"] if wanted.pull is not None else []),
@@ -150,12 +136,11 @@ def describe(client: Any, name: str) -> RepositoryState | None:
 
 
 def differences(wanted: WantedRepository, state: RepositoryState) -> list[SettingDifference]:
-    """What of a repository is not as wanted. What is stricter than wanted is none, unless it stands in the way."""
+    """The settings of a repository that are not as wanted."""
     return [
         *_encryption(wanted, state),
-        *_mutability(wanted, state),
-        *([] if state.scan_on_push or not wanted.scan_on_push else [SettingDifference("scan on push", "off", "on")]),
-        *_tags(wanted, state),
+        *_mutability(state),
+        *([] if state.scan_on_push else [SettingDifference("scan on push", "off", "on")]),
         *_policies(wanted, state),
     ]
 
@@ -164,19 +149,18 @@ def create(client: Any, wanted: WantedRepository) -> RepositoryState | None:
     """Makes the repository, still without policies; None where another process was faster."""
     key = wanted.kms_key
     encryption = {"encryptionType": "KMS", "kmsKey": key} if key else {"encryptionType": "AES256"}
-    tags = {**wanted.tags, **MADE}
     answer = _call(
         client,
         "create_repository",
         wanted.name,
         unless="RepositoryAlreadyExistsException",
         repositoryName=wanted.name,
-        imageTagMutability="IMMUTABLE" if wanted.immutable else "MUTABLE",
-        imageScanningConfiguration={"scanOnPush": wanted.scan_on_push},
+        imageTagMutability="IMMUTABLE",
+        imageScanningConfiguration={"scanOnPush": True},
         encryptionConfiguration=encryption,
-        tags=[{"Key": name, "Value": value} for name, value in tags.items()],
+        tags=[{"Key": name, "Value": value} for name, value in MADE.items()],
     )
-    return None if answer is None else _state(answer["repository"], tags, None, None)
+    return None if answer is None else _state(answer["repository"], MADE, None, None)
 
 
 def change(client: Any, wanted: WantedRepository, state: RepositoryState, difference: SettingDifference) -> None:
@@ -197,9 +181,6 @@ def change(client: Any, wanted: WantedRepository, state: RepositoryState, differ
             assert wanted.pull is not None
             policy = documents.as_text(documents.merged(state.pull, wanted.pull))
             _call(client, "set_repository_policy", arn, repositoryName=name, policyText=policy)
-        case _:  # an AWS tag
-            tag = difference.what.removeprefix("AWS tag ")
-            _call(client, "tag_resource", arn, resourceArn=arn, tags=[{"Key": tag, "Value": wanted.tags[tag]}])
 
 
 def ensure(
@@ -253,25 +234,6 @@ def delete_tag(client: Any, repository: str, tag: str) -> None:
             )
 
 
-def scan_summary(client: Any, repository: str, digest: str) -> dict[str, int] | None:
-    """Findings by severity, the worst first, empty where none is known; None without a finished scan or permission."""
-    none = ("ScanNotFoundException", "ImageNotFoundException", "ValidationException", "AccessDeniedException")
-    answer = _call(
-        client,
-        "describe_image_scan_findings",
-        repository,
-        unless=none,
-        repositoryName=repository,
-        imageId={"imageDigest": digest},
-        maxResults=1,  # the counts are of all
-    )
-    if answer is None or answer.get("imageScanStatus", {}).get("status") not in ("COMPLETE", "ACTIVE"):
-        return None
-    counts = answer.get("imageScanFindings", {}).get("findingSeverityCounts", {})
-    order = [*_SEVERITIES, *sorted(set(counts) - set(_SEVERITIES))]
-    return {severity: int(counts[severity]) for severity in order if counts.get(severity)}
-
-
 def _call(client: Any, method: str, resource: str, *, unless: str | tuple[str, ...] = (), **parameters: Any) -> Any:
     """A call of ECR's API: its answer, None for the errors `unless`, UserError for all others."""
     with explain_aws_errors(f"ecr:{client.meta.method_to_api_mapping[method]}", resource):
@@ -319,21 +281,11 @@ def _encryption(wanted: WantedRepository, state: RepositoryState) -> list[Settin
     ]
 
 
-def _mutability(wanted: WantedRepository, state: RepositoryState) -> list[SettingDifference]:
+def _mutability(state: RepositoryState) -> list[SettingDifference]:
     words = "immutable" if state.immutable else "mutable"
     if state.exclusions:
         words += f" but for {', '.join(state.exclusions)}"
-    if wanted.immutable:
-        return [] if words == "immutable" else [SettingDifference("image tags", words, "immutable")]
-    return [] if words == "mutable" else [SettingDifference("image tags", words, "mutable", "the kit never loosens it")]
-
-
-def _tags(wanted: WantedRepository, state: RepositoryState) -> list[SettingDifference]:
-    return [
-        SettingDifference(f"AWS tag {name}", repr(state.tags[name]) if name in state.tags else "none", repr(value))
-        for name, value in wanted.tags.items()
-        if state.tags.get(name) != value
-    ]
+    return [] if words == "immutable" else [SettingDifference("image tags", words, "immutable")]
 
 
 def _policies(wanted: WantedRepository, state: RepositoryState) -> list[SettingDifference]:

@@ -35,12 +35,11 @@ class PushResult:
     bytes_sent: int
     bytes_there: int
     seconds: float
-    scan: dict[str, int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: what is on record, and what this push took."""
         took = {"bytes_sent": self.bytes_sent, "bytes_there": self.bytes_there, "seconds": round(self.seconds, 1)}
-        return {**self.pushed.as_dict(), **took, "scan": self.scan}
+        return {**self.pushed.as_dict(), **took}
 
     def summary(self) -> str:
         """One line: how much of the image went, and how long that took."""
@@ -83,13 +82,12 @@ def push_one(context: PushContext, ready: Preflight, bill: Callable[[], Path], t
     manifest, tags = _put_tags(task, tag)
     layers = [(layer.digest, layer.size) for layer in manifest.layers]
     bytes_sent, bytes_there = sent_and_there(image.diff_ids, layers, sent)
-    scan = BackgroundTask(partial(_scan, client, manifest.digest))
     # The push has succeeded: what goes wrong from here on is a warning.
     attached = _attach_bill(context, client, manifest, bill_upload, is_release=retention.is_release(tags))
     if tag not in tags:
         _delete_tag(context, client, tag)
     pushed = _entry(task, tags, manifest, attached)
-    return PushResult(pushed, bytes_sent, bytes_there, time.monotonic() - began, scan.result())
+    return PushResult(pushed, bytes_sent, bytes_there, time.monotonic() - began)
 
 
 def _attach_bill(
@@ -168,16 +166,6 @@ def _entry(task: PushTask, tags: tuple[str, ...], manifest: Manifest, bill: dict
         bill=bill,
         derived=image.name if image.derived else "",
     )
-
-
-def _scan(client: RepositoryClient, digest: str) -> dict[str, int] | None:
-    """What ECR's scan has found by now; nothing about it makes a push that is done fail."""
-    if client.ecr is None:
-        return None
-    try:
-        return repository.scan_summary(client.ecr, client.name, digest)
-    except UserError:
-        return None
 
 
 def _upload_bill(client: RepositoryClient, bill: Callable[[], Path]) -> tuple[str, bytes]:

@@ -30,8 +30,6 @@ class PushOptions:
     host: str | None
     repository: str | None
     tags: tuple[str, ...]
-    keep: int
-    untagged_days: int
     pullers: tuple[str, ...]
     kms_key: str | None
     apply: bool
@@ -49,8 +47,6 @@ class PushOptions:
         they are the user's own, built FROM the kit's.
         """
         settings = {
-            "--keep": self.keep != documents.KEEP,
-            "--untagged-days": self.untagged_days != documents.DAYS,
             "--allow-pull": self.pullers,
             "--kms-key": self.kms_key,
             "--apply": self.apply,
@@ -61,7 +57,6 @@ class PushOptions:
             *option_problems(self.host, self.regions, self.accounts, of_ecr),
             *([] if self.kms_key is None else kms_problems(self.kms_key)),
             *(problem for account in self.pull_accounts for problem in account_problems(account)),
-            *documents.lifecycle_problems(self.keep, self.untagged_days),
         ]
 
     def wanted_repository(self, destination: Destination) -> WantedRepository | None:
@@ -74,6 +69,6 @@ class PushOptions:
         return WantedRepository(
             destination.repository,
             kms_key=self.kms_key,
-            lifecycle=documents.lifecycle_policy(self.keep, self.untagged_days),
+            lifecycle=documents.lifecycle_policy(),
             pull=pull,
         )

@@ -19,8 +19,8 @@ PUSH = json.loads((documents.POLICIES / "push-iam.json").read_text())
 
 
 def test_the_lifecycle_policy_keeps_releases_and_the_last_builds_and_expires_what_has_no_tag() -> None:
-    policy = documents.lifecycle_policy(keep=5, days=7)
-    assert documents.summary(policy) == "all of release-*, 5 of build-*, untagged for 7 days"
+    policy = documents.lifecycle_policy()
+    assert documents.summary(policy) == "all of release-*, 50 of build-*, untagged for 30 days"
     assert [rule["rulePriority"] for rule in policy["rules"]] == [1, 2, 3]
 
 
@@ -87,8 +87,6 @@ def test_the_readme_gives_a_reason_for_each_action_of_the_push_policy() -> None:
 
 
 def test_numbers_and_names_are_refused_together() -> None:
-    with pytest.raises(UserError, match=r"0 builds .* Also, -1 days for untagged images are too few"):
-        documents.lifecycle_policy(0, -1)
     with pytest.raises(UserError, match=r"'12' is no AWS account.* Also, 'x' is no AWS account"):
         documents.pull_policy(REGISTRY, ["12", "x"])
     with pytest.raises(UserError, match="a pull policy is for nobody: name an account, or SageMaker"):
@@ -103,7 +101,7 @@ def test_numbers_and_names_are_refused_together() -> None:
         ("[]", 'is no policy, for it is not {"rules": [{rulePriority, selection, action}, ...]}: fix it.'),
         (
             '{"rules": ["${keeep}"]}',
-            'has \'${keeep}\', and only "${days}", "${keep}" can be filled in: fix it.',
+            "has '${keeep}', and the known placeholders are none: fix it.",
         ),
         ('{"rules": [{"rulePriority": 1}]}', 'is no policy, for it is not {"rules": [{rulePriority, selection, action'),
         ("{}", 'is no policy, for it is not {"rules": [{rulePriority, selection, action}, ...]}: fix it.'),
@@ -171,7 +169,9 @@ def test_lifecycle_policies_are_compared_by_what_they_do() -> None:
     assert documents.same_lifecycle(policy, given_back)
     given_back["rules"][0]["rulePriority"] = 1  # untagged first: no other order matters less, and yet it is another one
     assert not documents.same_lifecycle(policy, given_back)
-    assert not documents.same_lifecycle(policy, documents.lifecycle_policy(keep=51))
+    fewer = copy.deepcopy(policy)
+    fewer["rules"][1]["selection"]["countNumber"] = 49
+    assert not documents.same_lifecycle(policy, fewer)
     assert not documents.same_lifecycle(policy, None)
     assert documents.same_lifecycle(None, None)
 

@@ -10,6 +10,9 @@ from berth.ecr import documents, retention
 from berth.images import pins
 from tests.unit.ecr.lifecycle_double import Image, expired
 
+KEEP = 50
+"""Builds that the lifecycle policy keeps."""
+
 
 def rule(priority: int, pattern: str, count: int) -> dict[str, Any]:
     selection = {"tagStatus": "tagged", "tagPatternList": [pattern], "countType": "imageCountMoreThan"}
@@ -67,7 +70,7 @@ def test_a_build_of_every_profile_is_known_as_one_and_expires(profile: str, revi
     assert retention.tags([tag], "sha256:1a2b3c4d5e6f7788") == (tag,)
     ecr = Repository()
     ecr.push("old", tag)
-    for number in range(documents.KEEP):
+    for number in range(KEEP):
         ecr.night()
         ecr.push(f"build-{number}", build(number, profile))
     ecr.night()
@@ -98,7 +101,7 @@ def test_without_the_rule_the_same_history_loses_a_release() -> None:
     ecr = Repository()
     ecr.policy["rules"] = [each for each in ecr.policy["rules"] if each["rulePriority"] != 1]
     ecr.push("release", build(0), "1.0")
-    for number in range(1, documents.KEEP + 2):
+    for number in range(1, KEEP + 2):
         ecr.push(f"build-{number}", build(number))
         ecr.night()
     assert "release" not in ecr.images

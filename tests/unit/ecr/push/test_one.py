@@ -100,7 +100,6 @@ def test_a_push_that_succeeded_stays_so_without_its_bill(push: Any, trouble: dic
 
 def test_a_temporary_tag_that_can_not_be_deleted_is_a_line(push: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one.repository, "delete_tag", failing(UserError("ecr:BatchDeleteImage is not allowed.")))
-    monkeypatch.setattr(one.repository, "scan_summary", lambda *_: None)
     found, said, put = push(ecr=object())
     assert put == []
     assert found.pushed.digest == MANIFEST.digest
@@ -110,7 +109,6 @@ def test_a_temporary_tag_that_can_not_be_deleted_is_a_line(push: Any, monkeypatc
 
 def test_the_bill_of_a_release_in_ecr_gets_a_tag_that_keeps_it(push: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one.repository, "delete_tag", lambda *_: None)
-    monkeypatch.setattr(one.repository, "scan_summary", lambda *_: None)
     _, said, put = push(ecr=object(), tags=("1.0",))
     assert said == []
     assert put == [(retention.tag(BILL.digest), BILL.digest)]
