@@ -82,16 +82,11 @@ def _of_aws(error: aws.ClientError, action: str, resource: str) -> str:
             f"AWS does not accept these credentials ({name}): see that they are of the right partition (China and "
             "GovCloud have their own), still exist, and that the region is switched on in the account."
         )
-    if name == "OptInRequired":
-        return "the account has not switched this on: enable the region or the service in the AWS console first."
-    if name == "LimitExceededException":
-        return f"a quota of the account forbids {action}{_on(resource)}: remove what nobody uses, or have it raised."
-    if "Throttl" in name or name in ("TooManyRequestsException", "RequestLimitExceeded", "SlowDown"):
-        return f"AWS throttles {action}, {ATTEMPTS} times in a row ({name}): run the command again in a few minutes."
-    if status >= 500:
-        return f"{action} fails at AWS ({name or status}): run the command again in a few minutes."
-    if name == "RepositoryNotFoundException":
-        return f"the repository is gone that {action} was for: run the command again, which makes it."
+    if status >= 500 or "Throttl" in name or name in ("TooManyRequestsException", "RequestLimitExceeded", "SlowDown"):
+        return (
+            f"AWS does not answer {action}, tried {ATTEMPTS} times ({name or status}): run the command again in a few "
+            "minutes."
+        )
     reason = without_password(message).rstrip(".") or "it does not say why"
     if name == "InvalidParameterException" and action in _POLICY_FILES:
         return f"ECR does not take the policy of ecr/policies/{_POLICY_FILES[action]} ({reason}): fix that file."
@@ -123,19 +118,12 @@ def _of_boto3(error: Exception, action: str) -> str:
     match error:
         case aws.NoCredentialsError():
             return NO_CREDENTIALS
-        case aws.PartialCredentialsError():
-            provider = {"env": "the environment"}.get(about.get("provider", ""), about.get("provider"))
-            return f"the AWS credentials of {provider} lack {about.get('cred_var')}: add it."
         case aws.ProfileNotFound():
             return (
                 f"there is no AWS profile {about.get('profile')!r}: set AWS_PROFILE to one that `aws configure` made."
             )
         case aws.NoRegionError():
             return NO_REGION
-        case aws.InvalidRegionError():
-            return f"{about.get('region_name')!r} is no region: give --region one such as us-east-1."
-        case aws.ConfigParseError():
-            return f"the AWS configuration {about.get('path')} can't be read as one: fix it."
         case aws.SSOError() | aws.LoginError() | aws.TokenRetrievalError() | aws.NoAuthTokenError():
             return (
                 "the AWS login of this profile has ended: run `aws sso login`, or `aws login`, and the command again."

@@ -20,7 +20,6 @@ _REPOSITORY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
 _ECR_LENGTH = range(2, 257)
 _LENGTH = range(1, 256)
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_TAG_LENGTH = 128
 _ACCOUNT = re.compile(r"[0-9]{12}")
 # ACCOUNT.dkr.ecr.REGION.SUFFIX; with `-fips` the endpoint whose cryptography is validated by FIPS 140.
 _ECR = re.compile(r"(?P<account>[^.]+)\.dkr\.ecr(?P<fips>-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<suffix>[a-z0-9.-]+)")
@@ -63,11 +62,7 @@ def account_problems(account: str) -> list[str]:
     """What is wrong with the number of an AWS account."""
     if _ACCOUNT.fullmatch(account):
         return []
-    digits = re.sub(r"[\s-]", "", account)
-    if digits != account and _ACCOUNT.fullmatch(digits):
-        return [f"the account {account!r} is written with more than its digits: give {digits}."]
-    lost = " (a leading zero may be lost)" if re.fullmatch(r"[0-9]{9,11}", account) else ""
-    return [f"{account!r} is no AWS account: give its number of 12 digits{lost}, not its name."]
+    return [f"{account!r} is no AWS account: give its number of 12 digits, leading zeros included."]
 
 
 def region_problems(region: str) -> list[str]:
@@ -117,12 +112,10 @@ def repository_problems(name: str, *, ecr: bool = True) -> list[str]:
     who, lengths = ("ECR", _ECR_LENGTH) if ecr else ("a registry", _LENGTH)
     if _REPOSITORY.fullmatch(name) and len(name) in lengths:
         return []
-    if len(name) not in lengths:
-        return [f"{what} is {len(name)} long: give one of {lengths[0]} to {lengths[-1]} characters, as {who} takes."]
-    rule = "lower-case letters and digits, parted by single . _ or /, or by -"
-    near = _repaired(name)
-    hint = f", for example {near}" if _REPOSITORY.fullmatch(near) and len(near) in lengths else ""
-    return [f"{what} is not allowed{_odd(name, 'a-z0-9._/-')}: {who} takes {rule}{hint}."]
+    return [
+        f"{what} is not allowed: {who} takes {lengths[0]} to {lengths[-1]} lower-case letters and digits, parted by "
+        "single . _ or /, or by -."
+    ]
 
 
 def tag_problems(tag: str) -> list[str]:
@@ -135,11 +128,10 @@ def tag_problems(tag: str) -> list[str]:
         return []
     if not tag:
         return ["a tag is empty: give one such as 1.0, or leave --tag out."]
-    what = f"the tag {_short(tag)}"
-    if len(tag) > _TAG_LENGTH:
-        return [f"{what} is {len(tag)} long: a registry takes {_TAG_LENGTH} characters at most."]
-    rule = "letters, digits, _ . and -, and neither . nor - at its beginning"
-    return [f"{what} is not allowed{_odd(tag, 'A-Za-z0-9_.-')}: a registry takes {rule}."]
+    return [
+        f"the tag {_short(tag)} is not allowed: a registry takes up to 128 letters, digits, _ . and -, and no . or - "
+        "at its beginning."
+    ]
 
 
 @cache
@@ -159,22 +151,6 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     plain = {re.sub(r"[^a-z0-9]", "", name): name for name in known}
     near = difflib.get_close_matches(re.sub(r"[^a-z0-9]", "", word.lower()), plain, n=1)
     return plain[near[0]] if near else ""
-
-
-def _repaired(name: str) -> str:
-    """The allowed name that is most like this one, if there is any."""
-    components = (re.sub(r"[^a-z0-9]+", "-", component).strip("-") for component in name.lower().split("/"))
-    return "/".join(component for component in components if component)
-
-
-def _odd(text: str, allowed: str) -> str:
-    """Which characters of a text are not among the allowed ones, as words; empty where it is their order."""
-    odd = list(dict.fromkeys(re.findall(rf"[^{allowed}]", text)))
-    words = ["a space" if character == " " else repr(character) for character in odd[:5]]
-    if not odd:
-        return ""
-    words += ["more"] * (len(odd) > len(words))
-    return f", for it has {', '.join(words[:-1])}{' and ' * (len(words) > 1)}{words[-1]} in it"
 
 
 def _short(text: str) -> str:

@@ -266,12 +266,6 @@ LEAST = "ecr/README.md has the least policy that suffices."
             f"AWS refuses ecr:DescribeRepositories on {ARN} (KmsException): Key 'x' does not exist.",
         ),
         (
-            "RepositoryNotFoundException",
-            "The repository with name 'berth-train' does not exist in the registry with id '123456789012'",
-            400,
-            "the repository is gone that ecr:DescribeRepositories was for: run the command again, which makes it.",
-        ),
-        (
             "InvalidParameterException",
             "",
             400,
@@ -289,22 +283,11 @@ def test_each_refusal_is_a_sentence(
     assert len(faulty_aws.asked) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "said"),
-    [
-        (
-            "ThrottlingException",
-            400,
-            f"AWS throttles ecr:DescribeRepositories, 6 times in a row (ThrottlingException): {AGAIN}",
-        ),
-        ("ServerException", 500, f"ecr:DescribeRepositories fails at AWS (ServerException): {AGAIN}"),
-    ],
-)
-def test_what_does_not_pass_is_given_up(name: str, status: int, said: str, faulty_aws: type[FaultyAws]) -> None:
+@pytest.mark.parametrize(("name", "status"), [("ThrottlingException", 400), ("ServerException", 500)])
+def test_what_does_not_pass_is_given_up(name: str, status: int, faulty_aws: type[FaultyAws]) -> None:
     faulty_aws.answers = [failing(name, "", status)]
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError, match=rf"ecr:DescribeRepositories, tried 6 times \({name}\)"):
         ask()
-    assert str(refusal.value) == said
     assert len(faulty_aws.asked) == aws_errors.ATTEMPTS == 6
 
 
@@ -328,7 +311,6 @@ def test_what_does_not_pass_is_given_up(name: str, status: int, said: str, fault
             FileNotFoundError(2, "No such file or directory", "/token"),
             "/token: No such file or directory: AWS's settings",
         ),
-        (boto_errors.InvalidRegionError(region_name="a b"), "'a b' is no region: give --region one such as us-east-1."),
         (
             boto_errors.ParamValidationError(report="Missing\n  required http://u:canary@h"),
             "ecr:PutImage could not be asked for: Parameter validation failed: Missing required http://h.",

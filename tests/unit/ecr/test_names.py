@@ -8,7 +8,7 @@ from berth.ecr import names
 from berth.ecr.names import EcrRegistry
 
 ACCOUNT = "111122223333"
-RULE = "ECR takes lower-case letters and digits, parted by single . _ or /, or by -"
+RULE = "ECR takes 2 to 256 lower-case letters and digits, parted by single . _ or /, or by -."
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_public_gallery_is_warned_of(host: str) -> None:
         ),
         (
             "123.dkr.ecr.us-east-1.amazonaws.com",
-            "'123' is no AWS account: give its number of 12 digits, not its name.",
+            "'123' is no AWS account: give its number of 12 digits, leading zeros included.",
         ),
     ],
 )
@@ -92,10 +92,8 @@ def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) ->
 @pytest.mark.parametrize(
     ("check", "wrong", "said"),
     [
-        (names.account_problems, "1111-2222-3333", "is written with more than its digits: give 111122223333."),
-        (names.account_problems, "111122223333\n", "is written with more than its digits: give 111122223333."),
-        (names.account_problems, "11112222333", "number of 12 digits (a leading zero may be lost), not its name."),
-        (names.account_problems, "my-account", "'my-account' is no AWS account: give its number of 12 digits, not its"),
+        (names.account_problems, "1111-2222-3333", "'1111-2222-3333' is no AWS account: give its number of 12 digits"),
+        (names.account_problems, "111122223333\n", "is no AWS account"),
         (names.account_problems, "\uff11" * 12, "is no AWS account"),
         (names.account_problems, "", "'' is no AWS account"),
         (
@@ -107,18 +105,7 @@ def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) ->
         (names.region_problems, "aws-global", "'aws-global' is no region that this boto3 knows"),
         (names.region_problems, "", "such as us-east-1: give one"),
         (names.repository_problems, "", "the repository name is empty: give one such as berth-train."),
-        (names.repository_problems, "a", "'a' is 1 long: give one of 2 to 256 characters, as ECR takes."),
-        (names.repository_problems, "x" * 257, "is 257 long: give one of 2 to 256 characters, as ECR"),
-        (
-            names.repository_problems,
-            "Berth Train",
-            f"'B', a space and 'T' in it: {RULE}, for example berth-train.",
-        ),
-        (names.repository_problems, "team//berth", f"'team//berth' is not allowed: {RULE}, for example team/berth."),
-        (names.repository_problems, "a..b", f"{RULE}, for example a-b."),
-        (names.repository_problems, "berth-", f"{RULE}, for example berth."),
-        (names.repository_problems, "berth\n", "is not allowed, for it has '\\n' in it"),
-        (names.repository_problems, "--", f"'--' is not allowed: {RULE}."),
+        *((names.repository_problems, name, RULE) for name in ("a", "x" * 257, "Berth", "a//b", "b-", "b\n", "--")),
         (names.repository_problems, "berth-train:cpu", "has a host, a tag or a digest in it"),
         (
             names.repository_problems,
@@ -126,21 +113,15 @@ def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) ->
             "has a host, a tag or a digest",
         ),
         (names.tag_problems, "", "a tag is empty: give one such as 1.0, or leave --tag out."),
-        (names.tag_problems, "x" * 129, "is 129 long: a registry takes 128 characters at most."),
-        (
-            names.tag_problems,
-            "1.0+cu130",
-            "the tag '1.0+cu130' is not allowed, for it has '+' in it: a registry takes letters",
+        *(
+            (names.tag_problems, tag, "is not allowed: a registry takes up to 128 letters")
+            for tag in ("x" * 129, "1.0+cu130", "-x", "prod\n", "bad tag", "née")
         ),
         (
             names.tag_problems,
             "sha256-1",
             "the tag 'sha256-1' is of the kind under which registries list what refers to",
         ),
-        (names.tag_problems, "-x", "the tag '-x' is not allowed: a registry takes"),
-        (names.tag_problems, "prod\n", "it has '\\n' in it"),
-        (names.tag_problems, "bad tag", "the tag 'bad tag' is not allowed, for it has a space in it: a registry takes"),
-        (names.tag_problems, "née", "it has 'é' in it"),
     ],
 )
 def test_what_is_not(check: Callable[[str], list[str]], wrong: str, said: str) -> None:
@@ -151,19 +132,5 @@ def test_what_is_not(check: Callable[[str], list[str]], wrong: str, said: str) -
 
 def test_other_registries_take_other_lengths() -> None:
     assert names.repository_problems("z", ecr=False) == []
-    assert names.repository_problems("x" * 256, ecr=False) == [
-        f"the repository name '{'x' * 57}...' is 256 long: give one of 1 to 255 characters, as a registry takes."
-    ]
-    (sentence,) = names.repository_problems("Z", ecr=False)
-    assert sentence.startswith(
-        "the repository name 'Z' is not allowed, for it has 'Z' in it: a registry takes lower-case letters"
-    )
-    assert sentence.endswith(", for example z.")
-
-
-def test_several_characters_that_are_not_allowed_read_as_a_list() -> None:
-    (said,) = names.repository_problems("UPPER")
-    assert said.startswith("the repository name 'UPPER' is not allowed, for it has 'U', 'P', 'E' and 'R' in it: ")
-    assert said.endswith(", for example upper.")
-    (said,) = names.repository_problems("ABCDEFG")
-    assert "for it has 'A', 'B', 'C', 'D', 'E' and more in it" in said
+    (said,) = names.repository_problems("x" * 256, ecr=False)
+    assert f"'{'x' * 57}...' is not allowed: a registry takes 1 to 255" in said
