@@ -1,24 +1,8 @@
 """What build.py says of a command line that it can't take: which option or command was meant, and where to read on."""
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
-
-from typer.core import TyperCommand, TyperOption
-
-
-class Command(TyperCommand):
-    """A command that refuses an option that is given twice, of which the first would be dropped silently."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        given = Counter(id(parameter) for parameter in order)
-        for parameter in order:
-            takes_one = isinstance(parameter, TyperOption) and not parameter.multiple and not parameter.is_flag
-            if takes_one and given[id(parameter)] > 1:
-                ctx.fail(f"{parameter.opts[0]} is given {given[id(parameter)]} times: pass it once.")
-        return super().parse_args(ctx, args)
 
 
 def meant_commands(typed: str, commands: Mapping[str, Any]) -> list[str]:

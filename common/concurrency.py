@@ -1,5 +1,6 @@
 """Several pieces of work at the same time, of which one that fails does not stop the others, and Ctrl-C stops all."""
 
+import queue
 import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -59,31 +60,61 @@ class BackgroundTask(Generic[Result]):
             self._done.set()
 
 
-def run_parallel(items: Sequence[Item], work: Callable[[Item, threading.Event], Result]) -> list[Result | UserError]:
+def run_parallel(
+    items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *, at_once: int | None = None
+) -> list[Result | UserError]:
     """What `work` gives for each item, in their order, or the UserError that ended it; any other error ends all.
 
-    work: called in a thread of its own for each item, with an event that is set once it has to stop.
+    work: called with an event that is set once it has to stop; at_once: the number of threads, None for one per item.
     """
+    return _run(items, work, at_once, fail_fast=False)
+
+
+def run_all(
+    items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *, at_once: int | None = None
+) -> list[Result]:
+    """The same for work that makes sense only if all of it ends well: the first error stops the rest and is raised."""
+    found = _run(items, work, at_once, fail_fast=True)
+    return [each for each in found if not isinstance(each, UserError)]
+
+
+def _run(
+    items: Sequence[Item],
+    work: Callable[[Item, threading.Event], Result],
+    at_once: int | None,
+    *,
+    fail_fast: bool,
+) -> list[Result | UserError]:
     stopped = threading.Event()
     # Waited for instead of the threads: in Python 3.11 a join that a signal breaks off takes its thread for ended.
     ended = threading.Semaphore(0)
     results: dict[int, Result | UserError] = {}
     broken: list[BaseException] = []
+    waiting = queue.SimpleQueue[tuple[int, Item]]()
+    for each in enumerate(items):
+        waiting.put(each)
 
-    def run(number: int, item: Item) -> None:
+    def run() -> None:
         try:
-            results[number] = work(item, stopped)
-        except UserError as error:
-            results[number] = error
+            while not stopped.is_set():
+                number, item = waiting.get_nowait()
+                try:
+                    results[number] = work(item, stopped)
+                except UserError as error:
+                    if fail_fast:
+                        raise
+                    results[number] = error
+        except queue.Empty:
+            pass
         except BaseException as error:
             broken.append(error)
         finally:
             ended.release()
 
-    left = len(items)
+    left = min(at_once or len(items), len(items))
     # Daemons: the process may end while one of them still waits for a registry that says nothing.
-    for each in enumerate(items):
-        threading.Thread(target=run, args=each, daemon=True).start()
+    for _ in range(left):
+        threading.Thread(target=run, daemon=True).start()
     try:
         while left and not broken:
             left -= ended.acquire(timeout=_POLL_S)  # with an end, so that a signal gets through

@@ -6,13 +6,12 @@ with it.
 """
 
 import difflib
-import queue
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from berth.common import labels
-from berth.common.concurrency import run_parallel
+from berth.common.concurrency import run_all
 from berth.common.console import counted
 from berth.common.errors import UserError, refuse
 from berth.common.image_names import is_build_tag
@@ -201,7 +200,7 @@ def _copy_blobs(
         if not mounted:
             sent[blob.digest] = _send(source, target, blob, progress, stopped)
 
-    _few_at_a_time(plan.missing, copy)
+    run_all(plan.missing, copy, at_once=WORKERS)
     return sent
 
 
@@ -221,42 +220,17 @@ def _send(
 
 def _sizes(target: RepositoryClient, blobs: Sequence[Descriptor]) -> dict[str, int | None]:
     """The bytes that the target has of each blob, by digest; UserError where the manifest has another number."""
-    sizes: dict[str, int | None] = {}
 
-    def ask(blob: Descriptor, _: threading.Event) -> None:
-        size = sizes[blob.digest] = target.registry.blob_size(target.name, blob.digest)
+    def ask(blob: Descriptor, _: threading.Event) -> int | None:
+        size = target.registry.blob_size(target.name, blob.digest)
         if size not in (None, blob.size):
             raise UserError(
                 f"{target} has {size} bytes of {blob.digest}, which has {blob.size}: its storage is damaged, have the "
                 "blob removed there."
             )
+        return size
 
-    _few_at_a_time(blobs, ask)
-    return sizes
-
-
-def _few_at_a_time(blobs: Sequence[Descriptor], work: Callable[[Descriptor, threading.Event], None]) -> None:
-    """Does it for each blob, in order, in a few threads; the first error stops the others and is raised."""
-    waiting: queue.SimpleQueue[Descriptor] = queue.SimpleQueue()
-    for blob in blobs:
-        waiting.put(blob)
-    first: list[UserError] = []
-
-    def run(_: int, stopped: threading.Event) -> None:
-        while not stopped.is_set():
-            try:
-                blob = waiting.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                work(blob, stopped)
-            except UserError as error:
-                first.append(error)
-                stopped.set()
-
-    run_parallel(range(min(WORKERS, len(blobs))), run)
-    if first:
-        raise first[0]
+    return dict(zip((blob.digest for blob in blobs), run_all(blobs, ask, at_once=WORKERS), strict=True))
 
 
 def _verify(target: RepositoryClient, name: str, image: Manifest) -> None:

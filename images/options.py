@@ -1,13 +1,11 @@
 """The arguments and options that many commands of build.py take, and where a folder registers its commands."""
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from berth.common.command_line import Command
 from berth.images import pins
 
 
@@ -46,15 +44,8 @@ DIST = pins.ROOT / "dist"
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
 
 
-class _Commands(typer.Typer):
-    """Whose commands refuse an option that is given twice."""
-
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
-        return super().command(name, **{"cls": Command, **settings})
-
-
 def command_group(help: str | None = None) -> typer.Typer:
     """Where a folder's commands.py registers its commands, by name; build.py finds them there."""
-    return _Commands(
+    return typer.Typer(
         help=help, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
     )

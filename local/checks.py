@@ -1,7 +1,7 @@
 """What a container would refuse after seconds, refused here before there is one, in the container's own words."""
 
-import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from docker import DockerClient
@@ -9,7 +9,7 @@ from docker import DockerClient
 from berth.common.containers import CommandFailed, run_once
 from berth.common.engine import find_image
 from berth.common.errors import UserError, refuse
-from berth.common.files import atomic_write, explain_os_errors
+from berth.common.kept import Kept, answer_key
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.hyperparameters import FALSE_WORDS, HyperparameterError, Option, parse, unquote
 from berth.contract.launch_options import read_launch_options
@@ -22,6 +22,7 @@ from berth.qa import files
 from berth.qa.faults import DataError
 
 _SCHEMAS = pins.CACHE / "hyperparameters"
+_MOST_SCHEMAS = 50
 _PRINT_SCHEMA = ("python", "-P", "-m", "berth.train.finetune.schema")
 
 
@@ -68,20 +69,15 @@ def check_hyperparameters(client: DockerClient, image: str, hyperparameters: Map
 
 def known_hyperparameters(client: DockerClient, image: str) -> dict[str, Option] | None:
     """The hyperparameters of an image; None for one of an older kit, which can't say."""
-    kept = _SCHEMAS / hashlib.sha256(str(find_image(client, image).id).encode()).hexdigest()[:32]
-    try:
-        return read_schema(kept.read_text())
-    except (OSError, SchemaError):
-        pass
+    kept, key = Kept(_SCHEMAS, _MOST_SCHEMAS), answer_key(find_image(client, image).id)
+    with suppress(SchemaError):
+        return read_schema(str(kept.load(key)))
     try:
         text = run_once(client, image, _PRINT_SCHEMA).decode()
         options = read_schema(text)
     except (CommandFailed, SchemaError, UnicodeDecodeError):
         return None
-    with explain_os_errors(_SCHEMAS, kept.name):
-        _SCHEMAS.mkdir(parents=True, exist_ok=True)
-        with atomic_write(kept) as new:
-            new.write_text(text)
+    kept.store(key, text)
     return options
 
 

@@ -8,7 +8,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from docker import DockerClient
 from docker.errors import APIError
 
 from berth.common import engine, labels, owner
+from berth.common.concurrency import run_all
 from berth.common.errors import UserError
 from berth.local.chown import chown_folder
 
@@ -57,10 +57,7 @@ def remove_run(client: DockerClient, run_id: str, say: Callable[[str], None]) ->
 
 def call_engine(calls: Sequence[Callable[[], object]]) -> list[str]:
     """Calls the engine for many things, a few at a time; why it refused each, empty where it did not."""
-    if not calls:
-        return []
-    with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
-        return list(pool.map(_refusal, calls))
+    return run_all(calls, lambda call, _: _refusal(call), at_once=CALLS_AT_ONCE)
 
 
 def _refusal(call: Callable[[], object]) -> str:

@@ -162,16 +162,15 @@ def _ending(code: int, reason: str) -> str:
     return why if f"exit code {code}" in why else f"the job ended with exit code {code}: {why}"
 
 
-@run_app.command("serve", context_settings={"allow_extra_args": True})
+@run_app.command("serve")
 def run_serve(
-    context: typer.Context,
     model: Annotated[
-        Path | None,
+        Path,
         typer.Option(
             help="The model.tar.gz of a job, or a folder with config.json, weights and tokenizer, or with "
-            "code/inference.py. Required."
+            "code/inference.py."
         ),
-    ] = None,
+    ],
     port: Annotated[int, typer.Option(metavar="N", help="The port on this machine's loopback.")] = 8080,
     environment: EnvironmentOption = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="Give the container this machine's GPUs.")] = False,
@@ -181,7 +180,6 @@ def run_serve(
     """Serve a model on 127.0.0.1 until interrupted. Ctrl-C leaves it 30 s to answer what it has accepted, a second
     one ends it at once.
     """
-    model = _named_model(model, context.args)
     problems = Problems()
     variables = read_variables(environment or [], problems)
     with problems.noted():
@@ -198,18 +196,6 @@ def run_serve(
     _say_other_build(selected)
     options = EndpointOptions(model, selected.name, port=port, environment=variables, gpus=gpus)
     raise typer.Exit(serve_until_interrupted(options, log=_print_line, say=say))
-
-
-def _named_model(model: Path | None, strays: list[str]) -> Path:
-    """The model of --model; UserError where it, and nothing else, is not what the command line says."""
-    help_of = "`python build.py run serve --help`"
-    if model is None and strays:
-        raise UserError(f"--model is missing: write `--model {strays[0]}`; {help_of} says what it takes.", 2)
-    if model is None:
-        raise UserError(f"--model is missing: {help_of} says what it takes.", 2)
-    if strays:
-        raise UserError(f"{strays[0]!r} is one word too many; {help_of} lists what there is.", 2)
-    return model
 
 
 def _print_line(line: str) -> None:
@@ -240,9 +226,9 @@ def show_demo(
 def quantize(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model.tar.gz of a job, or a model folder.")],
     data: Annotated[
-        Path | None,
+        Path,
         typer.Option(help="SQuAD data to calibrate with: a file, or a folder, perhaps with train/ and validation/."),
-    ] = None,
+    ],
     validation: Annotated[
         Path | None, typer.Option(help="SQuAD data to measure on; else of --data what does not calibrate.")
     ] = None,
@@ -260,8 +246,6 @@ def quantize(
 
     What it loses against fp32 is measured.
     """
-    if data is None:
-        raise UserError("--data is missing: int8 is calibrated with SQuAD data, best that of the model's training.", 2)
     calibration, measured = find_data(data, validation)
     with engine_errors():
         require_images(["train"], profile, image)

@@ -17,12 +17,14 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 from requests.exceptions import RequestException
 
+from berth.common.concurrency import run_all
 from berth.common.console import counted
 from berth.common.engine import connect
 from berth.common.errors import Problems, UserError
 from berth.contract.own_program import find_program
 from berth.local import archive, artifacts, checks, opt_ml, results
 from berth.local.chown import FolderSnapshot, chown_new_files
+from berth.local.cleanup import CALLS_AT_ONCE
 from berth.local.host_states import first_failed, read_failures, read_state
 from berth.local.job_log import JobLog
 from berth.local.links import without_links
@@ -256,7 +258,8 @@ def _create_hosts(session: RunSession, job: TrainingJob, saved: Path) -> dict[st
         return session.create(spec)
 
     session.make_network()
-    return dict(zip(hosts, session.in_parallel(create, hosts, "Made"), strict=True))
+    made = run_all(hosts, lambda name, _: create(name), at_once=CALLS_AT_ONCE)
+    return dict(zip(hosts, made, strict=True))
 
 
 def _carry_out(run: _Running) -> TrainOutcome:
@@ -268,7 +271,7 @@ def _carry_out(run: _Running) -> TrainOutcome:
     try:
         for name, container in run.containers.items():
             followers[name] = LogFollower(container, run.log.sink_of(name), lock)
-        session.in_parallel(session.start, containers, "Started")
+        run_all(containers, lambda container, _: session.start(container), at_once=CALLS_AT_ONCE)
         timed_out = _wait(session, containers, run.job.timeout)
     except BaseException as error:  # a signal, or an engine that fails: what the job has saved so far stays
         with contextlib.suppress(DockerException, RequestException):

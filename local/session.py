@@ -10,12 +10,11 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from docker import DockerClient
 from docker.errors import APIError, NotFound
@@ -33,10 +32,6 @@ from berth.local.chown import chown_folder
 from berth.local.log_stream import ErrorLines, LogFollower
 from berth.local.signals import Interrupts
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-_PROGRESS_SECONDS = 2.0
 # Process 1 of a container ignores SIGTERM until it has a handler for it, which takes Python and its imports a moment.
 _DEAF_SECONDS = 3.0
 _AGAIN_SECONDS = 0.5
@@ -167,22 +162,6 @@ class RunSession:
     def has_started(self, container: Container) -> bool:
         """Whether `start` has started the container, which may have ended since."""
         return str(container.id) in self._started
-
-    def in_parallel(self, work: Callable[[Item], Result], items: Sequence[Item], done: str) -> list[Result]:
-        """What `work` gives for each host, a few at a time; says how far it is. What fails first ends the others."""
-        said_at = time.monotonic()
-        with ThreadPoolExecutor(cleanup.CALLS_AT_ONCE) as pool:
-            working = [pool.submit(work, each) for each in items]
-            try:
-                for number, each in enumerate(as_completed(working), 1):
-                    each.result()
-                    if time.monotonic() - said_at > _PROGRESS_SECONDS:
-                        said_at = time.monotonic()
-                        self.say(f"{done} {number} of {len(items)} hosts")
-            finally:
-                for each in working:
-                    each.cancel()
-        return [each.result() for each in working]
 
     def list_running(self) -> dict[str, str]:
         """The run's containers that run, id → host, by one question to the engine for all of them."""

@@ -32,17 +32,11 @@ from berth.images import pins
         ("run serve", "berth: error: --model is missing: `python build.py run serve --help` says what it takes."),
         (
             "run serve a.tar.gz",
-            "berth: error: --model is missing: write `--model a.tar.gz`; `python build.py run serve --help` says "
-            "what it takes.",
+            "berth: error: --model is missing: `python build.py run serve --help` says what it takes.",
         ),
         (
             "run serve --model a b",
             "berth: error: 'b' is one word too many; `python build.py run serve --help` lists what there is.",
-        ),
-        (
-            "run train --data a --data b",
-            "berth: error: --data is given 2 times: pass it once; `python build.py run train --help` lists what there "
-            "is.",
         ),
         (
             "run train --hosts",
