@@ -86,7 +86,7 @@ class CommandLine(TyperGroup):
 
 def find_aws() -> tuple[str | None, str | None, str]:
     """What AWS's clients find on this machine, for `doctor`: images/ knows nothing of ecr/, and gets it from here."""
-    from berth.ecr.aws import find_settings  # boto3 takes half a second, which every command would pay
+    from berth.ecr.repositories.aws import find_settings  # boto3 takes half a second, which every command would pay
 
     return find_settings()
 

@@ -1,9 +1,12 @@
 """From a built image to the `image_uri` of an estimator: repository, login, push, and the manifest that is read back.
 
-In the order of a push: `commands` (arguments), `destination` (where), `push/` (options, preflight, many images, one),
-which prepares the `repository` by its policies (`documents`), has the engine push, and lets `registry/` verify the
-manifest and attach the bill of materials. `record` keeps what was pushed, for `uri`; `promote` copies between two
-registries. Both reach a repository by a `repository_client`, and choose `tags` there. `aws` and `aws_errors` are
-boto3's part; `names` says what is wrong with one, `retention` what never expires, `display` shows a push, and `snippet`
-is what it ends with.
+Folders import downwards: `commands` and its modules, then `push`, `repositories` and `registry`.
+
+commands      the arguments of push, promote and uri
+push          several images to several repositories, by the engine
+promote       a copy from one registry to another
+uri, snippet  what an estimator takes
+display       what a push and a promotion show
+repositories  repositories: names, logins, settings, tags, and the record of what was pushed
+registry      a client of any registry; it knows neither accounts nor an engine
 """

@@ -12,11 +12,8 @@ from rich.markup import escape
 from berth.common import engine
 from berth.common.console import note, print_json, result, say
 from berth.common.errors import UserError, refuse
-from berth.ecr import documents, promote, record, repository, uri
-from berth.ecr.aws import Aws
-from berth.ecr.destination import destination_of, reference_problems, warnings
+from berth.ecr import promote, uri
 from berth.ecr.display import showing_blobs, showing_layers
-from berth.ecr.names import host_warnings
 from berth.ecr.push import many
 from berth.ecr.push.events import short_id
 from berth.ecr.push.one import PushResult
@@ -24,7 +21,11 @@ from berth.ecr.push.options import PushOptions
 from berth.ecr.push.preflight import repository_lines
 from berth.ecr.registry import references
 from berth.ecr.registry.addresses import hostname, is_loopback
-from berth.ecr.repository_client import RepositoryClient, open_repositories
+from berth.ecr.repositories import documents, record, repository
+from berth.ecr.repositories.aws import Aws
+from berth.ecr.repositories.destination import destination_of, reference_problems, warnings
+from berth.ecr.repositories.names import host_warnings
+from berth.ecr.repositories.repository_client import RepositoryClient, open_repositories
 from berth.ecr.snippet import estimator_snippet
 from berth.images import image_tests, layers, pins
 from berth.images.local_image import LocalImage, doubles_problem, of_chosen, with_store

@@ -23,10 +23,10 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from berth.ecr.destination import Destination
 from berth.ecr.promote import ShowBlob
 from berth.ecr.push.events import LayerState
 from berth.ecr.registry.manifest import Descriptor
+from berth.ecr.repositories.destination import Destination
 
 Show = Callable[[Destination, LayerState], None]
 

@@ -15,13 +15,13 @@ from berth.common.concurrency import run_all
 from berth.common.console import counted
 from berth.common.errors import UserError, refuse
 from berth.common.image_names import is_build_tag
-from berth.ecr import retention
-from berth.ecr.names import parse_host
 from berth.ecr.registry import referrers, verify
 from berth.ecr.registry.manifest import Descriptor, Manifest
 from berth.ecr.registry.references import lists_referrers
-from berth.ecr.repository_client import RepositoryClient
-from berth.ecr.tags import ChosenTag, TagOwner, choose_tags
+from berth.ecr.repositories import retention
+from berth.ecr.repositories.names import parse_host
+from berth.ecr.repositories.repository_client import RepositoryClient
+from berth.ecr.repositories.tags import ChosenTag, TagOwner, choose_tags
 from berth.images.local_image import digits_of, doubles_problem, is_dirty, push_tag
 
 WORKERS = 4

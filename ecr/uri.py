@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from berth.ecr.names import parse_host, region_problems
-from berth.ecr.record import Pushed
 from berth.ecr.registry.addresses import hostname, is_loopback
+from berth.ecr.repositories.names import parse_host, region_problems
+from berth.ecr.repositories.record import Pushed
 from berth.images import pins
 from berth.images.local_image import LocalImage
 

@@ -11,16 +11,16 @@ from docker import DockerClient
 from berth.common import engine
 from berth.common.concurrency import BackgroundTask, run_parallel
 from berth.common.errors import UserError, refuse
-from berth.ecr import record
-from berth.ecr.aws import Aws
-from berth.ecr.destination import Destination, destinations, image_problems
 from berth.ecr.push.context import PushContext, Say
 from berth.ecr.push.engine import SILENCE_S
 from berth.ecr.push.events import LayerState
 from berth.ecr.push.one import PushResult, push_one
 from berth.ecr.push.options import PushOptions
 from berth.ecr.push.preflight import Preflight, PushTask, run_preflight
-from berth.ecr.repository_client import open_repositories
+from berth.ecr.repositories import record
+from berth.ecr.repositories.aws import Aws
+from berth.ecr.repositories.destination import Destination, destinations, image_problems
+from berth.ecr.repositories.repository_client import open_repositories
 from berth.images import pins
 from berth.images.inventory import debian, sbom
 from berth.images.local_image import LocalImage

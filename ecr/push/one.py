@@ -16,15 +16,15 @@ from urllib3.exceptions import HTTPError
 
 from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
-from berth.ecr import repository, retention
 from berth.ecr.push.context import PushContext
 from berth.ecr.push.engine import push_with_retries, tagged
 from berth.ecr.push.events import sent_and_there, with_few_left
 from berth.ecr.push.preflight import Preflight, PushTask
-from berth.ecr.record import Pushed
 from berth.ecr.registry import referrers, verify
 from berth.ecr.registry.manifest import Manifest
-from berth.ecr.repository_client import RepositoryClient
+from berth.ecr.repositories import repository, retention
+from berth.ecr.repositories.record import Pushed
+from berth.ecr.repositories.repository_client import RepositoryClient
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from berth.ecr import documents
-from berth.ecr.destination import Destination, name_problems, option_problems
-from berth.ecr.names import account_problems
-from berth.ecr.repository import WantedRepository, kms_problems
+from berth.ecr.repositories import documents
+from berth.ecr.repositories.destination import Destination, name_problems, option_problems
+from berth.ecr.repositories.names import account_problems
+from berth.ecr.repositories.repository import WantedRepository, kms_problems
 
 SAGEMAKER = "sagemaker"
 """Who may pull besides accounts: SageMaker itself."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from berth.common.concurrency import BackgroundTask
-from berth.ecr import repository, retention
-from berth.ecr.destination import Destination, immutable_problem
 from berth.ecr.registry.manifest import Manifest
-from berth.ecr.repository import RepositoryState, WantedRepository
-from berth.ecr.repository_client import RepositoryClient
-from berth.ecr.tags import ChosenTag, TagOwner, choose_tags
+from berth.ecr.repositories import repository, retention
+from berth.ecr.repositories.destination import Destination, immutable_problem
+from berth.ecr.repositories.repository import RepositoryState, WantedRepository
+from berth.ecr.repositories.repository_client import RepositoryClient
+from berth.ecr.repositories.tags import ChosenTag, TagOwner, choose_tags
 from berth.images.local_image import LocalImage
 
 

@@ -14,10 +14,10 @@ from moto import mock_aws
 from moto.core.authorization import enable_iam_authentication
 
 from berth.common.errors import UserError
-from berth.ecr import documents, repository
-from berth.ecr.aws import Aws
-from berth.ecr.names import EcrRegistry
-from berth.ecr.repository import WantedRepository
+from berth.ecr.repositories import documents, repository
+from berth.ecr.repositories.aws import Aws
+from berth.ecr.repositories.names import EcrRegistry
+from berth.ecr.repositories.repository import WantedRepository
 
 REGISTRY = EcrRegistry("123456789012", "eu-west-1")  # moto's own account
 WANTED = WantedRepository(

@@ -6,13 +6,13 @@ from collections.abc import Callable
 import pytest
 
 from berth.common import labels
-from berth.ecr.destination import Destination
 from berth.ecr.promote import Promoted, ShowBlob, copy_image, plan_copy, tag_lines
 from berth.ecr.registry import referrers, upload
 from berth.ecr.registry.challenge import Credentials
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.manifest import Descriptor
-from berth.ecr.repository_client import RepositoryClient
+from berth.ecr.repositories.destination import Destination
+from berth.ecr.repositories.repository_client import RepositoryClient
 from tests.registry import made_images
 from tests.registry.conftest import CREDENTIALS, MakeClient, MakeProxy, MakeRegistry, Waits, no_login, refusal
 from tests.registry.fault_proxy import FaultProxy

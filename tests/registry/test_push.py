@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from berth.common import engine, labels
-from berth.ecr import retention
-from berth.ecr.login import EcrLogin
 from berth.ecr.registry import referrers
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.references import lists_referrers
 from berth.ecr.registry.transport import Transport
+from berth.ecr.repositories import retention
+from berth.ecr.repositories.login import EcrLogin
 from berth.images import pins
 from berth.images.local_image import of_chosen
 from berth.images.selection import select_images

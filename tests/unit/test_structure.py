@@ -6,6 +6,7 @@ bench/code_metrics.py counts; the limits stand here. docs/architecture.md draws 
 import ast
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ ALLOWED_IMPORTS = {
     "docker": set(),
 }
 """Folder → the folders that it may import, besides itself. A new folder gets a row; an arrow more is a decision."""
+ECR_FLOORS = ("", "push", "repositories", "registry")
+"""The subfolders of ecr/, each of which imports only those after it; "" is ecr/ itself."""
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION, PARAMETERS = 400, 60, 6
 
 
@@ -45,6 +48,19 @@ def test_a_folder_imports_only_what_it_may(shipped: list[Source]) -> None:
         f"{each.where}: {each.folder} imports {each.module}"
         for each in code_metrics.imports(shipped)
         if each.target and each.target not in {each.folder, *ALLOWED_IMPORTS[each.folder]}
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_folders_of_ecr_import_downwards(shipped: list[Source]) -> None:
+    def floor(parts: Sequence[str]) -> int:
+        return ECR_FLOORS.index(parts[0]) if parts and parts[0] in ECR_FLOORS else 0
+
+    wrong = [
+        f"{each.where}: {each.module}"
+        for each in code_metrics.imports(shipped)
+        if each.folder == each.target == "ecr"
+        and floor(each.module.split(".")[2:]) < floor(Path(each.where).parts[1:-1])
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from berth.ecr.record import Pushed
+from berth.ecr.repositories.record import Pushed
 from berth.ecr.uri import (
     choice,
     choice_problems,

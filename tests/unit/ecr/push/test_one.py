@@ -11,16 +11,16 @@ import docker
 import pytest
 
 from berth.common.errors import UserError
-from berth.ecr import retention
-from berth.ecr.destination import Destination
-from berth.ecr.names import EcrRegistry
 from berth.ecr.push import one
 from berth.ecr.push.context import PushContext
 from berth.ecr.push.one import push_one
 from berth.ecr.push.preflight import Preflight, PushTask
 from berth.ecr.registry import referrers
 from berth.ecr.registry.manifest import DOCKER_LAYER, DOCKER_MANIFEST, OCI_MANIFEST, Descriptor, Manifest, dumped
-from berth.ecr.repository_client import RepositoryClient
+from berth.ecr.repositories import retention
+from berth.ecr.repositories.destination import Destination
+from berth.ecr.repositories.names import EcrRegistry
+from berth.ecr.repositories.repository_client import RepositoryClient
 from berth.images.local_image import UNKNOWN, LocalImage
 
 LAYER = Descriptor(DOCKER_LAYER, "sha256:" + "c" * 64, 1000)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from berth.common import labels
 from berth.common.image_names import is_build_tag
-from berth.ecr.names import tag_problems
 from berth.ecr.registry import verify
 from berth.ecr.registry.manifest import Manifest
-from berth.ecr.repository_client import RepositoryClient
+from berth.ecr.repositories.names import tag_problems
+from berth.ecr.repositories.repository_client import RepositoryClient
 
 
 @dataclass(frozen=True, slots=True)

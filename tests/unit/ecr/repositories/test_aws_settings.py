@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.ecr.aws import find_settings
+from berth.ecr.repositories.aws import find_settings
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY": "a-canary"}
 CONFIG = """

@@ -15,9 +15,9 @@ from botocore.parsers import ResponseParserError
 from moto import mock_aws
 
 from berth.common.errors import UserError
-from berth.ecr import aws_errors
-from berth.ecr.aws import Aws
-from berth.ecr.names import EcrRegistry
+from berth.ecr.repositories import aws_errors
+from berth.ecr.repositories.aws import Aws
+from berth.ecr.repositories.names import EcrRegistry
 
 ACCOUNT = "123456789012"  # moto's own
 REGISTRY = EcrRegistry(ACCOUNT, "eu-west-1")

@@ -9,8 +9,8 @@ import botocore.session
 import pytest
 
 from berth.common.errors import UserError
-from berth.ecr import documents
-from berth.ecr.names import EcrRegistry
+from berth.ecr.repositories import documents
+from berth.ecr.repositories.names import EcrRegistry
 from berth.images import pins
 
 REGISTRY = EcrRegistry("111122223333", "eu-west-1")

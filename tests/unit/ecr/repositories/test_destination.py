@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from berth.ecr.destination import (
+from berth.ecr.registry.references import Reference
+from berth.ecr.repositories.destination import (
     Destination,
     destinations,
     image_problems,
@@ -14,8 +15,7 @@ from berth.ecr.destination import (
     reference_problems,
     warnings,
 )
-from berth.ecr.names import EcrRegistry
-from berth.ecr.registry.references import Reference
+from berth.ecr.repositories.names import EcrRegistry
 from berth.images.local_image import LocalImage
 
 OCI = "org.opencontainers.image"

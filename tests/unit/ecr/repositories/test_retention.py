@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from berth.common.image_names import build_tag, is_build_tag
-from berth.ecr import documents, retention
+from berth.ecr.repositories import documents, retention
 from berth.images import pins
 from tests.unit.ecr.lifecycle_double import Image, expired
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from berth.ecr.aws import Aws
-from berth.ecr.destination import Destination
-from berth.ecr.login import StoredLogin
 from berth.ecr.registry.addresses import takes_plain_http
 from berth.ecr.registry.challenge import Login
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.transport import Transport
+from berth.ecr.repositories.aws import Aws
+from berth.ecr.repositories.destination import Destination
+from berth.ecr.repositories.login import StoredLogin
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from berth.ecr import names
-from berth.ecr.names import EcrRegistry
+from berth.ecr.repositories import names
+from berth.ecr.repositories.names import EcrRegistry
 
 ACCOUNT = "111122223333"
 RULE = "ECR takes 2 to 256 lower-case letters and digits, parted by single . _ or /, or by -."

@@ -14,10 +14,10 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from berth.common.errors import UserError
-from berth.ecr.aws import Aws
-from berth.ecr.login import MARGIN, EcrLogin, StoredLogin
-from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.challenge import Credentials
+from berth.ecr.repositories.aws import Aws
+from berth.ecr.repositories.login import MARGIN, EcrLogin, StoredLogin
+from berth.ecr.repositories.names import EcrRegistry
 
 CANARY = "canary-9f8e7d"
 REGISTRY = EcrRegistry("123456789012", "eu-west-1")

@@ -11,10 +11,10 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from berth.common.errors import UserError
-from berth.ecr import documents, repository
-from berth.ecr.aws import Aws
-from berth.ecr.names import EcrRegistry
-from berth.ecr.repository import RepositoryState, SettingDifference, WantedRepository
+from berth.ecr.repositories import documents, repository
+from berth.ecr.repositories.aws import Aws
+from berth.ecr.repositories.names import EcrRegistry
+from berth.ecr.repositories.repository import RepositoryState, SettingDifference, WantedRepository
 
 REGISTRY = EcrRegistry("123456789012", "eu-west-1")  # moto's own account
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/0a0a0a0a-1111-2222-3333-444455556666"

@@ -20,8 +20,8 @@ from docker.errors import DockerException
 from docker.utils.config import find_config_file
 
 from berth.common.errors import UserError
-from berth.ecr.aws_errors import explain_aws_errors
 from berth.ecr.registry.challenge import Credentials
+from berth.ecr.repositories.aws_errors import explain_aws_errors
 
 MARGIN = timedelta(minutes=10)
 """How long before its end a token is no longer given out: one request may last so long. ECR's last 12 hours; one that

@@ -15,10 +15,10 @@ from botocore.config import Config
 from botocore.parsers import ResponseParserError
 
 from berth.common.errors import UserError, refuse
-from berth.ecr import aws_errors
-from berth.ecr.aws_errors import explain_aws_errors
-from berth.ecr.login import EcrLogin
-from berth.ecr.names import EcrRegistry, region_problems
+from berth.ecr.repositories import aws_errors
+from berth.ecr.repositories.aws_errors import explain_aws_errors
+from berth.ecr.repositories.login import EcrLogin
+from berth.ecr.repositories.names import EcrRegistry, region_problems
 
 _CONNECT_S = 10
 

@@ -15,10 +15,10 @@ from botocore.exceptions import ClientError
 from berth.common import labels
 from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError, refuse
-from berth.ecr import documents
-from berth.ecr.aws_errors import code, explain_aws_errors
-from berth.ecr.documents import Document
-from berth.ecr.names import repository_problems
+from berth.ecr.repositories import documents
+from berth.ecr.repositories.aws_errors import code, explain_aws_errors
+from berth.ecr.repositories.documents import Document
+from berth.ecr.repositories.names import repository_problems
 
 MADE = {labels.KIT: "repository"}
 """The AWS tag of a repository that the kit made, by which it knows an unfinished one again."""

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from berth.common.errors import UserError
-from berth.ecr.record import Pushed, check, keep, keep_copy, load
+from berth.ecr.repositories.record import Pushed, check, keep, keep_copy, load
 
 ENTRY = Pushed(
     image="train",

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from berth.common import labels
 from berth.common.image_names import BUILD, is_build_tag, repository_name
-from berth.ecr import names
-from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.references import Reference
+from berth.ecr.repositories import names
+from berth.ecr.repositories.names import EcrRegistry
 from berth.images.local_image import LocalImage, doubles_problem
 from berth.images.selection import other_build
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from berth.common import labels
-from berth.ecr.destination import Destination
 from berth.ecr.registry import verify
 from berth.ecr.registry.manifest import DOCKER_MANIFEST, Manifest
-from berth.ecr.repository_client import RepositoryClient
-from berth.ecr.tags import ChosenTag, TagOwner, alternative, choose_tags
+from berth.ecr.repositories.destination import Destination
+from berth.ecr.repositories.repository_client import RepositoryClient
+from berth.ecr.repositories.tags import ChosenTag, TagOwner, alternative, choose_tags
 
 HERE = Destination("127.0.0.1:5000", "berth-train")
 DIGITS = "1a2b3c4d"

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from berth.common.image_names import is_build_tag
-from berth.ecr import documents
 from berth.ecr.registry.client import Registry
 from berth.ecr.registry.manifest import Manifest
+from berth.ecr.repositories import documents
 
 PREFIX = "release-"
 _ID_LENGTH = 12

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.common.errors import UserError, refuse
-from berth.ecr.names import EcrRegistry, account_problems
+from berth.ecr.repositories.names import EcrRegistry, account_problems
 from berth.images import pins
 
 Document = dict[str, Any]
