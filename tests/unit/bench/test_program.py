@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from bench import code_metrics, faults, large_data, metrics, program, published_scripts
+from bench import code_metrics, faults, large_data, program, published_scripts
 from berth.common.errors import UserError
 from berth.images import pins
 
 END = "program.end_with(main)"
 OTHERS = {
     "gpu.py": "where nothing of ours is installed",
-    "metrics_in_image.py": "in a container, by bench/metrics.py",
     "precision.py": "also on a machine with a GPU and without an engine",
 }
 """Programs that are not run as `python -m bench.NAME`."""
@@ -70,7 +69,6 @@ def test_help_says_what_a_program_is_for(name: str, capsys: pytest.CaptureFixtur
         (large_data, ["--train", "FOLDER"], r"can't be read \(Is a directory\)"),
         (large_data, ["--train", "FOLDER/empty.json"], r"empty\.json has no articles"),
         (large_data, ["--train", "FOLDER/rows.json"], r"rows\.json has no articles"),
-        (metrics, ["--originals", "FOLDER"], "lacks squad, squad_v2, glue, accuracy: give --originals"),
         (published_scripts, [], r"run_qa\.py is not there: let BERTH_PUBLISHED_SCRIPTS name"),
         (faults, ["--only", "nothing"], "no fault's name holds 'nothing'; the names are: a rank raises; "),
         (code_metrics, ["FOLDER"], "git can't list the files of .* not a git repository"),

@@ -1,4 +1,4 @@
-"""The figures of squad, squad_v2 and GLUE's stsb by hand; bench/metrics.py compares all with the originals."""
+"""The figures of squad, squad_v2 and GLUE's stsb, against figures computed by hand."""
 
 from typing import Any
 
