@@ -17,7 +17,7 @@ from tests.images.serve.served import Served
 from tests.unit.small_models import save_tiny_model
 
 QUESTION = {"question": "What is used?", "context": "This model is used with sagemaker for inference."}
-LOADS = 25  # a short version of `python -m bench.loads`
+LOADS = 25
 MULTI = {"SAGEMAKER_MULTI_MODEL": "true"}
 
 
