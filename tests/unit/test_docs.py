@@ -1,4 +1,4 @@
-"""What the documents name is there: paths of the checkout, tests and their functions, targets of make, commands."""
+"""What the documents name is there: paths of the checkout, targets of make, commands."""
 
 import re
 import subprocess
@@ -28,9 +28,6 @@ PAGES = (
     "train/smdistributed/README.md",
 )
 DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in (pins.ROOT / "docs").glob("*.md"))])
-# In docs/faults.md; the page says so.
-SHOWN_BY = re.compile(r"\b([UIR]) `([^`]+)`")
-SHORT = {"U": "tests/unit", "I": "tests/images", "R": "tests/registry"}
 # Channels of a job's data, a folder that a user makes, and a unit.
 OTHERS = ("train/", "validation/", "test/", "examples/s")
 
@@ -47,7 +44,7 @@ def tracked() -> frozenset[str]:
 
 def named_paths(page: str, tracked: frozenset[str]) -> list[str]:
     """Words in a page's code that begin with a name of the top level or of the page's own folder."""
-    text = re.sub(SHOWN_BY, "", (pins.ROOT / page).read_text())
+    text = (pins.ROOT / page).read_text()
     code = [*re.findall(r"```.*?```", text, re.DOTALL), *re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)]
     top = {name for name in tracked if "/" not in name}
     own = PurePosixPath(page).parent
@@ -73,18 +70,6 @@ def test_every_path_that_a_page_names_is_there(page: str, tracked: frozenset[str
     missing = [path for path in found if not is_there(path, page, tracked)]
     assert not missing, f"{page} names {', '.join(missing)}"
     assert found or page != "docs/architecture.md"
-
-
-def test_every_test_that_shows_a_fault_is_there() -> None:
-    found = SHOWN_BY.findall((pins.ROOT / "docs" / "faults.md").read_text())
-    assert len(found) > 60
-    missing = []
-    for short, name in found:
-        path, _, function = name.partition("::")
-        file = pins.ROOT / SHORT[short] / path
-        if not file.exists() or (function and f"def {function}(" not in file.read_text()):
-            missing.append(f"{short} {name}")
-    assert not missing, f"docs/faults.md names {', '.join(missing)}"
 
 
 @pytest.mark.parametrize("page", DOCS)
