@@ -15,8 +15,7 @@ model      DistributedModel; model_state is its state dicts, gradients what repl
 pipeline   a step on every rank: coordinator (pp_rank 0) and server (the others) exchange messages over a wire; the
            coordinator's threads take turns by a baton and keep a tape, which the backward pass reads from its end;
            remote is tensors of other ranks, stand_in their modules, in_place what these change,
-           seeds random numbers; timing measures modules for the partition;
-           schedule records when each partition computed what, and schedule_picture draws it
+           seeds random numbers; timing measures modules for the partition
 watch      ranks hear of each other's ends and failures, so that none waits for ever; peers is what they know
 """
 

@@ -35,8 +35,6 @@ from .messages import (
     current_modes,
 )
 from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, change, local, pack, unpack, version
-from .schedule import Stopwatch
-from .schedule_picture import Computed
 from .seeds import begin_stream, draw, may_draw, mixed, random_state, set_random_state
 from .server import FORMS, StepMismatch, training_of
 from .stand_in import is_away, local_parameters
@@ -88,8 +86,6 @@ class Coordinator:
         self._in_order = GradientsInOrder(local_parameters(named)) if schedule.in_turn else None
         self._backward = BackwardPass(wire, lambda: next(self._transfers), self._wait, self._in_order)
         self.went_backward = False
-        self._stopwatch = Stopwatch()
-        self.spans: list[tuple[Computed, ...]] = []
 
     # ---- one step ----
 
@@ -132,7 +128,6 @@ class Coordinator:
             replies.append((server, self._wire.expect(server)))
             self._wire.send(server, Finish())
         found: list[tuple[int, ServerStatus]] = [(server, reply.wait()) for server, reply in replies]
-        self.spans = [self._stopwatch.take(), *(status.spans for _, status in found)]
         failed = [(server, status) for server, status in found if status.error]
         failed.sort(key=lambda each: not each[1].caused)
         return f"A module failed on rank {failed[0][0]}:\n{failed[0][1].error}" if failed else None
@@ -166,10 +161,8 @@ class Coordinator:
         """Run the function, from its turn on to its end. The baton is this thread's afterwards, unless Halted."""
         self._thread.microbatch = microbatch
         self._baton.take(place)
-        self._stopwatch.begin()
         begin_stream(microbatch.seed)
         found = tree_map(local, body())
-        self._stopwatch.end(microbatch.index, backward=False)
         for record in microbatch.tape:
             if isinstance(record, Fetched) and record.holder.gradient is not None:
                 raise RuntimeError(
@@ -189,13 +182,11 @@ class Coordinator:
         microbatch = self.microbatch
         first = microbatch.backward != self._schedule.simple
         microbatch.random = random_state()
-        self._stopwatch.end(microbatch.index, backward=microbatch.backward)
         try:
             return self._baton.wait(wait, 0 if first else 1, microbatch.index)
         except Poisoned as error:
             raise RemoteFailed from error
         finally:
-            self._stopwatch.begin()
             set_random_state(microbatch.random)
 
     # ---- forward ----
@@ -365,7 +356,5 @@ class Coordinator:
         microbatch = self.microbatch
         self.went_backward = True
         here = [local(tensor) for tensor in tensors]
-        self._stopwatch.end(microbatch.index, backward=False)
         with self._baton.backward(microbatch.index):
             self._backward.run(microbatch, here, gradients)
-        self._stopwatch.end(microbatch.index, backward=True)

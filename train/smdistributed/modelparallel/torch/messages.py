@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import torch
 
-from .schedule_picture import Computed
 from .wire import Meta
 
 
@@ -135,7 +134,6 @@ class ServerStatus(NamedTuple):
 
     error: str | None = None
     caused: bool = True
-    spans: tuple[Computed, ...] = ()
 
 
 class StepOutcome(NamedTuple):

@@ -10,7 +10,6 @@ from torch import nn
 from .coordinator import Coordinator, Schedule
 from .messages import Hello, StepOutcome
 from .remote import pack, unpack
-from .schedule import Pictures
 from .seeds import mixed, seeded
 from .server import ModuleServer
 from .stand_in import call_in_runs, can_run_at_once, runs, send_module_away
@@ -60,7 +59,6 @@ class First:
 
     def __init__(self, wire: Wire, servers: Sequence[int], named: Mapping[str, Any], schedule: Schedule) -> None:
         self._coordinator = Coordinator(wire, servers, named, schedule)
-        self._pictures = Pictures() if wire.rank == 0 else None
 
     @property
     def running(self) -> bool:
@@ -89,8 +87,6 @@ class First:
             raise error if error is not None else RuntimeError(remote)
         went_backward = self._coordinator.went_backward
         self._coordinator.tell(StepOutcome(None, packed, tuple(map(meta_of, tensors)), 0, went_backward), tensors)
-        if self._pictures:
-            self._pictures.draw(hello.function, self._coordinator.spans)
         return StepResult(outputs, went_backward)
 
     def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None] | None) -> None:

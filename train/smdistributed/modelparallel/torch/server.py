@@ -37,7 +37,6 @@ from .messages import (
     in_modes,
 )
 from .remote import GradientHolder, arrive, pack, same_form, unpack, version
-from .schedule import Stopwatch
 from .seeds import seeded
 from .stand_in import local_parameters
 from .wire import Incoming, Poisoned, TransferError, Wire, meta_of
@@ -96,7 +95,7 @@ class ModuleServer:
         self._in_order = GradientsInOrder(local_parameters(named)) if in_order else None
         self._forms: dict[int, Form] = {}
         self._shelves: dict[int, Shelf] = {}
-        self._status, self._stopwatch = ServerStatus(), Stopwatch()
+        self._status = ServerStatus()
         self._handlers: Mapping[type, Callable[[Any, list[Incoming]], None]] = {
             Call: self._call,
             Push: self._push,
@@ -129,7 +128,7 @@ class ModuleServer:
 
     def _end(self) -> tuple[StepOutcome, list[Any]]:
         self._shelves = {}
-        self._wire.send(self._coordinator, self._status._replace(spans=self._stopwatch.take()))
+        self._wire.send(self._coordinator, self._status)
         outcome: StepOutcome = self._wire.receive(self._coordinator)
         tensors: list[Any] = []
         if outcome.metas:
@@ -172,8 +171,7 @@ class ModuleServer:
         try:
             self._store(request, incoming)
             if self._status.error is None:
-                with self._stopwatch.runs(request.microbatch, backward=False):
-                    form = self._compute(request)
+                form = self._compute(request)
         except Exception as error:
             self._failed(error)
         if request.expected is None:
@@ -269,7 +267,7 @@ class ModuleServer:
             reached = [(tensor, gradient) for tensor, gradient in found if gradient is not None]
             if reached:
                 part = self._in_order and self._in_order.part(request.microbatch, request.backward_pass)
-                with part or nullcontext(), self._stopwatch.runs(request.microbatch, backward=True):
+                with part or nullcontext():
                     torch.autograd.backward([tensor for tensor, _ in reached], [gradient for _, gradient in reached])
             for number, holder in graph.inputs:
                 shelf.add_gradient(number, holder.take())
