@@ -176,8 +176,7 @@ def calls_of(model: nn.Module, plan: dict[str, int], tensors: Sequence[torch.Ten
 
 CUTS: dict[str, dict[str, Any]] = {
     "coarse": {"auto_partition": False, "default_partition": 0},
-    "automatic, by time": {"optimize": "speed"},
-    "automatic, by parameters": {"optimize": "memory"},
+    "automatic": {},
 }
 
 

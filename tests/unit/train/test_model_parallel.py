@@ -33,7 +33,7 @@ def test_the_plan_says_what_is_done_and_what_changes_nothing() -> None:
     assert said == [
         "model parallel: 2 partitions of the model, 2 replicas, 4 microbatches, interleaved, cluster; by the kit's "
         "open implementation, not AWS's library, where AWS's is not in the image",
-        "memory_weight changes nothing here: the automatic partition balances either memory or time: optimize chooses",
+        "memory_weight changes nothing here: the automatic partition balances parameters",
     ]
 
 

@@ -30,7 +30,6 @@ class ParameterError(ValueError):
 class ModelParallelParameters:
     """What a job asks for, checked. `remarks` are lines on what was accepted and changes nothing.
 
-    `optimize` chooses what the automatic partition balances: `speed` measured time, `memory` parameters.
     `default_partition` is where a module goes that no `smp.partition` names; None with the automatic partition.
     `active_microbatches` bounds how many microbatches are open at a time; None: pipeline_parallel_degree + 2.
     """
@@ -42,7 +41,6 @@ class ModelParallelParameters:
     ddp: bool = False
     auto_partition: bool = True
     default_partition: int | None = None
-    optimize: str = "memory"
     active_microbatches: int | None = None
     prescaled_batch: bool = False
     deterministic_server: bool = False
@@ -115,7 +113,6 @@ HONOURED: Mapping[str, Kind] = {
     "ddp": _flag,
     "auto_partition": _flag,
     "default_partition": _whole(0),
-    "optimize": _choice("speed", "memory"),
     "active_microbatches": _DEGREE,
     "prescaled_batch": _flag,
     "deterministic_server": _flag,
@@ -128,9 +125,11 @@ HONOURED: Mapping[str, Kind] = {
 """Option → its values. Of the last three only the value that turns them off is taken so far: see _not_yet."""
 
 _WITHOUT_SHARDING = "tunes sharded data parallelism, which this job does not use"
+_BY_PARAMETERS = "the automatic partition balances parameters"
 _ALL_REDUCE = "gradients are exchanged once, after each step"
 ACCEPTED: Mapping[str, tuple[Kind, str]] = {
-    "memory_weight": (_weight, "the automatic partition balances either memory or time: optimize chooses"),
+    "optimize": (_choice("speed", "memory"), _BY_PARAMETERS),
+    "memory_weight": (_weight, _BY_PARAMETERS),
     "contiguous": (_flag, "partitions are contiguous wherever the model allows it"),
     "skip_tracing": (_flag, "the model is not traced"),
     "fp16_params": (_flag, "parameters keep the type that the script gives them"),

@@ -1,4 +1,4 @@
-"""Which module goes where: by parameters, by time, by contexts; what is shared, what is opened, what is refused."""
+"""Which module goes where: by parameters, by contexts; what is shared, what is opened, what is refused."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,8 +23,8 @@ from berth.train.smdistributed.modelparallel.torch.partition import (
 from berth.train.smdistributed.modelparallel.torch.state import ProcessState, state
 
 
-def automatic(module: nn.Module, degree: int, times: dict[str, float] | None = None, **more: Any) -> dict[str, int]:
-    return plan(module, parse({"partitions": degree, **more}), times)
+def automatic(module: nn.Module, degree: int) -> dict[str, int]:
+    return plan(module, parse({"partitions": degree}))
 
 
 @pytest.fixture
@@ -150,29 +150,6 @@ def test_torchscript_is_refused() -> None:
     with pytest.raises(PartitionError, match=r"^1 is TorchScript, which can't be cut into partitions; give the module"):
         automatic(model, 2)
     assert automatic(model, 1) == {}
-
-
-def test_time_is_balanced_where_speed_is_asked_for() -> None:
-    times = {"": 10.0, "layer.0": 7.0, "layer.1": 1.0, "layer.2": 1.0, "layer.3": 1.0}
-    assert automatic(Encoder(4), 2, times, optimize="speed") == {"layer.1": 1, "layer.2": 1, "layer.3": 1}
-    assert automatic(Encoder(4), 2, times, optimize="memory") == {"layer.2": 1, "layer.3": 1}
-    assert automatic(Encoder(4), 2, None, optimize="speed") == {"layer.2": 1, "layer.3": 1}
-
-
-def test_the_order_of_calls_goes_before_that_of_registration() -> None:
-    times = {"": 4.0, "layer.3": 1.0, "layer.2": 1.0, "layer.1": 1.0, "layer.0": 1.0}
-    assert automatic(Encoder(4), 2, times) == {"layer.1": 1, "layer.0": 1}
-
-
-def test_a_module_that_was_never_called_stays_with_the_one_that_reads_it() -> None:
-    class Reads(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table, self.first, self.second = nn.Linear(9, 9), nn.Linear(9, 9), nn.Linear(9, 9)
-
-    times = {"": 2.0, "first": 1.0, "second": 1.0}
-    assert automatic(Reads(), 2, times) == {"first": 1, "second": 1}
-    assert automatic(Reads(), 3, times) == {"first": 1, "second": 2}
 
 
 class Nested(nn.Module):

@@ -15,7 +15,7 @@ model      DistributedModel; model_state is its state dicts, gradients what repl
 pipeline   a step on every rank: coordinator (pp_rank 0) and server (the others) exchange messages over a wire; the
            coordinator's threads take turns by a baton and keep a tape, which the backward pass reads from its end;
            remote is tensors of other ranks, stand_in their modules, in_place what these change,
-           seeds random numbers; timing measures modules for the partition
+           seeds random numbers
 watch      ranks hear of each other's ends and failures, so that none waits for ever; peers is what they know
 """
 
@@ -74,8 +74,7 @@ from .model import DistributedModel
 from .optimizer import DistributedOptimizer
 from .partition import PartitionError, partition, set_partition
 from .state import state
-from .step import StepOutput, step
-from .timing import is_tracing
+from .step import StepOutput, is_tracing, step
 
 __all__ = [
     "DP_GROUP",

@@ -15,52 +15,52 @@ _TOO_SMALL_TO_OPEN = 0.02  # of the average
 _MOST_OPENED = 200
 
 
-def automatic(tree: ModuleTree, degree: int, *, by_time: bool) -> tuple[Cut, dict[str, int]]:
+def automatic(tree: ModuleTree, degree: int) -> tuple[Cut, dict[str, int]]:
     """A cut, and the partition of each of its units. ValueError, with how many would fit, for too many partitions."""
-    candidates = _candidates(tree, degree, by_time=by_time)
+    candidates = _candidates(tree, degree)
     if candidates[-1].most_partitions < degree:
         raise ValueError(candidates[-1].most_partitions)
-    fitting = [(_fullest(each, degree, by_time=by_time), each) for each in candidates if each.most_partitions >= degree]
+    fitting = [(_fullest(each, degree), each) for each in candidates if each.most_partitions >= degree]
     best = min(fullest for fullest, _ in fitting)
     chosen = next(each for fullest, each in fitting if fullest <= _GOOD_ENOUGH * best)
-    groups = _small_ones_absorbed(chosen, degree, by_time=by_time)
-    costs = [group.cost(by_time=by_time) for group in groups]
-    placed = runs(costs, degree, chosen.fixed.cost(by_time=by_time), empty_first=chosen.anchored)
+    groups = _small_ones_absorbed(chosen, degree)
+    costs = [group.cost() for group in groups]
+    placed = runs(costs, degree, chosen.fixed.cost(), empty_first=chosen.anchored)
     partitions = dict.fromkeys(chosen.fixed.names, 0)
     for group, index in zip(groups, placed, strict=True):
         partitions.update(dict.fromkeys(group.names, index))
     return chosen, partitions
 
 
-def _small_ones_absorbed(chosen: Cut, degree: int, *, by_time: bool) -> list[Group]:
+def _small_ones_absorbed(chosen: Cut, degree: int) -> list[Group]:
     """Groups with the small modules that follow a large one in it: a table of positions stays with that of the words.
 
     Where a small module goes hardly changes the balance, and alone it costs a message each way.
     """
-    average = sum(group.cost(by_time=by_time) for group in [chosen.fixed, *chosen.groups]) / degree
+    average = sum(group.cost() for group in [chosen.fixed, *chosen.groups]) / degree
     found: list[Group] = []
     room = 0.0
     for left, group in zip(range(len(chosen.groups), 0, -1), chosen.groups, strict=True):
-        cost = group.cost(by_time=by_time)
+        cost = group.cost()
         if cost <= room and len(found) + left + chosen.anchored > degree:
             found[-1].absorb(group)
             room -= cost
         else:
-            found.append(Group(list(group.names), dict(group.tensors), group.seconds))
+            found.append(Group(list(group.names), dict(group.tensors)))
             room = _SMALL * average if cost > _SMALL * average else 0.0
     return found
 
 
-def _fullest(each: Cut, degree: int, *, by_time: bool) -> float:
-    costs = [group.cost(by_time=by_time) for group in each.groups]
-    return smallest_bound(costs, degree, each.fixed.cost(by_time=by_time))
+def _fullest(each: Cut, degree: int) -> float:
+    costs = [group.cost() for group in each.groups]
+    return smallest_bound(costs, degree, each.fixed.cost())
 
 
-def _candidates(tree: ModuleTree, degree: int, *, by_time: bool) -> list[Cut]:
+def _candidates(tree: ModuleTree, degree: int) -> list[Cut]:
     """Cuts from coarse to fine, until one is near the ideal or nothing of weight can be opened."""
 
     def cost(name: str) -> float:
-        return tree.seconds(name) if by_time else memory_of(tree.tensors(name))
+        return memory_of(tree.tensors(name))
 
     opened, units = ([""], list(tree.children(""))) if tree.can_open("") else ([], [])
     found = [cut(tree, opened, units)] if units else [cut(tree, [""], [])]
@@ -68,7 +68,7 @@ def _candidates(tree: ModuleTree, degree: int, *, by_time: bool) -> list[Cut]:
     while len(opened) < _MOST_OPENED:
         latest = found[-1]
         fits = latest.most_partitions >= degree
-        if fits and _fullest(latest, degree, by_time=by_time) <= _NEAR_IDEAL * average:
+        if fits and _fullest(latest, degree) <= _NEAR_IDEAL * average:
             break
         least = _TOO_SMALL_TO_OPEN * average if fits else 0.0
         openable = [name for name in units if tree.can_open(name) and tree.tensors(name) and cost(name) >= least]

@@ -40,7 +40,6 @@ from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
 from .seeds import give_streams
 from .stand_in import send_parameter_away
 from .state import state
-from .timing import Tracer, measured
 from .wire import Wire, device_groups
 
 Hook = Callable[[Any, Any], Any]
@@ -89,7 +88,7 @@ class DistributedModel(nn.Module):
         self.partitioned = False
         self._owners: dict[str, int] = {}
         self._plan: dict[str, int] = {}
-        self._pipeline: Alone | First | Other | Tracer = Alone()
+        self._pipeline: Alone | First | Other = Alone()
         self._wire: Wire | None = None
         self._after_partition: OrderedDict[int, Hook] = OrderedDict()
         self._after_step: OrderedDict[int, Hook] = OrderedDict()
@@ -105,15 +104,12 @@ class DistributedModel(nn.Module):
 
     # ---- the partition ----
 
-    def partition(self, bodies: Bodies | None = None) -> None:
-        """Give each rank its part; at the first step of all ranks, or at once where there is one partition.
-
-        `bodies`: the step's microbatches, one of which is measured if `optimize` is speed.
-        """
+    def partition(self) -> None:
+        """Give each rank its part; at the first step of all ranks, or at once where there is one partition."""
         if self.partitioned:
             return
         device = _device()
-        self._plan = plan(self.module, state.parameters, self._times(bodies))
+        self._plan = plan(self.module, state.parameters)
         self._owners = owners(self.module, self._plan)
         if pp_size() > 1:
             self._spread(device)
@@ -128,23 +124,6 @@ class DistributedModel(nn.Module):
         for hook in list(self._after_partition.values()):
             hook(self, state.optimizer)
         self._after_partition.clear()
-
-    def _times(self, bodies: Bodies | None) -> dict[str, float] | None:
-        """Seconds of each module, measured on the first rank for all; None where they do not count."""
-        if bodies is None or state.parameters.optimize != "speed" or not state.parameters.auto_partition:
-            return None
-        found: list[Any] = [None]
-        if rank() == 0:
-            self._pipeline = Tracer()
-            try:
-                found = [measured(self.module, bodies()[0])]
-            except Exception:
-                found = [traceback.format_exc()]
-            self._pipeline = Alone()
-        dist.broadcast_object_list(found, src=0)
-        if isinstance(found[0], str):
-            raise RuntimeError(f"The step function failed on rank 0 while it was measured:\n{found[0]}")
-        return found[0]  # type: ignore[no-any-return]
 
     def _spread(self, device: torch.device) -> None:
         if rank() == 0:
@@ -183,13 +162,12 @@ class DistributedModel(nn.Module):
         """Run a step function's microbatches on all ranks; what it returned for each. For smp.step."""
         everyone, pipeline = get_world_group(), get_pp_group()
         with state.watch.waiting(STEP, pipeline if self.partitioned else everyone), state.watch.named(everyone):
-            self.partition(bodies)
+            self.partition()
         parameters = [each for each in self.local_parameters() if each.requires_grad]
         self._exchange.before(parameters)
         result = StepResult([], went_backward=False)
         changed = self._buffer_versions()
         try:
-            assert not isinstance(self._pipeline, Tracer)
             with state.watch.waiting(STEP, pipeline):
                 result = self._pipeline.run(Hello(function, self.steps), bodies)
         except BaseException as error:

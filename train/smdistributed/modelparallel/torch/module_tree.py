@@ -5,8 +5,6 @@ ModuleList is never called, and its layers take its place. A module that is open
 the tensors that are its own, and its children are cut out in its stead.
 """
 
-from collections.abc import Mapping
-
 import torch
 from torch import nn
 
@@ -32,23 +30,16 @@ def memory_of(tensors: Tensors) -> float:
 class ModuleTree:
     """The tree below `root`, by the names of named_modules(); "" is the root itself.
 
-    `times`: seconds of each module's forward, its children's included, in the order of their first calls, as measured;
-    a module that is not in it was never called. Without it every module counts as called but for containers, in the
-    order in which they were registered.
+    Every module counts as called but for containers, in the order in which they were registered.
     """
 
-    def __init__(self, root: nn.Module, times: Mapping[str, float] | None = None) -> None:
-        self.root = root
-        self.times = times
+    def __init__(self, root: nn.Module) -> None:
         self.modules: dict[str, nn.Module] = dict(root.named_modules(remove_duplicate=False))
-        self._order = {name: place for place, name in enumerate(self.modules if times is None else times)}
         self._children: dict[str, list[str]] = {}
         self._tensors = {name: _tensors(module) for name, module in self.modules.items()}
 
     def is_called(self, name: str) -> bool:
         """Whether a module's forward is called, as far as can be known."""
-        if self.times is not None and name not in self.times:
-            return False
         module = self.modules[name]
         unimplemented = getattr(type(module).forward, "__name__", "") == "_forward_unimplemented"
         return not isinstance(module, _CONTAINERS) and not unimplemented
@@ -66,7 +57,7 @@ class ModuleTree:
             found: list[str] = []
             for child in self._direct(name):
                 found += [child] if self.is_called(child) else self.children(child)
-            self._children[name] = sorted(found, key=lambda each: self._order.get(each, len(self._order)))
+            self._children[name] = found
         return self._children[name]
 
     def _direct(self, name: str) -> list[str]:
@@ -92,10 +83,6 @@ class ModuleTree:
             if not self.is_called(child):
                 own.update(self.own_tensors(child))
         return own
-
-    def seconds(self, name: str) -> float:
-        """Of a module's forward, with its children; 0 where nothing was measured."""
-        return (self.times or {}).get(name, 0.0)
 
     def is_shared(self, name: str) -> bool:
         """Whether the very module stands in the tree under another name, too."""

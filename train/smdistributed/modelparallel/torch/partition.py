@@ -1,4 +1,4 @@
-"""Which module runs on which partition: automatic, by parameters or by measured time, or as the script says.
+"""Which module runs on which partition: automatic, by parameters, or as the script says.
 
 A plan names the modules that are cut out and their partition; what it does not name runs on partition 0, where the
 user's step function runs, too. Modules that share a tensor stay together.
@@ -74,24 +74,21 @@ def _check(index: int) -> None:
         raise ValueError(f"Partition {index!r} is not there; the model has {degree}, so choose from 0 to {degree - 1}.")
 
 
-def plan(
-    module: nn.Module, parameters: ModelParallelParameters, times: Mapping[str, float] | None = None
-) -> dict[str, int]:
+def plan(module: nn.Module, parameters: ModelParallelParameters) -> dict[str, int]:
     """Module name → partition, for those not on partition 0; none of them is inside another.
 
     A module that stands in several places has one name here, and get_submodule finds it by that.
-    `times`: seconds of each module's forward, its children's included, in the order of first calls; what is not in it
-    was never called. Only `optimize: speed` balances by it. PartitionError says why a model can't be partitioned.
+    PartitionError says why a model can't be partitioned.
     """
     degree = parameters.pipeline_parallel_degree
     if degree == 1:
         return {}
     _refuse_torchscript(module)
-    tree = ModuleTree(module, times)
+    tree = ModuleTree(module)
     if not parameters.auto_partition:
         return _manual(tree, parameters.default_partition or 0, degree)
     try:
-        chosen, partitions = automatic(tree, degree, by_time=parameters.optimize == "speed" and times is not None)
+        chosen, partitions = automatic(tree, degree)
     except ValueError as error:
         raise PartitionError(
             f"{type(module).__name__} has no more than {error} modules with parameters of their own to put on {degree} "

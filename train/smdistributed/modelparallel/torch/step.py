@@ -171,6 +171,11 @@ def step(
     return wrapper
 
 
+def is_tracing() -> bool:
+    """Whether the step function runs to be traced, and not to train: never, as models are not traced."""
+    return False
+
+
 def _model_for(function: Callable[..., Any]) -> Any:
     if state.model is None:
         raise RuntimeError(

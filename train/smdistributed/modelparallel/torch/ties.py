@@ -7,25 +7,22 @@ from .module_tree import ModuleTree, Tensors, memory_of
 
 @dataclass
 class Group:
-    """Modules that go together, the first of them first; `cost` in bytes or seconds."""
+    """Modules that go together, the first of them first."""
 
     names: list[str] = field(default_factory=list)
     tensors: Tensors = field(default_factory=dict)
-    seconds: float = 0.0
 
     def add(self, tree: ModuleTree, name: str) -> None:
         self.names.append(name)
         self.tensors.update(tree.tensors(name))
-        self.seconds += tree.seconds(name)
 
     def absorb(self, other: "Group") -> None:
         self.names += other.names
         self.tensors.update(other.tensors)
-        self.seconds += other.seconds
 
-    def cost(self, *, by_time: bool) -> float:
-        """Seconds of their forwards, or bytes of their tensors in training, a shared one once."""
-        return self.seconds if by_time else memory_of(self.tensors)
+    def cost(self) -> float:
+        """Bytes of their tensors in training, a shared one once."""
+        return memory_of(self.tensors)
 
 
 @dataclass
@@ -56,7 +53,6 @@ def cut(tree: ModuleTree, opened: list[str], units: list[str]) -> Cut:
     fixed = Group()
     for name in opened:
         fixed.tensors.update(tree.own_tensors(name))
-        fixed.seconds += max(0.0, tree.seconds(name) - sum(map(tree.seconds, tree.children(name))))
     together = _components(tree, units, fixed.tensors)
     groups: dict[int, Group] = {}
     last = fixed
