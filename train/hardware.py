@@ -1,4 +1,4 @@
-"""What this host has: GPUs, CPUs, memory, /dev/shm, network interfaces.
+"""What this host has: GPUs, CPUs, /dev/shm, network interfaces.
 
 Looks at devices and cgroups (v1 and v2), never at an instance type, and does not import torch: a container's share is
 often smaller than the machine. Every function takes the root of the file system, so that a test can give it another
@@ -12,7 +12,6 @@ from pathlib import Path
 
 from berth.runtime.cpus import count_cpus
 from berth.runtime.gpu.driver import count_gpus, torch_cuda
-from berth.runtime.memory import memory_limit
 
 SMALL_SHM_BYTES = 1 << 30
 _ROOT = Path("/")
@@ -23,13 +22,12 @@ class Hardware:
     """One host. `gpus` counts devices and, once the driver was asked, those that it offers; `cuda` is the CUDA version
     that torch was built for, None for a CPU build.
 
-    `memory` and `shm` are bytes, None where unknown.
+    `shm` is in bytes, None where unknown.
     """
 
     gpus: int
     cuda: str | None
     cpus: int
-    memory: int | None
     shm: int | None
     interfaces: tuple[str, ...]
 
@@ -45,7 +43,6 @@ def probe(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Hardwa
         gpus=count_gpus(root, environ),
         cuda=torch_cuda(),
         cpus=count_cpus(root),
-        memory=memory_limit(root),
         shm=_shm_size(root),
         interfaces=network_interfaces(root),
     )

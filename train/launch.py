@@ -45,7 +45,7 @@ class LocalRun:
         self._abort: FailureReport | None = None
         self._aborted = False
         self._signals: Counter[int] = Counter()  # process id → how many it was sent
-        self._closed = threading.Event()
+        self._ended = threading.Event()  # what was started, or this host's part of the job
         self._watch: threading.Thread | None = None
         self._relay = Relay(self.folder, lambda data: write_all(sys.stdout.fileno(), data))
 
@@ -69,6 +69,7 @@ class LocalRun:
         for line in without_notices(self._lines(process)):
             get_logger().info("launcher: %s", line)
         code = process.wait()
+        self._ended.set()
         self._aborted = bool(code)
         if code == 0 and not self.folder.events():
             # A rank's wrapper leaves a file as the first thing: nothing was trained, and the job must not end well.
@@ -82,29 +83,27 @@ class LocalRun:
             self.output.append(line.rstrip())
             if self._abort is None and says_abort(line):
                 self._abort = FailureReport(abort_sentence(list(self.output)), when=time.time())
-                threading.Thread(target=self._await_abort, args=(process,), name="abort", daemon=True).start()
+                threading.Thread(target=self._await_abort, name="abort", daemon=True).start()
             yield line.rstrip()
 
-    def _await_abort(self, process: subprocess.Popen[str]) -> None:
+    def _await_abort(self) -> None:
         """mpirun says that it aborts the job, and may wait for ever for ranks that wait for each other."""
-        try:
-            process.wait(_OVERDUE_SECONDS)
-        except subprocess.TimeoutExpired:
+        if not self._ended.wait(_OVERDUE_SECONDS):
             self._aborted = True
             self._events.put(LauncherOverdue("mpirun said that it aborts the job", _OVERDUE_SECONDS))
 
     def watch_failures(self) -> None:
-        """LauncherOverdue comes when a rank of this host has failed and, some seconds later, the job still runs: Open
-        MPI 5's mpirun has been seen to wait for ever after MPI_Abort.
+        """LauncherOverdue comes when a rank of this host has failed and, some seconds later, the job still runs: an
+        mpirun (Open MPI 5's) has been seen to wait for ever after MPI_Abort.
         """
         self._watch = threading.Thread(target=self._await_failure, name="failures", daemon=True)
         self._watch.start()
 
     def _await_failure(self) -> None:
         while not self.folder.reports():
-            if self._closed.wait(_LOOK_EVERY_SECONDS):
+            if self._ended.wait(_LOOK_EVERY_SECONDS):
                 return
-        if not self._closed.wait(_OVERDUE_SECONDS):
+        if not self._ended.wait(_OVERDUE_SECONDS):
             self._events.put(LauncherOverdue("a rank failed", _OVERDUE_SECONDS))
 
     @property
@@ -150,7 +149,7 @@ class LocalRun:
 
     def close(self) -> None:
         """Pass on the last output and remove the folder."""
-        self._closed.set()
+        self._ended.set()
         if self._watch is not None:
             self._watch.join()
         self._relay.close()

@@ -52,8 +52,7 @@ def finish(outcome: Outcome, failure_file: FailureFile, root: Path, notes: Seque
     failure_file.give_up_room()
     for name in ("model", "output"):
         whole_files.remove_leftovers(root / name)  # of a rank that was killed
-    warning, in_short = checkpoints_warning(root)
-    if warning:
+    if warning := checkpoints_warning(root):
         get_logger().warning("warning: %s", warning)
     if sizes := sizes_line(root):
         get_logger().info("%s", sizes)
@@ -61,8 +60,7 @@ def finish(outcome: Outcome, failure_file: FailureFile, root: Path, notes: Seque
     owner = hand_over(root)
     if owner is not None:
         get_logger().info("outputs: handed to the owner of the mounted folders, uid %d", owner)
-    noted = [*notes, in_short] if in_short else notes
-    get_logger().info("%s", "; ".join([f"the job ends with exit code {outcome.code}", *noted]))
+    get_logger().info("%s", "; ".join([f"the job ends with exit code {outcome.code}", *notes]))
 
 
 def outcome_fields(outcome: Outcome, now: float) -> dict[str, Any]:

@@ -61,18 +61,17 @@ def sizes_line(root: Path) -> str:
     return "outputs: " + ", ".join(f"{name} {each}" for name, each in found.items())
 
 
-def checkpoints_warning(root: Path) -> tuple[str, str]:
-    """What to say of checkpoints in the model folder, and the same in short; two empty texts where there are none."""
+def checkpoints_warning(root: Path) -> str:
+    """What to say of checkpoints in the model folder; empty if it has none."""
     model = root / "model"
     folders = checkpoints_in(model)
     if not folders:
-        return "", ""
+        return ""
     within = megabytes(sum(size(folder).bytes for folder in folders))
     names = ", ".join(str(folder.relative_to(model)) for folder in folders[:_NAMED])
     more = f" and {len(folders) - _NAMED} more" if len(folders) > _NAMED else ""
-    sentence = (
+    return (
         f"{within} of the {megabytes(size(model).bytes)} in {model} are checkpoints ({names}{more}): SageMaker packs "
         "and uploads them with the model, which may take an hour or fail; have the program write them to "
         f"{root / 'checkpoints'} (output_dir of transformers' Trainer), and give the estimator a checkpoint_s3_uri."
     )
-    return sentence, f"{within} of the model are checkpoints"

@@ -26,7 +26,7 @@ from berth.train.environment import Rank, rank_environment
 from berth.train.failure import FailureReport
 from berth.train.failures import ends
 from berth.train.failures.codes import exit_code
-from berth.train.failures.explain import Explanation, ProgramEnd, explain
+from berth.train.failures.explain import ProgramEnd, explain
 from berth.train.failures.native import STOPS
 from berth.train.failures.raised import without_rank
 from berth.train.failures.start_errors import start_error_sentence
@@ -166,24 +166,8 @@ class RankProcess:
 
     def _report(self, code: int, ended_at: float, *, killed_for_memory: bool) -> FailureReport:
         written = self._sentence.read_text("utf-8", "replace").strip() if self._sentence.exists() else ""
-        found = self._explanation(code, ended_at, killed_for_memory=killed_for_memory)
-        # A sentence of a signal names rank and host itself, in the place of the program.
-        where = "" if self.program.alone or self._who() in found.sentence else f"{self._where()}: "
-        return FailureReport(
-            sentence=written or f"{where}{found.sentence}",
-            code=found.code,
-            host=self.program.host,
-            rank=self.number,
-            detail=tuple(self.stderr.detail),
-            when=found.when,
-            echo=found.echo,
-            written=bool(written),
-            signalled=code < 0,
-        )
-
-    def _explanation(self, code: int, ended_at: float, *, killed_for_memory: bool) -> Explanation:
         assert self._process is not None
-        return explain(
+        found = explain(
             ProgramEnd(
                 name=self.program.name,
                 who=self._who(),
@@ -199,6 +183,19 @@ class RankProcess:
                 stdout_last=self.stdout_last,
                 killed_for_memory=killed_for_memory,
             )
+        )
+        # A sentence of a signal names rank and host itself, in the place of the program.
+        where = "" if self.program.alone or self._who() in found.sentence else f"{self._where()}: "
+        return FailureReport(
+            sentence=written or f"{where}{found.sentence}",
+            code=found.code,
+            host=self.program.host,
+            rank=self.number,
+            detail=tuple(self.stderr.detail),
+            when=found.when,
+            echo=found.echo,
+            written=bool(written),
+            signalled=code < 0,
         )
 
     def _where(self) -> str:

@@ -16,8 +16,8 @@ from berth.train.smddp import Library
 
 LAUNCHER = Launcher("python", "/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
 HARDWARE = {
-    "no GPU": Hardware(gpus=0, cuda=None, cpus=8, memory=16 << 30, shm=8 << 30, interfaces=("eth0", "lo")),
-    "8 GPUs": Hardware(gpus=8, cuda="13.0", cpus=96, memory=1 << 40, shm=500 << 30, interfaces=("eth0", "lo")),
+    "no GPU": Hardware(gpus=0, cuda=None, cpus=8, shm=8 << 30, interfaces=("eth0", "lo")),
+    "8 GPUs": Hardware(gpus=8, cuda="13.0", cpus=96, shm=500 << 30, interfaces=("eth0", "lo")),
 }
 WITHOUT_SMDDP = Library(obstacle="it is not in this image")
 

@@ -18,8 +18,8 @@ from berth.train.mpirun import Launcher
 from berth.train.plan import HostFindings, Plan, make_plan
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
-GPUS = Hardware(gpus=8, cuda="13.0", cpus=96, memory=None, shm=500 << 30, interfaces=("eth0", "lo"))
-CPUS = Hardware(gpus=0, cuda=None, cpus=4, memory=None, shm=4 << 30, interfaces=("eth0", "lo"))
+GPUS = Hardware(gpus=8, cuda="13.0", cpus=96, shm=500 << 30, interfaces=("eth0", "lo"))
+CPUS = Hardware(gpus=0, cuda=None, cpus=4, shm=4 << 30, interfaces=("eth0", "lo"))
 P4D = Fabric(built=True, plugin="libnccl-net.so", devices=("rdmap16s27", "rdmap32s27"))
 
 Root = Callable[..., Path]

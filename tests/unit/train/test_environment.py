@@ -24,7 +24,7 @@ MPIRUN = {
     "OMPI_COMM_WORLD_LOCAL_RANK": "1",
     "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
 }
-CPU = Hardware(gpus=0, cuda=None, cpus=2, memory=None, shm=None, interfaces=("lo",))
+CPU = Hardware(gpus=0, cuda=None, cpus=2, shm=None, interfaces=("lo",))
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def program(environment: dict[str, str]) -> Program:
 
 
 def test_sagemaker_variables_are_this_hosts_and_need_no_files(tmp_path: Path) -> None:
-    hardware = Hardware(gpus=2, cuda="13.0", cpus=1, memory=None, shm=None, interfaces=())
+    hardware = Hardware(gpus=2, cuda="13.0", cpus=1, shm=None, interfaces=())
     given = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
     hyperparameters = {"sagemaker_job_name": '"123"', "sagemaker_region": '"eu-west-1"', "epochs": "3"}
     config = tmp_path / "input/config"

@@ -32,7 +32,7 @@ def test_hosts_must_be_alike() -> None:
 
 def plan(program: str | None, gpus: int, distribution: str = "") -> Plan:
     job = Job(Path("/opt/ml"), "algo-1", ("algo-1",), None, {}, {}, {}, program)
-    hardware = Hardware(gpus=gpus, cuda="13.0", cpus=8, memory=None, shm=None, interfaces=("lo",))
+    hardware = Hardware(gpus=gpus, cuda="13.0", cpus=8, shm=None, interfaces=("lo",))
     environ = {"BERTH_DISTRIBUTION": distribution, "BERTH_PROCESSES_PER_HOST": "2"}
     options = read_launch_options({}, program, environ)
     return make_plan(job, options, HostFindings(hardware, Launcher("python", "/v/bin/mpirun", 4, "/run", "")), {})

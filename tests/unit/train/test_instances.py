@@ -14,10 +14,8 @@ from berth.train.plan import HostFindings, Plan, make_plan
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
 RANK = "/v/bin/python -P -m berth.train.rank /run/berth"
-P4D = Hardware(
-    gpus=8, cuda="13.0", cpus=96, memory=1152 << 30, shm=576 << 30, interfaces=("eth0", "eth1", "eth2", "eth3", "lo")
-)
-G4DN = Hardware(gpus=4, cuda="13.0", cpus=48, memory=192 << 30, shm=96 << 30, interfaces=("eth0", "lo"))
+P4D = Hardware(gpus=8, cuda="13.0", cpus=96, shm=576 << 30, interfaces=("eth0", "eth1", "eth2", "eth3", "lo"))
+G4DN = Hardware(gpus=4, cuda="13.0", cpus=48, shm=96 << 30, interfaces=("eth0", "lo"))
 
 
 def plan(hardware: Hardware, hosts: int, efa: int) -> Plan:
@@ -88,7 +86,7 @@ launch plan
 
 @pytest.mark.parametrize("gpus", [4, 8])
 def test_dockers_own_64_mib_of_shared_memory_are_named_with_the_flag(gpus: int) -> None:
-    hardware = Hardware(gpus, "13.0", 48, None, 64 << 20, ("eth0", "lo"))
+    hardware = Hardware(gpus, "13.0", 48, 64 << 20, ("eth0", "lo"))
     job = Job(Path("/opt/ml"), "algo-1", ("algo-1",), "eth0", {}, {}, {})
     plan = make_plan(job, LaunchOptions(), HostFindings(hardware, LAUNCHER), {})
     (reason,) = (each for each in plan.reasons if "/dev/shm" in each)

@@ -13,7 +13,7 @@ from berth.train.job import Job, decoded_hyperparameters, program_arguments
 from berth.train.mpirun import Launcher
 from berth.train.plan import HostFindings, Plan, make_plan
 
-CPU = Hardware(gpus=0, cuda=None, cpus=2, memory=None, shm=4 << 30, interfaces=("eth0", "lo"))
+CPU = Hardware(gpus=0, cuda=None, cpus=2, shm=4 << 30, interfaces=("eth0", "lo"))
 LAUNCHER = Launcher("python", "/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
 FOUR = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "4"}
 

@@ -11,7 +11,7 @@ from berth.train.mpirun_settings import BIND_TO, Setting, UserSetting, settings_
 from berth.train.plan import HostFindings, Plan, make_plan
 from tests.unit.train.test_plan import job
 
-HARDWARE = Hardware(gpus=0, cuda=None, cpus=4, memory=None, shm=None, interfaces=("eth0", "lo"))
+HARDWARE = Hardware(gpus=0, cuda=None, cpus=4, shm=None, interfaces=("eth0", "lo"))
 
 
 def plan(options: str = "", *, hosts: int = 2, **environ: str) -> Plan:

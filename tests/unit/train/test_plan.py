@@ -15,8 +15,8 @@ from berth.train.mpirun import Launcher
 from berth.train.plan import HostFindings, Plan, make_plan, needs_ssh
 
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
-CPU = Hardware(gpus=0, cuda=None, cpus=4, memory=8 << 30, shm=4 << 30, interfaces=("eth0", "lo"))
-GPU8 = Hardware(gpus=8, cuda="13.0", cpus=96, memory=1 << 40, shm=500 << 30, interfaces=("eth0", "eth1", "lo"))
+CPU = Hardware(gpus=0, cuda=None, cpus=4, shm=4 << 30, interfaces=("eth0", "lo"))
+GPU8 = Hardware(gpus=8, cuda="13.0", cpus=96, shm=500 << 30, interfaces=("eth0", "eth1", "lo"))
 
 RANK = "/v/bin/python -P -m berth.train.rank /run/berth"
 
@@ -84,7 +84,7 @@ launch plan
     ),
     "a user's program, GPUs idle, little shared memory, a secret": (
         job(program="train.py", epochs="3", model='"bert"', hub_token="abc", sagemaker_region='"eu-west-1"'),
-        Hardware(gpus=8, cuda="13.0", cpus=8, memory=None, shm=64 << 20, interfaces=("eth0", "lo")),
+        Hardware(gpus=8, cuda="13.0", cpus=8, shm=64 << 20, interfaces=("eth0", "lo")),
         {},
         """\
 7 of 8 GPUs may stay idle, for your program runs once per host unless a distribution is asked for: give the estimator \
@@ -185,7 +185,7 @@ def test_a_list_of_interfaces_that_gloo_cannot_read_is_told() -> None:
         ("train.py", CPU, {}, "true"),
         ("train.py", CPU, {"BERTH_DISTRIBUTION": "mpi"}, "true"),
         ("train.py", CPU, {"ACCELERATE_USE_CPU": "false"}, "false"),
-        ("train.py", Hardware(2, None, 4, None, None, ("lo",)), {}, "true"),
+        ("train.py", Hardware(2, None, 4, None, ("lo",)), {}, "true"),
         ("train.py", GPU8, {"BERTH_DISTRIBUTION": "mpi"}, None),
         (None, CPU, {}, None),
     ],
@@ -313,7 +313,7 @@ MPI_ASKED = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_pe
 def test_idle_gpus_are_named_first_until_something_is_asked_for(
     gpus: int, asked: dict[str, str], environ: dict[str, str], idle: bool
 ) -> None:
-    hardware = Hardware(gpus=gpus, cuda="13.0", cpus=8, memory=None, shm=None, interfaces=("eth0", "lo"))
+    hardware = Hardware(gpus=gpus, cuda="13.0", cpus=8, shm=None, interfaces=("eth0", "lo"))
     plan = plan_of(job(("algo-1", "algo-2"), program="train.py", **asked), hardware, environ)
     assert bool(plan.idle_gpus) == idle
     assert plan.ranks_per_host == (1 if idle or "none" in environ.values() else gpus)
@@ -322,7 +322,7 @@ def test_idle_gpus_are_named_first_until_something_is_asked_for(
 
 
 def test_gpus_with_a_cpu_build_of_torch_are_not_used_and_named() -> None:
-    plan = plan_of(job(), Hardware(2, None, 4, None, None, ("lo",)), {}, LAUNCHER)
+    plan = plan_of(job(), Hardware(2, None, 4, None, ("lo",)), {}, LAUNCHER)
     assert (plan.backend, plan.ranks_per_host) == ("gloo", 1)
     assert "2 GPUs are here but this image's torch is a CPU build: use an image of a CUDA profile" in plan.reasons
 
@@ -450,7 +450,7 @@ def test_plan_matches_no_metric_expression() -> None:
         r"f1.*=\D*(.*?)$",
     ]
     environ = {"BERTH_LOG_LEVEL": "debug"}
-    gpus = Hardware(gpus=8, cuda="13.0", cpus=8, memory=None, shm=None, interfaces=("eth0", "lo"))
+    gpus = Hardware(gpus=8, cuda="13.0", cpus=8, shm=None, interfaces=("eth0", "lo"))
     given = job(program="train.py", num_train_epochs="3", x='{"epoch": 1}')
     lines = [line for host in (CPU, gpus) for line in plan_of(given, host, environ).render("algo-1").splitlines()]
     assert not [line for line in lines for expression in expressions if re.search(expression, line)]

@@ -60,16 +60,19 @@ class Run:
         return code
 
     def until_running(self) -> None:
+        """The program has made the file `ready`, as the last thing before it waits."""
         deadline = time.monotonic() + 60
-        while not self.folder.programs():
+        while not (self.folder.programs() and (self.folder.path / "ready").exists()):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        time.sleep(0.5)
 
     @property
     def report(self) -> FailureReport:
         (report,) = self.folder.reports()
         return report
+
+
+READY = "open('ready', 'w').close()\n"
 
 
 def mpi(rank: int, size: int = 2, local: int = 0, local_size: int = 1) -> dict[str, str]:
@@ -131,7 +134,9 @@ def test_a_signal_that_finds_a_program_dying_of_an_exception_hides_it_not(
 
 
 def test_an_exception_that_a_signal_caused_explains_nothing(tmp_path: Path) -> None:
-    handler = "signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(ValueError('asked')))\ntime.sleep(60)"
+    handler = (
+        f"signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(ValueError('asked')))\n{READY}time.sleep(60)"
+    )
     run = Run(tmp_path, DIES_SLOWLY.format(before=handler), mpi(1), world_size=2, ranks_per_host=1, alone=False)
     run.until_running()
     run.process.send_signal(signal.SIGTERM)
@@ -252,6 +257,7 @@ def stop(number, frame):
     sys.exit(5)
 signal.signal(signal.SIGTERM, stop)
 signal.signal(signal.SIGUSR1, stop)
+open("ready", "w").close()
 time.sleep(30)
 """
 
@@ -305,6 +311,7 @@ def save(number, frame):
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 print("runs", flush=True)
+open("ready", "w").close()
 time.sleep(30)
 """
 
@@ -338,7 +345,7 @@ def test_torchrun_in_a_shell_passes_a_stop_on_to_each_rank(tmp_path: Path) -> No
 
 
 def test_program_dies_with_its_wrapper(tmp_path: Path) -> None:
-    run = Run(tmp_path, "import time; time.sleep(30)")
+    run = Run(tmp_path, f"import time\n{READY}time.sleep(30)")
     run.until_running()
     ((pid, _),) = run.folder.programs()
     run.process.kill()

@@ -19,8 +19,8 @@ from berth.train.smddp import Library
 DOUBLE = pins.ROOT / "tests/doubles/smdistributed_double/src"
 WITH_DOUBLE = {**os.environ, "PYTHONPATH": str(DOUBLE)}
 LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
-P4D = Hardware(gpus=8, cuda="12.4", cpus=96, memory=None, shm=500 << 30, interfaces=("eth0", "lo"))
-CPU = Hardware(gpus=0, cuda=None, cpus=2, memory=None, shm=4 << 30, interfaces=("eth0", "lo"))
+P4D = Hardware(gpus=8, cuda="12.4", cpus=96, shm=500 << 30, interfaces=("eth0", "lo"))
+CPU = Hardware(gpus=0, cuda=None, cpus=2, shm=4 << 30, interfaces=("eth0", "lo"))
 UNSUPPORTED = "RuntimeError: SMDDP does not support the instance type ml.p5.48xlarge"
 # As an SMDDP estimator sends it.
 ESTIMATOR = {
