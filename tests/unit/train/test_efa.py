@@ -9,17 +9,12 @@ from pathlib import Path
 import pytest
 
 from berth.contract.errors import JobError
-from berth.contract.launch_options import read_launch_options
 from berth.train import efa
 from berth.train.efa import Fabric
 from berth.train.hardware import Hardware
-from berth.train.job import Job
-from berth.train.mpirun import Launcher
-from berth.train.plan import HostFindings, Plan, make_plan
+from berth.train.plan import Plan
+from tests.unit.train.plans import CPU, GPU8, job, plan_of
 
-LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
-GPUS = Hardware(gpus=8, cuda="13.0", cpus=96, shm=500 << 30, interfaces=("eth0", "lo"))
-CPUS = Hardware(gpus=0, cuda=None, cpus=4, shm=4 << 30, interfaces=("eth0", "lo"))
 P4D = Fabric(built=True, plugin="libnccl-net.so", devices=("rdmap16s27", "rdmap32s27"))
 
 Root = Callable[..., Path]
@@ -151,22 +146,19 @@ def test_the_line_can_be_had_alone() -> None:
     assert done.stdout == "network: gloo over TCP: gloo knows no EFA\n"  # torch is a CPU build here
 
 
-def plan(fabric: Fabric, hardware: Hardware = GPUS, hosts: int = 2, **variables: str) -> Plan:
-    names = tuple(f"algo-{number + 1}" for number in range(hosts))
-    job = Job(Path("/opt/ml"), "algo-1", names, "eth0", {}, {}, {})
-    options = read_launch_options({}, None, variables)
-    return make_plan(job, options, HostFindings(hardware, LAUNCHER, fabric=fabric), variables)
+def plan(fabric: Fabric, hardware: Hardware = GPU8, hosts: int = 2, **variables: str) -> Plan:
+    return plan_of(job(hosts), hardware, variables, fabric=fabric)
 
 
 @pytest.mark.parametrize(
     ("fabric", "hardware", "hosts", "line"),
     [
-        (P4D, GPUS, 2, "network: NCCL over EFA: 2 devices, plugin libnccl-net.so"),
-        (P4D, GPUS, 1, "network: not needed by one host; several would use EFA: 2 devices, plugin libnccl-net.so"),
-        (Fabric(), GPUS, 2, "network: NCCL over TCP: this image was built without EFA"),
-        (Fabric(), GPUS, 1, None),
-        (Fabric(), CPUS, 2, None),
-        (P4D, CPUS, 2, "network: gloo over TCP: gloo knows no EFA"),
+        (P4D, GPU8, 2, "network: NCCL over EFA: 2 devices, plugin libnccl-net.so"),
+        (P4D, GPU8, 1, "network: not needed by one host; several would use EFA: 2 devices, plugin libnccl-net.so"),
+        (Fabric(), GPU8, 2, "network: NCCL over TCP: this image was built without EFA"),
+        (Fabric(), GPU8, 1, None),
+        (Fabric(), CPU, 2, None),
+        (P4D, CPU, 2, "network: gloo over TCP: gloo knows no EFA"),
     ],
 )
 def test_the_plan_says_it_where_it_matters(fabric: Fabric, hardware: Hardware, hosts: int, line: str | None) -> None:
@@ -186,10 +178,10 @@ def test_strict_mode_tells_nccl_as_well() -> None:
 @pytest.mark.parametrize(
     ("fabric", "hardware", "reason"),
     [
-        (Fabric(), GPUS, "this image was built without EFA"),
-        (Fabric(built=True, plugin="p"), GPUS, "no EFA device is on this host"),
-        (Fabric(built=True, obstacle="libcudart.so: cannot open"), GPUS, "the plugin can't be loaded: libcudart.so"),
-        (P4D, CPUS, "the ranks use gloo, which knows no EFA"),
+        (Fabric(), GPU8, "this image was built without EFA"),
+        (Fabric(built=True, plugin="p"), GPU8, "no EFA device is on this host"),
+        (Fabric(built=True, obstacle="libcudart.so: cannot open"), GPU8, "the plugin can't be loaded: libcudart.so"),
+        (P4D, CPU, "the ranks use gloo, which knows no EFA"),
     ],
 )
 def test_strict_mode_refuses_to_fall_back(fabric: Fabric, hardware: Hardware, reason: str) -> None:

@@ -12,7 +12,6 @@ from berth.train.environment import (
     host_environment,
     rank_environment,
     sagemaker_variables,
-    set_library_variables,
 )
 from berth.train.hardware import Hardware
 from berth.train.job import Job, read_job
@@ -142,17 +141,6 @@ def test_rank(environment: dict[str, str], rank: Rank) -> None:
 def test_rank_that_cannot_be(environment: dict[str, str]) -> None:
     with pytest.raises(JobError, match="don't go together"):
         Rank.from_environment(environment)
-
-
-def test_what_run_qas_libraries_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("RAYON_NUM_THREADS", "HF_DATASETS_DISABLE_PROGRESS_BARS", "TENSORBOARD_LOGGING_DIR")
-    environ = {"RAYON_NUM_THREADS": "7"}
-    monkeypatch.setattr("os.environ", environ)
-    set_library_variables(2, "/elsewhere")
-    assert [environ.get(name) for name in names] == ["7", "1", "/elsewhere"]
-    del environ["RAYON_NUM_THREADS"]
-    set_library_variables(2, "/opt/ml/output/tensorboard")
-    assert [environ.get(name) for name in names] == ["2", "1", "/opt/ml/output/tensorboard"]
 
 
 def test_trainer_takes_the_data_parallel_library_only_where_it_is_used() -> None:

@@ -1,20 +1,18 @@
 """What a leader asks of the hosts that join it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from berth.contract.errors import JobError
-from berth.contract.launch_options import read_launch_options
 from berth.runtime.hints.program import ProgramContext
 from berth.train.failures.ends import PythonEnd
 from berth.train.failures.raised import Frame, Raised
-from berth.train.hardware import Hardware
 from berth.train.hosts import host
 from berth.train.hosts.rendezvous import Introduction, kit_version
-from berth.train.job import Job
-from berth.train.mpirun import Launcher
-from berth.train.plan import HostFindings, Plan, make_plan
+from berth.train.plan import Plan
+from tests.unit.train.plans import GPU8, job, plan_of
 
 
 def test_hosts_must_be_alike() -> None:
@@ -31,11 +29,8 @@ def test_hosts_must_be_alike() -> None:
 
 
 def plan(program: str | None, gpus: int, distribution: str = "") -> Plan:
-    job = Job(Path("/opt/ml"), "algo-1", ("algo-1",), None, {}, {}, {}, program)
-    hardware = Hardware(gpus=gpus, cuda="13.0", cpus=8, shm=None, interfaces=("lo",))
     environ = {"BERTH_DISTRIBUTION": distribution, "BERTH_PROCESSES_PER_HOST": "2"}
-    options = read_launch_options({}, program, environ)
-    return make_plan(job, options, HostFindings(hardware, Launcher("python", "/v/bin/mpirun", 4, "/run", "")), {})
+    return plan_of(job(program=program), replace(GPU8, gpus=gpus), environ)
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,22 @@
 """Launch plans for hosts that SageMaker has, by what a probe would find there: the kit itself never sees a name."""
 
 import shlex
-from pathlib import Path
 
 import pytest
 
-from berth.contract.launch_options import LaunchOptions
 from berth.train.efa import Fabric
 from berth.train.hardware import Hardware
-from berth.train.job import Job
-from berth.train.mpirun import Launcher
-from berth.train.plan import HostFindings, Plan, make_plan
+from berth.train.plan import Plan
+from tests.unit.train.plans import job, plan_of
 
-LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
 RANK = "/v/bin/python -P -m berth.train.rank /run/berth"
 P4D = Hardware(gpus=8, cuda="13.0", cpus=96, shm=576 << 30, interfaces=("eth0", "eth1", "eth2", "eth3", "lo"))
 G4DN = Hardware(gpus=4, cuda="13.0", cpus=48, shm=96 << 30, interfaces=("eth0", "lo"))
 
 
 def plan(hardware: Hardware, hosts: int, efa: int) -> Plan:
-    names = tuple(f"algo-{number + 1}" for number in range(hosts))
     devices = tuple(f"rdmap{number}s0" for number in range(efa))
-    fabric = Fabric(built=True, plugin="libnccl-net.so", devices=devices)
-    job = Job(Path("/opt/ml"), "algo-1", names, "eth0", {}, {}, {})
-    return make_plan(job, LaunchOptions(), HostFindings(hardware, LAUNCHER, fabric=fabric), {})
+    return plan_of(job(hosts), hardware, fabric=Fabric(built=True, plugin="libnccl-net.so", devices=devices))
 
 
 def test_two_p4d_in_full() -> None:
@@ -87,8 +80,7 @@ launch plan
 @pytest.mark.parametrize("gpus", [4, 8])
 def test_dockers_own_64_mib_of_shared_memory_are_named_with_the_flag(gpus: int) -> None:
     hardware = Hardware(gpus, "13.0", 48, 64 << 20, ("eth0", "lo"))
-    job = Job(Path("/opt/ml"), "algo-1", ("algo-1",), "eth0", {}, {}, {})
-    plan = make_plan(job, LaunchOptions(), HostFindings(hardware, LAUNCHER), {})
+    plan = plan_of(job(), hardware)
     (reason,) = (each for each in plan.reasons if "/dev/shm" in each)
     assert reason.startswith(f"/dev/shm has only 64 MiB: NCCL joins {gpus} GPUs through it, with about 10 MiB")
     assert "docker run --shm-size" in reason

@@ -8,22 +8,17 @@ import pytest
 
 from berth.contract.errors import JobError
 from berth.contract.launch_options import read_launch_options
-from berth.train.hardware import Hardware
 from berth.train.job import Job, decoded_hyperparameters, program_arguments
-from berth.train.mpirun import Launcher
-from berth.train.plan import HostFindings, Plan, make_plan
+from berth.train.plan import Plan
+from tests.unit.train.plans import job, plan_of
 
-CPU = Hardware(gpus=0, cuda=None, cpus=2, shm=4 << 30, interfaces=("eth0", "lo"))
-LAUNCHER = Launcher("python", "/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
 FOUR = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "4"}
 
 
 def planned(parameters: Any, transformers: str = "5.23.0", program: str | None = "train.py", **environ: str) -> Plan:
     text = parameters if isinstance(parameters, str) else json.dumps(parameters)
-    hyperparameters = FOUR | {"mp_parameters": text, "epochs": "1"}
-    job = Job(Path("/opt/ml"), "algo-1", ("algo-1",), "eth0", hyperparameters, {}, {}, program)
-    options = read_launch_options(hyperparameters, program, environ)
-    return make_plan(job, options, HostFindings(CPU, LAUNCHER, transformers=transformers), environ)
+    given = job(program=program, **FOUR, mp_parameters=text, epochs="1")
+    return plan_of(given, environ=environ, transformers=transformers)
 
 
 def test_the_plan_says_what_is_done_and_what_changes_nothing() -> None:

@@ -4,23 +4,14 @@ import shlex
 
 import pytest
 
-from berth.contract.launch_options import read_launch_options
-from berth.train.hardware import Hardware
-from berth.train.mpirun import Launcher
 from berth.train.mpirun_settings import BIND_TO, Setting, UserSetting, settings_that_stay, user_settings
-from berth.train.plan import HostFindings, Plan, make_plan
-from tests.unit.train.test_plan import job
-
-HARDWARE = Hardware(gpus=0, cuda=None, cpus=4, shm=None, interfaces=("eth0", "lo"))
+from berth.train.plan import Plan
+from tests.unit.train.plans import job, plan_of
 
 
 def plan(options: str = "", *, hosts: int = 2, **environ: str) -> Plan:
-    names = tuple(f"algo-{number + 1}" for number in range(hosts))
     hyperparameters = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": options}
-    given = job(names, "train.py", **hyperparameters)
-    launcher = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
-    read = read_launch_options(hyperparameters, "train.py", environ)
-    return make_plan(given, read, HostFindings(HARDWARE, launcher), environ)
+    return plan_of(job(hosts, "train.py", **hyperparameters), environ=environ)
 
 
 def settings(made: Plan) -> set[str]:

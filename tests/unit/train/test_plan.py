@@ -1,9 +1,7 @@
 """Launch plans, compared as the whole block that a job logs."""
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,36 +10,10 @@ from berth.contract.launch_options import read_launch_options
 from berth.train.hardware import Hardware
 from berth.train.job import Job
 from berth.train.mpirun import Launcher
-from berth.train.plan import HostFindings, Plan, make_plan, needs_ssh
-
-LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
-CPU = Hardware(gpus=0, cuda=None, cpus=4, shm=4 << 30, interfaces=("eth0", "lo"))
-GPU8 = Hardware(gpus=8, cuda="13.0", cpus=96, shm=500 << 30, interfaces=("eth0", "eth1", "lo"))
+from berth.train.plan import Plan, needs_ssh
+from tests.unit.train.plans import CPU, GPU8, job, plan_of
 
 RANK = "/v/bin/python -P -m berth.train.rank /run/berth"
-
-
-def plan_of(given: Job, hardware: Hardware, environ: Mapping[str, str], launcher: Launcher = LAUNCHER) -> Plan:
-    options = read_launch_options(given.hyperparameters, given.program, environ)
-    return make_plan(given, options, HostFindings(hardware, launcher), environ)
-
-
-def job(
-    hosts: tuple[str, ...] = ("algo-1",),
-    program: str | None = None,
-    interface: str | None = "eth0",
-    **hyperparameters: str,
-) -> Job:
-    return Job(
-        root=Path("/opt/ml"),
-        current_host=hosts[0],
-        hosts=hosts,
-        network_interface=interface,
-        hyperparameters=hyperparameters,
-        input_data={},
-        resources={},
-        program=program,
-    )
 
 
 PLANS = {
@@ -127,7 +99,7 @@ MASTER_PORT 29500, NCCL_DEBUG WARN, OMP_NUM_THREADS 2, PYTHONUNBUFFERED 1
         + RANK,
     ),
     "a user's program on six hosts, each by itself": (
-        job(tuple(f"algo-{number}" for number in range(1, 7)), program="train.py"),
+        job(6, program="train.py"),
         CPU,
         {},
         """\
@@ -145,11 +117,11 @@ first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi for one training on all""",
 
 @pytest.mark.parametrize(("given", "hardware", "environ", "text"), PLANS.values(), ids=PLANS.keys())
 def test_plan_reads(given: Job, hardware: Hardware, environ: dict[str, str], text: str) -> None:
-    assert plan_of(given, hardware, environ, LAUNCHER).render(given.hosts[0]) == text
+    assert plan_of(given, hardware, environ).render(given.hosts[0]) == text
 
 
 def test_a_worker_logs_one_line_of_it() -> None:
-    plan = plan_of(job(("algo-1", "algo-2"), interface="eth1"), GPU8, {"BERTH_LOG_LEVEL": "debug"}, LAUNCHER)
+    plan = plan_of(job(("algo-1", "algo-2"), interface="eth1"), GPU8, {"BERTH_LOG_LEVEL": "debug"})
     assert plan.render("algo-2") == (
         "launch plan: ranks 8 on each host, 16 in all, by mpirun; backend nccl, over eth1: 8 GPUs on each host; "
         "the whole of it is in the log of algo-1"
@@ -194,7 +166,7 @@ def test_a_list_of_interfaces_that_gloo_cannot_read_is_told() -> None:
 def test_accelerate_is_told_of_a_cpu(
     program: str | None, hardware: Hardware, environ: dict[str, str], value: str | None
 ) -> None:
-    plan = plan_of(job(program=program), hardware, environ, LAUNCHER)
+    plan = plan_of(job(program=program), hardware, environ)
     assert plan.environment.get("ACCELERATE_USE_CPU") == value
 
 
@@ -228,7 +200,7 @@ COMMANDS = {
 def test_user_command(
     hyperparameters: dict[str, str], environ: dict[str, str], kind: str, command: tuple[str, ...]
 ) -> None:
-    plan = plan_of(job(program="train.py", **hyperparameters), CPU, environ, LAUNCHER)
+    plan = plan_of(job(program="train.py", **hyperparameters), CPU, environ)
     assert (plan.kind, plan.program) == (kind, command)
 
 
@@ -245,18 +217,18 @@ def test_user_command(
 def test_keys_are_made_only_where_mpirun_reaches_other_hosts(
     hosts: int, program: str | None, environ: dict[str, str], needed: bool
 ) -> None:
-    given = job(tuple(f"algo-{number + 1}" for number in range(hosts)), program=program)
+    given = job(hosts, program=program)
     assert needs_ssh(given, read_launch_options({}, program, environ)) is needed
 
 
 def test_shell_program_runs_in_bash_and_gets_signals_as_a_group() -> None:
-    plan = plan_of(job(program="bin/train.sh", epochs="1"), CPU, {}, LAUNCHER)
+    plan = plan_of(job(program="bin/train.sh", epochs="1"), CPU, {})
     assert plan.program == ("bash", "bin/train.sh", "--epochs", "1")
     assert plan.shell
 
 
 def test_user_hyperparameter_named_like_ours_is_left_to_the_program() -> None:
-    plan = plan_of(job(program="train.py", processes_per_host="many", sagemaker_mpi_enabled="true"), CPU, {}, LAUNCHER)
+    plan = plan_of(job(program="train.py", processes_per_host="many", sagemaker_mpi_enabled="true"), CPU, {})
     assert plan.ranks_per_host == 1
     assert plan.reasons == (
         "the hyperparameter processes_per_host is your program's own: for ranks on each host set BERTH_DISTRIBUTION to "
@@ -286,10 +258,9 @@ def test_a_trace_is_run_qas_own() -> None:
 def test_a_program_on_several_hosts_is_told_of_channels_that_are_divided(
     hosts: int, program: str | None, environ: dict[str, str], said: bool
 ) -> None:
-    names = tuple(f"algo-{number + 1}" for number in range(hosts))
     kinds = {"train": "ShardedByS3Key", "eval": "FullyReplicated", "odd": None}
     channels = {name: {"S3DistributionType": kind} if kind else "File" for name, kind in kinds.items()}
-    plan = plan_of(replace(job(names, program=program), input_data=channels), CPU, environ)
+    plan = plan_of(replace(job(hosts, program=program), input_data=channels), CPU, environ)
     found = [reason for reason in plan.reasons if "ShardedByS3Key" in reason]
     assert [reason.partition(":")[0] for reason in found] == (
         ["each host has other files of train (ShardedByS3Key)"] if said else []
@@ -322,7 +293,7 @@ def test_idle_gpus_are_named_first_until_something_is_asked_for(
 
 
 def test_gpus_with_a_cpu_build_of_torch_are_not_used_and_named() -> None:
-    plan = plan_of(job(), Hardware(2, None, 4, None, ("lo",)), {}, LAUNCHER)
+    plan = plan_of(job(), Hardware(2, None, 4, None, ("lo",)), {})
     assert (plan.backend, plan.ranks_per_host) == ("gloo", 1)
     assert "2 GPUs are here but this image's torch is a CPU build: use an image of a CUDA profile" in plan.reasons
 
@@ -330,7 +301,7 @@ def test_gpus_with_a_cpu_build_of_torch_are_not_used_and_named() -> None:
 def test_no_secret_of_custom_mpi_options_is_logged() -> None:
     options = "-x WANDB_API_KEY=abc --mca mca_base_env_list 'HF_TOKEN=abc;A=b;HOME'"
     given = job(program="train.py", sagemaker_mpi_enabled="true", sagemaker_mpi_custom_mpi_options=options)
-    plan = plan_of(given, CPU, {"BERTH_LOG_LEVEL": "debug"}, LAUNCHER)
+    plan = plan_of(given, CPU, {"BERTH_LOG_LEVEL": "debug"})
     assert (plan.environment["WANDB_API_KEY"], plan.environment["HF_TOKEN"]) == ("abc", "abc")
     assert plan.environment["A"] == "b"
     assert "mca_base_env_list" not in plan.command
@@ -382,22 +353,14 @@ REFUSED = {
 @pytest.mark.parametrize(("hyperparameters", "environ", "sentence"), REFUSED.values(), ids=REFUSED.keys())
 def test_refused(hyperparameters: dict[str, str], environ: dict[str, str], sentence: str) -> None:
     with pytest.raises(JobError) as error:
-        plan_of(job(**hyperparameters), CPU, environ, LAUNCHER)
+        plan_of(job(**hyperparameters), CPU, environ)
     assert sentence in str(error.value)
-
-
-def test_all_mistakes_are_told_at_once() -> None:
-    with pytest.raises(JobError) as error:
-        plan_of(job(mp_parameters="{1}", processes_per_host="-1"), CPU, {"BERTH_DISTRIBUTION": "x"}, LAUNCHER)
-    for name in ("mp_parameters", "processes_per_host", "BERTH_DISTRIBUTION"):
-        assert name in str(error.value)
 
 
 @pytest.mark.parametrize(("hardware", "profile"), [(CPU, "cpu"), (GPU8, "cu130")])
 def test_run_qa_is_refused_where_the_image_has_an_older_transformers(hardware: Hardware, profile: str) -> None:
     def plan(program: str | None, version: str) -> Plan:
-        options = read_launch_options({}, program, {})
-        return make_plan(job(program=program), options, HostFindings(hardware, LAUNCHER, transformers=version), {})
+        return plan_of(job(program=program), hardware, transformers=version)
 
     with pytest.raises(JobError) as error:
         plan(None, "4.26.0")
@@ -412,7 +375,7 @@ def test_run_qa_is_refused_where_the_image_has_an_older_transformers(hardware: H
 
 def test_more_processes_than_gpus_is_refused() -> None:
     with pytest.raises(JobError, match="16 processes per host were asked for but a host has 8 GPUs"):
-        plan_of(job(processes_per_host="16"), GPU8, {}, LAUNCHER)
+        plan_of(job(processes_per_host="16"), GPU8, {})
 
 
 def test_a_distribution_for_one_of_two_instance_groups_is_refused() -> None:
@@ -437,7 +400,7 @@ def test_a_distribution_for_one_of_two_instance_groups_is_refused() -> None:
 def test_unknown_mpirun_is_refused(major: int, sentence: str) -> None:
     launcher = Launcher("/v/bin/python", "/v/bin/mpirun", major, "/run/berth", "")
     with pytest.raises(JobError, match=sentence):
-        plan_of(job(), CPU, {}, launcher)
+        plan_of(job(), launcher=launcher)
 
 
 def test_plan_matches_no_metric_expression() -> None:

@@ -163,15 +163,6 @@ def test_leader_dies() -> None:
     assert outcome.report.sentence.startswith("the leader 127.0.0.1 was lost while the job ran")
 
 
-def test_signal_reaches_the_programs_and_gives_their_code() -> None:
-    with meeting(()) as (leader, events):
-        lead = Host(LEADER, events, code=None)
-        threading.Timer(0.3, lambda: events.put(Signalled(15))).start()
-        outcome = LeaderLoop(leader, lead, events, everywhere=False).run(1)
-    assert lead.signals == [15]
-    assert outcome.code == 143
-
-
 def test_signal_that_finds_no_program_yet_is_sent_again_until_one_is_there() -> None:
     with meeting(()) as (leader, events):
         lead = Host(LEADER, events, code=None, programs_after=2)

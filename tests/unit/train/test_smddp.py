@@ -3,24 +3,22 @@
 import os
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from berth.contract.launch_options import read_launch_options
 from berth.images import pins
 from berth.train import smddp
 from berth.train.hardware import Hardware
 from berth.train.job import Job
-from berth.train.mpirun import Launcher
-from berth.train.plan import HostFindings, Plan, make_plan
+from berth.train.plan import Plan
 from berth.train.smddp import Library
+from tests.unit.train import plans
+from tests.unit.train.plans import CPU, GPU8
 
 DOUBLE = pins.ROOT / "tests/doubles/smdistributed_double/src"
 WITH_DOUBLE = {**os.environ, "PYTHONPATH": str(DOUBLE)}
-LAUNCHER = Launcher("/v/bin/python", "/v/bin/mpirun", 4, "/run/berth", "/k/ssh_config")
-P4D = Hardware(gpus=8, cuda="12.4", cpus=96, shm=500 << 30, interfaces=("eth0", "lo"))
-CPU = Hardware(gpus=0, cuda=None, cpus=2, shm=4 << 30, interfaces=("eth0", "lo"))
 UNSUPPORTED = "RuntimeError: SMDDP does not support the instance type ml.p5.48xlarge"
 # As an SMDDP estimator sends it.
 ESTIMATOR = {
@@ -31,14 +29,12 @@ ESTIMATOR = {
 
 
 def job(hosts: int = 2, program: str | None = None, **hyperparameters: str) -> Job:
-    names = tuple(f"algo-{number + 1}" for number in range(hosts))
     resources = {"current_instance_type": "ml.p4d.24xlarge"}
-    return Job(Path("/opt/ml"), "algo-1", names, "eth0", hyperparameters, {}, resources, program)
+    return replace(plans.job(hosts, program, **hyperparameters), resources=resources)
 
 
 def plan_of(given: Job, hardware: Hardware, environ: Mapping[str, str], library: Library) -> Plan:
-    options = read_launch_options(given.hyperparameters, given.program, environ)
-    return make_plan(given, options, HostFindings(hardware, LAUNCHER, library), environ)
+    return plans.plan_of(given, hardware, environ, library=library)
 
 
 @pytest.mark.slow
@@ -119,7 +115,7 @@ def test_the_librarys_variables() -> None:
 
 
 def test_plan_with_the_library() -> None:
-    plan = plan_of(job(**ESTIMATOR), P4D, {}, Library(launcher="/v/bin/smddprun"))
+    plan = plan_of(job(**ESTIMATOR), GPU8, {}, Library(launcher="/v/bin/smddprun"))
     assert (plan.backend, plan.kind, plan.world_size) == ("smddp", "mpirun", 16)
     assert shlex.join(plan.program) == "/v/bin/smddprun /v/bin/python -P -m berth.train.run_qa"
     assert plan.environment["BERTH_BACKEND"] == "smddp"
@@ -128,11 +124,11 @@ def test_plan_with_the_library() -> None:
     assert "  backend: smddp, over eth0: smdistributed dataparallel was asked for, and its library can be imported" in (
         plan.render("algo-1").splitlines()
     )
-    own = plan_of(job(program="train.py", **ESTIMATOR), P4D, {}, Library())
+    own = plan_of(job(program="train.py", **ESTIMATOR), GPU8, {}, Library())
     assert own.program == ("/v/bin/python", "-m", "mpi4py", "train.py")
 
 
-@pytest.mark.parametrize(("hardware", "backend", "why"), [(P4D, "nccl", "8 GPUs"), (CPU, "gloo", "no GPU")])
+@pytest.mark.parametrize(("hardware", "backend", "why"), [(GPU8, "nccl", "8 GPUs"), (CPU, "gloo", "no GPU")])
 def test_plan_falls_back_with_one_line(hardware: Hardware, backend: str, why: str) -> None:
     plan = plan_of(job(**ESTIMATOR), hardware, {}, Library(UNSUPPORTED))
     assert plan.backend == plan.environment["BERTH_BACKEND"] == backend
@@ -157,5 +153,5 @@ def test_who_asks_for_it(
     program: str | None, hyperparameters: dict[str, str], variable: str, used: bool, kind: str
 ) -> None:
     environ = {"BERTH_DISTRIBUTION": variable}
-    plan = plan_of(job(program=program, **hyperparameters), P4D, environ, Library())
+    plan = plan_of(job(program=program, **hyperparameters), GPU8, environ, Library())
     assert (plan.backend == "smddp", plan.kind) == (used, kind)
