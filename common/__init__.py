@@ -6,6 +6,7 @@ console       where a command prints; progress as bars on a terminal, lines in a
 concurrency   work in the background, and several pieces of it at the same time
 files         files and folders that come onto the disk whole or not at all
 kept          what commands keep for the next one
+http          what an error of HTTP says
 subprocesses  programs of this machine, asked about themselves
 image_names   what the kit's own images are called
 labels        the labels by which the kit finds again what it made

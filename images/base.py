@@ -17,9 +17,10 @@ from urllib3.exceptions import HTTPError
 from berth.common import engine
 from berth.common.engine_errors import RAISED, words
 from berth.common.errors import UserError
+from berth.common.http import in_few_words
 from berth.common.image_names import is_reference
 from berth.images import pins
-from berth.images.build_network import gather, in_few_words
+from berth.images.build_network import gather
 from berth.images.pins import Pins
 from berth.images.plan import Base
 from berth.images.scratch import SECRETS, scratch_folder

@@ -15,8 +15,8 @@ from docker.errors import ImageNotFound
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.common.files import explain_os_errors
+from berth.common.http import without_password
 from berth.images import pins
-from berth.images.build_network import without_password
 from berth.images.buildkit_log import BuildStep, Progress
 from berth.images.plan import BuildPlan
 

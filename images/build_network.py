@@ -17,6 +17,7 @@ from urllib.request import url2pathname
 
 from berth.common.errors import UserError
 from berth.common.files import explain_os_errors, write_private
+from berth.common.http import without_password
 from berth.images import apt
 from berth.images.pip_settings import PipRefusal, read_pip_settings
 from berth.images.uv_settings import read_uv_settings, with_login
@@ -208,27 +209,6 @@ def with_profiles_index(network: Network, url: str, environ: Mapping[str, str]) 
     if index.url is None or index.url == url:
         return network
     return replace(network, index=replace(network.index, extra=(*network.index.extra, index.url)))
-
-
-def without_password(text: str) -> str:
-    """A text with the user and password of every URL in it left out, up to the last @ before its path."""
-    return re.sub(r"//[^/\s]*@", "//", text)
-
-
-def innermost(error: BaseException) -> BaseException:
-    """What lies at the bottom of an error of requests and urllib3, which wrap each other's."""
-    while any(each.__module__.partition(".")[0] in ("requests", "urllib3") for each in type(error).__mro__):
-        inner = error.__cause__ or error.__context__ or next((a for a in error.args if isinstance(a, Exception)), None)
-        if inner is None:
-            break
-        error = inner
-    return error
-
-
-def in_few_words(error: BaseException | str) -> str:
-    """What an error says, on one line and without passwords."""
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return without_password(" ".join(str(text).split()))[:160].rstrip(".")
 
 
 def _system_bundle(added: Path = Path("/usr/local/share/ca-certificates")) -> list[str]:

@@ -21,9 +21,10 @@ from urllib3.exceptions import HTTPError
 from berth.common.console import Show
 from berth.common.errors import UserError, refuse
 from berth.common.files import atomic_write, explain_os_errors, sha256
+from berth.common.http import in_few_words, innermost, without_password
 from berth.images import build_files, pins
 from berth.images.build_files import WantedFile, with_signature, wrong
-from berth.images.build_network import gather, in_few_words, innermost, without_password
+from berth.images.build_network import gather
 
 PAUSES_S = (1, 4)
 """Seconds before a dropped connection is tried again, as often as there are numbers."""

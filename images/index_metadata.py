@@ -27,7 +27,8 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from berth.common.errors import UserError
-from berth.images.build_network import Network, in_few_words, innermost, without_password
+from berth.common.http import in_few_words, innermost, without_password
+from berth.images.build_network import Network
 from berth.images.combinations import allows_python
 
 PYPI = "https://pypi.org/simple"

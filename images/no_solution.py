@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from berth.images.build_network import without_password
+from berth.common.http import without_password
 from berth.images.combinations import can_both_be
 
 _ASKER = "lock"

@@ -18,7 +18,7 @@ from docker import DockerClient
 from docker.types import Mount
 from requests.exceptions import RequestException
 
-from berth.common import labels, owner
+from berth.common import http, labels, owner
 from berth.common.concurrency import BackgroundTask
 from berth.common.containers import Access, CommandFailed, run_once
 from berth.common.engine import buildx_version, client_version, connect, find_client, is_podman, readable_settings
@@ -182,7 +182,7 @@ def _why_unread(client: DockerClient, image: str, files: Sequence[Path]) -> str:
     try:
         printed = run_once(client, image, command, Access(mounts), patience_s=_CONTAINER_PATIENCE_S)
     except CommandFailed as failed:
-        return build_network.in_few_words(failed.complaint or f"exit code {failed.code}")
+        return http.in_few_words(failed.complaint or f"exit code {failed.code}")
     except (UserError, *RAISED) as error:
         return _reason(error)
     return "" if printed == b"".join(file.read_bytes() for file in files) else "another file is in its place"
@@ -206,7 +206,7 @@ def _index() -> tuple[str, str]:
     """The index that a build would ask, without its password, and why it gives no answer ("" if it does)."""
     found = build_network.gather(os.environ)
     url = found.index.url or PUBLIC_INDEX
-    shown = build_network.without_password(url)
+    shown = http.without_password(url)
     try:
         answer = requests.head(
             f"{url.rstrip('/')}/pip/", verify=str(found.ca) if found.ca else True, timeout=_PATIENCE_S
@@ -218,7 +218,7 @@ def _index() -> tuple[str, str]:
 
 def _reason(error: Exception) -> str:
     """What an exception says in few words: of the engine, what it answered."""
-    return build_network.in_few_words(words(error))
+    return http.in_few_words(words(error))
 
 
 def _disk_free(info: Mapping[str, Any] | None) -> int | None:

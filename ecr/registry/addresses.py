@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from berth.common.errors import UserError
-from berth.images.build_network import without_password
+from berth.common.http import without_password
 
 
 def is_loopback(name: str) -> bool:

@@ -16,8 +16,8 @@ from urllib.parse import urlencode, urlsplit
 from requests.utils import parse_dict_header
 
 from berth.common.errors import UserError
+from berth.common.http import without_password
 from berth.ecr.registry.errors import RegistryAnswer
-from berth.images.build_network import without_password
 
 
 @dataclass(frozen=True, slots=True)

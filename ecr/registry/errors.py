@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from berth.images.build_network import without_password
+from berth.common.http import without_password
 
 THROTTLED = 429
 RETRIED = (408, THROTTLED, 500, 502, 503, 504)

@@ -8,8 +8,8 @@ from urllib.parse import urljoin, urlsplit
 import requests
 
 from berth.common.errors import UserError
+from berth.common.http import without_password
 from berth.ecr.registry.addresses import origin
-from berth.images.build_network import without_password
 
 
 class RegistrySession(requests.Session):

@@ -24,12 +24,12 @@ from urllib3.exceptions import HTTPError
 
 from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
+from berth.common.http import in_few_words, innermost, without_password
 from berth.ecr.registry import trust
 from berth.ecr.registry.addresses import hostname, is_loopback, origin
 from berth.ecr.registry.challenge import Authenticator, Login, Scopes
 from berth.ecr.registry.errors import RegistryAnswer, sentence
 from berth.ecr.registry.session import Authorization, RegistrySession, stay_in_tls
-from berth.images.build_network import in_few_words, innermost, without_password
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each next try, where a registry does not say itself how long to wait."""

@@ -9,7 +9,7 @@ from botocore import exceptions as aws
 from botocore.parsers import ResponseParserError
 
 from berth.common.errors import UserError
-from berth.images.build_network import without_password
+from berth.common.http import without_password
 
 ATTEMPTS = 6
 """How often a call is made at most that AWS throttles, that fails on its side or that reaches nobody."""

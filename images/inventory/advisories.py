@@ -14,8 +14,9 @@ from typing import Any
 from packaging.version import Version
 
 from berth.common.errors import UserError
+from berth.common.http import without_password
 from berth.common.kept import Kept, answer_key
-from berth.images.build_network import Network, without_password
+from berth.images.build_network import Network
 from berth.images.inventory.locked_packages import LockedPackage, some
 
 _TIMEOUT_S = 600

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import requests
 
-from berth.images.build_network import Network, in_few_words, innermost
+from berth.common.http import in_few_words, innermost
+from berth.images.build_network import Network
 
 HUB = "https://hub.docker.com"
 _TIMEOUT_S = 20

@@ -18,8 +18,9 @@ from docker.types import Mount
 from berth.common.containers import Access, CommandFailed, run_once
 from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
+from berth.common.http import without_password
 from berth.images import pins
-from berth.images.build_network import Network, without_password
+from berth.images.build_network import Network
 from berth.images.inventory.packages import BillPackage
 from berth.images.scratch import SECRETS, scratch_folder
 from berth.images.selection import find_built_image

@@ -16,8 +16,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from berth.common.errors import Problems, UserError, refuse
+from berth.common.http import in_few_words, innermost
 from berth.images import compatibility_table
-from berth.images.build_network import Network, in_few_words, innermost
+from berth.images.build_network import Network
 from berth.images.combinations import Known, cuda_parts_of, faults, nearest, torchvision_of
 from berth.images.index_metadata import Index, UnknownProject
 from berth.images.known_releases import ask, ask_newest

@@ -231,19 +231,6 @@ def test_a_variable_names_the_ca_before_pips_file(tmp_path: Path) -> None:
     assert build_network.gather(environ | {"SSL_CERT_FILE": "/nowhere.pem"}).ca == tmp_path / "a.pem"
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("https://u:p@host/x", "https://host/x"),
-        ("https://u:p@ss@host/x", "https://host/x"),
-        ("see https://u:p:@@host and http://v@other/y@z.", "see https://host and http://other/y@z."),
-        ("https://host/x@y", "https://host/x@y"),
-    ],
-)
-def test_a_password_is_left_out_up_to_the_last_at(text: str, shown: str) -> None:
-    assert build_network.without_password(text) == shown
-
-
 def test_an_open_network_gives_no_secrets() -> None:
     assert Network(None, PackageIndex(folders=(Path("/w"),)), (), "", "", "").secrets() == {}
 

@@ -137,7 +137,7 @@ def test_what_is_missing_or_wrong_is_said_before_anything_is_asked(
         set_here.setenv("AWS_SECRET_ACCESS_KEY", "example")
         assert refused() == no_region
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
-    assert refused("eu-west-1") == "the AWS credentials of the environment lack AWS_SECRET_ACCESS_KEY: add it."
+    assert "missing: AWS_SECRET_ACCESS_KEY" in refused("eu-west-1")
     monkeypatch.setenv("AWS_REGION", "eu-west")
     assert "'eu-west' is no region that this boto3 knows, the nearest is eu-west-" in refused()
     monkeypatch.setenv("AWS_PROFILE", "nobody")
