@@ -71,7 +71,7 @@ def run_preflight(task: PushTask) -> Preflight:
     ping.result()
     exists = wanted is None or state is not None
     lines = repository_lines(client.destination, wanted, state)
-    problems = repository.problems(wanted) if wanted is not None else []
+    problems: list[str] = []
     owner = TagOwner(image.labels, image.digits, lambda held: _is_manifest_of(image, held, client))
     chosen = choose_tags(client, task.tags, owner) if exists else [ChosenTag(tag) for tag in task.tags]
     request, task = task, replace(task, tags=tuple(dict.fromkeys(each.tag for each in chosen)))

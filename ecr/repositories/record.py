@@ -5,7 +5,6 @@ One entry for each image, profile and repository; a later push of the same takes
 
 import fcntl
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +17,6 @@ from berth.common.files import atomic_write, explain_os_errors
 from berth.ecr.registry.references import Reference
 
 NAME = "images.json"
-_ROOM = 10_000_000  # a bill of materials has up to 1 MB, and stands there twice while it is written
 _THIS_MACHINE = ("127.0.0.1", "[::1]", "localhost")
 
 
@@ -95,17 +93,9 @@ def load(file: Path) -> list[Pushed]:
 
 
 def check(file: Path) -> None:
-    """UserError where the record can't be read, or the folder can't take it and a bill of materials: to be said before
-    anything is pushed.
-    """
+    """UserError where the record can't be read or its folder not be written: to be said before anything is pushed."""
     with _locked(file):
         load(file)
-        free = shutil.disk_usage(file.parent).free
-    if free < _ROOM:
-        raise UserError(
-            f"the disk of {file.parent} has {free / 1e6:.1f} MB free, and the record of a push wants "
-            f"{_ROOM / 1e6:.0f}: free some room there, or name another folder with --dist."
-        )
 
 
 def keep(pushed: Iterable[Pushed], file: Path) -> None:

@@ -14,11 +14,10 @@ from botocore.exceptions import ClientError
 
 from berth.common import labels
 from berth.common.concurrency import BackgroundTask
-from berth.common.errors import UserError, refuse
+from berth.common.errors import UserError
 from berth.ecr.repositories import documents
 from berth.ecr.repositories.aws_errors import code, explain_aws_errors
 from berth.ecr.repositories.documents import Document
-from berth.ecr.repositories.names import repository_problems
 
 MADE = {labels.KIT: "repository"}
 """The AWS tag of a repository that the kit made, by which it knows an unfinished one again."""
@@ -80,14 +79,6 @@ class SettingDifference:
 
     def __str__(self) -> str:
         return f"{self.what}: {self.found}, wanted: {self.wanted}{f'; {self.stays}' * bool(self.stays)}"
-
-
-def problems(wanted: WantedRepository) -> list[str]:
-    """What is wrong with the settings themselves, a sentence each."""
-    found = repository_problems(wanted.name)
-    if wanted.kms_key is not None:
-        found += kms_problems(wanted.kms_key)
-    return found
 
 
 def kms_problems(key: str) -> list[str]:
@@ -193,7 +184,6 @@ def ensure(
     With `apply` they are also fixed, but for those that stay. A repository that an earlier run made and could not
     finish, which is still empty, is finished without it. UserError says what is missing; the same call goes on there.
     """
-    refuse(problems(wanted))
     created = False
     if state is None:
         state = create(client, wanted)

@@ -220,20 +220,6 @@ def test_faults_on_both_sides_at_the_same_time(
     assert made_images.check(goal, "c", "1", image).digest == digest
 
 
-def test_a_token_that_expires_in_the_middle(
-    client: Client, make_registry: MakeRegistry, make_proxy: MakeProxy, client_of: MakeClient, image: made_images.Image
-) -> None:
-    place = make_registry(credentials=CREDENTIALS)
-    before = make_proxy(place, credentials=CREDENTIALS)
-    digest = made_images.put(client, "a/b", "1", image)
-    tokens = iter(("first", "second"))
-    before.expire(after=600_000)
-    goal = client_of(before, lambda *, renew: Credentials("AWS", next(tokens)))
-    copy(at(client, "a/b"), "1", at(goal, "c"), ["1"])
-    assert next(tokens, None) is None
-    assert made_images.check(goal, "c", "1", image).digest == digest
-
-
 def test_what_sagemaker_does_not_take_is_not_sent(client: Client, before: FaultProxy, client_of: MakeClient) -> None:
     made_images.put(client, "a/b", "other", made_images.image(platform="linux/arm64"))
     made_images.put_index(client, "a/b", "index", made_images.image(oci=True))

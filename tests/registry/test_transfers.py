@@ -85,12 +85,6 @@ def test_a_blob_is_mounted_from_another_repository(client: Client, proxy: FaultP
     assert proxy.uploaded() == 0
 
 
-def test_the_upload_that_a_failed_mount_began_is_ended(client: Client, registry: Registry) -> None:
-    send(client)
-    assert client.mount_blob("other", MISSING, "a/b") is False
-    assert list(registry.storage.glob("**/_uploads/*/startedat")) == []
-
-
 # Faults of the network and of the registry.
 
 

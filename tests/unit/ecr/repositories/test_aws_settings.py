@@ -48,13 +48,13 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         pytest.param(
             {"AWS_CONFIG_FILE": "{folder}/garbage"},
             None,
-            "the AWS configuration {folder}/garbage can't be read as one: fix it.",
+            "AWS credentials could not be asked for: Unable to parse config file: {folder}/garbage.",
             id="garbage",
         ),
         pytest.param(
             {"AWS_SHARED_CREDENTIALS_FILE": "{folder}/binary"},
             None,
-            "the AWS configuration {folder}/binary can't be read as one: fix it.",
+            "AWS credentials could not be asked for: Unable to parse config file: {folder}/binary.",
             id="binary",
         ),
         pytest.param(
@@ -80,13 +80,14 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         pytest.param(
             {"AWS_ACCESS_KEY_ID": "AKIAEXAMPLE"},
             None,
-            "the AWS credentials of the environment lack AWS_SECRET_ACCESS_KEY: add it.",
+            "AWS credentials could not be asked for: Partial credentials found in env, missing: AWS_SECRET_ACCESS_KEY.",
             id="half-of-a-key",
         ),
         pytest.param(
             {"AWS_PROFILE": "half", "AWS_CONFIG_FILE": "{folder}/config"},
             None,
-            "the AWS credentials of config-file lack aws_secret_access_key: add it.",
+            "AWS credentials could not be asked for: Partial credentials found in config-file, missing: "
+            "aws_secret_access_key.",
             id="half-of-a-profile",
         ),
         pytest.param(

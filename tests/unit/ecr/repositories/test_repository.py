@@ -216,20 +216,11 @@ def test_which_tags_can_move(mutability: str, exclusions: tuple[str, ...], moves
     assert [tag for tag in ("cpu", "prod-1", "v1.0") if found.can_move(tag)] == moves
 
 
-def test_settings_that_are_wrong_are_refused_together_before_anything_is_asked() -> None:
-    wrong = WantedRepository("Berth", kms_key="my key")
-    with pytest.raises(UserError) as refusal:
-        repository.ensure(None, wrong, None, apply=True, say=print)
-    said = str(refusal.value)
-    assert said.count(" Also, ") == 1
-    for part in (
-        "the repository name 'Berth' is not allowed",
-        "'my key' is no KMS key: give its id, alias/NAME or its ARN, or leave",
-    ):
-        assert part in said
+def test_what_names_a_kms_key() -> None:
     chinese_alias = KEY.replace("key/", "alias/").replace("arn:aws:", "arn:aws-cn:")
     for key in (KEY, KEY[-36:], "alias/aws/ecr", "mrk-" + "0a" * 16, chinese_alias):
-        assert repository.problems(WantedRepository("berth", kms_key=key)) == []
+        assert repository.kms_problems(key) == []
+    assert "'my key' is no KMS key" in repository.kms_problems("my key")[0]
 
 
 @pytest.mark.parametrize("method", ["put_lifecycle_policy", "set_repository_policy"])
