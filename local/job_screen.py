@@ -28,8 +28,6 @@ _LEFT = re.compile(r"  left: (?:(\d+):)?(\d+):(\d\d)\b")
 _EVALUATED = re.compile(r"\bevaluation (\d+) % done")
 _METRIC = re.compile(rf"(?:^|\s)\w+ = {_FLOAT}$")
 _ENDED = re.compile(r"berth: the job ends with exit code (\d+)(; )?")
-_INSTALLING = re.compile(r"berth: (?:program: (?:fetching|installing)|pip:)")
-_JOINED = re.compile(r"berth: rendezvous: joined the leader")
 # Also of libraries.
 _STANDS_OUT = re.compile(
     r"(?:berth: )?(?:error|failed|warning|stopping|trace): |summary  |going on from ", re.IGNORECASE
@@ -53,12 +51,9 @@ class State(StrEnum):
     """What a host does."""
 
     STARTING = "starting"
-    INSTALLING = "installing"
-    JOINED = "with the leader"  # whose log has what they do together
     RUNNING = "running"
     TRAINING = "training"
     EVALUATING = "evaluating"
-    SAVING = "saving"
     STOPPING = "stopping"
     STOPPED = "stopped"
     FAILED = "failed"
@@ -122,13 +117,7 @@ def _next_state(state: State, line: str, read: TrainingStep | int | None) -> Sta
         return State.EVALUATING
     if line.startswith("stopping: "):
         return State.STOPPING
-    if line.startswith("model: written to "):
-        return State.SAVING
-    if _INSTALLING.match(line):
-        return State.INSTALLING
-    if _JOINED.match(line):
-        return State.JOINED
-    if line and not line.startswith("berth: ") and state in (State.STARTING, State.INSTALLING, State.JOINED):
+    if line and not line.startswith("berth: ") and state is State.STARTING:
         return State.RUNNING
     return state
 

@@ -9,9 +9,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from berth.common.console import counted, few
 from berth.common.errors import UserError
-
-_NAMED = 3
 
 
 def check_links(folder: Path, what: str) -> None:
@@ -22,9 +21,8 @@ def check_links(folder: Path, what: str) -> None:
     links = [path for path in _links(folder) if not _is_hidden(path.relative_to(folder))]
     dangling = [f"{path.relative_to(folder)} -> {os.readlink(path)}" for path in links if not path.exists()]
     if dangling:
-        more = f" and {len(dangling) - _NAMED} more" if len(dangling) > _NAMED else ""
         raise UserError(
-            f"{what} has links to files that do not exist ({', '.join(dangling[:_NAMED])}{more}): fetch the files "
+            f"{what} has {counted(len(dangling), 'link')} to files that do not exist ({few(dangling)}): fetch them "
             "(`dvc pull`, `git annex get`), or remove the links."
         )
     if loop := next(filter(_loops, links), None):

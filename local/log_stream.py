@@ -2,7 +2,6 @@
 
 import codecs
 import contextlib
-import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
@@ -35,23 +34,8 @@ class ErrorLines:
 
     def __call__(self, line: str) -> None:
         self._sink(line)
-        if error := _error_of(line):
-            self.last_error = error
-
-
-def _error_of(line: str) -> str:
-    """What the kit says of an error in a line, as text or as the JSON of BERTH_LOG_FORMAT; empty for any other."""
-    if line.startswith(_ERROR):
-        return line.removeprefix(_ERROR)
-    if not line.startswith("{"):
-        return ""
-    try:
-        told = json.loads(line)
-    except (ValueError, RecursionError):
-        return ""
-    if told.get("level") != "error" or not str(told.get("logger")).startswith("berth."):
-        return ""
-    return str(told.get("message", "")).partition("\n")[0]
+        if line.startswith(_ERROR):
+            self.last_error = line.removeprefix(_ERROR)
 
 
 class LogFollower:

@@ -224,13 +224,10 @@ def _layer_faults(manifest: Manifest) -> list[str]:
     for number, layer in enumerate(manifest.layers, 1):
         if layer.media_type in (gzipped, _TO_DOCKER.get(gzipped)):
             continue
-        which = f"layer {number} of {len(manifest.layers)}"
-        if "zstd" in layer.media_type:
-            found.append(f"{which} is compressed with zstd, which SageMaker can't unpack: push it with gzip layers.")
-        elif "foreign" in layer.media_type or "nondistributable" in layer.media_type:
-            found.append(f"{which} is a foreign one, which no registry holds: build on a base without such layers.")
-        else:
-            found.append(f"{which} has the media type {layer.media_type or 'none'}, not {gzipped}: push gzip layers.")
+        found.append(
+            f"layer {number} of {len(manifest.layers)} has the media type {layer.media_type or 'none'}, not {gzipped}: "
+            "push gzip layers, on a base without foreign ones."
+        )
     return found
 
 
@@ -247,9 +244,7 @@ def _config_faults(manifest: Manifest, config: Mapping[str, Any], expected: Sequ
     if len(diff_ids) != len(manifest.layers):
         found.append(f"its config names {len(diff_ids)} layers, the manifest {len(manifest.layers)}: {_REBUILD}.")
     elif expected and diff_ids != list(expected):
-        odd = next((n for n, pair in enumerate(zip(diff_ids, expected, strict=False), 1) if pair[0] != pair[1]), None)
-        which = f"from layer {odd} on" if odd else f"in their number, {len(diff_ids)} for {len(expected)}"
-        found.append(f"its layers are not the built ones {which}: another push may have taken the name, push again.")
+        found.append("its layers are not the built ones: another push may have taken the name, push again.")
     return found
 
 

@@ -31,7 +31,7 @@ def test_everything_that_is_wrong_is_said_at_once(client: Client) -> None:
     assert said.startswith(f"{client.host}/a/b@{image.manifest.digest} is not what SageMaker takes: its config is ")
     assert f"and {OTHER} was built" in said
     assert "the image is for linux/arm64, and SageMaker runs linux/amd64" in said
-    assert "its layers are not the built ones from layer 1 on" in said
+    assert "its layers are not the built ones" in said
 
 
 def test_an_index_an_oci_manifest_and_an_attestation_do_not_pass(client: Client) -> None:

@@ -154,7 +154,7 @@ def test_a_job_from_its_start_to_its_end() -> None:
 def test_two_hosts_of_which_one_fails_in_a_terminal_that_changes() -> None:
     with terminal(2, NO_COLOR="1") as shown:
         shown.play("start", "log algo-2 | berth: rendezvous: joined the leader algo-1")
-        shown.see("algo-2 with the leader")
+        shown.see("algo-2 starting")
         shown.play(f"log algo-1 | {STEP.format(156, '2:03')}", f"log algo-1 | {'long ' * 100}")
         shown.see("algo-1 training step 156 of 312")
         shown.see("50 %")

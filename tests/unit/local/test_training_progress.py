@@ -99,7 +99,6 @@ def test_the_states_of_a_host_that_leads() -> None:
         "evaluation 50 % done": State.EVALUATING,
         "step 60 of 312  loss: 2.0": State.TRAINING,
         "eval_f1 = 59.3421": State.TRAINING,
-        "model: written to /opt/ml/model": State.SAVING,
         "evaluation 10 % done": State.EVALUATING,
         "berth: the job ends with exit code 0": State.ENDED,
     }
@@ -108,10 +107,9 @@ def test_the_states_of_a_host_that_leads() -> None:
 
 def test_the_states_of_a_host_with_a_program_of_its_users_own() -> None:
     log = {
-        "berth: rendezvous: joined the leader algo-1": State.JOINED,
-        "berth: program: installing requirements.txt": State.INSTALLING,
-        "berth: pip: Collecting tabulate": State.INSTALLING,
-        "": State.INSTALLING,
+        "berth: rendezvous: joined the leader algo-1": State.STARTING,
+        "berth: pip: Collecting tabulate": State.STARTING,
+        "": State.STARTING,
         "epoch 1": State.RUNNING,
         "stopping: SIGTERM came, so the job saves what it has and ends": State.STOPPING,
         STEP: State.STOPPING,

@@ -108,8 +108,8 @@ def test_what_was_built_has_no_faults() -> None:
             "the manifest is an artifact (a/b), such as an attestation, not an image",
         ),
         (docker(config="text/plain"), f"its config has the media type text/plain, not {DOCKER_CONFIG}"),
-        (docker(DOCKER_LAYER, "text/tar+zstd"), "layer 2 of 2 is compressed with zstd, which SageMaker can't unpack"),
-        (docker(DOCKER_LAYER, FOREIGN_LAYER), "layer 2 of 2 is a foreign one, which no registry holds"),
+        (docker(DOCKER_LAYER, "text/tar+zstd"), "layer 2 of 2 has the media type text/tar+zstd"),
+        (docker(DOCKER_LAYER, FOREIGN_LAYER), f"layer 2 of 2 has the media type {FOREIGN_LAYER}"),
         (docker(DOCKER_LAYER, OCI_LAYER), f"layer 2 of 2 has the media type {OCI_LAYER}, not {DOCKER_LAYER}"),
         (docker(schemaVersion=1), "its schemaVersion is 1, not 2"),
         (docker(mediaType=OCI_MANIFEST), f"it calls itself {OCI_MANIFEST}, and the registry {DOCKER_MANIFEST}"),
@@ -125,11 +125,11 @@ def test_all_faults_are_said_at_once() -> None:
     found = all_faults(oci("x.tar+zstd", "x.nondistributable.tar"), config, A)
     assert [each.partition(":")[0] for each in found] == [
         f"the manifest is an OCI one ({OCI_MANIFEST})",
-        "layer 1 of 2 is compressed with zstd, which SageMaker can't unpack",
-        "layer 2 of 2 is a foreign one, which no registry holds",
+        "layer 1 of 2 has the media type x.tar+zstd",
+        "layer 2 of 2 has the media type x.nondistributable.tar",
         "its config is sha256",
         "the image is for linux/arm64, and SageMaker runs linux/amd64",
-        "its layers are not the built ones from layer 2 on",
+        "its layers are not the built ones",
     ]
 
 
@@ -140,7 +140,7 @@ def test_all_faults_are_said_at_once() -> None:
         ({**CONFIG, "os": "windows"}, ["the image is for windows/amd64"]),
         ({**CONFIG, "rootfs": {"diff_ids": [A]}}, ["its config names 1 layers, the manifest 2"]),
         ({**CONFIG, "rootfs": "x"}, ["its config names 0 layers, the manifest 2"]),
-        ({**CONFIG, "rootfs": {"diff_ids": [B, A]}}, ["its layers are not the built ones from layer 1 on"]),
+        ({**CONFIG, "rootfs": {"diff_ids": [B, A]}}, ["its layers are not the built ones"]),
     ],
 )
 def test_faults_of_the_config(config: dict[str, Any], said: list[str]) -> None:
@@ -156,7 +156,7 @@ def test_another_config_than_was_built() -> None:
 
 def test_more_layers_than_were_built() -> None:
     (found,) = faults(docker(), config=CONFIG, expected_config_digest=C, expected_diff_ids=(A, B, C))
-    assert found.startswith("its layers are not the built ones in their number, 2 for 3:")
+    assert found.startswith("its layers are not the built ones:")
 
 
 def test_a_manifest_without_layers_or_config() -> None:
@@ -183,7 +183,7 @@ def test_an_oci_manifest_becomes_dockers_over_the_same_blobs() -> None:
     [
         (docker(), "it is no OCI image manifest"),
         (index(member(A)), "it is no OCI image manifest"),
-        (oci("x.tar+zstd", "x.tar+zstd"), "layer 1 of 2 is compressed with zstd"),
+        (oci("x.tar+zstd", "x.tar+zstd"), "layer 1 of 2 has the media type x.tar+zstd"),
         (oci("application/vnd.oci.image.layer.v1.tar"), f"not {OCI_LAYER}: push gzip layers"),
         (oci("application/vnd.in-toto+json"), "such as an attestation"),
         (made(OCI_MANIFEST, layers=[]), "the manifest has no config"),
