@@ -7,8 +7,6 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from berth.serve.connection import REFUSED
-from berth.serve.errors import ServeError
 from berth.serve.figures import StageTimes
 from berth.serve.invocation import TIMES
 from berth.serve.log import FIELDS
@@ -17,7 +15,7 @@ from berth.serve.responses import ERROR_TYPE
 
 log = logging.getLogger(__name__)
 
-_UNSEEN = {"/ping", "/metrics", "/state"}
+_UNSEEN = {"/ping", "/metrics"}
 # What SageMaker says of a request, and the name that a line in JSON has for it.
 _IDENTIFIERS = {
     b"x-amzn-sagemaker-inference-id": "inference_id",
@@ -51,18 +49,10 @@ class AccessLog:
         finally:
             self._note(scope, status, time.monotonic() - began)
 
-    def note_refusal(self, refusal: ServeError) -> None:
-        """Count and log what a connection has refused before it was a request."""
-        self.metrics.note("other", refusal.status, 0.0, None)
-        fields = {"status": refusal.status, "error_type": str(refusal.kind)}
-        log.info("a request could not be read: %d %s", refusal.status, refusal.kind, extra={FIELDS: fields})
-
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        if refusal := scope.get(REFUSED):  # the application has seen its client go
-            status, scope[ERROR_TYPE] = refusal.status, str(refusal.kind)
         times: StageTimes | None = scope.get(TIMES)
         route = scope.get("route")
-        self.metrics.note(route.path if route else "other", status, seconds, times)
+        self.metrics.note(route.path if route else "other", status, times)
         # The raw path is still quoted: nobody can write a line break into the log.
         path = scope.get("raw_path", b"").decode("ascii", "backslashreplace")
         said = {

@@ -6,7 +6,7 @@ with it, wherever it is, and so does the time limit.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,16 +17,15 @@ from starlette.routing import Route
 from berth.serve.access_log import AccessLog
 from berth.serve.admission import Admission, Holding
 from berth.serve.answering import Intake
-from berth.serve.body_limits import LOAD_REQUEST, for_questions
+from berth.serve.body import Reader
+from berth.serve.codecs import split
 from berth.serve.errors import Kind, ServeError
 from berth.serve.invocation import Invoker, read_body
-from berth.serve.media_types import split
+from berth.serve.limits import LOAD_REQUEST, for_questions
 from berth.serve.metrics import CONTENT_TYPE, Metrics
+from berth.serve.models.arguments import requested_model
 from berth.serve.models.registry import ModelRegistry
-from berth.serve.models.request import requested_model
-from berth.serve.openapi import document
 from berth.serve.page import page
-from berth.serve.reader import Reader
 from berth.serve.responses import Endpoint, json_response, refusal, with_error_bodies
 from berth.serve.service import Service
 from berth.serve.settings import ServerSettings, execution_parameters
@@ -65,20 +64,9 @@ def create_app(served: Service | ModelRegistry, chosen: ServerSettings = _DEFAUL
         async def invocations(request: Request) -> Response:
             return await invoker.answer(request, service)
 
-        async def state(_request: Request) -> Response:
-            load, recent = service.load_now(), metrics.recent()
-            told = {**service.state, "queue_tokens": load.tokens, "recent": asdict(recent) if recent else None}
-            return json_response(200, told)
-
         routes.append(_route("/invocations", POST=invocations))
         if chosen.page:
-            routes += [_route("/", GET=page), _route("/state", GET=state)]
-    described = document([*(route.path for route in routes), "/openapi.json"])
-
-    async def own_description(_request: Request) -> Response:
-        return json_response(200, described)
-
-    routes.append(_route("/openapi.json", GET=own_description))
+            routes.append(_route("/", GET=page))
     return AccessLog(Starlette(routes=routes, exception_handlers={HTTPException: _refusing(routes)}), metrics)
 
 

@@ -1,17 +1,21 @@
 """A request from its bytes to what the model needs, and from the logits to the answer's bytes."""
 
+import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from berth.runtime.engines.engine import RowLogits, WindowTokens, row_of
-from berth.serve.codecs import JSON, Codec, text_of
+from berth.runtime.memory import give_back
+from berth.serve.codecs import CSV, JSON, Codec, text_of
+from berth.serve.csv_questions import CutFileError
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import encode
 from berth.serve.limits import BodyTooLargeError, RequestLimits
-from berth.serve.question_answering import PreparedRequest, Reading, answers, prepare
+from berth.serve.question_answering import PreparedQuestions, Reading, answers, prepare
+from berth.serve.questions import parse
 from berth.serve.records import Records
-from berth.serve.request import parse
 
 _UNTOLD = "this record can't be answered, as others before it: send it alone to read why"
 _FULL = "the answers to the records before it fill the response: lower `top_k`, or send fewer records at once"
@@ -38,7 +42,7 @@ class PreparedBody:
     """A body that is ready for the model: for each of its records a request, or why it is refused in its place."""
 
     records: Records
-    requests: Sequence[PreparedRequest | ServeError]
+    requests: Sequence[PreparedQuestions | ServeError]
     refusals: Refusals
     answer_characters: int
     """Of the texts of all answers, at most."""
@@ -46,18 +50,17 @@ class PreparedBody:
     """What the model sees of all requests, one after the other."""
 
 
-def prepare_body(body: bytes, form: tuple[Codec, str], reading: Reading) -> PreparedBody:
-    """A body of that media type and charset; ServeError if it can't be read (400), asks too much (413), or is one
+def prepare_body(body: bytes, codec: Codec, reading: Reading) -> PreparedBody:
+    """A body of that media type; ServeError if it can't be read (400), asks too much (413), or is one
     record that can't be answered.
     """
-    codec, encoding = form
     limits = reading.limits
     # SageMaker sends each line of a file with SingleRecord, blank ones too.
     blank = limits.batch and codec.media_type != JSON
-    records = codec.read(text_of(body, encoding, codec.media_type, blank=blank), limits)
+    records = codec.read(text_of(body, codec.media_type, blank=blank), limits)
     refusals = Refusals(limits.body_answer_characters)
     sums = _Sums(limits)
-    requests: list[PreparedRequest | ServeError] = []
+    requests: list[PreparedQuestions | ServeError] = []
     for value in records.values:
         try:
             requests.append(_prepare_record(value, reading, sums))
@@ -65,7 +68,7 @@ def prepare_body(body: bytes, form: tuple[Codec, str], reading: Reading) -> Prep
             if not records.separate or isinstance(error, BodyTooLargeError):
                 raise
             requests.append(refusals.of(error))
-    good = (each for each in requests if isinstance(each, PreparedRequest))
+    good = (each for each in requests if isinstance(each, PreparedQuestions))
     rows = [row_of(window) for request in good for window in request.windows]
     return PreparedBody(records, requests, refusals, limits.body_answer_characters, rows)
 
@@ -93,7 +96,7 @@ class _Sums:
             raise self._limits.body_has_too_many(what, most)
 
 
-def _prepare_record(value: Any, reading: Reading, sums: _Sums) -> PreparedRequest:
+def _prepare_record(value: Any, reading: Reading, sums: _Sums) -> PreparedQuestions:
     if isinstance(value, ServeError):
         raise value
     limits = reading.limits
@@ -132,3 +135,49 @@ def answer_body(prepared: PreparedBody, logits: Sequence[RowLogits], codec: Code
 def _characters(outcome: Any) -> int:
     """Of the texts of all answers."""
     return sum(map(_characters, outcome)) if isinstance(outcome, list) else len(outcome["answer"])
+
+
+_LARGE = 65_536
+"""Bytes of a body from which on the memory that was needed to read it is given back to the system."""
+
+
+class Reader:
+    """Reads requests in order of arrival."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "reader")
+        self._cut_file: CutFileError | None = None
+
+    async def read(self, body: bytes, codec: Codec, reading: Reading) -> PreparedBody:
+        """What the model needs to answer; ServeError if the request can't be read, or asks too much."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, codec, reading)
+
+    def _read(self, body: bytes, codec: Codec, reading: Reading) -> PreparedBody:
+        refusal: ServeError | None = None
+        prepared: PreparedBody | None = None
+        try:
+            prepared = prepare_body(body, codec, reading)
+        except ServeError as error:
+            # Else the traceback holds all that was made on the way, until the garbage is collected.
+            refusal = error.with_traceback(None)
+            refusal.__cause__ = refusal.__context__ = None
+        if codec.media_type == CSV:
+            refusal = self._refuse_parts(prepared, refusal)
+        if len(body) > _LARGE:
+            give_back()
+        if refusal is not None:
+            raise refusal
+        assert prepared is not None
+        return prepared
+
+    def _refuse_parts(self, prepared: PreparedBody | None, refusal: ServeError | None) -> ServeError | None:
+        """The refusal of a body, also because of one before it: in local mode SDKs go on with a file of which a part
+        was refused. A body with a row of names begins another file.
+        """
+        if isinstance(refusal, CutFileError):
+            self._cut_file = refusal if refusal.hides else None
+        elif prepared is not None and prepared.records.header:
+            self._cut_file = None
+        if refusal is None and self._cut_file is not None:
+            return self._cut_file.of_a_later_body()
+        return refusal

@@ -9,7 +9,7 @@ is decoded, and decoded one by one.
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,33 @@ from berth.serve.csv_questions import read_csv
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import decode, dump
 from berth.serve.limits import RequestLimits
-from berth.serve.media_types import best_of, encoding_of, split
 from berth.serve.records import Records, check_bytes
+
+UTF_8 = ("utf-8", "utf8", "us-ascii", "ascii")
+"""The charsets that are read, as headers name them."""
+
+
+def split(header: str) -> tuple[str, dict[str, str]]:
+    """One media type with its parameters, names in lower case: 'A/B; Q="1"' → ('a/b', {'q': '1'})."""
+    media_type, *parts = header.split(";")
+    parameters = {}
+    for part in parts:
+        name, _, value = part.partition("=")
+        parameters[name.strip().lower()] = value.strip().strip('"')
+    return media_type.strip().lower(), parameters
+
+
+def best_of(accept: str, offered: Sequence[str]) -> str | None:
+    """The first type of an Accept header that is offered, for a wildcard the first that it covers; None if there is
+    none. Weights (`q`) are not read.
+    """
+    for item in accept.split(","):
+        wanted, _ = split(item)
+        for media_type in offered:
+            if wanted in (media_type, f"{media_type.partition('/')[0]}/*", "*/*", "*"):
+                return media_type
+    return None
+
 
 JSON, JSON_LINES, CSV = "application/json", "application/jsonlines", "text/csv"
 _WANTED = {
@@ -47,21 +72,27 @@ class Codec:
     write: Callable[[Records, Sequence[Outcome]], str]
 
 
-def request_codec(header: str | None) -> tuple[Codec, str]:
-    """What reads a body of this Content-Type, and Python's name of its charset; no header means JSON in UTF-8.
-    ServeError (415) if nothing does.
-    """
+def request_codec(header: str | None) -> Codec:
+    """What reads a body of this Content-Type; no header means JSON. ServeError (415) for another type or charset."""
     media_type, parameters = split(header or "")
     codec = CODECS.get(media_type or JSON)
     if codec is None:
         advice = near_misses.of_type(media_type) or f"send {_any_of(CODECS)}"
         raise ServeError(Kind.UNSUPPORTED_MEDIA_TYPE, f"Content-Type `{media_type[:80]}` can't be read: {advice}")
-    return codec, encoding_of(parameters)
+    check_charset(parameters)
+    return codec
+
+
+def check_charset(parameters: Mapping[str, str]) -> None:
+    """Pass if a Content-Type's parameters name no charset other than UTF-8; ServeError (415) otherwise."""
+    charset = parameters.get("charset", "utf-8")
+    if charset.lower() not in UTF_8:
+        raise ServeError(Kind.UNSUPPORTED_MEDIA_TYPE, f"charset `{charset[:80]}` can't be read: send UTF-8")
 
 
 def answer_codec(accept: str | None, requested: Codec, default: str | None = None) -> Codec:
-    """What writes an answer that a client takes by its Accept header: of those that it wants equally the type
-    `default`, else the one that it sent. ServeError (406) if nothing does.
+    """What writes an answer that a client takes by its Accept header; if that is left open, the type `default`, else
+    the one that it sent. ServeError (406) if nothing does.
     """
     first = CODECS.get(default or "", requested)
     if not accept or not accept.strip():
@@ -73,19 +104,18 @@ def answer_codec(accept: str | None, requested: Codec, default: str | None = Non
     return CODECS[best]
 
 
-def text_of(body: bytes, encoding: str, media_type: str = JSON, *, blank: bool = False) -> str:
-    """The text of a body; ServeError (400) if it is in another charset than it says, or empty, with what that type
+def text_of(body: bytes, media_type: str = JSON, *, blank: bool = False) -> str:
+    """The text of a body without a byte order mark; ServeError (400) if it is not UTF-8, or empty, with what that type
     holds. `blank`: it may be empty. Bad bytes of a type with many records become characters that `check_bytes` finds.
     """
     try:
-        text = body.decode(encoding)
+        text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        name = "UTF-8" if encoding.startswith("utf-8") else encoding
         advice = near_misses.of_bytes(body)
-        if media_type == JSON or advice or name != "UTF-8":
-            sentence = f"the body is not {name} (byte {error.start} of {len(body)}): {advice or 'send it in UTF-8'}"
+        if media_type == JSON or advice:
+            sentence = f"the body is not UTF-8 (byte {error.start} of {len(body)}): {advice or 'send it in UTF-8'}"
             raise ServeError(Kind.BAD_REQUEST, sentence) from error
-        text = body.decode(encoding, "surrogateescape")
+        text = body.decode("utf-8-sig", "surrogateescape")
     if not blank and (not text or text.isspace()):
         raise ServeError(Kind.BAD_REQUEST, f"the body is empty: {_WANTED[media_type]}")
     return text

@@ -1,21 +1,28 @@
-"""CSV as questions: a row each, and in a batch transform what the bodies of a file have in common.
+"""CSV as RFC 4180 has it, and as questions: a row each, and in a batch transform what the bodies of a file have in
+common.
 
 SageMaker cuts a file into bodies, and a body does not say which part it is. With SplitType Line only the first has the
 row that names the columns, and a text of several lines may be cut in two. What could be answered in the wrong place or
 order is refused, and SageMaker ends the job with the sentence in its log.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import csv
+import io
+import sys
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 from berth.serve import near_misses
-from berth.serve.csv_text import BrokenRow, RowLimits, read_rows
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
 from berth.serve.records import Records, check_bytes
 
 _QUESTION = ("question", "context")
+_QUOTES = "put a text into double quotes whole, and write a double quote that is part of it twice"
+_NOT_CLOSED = "unexpected end of data"  # csv's own words
+
+csv.field_size_limit(sys.maxsize)  # bodies and texts have limits of their own
 
 
 class CutFileError(ServeError):
@@ -25,41 +32,79 @@ class CutFileError(ServeError):
         super().__init__(Kind.BAD_REQUEST, message)
         self.hides = hides
 
-    def again(self) -> "CutFileError":
-        """The same, without a traceback."""
-        return CutFileError(self.message, hides=self.hides)
-
     def of_a_later_body(self) -> "CutFileError":
         """The refusal of a body that may be a part of the same file."""
         return CutFileError(f"a body before this one was refused, and this one may be of the same file: {self.message}")
 
 
+def read_rows(text: str, limits: RequestLimits) -> Iterator[list[str] | ServeError]:
+    """The rows that are not empty, or why one can't be read. ServeError for a double quote that stays open (400), or
+    a line that is too long (413).
+    """
+    reader = csv.reader(_lines(text, limits), strict=True)
+    while True:
+        begin = reader.line_num + 1
+        try:
+            if row := next(reader):
+                yield row
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if str(error) == _NOT_CLOSED or reader.line_num > begin:
+                raise _open_quote(begin, limits) from None
+            yield ServeError(Kind.BAD_REQUEST, f"the row is not CSV ({error} in line {begin}): {_QUOTES}")
+
+
+def _open_quote(line: int, limits: RequestLimits) -> ServeError:
+    """No reader knows which lines belong to such a row. In a batch transform the body may end within a text of several
+    lines, and the next one begin within it.
+    """
+    if not limits.batch:
+        return ServeError(
+            Kind.BAD_REQUEST, f"the body is not CSV (a double quote stays open in line {line}): {_QUOTES}"
+        )
+    return CutFileError(
+        f"a double quote stays open in line {line} of this body: if a text of the file has several lines, SplitType "
+        "Line cuts it in two: set SplitType to None, or send JSON lines; else close the quote in its line, and write a "
+        "double quote that is part of a text twice",
+    )
+
+
+def _lines(text: str, limits: RequestLimits) -> Iterator[str]:
+    for line in io.StringIO(text, newline=""):
+        if len(line) > limits.record_characters:
+            raise limits.record_too_long(len(line))
+        yield line
+
+
 def read_csv(text: str, limits: RequestLimits) -> Records:
-    """RFC 4180. A first line that names both columns says where they are, and others are passed over; without one the
-    columns are question and context.
+    """A question a row. A first line that names both columns says where they are, and others are passed over; without
+    one the columns are question and context.
     """
     if near_misses.begins_as_json(text):
         raise ServeError(
             Kind.BAD_REQUEST, "the body is JSON: send it as `application/json` or `application/jsonlines`, not as CSV"
         )
-    columns = 2
-    rows = read_rows(text, RowLimits(limits.record_characters, limits.records), lambda row: len(row) == columns)
+    rows = read_rows(text, limits)
     first = next(rows, None)
     names = _names(first)
     if names:
-        columns = len(names)
         if limits.batch:
             _check_names_of_transform(names)
     elif first is not None:
         rows = chain([first], rows)
     places = (names.index("question"), names.index("context")) if names else (0, 1)
-    values = [_csv_value(row, places, columns, named=bool(names)) for row in _within_limits(rows, limits)]
+    columns = len(names) or len(_QUESTION)
+    values: list[Any] = []
+    for row in rows:
+        limits.check_records(len(values) + 1)
+        values.append(_csv_value(row, places, columns, named=bool(names)))
     if names and not values and not limits.batch:
         raise ServeError(Kind.BAD_REQUEST, "the body has no row but the names of its columns: send a question a row")
     return Records(iter(values), separate=True, header=bool(names), count=len(values))
 
 
-def _names(first: list[str] | BrokenRow | None) -> list[str]:
+def _names(first: list[str] | ServeError | None) -> list[str]:
     """The names in the first row, if it names question and context; ServeError (400) if it names one alone."""
     names = [name.strip().lower() for name in first] if isinstance(first, list) else []
     named = [name for name in _QUESTION if name in names]
@@ -85,29 +130,10 @@ def _check_names_of_transform(names: Sequence[str]) -> None:
     )
 
 
-def _within_limits(rows: Iterable[list[str] | BrokenRow], limits: RequestLimits) -> Iterator[list[str] | BrokenRow]:
-    """The rows; BodyTooLargeError (413) if they are too many, with the lines that are lost.
-
-    In a batch transform CutFileError (400) for a double quote that stays open, as in a body that ends within a text of
-    several lines: the next one would begin within it.
-    """
-    count = 0
-    for row in rows:
-        if limits.batch and isinstance(row, BrokenRow) and row.stays_open:
-            raise CutFileError(
-                f"a double quote stays open in line {row.line} of this body: if a text of the file has several lines, "
-                "SplitType Line cuts it in two: set SplitType to None, or send JSON lines; else close the quote in its "
-                "line, and write a double quote that is part of a text twice",
-            )
-        count += row.lines if isinstance(row, BrokenRow) else 1
-        limits.check_records(count)
-        yield row
-
-
-def _csv_value(row: list[str] | BrokenRow, places: tuple[int, int], columns: int, *, named: bool) -> Any:
+def _csv_value(row: list[str] | ServeError, places: tuple[int, int], columns: int, *, named: bool) -> Any:
     """The question of a row, whose first row names the columns or does not."""
-    if isinstance(row, BrokenRow):
-        return row.error
+    if isinstance(row, ServeError):
+        return row
     if len(row) != columns:
         has = f"the row has {len(row)} column{'s' if len(row) > 1 else ''}"
         wanted = f"{columns}, those of the first row" if named else "2, question and context"

@@ -11,6 +11,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,7 @@ def _serve() -> int:
     from berth.runtime.cpus import model_threads  # after the check of the arguments: others needn't wait for these
     from berth.serve import settings, sockets
     from berth.serve.workers.pool import WorkerPool
-    from berth.serve.workers.settings import worker_settings
+    from berth.serve.workers.worker import worker_settings
 
     try:
         chosen = settings.read_settings(os.environ)
@@ -77,7 +78,7 @@ def _serve() -> int:
         return 1
     if idle := settings.idle_variables(chosen, os.environ):
         logger.warning("set, and without effect on this server: %s", ", ".join(idle))
-    limits = settings.request_limits(chosen)
+    limits = replace(settings.limits_of(chosen), open_files=sockets.raise_open_files())
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen.multi_model:
         return _serve_many(sock, limits, chosen, found.gpus)
@@ -101,8 +102,8 @@ def _limit_threads(share: int) -> None:
 def _serve_many(sock: socket.socket, limits: "RequestLimits", chosen: "ServerSettings", gpus: int) -> int:
     from berth.runtime.cpus import model_threads
     from berth.serve import server
+    from berth.serve.models.folder import worker_environment
     from berth.serve.models.registry import ModelRegistry
-    from berth.serve.models.scratch import worker_environment
     from berth.serve.workers.pool import WorkerPool
     from berth.serve.workers.worker import WorkerSettings
 

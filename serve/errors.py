@@ -19,10 +19,8 @@ class Kind(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     CONFLICT = "conflict"
     NOT_ACCEPTABLE = "not_acceptable"
-    TIMEOUT = "timeout"
     TOO_LARGE = "too_large"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
-    HEADER_TOO_LARGE = "header_too_large"
     INTERNAL = "internal"
     BROKEN_MODEL = "broken_model"
     GIVEN_UP = "given_up"
@@ -39,10 +37,8 @@ STATUS: dict[Kind, HTTPStatus] = {
     Kind.METHOD_NOT_ALLOWED: HTTPStatus.METHOD_NOT_ALLOWED,
     Kind.CONFLICT: HTTPStatus.CONFLICT,
     Kind.NOT_ACCEPTABLE: HTTPStatus.NOT_ACCEPTABLE,
-    Kind.TIMEOUT: HTTPStatus.REQUEST_TIMEOUT,
     Kind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     Kind.UNSUPPORTED_MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    Kind.HEADER_TOO_LARGE: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     Kind.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
     Kind.BROKEN_MODEL: HTTPStatus.INTERNAL_SERVER_ERROR,
     Kind.GIVEN_UP: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -67,10 +63,6 @@ class ServeError(Exception):
         self.message = message
         self.retry_after = retry_after
         self.close = close
-
-    def again(self) -> "ServeError":
-        """The same, without a traceback."""
-        return type(self)(self.kind, self.message, self.retry_after, close=self.close)
 
     @property
     def status(self) -> int:

@@ -12,11 +12,9 @@ from starlette.responses import Response
 
 from berth.serve.admission import Admission, Holding
 from berth.serve.answering import Intake
-from berth.serve.body_limits import BodyLimits
-from berth.serve.content_encoding import encoding_of, unpack
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import StageTimes
-from berth.serve.limits import RequestLimits
+from berth.serve.limits import BodyLimits, RequestLimits
 from berth.serve.service import Service
 
 TIMES = "berth.times"
@@ -36,15 +34,15 @@ class Invoker:
     async def answer(self, request: Request, service: Service) -> Response:
         """What the service responds; ServeError if it can't, has no time, or there is too much at once."""
         times = request.scope[TIMES] = StageTimes()
-        refusal = _refusal_now(service)  # by the time of its header: what comes before a stop is answered
+        refusal = service.closed  # by the time of its header: what comes before a stop is answered
         held = Holding(service.bodies, self._admission.bodies)
         service.active += 1
         try:
             async with asyncio.timeout(self._seconds):
                 with times.measure("receive"):
-                    body, headers = await _received(request, service.body_limits, held, refusal)
+                    body = await read_body(request, service.body_limits, held, refusal)
                 with self._admission.requests.hold(1):
-                    responding = service.answering.respond(body, headers, self._intake, times)
+                    responding = service.answering.respond(body, request.headers, self._intake, times)
                     del body  # so that a large one is held by nobody once a worker has it
                     return await _unless_gone(request, responding)
         except TimeoutError:
@@ -55,31 +53,6 @@ class Invoker:
         finally:
             held.give_all()
             service.active -= 1
-
-
-def _refusal_now(service: Service) -> ServeError | None:
-    try:
-        service.check_open()
-    except ServeError as error:
-        return error
-    return None
-
-
-async def _received(
-    request: Request, limits: BodyLimits, held: Holding, refusal: ServeError | None
-) -> tuple[bytes, dict[str, str]]:
-    """The body without its Content-Encoding, and headers that fit it; ServeError as `read_body` and `unpack` do."""
-    headers = dict(request.headers)
-    encoding = ""
-    try:
-        encoding = encoding_of(headers.pop("content-encoding", None))
-    except ServeError as error:
-        refusal = refusal or error
-    body = await read_body(request, limits, held, refusal)
-    if encoding:
-        body = await unpack(body, encoding, limits, held.take)
-        headers["content-length"] = str(len(body))
-    return body, headers
 
 
 async def read_body(request: Request, limits: BodyLimits, held: Holding, refusal: ServeError | None = None) -> bytes:

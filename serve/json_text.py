@@ -31,8 +31,7 @@ def _advice(error: json.JSONDecodeError, many: str) -> str:
     if error.msg == "Extra data" and many and begin.rstrip(" \t\r").endswith("\n"):
         return many
     # "Extra data" as in `2024,…`, of which the number is JSON.
-    of_text = near_misses.of_text(error.doc) if not begin.strip() or error.msg == "Extra data" else ""
-    return of_text or near_misses.of_place(error.doc, error.pos)
+    return near_misses.of_text(error.doc) if not begin.strip() or error.msg == "Extra data" else ""
 
 
 def dump(value: Any, plain: Callable[[Any], Any] | None = None) -> str:

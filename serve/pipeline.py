@@ -16,7 +16,7 @@ from berth.runtime.engines.engine import logits_of_all
 from berth.runtime.gpu.driver import count_gpus, torch_cuda
 from berth.serve.limits import RequestLimits
 from berth.serve.question_answering import Reading, answers, prepare
-from berth.serve.request import keyword_fault, parse
+from berth.serve.questions import keyword_fault, parse
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.engine import RowLogits, row_of
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
-from berth.serve.request import Parameters, Question, Request
+from berth.serve.questions import Parameters, Question, Questions
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +41,10 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedRequest:
+class PreparedQuestions:
     """A request that is ready for the model: nothing of it can be refused for its size any more but its answers."""
 
-    request: Request
+    request: Questions
     windows: list[Window]
     decoding: Decoding
 
@@ -54,17 +54,17 @@ class PreparedRequest:
         return sum(len(window.input_ids) for window in self.windows)
 
 
-def prepare(data: Request, reading: Reading) -> PreparedRequest:
+def prepare(data: Questions, reading: Reading) -> PreparedQuestions:
     """The request's windows, made in any thread; ServeError if they or their answers are too many (413), or if they
     can't be made, for instance because the question fills the window (400).
     """
     reading.limits.check_texts(data.questions)
     windows = request_windows(data, reading)
     reading.limits.check_answers(len(windows), data.parameters.top_k)
-    return PreparedRequest(data, windows, request_decoding(data.parameters, reading))
+    return PreparedQuestions(data, windows, request_decoding(data.parameters, reading))
 
 
-def answers(prepared: PreparedRequest, logits: Sequence[RowLogits]) -> Any:
+def answers(prepared: PreparedQuestions, logits: Sequence[RowLogits]) -> Any:
     """Answers in the order of the questions: `{"score", "start", "end", "answer"}`, or lists of it if top_k > 1.
 
     One question gives its answer, a list a list. `start` and `end` count code points of the context as it was sent, and
@@ -82,7 +82,7 @@ def warm_up(model: LoadedModel) -> float:
     ServeError if it can't.
     """
     limits = RequestLimits()
-    data = Request((WARM_UP,), single=True, parameters=Parameters())
+    data = Questions((WARM_UP,), single=True, parameters=Parameters())
     prepared = prepare(data, Reading.of(model, limits))
     rows = [row_of(window) for window in prepared.windows]
     for alone in (True, *[False] * model.engine.info.slots):
@@ -92,7 +92,7 @@ def warm_up(model: LoadedModel) -> float:
     return (time.monotonic() - began) / prepared.tokens
 
 
-def request_windows(request: Request, reading: Reading) -> list[Window]:
+def request_windows(request: Questions, reading: Reading) -> list[Window]:
     """The windows of all questions; ServeError as `prepare` says."""
     parameters, limits = request.parameters, reading.limits
     length = parameters.max_seq_len or min(WINDOW, reading.max_length)
@@ -140,7 +140,7 @@ def request_decoding(parameters: Parameters, reading: Reading) -> Decoding:
     )
 
 
-def best_spans(prepared: PreparedRequest, logits: Sequence[RowLogits]) -> list[list[Span]]:
+def best_spans(prepared: PreparedQuestions, logits: Sequence[RowLogits]) -> list[list[Span]]:
     """The best spans of each question, best first, `top_k` or fewer, never none; ServeError as `answers` says.
 
     A context without any token (white space, control characters) gets the empty answer at 0 to 0 with score 0.
@@ -155,7 +155,7 @@ def best_spans(prepared: PreparedRequest, logits: Sequence[RowLogits]) -> list[l
         raise ServeError(Kind.BROKEN_MODEL, str(error)) from error
 
 
-def _part(request: Request, question: int | None) -> str:
+def _part(request: Questions, question: int | None) -> str:
     """What of the request is at fault, as the client wrote it."""
     if question is None:
         return "`parameters`"

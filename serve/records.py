@@ -29,5 +29,5 @@ class Records:
 def check_bytes(text: str, what: str) -> None:
     """Pass if a record's text, as it was decoded, came of UTF-8; ServeError (400) otherwise. `what`: line or row."""
     if _NOT_UTF8.search(text):
-        sentence = f"the {what} is not UTF-8: send it in UTF-8, or add the charset to Content-Type"
+        sentence = f"the {what} is not UTF-8: send it in UTF-8"
         raise ServeError(Kind.BAD_REQUEST, sentence)

@@ -16,14 +16,13 @@ import signal
 import socket
 import threading
 import time
-from functools import partial
 from types import FrameType
 from typing import Any
 
 import uvicorn
 
 from berth.serve.app import create_app
-from berth.serve.connection import ClientConnection, WaitingConnections
+from berth.serve.connection import WAITS, Connections
 from berth.serve.models.registry import ModelRegistry
 from berth.serve.service import Service
 from berth.serve.settings import ServerSettings
@@ -31,7 +30,6 @@ from berth.serve.sockets import QUEUE
 
 log = logging.getLogger(__name__)
 
-KEEP_ALIVE = 75  # seconds; longer than the idle time of usual proxies, so that it is never the server that closes first
 # asyncio accepts so many connections in one turn of its loop, and three turns more before the first of them can close
 # another: together half of the descriptors that RequestLimits.connections leaves.
 ACCEPTED_AT_ONCE = 32
@@ -75,20 +73,20 @@ def run(sock: socket.socket, served: Service | ModelRegistry, chosen: ServerSett
     """Serve at the socket until a signal, or until the model proves unusable and `failure_grace` seconds have passed;
     the exit code. The workers are on their way.
     """
-    app = create_app(served, chosen)
-    protocol: Any = partial(ClientConnection, WaitingConnections(served.limits, app.note_refusal))
+    connections = Connections(create_app(served, chosen), served.limits.connections)
+    protocol: Any = connections.connect  # declared as a class
     config = uvicorn.Config(
-        app,
+        connections,
         loop="asyncio",
         http=protocol,
         backlog=ACCEPTED_AT_ONCE,
         ws="none",
         lifespan="off",
         log_config=None,
-        access_log=False,  # app.py writes a line of its own, and none for /ping
+        access_log=False,  # access_log.py writes a line of its own, and none for /ping
         proxy_headers=False,
         server_header=False,
-        timeout_keep_alive=KEEP_ALIVE,
+        timeout_keep_alive=WAITS,
         timeout_graceful_shutdown=REFUSE_WITHIN,
     )
     server = Server(config, served)

@@ -8,15 +8,13 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from berth.qa.tokenizer import PairTokenizer
 from berth.serve.admission import Share
 from berth.serve.answering import Answering, HandlerAnswering, QuestionAnswering
-from berth.serve.body_limits import BodyLimits, for_handler
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
-from berth.serve.limits import RequestLimits
+from berth.serve.limits import BodyLimits, RequestLimits, for_handler
 from berth.serve.question_answering import Reading
 from berth.serve.settings import idle_with_handler, idle_with_questions
 from berth.serve.workers.messages import HandlerReady, Ready
@@ -25,10 +23,6 @@ from berth.serve.workers.pool import WorkerPool
 log = logging.getLogger(__name__)
 
 STOPPING = "the server stops: send the request to another"
-_OWN_CODE = (
-    "This model has code of its own, which decides what a request looks like: send requests to /invocations, not from "
-    "this page."
-)
 
 
 class Service:
@@ -99,38 +93,28 @@ class Service:
         return replace(self.pool.load_now(), requests=self.active)
 
     @property
-    def state(self) -> dict[str, Any]:
-        """What the page says of the model; `closed` is why it can't be asked there, None if it can."""
-        match self.pool.first:
-            case Ready() as ready:
-                told, closed = f"{ready.model}, {ready.info.description}", None
-            case HandlerReady() as ready:
-                told, closed = f"the model's own code, {ready.file}", _OWN_CODE
-            case _:
-                told = self.failure or "the model is being loaded"
-                closed = "The model can't be loaded." if self.failure else "The model is being loaded."
-        return {"description": told, "questions": closed is None, "closed": closed}
-
-    def check_open(self) -> None:
-        """Pass if a request can be taken; ServeError (503) with the reason otherwise. While a worker that has died is
-        replaced, requests are taken, and wait.
+    def closed(self) -> ServeError | None:
+        """Why no request is taken (503); None if requests are taken. While a worker that has died is replaced, they are
+        taken, and wait.
         """
         if self.failure is not None:
-            raise ServeError(Kind.NOT_READY, self.failure)
+            return ServeError(Kind.NOT_READY, self.failure)
         if self.stopping:
-            raise ServeError(Kind.NOT_READY, STOPPING)
+            return ServeError(Kind.NOT_READY, STOPPING)
         if self._answering is None:
-            raise ServeError(Kind.NOT_READY, "the model is being loaded: ask again in a few seconds")
+            return ServeError(Kind.NOT_READY, "the model is being loaded: ask again in a few seconds")
+        return None
 
     def check_ready(self) -> None:
         """Pass if a question can be answered now; ServeError (503) with the reason otherwise."""
-        self.check_open()
+        if closed := self.closed:
+            raise closed
         if not self.pool.available:
             raise ServeError(Kind.NOT_READY, "the workers have died and are started again: ask again in a few seconds")
 
     @property
     def answering(self) -> Answering:
-        """What answers; `check_open` was passed before, though the server may stop by now."""
+        """What answers; the service was not `closed` before, though the server may stop by now."""
         assert self._answering is not None
         return self._answering
 

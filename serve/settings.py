@@ -1,16 +1,14 @@
 """What the environment asks of the server: the settings of a start, read by the table in variables.py."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from berth.serve import variables
-from berth.serve.codecs import CODECS
+from berth.serve.codecs import CODECS, split
 from berth.serve.hub import wants_hub
 from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, RequestLimits
-from berth.serve.media_types import split
-from berth.serve.sockets import raise_open_files
 from berth.serve.variables import Variable
 
 SECONDS, BATCH_SECONDS = 55, 595  # SageMaker waits for an answer 60 s, and a batch transform for 600 by default
@@ -21,15 +19,6 @@ UNLIMITED = 1 << 50  # bytes
 
 class SettingError(Exception):
     """Environment variables can't be used, with a sentence for each."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransformSettings:
-    """What the environment says of a batch transform; 0 and "" for what it does not say."""
-
-    concurrent: int = 0  # SAGEMAKER_MAX_CONCURRENT_TRANSFORMS
-    strategy: str = ""  # SAGEMAKER_BATCH_STRATEGY
-    payload_mb: int | None = None  # SAGEMAKER_MAX_PAYLOAD_IN_MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +33,9 @@ class ServerSettings:
     workers: int = 0  # 0: one for each GPU, or one
     seconds: int = SECONDS  # for a request
     batch: bool = False
-    transform: TransformSettings = TransformSettings()
+    concurrent: int = 0  # SAGEMAKER_MAX_CONCURRENT_TRANSFORMS; 0 if it is not set
+    strategy: str = ""  # SAGEMAKER_BATCH_STRATEGY
+    payload_mb: int | None = None  # SAGEMAKER_MAX_PAYLOAD_IN_MB
     accept: str | None = None
     multi_model: bool = False
     page: bool = True
@@ -71,7 +62,9 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
         workers=values[variables.WORKERS],
         seconds=values[variables.TIMEOUT] or (BATCH_SECONDS if batch else SECONDS),
         batch=batch,
-        transform=TransformSettings(values[variables.CONCURRENT], values[variables.BATCH_STRATEGY], payload_mb),
+        concurrent=values[variables.CONCURRENT],
+        strategy=values[variables.BATCH_STRATEGY],
+        payload_mb=payload_mb,
         accept=values[variables.ACCEPT],
         multi_model=values[variables.MULTI_MODEL],
         page=values[variables.PAGE] == "on",
@@ -123,19 +116,13 @@ def execution_parameters(chosen: ServerSettings, workers: int, most: int) -> dic
     each, and no more than the `most` bytes that who answers takes. SageMaker refuses a job of more than 100 MB at once,
     and what the job itself says, the environment has.
     """
-    said = chosen.transform
-    payload = min(TRANSFORM_MB if said.payload_mb is None else said.payload_mb, most // MEBIBYTE)
+    payload = min(TRANSFORM_MB if chosen.payload_mb is None else chosen.payload_mb, most // MEBIBYTE)
     at_once = max(1, AT_ONCE_MB // max(1, payload))
     return {
-        "MaxConcurrentTransforms": said.concurrent or min(workers, at_once),
-        "BatchStrategy": said.strategy or "MULTI_RECORD",
+        "MaxConcurrentTransforms": chosen.concurrent or min(workers, at_once),
+        "BatchStrategy": chosen.strategy or "MULTI_RECORD",
         "MaxPayloadInMB": payload,
     }
-
-
-def request_limits(chosen: ServerSettings) -> RequestLimits:
-    """The server's limits, with as many connections as this process may have open files."""
-    return replace(limits_of(chosen), open_files=raise_open_files())
 
 
 def limits_of(chosen: ServerSettings) -> RequestLimits:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from berth.contract.launch_options import OF_TRAINING
-from berth.contract.variables import PREFIX, misspelt, misspelt_ours
+from berth.contract.variables import PREFIX, misspelt_ours
 from berth.runtime.engines import choose
 from berth.serve import log
 from berth.serve.hub import ID_VARIABLE, REVISION_VARIABLE
 from berth.serve.limits import PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE
 from berth.serve.user_code.find import MULTI_VARIABLE, PROGRAM_VARIABLE, SUBMIT_VARIABLE
 
-_LIKENESS = 0.9  # of SageMaker's names, which begin alike: SAGEMAKER_MODEL_DIR is not SAGEMAKER_BASE_DIR
 _DIGITS = 12
 _SHOWN = 80
 
@@ -90,19 +89,14 @@ class Variable:
         return (self.name, *self.aliases)
 
     def read(self, environ: Mapping[str, str]) -> Any:
-        """The value by the first name that is set, else the default; ValueError with a sentence for each name whose
-        text can't be used.
-        """
-        values, problems = [], []
-        for name in self.names:
-            if text := environ.get(name, "").strip():
-                try:
-                    values.append(self.parse(text))
-                except ValueError as error:
-                    problems.append(f"{name} is `{text[:_SHOWN]}`: it must be {error}")
-        if problems:
-            raise ValueError("; ".join(problems))
-        return values[0] if values else self.default
+        """The value by the first name that is set, else the default; ValueError with a sentence if it can't be used."""
+        for name in self.set_names(environ):
+            text = environ[name].strip()
+            try:
+                return self.parse(text)
+            except ValueError as error:
+                raise ValueError(f"{name} is `{text[:_SHOWN]}`: it must be {error}") from error
+        return self.default
 
     def set_names(self, environ: Mapping[str, str]) -> list[str]:
         """Those of its names that are set; the first of them counts."""
@@ -165,20 +159,11 @@ def misspelt_names(environ: Mapping[str, str]) -> list[str]:
 
 
 def unused_names(environ: Mapping[str, str]) -> Iterator[str]:
-    """The names that are set and not in the table: other servers', unknown ones that begin with BERTH_, and those that
-    are nearly one of SAGEMAKER_…, with the name that was meant.
-    """
-    unread = [name for name, value in environ.items() if value and name not in NAMES]
-    near = misspelt(
-        [name for name in unread if name.startswith("SAGEMAKER_")],
-        [name for name in NAMES if name.startswith("SAGEMAKER_")],
-        _LIKENESS,
-    )
-    for name in unread:
-        if name.startswith(_OTHER_SERVERS) or (name.startswith(PREFIX) and name not in OF_TRAINING):
+    """The names that are set and not in the table: other servers', and unknown ones that begin with BERTH_."""
+    for name, value in environ.items():
+        ours = name.startswith(PREFIX) and name not in OF_TRAINING
+        if value and name not in NAMES and (ours or name.startswith(_OTHER_SERVERS)):
             yield name
-        elif name in near:
-            yield f"{name} (did you mean {near[name]}?)"
 
 
 def without_effect(environ: Mapping[str, str], is_read: Callable[[Variable], bool]) -> Iterator[str]:

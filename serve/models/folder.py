@@ -1,10 +1,16 @@
-"""Which folder a model may be loaded from: one below the roots, with a model or code in it."""
+"""A model's folder: where it may be loaded from, how much memory it needs, and where its worker writes.
+
+Models share a container, but nothing that is found by its name in it: two models may ask for other versions of one
+package, and two folders called `model` may bring a module of the same name.
+"""
 
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from berth.contract.model_files import model_homes
+from berth.runtime.engines.choose import FOLDER_VARIABLE
 
 
 def find_folder(url: str, roots: Sequence[Path]) -> tuple[Path, list[str]]:
@@ -36,7 +42,7 @@ def _not_a_folder(path: Path) -> str:
 
 
 def _content_faults(folder: Path) -> list[str]:
-    if model_homes(folder) or _has_code(folder):
+    if model_homes(folder) or any(path.suffix == ".py" for path in _files(folder)):
         return []
     archive = next(iter(sorted(folder.glob("*.tar.gz"))), None)
     if archive is not None:
@@ -47,10 +53,51 @@ def _content_faults(folder: Path) -> list[str]:
     ]
 
 
-def _has_code(folder: Path) -> bool:
-    """Not by Path.rglob, which passes over folders that can't be read."""
+def make_scratch(parent: Path) -> Path:
+    """A new folder: a model that is loaded again never finds what was there before. OSError if it can't be made."""
+    folder = Path(tempfile.mkdtemp(dir=parent))
+    (folder / "tmp").mkdir()
+    return folder
 
-    def fail(error: OSError) -> None:
-        raise error
 
-    return any(name.endswith(".py") for _, _, names in os.walk(folder, onerror=fail) for name in names)
+def worker_environment(folder: Path) -> dict[str, str]:
+    """The variables with which a worker writes into its folder: packages and temporary files, the graph that it makes,
+    and the modules that transformers copies from a model with `trust_remote_code` by the name of the model's folder.
+    """
+    own = {"TMPDIR": folder / "tmp", FOLDER_VARIABLE: folder / "graph", "HF_MODULES_CACHE": folder / "modules"}
+    return {name: str(path) for name, path in own.items()}
+
+
+_WORKER = 160_000_000
+_COPIES = 3.5
+"""A worker takes so many bytes, and those of its model so often: the engine keeps each weight unpacked and twice
+packed, for a full queue and for a lone request. Measured with models of 91 and 438 MB
+(bench/results/2026-11-23-serve*.md)."""
+_OWN_CODE = 300_000_000
+"""What a handler takes that imports torch, at least."""
+
+
+def needed_memory(folder: Path) -> int:
+    """Bytes that a worker for the model in this folder will take, estimated from its files; OSError if one vanishes or
+    can't be read.
+    """
+    files = list(_files(folder))
+    if any(path.parent.name == "code" and path.suffix == ".py" for path in files):
+        return _OWN_CODE + sum(path.stat().st_size for path in files)
+    weights = [path for path in files if path.suffix in (".safetensors", ".bin") and path.parent.name != "openvino"]
+    return _WORKER + int(_COPIES * sum(path.stat().st_size for path in weights))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Regular files below the folder, and links to files; links to folders are not followed. OSError for a folder that
+    can't be read.
+    """
+    for parent, _, names in os.walk(folder, onerror=_fail):
+        for name in names:
+            path = Path(parent, name)
+            if path.is_file():
+                yield path
+
+
+def _fail(error: OSError) -> None:
+    raise error

@@ -20,11 +20,9 @@ from berth.runtime.memory import available_memory, give_back
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
 from berth.serve.limits import RequestLimits
-from berth.serve.models.folder import find_folder
-from berth.serve.models.memory import is_in_memory, needed_memory, taken_bytes
-from berth.serve.models.request import first_name, name_faults, page_size
-from berth.serve.models.scratch import Scratch, remove
-from berth.serve.models.states import ModelRequest, ModelState, Step, decide, refusal_of
+from berth.serve.models.arguments import first_name, name_faults, page_size
+from berth.serve.models.folder import find_folder, make_scratch, needed_memory
+from berth.serve.models.states import ModelAction, ModelState, Step, decide, refusal_of
 from berth.serve.service import STOPPING, Service
 from berth.serve.workers.pool import WorkerPool
 
@@ -32,8 +30,6 @@ log = logging.getLogger(__name__)
 
 _LOOK = 0.02
 """Seconds between two looks at whether an unloading model has answered what it had accepted."""
-_MEMORY_LOOK = 0.25
-"""Seconds between two looks at what the packages of a model take while they are installed into memory."""
 # What a container lacks, not the model: then SageMaker unloads another model and tries again.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 
@@ -69,7 +65,7 @@ class _Model:
         if self.service:
             self.service.close()
         if self.scratch:
-            remove(self.scratch)
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 class ModelRegistry:
@@ -92,7 +88,7 @@ class ModelRegistry:
         self.workers = 1
         self._start = start
         self._roots = [root.resolve() for root in roots]
-        self._scratch = Scratch(scratch)
+        self._scratch = scratch
         self._available = available
         self._capacity = available()
         self._models: dict[str, _Model] = {}
@@ -150,7 +146,7 @@ class ModelRegistry:
         memory or disk lacks (507), the model can't be served (500), or it is unloaded meanwhile (503); then nothing of
         it is left.
         """
-        while self._decide(ModelRequest.LOAD, name) is Step.WAIT:
+        while self._decide(ModelAction.LOAD, name) is Step.WAIT:
             await self._end(self._models[name])
         model = _Model(name, url, asyncio.get_running_loop().create_future())
         self._models[name] = model
@@ -165,19 +161,19 @@ class ModelRegistry:
 
     async def unload(self, name: str) -> None:
         """Let the model answer what it has accepted, and end it, or its load; ServeError if there is none (404)."""
-        self._decide(ModelRequest.UNLOAD, name)
+        self._decide(ModelAction.UNLOAD, name)
         await self._end(self._models[name])
 
     def service(self, name: str) -> Service:
         """What answers for that model; ServeError if there is none (404), or it is being loaded (503)."""
-        self._decide(ModelRequest.INVOKE, name)
+        self._decide(ModelAction.INVOKE, name)
         service = self._models[name].service
         assert service is not None
         return service
 
     def description_of(self, name: str) -> dict[str, str]:
         """A model's entry of the list; ServeError (404) if it is not loaded."""
-        self._decide(ModelRequest.DESCRIBE, name)
+        self._decide(ModelAction.DESCRIBE, name)
         return self._entry(name)
 
     def page(self, limit: str | None, token: str | None) -> dict[str, Any]:
@@ -187,9 +183,9 @@ class ModelRegistry:
         page: dict[str, Any] = {"models": [self._entry(name) for name in names[:size]]}
         return page | {"nextPageToken": names[size - 1]} if len(names) > size else page
 
-    def _decide(self, request: ModelRequest, name: str) -> Step:
+    def _decide(self, request: ModelAction, name: str) -> Step:
         """What a request for that name does; ServeError if it is refused."""
-        if request is ModelRequest.LOAD:
+        if request is ModelAction.LOAD:
             self.check_ready()
         model = self._models.get(name)
         state = model.state if model else None
@@ -217,15 +213,10 @@ class ModelRegistry:
         if needed > room:
             raise _no_memory(model.name, needed, room)
         model.needed = needed
-        model.scratch = self._scratch.make()
+        model.scratch = make_scratch(self._scratch)
         model.service = Service(self._start(folder, model.scratch), self.limits, model.name)
         self._hear(model)
-        in_memory = is_in_memory(model.scratch)
-        if in_memory:
-            await _watch(model, model.scratch, room)
         await asyncio.shield(model.loaded)
-        if in_memory:
-            model.needed += await asyncio.to_thread(taken_bytes, model.scratch)
 
     def _hear(self, model: _Model) -> None:
         """Have the model's state follow what its workers say, from whichever thread."""
@@ -285,20 +276,6 @@ def _succeed(model: _Model, _service: Service) -> None:
     if not model.loaded.done():
         model.state = ModelState.READY
         model.loaded.set_result(None)
-
-
-async def _watch(model: _Model, scratch: Path, room: int) -> None:
-    """While the model loads, see that its worker and what that writes into memory fit into `room`; ServeError (507).
-    Else the kernel would end whichever process is largest.
-    """
-    before = shutil.disk_usage(scratch).used
-    while True:
-        await asyncio.wait([model.loaded], timeout=_MEMORY_LOOK)
-        if model.loaded.done():
-            return
-        needed = model.needed + shutil.disk_usage(scratch).used - before
-        if needed > room:
-            raise _no_memory(model.name, needed, room)
 
 
 def _no_memory(name: str, needed: int, room: int) -> ServeError:

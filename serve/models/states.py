@@ -20,7 +20,7 @@ class ModelState(StrEnum):
     UNLOADING = "being unloaded"
 
 
-class ModelRequest(Enum):
+class ModelAction(Enum):
     """What is asked of a model by its name."""
 
     LOAD = "load"
@@ -38,26 +38,26 @@ class Step(Enum):
 
 
 _NOT_FOUND = Kind.NOT_FOUND
-_TABLE: dict[ModelRequest, dict[ModelState | None, Step | Kind]] = {
-    ModelRequest.LOAD: {
+_TABLE: dict[ModelAction, dict[ModelState | None, Step | Kind]] = {
+    ModelAction.LOAD: {
         None: Step.PROCEED,
         ModelState.LOADING: Kind.CONFLICT,
         ModelState.READY: Kind.CONFLICT,
         ModelState.UNLOADING: Step.WAIT,
     },
-    ModelRequest.UNLOAD: {
+    ModelAction.UNLOAD: {
         None: _NOT_FOUND,
         ModelState.LOADING: Step.PROCEED,  # else nobody could end a load that never ends
         ModelState.READY: Step.PROCEED,
         ModelState.UNLOADING: Step.PROCEED,  # both answer when it is unloaded
     },
-    ModelRequest.INVOKE: {
+    ModelAction.INVOKE: {
         None: _NOT_FOUND,
         ModelState.LOADING: Kind.NOT_READY,
         ModelState.READY: Step.PROCEED,
         ModelState.UNLOADING: _NOT_FOUND,
     },
-    ModelRequest.DESCRIBE: {
+    ModelAction.DESCRIBE: {
         None: _NOT_FOUND,
         ModelState.LOADING: _NOT_FOUND,
         ModelState.READY: Step.PROCEED,
@@ -65,19 +65,19 @@ _TABLE: dict[ModelRequest, dict[ModelState | None, Step | Kind]] = {
     },
 }
 _ADVICE = {
-    ModelRequest.LOAD: "unload it first",
-    ModelRequest.UNLOAD: "GET /models lists the models that are loaded",
-    ModelRequest.INVOKE: "POST /models loads it",
-    ModelRequest.DESCRIBE: "GET /models lists the models that are loaded",
+    ModelAction.LOAD: "unload it first",
+    ModelAction.UNLOAD: "GET /models lists the models that are loaded",
+    ModelAction.INVOKE: "POST /models loads it",
+    ModelAction.DESCRIBE: "GET /models lists the models that are loaded",
 }
 
 
-def decide(request: ModelRequest, state: ModelState | None) -> Step | Kind:
+def decide(request: ModelAction, state: ModelState | None) -> Step | Kind:
     """What the request does, or the kind of its refusal; `state` is None for a name without a model."""
     return _TABLE[request][state]
 
 
-def refusal_of(request: ModelRequest, state: ModelState | None, name: str) -> str:
+def refusal_of(request: ModelAction, state: ModelState | None, name: str) -> str:
     """The sentence of a refusal."""
     if state is None:
         return f"there is no model {name[:80]}: {_ADVICE[request]}"

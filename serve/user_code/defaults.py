@@ -7,6 +7,7 @@ import csv
 import inspect
 import io
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,11 @@ import numpy as np
 
 from berth.runtime.engines import choose
 from berth.runtime.engines.choose import EngineSettings, LoadedModel
-from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES
-from berth.serve.csv_text import all_rows
+from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES, best_of, check_charset, split, text_of
+from berth.serve.csv_questions import read_rows
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import decode, dump, encode
 from berth.serve.limits import RequestLimits
-from berth.serve.media_types import best_of, encoding_of, split
 from berth.serve.pipeline import QuestionAnsweringPipeline
 
 log = logging.getLogger(__name__)
@@ -28,43 +28,6 @@ log = logging.getLogger(__name__)
 NPY = "application/x-npy"
 ENCODED = (JSON, JSON_LINES, CSV, NPY)
 _HEADERS = {"question", "context", "inputs"}
-
-
-class DefaultHandler:
-    """The four functions."""
-
-    def __init__(self, settings: EngineSettings, limits: RequestLimits) -> None:
-        self._settings = settings
-        self._limits = limits
-        self.loaded: LoadedModel | None = None
-        """Our model, once it was asked for."""
-
-    def model_fn(self, model_dir: str | Path) -> QuestionAnsweringPipeline:
-        """Our model under `model_dir`; ModelFilesError if it can't be served."""
-        self.loaded = choose.load(Path(model_dir), self._settings, log.info)
-        return QuestionAnsweringPipeline(self.loaded, self._limits)
-
-    def input_fn(self, body: bytes, content_type: str) -> Any:
-        """See `decode_body`."""
-        return decode_body(body, content_type)
-
-    def predict_fn(self, data: Any, model: Any) -> Any:
-        """`model` called with the body's `inputs` and `parameters`, or with all of the body where it has none."""
-        if not callable(model):
-            raise TypeError("what model_fn returned can't be called: write a predict_fn that uses it")
-        data = _records(data)
-        if not isinstance(data, dict):
-            return model(data)
-        inputs = data.pop("inputs", None)
-        parameters = data.pop("parameters", None) or {}
-        asked = data if inputs is None else inputs
-        if isinstance(model, QuestionAnsweringPipeline) and isinstance(parameters, dict):
-            return model.answer(asked, parameters)
-        return model(asked, **parameters)
-
-    def output_fn(self, prediction: Any, accept: str) -> tuple[bytes, str]:
-        """See `encode_prediction`."""
-        return encode_prediction(prediction, accept)
 
 
 def _records(data: Any) -> Any:
@@ -91,7 +54,10 @@ def decode_body(body: bytes, content_type: str) -> Any:
             Kind.UNSUPPORTED_MEDIA_TYPE,
             f"Content-Type `{media_type[:80]}` can't be read: send one of {known}, or write an input_fn that reads it",
         )
-    text = _text_of(body, encoding_of(parameters))
+    check_charset(parameters)
+    text = text_of(body, blank=True)
+    if not text.strip():
+        raise ServeError(Kind.BAD_REQUEST, "the body is empty: send some data")
     match media_type:
         case "application/jsonlines":
             return [decode(line, "the line") for line in text.split("\n") if line.strip()]
@@ -115,6 +81,37 @@ def encode_prediction(prediction: Any, accept: str) -> tuple[bytes, str]:
     return _WRITERS[media_type](list(prediction) if inspect.isgenerator(prediction) else prediction), media_type
 
 
+class DefaultHandler:
+    """The four functions."""
+
+    def __init__(self, settings: EngineSettings, limits: RequestLimits) -> None:
+        self._settings = settings
+        self._limits = limits
+        self.loaded: LoadedModel | None = None
+        """Our model, once it was asked for."""
+        self.input_fn = decode_body
+        self.output_fn = encode_prediction
+
+    def model_fn(self, model_dir: str | Path) -> QuestionAnsweringPipeline:
+        """Our model under `model_dir`; ModelFilesError if it can't be served."""
+        self.loaded = choose.load(Path(model_dir), self._settings, log.info)
+        return QuestionAnsweringPipeline(self.loaded, self._limits)
+
+    def predict_fn(self, data: Any, model: Any) -> Any:
+        """`model` called with the body's `inputs` and `parameters`, or with all of the body where it has none."""
+        if not callable(model):
+            raise TypeError("what model_fn returned can't be called: write a predict_fn that uses it")
+        data = _records(data)
+        if not isinstance(data, dict):
+            return model(data)
+        inputs = data.pop("inputs", None)
+        parameters = data.pop("parameters", None) or {}
+        asked = data if inputs is None else inputs
+        if isinstance(model, QuestionAnsweringPipeline) and isinstance(parameters, dict):
+            return model.answer(asked, parameters)
+        return model(asked, **parameters)
+
+
 def accepted_type(accept: str | None, default: str | None) -> str:
     """The one type that a function gets as `accept`, because handlers compare it with names: what the client names, as
     it writes it, or of a list, wildcards or weights the best of ours, else the first that the client names.
@@ -128,18 +125,6 @@ def accepted_type(accept: str | None, default: str | None) -> str:
     return best_of(accept, [first, *(each for each in ENCODED if each != first)]) or named[0][0]
 
 
-def _text_of(body: bytes, encoding: str) -> str:
-    try:
-        text = body.decode(encoding)
-    except UnicodeDecodeError as error:
-        name = "UTF-8" if encoding.startswith("utf-8") else encoding
-        sentence = f"the body is not {name} (byte {error.start} of {len(body)}): name its charset in Content-Type"
-        raise ServeError(Kind.BAD_REQUEST, sentence) from error
-    if not text.strip():
-        raise ServeError(Kind.BAD_REQUEST, "the body is empty: send some data")
-    return text
-
-
 def _array(body: bytes) -> Any:
     try:
         return np.lib.format.read_array(io.BytesIO(body), allow_pickle=False)
@@ -148,7 +133,11 @@ def _array(body: bytes) -> Any:
 
 
 def _rows(text: str) -> Any:
-    rows = all_rows(text)
+    rows: list[list[str]] = []
+    for row in read_rows(text, RequestLimits(tokens=sys.maxsize)):
+        if isinstance(row, ServeError):
+            raise row
+        rows.append(row)
     if not rows:
         raise ServeError(Kind.BAD_REQUEST, "the body is empty: send a row of CSV")
     names = [name.strip() for name in rows[0]]

@@ -6,7 +6,9 @@ only if its text has one of the functions.
 """
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+import difflib
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,16 @@ MULTI_VARIABLE = "SAGEMAKER_MULTI_MODEL"
 REQUIREMENTS = "requirements.txt"
 S3 = "s3://"
 FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
+ARGUMENTS = {
+    "pre_model_fn": ("model_dir",),
+    "model_fn": ("model_dir",),
+    "model_warmup_fn": ("model_dir", "model"),
+    "input_fn": ("body", "content_type"),
+    "predict_fn": ("data", "model"),
+    "output_fn": ("prediction", "accept"),
+    "transform_fn": ("model", "body", "content_type", "accept"),
+}
+"""Function → its standard arguments, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +73,8 @@ class NoHandler:
 def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandler:
     """The handler, if there is one; ModelFilesError for a file that is named and not there, or is no Python.
 
-    What an s3:// address names is fetched before (berth.serve.user_code.fetch). On a multi-model endpoint the variables
-    are those of all models, of which some may have no code.
+    What an s3:// address names is fetched before (berth.serve.user_code.environment). On a multi-model endpoint the
+    variables are those of all models, of which some may have no code.
     """
     shared = is_multi_model(environ)
     if len(homes := [home for home in model_homes(model_dir) if (home / "code").is_dir()]) > 1:
@@ -81,7 +93,7 @@ def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandl
         raise ModelFilesError(f"{PROGRAM_VARIABLE} is `{named}`, and there is no such file in {looked}: pack it there")
     if file.suffix != ".py":
         return NoHandler(f"{file} is no Python file, and is not run")
-    functions = _functions(file, source or file.parent)
+    functions = _functions(file)
     if not functions:
         return NoHandler(f"{file} has none of {', '.join(FUNCTIONS)}, and is not run")
     return UserCode(file, functions, None if source == file.parent else source)
@@ -115,51 +127,29 @@ def _file_names(named: str) -> list[str]:
     return [each for name in names for each in (name, *([] if name.endswith(".py") else [f"{name}.py"]))]
 
 
-def _functions(file: Path, source: Path) -> frozenset[str]:
+def _functions(file: Path) -> frozenset[str]:
     """Those of the handler's functions that the file's top level binds: by def, by assignment or by import.
 
-    All of them where `import *` of a module that is not in the source folder may bind others, or, in an inference.py,
-    any: a file by another name may be a program that trains.
-    """
-    bound = _bound_names(file, (file.parent, source), frozenset())
-    found = bound & frozenset(FUNCTIONS)
-    if "*" in bound and (found or file.name == DEFAULT_PROGRAM):
-        return frozenset(FUNCTIONS)
-    return found
-
-
-def _bound_names(file: Path, roots: Sequence[Path], importing: frozenset[Path]) -> frozenset[str]:
-    """What a module's top level binds, and "*" if it imports all of a module that is not below `roots`, from which
-    modules are imported; `importing` are those that are being looked into.
+    All of them if `import *` may bind others, or, in an inference.py, any: a file by another name may be a program that
+    trains.
     """
     try:
         module = ast.parse(file.read_bytes(), str(file))
     except (SyntaxError, ValueError) as error:
         raise ModelFilesError(f"{file} is no Python that can be run: {error}") from error
-    found: set[str] = set()
+    bound: set[str] = set()
     for node in _top_level(module):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
-                found.add(name)
-            case ast.ImportFrom(names=[ast.alias(name="*")]):
-                imported = _module_file(node, file, roots)
-                if imported is None:
-                    found.add("*")
-                elif imported not in importing:
-                    found |= _bound_names(imported, roots, importing | {file})
+                bound.add(name)
             case ast.ImportFrom(names=names):
-                found |= {alias.asname or alias.name for alias in names}
+                bound |= {alias.asname or alias.name for alias in names}
             case _:
                 pass
-    return frozenset(found)
-
-
-def _module_file(node: ast.ImportFrom, file: Path, roots: Sequence[Path]) -> Path | None:
-    """That of the module which is imported from, if it is below one of `roots`."""
-    folders = [file.parents[node.level - 1]] if node.level else roots
-    paths = [folder.joinpath(*(node.module or ".").split(".")) for folder in folders]
-    files = (each for path in paths for each in (path / "__init__.py", path.with_suffix(".py")))
-    return next((each for each in files if each.is_file()), None)
+    found = frozenset(bound.intersection(FUNCTIONS))
+    if "*" in bound and (found or file.name == DEFAULT_PROGRAM):
+        return frozenset(FUNCTIONS)
+    return found
 
 
 def _top_level(node: ast.AST) -> Iterator[ast.AST]:
@@ -168,3 +158,116 @@ def _top_level(node: ast.AST) -> Iterator[ast.AST]:
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             yield from _top_level(child)
+
+
+_FILES, _DEPTH = 2000, 4
+_SKIPPED = ("__pycache__", "site-packages", "node_modules", "venv")
+_ARCHIVES = ("code.zip", "code.tar.gz", "code.tgz", "sourcedir.tar.gz", "model.tar.gz", "inference.zip")
+_OTHER_NAMES = {
+    "load_model": "model_fn",
+    "load_fn": "model_fn",
+    "init": "model_fn",
+    "preprocess": "input_fn",
+    "preprocess_fn": "input_fn",
+    "postprocess": "output_fn",
+    "postprocess_fn": "output_fn",
+    "predict": "predict_fn",
+    "inference": "predict_fn",
+    "inference_fn": "predict_fn",
+    "handle": "transform_fn",
+    "handler": "transform_fn",
+    "lambda_handler": "transform_fn",
+    "transform": "transform_fn",
+}
+"""Functions of other servers → the one of a handler that does the same."""
+_LIKENESS = 0.75
+
+
+def unused_files(model_dir: Path, code: UserCode | NoHandler, named: str = "") -> list[str]:
+    """What has no effect, for the log. `named`: the program that SAGEMAKER_PROGRAM names."""
+    lines: list[str] = []
+    for path in _files(model_dir):
+        if path.suffix == ".py" and isinstance(code, UserCode):
+            lines += _second_program(path, code)
+        elif path.suffix == ".py":
+            lines += _program(path, model_dir, named)
+        elif path.name.lower() in ("requirements.txt", "requirement.txt"):
+            lines += _requirements(path, code)
+        elif path.parent == model_dir and (path.name in _ARCHIVES or path.suffix == ".mar"):
+            lines.append(f"{path} is not unpacked: put its files into {model_dir}/code/ as they are")
+    return [*lines, *(_nearly_named(code.file) if isinstance(code, UserCode) else ())]
+
+
+def _files(model_dir: Path) -> Iterator[Path]:
+    """Files, those at the top first."""
+    for count, (folder, folders, files) in enumerate(os.walk(model_dir)):
+        depth = len(Path(folder).relative_to(model_dir).parts)
+        kept = (name for name in folders if name not in _SKIPPED and not name.startswith("."))
+        folders[:] = sorted(kept) if depth < _DEPTH and count < _FILES else []
+        yield from (Path(folder, name) for name in sorted(files)[:_FILES])
+
+
+def _second_program(path: Path, code: UserCode) -> list[str]:
+    """An inference.py besides the handler that runs. Other files may be modules of the handler."""
+    if path.name != DEFAULT_PROGRAM or path == code.file:
+        return []
+    return [f"{path} is not run, because {code.file} is: delete one of the two"]
+
+
+def _program(path: Path, model_dir: Path, named: str) -> list[str]:
+    """A Python file that was meant to be the handler, of a model that has none."""
+    tree = _parsed(path)
+    functions = _defined(tree) & set(FUNCTIONS)
+    folders = [home / "code" for home in (model_dir, *model_homes(model_dir))]
+    if path.name == DEFAULT_PROGRAM and path.parent not in folders:
+        inside = path.is_relative_to(folders[0])
+        where = f"set SAGEMAKER_PROGRAM to {path.relative_to(folders[0])}" if inside else "put it into code/"
+        return [f"{path} is not run: {where}"]
+    if path.name == DEFAULT_PROGRAM and functions:
+        return [f"{path} is not run: SAGEMAKER_PROGRAM names {named}; set it to {DEFAULT_PROGRAM}"]
+    if functions:
+        names = " and ".join(sorted(functions))
+        return [f"{path} has {names} and is not run: rename it to code/{DEFAULT_PROGRAM}, or set SAGEMAKER_PROGRAM"]
+    # Other programs, such as one that trained, may have such functions for themselves.
+    return _nearly_named(path) if path.name in (DEFAULT_PROGRAM, "handler.py") else []
+
+
+def _requirements(path: Path, code: UserCode | NoHandler) -> list[str]:
+    """A requirements file that is not installed."""
+    if not path.read_text("utf-8", "replace").strip():
+        return []
+    if isinstance(code, UserCode):
+        wanted = code.requirements
+        if path == wanted:
+            return []
+        todo = f"{wanted} is, put its lines there" if wanted else f"move it to {code.folder / REQUIREMENTS}"
+        return [f"{path} is not installed: {todo}"]
+    if path.parent.name == "code" and any(path.parent.glob("*.py")):
+        return []  # of a program that is not run, which is said already
+    return [f"{path} is not installed: put it into code/, next to an {DEFAULT_PROGRAM}"]
+
+
+def _nearly_named(path: Path) -> list[str]:
+    """Functions of a file that it does not call itself, and whose names are nearly those of a handler's."""
+    tree = _parsed(path)
+    found = _defined(tree)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    lines = []
+    for name in sorted(found - set(ARGUMENTS) - used):
+        near = difflib.get_close_matches(name.lower(), FUNCTIONS, n=1, cutoff=_LIKENESS)
+        meant = _OTHER_NAMES.get(name) or next(iter(near), "")
+        if meant and meant not in found:
+            lines.append(f"{path}: {name} is not called; if it is meant to be {meant}, rename it")
+    return lines
+
+
+def _parsed(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """Those that a file defines itself."""
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

@@ -6,29 +6,75 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from inspect import Parameter, Signature
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from berth.runtime.engines.model_folder import ModelFilesError
-from berth.serve.codecs import CSV, JSON
-from berth.serve.media_types import split
-from berth.serve.user_code.calls import ARGUMENTS, CallError, CallPlan, plan_call
-from berth.serve.user_code.find import FUNCTIONS, UserCode
+from berth.serve.codecs import CSV, JSON, UTF_8, split
+from berth.serve.user_code.defaults import DefaultHandler
+from berth.serve.user_code.find import ARGUMENTS, FUNCTIONS, UserCode
+
+CONTEXT = "context"
+
+BEHIND = "*"
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+
+class CallError(Exception):
+    """A function can't be called with the arguments of its name; one sentence."""
+
+
+def context_form(name: str, function: Callable[..., Any]) -> str:
+    """How the handler's function of that name takes the context: "" not at all, `BEHIND` its standard arguments, or
+    `CONTEXT` by that name; CallError if it can't be called.
+    """
+    standard = ARGUMENTS[name]
+    signature = _signature(function)
+    if signature is None:
+        return ""
+    names = list(signature.parameters)
+    forms = [CONTEXT] if CONTEXT in names else ["", BEHIND]
+    if names[len(standard) :][:1] == [CONTEXT]:  # a decorator may take all by position alone
+        forms = [BEHIND, CONTEXT]
+    for form in forms:
+        try:
+            call(signature.bind, standard, form, None)
+        except TypeError:
+            continue
+        return form
+    raise CallError(
+        f"{name}{str(signature)[:200]} can't be called: define it as {name}({', '.join(standard)}); a further "
+        f"parameter {CONTEXT} is optional, any other needs a default"
+    )
+
+
+def call(function: Callable[..., Any], arguments: Sequence[Any], form: str, context: object) -> Any:
+    """What the function returns; `form` as `context_form` gives it."""
+    if form == BEHIND:
+        return function(*arguments, context)
+    return function(*arguments, **({CONTEXT: context} if form else {}))
+
+
+def _signature(function: Callable[..., Any]) -> Signature | None:
+    """That of the function, or of a decorator's `(*args, **kwargs)` that of what it wraps; None for a function in C
+    that does not tell.
+    """
+    try:
+        found = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        found = None
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped is not None and (found is None or all(each.kind in _VARIADIC for each in found.parameters.values())):
+        return _signature(wrapped)
+    return found
+
 
 _THREE = ("input_fn", "predict_fn", "output_fn")
 # As SageMaker's toolkit does: functions get text of these types, and bytes of all others.
-_TEXT_TYPES, _UTF_8 = (JSON, CSV), ("utf-8", "utf8", "us-ascii", "ascii")
-
-
-class Defaults(Protocol):
-    """Stands in for the functions that a file lacks."""
-
-    def model_fn(self, model_dir: str) -> Any: ...
-    def input_fn(self, body: bytes, content_type: str) -> Any: ...
-    def predict_fn(self, data: Any, model: Any) -> Any: ...
-    def output_fn(self, prediction: Any, accept: str) -> Any: ...
+_TEXT_TYPES = (JSON, CSV)
 
 
 def import_handler(code: UserCode) -> ModuleType:
@@ -57,7 +103,7 @@ class HandlerFunctions:
     generator of the values.
     """
 
-    def __init__(self, module: ModuleType, defaults: Defaults, context: object) -> None:
+    def __init__(self, module: ModuleType, defaults: DefaultHandler, context: object) -> None:
         """ModelFilesError with a sentence for functions that can't be called."""
         self._context = context
         self._runner = asyncio.Runner()
@@ -69,12 +115,12 @@ class HandlerFunctions:
                 "delete it or them"
             )
         self._own = own
-        self._calls: dict[str, tuple[Callable[..., Any], CallPlan]] = {}
+        self._calls: dict[str, tuple[Callable[..., Any], str]] = {}
         for name in ARGUMENTS:
             function = own.get(name) or getattr(defaults, name, None)
             try:
                 if callable(function):
-                    self._calls[name] = function, plan_call(name, function)
+                    self._calls[name] = function, context_form(name, function)
                 elif function is not None:
                     raise CallError(f"{name} is not a function: {type(function).__name__}")
             except CallError as error:
@@ -104,8 +150,8 @@ class HandlerFunctions:
         return self._run("output_fn", prediction, accept)
 
     def _run(self, name: str, *arguments: Any) -> Any:
-        function, plan = self._calls[name]
-        found: Any = plan.call(function, arguments, self._context)
+        function, form = self._calls[name]
+        found: Any = call(function, arguments, form, self._context)
         if inspect.isawaitable(found):
             return self._runner.run(_await(found))
         if inspect.isasyncgen(found):
@@ -116,7 +162,7 @@ class HandlerFunctions:
 def _text_or_bytes(body: bytes, content_type: str) -> str | bytes:
     """Text without a byte order mark where the type is one of text and it is UTF-8, else the bytes as they came."""
     media_type, parameters = split(content_type)
-    if media_type not in _TEXT_TYPES or parameters.get("charset", "utf-8").lower() not in _UTF_8:
+    if media_type not in _TEXT_TYPES or parameters.get("charset", "utf-8").lower() not in UTF_8:
         return body
     try:
         return body.decode("utf-8-sig")

@@ -5,23 +5,29 @@ import logging
 import os
 import re
 import secrets
+import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from sagemaker_inference.errors import BaseInferenceToolkitError
 
+from berth.contract.masking import mask_text
 from berth.runtime.engines.model_folder import ModelFilesError
+from berth.runtime.hints.advice import without_advice
+from berth.runtime.hints.program import ProgramContext, RaisedException
+from berth.runtime.hints.table import remedy
 from berth.serve.codecs import JSON
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import dump, encode
 from berth.serve.user_code.context import RequestContext
-from berth.serve.user_code.defaults import accepted_type, encode_prediction
-from berth.serve.user_code.failures import failure_sentence, trace_text
-from berth.serve.user_code.find import UserCode
-from berth.serve.user_code.functions import Defaults, HandlerFunctions, import_handler
-from berth.serve.user_code.progress import report_progress
-from berth.serve.workers.messages import HandlerAnswer, HandlerRequest
+from berth.serve.user_code.defaults import DefaultHandler, accepted_type, encode_prediction
+from berth.serve.user_code.environment import package_note
+from berth.serve.user_code.find import FUNCTIONS, UserCode
+from berth.serve.user_code.functions import HandlerFunctions, import_handler
+from berth.serve.workers.messages import HandlerAnswer, HandlerInput
 
 log = logging.getLogger(__name__)
 
@@ -35,22 +41,22 @@ _WITHOUT_BODY = (204, 304)
 class UserHandler:
     """The functions of a user's file with its model, and what a request makes of them."""
 
-    def __init__(self, code: UserCode, model_dir: Path, defaults: Defaults, gpu_id: int | None = None) -> None:
+    def __init__(self, code: UserCode, model_dir: Path, defaults: DefaultHandler, gpu_id: int | None = None) -> None:
         """Import the file and load its model; ModelFilesError with one sentence if it can't be."""
         self._code = code
         self._accept = os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "").strip() or None
         self._context = RequestContext(str(model_dir), model_dir.name, gpu_id)
         try:
-            with report_progress(code):
-                self._functions = HandlerFunctions(import_handler(code), defaults, self._context)
-                self._functions.load_model(str(model_dir))
+            log.info("loading the model's own code")
+            self._functions = HandlerFunctions(import_handler(code), defaults, self._context)
+            self._functions.load_model(str(model_dir))
         except ModelFilesError:
             raise
         except BaseException as error:
             log.error("the model's own code failed\n%s", trace_text(error))
             raise ModelFilesError(failure_sentence(error, code)) from error
 
-    def answer(self, request: HandlerRequest) -> HandlerAnswer:
+    def answer(self, request: HandlerInput) -> HandlerAnswer:
         """What the functions make of a request; where they raise, the status says so, and the body in one sentence."""
         headers = request.headers
         self._context.begin(headers, headers.get("x-amzn-requestid", ""))
@@ -119,3 +125,60 @@ def _sendable(headers: Mapping[str, str]) -> dict[str, str]:
         else:
             log.warning("a header that the model's own code set can't be sent: %r", name[:80])
     return kept
+
+
+_SHOWN_CHARACTERS = 300
+_READ_CHARACTERS = 4000
+
+
+def failure_sentence(error: BaseException, code: UserCode, log_id: str = "") -> str:
+    """Such as `predict_fn of the model's inference.py raised ValueError: no such label (raised at inference.py:7): the
+    log has the traceback`, then what helps. `log_id`: under which the log has it.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(code.folder)]
+    where = f" (raised at {os.path.relpath(own[-1].filename, code.folder)}:{own[-1].lineno})" if own else ""
+    behind = remedy(
+        RaisedException(_kind(error), _text(error), [frame.filename for frame in frames]),
+        ProgramContext(code.folder, environ=os.environ, package_note=package_note(Path(sys.prefix)), serving=True),
+    )
+    traced = f": the log has the traceback{f' under the id {log_id}' if log_id else ''}"
+    return f"{_what(error, code)}{where}{traced}{behind}"
+
+
+def trace_text(error: BaseException) -> str:
+    """The traceback, without secrets."""
+    return mask_text("".join(traceback.format_exception(error)))
+
+
+def _what(error: BaseException, code: UserCode) -> str:
+    function = _function_at_fault(error.__traceback__, code.file)
+    lines = _text(error).strip().splitlines() or [""]
+    message = without_advice(mask_text(lines[0]))[:_SHOWN_CHARACTERS]
+    raised = f"raised {type(error).__name__}" + (f": {message}" if message else "")
+    match function:
+        case "":
+            return f"the model's {code.file.name} failed ({type(error).__name__}{f': {message}' if message else ''})"
+        case "<module>":
+            return f"the model's {code.file.name} can't be imported, it {raised}"
+        case _:
+            return f"{function} of the model's {code.file.name} {raised}"
+
+
+def _function_at_fault(trace: TracebackType | None, file: Path) -> str:
+    """The handler's function in which an exception was raised, `<module>` for the import, "" for none of the file."""
+    names = [frame.name for frame in traceback.extract_tb(trace) if Path(frame.filename) == file]
+    return next((name for name in names if name in FUNCTIONS), names[0] if names else "")
+
+
+def _text(error: BaseException) -> str:
+    """What an exception says, which may be as long as a request, or raise itself."""
+    try:
+        return str(error)[:_READ_CHARACTERS]
+    except Exception as another:
+        return f"its text can't be had: {type(another).__name__}"
+
+
+def _kind(error: BaseException) -> str:
+    module = type(error).__module__
+    return type(error).__qualname__ if module == "builtins" else f"{module}.{type(error).__qualname__}"

@@ -14,8 +14,46 @@ from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
 from berth.serve.limits import RequestLimits
 from berth.serve.workers.messages import Batch
-from berth.serve.workers.scheduler import PendingRequest, Scheduler, WaitingWindow, finish, rows_of
-from berth.serve.workers.speed import Speed
+from berth.serve.workers.scheduler import Job, Scheduler, WaitingWindow, finish, rows_of
+
+_MEMORY = 0.9
+"""What a batch counts for after each one that came behind it."""
+_WARM_UP_TOKENS = 32
+"""What the warm-up question counts for: less than a batch of usual length, which soon outweighs it."""
+
+
+class Speed:
+    """Seconds of one slot for a token, of which a handler's request counts as one. Nothing is known at first."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._tokens = 0.0
+
+    def begin(self, seconds_per_token: float) -> None:
+        """Take the speed of a worker's warm-up question for a start, unless something is known already."""
+        if not self._tokens:
+            self._seconds, self._tokens = seconds_per_token * _WARM_UP_TOKENS, _WARM_UP_TOKENS
+
+    def note(self, seconds: float, tokens: int) -> None:
+        """A batch of so many tokens kept a slot for so long."""
+        self._seconds = _MEMORY * self._seconds + seconds
+        self._tokens = _MEMORY * self._tokens + tokens
+
+    def seconds_per_token(self, running: Iterable[tuple[float, int]] = ()) -> float:
+        """As far as is known now; 0 before anything is.
+
+        `running`: of each batch in flight, for how many seconds it has kept a slot, and its tokens. One that takes
+        longer than expected counts as if it ended now. So the first request of a slow handler says how slow it is while
+        it runs.
+        """
+        expected = self._seconds / self._tokens if self._tokens else 0.0
+        late = [(seconds, tokens) for seconds, tokens in running if seconds > expected * tokens]
+        if not late:
+            return expected
+        memory = _MEMORY ** len(late)
+        seconds = memory * self._seconds + sum(seconds for seconds, _ in late)
+        return seconds / (memory * self._tokens + sum(tokens for _, tokens in late))
+
 
 _MOST_DEATHS = 2
 """Workers that may die over a request before it is given up."""
@@ -82,7 +120,7 @@ class Dispatcher:
         """How long one more request would wait, as far as can be told."""
         return self._scheduler.tokens * self._pace(now)
 
-    def accept(self, request: PendingRequest, now: float) -> None:
+    def accept(self, request: Job, now: float) -> None:
         """Queue a request; ServeError (503) if too much waits for it to be answered in its time."""
         pace, tokens = self._pace(now), self._scheduler.tokens
         waiting, own = tokens * pace, self._own_seconds(request, pace)
@@ -96,7 +134,7 @@ class Dispatcher:
         self._scheduler.add(request, pace)
         self.dispatch(now)
 
-    def refuse_late(self, now: float) -> list[tuple[PendingRequest, ServeError]]:
+    def refuse_late(self, now: float) -> list[tuple[Job, ServeError]]:
         """The requests that wait and would be answered too late, with their refusals (503); they wait no longer."""
         pace = self._pace(now)
         refused = []
@@ -111,11 +149,11 @@ class Dispatcher:
         self._scheduler.drop(*(request for request, _ in refused))
         return refused
 
-    def drop(self, request: PendingRequest) -> None:
+    def drop(self, request: Job) -> None:
         """Forget what waits of a request."""
         self._scheduler.drop(request)
 
-    def drop_all(self) -> list[PendingRequest]:
+    def drop_all(self) -> list[Job]:
         """Every request of which something waits; nothing waits from then on."""
         return self._scheduler.take_all()
 
@@ -132,7 +170,7 @@ class Dispatcher:
                 return
             self._send(worker, batch, now)
 
-    def complete(self, worker: Slots, number: int, results: Sequence[Any], now: float) -> list[PendingRequest]:
+    def complete(self, worker: Slots, number: int, results: Sequence[Any], now: float) -> list[Job]:
         """Note what came of a batch; the requests that are complete by it."""
         flight = worker.in_flight.pop(number)
         self.speed.note(flight.slot_seconds(now), flight.tokens)
@@ -142,13 +180,13 @@ class Dispatcher:
             request.times.model = now - request.began
         return done
 
-    def fail(self, worker: Slots, number: int) -> list[PendingRequest]:
+    def fail(self, worker: Slots, number: int) -> list[Job]:
         """The requests of a batch that could not be computed; nothing of them waits any more."""
         requests = _requests_of([worker.in_flight.pop(number)])
         self._scheduler.drop(*requests)
         return requests
 
-    def lose(self, worker: Slots, now: float) -> list[PendingRequest]:
+    def lose(self, worker: Slots, now: float) -> list[Job]:
         """Remove a worker that has died. What it had waits again; those requests that may not are given up, and
         returned.
         """
@@ -171,7 +209,7 @@ class Dispatcher:
         running = ((flight.slot_seconds(now), flight.tokens) for flight in flights)
         return self.speed.seconds_per_token(running) / self._slots
 
-    def _own_seconds(self, request: PendingRequest, pace: float) -> float:
+    def _own_seconds(self, request: Job, pace: float) -> float:
         """For how long a request is expected to be with the workers: one row is in one slot, whatever others do."""
         return pace * max(request.tokens, self._slots * max(request.lengths))
 
@@ -214,5 +252,5 @@ def _late(waited: float, waiting: float, too_long: float) -> ServeError:
     return ServeError(Kind.OVERLOADED, f"{sentence}: send it again later", math.ceil(too_long))
 
 
-def _requests_of(flights: Iterable[InFlight]) -> list[PendingRequest]:
+def _requests_of(flights: Iterable[InFlight]) -> list[Job]:
     return list({window.request: None for flight in flights for window in flight.windows})

@@ -3,7 +3,11 @@
 Both are of one container, one version and one user: no message comes from anywhere else.
 """
 
+import pickle
+import socket
+import struct
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pickle import PickleBuffer
 from typing import Any, Protocol
@@ -11,7 +15,7 @@ from typing import Any, Protocol
 from berth.runtime.engines.engine import EngineInfo
 
 
-class QueuedRow(Protocol):
+class Row(Protocol):
     """What a worker makes a result of: a window, of which it gives the logits, or a request to a user's handler."""
 
     @property
@@ -21,7 +25,7 @@ class QueuedRow(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerRequest:
+class HandlerInput:
     """A request for a user's handler, as it came: header names in lower case."""
 
     body: bytes
@@ -31,7 +35,7 @@ class HandlerRequest:
 
     def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
         """Let the wire send the body without a copy of it."""
-        return HandlerRequest, (PickleBuffer(self.body), self.headers, self.length)
+        return HandlerInput, (PickleBuffer(self.body), self.headers, self.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class HandlerAnswer:
     """Of a refusal in the server's own shape."""
 
     def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
-        """As HandlerRequest's."""
+        """As HandlerInput's."""
         return HandlerAnswer, (self.status, self.headers, PickleBuffer(self.body), self.error_type)
 
 
@@ -65,7 +69,7 @@ class Ready:
     not_run: str = ""
     """Which code of the model's is not run and why, for the log."""
     unused: Sequence[str] = ()
-    """See berth.serve.user_code.unused."""
+    """See berth.serve.user_code.find."""
     seconds_per_token: float = 0.0
     """Of the warm-up question in one slot, once it is warm; 0 if nobody measured it."""
 
@@ -122,7 +126,7 @@ class Batch:
     """To a worker: the rows of one batch. `alone`: nothing else waits or runs."""
 
     number: int
-    rows: Sequence[Any]  # WindowTokens, or a HandlerRequest
+    rows: Sequence[Any]  # WindowTokens, or a HandlerInput
     alone: bool
 
 
@@ -144,3 +148,61 @@ class BatchError:
 
 
 FromWorker = Ready | HandlerReady | Failed | BatchResults | BatchError
+
+
+_APART = 65_536
+"""Bytes from which a buffer of a message is a frame of its own; smaller ones are cheaper to copy."""
+_SIZE = struct.Struct("!Q")
+"""What stands before a frame."""
+
+
+class MessageWire:
+    """One thread at a time may send, and one may receive."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._reader = end.makefile("rb")
+
+    def send(self, message: Any) -> None:
+        """Send a message; blocks until the other end has read most of it. OSError if the other end is gone."""
+        apart: list[memoryview] = []
+
+        def stays(buffer: pickle.PickleBuffer) -> bool:
+            view = buffer.raw()
+            if view.nbytes < _APART:
+                return True
+            apart.append(view)
+            return False
+
+        data = pickle.dumps(message, protocol=5, buffer_callback=stays)
+        self._socket.sendall(_SIZE.pack(len(data)) + data)
+        for view in apart:
+            self._socket.sendall(_SIZE.pack(view.nbytes))
+            self._socket.sendall(view)
+
+    def receive(self) -> Any:
+        """The next message; EOFError or OSError if the other end is gone."""
+        # The pickle asks for its buffers one by one: each is the next frame.
+        return pickle.loads(self._frame(), buffers=iter(self._frame, None))
+
+    def cut(self) -> None:
+        """Have whoever sends or receives here see the end at once, also if another process still holds the other
+        end.
+        """
+        with suppress(OSError):  # it is closed
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._socket.close()
+
+    def _frame(self) -> bytes:
+        (size,) = _SIZE.unpack(self._bytes(_SIZE.size))
+        return self._bytes(size)
+
+    def _bytes(self, size: int) -> bytes:
+        """So many bytes, read into one buffer of that size."""
+        data = self._reader.read(size)
+        if len(data) < size:
+            raise EOFError
+        return data

@@ -25,11 +25,11 @@ from berth.serve.workers.messages import (
     Failed,
     FromWorker,
     HandlerReady,
-    QueuedRow,
     Ready,
+    Row,
     is_same_engine,
 )
-from berth.serve.workers.scheduler import PendingRequest
+from berth.serve.workers.scheduler import Job
 from berth.serve.workers.worker import Worker, WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class WorkerPool:
             return self._dispatcher.waiting_seconds(time.monotonic())
 
     def submit(
-        self, rows: Sequence[QueuedRow], *, repeatable: bool = True, times: StageTimes | None = None
+        self, rows: Sequence[Row], *, repeatable: bool = True, times: StageTimes | None = None
     ) -> Future[list[Any]]:
         """Queue a request's rows; ServeError (503) if too much waits already. The future can be cancelled until its
         results, one for each row, are there, and ends with ServeError or EngineError if they can't be had.
@@ -138,7 +138,7 @@ class WorkerPool:
         now = time.monotonic()
         times = times or StageTimes()
         deadline = now + self._limits.seconds - (times.receive or 0.0) - (times.read or 0.0)
-        request = PendingRequest(list(rows), now, deadline, repeatable, times=times)
+        request = Job(list(rows), now, deadline, repeatable, times=times)
         with self._decide():
             if self.failure is not None:
                 raise ServeError(Kind.NOT_READY, self.failure)
@@ -162,7 +162,7 @@ class WorkerPool:
             except Exception:
                 log.exception("unforeseen")
 
-    def _drop(self, request: PendingRequest) -> None:
+    def _drop(self, request: Job) -> None:
         if request.future.cancelled():
             with self._lock:
                 self._dispatcher.drop(request)
@@ -255,7 +255,7 @@ class WorkerPool:
             self._reject(request, ServeError(Kind.NOT_READY, sentence))
         self._afterwards.append(partial(self._on_failure, sentence))
 
-    def _reject(self, request: PendingRequest, error: Exception) -> None:
+    def _reject(self, request: Job, error: Exception) -> None:
         self._afterwards.append(partial(_end, request, error))
 
 
@@ -270,11 +270,11 @@ def _given_up(deaths: int, ended_by: str) -> str:
     return f"{who} ({ended_by}) over this request: it is given up"
 
 
-def _resolve(request: PendingRequest) -> None:
+def _resolve(request: Job) -> None:
     _end(request, [request.results[index] for index in range(len(request.rows))])
 
 
-def _end(request: PendingRequest, result: list[Any] | Exception) -> None:
+def _end(request: Job, result: list[Any] | Exception) -> None:
     """Answer a request, unless nobody waits for it any more."""
     if request.future.done() or not request.future.set_running_or_notify_cancel():
         return

@@ -29,12 +29,18 @@ from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError
 from berth.serve import hub, log, settings
 from berth.serve.errors import ServeError
 from berth.serve.question_answering import warm_up
-from berth.serve.user_code.environment import NoRoomError, interpreter_for
-from berth.serve.user_code.fetch import fetch
-from berth.serve.user_code.find import PROGRAM_VARIABLE, NoHandler, UserCode, find_code
-from berth.serve.user_code.unused import unused_files
-from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, FromWorker, HandlerReady, Ready
-from berth.serve.workers.wire import MessageWire
+from berth.serve.user_code.environment import NoRoomError, fetch, interpreter_for
+from berth.serve.user_code.find import PROGRAM_VARIABLE, NoHandler, UserCode, find_code, unused_files
+from berth.serve.workers.messages import (
+    Batch,
+    BatchError,
+    BatchResults,
+    Failed,
+    FromWorker,
+    HandlerReady,
+    MessageWire,
+    Ready,
+)
 
 if TYPE_CHECKING:
     from berth.serve.user_code.handler import UserHandler
@@ -43,6 +49,8 @@ logger = logging.getLogger("berth.serve.workers.process")
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-code"
 """For what a handler needs besides the model's files."""
+_LONG_LOAD = 60
+"""Seconds that a handler's load may take before the log gets the place that its code is in."""
 _CUDA_ERROR = re.compile(r"(CUDA|cuDNN) error|Triton Error \[CUDA\]")
 
 
@@ -231,7 +239,9 @@ def _run_handler(
 
     limits = settings.limits_of(settings.read_settings(os.environ))
     defaults = DefaultHandler(choose.settings(os.environ, threads, cuda=cuda), limits)
+    faulthandler.dump_traceback_later(_LONG_LOAD)
     handler = UserHandler(code, code.model_dir(model_dir), defaults, gpu_id=0 if cuda else None)
+    faulthandler.cancel_dump_traceback_later()
     ready = HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began, unused=unused)
     if loaded := defaults.loaded:
         ready = replace(ready, model=_named(loaded.files), engine=loaded.engine.info.description)

@@ -14,16 +14,14 @@ from typing import Any
 
 from berth.runtime.engines.batches import WASTE
 from berth.serve.figures import StageTimes
-from berth.serve.workers.messages import QueuedRow
+from berth.serve.workers.messages import Row
 
-_FEW = 64
-"""Windows up to which each is put into its place; more are sorted in at once, for a body may have ten thousands."""
 _LOOKED_AT = 64
 """Waiting windows among which a batch is chosen."""
 
 
 @dataclass(eq=False, slots=True)
-class PendingRequest:
+class Job:
     """A request's rows on their way through the workers.
 
     `repeatable`: whether a worker may begin with it where another has died over it, `deaths` of them up to now.
@@ -31,7 +29,7 @@ class PendingRequest:
     `deadline`: when nobody waits for its answer any more.
     """
 
-    rows: list[QueuedRow | None]
+    rows: list[Row | None]
     """None for one that a worker has and that nobody will want again."""
     arrived: float
     deadline: float = math.inf
@@ -52,7 +50,7 @@ class PendingRequest:
         """Of all its rows."""
         return sum(self.lengths)
 
-    def hand_over(self, index: int) -> QueuedRow:
+    def hand_over(self, index: int) -> Row:
         """A row for a worker. A request that may not be repeated forgets what it hands over: no other worker will want
         it, and the body of a request to a handler may be large.
         """
@@ -69,7 +67,7 @@ class WaitingWindow:
 
     turn: float
     number: int
-    request: PendingRequest = field(compare=False)
+    request: Job = field(compare=False)
     index: int = field(compare=False)
 
     @property
@@ -89,37 +87,30 @@ class Scheduler:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, request: PendingRequest, seconds_per_token: float) -> None:
+    def add(self, request: Job, seconds_per_token: float) -> None:
         """Queue all windows of a request, or those that a worker took with it when it died."""
-        windows = []
         turn = request.arrived
         for index, length in enumerate(request.lengths):
             if index not in request.results:
                 self._number += 1
-                windows.append(WaitingWindow(turn, self._number, request, index))
+                insort(self._waiting, WaitingWindow(turn, self._number, request, index))
                 self.tokens += length
                 turn += seconds_per_token * length
-        if len(windows) <= _FEW:
-            for window in windows:
-                insort(self._waiting, window)
-        else:  # both parts are in order, which the sort knows to use
-            self._waiting.extend(windows)
-            self._waiting.sort()
 
-    def drop(self, *requests: PendingRequest) -> None:
+    def drop(self, *requests: Job) -> None:
         """Forget what waits of these requests."""
         gone = set(requests)
         self._waiting = [window for window in self._waiting if window.request not in gone]
         self.tokens = sum(window.length for window in self._waiting)
 
-    def waiting(self) -> dict[PendingRequest, int]:
+    def waiting(self) -> dict[Job, int]:
         """Every request of which something waits, by the turn of its first window, and how many tokens of it wait."""
-        found: dict[PendingRequest, int] = {}
+        found: dict[Job, int] = {}
         for window in self._waiting:
             found[window.request] = found.get(window.request, 0) + window.length
         return found
 
-    def take_all(self) -> list[PendingRequest]:
+    def take_all(self) -> list[Job]:
         """Every request of which something waits; nothing waits from then on."""
         requests = list(self.waiting())
         self._waiting.clear()
@@ -159,12 +150,12 @@ def _alike(first: WaitingWindow, others: Sequence[WaitingWindow], size: int) -> 
             yield other
 
 
-def rows_of(batch: Sequence[WaitingWindow]) -> list[QueuedRow]:
+def rows_of(batch: Sequence[WaitingWindow]) -> list[Row]:
     """The rows of a batch, handed over to a worker."""
     return [window.request.hand_over(window.index) for window in batch]
 
 
-def finish(batch: Sequence[WaitingWindow], results: Sequence[Any]) -> list[PendingRequest]:
+def finish(batch: Sequence[WaitingWindow], results: Sequence[Any]) -> list[Job]:
     """Note what came of a batch; the requests that are complete by it."""
     complete = []
     for window, one in zip(batch, results, strict=True):

@@ -20,8 +20,7 @@ from queue import SimpleQueue
 
 from berth.runtime.memory import WORKER_SCORE, set_oom_score
 from berth.serve.workers.dispatcher import Slots
-from berth.serve.workers.messages import Batch, BatchError, FromWorker
-from berth.serve.workers.wire import MessageWire
+from berth.serve.workers.messages import Batch, BatchError, FromWorker, MessageWire
 
 log = logging.getLogger(__name__)
 
@@ -194,3 +193,19 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
 def _kill(process: subprocess.Popen[bytes]) -> None:
     with suppress(OSError):  # nothing is left of its group
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def worker_settings(model_dir: Path, wanted: int, gpus: int, threads: int, visible: str | None) -> list[WorkerSettings]:
+    """One worker for each GPU, or as many as are `wanted`, which share what there is.
+
+    `threads` are those of this host for models; `visible` is CUDA_VISIBLE_DEVICES, which says what GPU 0 is.
+    """
+    count = wanted or max(1, gpus)
+    share = max(1, threads // count)
+    if not gpus:
+        return [WorkerSettings(model_dir, share, "cpu")] * count
+    names = visible.split(",") if visible else [str(number) for number in range(gpus)]
+    return [
+        WorkerSettings(model_dir, share, "cuda", {"CUDA_VISIBLE_DEVICES": names[number % gpus]})
+        for number in range(count)
+    ]

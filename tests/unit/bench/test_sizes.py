@@ -8,7 +8,7 @@ from botocore.loaders import create_loader
 
 from bench.sizes import FRONT_MB, RULE, SHAPES, Case, Weighed, cases, render
 from berth.images import pins
-from berth.serve.models.memory import needed_memory
+from berth.serve.models.folder import needed_memory
 
 PAGE = (pins.ROOT / "docs/size-it.md").read_text("utf-8")
 ROW = re.compile(

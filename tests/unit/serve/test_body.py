@@ -130,12 +130,12 @@ def test_answers_that_fill_the_response_leave_errors_in_their_places(tiny_model:
     service = ready_service(tiny_model)
     assert isinstance(service.answering, QuestionAnswering)
     asked = json.dumps({"inputs": ONE, "parameters": {"top_k": 3}})
-    form = request_codec(JSON_LINES)
-    prepared = prepare_body("\n".join([asked] * 5).encode(), form, service.answering.reading)
+    codec = request_codec(JSON_LINES)
+    prepared = prepare_body("\n".join([asked] * 5).encode(), codec, service.answering.reading)
     logits = [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows]
-    first = json.loads(answer_body(prepared, logits, form[0]).splitlines()[0])
+    first = json.loads(answer_body(prepared, logits, codec).splitlines()[0])
     most = 2 * sum(len(answer["answer"]) for answer in first)
-    answers = answer_body(replace(prepared, answer_characters=most), logits, form[0]).splitlines()
+    answers = answer_body(replace(prepared, answer_characters=most), logits, codec).splitlines()
     assert [json.loads(each) for each in answers[:2]] == [first, first]
     assert ["fill the response" in json.loads(each)["error"] for each in answers[2:]] == [True] * 3
 

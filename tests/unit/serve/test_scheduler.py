@@ -3,17 +3,17 @@
 import numpy as np
 
 from berth.runtime.engines.engine import WindowTokens
-from berth.serve.workers.scheduler import PendingRequest, Scheduler, WaitingWindow, finish
+from berth.serve.workers.scheduler import Job, Scheduler, WaitingWindow, finish
 
 PACE = 0.001  # seconds for a token
 
 
-def request(*lengths: int, arrived: float = 0.0, deaths: int = 0) -> PendingRequest:
+def request(*lengths: int, arrived: float = 0.0, deaths: int = 0) -> Job:
     windows = [WindowTokens(np.zeros(length, np.int32), None) for length in lengths]
-    return PendingRequest(windows, arrived, deaths=deaths)
+    return Job(windows, arrived, deaths=deaths)
 
 
-def scheduler(*requests: PendingRequest) -> Scheduler:
+def scheduler(*requests: Job) -> Scheduler:
     made = Scheduler()
     for each in requests:
         made.add(each, PACE)

@@ -6,12 +6,10 @@ import pytest
 
 from berth.contract.launch_options import OF_TRAINING
 from berth.serve import log
-from berth.serve.body_limits import for_handler, for_questions
-from berth.serve.limits import MEBIBYTE, RequestLimits
+from berth.serve.limits import MEBIBYTE, RequestLimits, for_handler, for_questions
 from berth.serve.settings import (
     ServerSettings,
     SettingError,
-    TransformSettings,
     check_for_questions,
     execution_parameters,
     idle_variables,
@@ -21,8 +19,7 @@ from berth.serve.settings import (
     read_settings,
 )
 from berth.serve.variables import VARIABLES
-from berth.serve.workers.settings import worker_settings
-from berth.serve.workers.worker import WorkerSettings
+from berth.serve.workers.worker import WorkerSettings, worker_settings
 
 
 def test_settings_have_sagemakers_defaults() -> None:
@@ -48,7 +45,7 @@ def test_settings_come_from_sagemakers_variables() -> None:
         failure_grace=0,
         workers=3,
         seconds=120,
-        transform=TransformSettings(payload_mb=100),
+        payload_mb=100,
         accept="text/csv",
     )
     assert read_settings(given) == asked
@@ -176,7 +173,13 @@ def test_another_task_or_type_is_for_a_models_own_code() -> None:
 
 
 def test_what_is_set_without_effect_is_known(tmp_path: Path) -> None:
-    given = ("TS_MAX_REQUEST_SIZE", "SAGEMAKER_SAFE_PORT_RANGE", "MMS_JOB_QUEUE_SIZE", "SAGEMAKER_TS_BATCH_SIZE")
+    given = (
+        "TS_MAX_REQUEST_SIZE",
+        "MMS_MAX_RESPONSE_SIZE",
+        "SAGEMAKER_SAFE_PORT_RANGE",
+        "MMS_JOB_QUEUE_SIZE",
+        "SAGEMAKER_TS_BATCH_SIZE",
+    )
     others = {"SAGEMAKER_BIND_TO_PORT": "8080", "PATH": "/bin", "SAGEMAKER_REGION": "eu-west-1", "TS_EMPTY": ""}
     chosen = ServerSettings(model_dir=tmp_path)
     assert idle_variables(chosen, dict.fromkeys(given, "1") | others) == sorted(given)
@@ -201,7 +204,6 @@ def test_names_that_nobody_reads_are_told(tmp_path: Path) -> None:
     assert idle_variables(chosen, dict.fromkeys(others + given, "1")) == [
         "BERTH_COLOUR",
         "BERTH_DISTRIBUTON",
-        "SAGEMAKER_MODEL_SERVER_WORKER (did you mean SAGEMAKER_MODEL_SERVER_WORKERS?)",
     ]
 
 

@@ -13,12 +13,11 @@ import pytest
 
 from berth.qa.tokenizer import PairTokenizer
 from berth.runtime.engines.engine import RowLogits
-from berth.serve.body import PreparedBody, answer_body, prepare_body
+from berth.serve.body import PreparedBody, Reader, answer_body, prepare_body
 from berth.serve.codecs import CSV, JSON, JSON_LINES, answer_codec, request_codec
 from berth.serve.errors import ServeError
 from berth.serve.limits import RequestLimits
 from berth.serve.question_answering import Reading
-from berth.serve.reader import Reader
 from tests.unit.small_models import tiny_tokenizer
 
 ROWS = 9
@@ -75,11 +74,11 @@ def transformed(bodies: Iterator[bytes], content_type: str, accept: str, reading
     """The lines of the file of answers, AssembleWith Line; ServeError as soon as a body is refused, for SageMaker ends
     the job then.
     """
-    form = request_codec(content_type)
-    codec = answer_codec(accept, form[0])
+    requested = request_codec(content_type)
+    codec = answer_codec(accept, requested)
     written = []
     for body in bodies:
-        prepared = prepare_body(body, form, reading)
+        prepared = prepare_body(body, requested, reading)
         logits = [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows]
         written.append(answer_body(prepared, logits, codec).decode() + "\n")
     return [line for line in "".join(written).splitlines() if line]

@@ -1,4 +1,4 @@
-"""A request: its JSON value of a request, checked field by field, as questions and parameters.
+"""The questions and parameters in the JSON value of a request, checked field by field.
 
     {"inputs": {"question": "…", "context": "…"}}                      one question → one answer
     {"inputs": [{…}, {…}], "parameters": {"top_k": 3}}                 a list → a list, in the same order
@@ -51,18 +51,16 @@ _LONGEST_KEY = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A checked request. `single`: `inputs` was one question and not a list, so the answer is no list either."""
+class Questions:
+    """What a client asks, checked. `single`: `inputs` was one question, not a list, so the answer is no list either."""
 
     questions: tuple[Question, ...]
     single: bool
     parameters: Parameters
 
 
-def parse(value: Any) -> Request:
-    """The request in a decoded JSON value; ServeError (400) with all faults, the first ten of many."""
-    if isinstance(value, str) and (found := near_misses.of_string(value)):
-        raise ServeError(Kind.BAD_REQUEST, f"the body is {found}")
+def parse(value: Any) -> Questions:
+    """The questions in a decoded JSON value; ServeError (400) with all faults, the first ten of many."""
     faults = list(islice(_body_faults(value), SHOWN + 1))
     if faults:
         rest = ["and more"] if len(faults) > SHOWN else []
@@ -71,7 +69,7 @@ def parse(value: Any) -> Request:
     single = not isinstance(inputs, list)
     questions = tuple(Question(item["question"], item["context"]) for item in ([inputs] if single else inputs))
     parameters = {ALIASES.get(name, name): given for name, given in (value.get("parameters") or {}).items()}
-    return Request(questions, single, Parameters(**parameters))
+    return Questions(questions, single, Parameters(**parameters))
 
 
 def keyword_fault(given: Collection[str]) -> str:
@@ -120,7 +118,7 @@ def _inputs_faults(value: object) -> Iterator[str]:
 
 def _object_faults(value: object, place: str, known: Collection[str]) -> Iterator[str]:
     """What forbids to take `value` for an object with no other key than `known`."""
-    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+    if isinstance(value, str) and value.lstrip(' "\\').startswith(("{", "[")):
         yield f"{place} is a string that holds JSON: send the object itself"
         return
     if not isinstance(value, dict):

@@ -3,17 +3,17 @@
 import pytest
 
 from berth.serve.errors import ServeError
-from berth.serve.request import Parameters, Question, Request, parse
+from berth.serve.questions import Parameters, Question, Questions, parse
 
 ONE = {"question": "Who?", "context": "Philipp."}
 
 
 def test_one_question() -> None:
-    assert parse({"inputs": ONE}) == Request((Question("Who?", "Philipp."),), single=True, parameters=Parameters())
+    assert parse({"inputs": ONE}) == Questions((Question("Who?", "Philipp."),), single=True, parameters=Parameters())
 
 
 def test_a_list_of_one_stays_a_list() -> None:
-    assert parse({"inputs": [ONE]}) == Request((Question("Who?", "Philipp."),), single=False, parameters=Parameters())
+    assert parse({"inputs": [ONE]}) == Questions((Question("Who?", "Philipp."),), single=False, parameters=Parameters())
 
 
 def test_parameters() -> None:
