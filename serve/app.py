@@ -121,19 +121,11 @@ def _refusing(routes: Sequence[Route]) -> Callable[[Request, Exception], Awaitab
             found = ServeError(Kind.METHOD_NOT_ALLOWED, sentence)
         else:
             paths = f"{', '.join(known[:-1])} and {known[-1]}"
-            other = _of_other_servers(request.scope["path"], many=any(route.path == "/models" for route in routes))
-            found = ServeError(Kind.NOT_FOUND, f"no such path: this server answers {paths}{other}")
+            wanted = "true" if any(route.path == "/models" for route in routes) else "false"
+            sentence = f"no such path: with SAGEMAKER_MULTI_MODEL {wanted} this server answers {paths}"
+            found = ServeError(Kind.NOT_FOUND, sentence)
         response = refusal(found)
         response.headers.update(error.headers or {})
         return response
 
     return refused
-
-
-def _of_other_servers(path: str, *, many: bool) -> str:
-    """The end of a refusal of a path that is there with the other value of SAGEMAKER_MULTI_MODEL."""
-    if many and path == "/invocations":
-        return "; /invocations is there without SAGEMAKER_MULTI_MODEL=true, which makes this a server of many models"
-    if not many and f"{path}/".startswith("/models/"):
-        return "; /models is there with SAGEMAKER_MULTI_MODEL=true, without which this is a server of one model"
-    return ""

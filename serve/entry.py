@@ -73,7 +73,7 @@ def _serve() -> int:
     try:
         chosen = settings.read_settings(os.environ)
         sock = sockets.listen(chosen.port)
-    except (settings.SettingError, sockets.PortError) as error:
+    except settings.SettingError as error:
         logger.error("%s", error)
         return 1
     if idle := settings.idle_variables(chosen, os.environ):

@@ -4,17 +4,14 @@ import errno
 import resource
 import socket
 
+from berth.serve.settings import SettingError
 from berth.serve.variables import PORT
 
 QUEUE = 2048  # connections that the kernel holds until they are accepted
 
 
-class PortError(Exception):
-    """The port can't be had, with what to do."""
-
-
 def listen(port: int) -> socket.socket:
-    """A listening socket on every IPv4 address; PortError if the port can't be had."""
+    """A listening socket on every IPv4 address; SettingError if the port can't be had."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # For its connections, which inherit it: without, an answer's body waits 40 ms for the client to acknowledge the
@@ -26,8 +23,8 @@ def listen(port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         if error.errno == errno.EADDRINUSE:
-            raise PortError(f"port {port} is taken: stop what listens there or set {PORT.name}") from error
-        raise PortError(f"port {port} can't be used ({error.strerror}): set {PORT.name} to another") from error
+            raise SettingError(f"port {port} is taken: stop what listens there or set {PORT.name}") from error
+        raise SettingError(f"port {port} can't be used ({error.strerror}): set {PORT.name} to another") from error
     return sock
 
 
