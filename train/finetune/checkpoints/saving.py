@@ -116,8 +116,8 @@ class CheckpointTrainer(Trainer):
             self.say(line)
         recipe_changes.take_options(groups, fresh)
         rates = [group["lr"] for group in fresh]
-        changed = [change.name for change in recipe_changes.changes(old, new)]
-        recipe_changes.restore_schedule(scheduler, self.optimizer, written.content, step, rates, changed)
+        names_changed = [change.name for change in recipe_changes.changes(old, new)]
+        recipe_changes.restore_schedule(scheduler, self.optimizer, written.content, step, rates, names_changed)
 
     def _recipe(self) -> dict[str, Any]:
         return recipe_changes.recipe(self.args, getattr(self.model, "config", None), self.state.max_steps)

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+import huggingface_hub
 import huggingface_hub.constants
-import huggingface_hub.utils
 
 SECONDS = 10.0
 """For the lookup of the name, the connection and an answer together."""
@@ -43,9 +43,9 @@ def why_unreachable(endpoint: str, seconds: float) -> str:
 
     def ask() -> None:
         try:
-            huggingface_hub.utils.get_session().head(endpoint, timeout=seconds)
-        except Exception as error:  # by its version the client uses requests or httpx
-            found.append(str(error))
+            huggingface_hub.get_session().head(endpoint, timeout=seconds)
+        except Exception as error:  # of httpx, or of a proxy whose address is wrong
+            found.append(str(error) or type(error).__name__)
         else:
             found.append("")
 
