@@ -15,7 +15,8 @@ from berth.train.environment import (
 )
 from berth.train.hardware import Hardware
 from berth.train.job import Job, read_job
-from berth.train.runfolder import Program
+from berth.train.runfolder import RunFolder
+from tests.unit.train.wrapped import program
 
 MPIRUN = {
     "OMPI_COMM_WORLD_RANK": "3",
@@ -33,19 +34,9 @@ def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, str(tmp_path))
 
 
-def program(environment: dict[str, str]) -> Program:
-    return Program(
-        command=("train",),
-        cwd="/",
-        environment=environment,
-        host="algo-2",
-        code_dir="/opt/ml/code",
-        name="train.py",
-        world_size=2,
-        ranks_per_host=1,
-        prefix_other_ranks=False,
-        shell=False,
-    )
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path / "run")
 
 
 def test_sagemaker_variables_are_this_hosts_and_need_no_files(tmp_path: Path) -> None:
@@ -101,8 +92,8 @@ def test_rank_by_mpirun() -> None:
     assert Rank.from_mpirun({}) is None
 
 
-def test_environment_of_a_rank() -> None:
-    given = program({"A": "1", "PMIX_RANK": "old"})
+def test_environment_of_a_rank(folder: RunFolder) -> None:
+    given = program(folder, environment={"A": "1", "PMIX_RANK": "old"}, world_size=2)
     environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "HOME": "/leader"}
     environ |= dict.fromkeys(("SM_CURRENT_HOST", "SM_RESOURCE_CONFIG", "SM_TRAINING_ENV"), "of the leader")
     assert rank_environment(given, Rank(1, 0, 2, 1), environ, {"BERTH_FAILURE_FILE": Path("/run/berth/why")}) == {
@@ -119,10 +110,10 @@ def test_environment_of_a_rank() -> None:
     }
 
 
-def test_a_rank_over_smddp_is_told_its_gpu_as_that_library_says_it() -> None:
-    found = rank_environment(program({"BERTH_BACKEND": "smddp"}), Rank(9, 1, 16, 8), {}, {})
-    assert found["SMDATAPARALLEL_LOCAL_RANK"] == "1"
-    assert "SMDATAPARALLEL_LOCAL_RANK" not in rank_environment(program({"BERTH_BACKEND": "nccl"}), Rank(), {}, {})
+def test_a_rank_over_smddp_is_told_its_gpu_as_that_library_says_it(folder: RunFolder) -> None:
+    for backend, number in (("smddp", "1"), ("nccl", None)):
+        given = program(folder, environment={"BERTH_BACKEND": backend}, world_size=16)
+        assert rank_environment(given, Rank(9, 1, 16, 8), {}, {}).get("SMDATAPARALLEL_LOCAL_RANK") == number
 
 
 @pytest.mark.parametrize(

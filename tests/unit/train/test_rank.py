@@ -15,61 +15,32 @@ from typing import Any
 import pytest
 
 from berth.contract.errors import JobError
-from berth.train.failure import FailureReport
 from berth.train.rank import check_rank
 from berth.train.runfolder import Program, Relay, RunFolder
+from tests.unit.train.wrapped import Wrapped, program, until
 
 
-def program(folder: RunFolder, code: str, files: Mapping[str, str] = {}, **changes: Any) -> Program:
+def written(folder: RunFolder, code: str, files: Mapping[str, str] = {}, **changes: Any) -> Program:
     for name, text in {**files, "train.py": textwrap.dedent(code)}.items():
         (folder.path / name).parent.mkdir(exist_ok=True)
         (folder.path / name).write_text(text)
-    given: dict[str, Any] = {
-        "command": (sys.executable, "train.py"),
-        "cwd": str(folder.path),
-        "environment": {"PATH": os.environ["PATH"], "SM_CURRENT_HOST": "algo-2", "PYTHONUNBUFFERED": "1"},
-        "host": "algo-2",
-        "code_dir": str(folder.path),
-        "name": "train.py",
-        "world_size": 0,
-        "ranks_per_host": 0,
-        "prefix_other_ranks": False,
-        "shell": False,
-        **changes,
-    }
-    return Program(**given)
+    return program(folder, **changes)
 
 
-class Run:
-    """One wrapper process; `text` is what reached the host's log."""
+class Run(Wrapped):
+    """The wrapper of `code`, with variables of mpirun's."""
 
-    def __init__(self, tmp_path: Path, code: str, environ: dict[str, str] | None = None, **changes: Any) -> None:
-        self.folder = RunFolder(tmp_path / "run")
-        self.folder.write_program(program(self.folder, code, **changes))
-        self._output: list[bytes] = []
-        self._relay = Relay(self.folder, self._output.append)
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "berth.train.rank", str(self.folder.path)],
-            env={**os.environ, **(environ or {})},
-        )
+    def __init__(self, tmp_path: Path, code: str, environ: Mapping[str, str] = {}, **changes: Any) -> None:
+        folder = RunFolder(tmp_path / "run")
+        super().__init__(folder, written(folder, code, **changes), environ)
 
-    def wait(self) -> int:
-        code = self.process.wait(timeout=90)
-        self._relay.close()
-        self.text = b"".join(self._output).decode()
-        return code
+    @property
+    def text(self) -> str:
+        return self.log.decode()
 
     def until_running(self) -> None:
         """The program has made the file `ready`, as the last thing before it waits."""
-        deadline = time.monotonic() + 60
-        while not (self.folder.programs() and (self.folder.path / "ready").exists()):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-    @property
-    def report(self) -> FailureReport:
-        (report,) = self.folder.reports()
-        return report
+        until(lambda: self.folder.programs() and (self.folder.path / "ready").exists())
 
 
 READY = "open('ready', 'w').close()\n"
@@ -123,7 +94,7 @@ def test_a_signal_that_finds_a_program_dying_of_an_exception_hides_it_not(
 ) -> None:
     """Another host is lost at the same moment: mpirun or our own entry ends the rank before its exception has."""
     run = Run(tmp_path, DIES_SLOWLY.format(before=""), mpi(1), world_size=2, ranks_per_host=1, alone=False)
-    until_there(run.folder.path / "raised")
+    until((run.folder.path / "raised").exists)
     ((pid, _),) = run.folder.programs()
     os.kill(run.process.pid if through_the_wrapper else pid, signal.SIGTERM)
     assert run.wait() == 143
@@ -140,19 +111,11 @@ def test_an_exception_that_a_signal_caused_explains_nothing(tmp_path: Path) -> N
     run = Run(tmp_path, DIES_SLOWLY.format(before=handler), mpi(1), world_size=2, ranks_per_host=1, alone=False)
     run.until_running()
     run.process.send_signal(signal.SIGTERM)
-    until_there(run.folder.path / "raised")
+    until((run.folder.path / "raised").exists)
     run.folder.signal(signal.SIGKILL)
     assert run.wait() == 137
     assert run.report.echo
     assert "was killed by SIGKILL" in run.report.sentence
-
-
-def until_there(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    time.sleep(0.2)  # what was written before it is on its way
 
 
 @pytest.mark.slow
@@ -280,7 +243,7 @@ def test_signal_that_comes_while_the_program_starts_reaches_it(tmp_path: Path) -
     sys.exit(rank.main(sys.argv[1:]))
     """
     folder = RunFolder(tmp_path / "run")
-    folder.write_program(program(folder, "import time; time.sleep(5)"))
+    folder.write_program(written(folder, "import time; time.sleep(5)"))
     (folder.path / "output").unlink()  # nobody reads it here
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(wrapper), str(folder.path)], check=False, timeout=20)
     assert ended.returncode == 128 + signal.SIGTERM
@@ -333,10 +296,7 @@ RANKS = SAVES.replace('"saved"', 'os.environ["RANK"] + " saved\\n", end=""').rep
 def test_torchrun_in_a_shell_passes_a_stop_on_to_each_rank(tmp_path: Path) -> None:
     torchrun = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
     run = Run(tmp_path, RANKS, command=("bash", "-c", f"{torchrun}\necho never"), shell=True)
-    deadline = time.monotonic() + 60
-    while b"".join(run._output).count(b"runs\n") < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: run.log.count(b"runs\n") == 2)
     run.folder.signal(signal.SIGTERM)
     assert run.process.wait(timeout=60) == 143
     run.wait()
@@ -350,10 +310,7 @@ def test_program_dies_with_its_wrapper(tmp_path: Path) -> None:
     ((pid, _),) = run.folder.programs()
     run.process.kill()
     run.wait()
-    deadline = time.monotonic() + 30
-    while Path(f"/proc/{pid}").exists() and "State:\tZ" not in Path(f"/proc/{pid}/status").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not Path(f"/proc/{pid}").exists() or "State:\tZ" in Path(f"/proc/{pid}/status").read_text())
 
 
 @pytest.mark.slow
@@ -384,7 +341,7 @@ def test_lines_of_ranks_stay_whole(tmp_path: Path) -> None:
 
 def test_run_folder_is_private_and_goes(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    folder.write_program(program(folder, ""))
+    folder.write_program(program(folder))
     assert folder.path.stat().st_mode & 0o077 == 0
     assert (folder.path / "program.json").stat().st_mode & 0o077 == 0
     assert json.loads((folder.path / "program.json").read_text())["host"] == "algo-2"
@@ -394,7 +351,7 @@ def test_run_folder_is_private_and_goes(tmp_path: Path) -> None:
 
 def test_rank_without_mpirun(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="without mpirun's variables"):
-        check_rank(program(RunFolder(tmp_path / "run"), "", world_size=2, ranks_per_host=1), None)
+        check_rank(program(RunFolder(tmp_path / "run"), world_size=2, ranks_per_host=1), None)
 
 
 def test_relay_passes_on_what_came_before_its_end(tmp_path: Path) -> None:
