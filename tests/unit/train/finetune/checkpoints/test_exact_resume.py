@@ -75,7 +75,7 @@ def test_it_goes_on_to_the_same_bits(
     ("before", "after", "line"),
     [
         (2, 1, "8 windows: 1 rank, per_device_train_batch_size 2, gradient_accumulation_steps 4"),
-        (1, 2, "4 windows: 2 ranks, per_device_train_batch_size 1, gradient_accumulation_steps 2"),
+        (1, 2, "4 windows: 2 ranks, per_device_train_batch_size 2, gradient_accumulation_steps 1"),
     ],
 )
 @pytest.mark.slow
@@ -90,7 +90,8 @@ def test_it_goes_on_with_another_number_of_ranks(
     assert f"a step keeps the checkpoint's {line}" in said
     assert f"the checkpoint is of {before} rank" in said
     assert other[0].metrics()["train_steps"] == whole[0].metrics()["train_steps"]
-    assert [loss for _, loss in losses(other[0])] == pytest.approx([loss for _, loss in losses(whole[0])], rel=0.02)
+    assert losses(other[0])[2] == (3, pytest.approx(losses(whole[0])[2][1], abs=1e-3)), "the same windows"
+    assert other[0].metrics()["eval_loss"] == pytest.approx(whole[0].metrics()["eval_loss"], rel=0.02)
 
 
 NO_TOKENIZER = """
