@@ -9,7 +9,7 @@ import hashlib
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from berth.common import labels
@@ -36,10 +36,6 @@ class Owner:
             labels.MACHINE: self.machine,
         }
 
-    def record(self) -> dict[str, str]:
-        """The owner as plain texts, for a file in the scratch folder."""
-        return {name: str(value) for name, value in asdict(self).items()}
-
 
 def this_process() -> Owner:
     """The owner of what this process starts."""
@@ -47,13 +43,11 @@ def this_process() -> Owner:
 
 
 def from_labels(found: Mapping[str, str]) -> Owner | None:
-    """The owner that a container's or network's labels name; None if they name none."""
-    return _owner(found.get(labels.PID), found.get(labels.STARTED), found.get(labels.MACHINE))
-
-
-def from_record(found: Mapping[str, str]) -> Owner | None:
-    """The owner that a scratch folder's record names; None if it names none."""
-    return _owner(found.get("pid"), found.get("started"), found.get("machine"))
+    """The owner that the labels of a container, a network or a scratch folder name; None if they name none."""
+    pid, started, machine = found.get(labels.PID), found.get(labels.STARTED), found.get(labels.MACHINE)
+    if pid is None or not pid.isdecimal() or int(pid) == 0 or started is None or machine is None:
+        return None
+    return Owner(int(pid), started, machine)
 
 
 def is_gone(owner: Owner) -> bool:
@@ -67,12 +61,6 @@ def is_gone(owner: Owner) -> bool:
     except PermissionError:
         pass
     return _began(owner.pid) != owner.started
-
-
-def _owner(pid: str | None, started: str | None, machine: str | None) -> Owner | None:
-    if pid is None or not pid.isdecimal() or int(pid) == 0 or started is None or machine is None:
-        return None
-    return Owner(int(pid), started, machine)
 
 
 def _machine() -> str:

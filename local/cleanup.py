@@ -82,7 +82,7 @@ def remove_stale_runs(client: DockerClient, image: str, say: Callable[[str], Non
         if count := remove_run(client, run_id, say):
             say(f"Removed {count} container(s) and network(s) that the run {run_id} had left behind.")
     for folder in scratch_root().iterdir():
-        whose = owner.from_record(_record(folder))
+        whose = owner.from_labels(_record(folder))
         if whose is not None and owner.is_gone(whose):
             try:
                 remove_scratch(client, image, folder)

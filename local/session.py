@@ -88,8 +88,7 @@ class RunSession:
         find_built_image(self.client, self.image)  # refused before anything is made
         cleanup.remove_stale_runs(self.client, self.image, self.say)
         self.scratch.mkdir(parents=True)
-        record = {**owner.this_process().record(), "image": self.image}
-        (self.scratch / cleanup.RECORD).write_text(json.dumps(record))
+        (self.scratch / cleanup.RECORD).write_text(json.dumps(self._labels))
         self.interrupts.__enter__()
         return self
 

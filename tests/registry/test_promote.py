@@ -189,25 +189,6 @@ def test_what_is_cut_off_goes_on_in_the_next_run(
     assert made_images.check(goal, "c", "1", image).digest == digest
 
 
-def test_a_registry_that_is_killed_in_the_middle_and_started_for_the_next_run(
-    client: Client, target: Registry, before: FaultProxy, client_of: MakeClient, image: made_images.Image
-) -> None:
-    digest = made_images.put(client, "a/b", "1", image)
-    goal = client_of(before, login)
-    lock = threading.Lock()
-
-    def kill_once(blob: Descriptor, arrived: int) -> None:
-        with lock:
-            if arrived and target.process is not None:
-                target.kill()
-
-    said = refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"], progress=kill_once))
-    assert f"{before.host} can't be reached" in said
-    target.start()
-    assert copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]).digest == digest
-    assert made_images.check(goal, "c", "1", image).digest == digest
-
-
 def test_faults_on_both_sides_at_the_same_time(
     proxy: FaultProxy, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:

@@ -154,7 +154,7 @@ def test_nothing_of_the_run_is_left(job: Any, client: docker.DockerClient) -> No
     assert client.containers.list(all=True, filters=mine) == []
     assert client.networks.list(filters=mine) == []
     records = [json.loads(path.read_text()) for path in cleanup.scratch_root().glob(f"*/{cleanup.RECORD}")]
-    assert str(os.getpid()) not in {record["pid"] for record in records}
+    assert str(os.getpid()) not in {record[labels.PID] for record in records}
 
 
 def test_the_log_has_no_warning(job: Any, unexpected_lines: Callable[..., list[str]]) -> None:

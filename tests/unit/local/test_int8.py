@@ -4,44 +4,32 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
 from berth.common.errors import UserError
 from berth.local import cleanup, int8
 from berth.local.int8 import Quantization, find_data, quantize_model
+from tests.unit.local.ending_engine import EndingEngine
 from tests.unit.small_models import save_tiny_model
 
 IMAGE = "berth-train:cpu"
 
 
-class Engine:
-    """An engine whose container ends at once with `code`, after `printed`, leaving a graph of two files if it is 0."""
+class Engine(EndingEngine):
+    """One whose container leaves a graph of two files if its code is 0."""
 
     def __init__(self) -> None:
-        self.code = 0
-        self.printed = b""
-        self.created: list[dict[str, Any]] = []
-        self.client = MagicMock()
-        self.client.containers.create.side_effect = self._create
-        self.client.containers.list.return_value = []
+        super().__init__(self._leave)
+        self.copied = False
 
-    def _create(self, image: str, command: list[str], **settings: Any) -> MagicMock:
-        self.created.append({"image": image, "command": command, **settings})
-        container = MagicMock(status="exited", attrs={"State": {"ExitCode": self.code}})
-        container.name = settings["name"]
-        container.attach.return_value = iter([self.printed])
-        container.start.side_effect = lambda: self._start(settings["mounts"])
-        return container
-
-    def _start(self, mounts: list[Any]) -> None:
-        made = next(Path(mount["Source"]) for mount in mounts if mount["Target"] == "/opt/ml/output")
+    def _leave(self, mounts: dict[str, Path]) -> None:
+        data = next(path for target, path in mounts.items() if "/calibration" in target)
+        self.copied = any(path.is_file() and not path.is_symlink() for path in data.glob("*.json"))
         if self.code == 0:
-            (made / "openvino").mkdir()
+            (mounts["/opt/ml/output"] / "openvino").mkdir()
             for name in ("fp32.bin", "int8.bin"):
-                (made / "openvino" / name).write_text(name)
+                (mounts["/opt/ml/output"] / "openvino" / name).write_text(name)
 
 
 @pytest.fixture
@@ -89,18 +77,8 @@ def test_data_behind_links_comes_with_it(engine: Engine, asked: Quantization, tm
     (tmp_path / "data.json").rename(tmp_path / "cache/ab12")
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked/data.json").symlink_to("../cache/ab12")
-    seen: list[bool] = []
-    create = engine.client.containers.create.side_effect
-
-    def look(*arguments: Any, **settings: Any) -> Any:
-        sources = {mount["Target"]: Path(mount["Source"]) for mount in settings["mounts"]}
-        data = sources["/opt/ml/input/data/calibration"] / "data.json"
-        seen.append(data.is_file() and not data.is_symlink())
-        return create(*arguments, **settings)
-
-    engine.client.containers.create.side_effect = look
     quantize_model(replace(asked, calibration=tmp_path / "linked"), IMAGE, log=str, say=str)
-    assert seen == [True]
+    assert engine.copied
 
 
 def test_options_reach_the_container(engine: Engine, asked: Quantization, tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_what_is_missing_or_wrong_is_said_before_anything_is_asked(
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     assert refused("eu-west-1") == "there is no AWS profile 'nobody': set AWS_PROFILE to one that `aws configure` made."
     (tmp_path / "config").write_text("[profile")
-    assert refused("eu-west-1") == f"the AWS configuration {tmp_path}/config can't be read as one: fix it."
+    assert refused("eu-west-1").endswith(f"Unable to parse config file: {tmp_path}/config.")
 
 
 def test_a_credential_process_is_named_and_never_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_only_the_images_name_is_filled_in() -> None:
 def test_ecrs_lengths_are_for_ecr() -> None:
     assert name_problems(["train"], "127.0.0.1:5000", "z", []) == []
     for host in (None, DUBLIN.host):
-        assert "'z' is 1 long: give one of 2 to 256" in name_problems(["train"], host, "z", [])[0]
+        assert "'z' is not allowed: ECR takes 2 to 256" in name_problems(["train"], host, "z", [])[0]
     assert reference_problems(Reference("127.0.0.1:5000", "z", "1")) == []
     problems = reference_problems(Reference(DUBLIN.host, "z", "-"))
     assert [problem.partition(" is ")[0] for problem in problems] == ["the repository name 'z'", "the tag '-'"]
@@ -86,7 +86,7 @@ def test_regions_and_accounts_are_looked_at_all_and_are_not_for_another_registry
         "take a newer boto3 with `make lock setup`.",
         "'' is no region that this boto3 knows, such as us-east-1: give one, or, if the region is new, take a newer "
         "boto3 with `make lock setup`.",
-        "'1' is no AWS account: give its number of 12 digits, not its name.",
+        "'1' is no AWS account: give its number of 12 digits, leading zeros included.",
         "--registry 127.0.0.1:5000 names the place by itself, and --region and --account are ECR's: give one or the "
         "other.",
     ]
