@@ -2,7 +2,7 @@
 
 SageMaker looks for each expression in each line, and takes the first group as a number. CreateTrainingJob takes 40
 definitions at most, names of 255 characters and expressions of 500 (botocore's model of the API, 1.44).
-`rendered` is what `build.py metrics` prints and train/README.md shows.
+`rendered` is what train/README.md shows.
 """
 
 import json

@@ -12,7 +12,6 @@ from berth.common.console import few, is_watched, note, print_json, print_table,
 from berth.common.engine import connect
 from berth.common.errors import Problems, UserError, refuse
 from berth.common.image_names import image_name
-from berth.contract import metric_definitions
 from berth.images import pins
 from berth.images.options import JsonOption, NamedImageOption, ProfileOption, command_group
 from berth.images.revision import read_revision
@@ -283,12 +282,6 @@ def show_hyperparameters(
     else:
         for each in found:
             result.print(escape(f"{each.name}: {each.type}; default: {each.default or 'none'}\n{each.meaning}"))
-
-
-@app.command("metrics")
-def show_metrics() -> None:
-    """Print an estimator's metric_definitions as JSON."""
-    print(metric_definitions.rendered())
 
 
 @app.command("gpu-check")

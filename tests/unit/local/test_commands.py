@@ -1,6 +1,5 @@
 """What the commands make of their arguments."""
 
-import json
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import MagicMock
@@ -8,7 +7,6 @@ from unittest.mock import MagicMock
 import pytest
 
 from berth.common.errors import UserError
-from berth.contract.metric_definitions import METRIC_DEFINITIONS
 from berth.images.selection import SelectedImage
 from berth.local import commands
 from berth.local.job import TrainOutcome
@@ -94,8 +92,3 @@ def test_an_image_of_another_commit_is_said(
     lines = capsys.readouterr().err.replace("\n", " ")
     assert (f"was built from {built_from}, and this checkout is at here" in lines) == said
     assert ("`python build.py build serve --profile cu130`" in lines) == said
-
-
-def test_metrics_prints_what_an_estimator_takes(command_line: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["metrics"]) == 0
-    assert json.loads(capsys.readouterr().out) == METRIC_DEFINITIONS
