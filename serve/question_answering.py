@@ -14,7 +14,7 @@ from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.engine import RowLogits, row_of
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
-from berth.serve.questions import Parameters, Question, Questions
+from berth.serve.questions import CheckedQuestions, Parameters, Question
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Reading:
 class PreparedQuestions:
     """A request that is ready for the model: nothing of it can be refused for its size any more but its answers."""
 
-    request: Questions
+    request: CheckedQuestions
     windows: list[Window]
     decoding: Decoding
 
@@ -54,7 +54,7 @@ class PreparedQuestions:
         return sum(len(window.input_ids) for window in self.windows)
 
 
-def prepare(data: Questions, reading: Reading) -> PreparedQuestions:
+def prepare(data: CheckedQuestions, reading: Reading) -> PreparedQuestions:
     """The request's windows, made in any thread; ServeError if they or their answers are too many (413), or if they
     can't be made, for instance because the question fills the window (400).
     """
@@ -82,7 +82,7 @@ def warm_up(model: LoadedModel) -> float:
     ServeError if it can't.
     """
     limits = RequestLimits()
-    data = Questions((WARM_UP,), single=True, parameters=Parameters())
+    data = CheckedQuestions((WARM_UP,), single=True, parameters=Parameters())
     prepared = prepare(data, Reading.of(model, limits))
     rows = [row_of(window) for window in prepared.windows]
     for alone in (True, *[False] * model.engine.info.slots):
@@ -92,7 +92,7 @@ def warm_up(model: LoadedModel) -> float:
     return (time.monotonic() - began) / prepared.tokens
 
 
-def request_windows(request: Questions, reading: Reading) -> list[Window]:
+def request_windows(request: CheckedQuestions, reading: Reading) -> list[Window]:
     """The windows of all questions; ServeError as `prepare` says."""
     parameters, limits = request.parameters, reading.limits
     length = parameters.max_seq_len or min(WINDOW, reading.max_length)
@@ -155,7 +155,7 @@ def best_spans(prepared: PreparedQuestions, logits: Sequence[RowLogits]) -> list
         raise ServeError(Kind.BROKEN_MODEL, str(error)) from error
 
 
-def _part(request: Questions, question: int | None) -> str:
+def _part(request: CheckedQuestions, question: int | None) -> str:
     """What of the request is at fault, as the client wrote it."""
     if question is None:
         return "`parameters`"

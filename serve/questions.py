@@ -51,7 +51,7 @@ _LONGEST_KEY = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
+class CheckedQuestions:
     """What a client asks, checked. `single`: `inputs` was one question, not a list, so the answer is no list either."""
 
     questions: tuple[Question, ...]
@@ -59,7 +59,7 @@ class Questions:
     parameters: Parameters
 
 
-def parse(value: Any) -> Questions:
+def parse(value: Any) -> CheckedQuestions:
     """The questions in a decoded JSON value; ServeError (400) with all faults, the first ten of many."""
     faults = list(islice(_body_faults(value), SHOWN + 1))
     if faults:
@@ -69,7 +69,7 @@ def parse(value: Any) -> Questions:
     single = not isinstance(inputs, list)
     questions = tuple(Question(item["question"], item["context"]) for item in ([inputs] if single else inputs))
     parameters = {ALIASES.get(name, name): given for name, given in (value.get("parameters") or {}).items()}
-    return Questions(questions, single, Parameters(**parameters))
+    return CheckedQuestions(questions, single, Parameters(**parameters))
 
 
 def keyword_fault(given: Collection[str]) -> str:

@@ -14,7 +14,7 @@ from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
 from berth.serve.limits import RequestLimits
 from berth.serve.workers.messages import Batch
-from berth.serve.workers.scheduler import Job, Scheduler, WaitingWindow, finish, rows_of
+from berth.serve.workers.scheduler import QueuedJob, Scheduler, WaitingWindow, finish, rows_of
 
 _MEMORY = 0.9
 """What a batch counts for after each one that came behind it."""
@@ -91,7 +91,7 @@ class Slots:
     @property
     def free(self) -> bool:
         """Whether it can take a batch: not next to a request over which a worker has died."""
-        suspects = any(window.request.deaths for flight in self.in_flight.values() for window in flight.windows)
+        suspects = any(window.job.deaths for flight in self.in_flight.values() for window in flight.windows)
         return len(self.in_flight) < self.count and not suspects
 
     def seconds(self, now: float) -> float:
@@ -120,40 +120,40 @@ class Dispatcher:
         """How long one more request would wait, as far as can be told."""
         return self._scheduler.tokens * self._pace(now)
 
-    def accept(self, request: Job, now: float) -> None:
+    def accept(self, job: QueuedJob, now: float) -> None:
         """Queue a request; ServeError (503) if too much waits for it to be answered in its time."""
         pace, tokens = self._pace(now), self._scheduler.tokens
-        waiting, own = tokens * pace, self._own_seconds(request, pace)
-        left = request.deadline - now
+        waiting, own = tokens * pace, self._own_seconds(job, pace)
+        left = job.deadline - now
         too_long = max(waiting - left / 2, waiting + own - _IN_TIME * left)
         if waiting and too_long > 0:
             raise _overloaded(waiting, own, too_long)
-        if tokens and tokens + request.tokens > self._limits.waiting_tokens:
+        if tokens and tokens + job.tokens > self._limits.waiting_tokens:
             sentence = f"{tokens} tokens wait for the model already: send the request again later"
             raise ServeError(Kind.OVERLOADED, sentence, math.ceil(waiting / 2) or 1)
-        self._scheduler.add(request, pace)
+        self._scheduler.add(job, pace)
         self.dispatch(now)
 
-    def refuse_late(self, now: float) -> list[tuple[Job, ServeError]]:
+    def refuse_late(self, now: float) -> list[tuple[QueuedJob, ServeError]]:
         """The requests that wait and would be answered too late, with their refusals (503); they wait no longer."""
         pace = self._pace(now)
         refused = []
         waiting = self._first_free(now)
-        for request, tokens in self._scheduler.waiting().items():
-            answered = now + waiting + self._own_seconds(request, pace)
-            too_long = answered - request.arrived - _IN_TIME * (request.deadline - request.arrived)
-            if too_long > 0 and request.began is None:
-                refused.append((request, _late(now - request.arrived, waiting, too_long)))
+        for job, tokens in self._scheduler.waiting().items():
+            answered = now + waiting + self._own_seconds(job, pace)
+            too_long = answered - job.arrived - _IN_TIME * (job.deadline - job.arrived)
+            if too_long > 0 and job.began is None:
+                refused.append((job, _late(now - job.arrived, waiting, too_long)))
             else:
                 waiting += tokens * pace
-        self._scheduler.drop(*(request for request, _ in refused))
+        self._scheduler.drop(*(job for job, _ in refused))
         return refused
 
-    def drop(self, request: Job) -> None:
+    def drop(self, job: QueuedJob) -> None:
         """Forget what waits of a request."""
-        self._scheduler.drop(request)
+        self._scheduler.drop(job)
 
-    def drop_all(self) -> list[Job]:
+    def drop_all(self) -> list[QueuedJob]:
         """Every request of which something waits; nothing waits from then on."""
         return self._scheduler.take_all()
 
@@ -170,37 +170,37 @@ class Dispatcher:
                 return
             self._send(worker, batch, now)
 
-    def complete(self, worker: Slots, number: int, results: Sequence[Any], now: float) -> list[Job]:
+    def complete(self, worker: Slots, number: int, results: Sequence[Any], now: float) -> list[QueuedJob]:
         """Note what came of a batch; the requests that are complete by it."""
         flight = worker.in_flight.pop(number)
         self.speed.note(flight.slot_seconds(now), flight.tokens)
         done = finish(flight.windows, results)
-        for request in done:
-            assert request.began is not None
-            request.times.model = now - request.began
+        for job in done:
+            assert job.began is not None
+            job.times.model = now - job.began
         return done
 
-    def fail(self, worker: Slots, number: int) -> list[Job]:
+    def fail(self, worker: Slots, number: int) -> list[QueuedJob]:
         """The requests of a batch that could not be computed; nothing of them waits any more."""
-        requests = _requests_of([worker.in_flight.pop(number)])
-        self._scheduler.drop(*requests)
-        return requests
+        jobs = _jobs_of([worker.in_flight.pop(number)])
+        self._scheduler.drop(*jobs)
+        return jobs
 
-    def lose(self, worker: Slots, now: float) -> list[Job]:
+    def lose(self, worker: Slots, now: float) -> list[QueuedJob]:
         """Remove a worker that has died. What it had waits again; those requests that may not are given up, and
         returned.
         """
         self.workers.remove(worker)
         given_up = []
-        for request in _requests_of(worker.in_flight.values()):
-            self._scheduler.drop(request)
-            request.deaths += 1
-            if request.future.done():
+        for job in _jobs_of(worker.in_flight.values()):
+            self._scheduler.drop(job)
+            job.deaths += 1
+            if job.future.done():
                 continue  # nobody waits for it any more
-            if request.repeatable and request.deaths < _MOST_DEATHS:
-                self._scheduler.add(request, self._pace(now))
+            if job.repeatable and job.deaths < _MOST_DEATHS:
+                self._scheduler.add(job, self._pace(now))
             else:
-                given_up.append(request)
+                given_up.append(job)
         return given_up
 
     def _pace(self, now: float) -> float:
@@ -209,9 +209,9 @@ class Dispatcher:
         running = ((flight.slot_seconds(now), flight.tokens) for flight in flights)
         return self.speed.seconds_per_token(running) / self._slots
 
-    def _own_seconds(self, request: Job, pace: float) -> float:
+    def _own_seconds(self, job: QueuedJob, pace: float) -> float:
         """For how long a request is expected to be with the workers: one row is in one slot, whatever others do."""
-        return pace * max(request.tokens, self._slots * max(request.lengths))
+        return pace * max(job.tokens, self._slots * max(job.lengths))
 
     def _first_free(self, now: float) -> float:
         """Seconds until the first of all slots is free, as far as can be told."""
@@ -235,10 +235,10 @@ class Dispatcher:
             window_tokens=sum(lengths),
             padded_tokens=len(batch) * max(lengths),
         )
-        for request in {window.request: None for window in batch}:
-            if request.began is None:
-                request.began = now
-                request.times.queue = now - request.arrived
+        for job in {window.job: None for window in batch}:
+            if job.began is None:
+                job.began = now
+                job.times.queue = now - job.arrived
 
 
 def _overloaded(waiting: float, own: float, too_long: float) -> ServeError:
@@ -252,5 +252,5 @@ def _late(waited: float, waiting: float, too_long: float) -> ServeError:
     return ServeError(Kind.OVERLOADED, f"{sentence}: send it again later", math.ceil(too_long))
 
 
-def _requests_of(flights: Iterable[InFlight]) -> list[Job]:
-    return list({window.request: None for flight in flights for window in flight.windows})
+def _jobs_of(flights: Iterable[InFlight]) -> list[QueuedJob]:
+    return list({window.job: None for flight in flights for window in flight.windows})

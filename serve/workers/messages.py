@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from berth.runtime.engines.engine import EngineInfo
 
 
-class Row(Protocol):
+class JobRow(Protocol):
     """What a worker makes a result of: a window, of which it gives the logits, or a request to a user's handler."""
 
     @property

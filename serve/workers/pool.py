@@ -25,11 +25,11 @@ from berth.serve.workers.messages import (
     Failed,
     FromWorker,
     HandlerReady,
+    JobRow,
     Ready,
-    Row,
     is_same_engine,
 )
-from berth.serve.workers.scheduler import Job
+from berth.serve.workers.scheduler import QueuedJob
 from berth.serve.workers.worker import Worker, WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class WorkerPool:
             return self._dispatcher.waiting_seconds(time.monotonic())
 
     def submit(
-        self, rows: Sequence[Row], *, repeatable: bool = True, times: StageTimes | None = None
+        self, rows: Sequence[JobRow], *, repeatable: bool = True, times: StageTimes | None = None
     ) -> Future[list[Any]]:
         """Queue a request's rows; ServeError (503) if too much waits already. The future can be cancelled until its
         results, one for each row, are there, and ends with ServeError or EngineError if they can't be had.
@@ -138,13 +138,13 @@ class WorkerPool:
         now = time.monotonic()
         times = times or StageTimes()
         deadline = now + self._limits.seconds - (times.receive or 0.0) - (times.read or 0.0)
-        request = Job(list(rows), now, deadline, repeatable, times=times)
+        job = QueuedJob(list(rows), now, deadline, repeatable, times=times)
         with self._decide():
             if self.failure is not None:
                 raise ServeError(Kind.NOT_READY, self.failure)
-            self._dispatcher.accept(request, now)
-        request.future.add_done_callback(lambda _: self._drop(request))
-        return request.future
+            self._dispatcher.accept(job, now)
+        job.future.add_done_callback(lambda _: self._drop(job))
+        return job.future
 
     @contextmanager
     def _decide(self) -> Iterator[None]:
@@ -162,10 +162,10 @@ class WorkerPool:
             except Exception:
                 log.exception("unforeseen")
 
-    def _drop(self, request: Job) -> None:
-        if request.future.cancelled():
+    def _drop(self, job: QueuedJob) -> None:
+        if job.future.cancelled():
             with self._lock:
-                self._dispatcher.drop(request)
+                self._dispatcher.drop(job)
 
     def _start(self, settings: WorkerSettings, pause: float = 0.0) -> None:
         worker = Worker(settings, self._command, self._hear, self._replace)
@@ -186,8 +186,8 @@ class WorkerPool:
                         worker.slots.count = 0
                         self._afterwards.append(worker.kill)
                     self._afterwards.append(worker.look_after)
-                for request, refusal in self._dispatcher.refuse_late(now):
-                    self._reject(request, refusal)
+                for job, refusal in self._dispatcher.refuse_late(now):
+                    self._reject(job, refusal)
 
     def _hear(self, worker: Worker, message: FromWorker) -> None:
         now = time.monotonic()
@@ -198,11 +198,11 @@ class WorkerPool:
                 case Failed(sentence, no_room):
                     worker.failure, worker.no_room = sentence, no_room
                 case BatchResults(number, results):
-                    for request in self._dispatcher.complete(worker.slots, number, results, now):
-                        self._afterwards.append(partial(_resolve, request))
+                    for job in self._dispatcher.complete(worker.slots, number, results, now):
+                        self._afterwards.append(partial(_resolve, job))
                 case BatchError(number, error, trace):
-                    for request in self._dispatcher.fail(worker.slots, number):
-                        self._reject(request, EngineError(f"{error}\n{trace}"))
+                    for job in self._dispatcher.fail(worker.slots, number):
+                        self._reject(job, EngineError(f"{error}\n{trace}"))
             self._dispatcher.dispatch(now)
 
     def _note_ready(self, worker: Worker, ready: Ready | HandlerReady) -> None:
@@ -226,8 +226,8 @@ class WorkerPool:
             if self._stopped.is_set():
                 return
             self._workers.remove(worker)
-            for request in self._dispatcher.lose(worker.slots, now):
-                self._reject(request, ServeError(Kind.GIVEN_UP, _given_up(request.deaths, worker.ended_by)))
+            for job in self._dispatcher.lose(worker.slots, now):
+                self._reject(job, ServeError(Kind.GIVEN_UP, _given_up(job.deaths, worker.ended_by)))
             if worker.was_ready:
                 log.warning("a worker has died (%s): another one is started in its place", worker.ended_by)
                 self._start(worker.settings)
@@ -251,12 +251,12 @@ class WorkerPool:
 
     def _fail(self, sentence: str) -> None:
         self.failure = sentence
-        for request in self._dispatcher.drop_all():
-            self._reject(request, ServeError(Kind.NOT_READY, sentence))
+        for job in self._dispatcher.drop_all():
+            self._reject(job, ServeError(Kind.NOT_READY, sentence))
         self._afterwards.append(partial(self._on_failure, sentence))
 
-    def _reject(self, request: Job, error: Exception) -> None:
-        self._afterwards.append(partial(_end, request, error))
+    def _reject(self, job: QueuedJob, error: Exception) -> None:
+        self._afterwards.append(partial(_end, job, error))
 
 
 def _died_loading(ended_by: str) -> str:
@@ -270,15 +270,15 @@ def _given_up(deaths: int, ended_by: str) -> str:
     return f"{who} ({ended_by}) over this request: it is given up"
 
 
-def _resolve(request: Job) -> None:
-    _end(request, [request.results[index] for index in range(len(request.rows))])
+def _resolve(job: QueuedJob) -> None:
+    _end(job, [job.results[index] for index in range(len(job.rows))])
 
 
-def _end(request: Job, result: list[Any] | Exception) -> None:
+def _end(job: QueuedJob, result: list[Any] | Exception) -> None:
     """Answer a request, unless nobody waits for it any more."""
-    if request.future.done() or not request.future.set_running_or_notify_cancel():
+    if job.future.done() or not job.future.set_running_or_notify_cancel():
         return
     if isinstance(result, Exception):
-        request.future.set_exception(result)
+        job.future.set_exception(result)
     else:
-        request.future.set_result(result)
+        job.future.set_result(result)

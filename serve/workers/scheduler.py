@@ -14,14 +14,14 @@ from typing import Any
 
 from berth.runtime.engines.batches import WASTE
 from berth.serve.figures import StageTimes
-from berth.serve.workers.messages import Row
+from berth.serve.workers.messages import JobRow
 
 _LOOKED_AT = 64
 """Waiting windows among which a batch is chosen."""
 
 
 @dataclass(eq=False, slots=True)
-class Job:
+class QueuedJob:
     """A request's rows on their way through the workers.
 
     `repeatable`: whether a worker may begin with it where another has died over it, `deaths` of them up to now.
@@ -29,7 +29,7 @@ class Job:
     `deadline`: when nobody waits for its answer any more.
     """
 
-    rows: list[Row | None]
+    rows: list[JobRow | None]
     """None for one that a worker has and that nobody will want again."""
     arrived: float
     deadline: float = math.inf
@@ -50,7 +50,7 @@ class Job:
         """Of all its rows."""
         return sum(self.lengths)
 
-    def hand_over(self, index: int) -> Row:
+    def hand_over(self, index: int) -> JobRow:
         """A row for a worker. A request that may not be repeated forgets what it hands over: no other worker will want
         it, and the body of a request to a handler may be large.
         """
@@ -67,13 +67,13 @@ class WaitingWindow:
 
     turn: float
     number: int
-    request: Job = field(compare=False)
+    job: QueuedJob = field(compare=False)
     index: int = field(compare=False)
 
     @property
     def length(self) -> int:
         """Tokens."""
-        return self.request.lengths[self.index]
+        return self.job.lengths[self.index]
 
 
 class Scheduler:
@@ -87,35 +87,35 @@ class Scheduler:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, request: Job, seconds_per_token: float) -> None:
+    def add(self, job: QueuedJob, seconds_per_token: float) -> None:
         """Queue all windows of a request, or those that a worker took with it when it died."""
-        turn = request.arrived
-        for index, length in enumerate(request.lengths):
-            if index not in request.results:
+        turn = job.arrived
+        for index, length in enumerate(job.lengths):
+            if index not in job.results:
                 self._number += 1
-                insort(self._waiting, WaitingWindow(turn, self._number, request, index))
+                insort(self._waiting, WaitingWindow(turn, self._number, job, index))
                 self.tokens += length
                 turn += seconds_per_token * length
 
-    def drop(self, *requests: Job) -> None:
+    def drop(self, *jobs: QueuedJob) -> None:
         """Forget what waits of these requests."""
-        gone = set(requests)
-        self._waiting = [window for window in self._waiting if window.request not in gone]
+        gone = set(jobs)
+        self._waiting = [window for window in self._waiting if window.job not in gone]
         self.tokens = sum(window.length for window in self._waiting)
 
-    def waiting(self) -> dict[Job, int]:
+    def waiting(self) -> dict[QueuedJob, int]:
         """Every request of which something waits, by the turn of its first window, and how many tokens of it wait."""
-        found: dict[Job, int] = {}
+        found: dict[QueuedJob, int] = {}
         for window in self._waiting:
-            found[window.request] = found.get(window.request, 0) + window.length
+            found[window.job] = found.get(window.job, 0) + window.length
         return found
 
-    def take_all(self) -> list[Job]:
+    def take_all(self) -> list[QueuedJob]:
         """Every request of which something waits; nothing waits from then on."""
-        requests = list(self.waiting())
+        jobs = list(self.waiting())
         self._waiting.clear()
         self.tokens = 0
-        return requests
+        return jobs
 
     def next_batch(self, most: int, slots: int, *, idle: bool) -> list[WaitingWindow]:
         """The next windows, at most `most`, and no more than leave something for each of `slots`; empty if none waits.
@@ -126,7 +126,7 @@ class Scheduler:
         if not self._waiting:
             return []
         first = self._waiting[0]
-        if first.request.deaths:
+        if first.job.deaths:
             chosen = [first] if idle else []
         else:
             size = min(most, max(1, len(self._waiting) // slots))
@@ -145,22 +145,22 @@ def _alike(first: WaitingWindow, others: Sequence[WaitingWindow], size: int) -> 
         if taken == size:
             return
         padded = max(longest, other.length) * (taken + 1)
-        if not other.request.deaths and padded - tokens - other.length <= WASTE * padded:
+        if not other.job.deaths and padded - tokens - other.length <= WASTE * padded:
             taken, longest, tokens = taken + 1, max(longest, other.length), tokens + other.length
             yield other
 
 
-def rows_of(batch: Sequence[WaitingWindow]) -> list[Row]:
+def rows_of(batch: Sequence[WaitingWindow]) -> list[JobRow]:
     """The rows of a batch, handed over to a worker."""
-    return [window.request.hand_over(window.index) for window in batch]
+    return [window.job.hand_over(window.index) for window in batch]
 
 
-def finish(batch: Sequence[WaitingWindow], results: Sequence[Any]) -> list[Job]:
+def finish(batch: Sequence[WaitingWindow], results: Sequence[Any]) -> list[QueuedJob]:
     """Note what came of a batch; the requests that are complete by it."""
     complete = []
     for window, one in zip(batch, results, strict=True):
-        request = window.request
-        request.results[window.index] = one
-        if len(request.results) == len(request.rows):
-            complete.append(request)
+        job = window.job
+        job.results[window.index] = one
+        if len(job.results) == len(job.rows):
+            complete.append(job)
     return complete

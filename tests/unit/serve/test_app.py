@@ -15,7 +15,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 from berth.serve.app import create_app
 from berth.serve.figures import StageTimes
 from berth.serve.settings import ServerSettings
-from berth.serve.workers.messages import Row
+from berth.serve.workers.messages import JobRow
 from berth.serve.workers.pool import EngineError, WorkerPool
 from tests.unit.serve.in_process import ONE, ask, error_of, ready_service
 
@@ -243,7 +243,7 @@ class BrokenPool(WorkerPool):
     broken = True
 
     def submit(
-        self, rows: Sequence[Row], *, repeatable: bool = True, times: StageTimes | None = None
+        self, rows: Sequence[JobRow], *, repeatable: bool = True, times: StageTimes | None = None
     ) -> Future[list[Any]]:
         if not self.broken:
             return super().submit(rows, times=times)

@@ -19,7 +19,7 @@ from berth.serve.answering import QuestionAnswering
 from berth.serve.app import create_app
 from berth.serve.figures import StageTimes
 from berth.serve.limits import RequestLimits
-from berth.serve.workers.messages import Row
+from berth.serve.workers.messages import JobRow
 from berth.serve.workers.pool import WorkerPool
 from tests.unit.serve.in_process import ONE, ask, error_for, error_of, ready_service
 
@@ -109,10 +109,10 @@ class HeldPool(WorkerPool):
     def hold(self) -> None:
         self.begun = 0
         self.answered: list[int] = []
-        self._held: list[tuple[Sequence[Row], Future[list[Any]]]] | None = []
+        self._held: list[tuple[Sequence[JobRow], Future[list[Any]]]] | None = []
 
     def submit(
-        self, rows: Sequence[Row], *, repeatable: bool = True, times: StageTimes | None = None
+        self, rows: Sequence[JobRow], *, repeatable: bool = True, times: StageTimes | None = None
     ) -> Future[list[Any]]:
         if self._held is None:
             return super().submit(rows)

@@ -3,17 +3,21 @@
 import pytest
 
 from berth.serve.errors import ServeError
-from berth.serve.questions import Parameters, Question, Questions, parse
+from berth.serve.questions import CheckedQuestions, Parameters, Question, parse
 
 ONE = {"question": "Who?", "context": "Philipp."}
 
 
 def test_one_question() -> None:
-    assert parse({"inputs": ONE}) == Questions((Question("Who?", "Philipp."),), single=True, parameters=Parameters())
+    assert parse({"inputs": ONE}) == CheckedQuestions(
+        (Question("Who?", "Philipp."),), single=True, parameters=Parameters()
+    )
 
 
 def test_a_list_of_one_stays_a_list() -> None:
-    assert parse({"inputs": [ONE]}) == Questions((Question("Who?", "Philipp."),), single=False, parameters=Parameters())
+    assert parse({"inputs": [ONE]}) == CheckedQuestions(
+        (Question("Who?", "Philipp."),), single=False, parameters=Parameters()
+    )
 
 
 def test_parameters() -> None:
