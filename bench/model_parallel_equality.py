@@ -24,9 +24,8 @@ from typing import Any
 import torch
 import transformers
 
-from bench import program
+from bench import program, report
 from bench.machine import this_cpu
-from bench.scripts.common import row
 from berth.images import pins
 from berth.images.revision import read_revision
 from tests.unit.train.smdistributed import ranks
@@ -99,7 +98,7 @@ def each_row(found: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[str]:
         grouped.setdefault(describe(each, size), []).append(each)
     for first, group in grouped.items():
         counts = ", ".join(str(each["config"]["microbatches"]) for each in group)
-        yield row(*first, counts, *(difference(group, name) for name in QUANTITIES), equal(group))
+        yield report.row(*first, counts, *(difference(group, name) for name in QUANTITIES), equal(group))
 
 
 def difference(group: Sequence[dict[str, Any]], name: str) -> str:
@@ -151,7 +150,7 @@ def kind_rows(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
         group = [each for each in cases if each["kind"] == kind]
         same = sum(not any(each["found"].values()) for each in group)
         said = MODELS.get(kind, "random trees, partitions and schedules")
-        yield row(
+        yield report.row(
             kind, said, str(len(group)), str(same), *(difference(group, name) for name in QUANTITIES), equal(group)
         )
 
@@ -174,12 +173,12 @@ def show(found: Sequence[tuple[int, dict[str, Any]]], problems: Sequence[str], s
     )
     print(f"{len(found)} cases. {'All are equal.' if good else 'Not all are equal.'}\n")
     names = ["kind", "model", "cases", "without any difference", *QUANTITIES, "equal"]
-    print(row(*names), row(*["---"] * len(names)), *kind_rows([each for _, each in found]), sep="\n")
+    print("\n".join(report.table(names, kind_rows([each for _, each in found]))))
     for problem in problems:
         print(f"\n```\n{problem[-3000:]}\n```")
     print("\n## By partitions, replicas and schedule\n")
     drawn = [(size, each) for size, each in found if each["kind"] in MODELS]
-    print(row(*COLUMNS), row(*["---"] * len(COLUMNS)), *each_row(drawn), sep="\n")
+    print("\n".join(report.table(COLUMNS, each_row(drawn))))
 
 
 def main(words: Sequence[str]) -> int:

@@ -13,8 +13,8 @@ coarse cut, 65 % with the automatic one, with each number of microbatches; 5 % m
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench import program
-from bench.scripts import common, model_parallel_launch
+from bench import program, report
+from bench.scripts import model_parallel_launch
 
 PARTITIONS = 2
 COARSE, AUTOMATIC, MOST_BYTES = 0.80, 0.65, 1.05
@@ -63,7 +63,7 @@ def missed(found: Sequence[Mapping[str, Any]]) -> list[str]:
 def table(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """A row for each cut and number of microbatches; pure."""
     return [
-        common.row(
+        report.row(
             each["cut"],
             str(each["microbatches"]),
             f"{each['one']:.3f}",
@@ -90,7 +90,8 @@ def main(words: Sequence[str]) -> int:
     told = model_parallel_launch.told("model_parallel_overlap", list(words), asked)
     problems = missed(found)
     said = f"Missed: {'; '.join(problems)}." if problems else "All targets are met."
-    common.print_page("Overlap of two partitions", f"{told} Medians of {asked.rounds}. {said}", COLUMNS, table(found))
+    setting = f"{told} Medians of {asked.rounds}. {said}"
+    print(report.page("Overlap of two partitions", [setting], *report.table(COLUMNS, table(found))))
     return 1 if problems else 0
 
 

@@ -17,6 +17,7 @@ PAGES = (
     "CHANGELOG.md",
     "README.md",
     "SECURITY.md",
+    "bench/README.md",
     "ecr/README.md",
     "docker/README.md",
     "examples/image_classification_vit/README.md",

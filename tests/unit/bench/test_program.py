@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench import code_metrics, faults, large_data, program, published_scripts
+from bench import code_metrics, faults, large_data, program, user_scripts
 from berth.common.errors import UserError
 from berth.images import pins
 
@@ -69,16 +69,18 @@ def test_help_says_what_a_program_is_for(name: str, capsys: pytest.CaptureFixtur
         (large_data, ["--train", "FOLDER"], r"can't be read \(Is a directory\)"),
         (large_data, ["--train", "FOLDER/empty.json"], r"empty\.json has no articles"),
         (large_data, ["--train", "FOLDER/rows.json"], r"rows\.json has no articles"),
-        (published_scripts, [], r"run_qa\.py is not there: let BERTH_PUBLISHED_SCRIPTS name"),
+        (user_scripts, ["FOLDER"], r"run_qa\.py does not exist: bench/scripts/table\.py says which checkouts"),
         (faults, ["--only", "nothing"], "no fault's name holds 'nothing'; the names are: a rank raises; "),
         (code_metrics, ["FOLDER"], "git can't list the files of .* not a git repository"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    named: Any, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_is_one_sentence(named: Any, words: list[str], said: str, tmp_path: Path) -> None:
     (tmp_path / "empty.json").write_text('{"data": []}')
     (tmp_path / "rows.json").write_text("[1]")
-    monkeypatch.setenv("BERTH_PUBLISHED_SCRIPTS", str(tmp_path))
     with pytest.raises(UserError, match=said):
         named.main([word.replace("FOLDER", str(tmp_path)) for word in words])
+
+
+def test_the_readme_lists_every_program() -> None:
+    listed = re.findall(r"^\| `bench/(\w+\.py)` \|", (pins.ROOT / "bench/README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(RUN)

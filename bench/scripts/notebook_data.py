@@ -1,4 +1,4 @@
-"""For bench/older_scripts.py, in the training image: data sets as the notebooks make theirs, by the datasets and the
+"""For bench/user_scripts.py, in the training image: data sets as the notebooks make theirs, by the datasets and the
 transformers of that image, and a small vision transformer; all into the job's model.
 """
 

@@ -1,4 +1,4 @@
-"""A double of torch.utils.tensorboard, for where tensorboard is not installed."""
+"""A double of torch.utils.tensorboard, which needs tensorboard."""
 
 
 class SummaryWriter:
