@@ -21,11 +21,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import code_metrics, program
-from bench.machine import this_cpu
+from bench import code_metrics, program, report
 from berth.common.errors import UserError
 from berth.images import pins
-from berth.images.revision import read_revision
 
 OPPOSITES: dict[type[ast.AST], ast.AST] = {
     ast.Eq: ast.NotEq(),
@@ -61,8 +59,8 @@ class Mutation:
     def row(self, source: bytes, result: str, seconds: float) -> str:
         """A row of the table."""
         before = source[self.start : self.end].decode()
-        shown = [" ".join(text.split())[:100].replace("|", "\\|") for text in (before, self.after)]
-        return f"| {self.path}:{self.line} | {self.kind} | `{shown[0]}` | `{shown[1]}` | {result} | {seconds:.0f} |"
+        shown = [f"`{' '.join(text.split())[:100]}`" for text in (before, self.after)]
+        return report.row(f"{self.path}:{self.line}", self.kind, *shown, result, f"{seconds:.0f}")
 
 
 def replacements(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
@@ -127,13 +125,6 @@ def run_tests(root: Path, tests: Sequence[str], limit: float) -> str:
     return FOUND if done.returncode else MISSED
 
 
-def render(title: str, setting: str, rows: Sequence[str], results: Counter[str]) -> str:
-    """The page of results."""
-    figures = ", ".join(f"{count} {result}" for result, count in results.items())
-    head = "| place | kind | before | after | result | s |\n|---|---|---|---|---|---:|"
-    return "\n".join([f"# {title}", "", setting, "", f"{results.total()} mutations: {figures}.", "", head, *rows])
-
-
 def main(words: Sequence[str]) -> int:
     parser = program.make_parser("mutations", __doc__)
     parser.add_argument("--count", type=program.positive, default=60, help="default: %(default)s")
@@ -163,9 +154,10 @@ def main(words: Sequence[str]) -> int:
             results[result] += 1
             rows.append(mutation.row(source, result, time.monotonic() - began))
             print(rows[-1], file=sys.stderr, flush=True)
-    command = " ".join(["python -m bench.mutations", *words])
-    setting = f"`{command}`, {this_cpu()}, {len(every)} possible mutations, berth {read_revision(pins.ROOT)}."
-    print(render(f"Mutations that the unit tests find, {time.strftime('%Y-%m-%d')}", setting, rows, results))
+    figures = ", ".join(f"{count} {result}" for result, count in results.items())
+    setting = f"{program.setting('mutations', words)}; {len(every)} possible mutations. {options.count}: {figures}."
+    columns = ["place", "kind", "before", "after", "result", " s"]
+    print(report.page("Mutations that the unit tests find", [setting], *report.table(columns, rows)))
     return 0
 
 

@@ -50,4 +50,4 @@ def test_a_test_that_fails_finds_a_mutation(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("import b\ndef test_it(): assert b.VALUE == 1\n")
     for value, expected in ((1, mutations.MISSED), (2, mutations.FOUND)):
         (tmp_path / "b.py").write_text(f"VALUE = {value}\n")
-        assert mutations.run_tests(tmp_path, ["test_a.py"], 60) == expected
+        assert mutations.run_tests(tmp_path, ["test_a.py"], 600) == expected
