@@ -5,21 +5,25 @@ Usage: python -m bench.mutations [--count 60] [--seed 1] > bench/results/DATE-mu
 A mutation changes one expression or statement of the product: a comparison, `and` or `or`, a number, a condition, a
 `return` or a call. The draw depends on the seed and the source. Each mutation is made in a clone of the checked-out
 commit. pytest then runs the folder of tests/unit that mirrors the file's folder, and after it that folder's parents, up
-to the first failure. A mutation is found if a test fails, and counts as not found after --limit seconds. Each
-folder must pass without a mutation first. Progress goes to stderr. Wants `make setup-tests`.
+to the first failure. A mutation is found if a test fails, and counts as not found after --limit seconds. First, each of
+these folders must pass without a mutation. Progress goes to stderr. Wants `make setup-tests`.
 """
 
 import ast
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from bench import code_metrics, program, report
 from berth.common.errors import UserError
@@ -112,17 +116,26 @@ def mirrors(path: Path, root: Path) -> list[str]:
     return found or sorted(str(test.relative_to(root)) for test in (root / "tests/unit").glob("test_*.py"))
 
 
-def run_tests(root: Path, tests: Sequence[str], limit: float) -> str:
-    """Whether a test fails; UserError if pytest can't run."""
+def run_tests(root: Path, tests: Sequence[str], limit: float | None = None) -> str:
+    """Whether a test fails, or can't be imported; UserError if there are no tests."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not nightly", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return TIMED_OUT
-    if done.returncode in (3, 4):
-        raise UserError(f"pytest can't run {' '.join(tests)}: {(done.stderr + done.stdout)[-1000:]}")
-    return FOUND if done.returncode else MISSED
+    with tempfile.TemporaryFile("w+") as output:
+        done = subprocess.Popen(
+            command, cwd=root, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            code = done.wait(limit)
+        except subprocess.TimeoutExpired:
+            return TIMED_OUT
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(done.pid, signal.SIGKILL)  # also what a test has left running
+            done.wait()
+        output.seek(0)
+        if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+            raise UserError(f"pytest finds no tests in {' '.join(tests)}: {output.read()[-1000:]}")
+    return FOUND if code else MISSED
 
 
 def main(words: Sequence[str]) -> int:
@@ -135,18 +148,19 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     rows: list[str] = []
     results: Counter[str] = Counter()
-    passed: set[tuple[str, ...]] = set()
     with tempfile.TemporaryDirectory(prefix="berth-mutations-") as scratch:
         root = Path(scratch, "berth")
         subprocess.run(["git", "clone", "--quiet", "--shared", str(pins.ROOT), str(root)], check=True)
         (root / ".venv").symlink_to(pins.ROOT / ".venv")
         paths = [source.path for source in code_metrics.sources(root)]
         every = [mutation for path in paths for mutation in mutations(path, (root / path).read_bytes())]
-        for mutation in random.Random(options.seed).sample(every, options.count):
-            tests, file = mirrors(mutation.path, root), root / mutation.path
-            if tuple(tests) not in passed and run_tests(root, tests, options.limit) != MISSED:
-                raise UserError(f"{' '.join(tests)} does not pass in {options.limit:.0f} s without a mutation.")
-            passed.add(tuple(tests))
+        drawn = random.Random(options.seed).sample(every, options.count)
+        for tests in sorted({tuple(mirrors(mutation.path, root)) for mutation in drawn}):
+            print(f"without a mutation: {' '.join(tests)}", file=sys.stderr, flush=True)
+            if run_tests(root, tests) != MISSED:
+                raise UserError(f"{' '.join(tests)} fails without a mutation: fix that first.")
+        for mutation in drawn:
+            tests, file = tuple(mirrors(mutation.path, root)), root / mutation.path
             source, began = file.read_bytes(), time.monotonic()
             file.write_bytes(mutation.apply(source))
             result = run_tests(root, tests, options.limit)
