@@ -5,14 +5,11 @@ the wheel that goes without it.
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
 
 _FROM_LINE = re.compile(
     r"^\s*(?:Collecting|Processing|Obtaining) (?P<what>\S+).*\(from (?P<via>.*->)?-r \S+ \(line (?P<line>\d+)\)\)"
 )
 _BUILT = re.compile(r"Failed building wheel for (?P<one>[\w.-]+)|Failed to build '(?P<other>[\w.-]+)'")
-_CLONED = re.compile(r"^\s*Cloning (?P<url>\S+)")
 _TOOLS = re.compile(
     r"git|hg|svn|bzr|gcc|g\+\+|cc|c\+\+|clang|cmake|make|ninja|rustc|cargo|go|nvcc|pkg-config|swig|gfortran|pg_config|"
     r"mysql_config|nc-config|llvm-config|protoc|javac?|autoconf|automake|libtoolize|bison|flex|node|npm"
@@ -31,7 +28,10 @@ _MESSAGES = (
 )
 _VERSION_CONTROL = ("git", "hg", "svn", "bzr")
 _TRIPLET = re.compile(r"^(?:.*/)?(?:x86_64-(?:pc-)?linux-gnu-)?")
-_SCP = re.compile(r"^(?:ssh://)?git@(?P<host>[\w.-]+)[:/](?P<path>.+)$")
+_GITHUB = re.compile(
+    r"(?:-e |--editable )?(?:(?P<package>[\w.\[\],-]+)\s*@\s*)?git\+(?:https|ssh)://(?:[^@/\s]+@)?github\.com/"
+    r"(?P<path>[\w.-]+/[\w.-]+?)(?:\.git)?/?(?:@(?P<ref>[^#\s]+))?(?:#(?P<fragment>\S+))?(?P<marker>\s;.*)?$"
+)
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _TAG = re.compile(r"v?\d+(?:\.\d+)+[\w.+-]*|(?:release|version)[-/]?v?\d[\w.+-]*", re.IGNORECASE)
 _LACKING = "which this image does not have"
@@ -39,47 +39,18 @@ _PREBUILT = {"psycopg2": "psycopg2-binary"}
 """Package → the one that is the same with a wheel."""
 
 
-@dataclass(frozen=True, slots=True)
-class Needed:
-    """What pip lacked: the tools, the package that wanted them, and the line of the requirements file behind it."""
-
-    tools: tuple[str, ...]
-    package: str
-    line: int = 0
-    directly: bool = True
-
-
 def missing_tool_sentence(output: Sequence[str], name: str, text: str) -> str:
-    """Why `name`, a requirements file with that text, could not be installed, where pip's output tells of a missing
-    tool; "" where it does not.
+    """Why `name`, a requirements file with that text, could not be installed, if pip's output tells of a missing tool;
+    else "".
     """
-    needed = needed_tools(output)
-    if needed is None:
+    tools = list(dict.fromkeys(tool for line in output if (tool := _tool(line))))
+    if not tools:
         return ""
     lines = dict(enumerate((line.strip() for line in text.splitlines()), 1))
-    if not needed.line:  # pip does not say it of a path
-        named = (number for number, line in lines.items() if _plain(needed.package) in _plain(line))
-        needed = replace(needed, line=next(named, 0) if needed.package else 0)
-    if needed.tools[0] in _VERSION_CONTROL:
-        return _version_control(needed, name, lines, output)
-    return _compiler(needed, name, lines)
-
-
-def needed_tools(output: Sequence[str]) -> Needed | None:
-    """What pip's output says is missing; None for nothing of the kind."""
-    tools = tuple(dict.fromkeys(tool for line in output if (tool := _tool(line))))
-    if not tools:
-        return None
-    origins = [match for line in output if (match := _FROM_LINE.match(line))]
-    if tools[0] in _VERSION_CONTROL and origins:
-        origin = origins[-1]
-        return Needed(tools[:1], origin["what"], int(origin["line"]), not origin["via"])
-    built = next((match for line in reversed(output) if (match := _BUILT.search(line))), None)
-    package = (built["one"] or built["other"]) if built else ""
-    for origin in origins:
-        if _plain(origin["what"]).startswith(_plain(package)) or f"/{_plain(package)}" in _plain(origin["what"]):
-            return Needed(tools, package, int(origin["line"]), not origin["via"])
-    return Needed(tools, package)
+    repositories = [number for number, line in lines.items() if f"{tools[0]}+" in line.partition("#")[0]]
+    if tools[0] in _VERSION_CONTROL and repositories:
+        return _version_control(repositories, tools[0], name, lines)
+    return _compiler(output, tools, name, lines)
 
 
 def _tool(line: str) -> str:
@@ -91,37 +62,37 @@ def _tool(line: str) -> str:
     return ""
 
 
-def _version_control(needed: Needed, name: str, lines: Mapping[int, str], output: Sequence[str]) -> str:
-    """For a repository: its archive, which needs no tool; all lines of that kind at once."""
-    tool = needed.tools[0]
-    wanting = [number for number, line in lines.items() if f"{tool}+" in line.partition(" #")[0] and line[:1] != "#"]
-    if not wanting:
-        cloned = next((match["url"] for line in reversed(output) if (match := _CLONED.match(line))), "")
-        archive = archive_line(f"{needed.package.partition('@')[0]} @ {tool}+{cloned}") if cloned else ""
-        way = f"add the line {archive}" if archive else _wheel(needed.package, tool, name)
-        origin = f", which line {needed.line} wants," if needed.line else ""
-        return f"{name} could not be installed: {needed.package}{origin} needs {tool}, {_LACKING}; {way}."
-    where = " and ".join(f"line {number}" for number in wanting)
+def _version_control(numbers: Sequence[int], tool: str, name: str, lines: Mapping[int, str]) -> str:
+    """For repositories: their archives, which need no tool; all such lines at once."""
+    where = " and ".join(f"line {number}" for number in numbers)
     ways = []
-    for number in wanting:
+    for number in numbers:
         archive = archive_line(lines[number])
         ways.append(f"write {archive} in line {number}" if archive else _wheel(lines[number], tool, name))
-    verb = "need" if len(wanting) > 1 else "needs"
+    verb = "need" if len(numbers) > 1 else "needs"
     return f"{name} could not be installed: {where} {verb} {tool}, {_LACKING}; {' and '.join(ways)}."
 
 
-def _compiler(needed: Needed, name: str, lines: Mapping[int, str]) -> str:
-    tools = " and ".join(needed.tools[:3])
-    line = lines.get(needed.line, "")
-    origin = f"line {needed.line} ({line})" if needed.directly and line else needed.package
-    if line and not needed.directly:
-        origin = f"{needed.package}, which line {needed.line} ({line}) wants,"
-    if other := _PREBUILT.get(needed.package):
+def _compiler(output: Sequence[str], tools: Sequence[str], name: str, lines: Mapping[int, str]) -> str:
+    """For a package that is built: the line of the requirements file that wants it, and where to build it."""
+    origins = [match for line in output if (match := _FROM_LINE.match(line))]
+    built = next((match for line in reversed(output) if (match := _BUILT.search(line))), None)
+    package = (built["one"] or built["other"]) if built else origins[-1]["what"] if origins else ""
+    numbers = [int(match["line"]) for match in origins if _plain(package) in _plain(match["what"])]
+    # pip does not say it of a path.
+    numbers += [number for number, line in lines.items() if package and _plain(package) in _plain(line)]
+    line = lines.get(numbers[0], "") if numbers else ""
+    is_direct = bool(line) and _plain(package) in _plain(line)
+    origin = f"line {numbers[0]} ({line})" if is_direct else package
+    if line and not is_direct:
+        origin = f"{package}, which line {numbers[0]} ({line}) wants,"
+    needed = " and ".join(tools[:3])
+    if other := _PREBUILT.get(package):
         way = f"write {other} instead, which is the same with a wheel"
     else:
-        way = _wheel(line if needed.directly and line else needed.package, tools, name)
+        way = _wheel(line if is_direct else package, needed, name)
     return (
-        f"{name} could not be installed: {origin} has no wheel for this image, and building one needs {tools}, "
+        f"{name} could not be installed: {origin} has no wheel for this image, and building one needs {needed}, "
         f"{_LACKING}; {way}."
     )
 
@@ -138,45 +109,24 @@ def _wheel(requirement: str, tools: str, name: str) -> str:
 
 
 def archive_line(line: str) -> str:
-    """The line with the archive of a git repository's state in place of the repository: `peft @
-    https://github.com/huggingface/peft/archive/refs/tags/v0.17.1.zip`. "" if its host has no archives that are known.
+    """The line with the archive of a GitHub repository's state in place of the repository: `peft @
+    https://github.com/huggingface/peft/archive/refs/tags/v0.17.1.zip`. "" for any other line.
     """
-    requirement, _, marker = line.partition(" #")[0].removeprefix("-e ").removeprefix("--editable ").partition(" ;")
-    before, found, rest = requirement.strip().partition("git+")
-    if not found:
+    match = _GITHUB.match(line.partition(" #")[0].strip())
+    if match is None:
         return ""
-    address, _, fragment = rest.partition("#")
-    options = dict(part.partition("=")[::2] for part in fragment.split("&") if part)
-    if scp := _SCP.match(address):
-        host, path = scp["host"], scp["path"]
-    else:
-        url = urlsplit(address)
-        host, path = url.hostname or "", url.path.lstrip("/")
-    path, _, ref = path.partition("@")
-    path = path.removesuffix("/").removesuffix(".git")
-    archive = _archive(host, path, ref)
-    if not archive:
-        return ""
-    package = before.strip().removesuffix("@").strip() or options.get("egg", "") or path.rpartition("/")[2]
+    options = dict(part.partition("=")[::2] for part in (match["fragment"] or "").split("&"))
+    package = match["package"] or options.get("egg") or match["path"].rpartition("/")[2]
     inner = f"#subdirectory={options['subdirectory']}" if "subdirectory" in options else ""
-    return f"{package} @ {archive}{inner}" + (f" ;{marker}" if marker else "")
+    archive = f"https://github.com/{match['path']}/archive/{_full_ref(match['ref'] or 'HEAD')}.zip"
+    return f"{package} @ {archive}{inner}{match['marker'] or ''}"
 
 
-def _archive(host: str, path: str, ref: str) -> str:
-    """The address of a host's archive. A ref without a form of its own is taken for a branch."""
-    if host == "github.com":
-        if not ref:
-            return f"https://github.com/{path}/archive/HEAD.zip"
-        if _COMMIT.fullmatch(ref):
-            return f"https://github.com/{path}/archive/{ref}.zip"
-        full = ref if ref.startswith("refs/") else f"refs/{'tags' if _TAG.fullmatch(ref) else 'heads'}/{ref}"
-        return f"https://github.com/{path}/archive/{full}.zip"
-    if host == "gitlab.com":
-        ref = ref or "HEAD"
-        return f"https://gitlab.com/{path}/-/archive/{ref}/{path.rpartition('/')[2]}-{ref.replace('/', '-')}.zip"
-    if host == "bitbucket.org":
-        return f"https://bitbucket.org/{path}/get/{ref or 'HEAD'}.zip"
-    return ""
+def _full_ref(ref: str) -> str:
+    """A ref that has not the form of a commit or a tag is taken for a branch."""
+    if ref == "HEAD" or ref.startswith("refs/") or _COMMIT.fullmatch(ref):
+        return ref
+    return f"refs/{'tags' if _TAG.fullmatch(ref) else 'heads'}/{ref}"
 
 
 def _plain(name: str) -> str:
