@@ -11,7 +11,6 @@ Standard library only: the `train` entry reads its own settings with it, without
 
 import ast
 import dataclasses
-import difflib
 import json
 import math
 import types
@@ -21,7 +20,7 @@ from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from berth.contract.errors import JobError
-from berth.contract.nearest import nearest
+from berth.contract.nearest import close_match, nearest
 
 TRUE_WORDS = frozenset({"true", "1", "yes", "on", "y", "t"})
 FALSE_WORDS = frozenset({"false", "0", "no", "off", "n", "f"})
@@ -276,20 +275,22 @@ def _int(word: str) -> int:
         return int(word)
     except ValueError:
         pass
-    try:
-        number = float(word)
-    except ValueError:
-        number = math.nan
+    number = _number(word)
     if not number.is_integer():
         raise ValueError(f"{word!r} is not a whole number")
     return int(number)
 
 
-def _float(word: str) -> float:
+def _number(word: str) -> float:
+    """The number that a text is; NaN for any other text."""
     try:
-        number = float(word)
+        return float(word)
     except ValueError:
-        number = math.nan
+        return math.nan
+
+
+def _float(word: str) -> float:
+    number = _number(word)
     if math.isnan(number):
         raise ValueError(f"{word!r} is not a number")
     if math.isinf(number):
@@ -308,8 +309,8 @@ def _enum(word: str, declared: type[Enum]) -> str:
 
 def _none_of(word: str, choices: Iterable[str]) -> str:
     choices = list(choices)
-    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    near = close_match(word, choices, 0.5)
+    hint = f" (did you mean {near}?)" if near else ""
     return f"{word!r} is none of {', '.join(choices)}{hint}"
 
 

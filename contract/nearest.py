@@ -1,7 +1,7 @@
 """Which known hyperparameter a name most likely means: by the field's usual short forms, its words or its letters."""
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 SHORT_FORMS = {
     "learning_rate": ("lr", "initial_lr", "base_lr", "eta"),
@@ -57,16 +57,20 @@ SHORT_FORMS = {
 _MEANT = {short: name for name, forms in SHORT_FORMS.items() for short in forms}
 
 
+def close_match(name: str, known: Iterable[str], likeness: float = 0.8) -> str:
+    """The one of `known` that is most like `name`, empty if none is; `likeness` is difflib's, 0 to 1."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)), "")
+
+
 def nearest(name: str, known: Collection[str]) -> str | None:
     """The one of `known` that `name` most likely means; None if none is near."""
     plain = name.replace("-", "_").lower()
     if (meant := _MEANT.get(plain)) in known:
         return meant
-    if found := difflib.get_close_matches(plain, known, n=1, cutoff=0.8):
-        return found[0]
+    if found := close_match(plain, known):
+        return found
     words = set(plain.split("_"))
     holders = [each for each in known if words <= set(each.split("_"))]
     if holders:
         return min(holders, key=lambda each: (len(each), each))
-    found = difflib.get_close_matches(plain, known, n=1, cutoff=0.5)
-    return found[0] if found else None
+    return close_match(plain, known, 0.5) or None

@@ -1,7 +1,8 @@
 """The names of environment variables: one that is not ours, and which were most likely meant to be others."""
 
-import difflib
 from collections.abc import Collection, Iterable
+
+from berth.contract.nearest import close_match
 
 PREFIX = "BERTH_"
 REQUIREMENTS = "SAGEMAKER_REQUIREMENTS"
@@ -10,8 +11,8 @@ REQUIREMENTS = "SAGEMAKER_REQUIREMENTS"
 
 def misspelt(names: Iterable[str], known: Collection[str], likeness: float = 0.8) -> dict[str, str]:
     """Those of `names` that are none of `known` and nearly one of them → that one; `likeness` is difflib's, 0 to 1."""
-    near = {name: difflib.get_close_matches(name, known, n=1, cutoff=likeness) for name in names if name not in known}
-    return {name: found[0] for name, found in near.items() if found}
+    near = {name: close_match(name, known, likeness) for name in names if name not in known}
+    return {name: found for name, found in near.items() if found}
 
 
 def misspelt_ours(names: Iterable[str], known: Collection[str]) -> list[str]:

@@ -3,10 +3,9 @@
 table            the hints in their order; `remedy` and `last_line_remedy` ask them
 program          what a hint may look at: the exception, and how the program was started
 hidden_packages  a file of the user's that has the name of a package
-old_requirements a package that a requirements.txt holds back, and that lacks a name
 replaced_packages what a requirements.txt replaced in the image
 inference_toolkits modules of other model servers, in a handler
-saved_models     a model's file that was pickled elsewhere, or is not the file itself
+messages         exceptions whose text is enough: a model's file that can't be loaded, labels, ids, killed workers
 missing_modules  a module that is not installed; own_modules looks for it in the user's source folder
 relative_imports `from .model import Net` in a program that runs as a script
 images           which profile, or which command, makes an image with the versions that a script wants
@@ -15,11 +14,9 @@ removed_apis     APIs that the image's transformers, accelerate or datasets does
 arguments        what argparse refused
 endpoint         variables of jobs, files and folders, in a handler
 environment      a variable that the job does not set, such as LOCAL_RANK or a channel's
-training_data    labels and ids that a model does not have, and a DataLoader's worker that is killed
 places           files and folders that are elsewhere: channels, outputs, the source folder
 tools            a command that the image does not have
 hardware         CUDA where there is none
 sources          the user's own files, parsed
-advice           what other libraries' exceptions advise: cut, or made a line for requirements.txt
-save_strategy    load_best_model_at_end without a matching save strategy
+advice           what other libraries' exceptions advise, as a line for requirements.txt
 """

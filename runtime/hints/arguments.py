@@ -1,9 +1,9 @@
 """What argparse refused: a job passes every hyperparameter as `--name value`."""
 
-import difflib
 import re
 from collections.abc import Sequence
 
+from berth.contract.nearest import close_match
 from berth.runtime.hints.program import ProgramContext
 from berth.runtime.hints.sources import ParserArgument, parser_arguments
 
@@ -11,7 +11,6 @@ _ERROR = re.compile(r"^\S+: error: (?P<message>.*)$")
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (?P<rest>.*)")
 _REQUIRED = re.compile(r"the following arguments are required: (?P<names>.*)")
 _EXPLICIT = re.compile(r"argument (?P<names>\S+): ignored explicit argument '(?P<value>.*)'")
-_INVALID = re.compile(r"argument (?P<names>\S+): invalid (?P<type>int|float) value: '(?P<value>.*)'")
 _LOCAL_RANK = ("local_rank", "local-rank")
 _FROM_ENVIRONMENT = {
     "model_dir": "SM_MODEL_DIR",
@@ -39,8 +38,6 @@ def line_hint(line: str, context: ProgramContext) -> str:
         return _with_value([(flag, f"--{flag}={found['value']}")])
     if found := _REQUIRED.match(message):
         return _required([name.rpartition("/")[2].lstrip("-") for name in found["names"].split(", ")], context)
-    if found := _INVALID.match(message):
-        return _invalid(found["names"].rpartition("/")[2].lstrip("-"), found["type"], found["value"])
     return ""
 
 
@@ -72,8 +69,8 @@ def _unknown(words: Sequence[str], known: dict[str, ParserArgument]) -> str:
         )
     advice = []
     for name in names:
-        near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
-        advice.append(f"did you mean {near[0]} for {name}?" if near else f'add parser.add_argument("--{name}")')
+        near = close_match(name, sorted(known), 0.75)
+        advice.append(f"did you mean {near} for {name}?" if near else f'add parser.add_argument("--{name}")')
     more = "" if all(each.startswith("did") for each in advice) else ", or call parse_known_args()"
     return f"; every hyperparameter is passed to the program: {' '.join(advice)}{more}"
 
@@ -94,15 +91,7 @@ def _required(names: Sequence[str], context: ProgramContext) -> str:
 def _channel_variable(name: str, context: ProgramContext) -> str:
     """SM_CHANNEL_TRAIN for `train_dir`, if the job has that channel."""
     stem = re.sub(r"_(?:dir|path|file|data|data_dir|folder)$", "", name)
-    known = sorted(each for each in context.environ if each.startswith("SM_CHANNEL_"))
-    exact = next((each for each in known if each == f"SM_CHANNEL_{stem.upper()}"), "")
-    near = difflib.get_close_matches(f"SM_CHANNEL_{stem.upper()}", known, n=1, cutoff=0.8)
+    known = [f"SM_CHANNEL_{channel.upper()}" for channel in context.channels]
     if stem in ("data", "dataset", "input") and len(known) == 1:
         return known[0]
-    return exact or (near[0] if near else "")
-
-
-def _invalid(name: str, kind: str, value: str) -> str:
-    if kind == "int" and re.fullmatch(r"\d+\.0*", value):
-        return f"; give the job {name} as a whole number, {value.partition('.')[0]}, or use type=float"
-    return f"; the job's hyperparameter {name} is {value!r}: give it a number"
+    return close_match(f"SM_CHANNEL_{stem.upper()}", known)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from berth.runtime.hints.places import NO_HUB
+from berth.runtime.hints.places import NO_HUB, find_below
 from berth.runtime.hints.program import ProgramContext, RaisedException
 
 MODEL = Path("/opt/ml/model")
@@ -12,7 +12,6 @@ _PATH = re.compile(
 )
 _UNWRITABLE = re.compile(r"Permission denied|Read-only file system")
 _OF_JOBS = re.compile(r"SM_\w+|(?:LOCAL_|WORLD_)?RANK|(?:LOCAL_)?WORLD_SIZE")
-_LISTED = 2000
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
@@ -41,11 +40,6 @@ def _variable(name: str) -> str:
 def _missing(path: Path, context: ProgramContext) -> str:
     model = context.code_dir.parent if context.code_dir.name == "code" else MODEL
     for folder, variable in ((context.code_dir, "os.path.dirname(__file__)"), (model, "model_dir")):
-        if found := _find(path.name, folder):
+        if found := find_below(path.name, folder):
             return f'; the model has it: os.path.join({variable}, "{found.relative_to(folder)}")'
     return "; a handler's files are in model_dir and beside its own file (__file__)"
-
-
-def _find(name: str, folder: Path) -> Path | None:
-    entries = zip(range(_LISTED), folder.rglob("*"), strict=False)
-    return next((path for _, path in entries if path.name == name), None)

@@ -1,8 +1,8 @@
 """A variable of the environment that a program reads and that the job does not set."""
 
-import difflib
 import re
 
+from berth.contract.nearest import close_match
 from berth.runtime.hints.program import ProgramContext, RaisedException
 
 _OF_RANKS = (
@@ -30,10 +30,11 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
     if name.startswith(_CHANNEL):
         return _channel(name, context)
     if name.startswith(_HYPERPARAMETER):
-        wanted = name.removeprefix(_HYPERPARAMETER).lower()
-        return f"; the job has no hyperparameter {wanted}: give it one{_near(name, context)}"
+        wanted, near = name.removeprefix(_HYPERPARAMETER).lower(), _near(name, context)
+        return f"; the job has no hyperparameter {wanted}: give it one" + (f", or read {near}" if near else "")
     if name.startswith("SM_"):
-        return _near(name, context).replace(", or", ";", 1)
+        near = _near(name, context)
+        return f"; read {near}" if near else ""
     return (
         f'; the job has no such variable: give it one, environment={{"{name}": "…"}} (with build.py run: -e {name}=…)'
     )
@@ -48,18 +49,15 @@ def _of_ranks(name: str) -> str:
 
 
 def _channel(name: str, context: ProgramContext) -> str:
-    there = sorted(each for each in context.environ if each.startswith(_CHANNEL))
-    if not there:
+    if not context.channels:
         return "; the job has no channels: give it data (fit(inputs), or --data)"
-    wanted = name.removeprefix(_CHANNEL).lower()
-    names = " and ".join(each.removeprefix(_CHANNEL).lower() for each in there)
-    near = difflib.get_close_matches(name, there, n=1, cutoff=0.8)
-    read = f"read {near[0]}, or " if near else ""
-    return f"; the job's channels are {names}: {read}name one {wanted}"
+    near = _near(name, context)
+    read = f"read {near}, or " if near else ""
+    names = " and ".join(context.channels)
+    return f"; the job's channels are {names}: {read}name one {name.removeprefix(_CHANNEL).lower()}"
 
 
 def _near(name: str, context: ProgramContext) -> str:
-    prefix = _HYPERPARAMETER if name.startswith(_HYPERPARAMETER) else "SM_"
-    there = sorted(each for each in context.environ if each.startswith(prefix))
-    near = difflib.get_close_matches(name, there, n=1, cutoff=0.8)
-    return f", or read {near[0]}" if near else ""
+    """The variable of the same kind that the job sets and that is most like `name`; empty if none is."""
+    prefix = next(each for each in (_HYPERPARAMETER, _CHANNEL, "SM_") if name.startswith(each))
+    return close_match(name, sorted(each for each in context.environ if each.startswith(prefix)))

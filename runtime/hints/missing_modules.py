@@ -43,9 +43,11 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
     if match is None or raised.name not in _ERRORS or not any(map(context.is_own, raised.files)):
         return ""
     module = match[1].partition(".")[0]
-    if found := own_modules.hint(match[1], context):
+    if own_modules.is_own(module, context):
+        return ""
+    if found := own_modules.hint(module, context):
         return found
-    if own_modules.is_own(module, context) or module in sys.modules or importlib.util.find_spec(module) is not None:
+    if module in sys.modules or importlib.util.find_spec(module) is not None:
         return ""
     if module in _PACKAGES:
         return add_lines([module])

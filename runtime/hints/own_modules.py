@@ -1,12 +1,12 @@
 """A missing module that lies in the user's own source folder, where Python does not look for it."""
 
-import difflib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from berth.contract import variables
+from berth.contract.nearest import close_match
 from berth.runtime.hints.program import ProgramContext
 
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
@@ -16,11 +16,9 @@ _FOLDERS = 1000
 _REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)")
 
 
-def hint(module: str, context: ProgramContext) -> str:
-    """What to do about a module, with its dots, that the source folder has in another place or by nearly that name."""
-    code_dir, (top, _, inner) = context.code_dir, module.partition(".")
-    if is_own(top, context):
-        return _inside(code_dir, top, inner)
+def hint(top: str, context: ProgramContext) -> str:
+    """What to do about a module that the source folder has in another place or by nearly that name."""
+    code_dir = context.code_dir
     modules = list(_modules(code_dir))
     if place := next((path for path in modules if path.stem == top), None):
         return _elsewhere(top, place.parent.relative_to(code_dir), context)
@@ -35,8 +33,8 @@ def hint(module: str, context: ProgramContext) -> str:
     if path := next((path for path in modules if _same(path.stem, top)), None):
         return _nearly(top, path, code_dir)
     names = sorted({path.stem for path in modules if path.parent == code_dir})
-    near = difflib.get_close_matches(top, names, n=1, cutoff=0.8)
-    return f"; did you mean your own {near[0]}?" if near else ""
+    near = close_match(top, names)
+    return f"; did you mean your own {near}?" if near else ""
 
 
 def is_own(top: str, context: ProgramContext) -> bool:
@@ -80,23 +78,6 @@ def _elsewhere(module: str, parent: Path, context: ProgramContext) -> str:
     if all(part.isidentifier() for part in parent.parts):
         path = f"import it as {'.'.join(parent.parts)}.{module}, or {path}"
     return f"{where}, where Python does not look: {path}"
-
-
-def _inside(code_dir: Path, top: str, inner: str) -> str:
-    """A part is missing of a module that is there."""
-    if not inner or (code_dir / f"{top}.py").is_file():
-        tip = f"; {top} is your own {top}.py, which has no such part: rename it if you mean a package {top}"
-        return tip if inner else ""
-    folder = code_dir / top
-    for part in inner.split("."):
-        if (folder / part).is_dir():
-            folder /= part
-            continue
-        names = sorted(path.stem for path in folder.iterdir() if path.is_dir() or path.suffix == ".py")
-        near = difflib.get_close_matches(part, names, n=1, cutoff=0.6)
-        tip = f"did you mean {near[0]}?" if near else "add the file, or correct the name"
-        return f"; your source folder's {folder.relative_to(code_dir)}/ has no {part}.py: {tip}"
-    return ""
 
 
 def _nearly(module: str, path: Path, code_dir: Path) -> str:

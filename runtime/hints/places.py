@@ -1,9 +1,9 @@
 """A file or folder that is not where a program looks for it: channels, outputs, the source folder."""
 
-import difflib
 import re
 from pathlib import Path
 
+from berth.contract.nearest import close_match
 from berth.runtime.hints.program import ProgramContext, RaisedException
 
 # In the words of the system, of datasets, of transformers (for a model's folder) and of torch.save.
@@ -37,22 +37,13 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
     if text.startswith("s3:"):
         return f"; give the job {text} as a channel, and read it in the channel's folder"
     path = Path(text)
-    channels = _channels(context)
+    channels = context.channels
     if raised.name == "PermissionError" or "Read-only" in raised.message:
         return _write(path, channels)
     if any(path.is_relative_to(folder) for folder in (_MODEL, _OUTPUT, *_outputs(context))):
         folder = path.parent if path.suffix else path
         return f'; create the folder first: os.makedirs("{folder}", exist_ok=True)'
     return _missing(path, context, channels)
-
-
-def _channels(context: ProgramContext) -> dict[str, Path]:
-    prefix = "SM_CHANNEL_"
-    return {
-        name.removeprefix(prefix).lower(): Path(folder)
-        for name, folder in sorted(context.environ.items())
-        if name.startswith(prefix)
-    }
 
 
 def _outputs(context: ProgramContext) -> list[Path]:
@@ -70,16 +61,16 @@ def _missing(path: Path, context: ProgramContext, channels: dict[str, Path]) -> 
     if inside:
         return _in_channel(path, inside, channels[inside])
     for name, folder in channels.items():
-        if found := _find(path.name, folder):
+        if found := find_below(path.name, folder):
             inner = found.relative_to(folder)
             return f'; channel {name} has it: os.path.join(os.environ["SM_CHANNEL_{name.upper()}"], "{inner}")'
-    if not path.is_absolute() and (found := _find(path.name, context.code_dir)):
+    if not path.is_absolute() and (found := find_below(path.name, context.code_dir)):
         return f"; your source folder has it as {found.relative_to(context.code_dir)}"
     listed = " and ".join(f"{name} ({folder})" for name, folder in channels.items())
     if path.is_relative_to(_INPUT) and path != _INPUT:
         wanted = path.relative_to(_INPUT).parts[0]
-        near = difflib.get_close_matches(wanted, channels, n=1, cutoff=0.6)
-        read = f"read SM_CHANNEL_{near[0].upper()}, or " if near else ""
+        near = close_match(wanted, channels, 0.6)
+        read = f"read SM_CHANNEL_{near.upper()}, or " if near else ""
         has = f"its channels are {listed}: {read}name one {wanted}" if channels else "it has none: give it data"
         return f"; the job has no channel {wanted}; {has}"
     if channels:
@@ -93,11 +84,11 @@ def _in_channel(path: Path, name: str, folder: Path) -> str:
         for _, each in zip(range(_LISTED), folder.rglob("*"), strict=False)
         if each.is_file()
     )
-    near = difflib.get_close_matches(str(path.relative_to(folder)), files, n=1, cutoff=0.6)
+    near = close_match(str(path.relative_to(folder)), files, 0.6)
     has = ", ".join(files[:_SHOWN]) + (" and others" if len(files) > _SHOWN else "") if files else "no file"
-    return f"; channel {name} has {has}" + (f": did you mean {near[0]}?" if near else "")
+    return f"; channel {name} has {has}" + (f": did you mean {near}?" if near else "")
 
 
-def _find(name: str, folder: Path) -> Path | None:
+def find_below(name: str, folder: Path) -> Path | None:
     """A file or folder of that name below a folder."""
     return next((each for _, each in zip(range(_LISTED), folder.rglob("*"), strict=False) if each.name == name), None)

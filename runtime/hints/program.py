@@ -56,6 +56,13 @@ class ProgramContext:
         """What has variables."""
         return "endpoint" if self.serving else "job"
 
+    @property
+    def channels(self) -> dict[str, Path]:
+        """The job's channels by name: their folders."""
+        prefix = "SM_CHANNEL_"
+        variables = sorted(self.environ.items())
+        return {name.removeprefix(prefix).lower(): Path(value) for name, value in variables if name.startswith(prefix)}
+
     def is_own(self, file: str) -> bool:
         """Whether a frame's file is the user's own. mpi4py's runner gives the program a relative name, and Cython its
         sources, such as pyarrow/error.pxi.

@@ -12,25 +12,22 @@ from berth.runtime.hints.program import ProgramContext, RaisedException
 
 OF_EXCEPTIONS = (
     "hidden_packages",
-    "old_requirements",
     "replaced_packages",
     "inference_toolkits",
-    "saved_models",
+    "messages",
     "missing_modules",
     "relative_imports",
     "removed_pipeline",
     "removed_apis",
-    "save_strategy",
     "environment",
     "hardware",
     "tools",
     "endpoint",
-    "training_data",
     "places",
     "advice",
 )
 """Modules whose `hint` takes an exception."""
-OF_JOBS = ("save_strategy", "environment", "training_data", "places")
+OF_JOBS = ("environment", "places")
 """Those that speak of a job, whose program trains."""
 OF_LAST_LINES = ("removed_apis", "arguments", "tools")
 """Modules whose `line_hint` takes a line."""

@@ -16,7 +16,6 @@ from sagemaker_inference.errors import BaseInferenceToolkitError
 
 from berth.contract.masking import mask_text
 from berth.runtime.engines.model_folder import ModelFilesError
-from berth.runtime.hints.advice import without_advice
 from berth.runtime.hints.program import ProgramContext, RaisedException
 from berth.runtime.hints.table import remedy
 from berth.serve.codecs import JSON
@@ -154,7 +153,7 @@ def trace_text(error: BaseException) -> str:
 def _what(error: BaseException, code: UserCode) -> str:
     function = _function_at_fault(error.__traceback__, code.file)
     lines = _text(error).strip().splitlines() or [""]
-    message = without_advice(mask_text(lines[0]))[:_SHOWN_CHARACTERS]
+    message = mask_text(lines[0])[:_SHOWN_CHARACTERS]
     raised = f"raised {type(error).__name__}" + (f": {message}" if message else "")
     match function:
         case "":

@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Sequence
 
-from berth.runtime.hints.advice import without_advice
 from berth.runtime.hints.program import ProgramContext, RaisedException
 from berth.runtime.hints.table import remedy
 from berth.train.failures.echo import is_echo
@@ -61,7 +60,7 @@ def place(frames: Sequence[Frame], context: ProgramContext) -> str:
 def _named(raised: Raised) -> str:
     # A path of five names that no script writes.
     kind = raised.kind.rpartition(".")[2] if raised.kind.startswith("smdistributed.") else raised.kind
-    message = without_advice(" ".join(_RULER.sub(" ", raised.message).split()))  # torchrun draws lines
+    message = " ".join(_RULER.sub(" ", raised.message).split())  # torchrun draws lines
     return f"{kind}: {message}" if message else kind
 
 

@@ -28,7 +28,6 @@ LOWER = 'type=lambda v: v.lower() == "true"'
             f'; fp16 is passed as "--fp16 True", but a store_true flag takes no value; use {LOWER}',
         ),
         (["--fp16=True"], f'; fp16 is passed as "--fp16=True", but a store_true flag takes no value; use {LOWER}'),
-        (["--epoch", "3", "--epochs", "3.0"], "; give the job epochs as a whole number, 3, or use type=float"),
         (["--eposch", "3"], "; every hyperparameter is passed to the program: did you mean epochs for eposch?"),
         (
             ["--warmup", "3"],

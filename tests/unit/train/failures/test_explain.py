@@ -55,7 +55,7 @@ def deep_stack(frames: int) -> str:
 )
 def test_the_users_own_line_is_found_in_what_was_printed(stderr: str) -> None:
     sentence = ending_sentence("train.py", 1, stderr.splitlines(), CODE)
-    assert sentence == "IndexError: index out of range in self (raised at train.py:9)"
+    assert str(sentence).startswith("IndexError: index out of range in self (raised at train.py:9)")
 
 
 def test_a_traceback_with_something_behind_it_was_handled() -> None:
