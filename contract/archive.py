@@ -56,9 +56,6 @@ def unpack(archive: Path, folder: Path, limits: ArchiveLimits = DEFAULT_LIMITS) 
             plain = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
             _check_begin(plain)
             _unpack(plain, folder, limits)
-    except _NoArchive:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise ArchiveError(f"{archive} is no .tar.gz archive: pass a whole model.tar.gz, or a folder.") from None
     except _Refused as reason:
         shutil.rmtree(folder, ignore_errors=True)
         raise ArchiveError(f"{archive} is refused, for {reason}.") from None
@@ -72,10 +69,6 @@ def unpack(archive: Path, folder: Path, limits: ArchiveLimits = DEFAULT_LIMITS) 
 
 class _Refused(Exception):
     """The end of a sentence: why an archive is not taken."""
-
-
-class _NoArchive(Exception):
-    """The file does not begin as a tar file does."""
 
 
 class _Bounded(io.RawIOBase):
@@ -159,14 +152,14 @@ def _write(bounded: _Bounded, member: tarfile.TarInfo, target: Path) -> None:
 
 
 def _check_begin(plain: BinaryIO) -> None:
-    """_NoArchive unless the first block is a header, or the zeros that stand at the end of an empty archive."""
+    """ReadError unless the first block is a header, or the zeros that stand at the end of an empty archive."""
     block = plain.read(tarfile.BLOCKSIZE)
     plain.seek(0)
     try:
         if block.strip(b"\0") or len(block) < tarfile.BLOCKSIZE:
             tarfile.TarInfo.frombuf(block, tarfile.ENCODING, "surrogateescape")
     except tarfile.TarError:
-        raise _NoArchive from None
+        raise tarfile.ReadError("it is not a .tar.gz archive") from None
 
 
 def _check_end(plain: BinaryIO) -> None:

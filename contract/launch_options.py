@@ -194,10 +194,7 @@ def _distribution(
                 f"mpirun: {name} was asked for; mpirun starts the ranks with RANK, WORLD_SIZE and MASTER_ADDR as "
                 "torchrun would"
             )
-    distribution = environ.get("BERTH_DISTRIBUTION", "").strip().lower()
-    if distribution not in ("", *_DISTRIBUTIONS):
-        problems.append(f"BERTH_DISTRIBUTION must be none, mpi or smddp, not {distribution!r}.")
-    elif distribution:
+    if distribution := _one_of(environ, "BERTH_DISTRIBUTION", _DISTRIBUTIONS, problems):
         if smddp and distribution != "smddp":
             reasons.append(f"without smdistributed dataparallel: BERTH_DISTRIBUTION says {distribution}")
         smddp = distribution == "smddp"
@@ -218,13 +215,8 @@ def _variables(options: LaunchOptions, environ: Mapping[str, str], problems: lis
         strict = decode(environ.get(REQUIRE_EFA, ""), bool) is True
     except ValueError:
         problems.append(f"{REQUIRE_EFA} must be 1 or 0, not {environ[REQUIRE_EFA]!r}.")
-    level = environ.get(LOG_LEVEL, "").strip().lower()
-    if level not in ("", *_LOG_LEVELS):
-        problems.append(f"{LOG_LEVEL} must be {' or '.join(_LOG_LEVELS)}, not {level!r}.")
-
-    whose = environ.get(SMDISTRIBUTED, "").strip().lower()
-    if whose not in ("", *_SMDISTRIBUTED):
-        problems.append(f"{SMDISTRIBUTED} must be open, aws or off, not {whose!r}.")
+    level = _one_of(environ, LOG_LEVEL, _LOG_LEVELS, problems)
+    whose = _one_of(environ, SMDISTRIBUTED, _SMDISTRIBUTED, problems)
 
     def noted(read: Callable[[Mapping[str, str]], Any]) -> Any:
         try:
@@ -245,6 +237,15 @@ def _variables(options: LaunchOptions, environ: Mapping[str, str], problems: lis
         trace=trace,
         smdistributed=whose,
     )
+
+
+def _one_of(environ: Mapping[str, str], name: str, choices: tuple[str, ...], problems: list[str]) -> str:
+    """A variable's value if it is one of `choices`, else empty; any other value is a problem."""
+    value = environ.get(name, "").strip().lower()
+    if value in ("", *choices):
+        return value
+    problems.append(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}, not {value!r}.")
+    return ""
 
 
 def read_timeout(environ: Mapping[str, str]) -> float | None:

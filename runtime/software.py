@@ -1,12 +1,14 @@
 """Which software set this image carries: /opt/berth/software.json, which the build lays there from docker/pins.toml.
 
-`read` gives it, `described` is the line of a log that says it; `installed` asks for any package's version.
+`read` gives it, `described` is the line of a log that says it; `installed` asks for any package's version,
+`is_installed` for a module.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 PATH = Path("/opt/berth/software.json")
@@ -43,3 +45,11 @@ def installed(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be found, without importing it."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it is in
+        return False

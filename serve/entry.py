@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from berth.runtime import software
-from berth.runtime.dispatch import OwnCommand, run_command
+from berth.runtime.dispatch import run_command
 from berth.runtime.gpu import driver, start
 from berth.serve import log
 
@@ -37,8 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     carried = software.read()
     for name, value in carried.environment.items() if carried else ():
         os.environ.setdefault(name, value)
-    own = OwnCommand("serve", _serve, _refusal, _not_run)
-    return run_command(sys.argv[1:] if arguments is None else arguments, own)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    return run_command(arguments, "serve", _serve, _refusal, _not_run)
 
 
 def _refusal(arguments: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from types import FrameType
 from berth.contract.errors import JobError
 from berth.contract.launch_options import LaunchOptions, read_launch_options
 from berth.runtime import software
-from berth.runtime.dispatch import OwnCommand, run_command
+from berth.runtime.dispatch import run_command
 from berth.runtime.gpu import start
 from berth.train import config_files, efa, smddp
 from berth.train.failure import FailureFile
@@ -41,7 +41,7 @@ from berth.train.plan import HostFindings, Plan, make_plan, needs_ssh
 def dispatch(arguments: Sequence[str]) -> int:
     """Train, or run what was asked for instead of training."""
     root = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
-    return run_command(arguments, OwnCommand("train", lambda: train(EntryPaths(root=root)), _refusal, _not_run))
+    return run_command(arguments, "train", lambda: train(EntryPaths(root=root)), _refusal, _not_run)
 
 
 def _refusal(arguments: Sequence[str]) -> str:

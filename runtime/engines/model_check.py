@@ -6,18 +6,18 @@ Each fault that it finds would otherwise end a job at its first step, or be answ
 import inspect
 import re
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 from berth.contract.model_config import OTHER_ARCHITECTURE
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import position_count
+from berth.runtime.software import is_installed
+from berth.runtime.subprocesses import one_line
 
 _PAIR = ("who?", "they do")
 _NEEDED = ("sentencepiece", "google.protobuf")
 """What transformers needs to read a SentencePiece model. Without them it asks for tiktoken, which does not help."""
-_ADVICE = re.compile(r"pip install|installation page|restart your runtime|Please note|You (?:might|can|could|may) ")
-_TRACEBACK = re.compile(r"\s*\([^()]*look up to see[^()]*\)")
+_REASON_CHARACTERS = 240
 
 
 def takes_token_types(model: Any) -> bool:
@@ -38,20 +38,13 @@ def _type_count(model: Any) -> int:
 
 def tokenizer_fault(error: BaseException) -> str:
     """Why transformers could not load a tokenizer, for the brackets of a sentence."""
-    absent = [library.removeprefix("google.") for library in _NEEDED if not _is_installed(library)]
+    absent = [library.removeprefix("google.") for library in _NEEDED if not is_installed(library)]
     if not absent or not re.search("tiktoken|sentencepiece|protobuf", str(error), re.IGNORECASE):
         return reason_of(error)
     return (
         f"it has no tokenizer.json, and to make one needs {' and '.join(absent)}, which this image does not have; "
         "make it where they are installed: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
     )
-
-
-def _is_installed(library: str) -> bool:
-    try:
-        return find_spec(library) is not None
-    except ModuleNotFoundError:  # the package around it
-        return False
 
 
 def fault_of(model: Any, tokenizer: PairTokenizer) -> str:
@@ -130,10 +123,5 @@ def _fault_of_a_forward(model: Any, tokenizer: PairTokenizer) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """`TypeError: …`: the first sentence of another library's error without its advice, which is for other machines
-    (`pip install …`, a traceback further up), short enough for a sentence of ours.
-    """
-    lines = _TRACEBACK.sub("", str(error).strip()).splitlines() or [""]
-    line = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
-    kept = [part for part in re.split(r"(?<=[.!?])\s+", line) if not _ADVICE.search(part)]
-    return ": ".join(filter(None, (type(error).__name__, " ".join(kept)[:200].rstrip(".:; "))))
+    """`TypeError: …`: another library's error, short enough for a sentence of ours."""
+    return one_line(error)[:_REASON_CHARACTERS].rstrip(".:; ")

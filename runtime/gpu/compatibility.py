@@ -6,7 +6,7 @@ Pure. Which CUDA needs which driver and which GPU is said in contract/gpu_hosts.
 from dataclasses import dataclass
 
 from berth.contract import gpu_hosts
-from berth.contract.gpu_hosts import DRIVERS, PROFILES, Version, architectures, dotted, minimum, parse
+from berth.contract.gpu_hosts import DRIVERS, PROFILES, Version, architectures, dotted, minimum, parse, suits
 from berth.runtime.gpu.driver import Device, DriverState
 
 _HINTS = {
@@ -52,7 +52,7 @@ def incompatibility(cuda: str | None, gpus: int, state: DriverState, compat: Dri
     if state.fault:
         return f"{here} but the driver's library {state.fault}: look at nvidia-smi on the host, or restart the host."
     wanted = parse(cuda)
-    unsuitable = next((device for device in state.devices if not _suits(wanted, device)), None)
+    unsuitable = next((device for device in state.devices if not suits(wanted, device.capability)), None)
     if unsuitable is not None:
         return f"{_capability(wanted, unsuitable)}: {_remedy(wanted, state, compat)}."
     if too_old(cuda, state):
@@ -101,10 +101,6 @@ def no_gpu(cuda: str, nodes: int, visible: str | None) -> str:
     return f"no GPU is at hand: torch for CUDA {cuda} runs on the CPU ({hint})"
 
 
-def _suits(cuda: Version, device: Device) -> bool:
-    return gpu_hosts.suits(cuda, device.capability)
-
-
 def _capability(wanted: Version, device: Device) -> str:
     least, most = architectures(wanted)
     bound = f"{dotted(least)} or newer" if device.capability < least or most is None else f"{dotted(most)} or older"
@@ -141,10 +137,12 @@ def _host_for(cuda: Version) -> str:
 
 def _remedy(wanted: Version, state: DriverState, compat: DriverState | None) -> str:
     """What runs here as it is, and else what would with another driver."""
-    fitting = {name: cuda for name, cuda in PROFILES.items() if all(_suits(cuda, device) for device in state.devices)}
+    fitting = {
+        name: cuda for name, cuda in PROFILES.items() if all(suits(cuda, device.capability) for device in state.devices)
+    }
     version = state.version or (0, 0)
     ready = next((name for name, cuda in fitting.items() if cuda != wanted and version >= minimum(cuda)), None)
-    same = all(_suits(wanted, device) for device in state.devices)
+    same = all(suits(wanted, device.capability) for device in state.devices)
     ways = [f"use an image of profile {ready}"] if ready else []
     if same:
         ways.append(f"{'' if ready else 'use '}{_host_for(wanted)}")

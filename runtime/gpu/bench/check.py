@@ -1,7 +1,7 @@
 """The image's own check of a machine's GPUs: what they do, next to what they could do, as a table and as JSON.
 
 Usage: python -P -m berth.runtime.gpu.bench.check [--row NAME=MODULE:CHECK …] [--json FILE] [--device cpu]
-       [--only CHECK …] [--date DATE]
+       [--only CHECK …]
 
 all-reduce       collectives.py  the bandwidth between the GPUs, over NCCL
 matrix-product   compute.py      16-bit products next to the chip's peak
@@ -16,7 +16,6 @@ none can harm the next. The table goes to stdout, progress to stderr. Exit code 
 
 import argparse
 import importlib
-import importlib.util
 import json
 import os
 import re
@@ -37,6 +36,7 @@ from berth.runtime.gpu import driver, start
 from berth.runtime.gpu.bench import collectives, compute, machine
 from berth.runtime.gpu.bench.record import Check, Measured, Record, Status, failed, judge, skipped, table
 from berth.runtime.log import ERROR_PREFIX, PREFIX
+from berth.runtime.software import is_installed
 from berth.runtime.subprocesses import CallResult
 
 DESCRIBE_LIMIT = 120.0
@@ -103,7 +103,7 @@ def _run(checks: Sequence[Check | Record], options: argparse.Namespace) -> int:
     print(machine.title(described.value))
     print(table(records), flush=True)
     if options.json:
-        text = json.dumps(report(options.date, options.device, described.value, records), indent=2, ensure_ascii=False)
+        text = json.dumps(report(options.device, described.value, records), indent=2, ensure_ascii=False)
         try:
             options.json.write_text(f"{text}\n", encoding="utf-8")
         except OSError as error:
@@ -129,14 +129,6 @@ def record_of(check: Check, device: str, result: CallResult) -> Record:
     if device == "cpu" and "No working C++ compiler" in result.error:
         return skipped(check.name, "torch.compile needs a C++ compiler on a CPU, and there is none here")
     return failed(check.name, result.error, result.trace)
-
-
-def is_installed(module: str) -> bool:
-    """Whether a module can be found, without importing it."""
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that it is in
-        return False
 
 
 def why_skipped(module: str) -> str:
@@ -167,10 +159,10 @@ def unusable(device: str, described: CallResult) -> str:
     )
 
 
-def report(date: str, device: str, described: dict[str, Any], records: Sequence[Record]) -> dict[str, Any]:
+def report(device: str, described: dict[str, Any], records: Sequence[Record]) -> dict[str, Any]:
     """All of it in plain types: when, by which command, on what, and what was found."""
     return {
-        "date": date,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "command": shlex.join(["python", *sys.orig_argv[1:]]),
         "device": device,
         **described,
@@ -205,9 +197,6 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
         choices=names,
         metavar="CHECK",
         help=f"only this check, may be given many times: {', '.join(names)}",
-    )
-    parser.add_argument(
-        "--date", default=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), help="the date for the JSON; now"
     )
     return parser
 

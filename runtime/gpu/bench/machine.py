@@ -1,6 +1,5 @@
 """What a check ran on: GPUs, driver, and the versions of what drives them, as torch and nvidia-smi say."""
 
-import importlib.metadata
 import os
 import platform
 import re
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.runtime.gpu.bench.collectives import nvidia_smi
+from berth.runtime.software import installed
 
 
 def describe(device: str) -> dict[str, Any]:
@@ -31,8 +31,8 @@ def describe(device: str) -> dict[str, Any]:
             "nccl": ".".join(map(str, torch.cuda.nccl.version())) if cuda else None,  # type: ignore[no-untyped-call]
             "cudnn": None if cudnn is None else dotted(cudnn),
             "driver": driver(nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")),
-            "triton": _installed("triton"),
-            "transformers": _installed("transformers"),
+            "triton": installed("triton") or None,
+            "transformers": installed("transformers") or None,
             "python": platform.python_version(),
         },
         "devices": devices,
@@ -65,10 +65,3 @@ def dotted(cudnn: int) -> str:
     if cudnn >= 90000:
         return f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"
     return f"{cudnn // 1000}.{cudnn // 100 % 10}.{cudnn % 100}"
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None

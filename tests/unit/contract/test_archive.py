@@ -88,10 +88,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "half of the gzip": (gzip.compress(os.urandom(100) + WHOLE)[:120], "can't be unpacked"),
     "a broken header": (WHOLE[:1536] + b"#" * 512 + WHOLE[2048:], "can't be unpacked (a header in it is damaged)"),
     "a broken checksum": (gzip.compress(tar([member("a", b"A")]))[:-8] + b"12345678", "can't be unpacked"),
-    "no archive": (b"<html>404</html>", "is no .tar.gz archive: pass a whole model.tar.gz, or a folder."),
-    "a longer file that is none": (b"<html>404</html>" * 100, "is no .tar.gz archive"),
-    "no archive in gzip": (gzip.compress(b"<html>404</html>" * 100), "is no .tar.gz archive"),
-    "nothing": (b"", "is no .tar.gz archive"),
+    "no archive": (b"<html>404</html>", "(it is not a .tar.gz archive): pass a whole model.tar.gz, or a folder."),
+    "a longer file that is none": (b"<html>404</html>" * 100, "it is not a .tar.gz archive"),
+    "no archive in gzip": (gzip.compress(b"<html>404</html>" * 100), "it is not a .tar.gz archive"),
+    "nothing": (b"", "it is not a .tar.gz archive"),
 }
 
 
