@@ -10,7 +10,7 @@ missing_modules  a module that is not installed; own_modules looks for it in the
 relative_imports `from .model import Net` in a program that runs as a script
 images           which profile, or which command, makes an image with the versions that a script wants
 removed_pipeline the question-answering pipeline, which transformers 5 does not have
-removed_apis     APIs that the image's transformers, accelerate or datasets does not have; api_names has their releases
+removed_apis     arguments and imports that the image's transformers does not have
 arguments        what argparse refused
 endpoint         variables of jobs, files and folders, in a handler
 environment      a variable that the job does not set, such as LOCAL_RANK or a channel's

@@ -29,7 +29,7 @@ OF_EXCEPTIONS = (
 """Modules whose `hint` takes an exception."""
 OF_JOBS = ("environment", "places")
 """Those that speak of a job, whose program trains."""
-OF_LAST_LINES = ("removed_apis", "arguments", "tools")
+OF_LAST_LINES = ("arguments", "tools")
 """Modules whose `line_hint` takes a line."""
 
 
