@@ -24,7 +24,7 @@ from berth.images import (
     locks,
     pins,
 )
-from berth.images.budget import budget_of, likely_over_budget, no_budget, over_budget
+from berth.images.budget import budget_of, no_budget, over_budget
 from berth.images.build import Built, run_build
 from berth.images.buildkit_log import BuildStep, Progress
 from berth.images.clean import remove_all, remove_folders
@@ -98,8 +98,6 @@ def build_images(
         client = searching.result()
         for planned in plans:
             built = _build_one(planned, client)
-            if warning := likely_over_budget(engine.connect(), planned.tags[0], kit):
-                say(f"warning: {warning}")
             result.print(f"{built.plan.tags[0]}  {built.image_id}")
 
 

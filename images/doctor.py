@@ -166,22 +166,6 @@ def check_gpu(seen: Probe) -> Finding:
     return Finding("GPU", "ok", has)
 
 
-def check_efa(seen: Probe) -> Finding | None:
-    """EFA between hosts: this machine's devices, and what each training image with CUDA says of its plugin.
-
-    Nothing on a machine that has neither a device nor a GPU, unless a plugin is broken.
-    """
-    devices = f"{seen.efa_devices} devices here" if seen.efa_devices else "no device here"
-    message = "; ".join([devices, *(f"{tag}: {line.removeprefix('network: ')}" for tag, line in seen.networks.items())])
-    left_out = [tag for tag, line in seen.networks.items() if "without EFA" in line and seen.efa_devices]
-    broken = [tag for tag, line in seen.networks.items() if "can't be" in line]
-    if not left_out and not broken:
-        return Finding("EFA", "ok", message) if seen.efa_devices or seen.gpus else None
-    profile = (left_out + broken)[0].rpartition(":")[2]
-    remedy = f"python build.py build train --profile {profile}   # a closed network gives --mirror"
-    return Finding("EFA", "warn", message, remedy)
-
-
 def check_compose(seen: Probe) -> Finding:
     """Compose, by which the SageMaker SDK's local mode starts containers; `run` does without."""
     if seen.compose is None:
@@ -242,7 +226,6 @@ CHECKS = (
     check_index,
     check_memory,
     check_gpu,
-    check_efa,
     check_compose,
     check_leftovers,
     check_tests,

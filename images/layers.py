@@ -209,20 +209,9 @@ def names_of(history: Sequence[Mapping[str, Any]], digests: Sequence[str]) -> di
     """What made each layer, by its digest, from what the engine says of an image's history (newest first, with steps
     that made none); empty where that does not fit the image.
     """
-    made = labels_of([{"created_by": step} for step, _ in _steps(history)], len(digests))
+    steps = [str(each.get("CreatedBy") or each.get("Comment") or "") for each in reversed(history)]
+    made = labels_of([{"created_by": step} for step in steps if not _NO_LAYER.match(step)], len(digests))
     return {digest: name for digest, name in zip(digests, made, strict=True) if name}
-
-
-def sizes_from_history(history: Sequence[Mapping[str, Any]], digests: Sequence[str]) -> dict[str, int]:
-    """The bytes of each layer, plain, by its digest, from the same; empty where that does not fit the image."""
-    sizes = [size for _, size in _steps(history)]
-    return dict(zip(digests, sizes, strict=True)) if len(sizes) == len(digests) else {}
-
-
-def _steps(history: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
-    """What made each layer, lowest first, and its bytes, of the engine's history."""
-    steps = [(str(each.get("CreatedBy") or each.get("Comment") or ""), each) for each in reversed(history)]
-    return [(step, int(each.get("Size", 0))) for step, each in steps if not _NO_LAYER.match(step)]
 
 
 def short_label(created_by: str) -> str:

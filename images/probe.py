@@ -24,7 +24,6 @@ from berth.common.containers import Access, CommandFailed, run_once
 from berth.common.engine import buildx_version, client_version, connect, find_client, is_podman, readable_settings
 from berth.common.engine_errors import RAISED, explain, words
 from berth.common.errors import UserError
-from berth.common.image_names import image_name
 from berth.common.subprocesses import ask
 from berth.images import build_network, image_tests, pins
 from berth.images.base import VARIABLE, local_base
@@ -53,11 +52,10 @@ class Probe:
 
     `podman` is whether the engine is podman's service, `client_version` that of the client and of its buildx. `base` is
     the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether `build.py base` can
-    make another; `index_error` says why the package index gives no answer. `networks` is what each training image with
-    CUDA says of its way between hosts, by tag. `leftovers` are containers and networks of runs whose process is gone,
-    such as "network berth-20261122-191051-c89ce5". `tests` is whether what the images' tests need is installed.
-    `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the sentence with which a
-    push would refuse what is set here for AWS.
+    make another; `index_error` says why the package index gives no answer. `leftovers` are containers and networks of
+    runs whose process is gone, such as "network berth-20261122-191051-c89ce5". `tests` is whether what the images'
+    tests need is installed. `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the
+    sentence with which a push would refuse what is set here for AWS.
     """
 
     machine: str
@@ -77,8 +75,6 @@ class Probe:
     index: str = PUBLIC_INDEX
     index_error: str = ""
     gpus: Sequence[str] = field(default_factory=tuple)
-    efa_devices: int = 0
-    networks: Mapping[str, str] = field(default_factory=dict)
     compose: str | None = None
     leftovers: Sequence[str] = field(default_factory=tuple)
     tests: bool = False
@@ -117,8 +113,6 @@ def probe_machine(find_aws: FindAws) -> Probe:
         index=index,
         index_error=index_error,
         gpus=ask(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).splitlines(),
-        efa_devices=_efa_devices(),
-        networks=_networks() if engine else {},
         compose=_compose(),
         leftovers=_leftovers() if engine else (),
         tests=image_tests.installed(),
@@ -228,27 +222,6 @@ def _disk_free(info: Mapping[str, Any] | None) -> int | None:
         return shutil.disk_usage(folder).free
     except OSError:
         return None
-
-
-def _efa_devices(folder: Path = Path("/sys/class/infiniband")) -> int:
-    """How many devices of the efa driver this machine has."""
-    return sum((device / "device/driver").resolve().name == "efa" for device in folder.glob("*"))
-
-
-def _networks() -> dict[str, str]:
-    """What the training images with CUDA say of EFA when they are asked, in a container each."""
-    client, lines = connect(), {}
-    nodes = [str(node) for node in sorted(Path("/dev/infiniband").glob("uverbs*"))]
-    for name, profile in pins.load().profiles.items():
-        tag = image_name("train", name)
-        if profile.cuda and client.images.list(tag):
-            try:
-                question = ["python", "-P", "-m", "berth.train.efa"]
-                printed = run_once(client, tag, question, Access(devices=nodes), patience_s=_CONTAINER_PATIENCE_S)
-                lines[tag] = printed.decode(errors="replace").strip()
-            except (UserError, *RAISED) as error:
-                lines[tag] = f"can't be asked: {_reason(error)}"
-    return lines
 
 
 def _leftovers() -> list[str]:

@@ -38,7 +38,6 @@ FILE_LAYERS = ("efa", "smdistributed", "compat")
 _NOTICED_MB = 0.1
 _USER_CACHE = CACHE / "measured"
 _KEPT = 2000
-_PACKAGES, _KEPT_PACKAGES = "packages", 4000
 _SAVED = "image-"
 _STALE_S = 3600.0
 
@@ -116,8 +115,8 @@ def image_size(
     cache: Path | None = None,
     step: Callable[[str], None] = lambda done: None,
 ) -> ImageSize:
-    """Measures an image on the engine. Images, layers and packages that were measured before, in whatever image, come
-    from `cache` (default: the user's own).
+    """Measures an image on the engine. Images that were measured before, and layers, in whatever image, come from
+    `cache` (default: the user's own).
 
     step: called with what was just done, for a progress display. Raises UserError if there is no such image, or if the
     disk of the cache refuses it.
@@ -125,7 +124,7 @@ def image_size(
     found, known = find_image(client, image), _kept(cache)
     if known.load(str(found.id)) is None:
         layers = _layers(found, known, step)
-        packages = _packages(client, str(found.id), known)
+        packages = _packages(client, str(found.id))
         step("the Python packages are measured")
         parts = {"layers": [asdict(each) for each in layers], "packages": [asdict(each) for each in packages]}
         known.store(str(found.id), parts)
@@ -194,28 +193,15 @@ def _layers(image: Image, known: Kept, step: Callable[[str], None]) -> list[Laye
     return layers
 
 
-def _packages(client: DockerClient, image_id: str, known: Kept) -> list[PackageSize]:
+def _packages(client: DockerClient, image_id: str) -> list[PackageSize]:
     """What the image's own Python says of its packages, largest first; an image without Python has none."""
-    sizes: dict[str, list[int]] = known.load(_PACKAGES) or {}
     try:
-        out = run_once(client, image_id, ["python", "-c", Path(package_sizes.__file__).read_text(), *sizes])
+        out = run_once(client, image_id, ["python", "-c", Path(package_sizes.__file__).read_text()])
     except APIError as error:
         if "executable file not found" in str(error.explanation):
             return []
         raise
-    found = []
-    for name, version, key, *measured in json.loads(out):
-        # Removed and stored again: the ones used last are kept.
-        sizes[key] = sizes.pop(key, measured)
-        found.append(PackageSize(name, version, *sizes[key]))
-    known.store(_PACKAGES, dict(list(sizes.items())[-_KEPT_PACKAGES:]))
-    return sorted(found, key=lambda each: (-each.compressed, each.name))
-
-
-def kept_layer(digest: str, cache: Path | None = None) -> int | None:
-    """Compressed bytes of a layer that was measured before, in whatever image; None for another one."""
-    kept = _kept(cache).load(digest)
-    return None if kept is None else int(kept["compressed"])
+    return sorted((PackageSize(*each) for each in json.loads(out)), key=lambda each: (-each.compressed, each.name))
 
 
 def _kept(cache: Path | None) -> Kept:

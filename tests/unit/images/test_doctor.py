@@ -60,7 +60,6 @@ def test_a_machine_where_all_is_well() -> None:
 
 ARM = {**ENGINE, "Architecture": "aarch64"}
 CONTAINERD = {"DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}
-TCP = "network: NCCL over TCP: this image was built without EFA"
 NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
 
 
@@ -219,43 +218,6 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             replace(WELL, gpus=["NVIDIA T4, 580.95"] * 4, engine=NVIDIA), "GPU", "ok", "4 × NVIDIA T4", "", id="gpus"
         ),
         pytest.param(
-            replace(WELL, gpus=("NVIDIA A10G, 580.1",), engine=NVIDIA, networks={"berth-train:cu130": TCP}),
-            "EFA",
-            "ok",
-            "no device here; berth-train:cu130: NCCL over TCP: this image was built without EFA",
-            "",
-            id="no-efa",
-        ),
-        pytest.param(
-            replace(WELL, networks={"berth-train:cu130": TCP}, efa_devices=4),
-            "EFA",
-            "warn",
-            "4 devices here; berth-train:cu130: NCCL over TCP: this image was built without EFA",
-            "build train --profile cu130",
-            id="efa-left-out-of-the-image",
-        ),
-        pytest.param(
-            replace(WELL, networks={"berth-train:cu130": "network: NCCL over TCP: the plugin can't be loaded: why"}),
-            "EFA",
-            "warn",
-            "the plugin can't be loaded: why",
-            "build train --profile",
-            id="efa-plugin-broken",
-        ),
-        pytest.param(
-            replace(
-                WELL,
-                gpus=("NVIDIA A10G, 580.1",),
-                engine=NVIDIA,
-                networks={"berth-train:cu130": "network: NCCL over TCP: no EFA device is on this host"},
-            ),
-            "EFA",
-            "ok",
-            "no EFA device is on this host",
-            "",
-            id="efa-in-the-image",
-        ),
-        pytest.param(
             WELL, "Disk", "ok", "70.0 GB free; both images want 15, with CUDA 30", "", id="disk-with-what-is-wanted"
         ),
         pytest.param(
@@ -306,11 +268,6 @@ def test_a_finding(seen: Probe, name: str, status: str, says: str, mends: str) -
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(doctor.render(list(found.values())))
     assert mends in console.export_text()
-
-
-def test_efa_is_no_matter_on_a_machine_without_devices_and_gpus() -> None:
-    seen = replace(WELL, networks={"berth-train:cu130": TCP})
-    assert [finding.message for finding in doctor.findings(seen) if finding.name == "EFA"] == []
 
 
 @pytest.mark.parametrize(
