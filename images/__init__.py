@@ -10,8 +10,7 @@ selection, local_image   an image of the engine                image_tests, test
 size, layers, budget     what it weighs                        inventory/           what it holds
 doctor, probe     what this machine lacks                      clean                what the kit made, removed
 apt, pip_settings, uv_settings   for build_network             package_sizes        for size, run inside an image
-index_metadata    what the package index says                  known_releases       what of it is known, with the table
-compatibility_table  docker/compatibility.json                combinations, no_solution   what goes with what
+index_metadata    the releases that the package index lists
 uv                where it is, and its settings               scratch              folders of a command's own time
 revision          the commit that is built, and what makes it dirty
 profiles/         profiles of the user's own

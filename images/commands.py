@@ -16,7 +16,6 @@ from berth.common.errors import UserError, refuse
 from berth.images import (
     base,
     build_network,
-    compatibility_table,
     doctor,
     downloads,
     image_tests,
@@ -28,7 +27,6 @@ from berth.images.budget import budget_of, no_budget, over_budget
 from berth.images.build import Built, run_build
 from berth.images.buildkit_log import BuildStep, Progress
 from berth.images.clean import remove_all, remove_folders
-from berth.images.index_metadata import Index
 from berth.images.options import (
     JsonOption,
     NamedImageOption,
@@ -239,13 +237,6 @@ def render_pins(
         typer.Option(metavar="NAME", help="Only this: download a file such as smddp-2.6.0 and record its sha256."),
     ] = None,
     mirror: MirrorOption = None,
-    *,
-    table: Annotated[
-        bool,
-        typer.Option(
-            "--table", help="Only this: make docker/compatibility.json again, of the package index's metadata."
-        ),
-    ] = False,
 ) -> None:
     """Write locks and all else that docker/pins.toml decides."""
     kit = pins.load()
@@ -254,11 +245,6 @@ def render_pins(
         with showing_bytes(note) as show:
             pinned = downloads.fetch_and_pin(kit.file(fetch), pins.PATH, mirror, say, show)
         result.print(f"{pinned.key}  sha256:{pinned.sha256}")
-        return
-    if table:
-        with doing("asking the package index") as step, Index(build_network.gather(os.environ)) as index:
-            compatibility_table.write(compatibility_table.make(index, step))
-        result.print(escape(str(compatibility_table.PATH.relative_to(pins.ROOT))))
         return
     written = [layer_files.render_dockerfile(kit), layer_files.render_bake(kit)]
     if no_locks:

@@ -8,13 +8,12 @@ names the hash of its request, by which `lock_check` knows one that no longer ma
 
 import json
 import os
+import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -24,10 +23,9 @@ from berth.common.files import exchange
 from berth.images.build_network import gather
 from berth.images.layer_files import HEADER, render
 from berth.images.lock_text import TORCH_LAYERS, entries, lock_text, sha256_of, split_lock
-from berth.images.no_solution import explained
 from berth.images.pins import DEFAULT_PROFILE, NONE, ROOT, Pins, Profile, load
 from berth.images.scratch import NEW_LOCKS, scratch_folder
-from berth.images.uv import find_uv, uv_environment
+from berth.images.uv import as_of, compile_requirements, torchs_index
 
 LOCKS = ROOT / "docker" / "locks"
 BUILD_TOOLS = "build.txt"
@@ -198,6 +196,23 @@ def cuda_requirements(profile: Profile) -> tuple[str, ...]:
     )
 
 
+def cuda_parts(versions: Mapping[str, str]) -> dict[str, str]:
+    """The versions of CUDA_PARTS among the locked packages of a torch, as docker/pins.toml writes them."""
+
+    def version(name: str, numbers: int | None = None) -> str:
+        found = next(each for package, each in versions.items() if re.fullmatch(name, package))
+        return ".".join(found.split(".")[:numbers])
+
+    # 12.4.127 has a third number of its own.
+    has_toolkit = "cuda-toolkit" in versions
+    return {
+        "cuda": version("cuda-toolkit", 3) if has_toolkit else version(r"nvidia-cuda-runtime-cu\d+", 2),
+        "cudnn": version(r"nvidia-cudnn-cu\d+", 3),
+        "nccl": version(r"nvidia-nccl-cu\d+"),
+        "triton": version("triton"),
+    }
+
+
 def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path]) -> list[Path]:
     """Every lock of these profiles with the newest versions that the pins allow; each file that was written, once.
 
@@ -248,7 +263,10 @@ def write_locks(pins: Pins, profile: Profile, folders: Sequence[Path], locks: Pa
         for path in map(locks.joinpath, torch_locks(profile)):
             written.append(Path(shutil.copyfile(locks / profile.hardware / path.name, path)))
     for request in lock_requests(pins, profile):
-        text = resolve(request, profile, folders, locks)
+        try:
+            text = resolve(request, profile, folders, locks)
+        except UserError as error:
+            raise UserError(f"docker/locks/{request.path} could not be made: {error}") from None
         requested = locks / request.path
         requested.parent.mkdir(parents=True, exist_ok=True)
         parts = split_lock(text) if requested.stem == "pytorch" else {requested.stem: text}
@@ -271,43 +289,25 @@ def _check_torch(profile: Profile, locks: Path) -> None:
 
 
 def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], locks: Path) -> str:
-    """The text of a lock, with hashes, as uv resolves it; UserError says what collides where it can't."""
-    uv = find_uv()
+    """The text of a lock, with hashes, as uv resolves it; UserError with uv's reason if it can't."""
     # By name, for a layer may hold another version than those below it.
     below = {each[0]: each for lock in request.below for each in entries((locks / lock).read_text())}
     omit = [*request.omit, *(() if request.above else below)]
-    command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes"]
-    command += ["--python-version", profile.python, "--python-platform", "x86_64-manylinux_2_28"]
-    command += ["--no-emit-index-url", "--no-emit-find-links"]
-    # What a layer would refuse for want of a wheel (layers/common.sh) is no solution, and an older version may be one.
-    command += ["--only-binary", ":all:", *(word for name in request.sources for word in ("--no-binary", name))]
-    command += ["--no-deps"] if request.only else []
-    command += [word for name in omit for word in ("--no-emit-package", name)]
-    if request.day:
-        command += ["--exclude-newer", request.day]
-        undated = dict.fromkeys((*request.undated, *below))
-        command += [word for name in undated for word in ("--exclude-newer-package", f"{name}=false")]
+    words = ["--generate-hashes", *(word for name in request.sources for word in ("--no-binary", name))]
+    words += ["--no-deps"] if request.only else []
+    words += [word for name in omit for word in ("--no-emit-package", name)]
+    words += as_of(request.day, (*request.undated, *below))
+    words += ["--constraint", "below.txt", "--constraint", "bounds.txt", "--override", "without.txt"]
     requirements = [*request.requirements, *(_overdue(request, below) if request.above and request.answers else ())]
-    with TemporaryDirectory() as folder:
-        known = {each[0]: each for lock in request.preferred for each in entries(_text(locks / lock))}
-        texts = {
-            "pyproject.toml": f'[project]\nname = "lock"\nversion = "0"\nrequires-python = ">={profile.python}"\n'
-            f"dependencies = {json.dumps(requirements)}\n{torchs_index(profile, folders)}",
-            "without.txt": "".join(f"{name}; sys_platform == 'none'\n" for name in request.without),
-            "bounds.txt": "".join(f"{bound}\n" for bound in request.constraints),
-            "below.txt": "" if request.above else _joined(below),
-            # What uv finds in the file that it writes it prefers to newer versions.
-            "lock.txt": _joined(known | below) if request.above else "",
-        }
-        for name, text in texts.items():
-            (Path(folder) / name).write_text(text)
-        # There, for where it runs uv reads a pyproject.toml as well: the kit's overrides are for the tests' packages.
-        command += ["--constraint", "below.txt", "--constraint", "bounds.txt", "--override", "without.txt"]
-        command += ["--output-file", "lock.txt", "pyproject.toml"]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=uv_environment(os.environ))
-        if done.returncode != 0:
-            raise UserError(f"docker/locks/{request.path} could not be made: {explained(done.stderr)}.")
-        made = (Path(folder) / "lock.txt").read_text()
+    known = {each[0]: each for lock in request.preferred for each in entries(_text(locks / lock))}
+    files = {
+        "without.txt": "".join(f"{name}; sys_platform == 'none'\n" for name in request.without),
+        "bounds.txt": "".join(f"{bound}\n" for bound in request.constraints),
+        "below.txt": "" if request.above else _joined(below),
+        # What uv finds in the file that it writes it prefers to newer versions.
+        "lock.txt": _joined(known | below) if request.above else "",
+    }
+    made = compile_requirements(requirements, profile, folders, words, files)
     return "".join(text for name, version, text in entries(made) if name not in below or below[name][1] != version)
 
 
@@ -330,26 +330,6 @@ def _joined(locked: Mapping[str, tuple[str, str, str]]) -> str:
 def _text(lock: Path) -> str:
     """The text of a lock; empty where there is none."""
     return lock.read_text() if lock.exists() else ""
-
-
-def torchs_index(profile: Profile, folders: Sequence[Path]) -> str:
-    """The index of a profile's torch as tables of a pyproject.toml, for torch and a torchvision built for it, and for
-    nothing else; empty without one.
-
-    Hashes are made by what an index says, so one that serves torch must not be asked about any other package. A folder
-    that has these stands for the index. https://docs.astral.sh/uv/concepts/indexes/#pinning-a-package-to-an-index
-    """
-    if not profile.torch_index:
-        return ""
-    # Not without an index of its own: a folder may hold the CPU build, which would pass for the version asked for.
-    wheels = {name: profile.packages[name] for name in ("torch", "torchvision") if name in profile.packages}
-    patterns = [f"{name}-{version}-*.whl" for name, version in wheels.items()]
-    folder = next((each for each in folders if all(any(each.glob(pattern)) for pattern in patterns)), None)
-    lines = [f"url = {json.dumps(str(folder.resolve()))}", 'format = "flat"'] if folder else []
-    lines = lines or [f"url = {json.dumps(profile.torch_index)}"]
-    table = ["[[tool.uv.index]]", 'name = "torch"', *lines, "explicit = true"]
-    sources = [f'{name} = {{ index = "torch" }}' for name in wheels]
-    return "\n".join([*table, "[tool.uv.sources]", *sources, ""])
 
 
 if __name__ == "__main__":

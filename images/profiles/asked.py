@@ -10,7 +10,6 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from berth.images.combinations import Combination
 from berth.images.pins import DEFAULT_PROFILE, IMAGES, KIT_TRANSFORMERS, NONE, Pins
 from berth.images.software_form import is_day, is_variable, parsed_version, requirement_fault
 
@@ -49,12 +48,11 @@ class AskedProfile:
 
 @dataclass(frozen=True)
 class CompleteProfile:
-    """The same with all that was left open: the whole `torch` (2.6.0+cpu), all `versions`, the further `packages`,
-    `day`; `hardware` are keys of its row where torch is another than the origin's.
+    """The same with all that was left open: the whole torch in `asked` (2.6.0+cpu), all `versions`, the further
+    `packages`, `day`; `hardware` are keys of its row where torch is another than the origin's.
     """
 
     asked: AskedProfile
-    torch: str
     versions: Mapping[str, str]
     packages: Sequence[str]
     day: str
@@ -85,11 +83,11 @@ def asked_faults(asked: AskedProfile, kit: Pins) -> Iterator[str]:
             yield f"--env {each!r} names no variable: write it as NAME=VALUE, NAME of letters, digits and underscores"
     yield from _given_twice(asked)
     for name in ("torch", "torchvision", *SETS_OWN):
-        if any(_name_of(each) == name for each in asked.packages):
+        if any(name_of(each) == name for each in asked.packages):
             option = "--torch" if name == "torchvision" else f"--{name}"
             yield f"--package names {name}, which stands by itself: give its version by {option}"
     for each in asked.packages:
-        if (name := _name_of(each)) in kit.packages and not (requirement_fault(each) or pinned(each)):
+        if (name := name_of(each)) in kit.packages and not (requirement_fault(each) or pinned(each)):
             yield f"--package {each!r} leaves the version open of what every profile has: write {name}==VERSION"
     if asked.day and not is_day(asked.day):
         yield f"--day {asked.day!r} is no day: write it as 2024-12-01"
@@ -100,7 +98,7 @@ def asked_faults(asked: AskedProfile, kit: Pins) -> Iterator[str]:
 def _given_twice(asked: AskedProfile) -> Iterator[str]:
     """What would hold only as it was written last."""
     kinds = {
-        "--package names": [_name_of(each) for each in asked.packages],
+        "--package names": [name_of(each) for each in asked.packages],
         "--env sets": [each.partition("=")[0] for each in asked.environment],
     }
     for says, names in kinds.items():
@@ -127,39 +125,16 @@ def _name_fault(name: str, kit: Pins) -> str:
     return ""
 
 
-def bounds_of(asked: AskedProfile) -> list[str]:
-    """The constraints, and the requirements that bound a version without naming one alone."""
-    bounded = [each for each in asked.packages if Requirement(each).specifier and pinned(each) is None]
-    return [*asked.constraints, *bounded]
-
-
-def combination(asked: AskedProfile, kit: Pins, versions: Mapping[str, str], day: str) -> Combination:
-    """What is to go together, with these versions."""
-    row = kit.profile(asked.origin)
-    return Combination(
-        versions={"torch": asked.torch or row.torch, **versions},
-        python=row.python,
-        cuda=row.cuda.get("cuda", ""),
-        constraints=bounds_of(asked),
-        day=day,
-    )
-
-
-def exact_versions(asked: AskedProfile, kit: Pins) -> dict[str, str]:
+def exact_versions(asked: AskedProfile) -> dict[str, str]:
     """The versions that were asked for, by project, torch's apart."""
-    pins = {_name_of(each): pinned(each) for each in asked.packages}
+    pins = {name_of(each): pinned(each) for each in asked.packages}
     return {**asked.versions, **{name: version for name, version in pins.items() if version}}
-
-
-def open_packages(asked: AskedProfile) -> list[str]:
-    """The further packages of which no version was named at all."""
-    return [_name_of(each) for each in asked.packages if not Requirement(each).specifier]
 
 
 def pinned(requirement: str) -> str | None:
     """The version of a requirement that names one alone, else None."""
     specifiers = list(Requirement(requirement).specifier)
-    exact = len(specifiers) == 1 and specifiers[0].operator in ("==", "===") and "*" not in specifiers[0].version
+    exact = len(specifiers) == 1 and specifiers[0].operator == "==" and "*" not in specifiers[0].version
     return specifiers[0].version if exact else None
 
 
@@ -197,7 +172,7 @@ def _budget(known: Mapping[str, int], image: str) -> int:
 
 def _split(packages: Sequence[str], kit: Pins) -> tuple[list[str], dict[str, str]]:
     """The packages of the set's own, and its other versions of what every profile has."""
-    own = {_name_of(each): each for each in packages}
+    own = {name_of(each): each for each in packages}
     overrides = {name: pinned(each) for name, each in own.items() if name in kit.packages}
     return (
         [each for name, each in own.items() if not overrides.get(name)],
@@ -205,7 +180,7 @@ def _split(packages: Sequence[str], kit: Pins) -> tuple[list[str], dict[str, str
     )
 
 
-def _name_of(requirement: str) -> str:
+def name_of(requirement: str) -> str:
     """The project that a requirement is of; the text itself of what is none."""
     try:
         return canonicalize_name(Requirement(requirement).name)

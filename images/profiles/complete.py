@@ -1,29 +1,23 @@
-"""What `profile add` asks the package index: whether the versions were released and go together, the newest where none
-is named, the day, and where torch comes from.
+"""Fills in what `profile add` was not told: uv resolves the open versions. If it can't, the error says which version to
+choose instead.
 """
 
 import datetime
-import difflib
-import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import unquote
 
-import requests
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
-from berth.common.errors import Problems, UserError, refuse
-from berth.common.http import in_few_words, innermost
-from berth.images import compatibility_table
+from berth.common.errors import UserError, refuse
+from berth.contract import gpu_hosts
 from berth.images.build_network import Network
-from berth.images.combinations import Known, cuda_parts_of, faults, nearest, torchvision_of
-from berth.images.index_metadata import Index, UnknownProject
-from berth.images.known_releases import ask, ask_newest
 from berth.images.lock_text import locked_names
-from berth.images.locks import LOCKS
+from berth.images.locks import LOCKS, cuda_parts, torch_locks
 from berth.images.pins import NONE, Pins, Profile
 from berth.images.profiles.asked import (
     FOR_SCRIPTS,
@@ -31,115 +25,194 @@ from berth.images.profiles.asked import (
     AskedProfile,
     CompleteProfile,
     asked_faults,
-    bounds_of,
-    combination,
     exact_versions,
-    open_packages,
+    name_of,
+    pinned,
 )
-from berth.images.profiles.day import MARGIN_DAYS, day_faults, day_of, newest_of
+from berth.images.profiles.unavailable import unavailable
+from berth.images.uv import NoSolution, as_of, compile_requirements
 
-_TIMEOUT_S = 20
+MARGIN_DAYS = 30
+"""How many days after the newest version that was asked for all else is resolved as of: what came out soon after it was
+made for it, and what came out long after it may have dropped what it calls.
+"""
+WITH_NUMPY_2 = Version("2.4")
+"""The first torch whose wheels are all built against numpy 2."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The version that uv chose, and the day of its upload, empty if the index does not say it."""
+
+    version: str
+    day: str
+
+
+@dataclass(frozen=True)
+class Resolver:
+    """Asks uv which versions go together. `row` has the torch that was asked for; no `day` counts for `undated`."""
+
+    row: Profile
+    folders: Sequence[Path]
+    undated: Sequence[str] = ()
+
+    def resolve(
+        self, requirements: Sequence[str], constraints: Sequence[str] = (), day: str = "", *, alone: bool = False
+    ) -> dict[str, Resolved]:
+        """What uv chooses, by name; `alone`: without what the requirements ask for themselves."""
+        words = [*as_of(day, self.undated), "--format", "pylock.toml", "--constraint", "bounds.txt"]
+        words += ["--no-deps"] if alone else []
+        files = {"bounds.txt": "".join(f"{each}\n" for each in constraints)}
+        lock = compile_requirements(requirements, self.row, self.folders, words, files, "pylock.toml")
+        found = {}
+        for package in tomllib.loads(lock).get("packages", []):
+            uploads = [f"{file['upload-time']:%Y-%m-%d}" for file in package["wheels"] if "upload-time" in file]
+            found[package["name"]] = Resolved(package["version"], min(uploads, default=""))
+        return found
 
 
 def complete(
     asked: AskedProfile, kit: Pins, network: Network, step: Callable[[str], None] = lambda done: None
 ) -> CompleteProfile:
-    """The profile with all that was left open; UserError with all that can't be, a sentence each.
+    """The profile with all that was left open; UserError says what can't be, and which version could.
 
     step: called with what is being done.
     """
     refuse(f"{fault}." for fault in asked_faults(asked, kit))
     row = kit.profile(asked.origin)
-    torch = _whole_torch(asked.torch, row)
-    asked = replace(asked, torch=torch)
-    with Index(network) as index:
-        step(f"asking the package index for {asked.name}'s versions")
-        exact, bounds = exact_versions(asked, kit), bounds_of(asked)
-        bounded: list[str] = [canonicalize_name(Requirement(each).name) for each in bounds]
-        asking = {**dict.fromkeys(bounded, ""), "torch": torch, **exact}
-        known = _ask_all(index, compatibility_table.load(), asking, kit)
-        for line in _read_as(index, exact):
-            step(line)
-        newest, of = newest_of(exact, known)
-        day = asked.day or day_of(newest, datetime.date.today())
-        if day and not asked.day:
-            step(f"all else is as of {day}, {MARGIN_DAYS} days after {of} {exact[of]}; --day changes it")
-        wanted = combination(asked, kit, exact, day)
-        late = day_faults(exact, [each for each in bounds if not _is_undated(each, kit)], day, known)
-        problems = Problems()
-        with problems.noted():
-            refuse([*faults(wanted, known), *late, *_wheel_faults(index, exact, kit, row.python)])
-        hardware: dict[str, str] = {}
-        if torch != row.torch and known.spelt("torch", torch):
-            with problems.noted():
-                hardware = _hardware(row, torch, known)
-                check_torch(torch, row.torch_index, network)
-        problems.refuse()
-        versions = {name: known.spelt(name, version) or version for name, version in exact.items()}
-        still_open = dict.fromkeys(open_packages(asked))
-        known, of_day = _too_late(index, known, row, day, kit)
-        for name in [name for name in {**still_open, **dict.fromkeys([*SETS_OWN, *of_day])} if name not in exact]:
-            step(f"asking for the newest {name} that fits" + (f", as of {day}" if day else ""))
-            versions[name], known = ask_newest(index, known, name, combination(asked, kit, versions, day))
-        refuse(faults(combination(asked, kit, versions, day), known))
-        refuse(_wheel_faults(index, {name: versions[name] for name in still_open}, kit, row.python))
-    packages = [f"{each}=={versions[each]}" if each in still_open else each for each in map(_spelt, asked.packages)]
-    packages += [f"{each}=={versions[each]}" for each in of_day if each not in {**still_open, **exact}]
-    return CompleteProfile(asked, torch, versions, packages, day, hardware)
+    asked = replace(asked, torch=_whole_torch(asked.torch, row))
+    resolver = Resolver(_with_torch(asked, row), network.index.folders)
+    step(f"looking for {asked.name}'s versions")
+    found = _find(asked, kit, resolver, network)
+    for line in _first_of_line(resolver, found, exact_versions(asked)):
+        step(line)
+    day = _day(asked, found, step)
+    hardware: dict[str, str] = {}
+    undated = [name for lock in torch_locks(row) for name in locked_names((LOCKS / lock).read_text())]
+    if asked.torch != row.torch:
+        step(f"looking for what torch {asked.torch} is built for")
+        of_torch = resolver.resolve([f"torch=={asked.torch}"])
+        undated = [*of_torch]
+        hardware = _hardware(row, asked.torch, {name: each.version for name, each in of_torch.items()})
+        if "torchvision" in row.packages:
+            fitting = resolver.resolve([f"torch=={asked.torch}", "torchvision"])
+            hardware["torchvision"] = fitting["torchvision"].version
+    step("looking for versions that go together" + (f", as of {day}" if day else ""))
+    requirements = _requirements(asked, kit)
+    together = _together(replace(resolver, undated=("torch", *undated)), requirements, asked, day)
+    numpy = together["numpy"].version if "numpy" in together else "1"
+    if Version(asked.torch) < WITH_NUMPY_2 and Version(numpy).major > 1:
+        raise UserError(
+            f"torch {asked.torch} is built against numpy 1, and numpy would be {numpy}: add --constraint 'numpy<2'."
+        )
+    packages = [
+        each if Requirement(each).specifier else f"{name_of(each)}=={together[name_of(each)].version}"
+        for each in asked.packages
+    ]
+    # What every profile has for scripts, in an older version if the pinned one does not go with the rest.
+    packages += [
+        f"{name}=={together[name].version}"
+        for name in FOR_SCRIPTS
+        if requirements.get(name) == name and Version(together[name].version) < Version(kit.packages[name])
+    ]
+    versions = {name: together[name].version for name in SETS_OWN}
+    return CompleteProfile(asked, versions, packages, day, hardware)
 
 
-def _wheel_faults(index: Index, versions: Mapping[str, str], kit: Pins, python: str) -> list[str]:
-    """Which of these come as source only, and so would have to be built: a layer installs wheels, whose hashes a lock
-    has.
-    """
-    built = {name for names in kit.source_only.values() for name in names}
-    found = []
-    for name, version in versions.items():
-        releases = [] if name in built else index.releases(name)
-        asked = [each for each in releases if _is(each.version, version)]
-        # For which Python it has wheels is another's to say.
-        if asked and not any(file.is_wheel for file in asked[0].files):
-            newest = next(
-                (str(each.version) for each in releases if each.is_for(python) and each.has_wheel(python)), ""
-            )
-            remedy = (
-                f"choose another, of which {newest} is the newest that has one" if newest else "no release of it has"
-            )
-            further = "" if newest else ", so put a wheel of it onto an index of pip's extra-index-url"
-            found.append(
-                f"{name} {version} has no wheel for Python {python}, and an image builds none: {remedy}{further}."
-            )
-    return found
-
-
-def _read_as(index: Index, versions: Mapping[str, str]) -> list[str]:
-    """What `4.46` is, which many write for the newest of a line and which is its first release."""
-    found = []
-    for name, text in versions.items():
-        line = tuple(map(int, text.split("."))) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else ()
-        releases = index.releases(name) if line else []
-        of_line = [each.version for each in releases if each.version.release[: len(line)] == line]
-        if final := [each for each in of_line if not each.is_prerelease and each > Version(text)]:
-            found.append(f"{name} {text} is the first release of that line; the newest is {max(final)}")
-    return found
-
-
-def _is(version: Version, text: str) -> bool:
+def _find(asked: AskedProfile, kit: Pins, resolver: Resolver, network: Network) -> dict[str, Resolved]:
+    """Each package that was asked for, by itself; UserError names all that can't be installed."""
+    row = kit.profile(asked.origin)
+    wanted = [f"torch=={asked.torch}"] if asked.torch != row.torch else []
+    wanted += [f"{name}=={version}" for name, version in asked.versions.items()]
+    wanted += [*asked.packages, *asked.constraints]
     try:
-        return version == Version(text)
-    except InvalidVersion:
-        return False
+        return resolver.resolve(wanted, alone=True)
+    except UserError as error:
+        if isinstance(error, NoSolution):
+            refuse(unavailable(wanted, kit, row.python, network))
+        wheels = {path.name.split("-")[1] for folder in resolver.folders for path in folder.glob("torch-*.whl")}
+        folders = f" Pip's folders have torch {', '.join(sorted(wheels))}." if "torch" in str(error) and wheels else ""
+        raise UserError(f"The versions of {asked.name} were not found: {error}{folders}") from None
 
 
-def _too_late(index: Index, known: Known, row: Profile, day: str, kit: Pins) -> tuple[Known, list[str]]:
-    """What every profile has for scripts in a version that came out after the day, and would want what did as well."""
-    names = [name for name in FOR_SCRIPTS if day and name in row.packages]
-    known = _ask_all(index, known, dict.fromkeys(names, ""), kit)
-    return known, [name for name in names if known.row(name, row.packages[name]).day > day]
+def _day(asked: AskedProfile, found: Mapping[str, Resolved], step: Callable[[str], None]) -> str:
+    """The day as of which all else is resolved, empty for today; UserError if a version that was asked for is newer."""
+    exact = exact_versions(asked)
+    uploads = {name: found[name].day for name in exact if name in found}
+    if asked.day:
+        refuse(
+            f"{name} {exact[name]} came out on {came}, after --day {asked.day}: give --day {came} or a later one, or "
+            "choose an older version."
+            for name, came in uploads.items()
+            if came > asked.day
+        )
+        return asked.day
+    newest = max(uploads, key=lambda name: uploads[name], default="")
+    if not newest or not uploads[newest]:
+        return ""
+    day = datetime.date.fromisoformat(uploads[newest]) + datetime.timedelta(days=MARGIN_DAYS)
+    if day >= datetime.date.today():
+        return ""
+    step(f"all else is as of {day}, {MARGIN_DAYS} days after {newest} {exact[newest]}; --day changes it")
+    return day.isoformat()
 
 
-def _spelt(requirement: str) -> str:
-    return "".join(requirement.split()) if ";" not in requirement else requirement
+def _requirements(asked: AskedProfile, kit: Pins) -> dict[str, str]:
+    """All that is resolved together, by name, with the versions that were asked for. The extra has the versions of
+    torch that a transformers is for.
+    """
+    found = {name: name for name in FOR_SCRIPTS if kit.packages.get(name, NONE) != NONE}
+    found |= {name: f"{name}=={asked.versions[name]}" if name in asked.versions else name for name in SETS_OWN}
+    found["transformers"] = found["transformers"].replace("transformers", "transformers[torch]")
+    return {"torch": f"torch=={asked.torch}", **found, **{name_of(each): each for each in asked.packages}}
+
+
+def _together(
+    resolver: Resolver, requirements: Mapping[str, str], asked: AskedProfile, day: str
+) -> dict[str, Resolved]:
+    """What uv resolves all of it to; UserError names what to change, each alone, so that it could."""
+    try:
+        return resolver.resolve([*requirements.values()], asked.constraints, day)
+    except NoSolution as error:
+        others: list[str] = []
+        ways: list[str] = []
+        for name, text in requirements.items():
+            if pinned(text) and not (name == "torch" and resolver.row.cuda):  # which a newer torch may not fit
+                with suppress(UserError):
+                    other = resolver.resolve([*{**requirements, name: _opened(text)}.values()], asked.constraints, day)
+                    others.append(f"{name} {other[name].version}")
+        for text in asked.constraints:
+            with suppress(UserError):
+                rest = [each for each in asked.constraints if each != text]
+                resolver.resolve([*requirements.values()], rest, day)
+                ways.append(f"leave out --constraint '{text}'")
+        if day:
+            with suppress(UserError):
+                resolver.resolve([*requirements.values()], asked.constraints)
+                ways.append("give a later --day")
+        if others:
+            goes = "goes" if len(others) == 1 else "go"
+            ways.insert(0, f"choose {' or '.join(others)}, the newest that {goes} with the rest")
+        remedy = ", or ".join(ways) or "choose other versions"
+        raise UserError(f"{asked.name}'s versions do not go together: {error} To fix it, {remedy}.") from None
+
+
+def _opened(text: str) -> str:
+    """The requirement for any version."""
+    requirement = Requirement(text)
+    requirement.specifier = SpecifierSet()
+    return str(requirement)
+
+
+def _first_of_line(resolver: Resolver, found: Mapping[str, Resolved], exact: Mapping[str, str]) -> list[str]:
+    """What `4.46` is, which many write for the newest of a line and which is its first release."""
+    lines = {name: text for name, text in exact.items() if text.count(".") == 1 and name in found}
+    newest = resolver.resolve([f"{name}=={text}.*" for name, text in lines.items()], alone=True) if lines else {}
+    return [
+        f"{name} {text} is the first release of that line; the newest is {newest[name].version}"
+        for name, text in lines.items()
+        if newest[name].version != found[name].version
+    ]
 
 
 def _whole_torch(torch: str, row: Profile) -> str:
@@ -150,81 +223,26 @@ def _whole_torch(torch: str, row: Profile) -> str:
     return f"{torch}+{build}" if build and "+" not in torch else torch
 
 
-def _ask_all(index: Index, known: Known, versions: Mapping[str, str], kit: Pins) -> Known:
-    """What the index knows of these, or a UserError with all that it lacks."""
-    wrong = []
-    for name, version in versions.items():
-        try:
-            known = ask(index, known, {name: version})
-        except UnknownProject as error:
-            near = difflib.get_close_matches(name, _names(known, kit), n=1, cutoff=0.75)
-            if near == [name]:
-                hint = "see whether pip's index-url, or the variable PIP_INDEX_URL, names the right one."
-                wrong.append(f"{error.says}: {hint}")
-            else:
-                wrong.append(f"{error.says}: did you mean {near[0]}?" if near else str(error))
-    refuse(wrong)
-    return known
+def _with_torch(asked: AskedProfile, row: Profile) -> Profile:
+    """The profile that was asked for, as far as uv needs it: with any torchvision if the row has one."""
+    vision = {"torchvision": "*"} if "torchvision" in row.packages else {}
+    return replace(row, name=asked.name, packages={**row.packages, "torch": asked.torch, **vision})
 
 
-def _names(known: Known, kit: Pins) -> set[str]:
-    """The projects that the kit has heard of: those of the table, of docker/pins.toml, and of all locks."""
-    locked = (name for lock in LOCKS.rglob("*.txt") for name in locked_names(lock.read_text()))
-    return {*known.releases, *kit.packages, *SETS_OWN, *locked}
-
-
-def _is_undated(bound: str, kit: Pins) -> bool:
-    """Whether a bound is of what has its version from docker/pins.toml or by itself, for which no day counts."""
-    return canonicalize_name(Requirement(bound).name) in ("torch", "torchvision", *SETS_OWN, *kit.packages)
-
-
-def _hardware(row: Profile, torch: str, known: Known) -> dict[str, str]:
-    """The keys of a row with another torch than the one that it comes from."""
+def _hardware(row: Profile, torch: str, versions: Mapping[str, str]) -> dict[str, str]:
+    """The keys of a row with another torch than the one that it comes from, by what this torch asks for; UserError for
+    a CUDA that the row's drivers can't run.
+    """
     found = {"torch": torch}
     if row.cuda:
-        found |= cuda_parts_of(torch, known)
-    if "torchvision" in row.packages:
-        build = torch.partition("+")[2]
-        version = torchvision_of(torch, known)
-        found["torchvision"] = f"{version}+{build}" if version and build else version or NONE
+        parts = cuda_parts(versions)
+        cuda, drivers = gpu_hosts.parse(parts["cuda"]), gpu_hosts.parse(row.cuda["cuda"])
+        if cuda[0] > drivers[0]:
+            raise UserError(
+                f"torch {torch} is built for CUDA {parts['cuda']}, which needs driver {gpu_hosts.needed_driver(cuda)} "
+                f"or newer, and {row.name} is for drivers from {gpu_hosts.needed_driver(drivers)} on: choose an older "
+                f"torch, or --from a profile for CUDA {cuda[0]}."
+            )
+        found |= parts
     # A wheel that is built against one torch works with no other.
     return found | {part: NONE for part, file in row.files.items() if file.torch and file.torch != torch}
-
-
-def check_torch(torch: str, torch_index: str, network: Network) -> None:
-    """UserError where neither pip's folders nor the row's own index has that torch. The usual index was asked for its
-    own before.
-    """
-    if not torch_index or any(any(folder.glob(f"torch-{torch}-*.whl")) for folder in network.index.folders):
-        return
-    try:
-        found, why = _versions_at(f"{torch_index.rstrip('/')}/torch/", network), ""
-    except requests.RequestException as error:
-        found, why = [], in_few_words(innermost(error))
-    if torch in found:
-        return
-    here = _of_folders(network.index.folders)
-    if why:
-        have = f"pip's folders have {', '.join(here)}" if here else "none of pip's folders has a torch"
-        raise UserError(
-            f"torch {torch} can't be had here: its index {torch_index} does not answer ({why}), and {have}: lay its "
-            f"wheel into a folder of pip's find-links, or {'leave --torch out' if here else 'try again later'}."
-        )
-    near = nearest(torch.partition("+")[0], [each.partition("+")[0] for each in found])
-    raise UserError(
-        f"torch {torch} is not at {torch_index}: the nearest there {'are' if len(near) > 1 else 'is'} "
-        f"{' and '.join(near) or 'none'}."
-    )
-
-
-def _of_folders(folders: Sequence[Path]) -> list[str]:
-    found = {path.name.split("-")[1] for folder in folders for path in folder.glob("torch-*.whl")}
-    return sorted(found, key=Version)
-
-
-def _versions_at(url: str, network: Network) -> list[str]:
-    """The versions of torch that a page of an index links to."""
-    verify: bool | str = str(network.ca) if network.ca else True
-    answer = requests.get(url, timeout=_TIMEOUT_S, verify=verify)
-    answer.raise_for_status()
-    return sorted(set(re.findall(r"torch-([0-9][^-\s\"<>]*)-cp", unquote(answer.text))))

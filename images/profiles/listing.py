@@ -13,8 +13,7 @@ from rich.text import Text
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.common.image_names import image_name
-from berth.images import compatibility_table
-from berth.images.combinations import Known
+from berth.contract import gpu_hosts
 from berth.images.lock_check import lock_problem
 from berth.images.lock_text import entries
 from berth.images.locks import image_locks
@@ -84,14 +83,12 @@ def render_list(kit: Pins, images: Images) -> Table:
 def whole(kit: Pins, profile: Profile, locks: Path, images: Images) -> dict[str, Any]:
     """All of a profile, as plain values."""
     software = profile.software
-    table = compatibility_table.load()
     return as_row(profile, images) | {
         "from": profile.origin,
         "python": profile.python,
         "torch_index": profile.torch_index,
         "cuda": dict(profile.cuda),
-        "driver": driver(profile, table),
-        "torch_pythons": list(table.row("torch", profile.torch).pythons or ()),
+        "driver": driver(profile),
         "files": {part: file.version for part, file in profile.files.items()},
         "packages": dict(profile.packages),
         "requirements": list(software.requirements),
@@ -104,11 +101,10 @@ def whole(kit: Pins, profile: Profile, locks: Path, images: Images) -> dict[str,
     }
 
 
-def driver(profile: Profile, table: Known) -> str:
+def driver(profile: Profile) -> str:
     """The oldest branch of NVIDIA's driver that runs the profile's CUDA; empty without one, or where not known."""
-    major = profile.cuda.get("cuda", "").partition(".")[0]
-    found = table.drivers.get(f"{major}.0")
-    return f"{found}" if found else ""
+    needed = gpu_hosts.needed_driver(gpu_hosts.parse(profile.cuda["cuda"])) if profile.cuda else None
+    return str(needed or "")
 
 
 def locked(profile: Profile, image: str, locks: Path) -> dict[str, str]:

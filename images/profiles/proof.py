@@ -18,10 +18,9 @@ from packaging.utils import canonicalize_name
 from berth.common.errors import UserError
 from berth.images.lock_text import entries
 from berth.images.locks import LockRequest, resolve, wheel_locks
-from berth.images.no_solution import explained
 from berth.images.pins import DEFAULT_PROFILE, Pins, Profile
 from berth.images.scratch import PROOFS, scratch_folder
-from berth.images.uv import find_uv, last_words, uv_environment
+from berth.images.uv import failure_text, find_uv, last_words, uv_environment
 
 SCRIPT = Path(__file__).with_name("proof_script.py")
 _TIMEOUT_S = 1800
@@ -151,8 +150,8 @@ class Prover:
             done = subprocess.run(command, capture_output=True, text=True, cwd=home, env=uv_environment(os.environ))
             if done.returncode != 0:
                 raise UserError(
-                    f"The environment to prove {profile.name} in could not be made ({explained(done.stderr)}): run the "
-                    "command again when that is mended, or with --proof none."
+                    f"The environment to prove {profile.name} in could not be made: {failure_text(done.stderr)} Run "
+                    "the command again when that is fixed, or with --proof none."
                 )
         return python
 
@@ -194,10 +193,8 @@ def stand_in(row: Profile, prover: Prover) -> dict[str, str]:
     try:
         text = resolve(request, row, prover.folders, prover.locks)
     except UserError as error:
-        why = str(error).partition(": ")[2].rstrip(".")
-        why = why.rpartition(": ")[0] or why  # what to do about it is another thing here
         raise UserError(
-            f"{row.name} can't be proved by the CPU build of its torch, which can't be had here ({why}): add "
+            f"{row.name} can't be proved by the CPU build of its torch, which can't be had here: {error} Add "
             "--proof whole, which installs its own wheels, some gigabytes, or --proof none."
         ) from None
     return {name: entry for name, _, entry in entries(text) if name == "torch"}

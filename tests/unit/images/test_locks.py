@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import lock_text, locks, pins
+from berth.images import lock_text, locks, pins, uv
 from berth.images.layer_files import HEADER
 from berth.images.lock_check import lock_problem
 
@@ -105,7 +105,7 @@ def test_what_has_no_wheel_is_no_solution_for_a_layer_that_installs_wheels_alone
     profile = replace(CPU, torch_index="")
     text = locks.resolve(locks.LockRequest("cpu/deps-train.txt", ("learn",)), profile, [], tmp_path)
     assert {name: version for name, version, _ in lock_text.entries(text)} == {"joblib": "1.0", "learn": "1.0"}
-    with pytest.raises(UserError, match=r"joblib \S+ has no wheel for this Python, and images .*; learn 2\.0 wants it"):
+    with pytest.raises(uv.NoSolution, match=r"joblib\S* has no usable wheels .*learn\S* depends on joblib"):
         locks.resolve(locks.LockRequest("cpu/deps-train.txt", ("learn==2.0",)), profile, [], tmp_path)
 
 
@@ -210,10 +210,7 @@ def test_a_set_that_stands_on_anothers_torch_brings_what_it_can_not_take_of_its_
 ) -> None:
     """fsspec, which data 1.0 wants older, is there twice; filelock is where it was; certifi is as it was tested."""
     assert versions(above, tmp_path) == {"data": "1.0", "fsspec": "1.0", "certifi": "2.0", "hub": "3.0"}
-    with pytest.raises(
-        UserError,
-        match=r"own/deps-train\.txt could not be made: data 1\.0 wants fsspec <2, and fsspec==2\.0 is asked for:",
-    ):
+    with pytest.raises(uv.NoSolution, match=r"data\S* depends on fsspec<2 and fsspec==2\.0"):
         locks.resolve(replace(above, above=False), replace(CPU, torch_index=""), [], tmp_path / "locks")
 
 
@@ -290,7 +287,7 @@ def test_what_was_uploaded_after_the_day_does_not_count(tmp_path: Path, monkeypa
         assert versions(request, tmp_path) == {"fsspec": "2.0", "pip": "3.0"}
         assert versions(replace(request, day="2023-06-01"), tmp_path) == {"fsspec": "2.0", "pip": "3.0"}
         assert versions(replace(request, day=""), tmp_path) == {"fsspec": "3.0", "pip": "3.0"}
-        with pytest.raises(UserError, match=r"own/deps-train\.txt could not be made: .*fsspec"):
+        with pytest.raises(uv.NoSolution, match="fsspec"):
             versions(replace(request, day="2022-01-01"), tmp_path)
 
 

@@ -7,10 +7,7 @@ from berth.images.profiles.asked import (
     AskedProfile,
     CompleteProfile,
     asked_faults,
-    combination,
-    exact_versions,
     images_of,
-    open_packages,
     tables,
 )
 
@@ -72,20 +69,10 @@ def test_all_that_is_wrong_is_said_together() -> None:
     assert not list(asked_faults(AskedProfile("own", versions=HF, packages=["peft==0.15.0", "einops"]), KIT))
 
 
-def test_what_goes_together_is_the_rows_torch_with_what_is_asked_for() -> None:
-    asked = AskedProfile("own", "cu124", versions=HF, packages=["peft==0.15.0", "einops", "trl<1", "pillow==11.0.0"])
-    exact = exact_versions(asked, KIT)
-    assert exact == {**HF, "peft": "0.15.0", "pillow": "11.0.0"}
-    assert open_packages(asked) == ["einops"]
-    found = combination(asked, KIT, exact, "2025-01-01")
-    assert (found.versions["torch"], found.cuda, found.python, found.day) == ("2.5.1", "12.4", "3.11", "2025-01-01")
-    assert list(found.constraints) == ["trl<1"]
-
-
 def test_the_tables_have_all_that_was_chosen() -> None:
     asked = AskedProfile("own", packages=["peft==0.15.0"], constraints=["numpy<2"], environment=["A=b=c"])
     packages = ["peft==0.15.0", "scikit-learn==1.6.1"]
-    assert tables(CompleteProfile(asked, "2.13.0+cpu", HF, packages, "2025-04-18"), KIT) == {
+    assert tables(CompleteProfile(asked, HF, packages, "2025-04-18"), KIT) == {
         "software.own": {
             "images": ["train"],
             **HF,
@@ -103,7 +90,7 @@ def test_the_tables_have_all_that_was_chosen() -> None:
 
 
 def test_a_set_for_transformers_5_is_for_both_images() -> None:
-    new = CompleteProfile(AskedProfile("own"), "2.13.0+cpu", {**HF, "transformers": "5.1.0"}, [], "")
+    new = CompleteProfile(AskedProfile("own"), {**HF, "transformers": "5.1.0"}, [], "")
     found = tables(new, KIT)
     assert found["software.own"] == {**HF, "transformers": "5.1.0"}
     assert set(found["profiles.own.budget"]) == {"train", "serve"}

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from berth.common.errors import UserError
-from berth.images import compatibility_table, pins
+from berth.images import pins
 from berth.images.locks import LOCKS
 from berth.images.plan import Revision
 from berth.images.profiles import listing
@@ -40,7 +40,7 @@ def test_a_profile_is_a_line_with_what_is_built() -> None:
 
 def test_all_of_a_profile_has_what_its_hardware_needs_and_the_state_of_its_locks(tmp_path: Path) -> None:
     found = listing.whole(KIT, KIT.profile("cu124"), LOCKS, BUILT)
-    assert (found["driver"], found["python"], "3.11" in found["torch_pythons"]) == ("525", "3.11", True)
+    assert (found["driver"], found["python"]) == ("525", "3.11")
     assert found["locks"] == {"train": "up to date", "serve": "up to date"}
     assert found["locked"]["train"]["transformers"] == KIT.profile("cu124").packages["transformers"]
     assert "525 or newer" in printed(listing.render_whole(found))
@@ -67,9 +67,8 @@ def test_the_versions_that_scripts_break_of_are_shown_though_the_locks_alone_hav
     assert listing.asked_about(both) == ["numpy 2.4.6 (train) and 2.2.0 (serve)", "pandas 3.0", "tokenizers 0.22.1"]
 
 
-def test_the_driver_is_the_tables() -> None:
-    table = compatibility_table.load()
-    drivers = [listing.driver(KIT.profile(name), table) for name in ("cpu", "cu130", "cu124")]
+def test_the_driver_is_the_oldest_that_runs_the_cuda() -> None:
+    drivers = [listing.driver(KIT.profile(name)) for name in ("cpu", "cu130", "cu124")]
     assert drivers == ["", "580", "525"]
 
 
