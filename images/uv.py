@@ -14,7 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from berth.common.errors import UserError
-from berth.images.build_network import gather, without_password
+from berth.common.http import without_password
+from berth.images.build_network import gather
 from berth.images.pins import Profile
 
 
