@@ -21,8 +21,7 @@ from berth.ecr.repositories import record
 from berth.ecr.repositories.aws import Aws
 from berth.ecr.repositories.destination import Destination, destinations, image_problems
 from berth.ecr.repositories.repository_client import open_repositories
-from berth.images import pins
-from berth.images.inventory import debian, sbom
+from berth.images.inventory import sbom
 from berth.images.local_image import LocalImage
 from berth.images.selection import SelectedImage, require_images, select_images
 
@@ -101,7 +100,7 @@ def push_many(
     # the repository of the first.
     turns = {each.task.repository.destination.host: threading.Lock() for each in ready}
     bills = {
-        image: BackgroundTask(partial(_write_bill, client, image, dist, say), at_once=False)
+        image: BackgroundTask(partial(_write_bill, client, image, dist), at_once=False)
         for image in {each.task.image for each in ready}
     }
 
@@ -123,11 +122,9 @@ def push_many(
     return [each for each in results if not isinstance(each, UserError)], failures
 
 
-def _write_bill(client: DockerClient, image: LocalImage, dist: Path, say: Say) -> Path:
+def _write_bill(client: DockerClient, image: LocalImage, dist: Path) -> Path:
     """The file of its bill of materials."""
     made = sbom.image_bill(client, image.id)
     if image.derived:
         return sbom.write(sbom.named(made, *image.own_name), dist / sbom.own_file_name(*image.own_name))
-    if moved := debian.moved_on(debian.record_of(pins.load(), image.profile), made.packages):
-        say(moved)
     return sbom.write(made, dist / sbom.file_name(image.image, image.push_tag))

@@ -1,4 +1,4 @@
-"""The commands of build.py that are about what an image holds: bill, licences, diff and outdated."""
+"""The commands of build.py that are about what an image holds: bill, diff and outdated."""
 
 import os
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ import typer
 from rich.markup import escape
 
 from berth.common import engine
-from berth.common.console import doing, print_json, result, say
+from berth.common.console import doing, print_json, result
 from berth.common.errors import UserError
 from berth.common.image_names import image_name
-from berth.images import build_network, locks, pins
-from berth.images.inventory import cyclonedx, debian, diff, licences, outdated, sbom
+from berth.images import build_network, pins
+from berth.images.inventory import cyclonedx, diff, outdated, sbom
 from berth.images.options import (
     DIST,
     DistOption,
@@ -35,48 +35,11 @@ def write_bills(
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,
     dist: DistOption = DIST,
-    *,
-    record: Annotated[
-        bool,
-        typer.Option("--record", help="Record Debian's versions in docker/debian as those that were tested."),
-    ] = False,
 ) -> None:
     """Write the bill of materials of built images. It has each package's version, hash and licence."""
-    if record and (which is not Which.all or image is not None):
-        raise UserError("--record is for all images together: leave out which image, or the option.")
-    made = _bills(which.images, profile, image)
-    packages = [package for each in made.values() for package in each.packages]
-    for file, each in made.items():
+    for file, each in _bills(which.images, profile, image).items():
         path = sbom.write(each, dist / file)
         result.print(escape(f"{path}  {len(each.packages)} packages"))
-    if record:
-        result.print(escape(str(debian.write_record(packages, profile).relative_to(pins.ROOT))))
-    elif image is None and (moved := debian.moved_on(debian.record_of(pins.load(), profile), packages)):
-        say(moved)
-
-
-@app.command("licences")
-def show_licences(
-    which: WhichArgument = Which.all,
-    profile: ProfileOption = pins.DEFAULT_PROFILE,
-    image: NamedImageOption = None,
-    *,
-    everything: AllOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Show which licences inside a person has to look at.
-
-    How many packages each has; --all names them.
-    """
-    found = [licences.report(each) for each in _bills(which.images, profile, image).values()]
-    if as_json:
-        print_json([each.as_dict() for each in found])
-        return
-    for each in found:
-        for sentence in each.sentences():
-            result.print(escape(f"{each.image}: {sentence}"))
-    for each in found:
-        result.print(licences.render(each, everything=everything))
 
 
 @app.command("diff")
@@ -113,35 +76,26 @@ def show_outdated(
         str | None, typer.Option(metavar="URL", help="A service with OSV's interface to ask for advisories, not PyPI.")
     ] = None,
     *,
-    lock: Annotated[
-        bool, typer.Option("--lock", help="Then lock again, with the newest versions that docker/pins.toml allows.")
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show newer releases, vulnerabilities, Debian's fixes.
 
-    With --lock it then locks again. Exit code 1 if anything was found insecure, 3 if nothing was, but somebody that
-    should know did not answer, as on a closed network. A newer release of what docker/pins.toml names is taken by a
-    change there, and `pins`.
+    Exit code 1 if anything was found insecure, 3 if nothing was, but somebody that
+    should know did not answer, as on a closed network. `pins` locks again, with the newest
+    versions that docker/pins.toml allows.
     """
     if osv_url is not None and not osv_url.startswith(("https://", "http://")):
         raise UserError(f"--osv-url {osv_url!r} is no URL: give one that begins with https://.")
     kit = pins.load()
     profiles = list(kit.profiles) if profile is None else [kit.profile(profile).name]
     images = [image_name(image, name) for name in profiles for image in kit.profile(name).images]
-    here = build_network.gather(os.environ)
+    services = outdated.Services(build_network.gather(os.environ), osv_url, answers=outdated.ANSWERS)
     with doing("asking the package index") as step:
-        found = outdated.find_outdated(
-            kit, profiles, outdated.Services(here, osv_url, answers=outdated.ANSWERS), images=images, step=step
-        )
+        found = outdated.find_outdated(kit, profiles, services, images=images, step=step)
     if as_json:
         print_json(found.as_dict())
     else:
         result.print(outdated.render(found))
-    if lock:
-        with doing("locking again"):
-            written = locks.lock_again(kit, [kit.profile(name) for name in profiles], here.index.folders)
-        say(f"locked again: {', '.join(str(path.relative_to(pins.ROOT)) for path in written)}")
     raise typer.Exit(found.exit_code)
 
 

@@ -1,13 +1,9 @@
-"""Debian's packages in the images, which no lock can hold: the archive moves, and drops what it replaces.
-
-So the versions that were tested are recorded, in docker/debian/PROFILE.txt, and `moved_on` says in one sentence
-what another build got instead. `ask_archive` asks the archive itself, by apt in a container of the image, so that the
-image's own sources, or this network's mirror, and dpkg's own order of versions decide.
+"""Updates of an image's Debian packages, as apt in a container of the image finds them: so the image's own sources, or
+this network's mirror, and dpkg's own order of versions decide.
 """
 
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,17 +13,12 @@ from docker.types import Mount
 
 from berth.common.containers import Access, CommandFailed, run_once
 from berth.common.errors import UserError
-from berth.common.files import atomic_write, explain_os_errors
 from berth.common.http import without_password
 from berth.images import pins
 from berth.images.build_network import Network
-from berth.images.inventory.packages import BillPackage
 from berth.images.scratch import SECRETS, scratch_folder
 from berth.images.selection import find_built_image
 
-RECORDS = pins.ROOT / "docker" / "debian"
-_HEAD = "# Debian's packages in the images as they were tested; made by build.py, never edited by hand.\n"
-_NAMED = 5  # in a sentence
 _LINE = re.compile(r"Inst (?P<name>\S+) \[(?P<installed>[^]]+)\] \((?P<candidate>\S+) (?P<archives>.*?)(?: \[\w+\])?\)")
 _SECURITY = "Debian-Security"
 _ASK = """set -eu
@@ -46,65 +37,6 @@ class Update:
     installed: str
     candidate: str
     security: bool
-
-
-def record_path(profile: str, records: Path = RECORDS) -> Path:
-    """Where the versions of a profile are recorded."""
-    return records / f"{profile}.txt"
-
-
-def record_of(kit: pins.Pins, profile: str, records: Path = RECORDS) -> Path | None:
-    """Where the versions of a profile's images stand: its own record, or that of the row that it comes from; None where
-    there is neither.
-    """
-    names = [profile]
-    while origin := kit.profile(names[-1]).origin:
-        names.append(origin)
-    return next((path for name in names if (path := record_path(name, records)).exists()), None)
-
-
-def record(packages: Iterable[BillPackage]) -> str:
-    """The text of a record: a line `name version` for each of Debian's packages, in both images of a profile."""
-    lines = sorted({f"{package.name} {package.version}\n" for package in packages if package.kind == "deb"})
-    return _HEAD + "".join(lines)
-
-
-def recorded(text: str) -> dict[str, str]:
-    """The versions of a record, by package."""
-    return dict(line.split(" ", 1) for line in text.splitlines() if " " in line and not line.startswith("#"))
-
-
-def write_record(packages: Iterable[BillPackage], profile: str, records: Path = RECORDS) -> Path:
-    """Records a profile's versions; the path."""
-    path = record_path(profile, records)
-    with explain_os_errors(path.parent, path.name):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as new:
-            new.write_text(record(packages))
-    return path
-
-
-def moved_on(kept: Path | None, packages: Iterable[BillPackage]) -> str:
-    """What of an image's packages is not as recorded, and what to do, in one sentence; empty where all is, or nothing
-    is recorded.
-
-    kept: the profile's record. A package that is recorded and not in the image is of the other image.
-    """
-    if kept is None:
-        return ""
-    versions = recorded(kept.read_text())
-    changes = [
-        f"{package.name} {versions.get(package.name, 'not recorded')} → {package.version}"
-        for package in packages
-        if package.kind == "deb" and versions.get(package.name) != package.version
-    ]
-    if not changes:
-        return ""
-    more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
-    return (
-        f"Debian's archive has moved on since docker/debian/{kept.name} was recorded: "
-        f"{', '.join(changes[:_NAMED])}{more}; test the images, then record what they hold."
-    )
 
 
 def updates(printed: str) -> list[Update]:

@@ -197,13 +197,12 @@ def render(found: Outdated) -> Group:
             where = _where(newer.locked.images, newer.locked.profiles)
             table.add_row(newer.locked.name, newer.locked.version, newer.newest, where, chosen)
         parts.append(table)
-        pinned = {newer.locked.pinned for newer in found.newer}
-        if True in pinned:
-            parts.append(
-                Text("Edit docker/pins.toml, then run `python build.py pins`, which renews the locks as well.")
+        parts.append(
+            Text(
+                "Edit docker/pins.toml for what it names, then run `python build.py pins`, which locks again with the "
+                "newest versions that it allows."
             )
-        if False in pinned:
-            parts.append(Text("Of what the locks chose, `outdated --lock` takes all that docker/pins.toml allows."))
+        )
     parts += [Text(sentence) for sentence in found.unasked]
     parts += [Text(sentence, style="bold") for sentence in found.unanswered]
     return Group(*parts, Text(found.verdict()))

@@ -138,8 +138,4 @@ def remove_profile(name: str, places: Places | None = None) -> list[str]:
     with explain_os_errors(places.locks, name), scratch_folder(NEW_LOCKS, places.locks.parent) as folder:
         if (places.locks / name).is_dir():  # at once: half a folder would be taken for a profile's
             (places.locks / name).rename(folder / name)
-    debian = places.pins.parent / "debian" / f"{name}.txt"
-    recorded = debian.is_file()
-    debian.unlink(missing_ok=True)
-    left = [f"docker/locks/{name}", *([f"docker/debian/{name}.txt"] if recorded else [])]
-    return [f"[{table}] of {places.pins.name}" for table in gone] + left
+    return [*(f"[{table}] of {places.pins.name}" for table in gone), f"docker/locks/{name}"]

@@ -117,7 +117,6 @@ def sick(monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineDouble]:
     [
         ["size", "train"],
         ["bill", "serve"],
-        ["licences"],
         ["diff", "a", "b"],
         ["clean", "--dry-run"],
         ["profile", "list"],

@@ -16,7 +16,6 @@ import pytest
 from berth.common.errors import UserError
 from berth.common.labels import SOURCE
 from berth.images import build_files, commands, layer_files, locks, pins
-from berth.images.inventory import outdated
 from berth.images.local_image import LocalImage
 
 BYTES = b"the content of a file that is no package"
@@ -162,24 +161,6 @@ def test_a_lock_that_fails_leaves_all_as_they_were(
     assert "the index is away." in capsys.readouterr().err
     assert {path.name: path.read_text() for path in (tmp_path / "locks").glob("*/*")} == {"deps.txt": "old"}
     assert not list(tmp_path.glob(".locks-*"))
-
-
-@pytest.mark.parametrize(("words", "rows"), ROWS)
-def test_outdated_locks_again_what_it_was_asked_about_if_it_is_told_to(
-    words: tuple[str, ...],
-    rows: list[str],
-    command: ModuleType,
-    locked: list[str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(outdated, "find_outdated", lambda *_, **__: outdated.Outdated())
-    assert command.main(["outdated", *words]) == 0
-    assert locked == []
-    assert command.main(["outdated", *words, "--lock"]) == 0
-    assert locked == rows
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"locked again: {', '.join(['build.txt', *(f'{name}/deps.txt' for name in rows)])}"
 
 
 def test_fetch_refuses_another_file_than_the_pinned_one(

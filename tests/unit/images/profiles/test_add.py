@@ -55,17 +55,14 @@ def added(places: Places, name: str = "own") -> add.Added:
 def test_what_comes_goes_without_a_trace(places: Places, files: Files) -> None:
     layer_files.render_bake(pins.load(places.pins), places.pins.parent)
     before = files()
-    (places.pins.parent / "debian").mkdir()
     assert added(places).profile.packages["transformers"] == "4.46.3"
     assert set(files()) - set(before) == {"locks/own/deps-train.txt"}
     assert pins.load(places.pins).profile("own").software.name == "own"
     assert "train-own" in json.loads((places.pins.parent / "bake.json").read_text())["target"]
-    (places.pins.parent / "debian" / "own.txt").write_text("bash=1\n")
     assert remove_profile("own", places) == [
         "[software.own] of pins.toml",
         "[profiles.own] of pins.toml",
         "docker/locks/own",
-        "docker/debian/own.txt",
     ]
     assert files() == before
 
