@@ -1,17 +1,25 @@
-"""What the documents name is there: paths of the checkout, targets of make, commands."""
+"""The pages name what exists: paths, tests, targets of make, commands, options, links and headings. Generated pages are
+up to date, and README stays short.
+"""
 
+import os
 import re
+import runpy
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from importlib.util import find_spec
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from berth.images import pins
+from berth.train import efa
 
 PAGES = (
     "CHANGELOG.md",
@@ -22,6 +30,7 @@ PAGES = (
     "docker/README.md",
     "examples/image_classification_vit/README.md",
     "examples/question_answering_smddp/README.md",
+    "examples/text_classification/README.md",
     "examples/text_classification_model_parallel/README.md",
     "sample/README.md",
     "serve/README.md",
@@ -31,6 +40,7 @@ PAGES = (
 DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in (pins.ROOT / "docs").glob("*.md"))])
 # Channels of a job's data, a folder that a user makes, and a unit.
 OTHERS = ("train/", "validation/", "test/", "examples/s")
+LINES_OF_README, WORDS_OF_README = 130, 1000
 
 
 @pytest.fixture(scope="module")
@@ -123,11 +133,87 @@ def test_code_to_paste_is_python_and_shell(page: str) -> None:
         assert (said.returncode, said.stderr) == (0, ""), block
 
 
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as GitHub names them in a link."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", DOCS)
 def test_every_link_leads_somewhere(page: str) -> None:
-    links = re.findall(r"\]\((?!https?://)([^)#]+)", (pins.ROOT / page).read_text())
-    missing = [link for link in links if not ((pins.ROOT / page).parent / link).exists()]
+    missing = []
+    for link in re.findall(r"\]\((?!https?://)([^)]+)\)", (pins.ROOT / page).read_text()):
+        path, _, anchor = link.partition("#")
+        target = (pins.ROOT / page).parent / path if path else pins.ROOT / page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            missing.append(link)
     assert not missing
+
+
+HEADING = re.compile(r"`([\w/-]+\.md)`,\s+\"([^\"]+)\"")
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_every_heading_that_a_page_quotes_is_there(page: str) -> None:
+    quoted = HEADING.findall((pins.ROOT / page).read_text())
+    missing = [
+        (name, heading)
+        for name, heading in quoted
+        if not re.search(rf"^#+ {re.escape(' '.join(heading.split()))}$", (pins.ROOT / name).read_text(), re.MULTILINE)
+    ]
+    assert not missing
+
+
+def test_readme_is_short_and_leads_to_every_page() -> None:
+    text = (pins.ROOT / "README.md").read_text()
+    assert text.count("\n") <= LINES_OF_README
+    assert len(text.split()) <= WORDS_OF_README
+    pages = {page for page in DOCS if page.startswith("docs/")} - {"docs/faults.md"}
+    assert pages <= set(re.findall(r"\]\(([^)]+)\)", text))
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    """`python docs/make.py` writes them."""
+    made = runpy.run_path(str(pins.ROOT / "docs" / "make.py"))
+    assert made["CLI"].read_text() == made["cli_page"]()
+    assert made["PICTURE"].read_text() == made["picture"]()
+
+
+def test_the_network_lines_of_the_gpu_page_are_those_of_a_job() -> None:
+    page = (pins.ROOT / "docs/gpu.md").read_text()
+    devices = tuple(f"efa_{number}" for number in range(4))
+    for fabric in (
+        efa.Fabric(built=True, plugin="libnccl-net.so", devices=devices, usable=True),
+        efa.Fabric(built=True, plugin="libnccl-net.so"),
+        efa.Fabric(),
+    ):
+        assert efa.network_line(fabric, "nccl") in page
+    assert efa.network_line(efa.Fabric(), "gloo") in page
+    for fabric in (
+        efa.Fabric(built=True, obstacle="X"),
+        efa.Fabric(built=True, plugin="x", devices=devices, closed="X"),
+    ):
+        assert efa.network_line(fabric, "nccl").partition("X")[0] in page
+
+
+def test_the_spot_pages_program_resumes_after_sigterm(tmp_path: Path) -> None:
+    """It saves what it has, ends with 0, and continues at that step."""
+    page = (pins.ROOT / "docs/spot.md").read_text()
+    (program,) = re.findall(r"^```python\n(import json\n.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "train.py").write_text(program.replace("/opt/ml/checkpoints", str(tmp_path)))
+    state = tmp_path / "state-0.json"
+    command = [sys.executable, "train.py"]
+    environment = {name: value for name, value in os.environ.items() if name != "RANK"}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as first:
+        while not state.exists() and first.poll() is None:
+            time.sleep(0.05)
+        first.send_signal(signal.SIGTERM)
+        said, _ = first.communicate(timeout=60)
+    assert first.returncode == 0
+    step = int(re.findall(r"^stopped at step (\d+)$", said, re.MULTILINE)[0])
+    assert 50 <= step < 200
+    second = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert second.stdout == "finished at step 200\n"
 
 
 def test_readmes_table_has_every_folder(tracked: frozenset[str]) -> None:
