@@ -40,6 +40,7 @@ PAGES = (
 DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in (pins.ROOT / "docs").glob("*.md"))])
 # Channels of a job's data, a folder that a user makes, and a unit.
 OTHERS = ("train/", "validation/", "test/", "examples/s")
+LONG_LINES = ("CHANGELOG.md", "docs/architecture.md", "docs/faults.md")
 LINES_OF_README, WORDS_OF_README = 130, 1000
 
 
@@ -162,6 +163,12 @@ def test_every_heading_that_a_page_quotes_is_there(page: str) -> None:
         if not re.search(rf"^#+ {re.escape(' '.join(heading.split()))}$", (pins.ROOT / name).read_text(), re.MULTILINE)
     ]
     assert not missing
+
+
+@pytest.mark.parametrize("page", [page for page in DOCS if page not in LONG_LINES])
+def test_lines_outside_tables_have_at_most_120_characters(page: str) -> None:
+    lines = (pins.ROOT / page).read_text().splitlines()
+    assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
 
 
 def test_readme_is_short_and_leads_to_every_page() -> None:
