@@ -64,6 +64,39 @@ def test_what_the_launchers_ask_aws_for(version: int, run_sdk: Any) -> None:
             assert json.loads(job["HyperParameters"]["sagemaker_program"]) == script
 
 
+# Folder, arguments, and what the request has: the program (none for run_qa) and the channels.
+OTHERS: list[tuple[str, list[str], str, list[str]]] = [
+    ("text_classification", ["--model", "s3://BUCKET/model"], "train.py", ["model"]),
+    ("lora", ["--model", "s3://BUCKET/model"], "train.py", ["model"]),
+    ("distributed_data_parallel", [], "train.py", []),
+    ("spot", ["--checkpoints", "s3://BUCKET/kept"], "train.py", []),
+    (
+        "question_answering",
+        ["--train", "s3://BUCKET/train", "--model", "s3://BUCKET/model"],
+        "",
+        ["model", "train"],
+    ),
+]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_the_launchers_without_smdistributed_ask_aws_for(version: int, run_sdk: Any) -> None:
+    commands = [[launcher(folder, version), *ON_AWS, *arguments] for folder, arguments, *_ in OTHERS]
+    requests, _ = run_sdk(REQUESTS, json.dumps(commands), version=version)
+    for job, (folder, _, program, channels) in zip(requests, OTHERS, strict=True):
+        assert job["AlgorithmSpecification"]["TrainingImage"] == URI
+        assert job["ResourceConfig"].items() >= {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2}.items()
+        added = {"code", "sm_drivers"}  # by SDK v3, for source code
+        assert sorted({each["ChannelName"] for each in job.get("InputDataConfig", [])} - added) == channels
+        if version == 2:
+            assert json.loads(job["HyperParameters"].get("sagemaker_program", '""')) == program
+        else:
+            assert ("ContainerEntrypoint" in job["AlgorithmSpecification"]) == bool(program)
+        if folder == "spot":
+            assert job["EnableManagedSpotTraining"]
+            assert job["CheckpointConfig"]["S3Uri"] == "s3://BUCKET/kept"
+
+
 @dataclass(frozen=True)
 class Ended:
     """A job that has ended: its error, its log, and the folder that its model was unpacked into."""

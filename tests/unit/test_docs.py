@@ -28,16 +28,16 @@ PAGES = (
     "bench/README.md",
     "ecr/README.md",
     "docker/README.md",
-    "examples/image_classification_vit/README.md",
-    "examples/question_answering_smddp/README.md",
-    "examples/text_classification/README.md",
-    "examples/text_classification_model_parallel/README.md",
     "sample/README.md",
     "serve/README.md",
     "train/README.md",
     "train/smdistributed/README.md",
 )
-DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in (pins.ROOT / "docs").glob("*.md"))])
+FOUND = (path for pattern in ("docs/*.md", "examples/*/README.md") for path in pins.ROOT.glob(pattern))
+DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in FOUND)])
+# In docs/faults.md; the page says so.
+SHOWN_BY = re.compile(r"\b([UIR]) `([^`]+)`")
+SHORT = {"U": "tests/unit", "I": "tests/images", "R": "tests/registry"}
 # Channels of a job's data, a folder that a user makes, and a unit.
 OTHERS = ("train/", "validation/", "test/", "examples/s")
 LONG_LINES = ("CHANGELOG.md", "docs/architecture.md", "docs/faults.md")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch.distributed.run
 
 from berth.images import pins
 from berth.local.demo import pretrained_model
@@ -31,6 +32,29 @@ def run(script: Path, folder: Path, *arguments: str, **variables: str) -> str:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def test_data_parallel_training_on_one_rank_and_on_two(tmp_path: Path) -> None:
+    """With the same batch over all ranks the losses are about the same."""
+    script = EXAMPLES / "distributed_data_parallel" / "train.py"
+    alone = run(script, tmp_path / "alone")
+    launcher = Path(torch.distributed.run.__file__)
+    two = run(launcher, tmp_path / "two", "--standalone", "--nproc-per-node=2", str(script), OMP_NUM_THREADS="1")
+    for said in (alone, two):
+        assert int(re.findall(r"^right side: (\d+) of 1000$", said, re.MULTILINE)[0]) > 950
+        assert said.count("epoch") == 8
+    assert (tmp_path / "two/model/model.pt").is_file()
+
+
+def test_spots_program_is_that_of_the_page() -> None:
+    """tests/unit/test_docs.py stops and resumes it."""
+    page = (pins.ROOT / "docs/spot.md").read_text()
+    assert f"```python\n{(EXAMPLES / 'spot/train.py').read_text()}```" in page
+
+
+@pytest.mark.parametrize("launcher", sorted(EXAMPLES.glob("*/launch_v*.py")), ids=lambda path: path.parent.name)
+def test_a_readme_names_each_launcher(launcher: Path) -> None:
+    assert f"…/{launcher.name}" in (launcher.parent / "README.md").read_text()
 
 
 def test_text_classification_and_its_handler(tmp_path: Path) -> None:
