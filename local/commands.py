@@ -231,7 +231,9 @@ def quantize(
     validation: Annotated[
         Path | None, typer.Option(help="SQuAD data to measure on; else of --data what does not calibrate.")
     ] = None,
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The archive to write.")] = Path("out/model.tar.gz"),
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The archive to write; default: int8.tar.gz next to MODEL.")
+    ] = None,
     max_f1_loss: Annotated[
         float, typer.Option(metavar="POINTS", help="F1 that int8 may lose, in percent points.")
     ] = 0.5,
@@ -250,7 +252,9 @@ def quantize(
         require_images(["train"], profile, image)
         chosen = select_image(connect(), "train", profile, image)
     _say_other_build(chosen)
-    asked = Quantization(model, calibration, measured, output, max_f1_loss, few_questions)
+    asked = Quantization(
+        model, calibration, measured, output or model.parent / "int8.tar.gz", max_f1_loss, few_questions
+    )
     result.print(escape(str(quantize_model(asked, chosen.name, log=_print_line, say=say))))
 
 

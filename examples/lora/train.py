@@ -48,6 +48,7 @@ def main() -> None:
         "/tmp/checkpoints",
         num_train_epochs=arguments.epochs,
         learning_rate=2e-3,
+        label_names=["labels"],  # Trainer cannot see them behind the adapter
         per_device_train_batch_size=16,
         save_strategy="no",
         report_to=[],

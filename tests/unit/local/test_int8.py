@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.local import cleanup, int8
+from berth.local import cleanup, commands, int8
 from berth.local.int8 import Quantization, find_data, quantize_model
 from tests.unit.local.ending_engine import EndingEngine
 from tests.unit.small_models import save_tiny_model
@@ -141,3 +141,13 @@ def test_a_folder_of_channels_has_both(tmp_path: Path) -> None:
     (tmp_path / "train").rmdir()
     with pytest.raises(UserError, match="has no folder train: pass data to calibrate with"):
         find_data(tmp_path, None)
+
+
+def test_the_archive_is_written_next_to_the_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text("{}")
+    written: list[Path] = []
+    for name in ("connect", "require_images", "select_image", "_say_other_build"):
+        monkeypatch.setattr(commands, name, MagicMock())
+    monkeypatch.setattr(commands, "quantize_model", lambda asked, *_, **__: written.append(asked.output))
+    commands.quantize(tmp_path / "model.tar.gz", tmp_path / "data.json")
+    assert written == [tmp_path / "int8.tar.gz"]
