@@ -4,6 +4,9 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -147,7 +150,7 @@ def test_the_archive_is_written_next_to_the_model(monkeypatch: pytest.MonkeyPatc
     (tmp_path / "data.json").write_text("{}")
     written: list[Path] = []
     for name in ("connect", "require_images", "select_image", "_say_other_build"):
-        monkeypatch.setattr(commands, name, MagicMock())
+        monkeypatch.setattr(commands, name, lambda *_: SimpleNamespace(name=IMAGE))
     monkeypatch.setattr(commands, "quantize_model", lambda asked, *_, **__: written.append(asked.output))
     commands.quantize(tmp_path / "model.tar.gz", tmp_path / "data.json")
     assert written == [tmp_path / "int8.tar.gz"]
