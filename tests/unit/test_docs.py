@@ -34,7 +34,7 @@ PAGES = (
     "train/README.md",
     "train/smdistributed/README.md",
 )
-FOUND = (path for pattern in ("docs/*.md", "examples/*/README.md") for path in pins.ROOT.glob(pattern))
+FOUND = (path for pattern in ("docs/*.md", "examples/**/README.md") for path in pins.ROOT.glob(pattern))
 DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in FOUND)])
 # In docs/faults.md; the page says so.
 SHOWN_BY = re.compile(r"\b([UIR]) `([^`]+)`")
