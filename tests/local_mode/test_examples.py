@@ -97,6 +97,16 @@ def test_what_the_launchers_without_smdistributed_ask_aws_for(version: int, run_
             assert job["CheckpointConfig"]["S3Uri"] == "s3://BUCKET/kept"
 
 
+def test_what_a_batch_transform_asks_aws_for(run_sdk: Any) -> None:
+    places = ["--model", "s3://BUCKET/model.tar.gz", "--input", "s3://BUCKET/in", "--output", "s3://BUCKET/out"]
+    words = ["--image", URI, "--role", ROLE, "--instance-type", "ml.c6i.xlarge"]
+    (job,), _ = run_sdk(REQUESTS, json.dumps([[launcher("batch_transform", 2), *places, *words]]), version=2)
+    assert job["TransformInput"]["DataSource"]["S3DataSource"]["S3Uri"] == "s3://BUCKET/in"
+    assert job["TransformInput"].items() >= {"SplitType": "Line", "ContentType": "application/jsonlines"}.items()
+    assert job["TransformOutput"].items() >= {"S3OutputPath": "s3://BUCKET/out", "AssembleWith": "Line"}.items()
+    assert job["BatchStrategy"] == "MultiRecord"
+
+
 @dataclass(frozen=True)
 class Ended:
     """A job that has ended: its error, its log, and the folder that its model was unpacked into."""
