@@ -1,6 +1,7 @@
 """`build.py profile`: profiles of the user's own, in docker/pins.toml.
 
-`asked` is what was asked for, `complete` asks the package index for the rest, as of a `day`, `pins_edit` has the text
-of pins.toml with a row more or less, `proof` runs `proof_script` in an environment of the locks, and `add` does it all,
-or nothing; `listing` shows what there is. `commands` are those of build.py.
+`asked` reads the options of `profile add`. `complete` has uv resolve the other versions; `unavailable` explains with
+the package index why uv failed. `pins_edit` adds or removes a profile in the text of pins.toml. `proof` runs
+`proof_script` in an environment of the locks. `add` does all of it or changes nothing. `listing` shows the profiles,
+and `commands` has the commands of build.py.
 """

@@ -55,6 +55,7 @@ def _content_faults(folder: Path) -> list[str]:
 
 def make_scratch(parent: Path) -> Path:
     """A new folder: a model that is loaded again never finds what was there before. OSError if it can't be made."""
+    parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=parent))
     (folder / "tmp").mkdir()
     return folder

@@ -4,9 +4,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
-import click
 import pytest
-import typer
 
 from berth.common.errors import Problems, UserError
 from berth.contract import own_program
@@ -171,7 +169,7 @@ def test_run_train_names_everything_that_is_wrong_at_once(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("no_image")
 def test_run_serve_does_so_too(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
-        commands.run_serve(typer.Context(click.Command("serve")), model=tmp_path / "nope", port=0)
+        commands.run_serve(model=tmp_path / "nope", port=0)
     assert str(refusal.value) == (
         f"0 is no port: choose one from 1 to 65535. Also, there is no file or folder {tmp_path}/nope: pass a model "
         "folder or a model.tar.gz."

@@ -9,7 +9,7 @@ import pytest
 from berth.common.errors import UserError
 from berth.images.selection import SelectedImage
 from berth.local import commands
-from berth.local.job import TrainOutcome
+from berth.local.job import TrainingJob, TrainOutcome
 
 IMAGE = SelectedImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {}})
 
@@ -76,7 +76,7 @@ def test_the_reason_of_a_failure_is_printed_once(capsys: pytest.CaptureFixture[s
         commands._print_unless_reason(line)
     assert capsys.readouterr().out.splitlines() == ["algo-1 | ValueError: boom", "algo-1 | failed: mine"]
     with pytest.raises(UserError, match=r"^the job ended with exit code 1: boom$") as failed:
-        commands._report(TrainOutcome(1, 1.0, reason="boom"))
+        commands._report(TrainingJob({}, Path("out")), TrainOutcome(1, 1.0, reason="boom"))
     assert failed.value.exit_code == 1
 
 

@@ -46,7 +46,7 @@ def test_model_folders(tmp_path: Path) -> None:
         assert found == nested
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed/model.tar.gz").write_bytes(b"not an archive")
-    with pytest.raises(ModelLoadError, match=r"is no \.tar\.gz archive"), model.folder(tmp_path / "packed"):
+    with pytest.raises(ModelLoadError, match=r"is not a \.tar\.gz archive"), model.folder(tmp_path / "packed"):
         pass
 
 

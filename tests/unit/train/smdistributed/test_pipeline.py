@@ -144,7 +144,6 @@ def test_wrapping_again_gives_the_same_model(found: list[Any]) -> None:
         "checkpointed",
         "autocast",
         "statistics",
-        "measured",
         "changed_in_place",
         "clipped",
     ],
