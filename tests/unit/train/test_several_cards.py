@@ -40,8 +40,10 @@ import sys
 from queue import SimpleQueue
 from berth.contract.errors import JobError
 from berth.train.hosts.rendezvous import Introduction, join
+events = SimpleQueue()
 try:
-    join("{LEADER["eth1"]}", Introduction("algo-2", 1), SimpleQueue(), 0.5, interface=sys.argv[1])
+    join("{LEADER["eth1"]}", Introduction("algo-2", 1), events, 0.5, interface=sys.argv[1])
+    events.get()  # until the leader hangs up
 except JobError as error:
     print(error)
 """
