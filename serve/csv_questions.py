@@ -39,11 +39,21 @@ class CutFileError(ServeError):
 
 def read_rows(text: str, limits: RequestLimits) -> Iterator[list[str] | ServeError]:
     """The rows that are not empty, or why one can't be read. ServeError for a double quote that stays open (400), or
-    a line that is too long (413).
+    a row that is too long (413).
     """
-    reader = csv.reader(_lines(text, limits), strict=True)
+    characters = 0  # of the lines of the present row
+
+    def lines() -> Iterator[str]:
+        nonlocal characters
+        for line in io.StringIO(text, newline=""):
+            characters += len(line)
+            if characters > limits.record_characters:
+                raise limits.record_too_long(characters)
+            yield line
+
+    reader = csv.reader(lines(), strict=True)
     while True:
-        begin = reader.line_num + 1
+        begin, characters = reader.line_num + 1, 0
         try:
             if row := next(reader):
                 yield row
@@ -68,13 +78,6 @@ def _open_quote(line: int, limits: RequestLimits) -> ServeError:
         "Line cuts it in two: set SplitType to None, or send JSON lines; else close the quote in its line, and write a "
         "double quote that is part of a text twice",
     )
-
-
-def _lines(text: str, limits: RequestLimits) -> Iterator[str]:
-    for line in io.StringIO(text, newline=""):
-        if len(line) > limits.record_characters:
-            raise limits.record_too_long(len(line))
-        yield line
 
 
 def read_csv(text: str, limits: RequestLimits) -> Records:
