@@ -1,6 +1,7 @@
 """Ports for servers that a test starts."""
 
 import fcntl
+import os
 import socket
 import tempfile
 from contextlib import suppress
@@ -11,11 +12,11 @@ PORTS = range(20000, 32000)
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses; each call, of whichever process, gives another one.
+    """A port of this machine that nobody uses; each call, of whichever process of this user, gives another one.
 
     So nothing takes it until the server that it is for listens there, however long that takes.
     """
-    with (Path(tempfile.gettempdir()) / "berth-tests-last-port").open("a+") as last:
+    with (Path(tempfile.gettempdir()) / f"berth-tests-last-port-{os.getuid()}").open("a+") as last:
         fcntl.flock(last, fcntl.LOCK_EX)
         last.seek(0)
         before = int(last.read() or PORTS[-1])

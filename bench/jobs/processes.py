@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from pathlib import Path
 from bench.jobs.killing import lives
 from bench.jobs.small import RANKS_OF_A_HOST
 from berth.local import opt_ml
+from tests.ports import free_port
 
 _OTHERS_END_WITHIN = 20.0
 _SERVER = """
@@ -135,9 +135,7 @@ class Ranks:
 
     def fork(self, roots: list[Path]) -> list[int]:
         """Start the ranks of all hosts; their process ids."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         world = len(roots) * RANKS_OF_A_HOST
         ranks = [
             {

@@ -117,7 +117,7 @@ def test_damaged_files(tiny_model: Path, tmp_path: Path, name: str, sentence: st
 
 
 def test_ping_is_not_behind_the_model(minilm_model: Path) -> None:
-    """While an inference of seconds runs, /ping does not wait for it, and the inference still ends well."""
+    """While an inference of seconds runs, /ping answers within milliseconds, and the inference still ends well."""
     service = ready_service(minilm_model)
     long = {"inputs": [{**ONE, "context": ONE["context"] * 30}] * 8}
 
@@ -139,7 +139,7 @@ def test_ping_is_not_behind_the_model(minilm_model: Path) -> None:
     assert response.status_code == 200
     assert len(response.json()) == 8
     assert len(waits) >= 10
-    assert sorted(waits)[len(waits) // 2] < 0.25
+    assert sorted(waits)[len(waits) // 2] < 0.05
 
 
 def test_invocations_are_logged_and_pings_are_not(tiny_client: TestClient, caplog: pytest.LogCaptureFixture) -> None:

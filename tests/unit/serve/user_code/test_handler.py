@@ -392,7 +392,7 @@ def test_requests_wait_for_each_other_and_ping_for_none(serve: Any) -> None:
     found: list[int] = []
 
     def ask() -> None:
-        found.append(client.post("/invocations", json=0.4).status_code)
+        found.append(client.post("/invocations", json=1.0).status_code)
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     began = time.monotonic()
@@ -400,11 +400,11 @@ def test_requests_wait_for_each_other_and_ping_for_none(serve: Any) -> None:
         thread.start()
     time.sleep(0.2)
     assert client.get("/ping").status_code == 200
-    assert len(found) < 4, "/ping waited for the requests"
+    assert not found, "/ping waited for a request"
     for thread in threads:
         thread.join()
     assert found == [200] * 4
-    assert time.monotonic() - began >= 1.6
+    assert time.monotonic() - began >= 4.0
 
 
 def test_a_body_of_the_former_pipeline_reaches_a_users_model(serve: Any) -> None:

@@ -2,12 +2,13 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_port
 
 RANK = """
 import json, os, pickle, sys
@@ -43,13 +44,11 @@ ranks.end_group()
 def test_ranks_send_each_other_json_and_a_pickle_runs_nothing(
     tmp_path: Path, clean_environment: dict[str, str]
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
     environment = clean_environment | {
         "WORLD_SIZE": "2",
         "LOCAL_WORLD_SIZE": "2",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
+        "MASTER_PORT": str(free_port()),
         "GLOO_SOCKET_IFNAME": "lo",
         "MARK": str(tmp_path / "ran"),
     }
