@@ -31,7 +31,7 @@ from bench import program, report
 from bench.jobs import small
 from berth.common import engine
 from berth.ecr.registry import manifest as manifests
-from berth.images import base, pins
+from berth.images import base, pins, pins_file
 from tests.registry import debian_engine, registries
 
 PORT = 18080
@@ -268,7 +268,7 @@ def main(words: Sequence[str]) -> int:
     parser = program.make_parser("engines", __doc__)
     parser.add_argument("engines", nargs="*", choices=[*ENGINES, []], metavar="ENGINE", help=", ".join(ENGINES))
     names = parser.parse_args(words).engines or list(ENGINES)
-    start = os.environ.get(base.VARIABLE) or pins.load().base_image
+    start = os.environ.get(base.VARIABLE) or pins_file.load().base_image
     engine.find_image(engine.connect(), start)
     rows = []
     with tempfile.TemporaryDirectory() as scratch:

@@ -20,7 +20,7 @@ from bench import program, report
 from bench.plain import PlainImage, build_plain
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build_network, lock_text, locks, pins
+from berth.images import build_network, lock_text, locks, pins, pins_file
 from berth.images.base import VARIABLE, base_at_hand
 from berth.images.plan import Base
 from berth.images.selection import find_built_image
@@ -87,11 +87,11 @@ def _megabytes(part: Any) -> list[str]:
 def main(words: Sequence[str]) -> int:
     parser = program.make_parser("image_size", __doc__)
     parser.add_argument("profile", nargs="?", default=pins.DEFAULT_PROFILE, help="default: %(default)s")
-    profile = pins.load().profile(parser.parse_args(words).profile)
+    profile = pins_file.load().profile(parser.parse_args(words).profile)
     client = engine.connect()
     for image in profile.images:
         find_built_image(client, f"berth-{image}:{profile.name}")
-    base = base_at_hand(pins.load(), os.environ.get(VARIABLE))
+    base = base_at_hand(pins_file.load(), os.environ.get(VARIABLE))
     if base is None:
         raise UserError("the base image is not here: run `python build.py build` first.")
     least = floor(profile)

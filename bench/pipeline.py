@@ -21,7 +21,7 @@ from typing import Any
 
 from bench import program
 from bench.serving import questions, sides
-from berth.images import pins
+from berth.images import pins, pins_file
 
 TRANSFORMERS = "transformers==4.57.6"  # the last minor version that has the pipeline
 FOUR = {"top_k": 4}
@@ -93,7 +93,7 @@ def pipeline_answers(model: Path, asked: Sequence[Case], scratch: Path) -> list[
     place = scratch / "transformers-4.57"
     venv.create(place, with_pip=True)
     python = str(place / "bin/python")
-    profile = pins.load().profile(pins.DEFAULT_PROFILE)
+    profile = pins_file.load().profile(pins.DEFAULT_PROFILE)
     index = ["--extra-index-url", profile.torch_index] if profile.torch_index else []
     install = [python, "-m", "pip", "install", "--quiet", *index, TRANSFORMERS, f"torch=={profile.torch}", "numpy"]
     subprocess.run(install, check=True, stdout=sys.stderr)

@@ -27,7 +27,7 @@ from berth.ecr.repositories.destination import destination_of, reference_problem
 from berth.ecr.repositories.names import host_warnings
 from berth.ecr.repositories.repository_client import RepositoryClient, open_repositories
 from berth.ecr.snippet import estimator_snippet
-from berth.images import image_tests, layers, pins
+from berth.images import image_tests, layers, pins, pins_file
 from berth.images.local_image import LocalImage, doubles_problem, of_chosen, with_store
 from berth.images.options import (
     DIST,
@@ -318,7 +318,7 @@ def print_uri(
     problems: list[str] = []
     notes: list[str] = []
     named = (None if which is Which.all else which.value,)
-    for name in pins.load().profile(profile).of(which.images) if image is None else named:
+    for name in pins_file.load().profile(profile).of(which.images) if image is None else named:
         local, pushed = _pushed(name, profile, image, kept)
         title = image or str(name)
         problems += uri.choice_problems(title, profile, pushed, registry)

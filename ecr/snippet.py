@@ -1,7 +1,7 @@
 """What a user pastes after a push: the image in an estimator, for both generations of SageMaker's SDK. Pure text."""
 
 from berth.contract import gpu_hosts
-from berth.images import pins
+from berth.images import pins, pins_file
 
 V3 = "# SageMaker SDK v3"
 V2 = "# SageMaker SDK v2, in maintenance since 2026-07-06, ends on 2027-07-06"
@@ -83,7 +83,7 @@ model.deploy(
 
 def estimator_snippet(image: str, profile: str, image_uri: str) -> str:
     """Python for an image `train` or `serve`; `role`, the bucket and the endpoint's name are the user's to fill in."""
-    profiles = pins.load().profiles
+    profiles = pins_file.load().profiles
     row = profiles[profile if profile in profiles else pins.DEFAULT_PROFILE]
     values = {"V2": V2, "V3": V3, "uri": image_uri, "instance": row.instances.get(image) or "ml.INSTANCE"}
     if image == "serve":

@@ -22,6 +22,7 @@ from berth.images import (
     layer_files,
     locks,
     pins,
+    pins_file,
 )
 from berth.images.budget import budget_of, no_budget, over_budget
 from berth.images.build import Built, run_build
@@ -84,7 +85,7 @@ def build_images(
 ) -> None:
     """Build images. Their tags are berth-IMAGE:VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
     searching = BackgroundTask(engine.find_client)
-    kit = pins.load()
+    kit = pins_file.load()
     options = BuildOptions(profile, words_of(without or []), base_image, mirror, dry_run)
     with secrets_folder(dry_run=dry_run) as secrets:
         with showing_bytes(note) as show:
@@ -138,7 +139,7 @@ def make_base_image(
     ] = False,
 ) -> None:
     """Make a base image of Debian's package archive. For networks without an image registry; wants root."""
-    kit = pins.load()
+    kit = pins_file.load()
     if if_needed:
         result.print(base.base_for_builds(engine.connect(), kit, say))
         return
@@ -169,7 +170,7 @@ def show_size(
     Exit code 1 if an image of the kit's own is over its budget. One on a base of your own is measured, not judged.
     """
     require_images(which.images, profile, image)
-    client, kit = engine.connect(), pins.load()
+    client, kit = engine.connect(), pins_file.load()
     found = []
     for each in select_images(client, which.images, profile, image):
         budget = None if each.derived else budget_of(kit, each.kit, each.profile, each.labels)
@@ -239,7 +240,7 @@ def render_pins(
     mirror: MirrorOption = None,
 ) -> None:
     """Write locks and all else that docker/pins.toml decides."""
-    kit = pins.load()
+    kit = pins_file.load()
     rows = list(kit.profiles.values()) if profile is None else [kit.profile(profile)]
     if fetch is not None:
         with showing_bytes(note) as show:

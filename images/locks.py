@@ -23,7 +23,8 @@ from berth.common.files import exchange
 from berth.images.build_network import gather
 from berth.images.layer_files import HEADER, render
 from berth.images.lock_text import TORCH_LAYERS, entries, lock_text, sha256_of, split_lock
-from berth.images.pins import DEFAULT_PROFILE, NONE, ROOT, Pins, Profile, load
+from berth.images.pins import DEFAULT_PROFILE, NONE, ROOT, Pins, Profile
+from berth.images.pins_file import load
 from berth.images.scratch import NEW_LOCKS, scratch_folder
 from berth.images.uv import as_of, compile_requirements, torchs_index
 

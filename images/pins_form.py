@@ -2,8 +2,7 @@
 
 `checked` gives the document, or a UserError with every fault, which names table and key. What the values mean, and what
 two tables say of each other, is looked at once all of them have their form. `rows` are its profiles, each with what it
-takes from another. Apart from `pins`, which loads this only
-where it reads the file: pydantic takes a tenth of a second, which `--help` would pay.
+takes from another.
 """
 
 import difflib

@@ -25,7 +25,7 @@ from berth.common.engine import buildx_version, client_version, connect, find_cl
 from berth.common.engine_errors import RAISED, explain, words
 from berth.common.errors import UserError
 from berth.common.subprocesses import ask
-from berth.images import build_network, image_tests, pins
+from berth.images import build_network, image_tests, pins, pins_file
 from berth.images.base import VARIABLE, local_base
 
 PUBLIC_INDEX = "https://pypi.org/simple"
@@ -184,7 +184,7 @@ def _why_unread(client: DockerClient, image: str, files: Sequence[Path]) -> str:
 
 def _base() -> tuple[str | None, str]:
     """The base of a build on the engine, else why the engine can't get it from its registry ("" if it can)."""
-    kit, requested = pins.load(), os.environ.get(VARIABLE)
+    kit, requested = pins_file.load(), os.environ.get(VARIABLE)
     try:
         found = local_base(connect(), kit, requested)
         if found is not None:

@@ -14,7 +14,7 @@ from berth.common import labels
 from berth.common.engine import find_image
 from berth.common.errors import UserError
 from berth.common.image_names import image_name, repository_name
-from berth.images import pins
+from berth.images import pins, pins_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def find_built_image(client: DockerClient, name: str) -> Image:
 def require_images(kits: Sequence[str], profile: str, name: str | None = None) -> None:
     """UserError where no image is named and the profile has none of `kits`: what is wrong without asking an engine."""
     if name is None:
-        pins.load().profile(profile).of(kits)
+        pins_file.load().profile(profile).of(kits)
 
 
 def select_image(client: DockerClient, kit: str | None, profile: str, name: str | None = None) -> SelectedImage:
@@ -136,7 +136,7 @@ def select_images(client: DockerClient, kits: Sequence[str], profile: str, name:
     profile has.
     """
     if name is None:
-        return [select_image(client, kit, profile) for kit in pins.load().profile(profile).of(kits)]
+        return [select_image(client, kit, profile) for kit in pins_file.load().profile(profile).of(kits)]
     return [select_image(client, kits[0] if len(kits) == 1 else None, profile, name)]
 
 

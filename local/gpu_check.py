@@ -16,7 +16,7 @@ from docker import DockerClient
 
 from berth.common.engine import connect
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images import pins, pins_file
 from berth.images.revision import read_revision
 from berth.images.selection import select_image
 from berth.local.output_folders import check_writable, make_folder
@@ -47,7 +47,7 @@ def measure_gpus(
     log takes the containers' lines, say takes ours. UserError before anything starts where the profile has no CUDA, the
     engine passes no GPUs on or an image is not there, and where an image finds no GPU that it can use.
     """
-    kit = pins.load()
+    kit = pins_file.load()
     if not kit.profile(profile).cuda:
         others = " or ".join(name for name, each in kit.profiles.items() if each.cuda and each.hardware == name)
         raise UserError(f"The images of profile {profile} have no CUDA and use no GPU: choose --profile {others}.")

@@ -53,3 +53,8 @@ def is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # the package that it is in
         return False
+
+
+def kit_version() -> str:
+    """The installed kit's version, so that hosts with different images don't train together."""
+    return installed("berth") or "unknown"

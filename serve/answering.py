@@ -18,7 +18,7 @@ from berth.serve.json_text import dump, encode
 from berth.serve.limits import BodyLimits, for_questions
 from berth.serve.question_answering import WARM_UP, Reading
 from berth.serve.responses import Refusal
-from berth.serve.workers.messages import HandlerAnswer, HandlerInput
+from berth.serve.user_code.context import HandlerAnswer, HandlerInput
 from berth.serve.workers.pool import WorkerPool
 
 ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"

@@ -15,8 +15,10 @@ from berth.runtime.engines import choose
 from berth.serve import log
 from berth.serve.hub import ID_VARIABLE, REVISION_VARIABLE
 from berth.serve.limits import PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE
-from berth.serve.user_code.find import MULTI_VARIABLE, PROGRAM_VARIABLE, SUBMIT_VARIABLE
 
+PROGRAM_VARIABLE = "SAGEMAKER_PROGRAM"
+SUBMIT_VARIABLE = "SAGEMAKER_SUBMIT_DIRECTORY"
+MULTI_VARIABLE = "SAGEMAKER_MULTI_MODEL"
 _DIGITS = 12
 _SHOWN = 80
 

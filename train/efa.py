@@ -17,7 +17,7 @@ from pathlib import Path
 
 from berth.runtime import subprocesses
 from berth.runtime.gpu.driver import torch_cuda
-from berth.train.hardware import entries
+from berth.runtime.interfaces import entries
 
 PLUGIN_FOLDER = "opt/amazon/ofi-nccl/lib"
 # With these NCCL fails where it would have fallen back.

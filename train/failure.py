@@ -8,7 +8,6 @@ characters of the file.
 import contextlib
 import dataclasses
 import json
-import os
 import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,13 +17,13 @@ from typing import Any
 
 from berth.contract.masking import mask_text
 from berth.runtime import whole_files
+from berth.runtime.failure_file import SENTENCE_CHARACTERS
 from berth.train.failures.codes import signal_name
 from berth.train.failures.echo import is_echo
 from berth.train.failures.native import bus_error_sentence
-from berth.train.failures.sentence import SENTENCE_CHARACTERS, one_line
+from berth.train.failures.sentence import one_line
 from berth.train.mpirun_refusals import refused_option
 
-FAILURE_FILE_VARIABLE = "BERTH_FAILURE_FILE"
 SHOWN_CHARACTERS = 1024
 # Bounds of a report, also of one that comes over the network, next to SENTENCE_CHARACTERS.
 DETAIL_LINES = 30
@@ -77,18 +76,6 @@ class FailureReport:
                 break
             kept.append(line)
         return "\n".join([*lines, *reversed(kept)]) + "\n"
-
-
-def write_failure(sentence: str) -> bool:
-    """For a program under our entry: leave the sentence that is to stand first in /opt/ml/output/failure, then exit
-    non-zero. The entry of each host says it in the log.
-
-    Outside the training image (no BERTH_FAILURE_FILE) nothing is written; returns False.
-    """
-    path = os.environ.get(FAILURE_FILE_VARIABLE)
-    if path:
-        whole_files.write(Path(path), sentence)
-    return bool(path)
 
 
 def cause(reports: Iterable[FailureReport]) -> FailureReport | None:

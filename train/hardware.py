@@ -6,12 +6,13 @@ one.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from berth.runtime.cpus import count_cpus
 from berth.runtime.gpu.driver import count_gpus, torch_cuda
+from berth.runtime.interfaces import network_interfaces
 
 SMALL_SHM_BYTES = 1 << 30
 _ROOT = Path("/")
@@ -48,38 +49,9 @@ def probe(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Hardwa
     )
 
 
-def network_interfaces(root: Path = _ROOT) -> tuple[str, ...]:
-    """Names of the network interfaces, lo among them, in order."""
-    return tuple(sorted(path.name for path in entries(root / "sys/class/net")))
-
-
-def interface_here(named: str | None, root: Path = _ROOT) -> str:
-    """The interface that the job names if this host has it, else empty."""
-    return named if named and named in network_interfaces(root) else ""
-
-
-def choose_interface(named: str | None, available: Sequence[str], *, alone: bool) -> str:
-    """The interface that hosts talk over: the one that SageMaker names if it exists (local mode of SDK v3 names one
-    that doesn't), else the first that is not lo. One host alone needs no network at all.
-    """
-    if alone:
-        return "lo"
-    if named in available and named is not None:
-        return named
-    return next((name for name in available if name != "lo"), "lo")
-
-
 def _shm_size(root: Path) -> int | None:
     try:
         status = os.statvfs(root / "dev/shm")
     except OSError:
         return None
     return status.f_frsize * status.f_blocks
-
-
-def entries(folder: Path) -> list[Path]:
-    """What is in a folder; nothing if it is missing or can't be read."""
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []

@@ -12,13 +12,14 @@ from berth.contract.errors import JobError
 from berth.contract.launch_options import REQUIRE_EFA, SMDISTRIBUTED, TRACE, LaunchOptions
 from berth.contract.masking import STARS, masked, shown
 from berth.contract.own_program import without_run_qa
+from berth.runtime.interfaces import choose_interface
 from berth.train import efa, model_parallel, sentences, smddp
-from berth.train.environment import planned_variables
-from berth.train.hardware import SMALL_SHM_BYTES, Hardware, choose_interface
+from berth.train.hardware import SMALL_SHM_BYTES, Hardware
 from berth.train.host_names import listed
 from berth.train.job import Job, divided_channels, hosts_left_out, program_arguments
 from berth.train.mpirun import Launcher, check_version, mpirun_command, our_settings
 from berth.train.mpirun_settings import settings_that_stay, user_settings
+from berth.train.planned_variables import planned_variables
 
 Backend = Literal["smddp", "nccl", "gloo"]
 Kind = Literal["mpirun", "process"]

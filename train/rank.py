@@ -20,21 +20,23 @@ from typing import IO
 
 from berth.contract.errors import JobError
 from berth.runtime import memory
+from berth.runtime.failure_file import FAILURE_FILE_VARIABLE
 from berth.runtime.hints.program import ProgramContext
+from berth.runtime.rank import Rank
 from berth.train import failure
-from berth.train.environment import Rank, rank_environment
+from berth.train.environment import rank_environment
 from berth.train.failure import FailureReport
 from berth.train.failures import ends
 from berth.train.failures.codes import exit_code
 from berth.train.failures.explain import ProgramEnd, explain
 from berth.train.failures.native import STOPS
+from berth.train.failures.python_end import ENDS_FOLDER
 from berth.train.failures.raised import without_rank
 from berth.train.failures.start_errors import start_error_sentence
 from berth.train.failures.stderr_text import StderrText
 from berth.train.line_buffer import LineBuffer
 from berth.train.rank_events import EVENTS_FILE_VARIABLE
 from berth.train.runfolder import LineOutput, Program, read_program
-from berth.train.start_hook import ENDS_FOLDER
 
 _PIPE_SECONDS = 2.0
 _PR_SET_PDEATHSIG = 1
@@ -78,7 +80,7 @@ class RankProcess:
         self._events = folder / "events" / str(self.number or 0)
         self._ends = folder / "ends" / str(self.number or 0)
         files = {
-            failure.FAILURE_FILE_VARIABLE: self._sentence,
+            FAILURE_FILE_VARIABLE: self._sentence,
             EVENTS_FILE_VARIABLE: self._events,
             ENDS_FOLDER: self._ends,
         }

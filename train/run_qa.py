@@ -29,8 +29,8 @@ from berth.contract.splits import SPLITS
 from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError
 from berth.qa.windows import WindowError
+from berth.runtime.rank import Rank
 from berth.train.config_files import read_object, wants_checkpoints
-from berth.train.environment import Rank, set_library_variables
 from berth.train.finetune import export, model, ranks, saved_model
 from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.checkpoints import choice, global_batch
@@ -206,7 +206,7 @@ def _prepare_process(rank: Rank, events: str, environment: Mapping[str, str], *,
     share = ranks.threads(rank.local_world_size)
     if "OMP_NUM_THREADS" not in environment and not cuda:
         torch.set_num_threads(share)
-    set_library_variables(share, events)
+    _set_library_variables(share, events)
     transformers.utils.logging.disable_progress_bar()
     return torch.get_num_threads()
 
@@ -342,6 +342,13 @@ def _predict(
 def _write(rank: Rank, path: Path, content: Any) -> None:
     if rank.leads:
         report.save(path, content)
+
+
+def _set_library_variables(threads: int, tensorboard: str) -> None:
+    """In this process, one rank of run_qa: what the tokenizer, TensorBoard and datasets read when they are loaded."""
+    os.environ.setdefault("RAYON_NUM_THREADS", str(threads))  # the tokenizer's threads
+    os.environ["TENSORBOARD_LOGGING_DIR"] = tensorboard
+    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 
 
 if __name__ == "__main__":

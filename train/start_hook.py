@@ -9,7 +9,7 @@ import os
 
 SOFTWARE = "/opt/berth/software.json"
 """Of berth.runtime.software, which is not loaded here: a dataclass alone would cost each Python several ms."""
-ENDS_FOLDER = "BERTH_PYTHON_ENDS"
+_ENDS_FOLDER = "BERTH_PYTHON_ENDS"
 """Of berth.train.failures.python_end, which only a Python of a rank loads."""
 _CPU, _PARTITIONED, _METRICS = (
     "berth.train.cpu_trainer",
@@ -39,7 +39,7 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
             environ.setdefault(name, value)
         from berth.train import after_import, smdistributed_finder
 
-        if ENDS_FOLDER in environ:
+        if _ENDS_FOLDER in environ:
             from berth.train.failures import python_end
 
             python_end.install(environ)
@@ -101,7 +101,7 @@ def interface_variables(environ: "Mapping[str, str]", root: str = "/") -> "dict[
         return {}
     from pathlib import Path
 
-    from berth.train.hardware import choose_interface, network_interfaces
+    from berth.runtime.interfaces import choose_interface, network_interfaces
 
     interface = choose_interface(named, network_interfaces(Path(root)), alone=False)
     found = {"NCCL_SOCKET_IFNAME": interface} if nccl == named != interface else {}
@@ -116,7 +116,7 @@ def rank_variables(environ: "Mapping[str, str]", gpus: int) -> "dict[str, str]":
 
     `gpus` are those that torch can use on this host.
     """
-    from berth.train.environment import MASTER_PORT, Rank
+    from berth.runtime.rank import MASTER_PORT, Rank
 
     found = {}
     if not gpus:

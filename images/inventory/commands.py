@@ -11,7 +11,7 @@ from berth.common import engine
 from berth.common.console import doing, print_json, result
 from berth.common.errors import UserError
 from berth.common.image_names import image_name
-from berth.images import build_network, pins
+from berth.images import build_network, pins, pins_file
 from berth.images.inventory import cyclonedx, diff, outdated, sbom
 from berth.images.options import (
     DIST,
@@ -86,7 +86,7 @@ def show_outdated(
     """
     if osv_url is not None and not osv_url.startswith(("https://", "http://")):
         raise UserError(f"--osv-url {osv_url!r} is no URL: give one that begins with https://.")
-    kit = pins.load()
+    kit = pins_file.load()
     profiles = list(kit.profiles) if profile is None else [kit.profile(profile).name]
     images = [image_name(image, name) for name in profiles for image in kit.profile(name).images]
     services = outdated.Services(build_network.gather(os.environ), osv_url, answers=outdated.ANSWERS)

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from berth.common.console import counted
-from berth.images import pins
+from berth.images import pins_file
 from berth.images.inventory.cyclonedx import Bill, bill_of
 from berth.images.inventory.image_listing import listing_of
 from berth.images.inventory.packages import BillPackage
@@ -125,7 +125,7 @@ def inspect_image(
     """Reads an image of the engine; cache, step and errors as in `read_image`."""
     found = read_image(client, image, cache=cache, step=step)
     step(f"{image}: reading the packages")
-    return InspectedImage(found, bill_of(listing_of(found), pins.load().files))
+    return InspectedImage(found, bill_of(listing_of(found), pins_file.load().files))
 
 
 def compare(before: InspectedImage, after: InspectedImage) -> Difference:

@@ -17,7 +17,7 @@ from berth.common import engine
 from berth.common.files import atomic_write, explain_os_errors
 from berth.common.image_names import repository_name
 from berth.common.kept import Kept
-from berth.images import pins
+from berth.images import pins, pins_file
 from berth.images.inventory import cyclonedx
 from berth.images.inventory.image_listing import list_image
 from berth.images.inventory.packages import BillPackage
@@ -40,7 +40,7 @@ def image_bill(
     step: called with what is being done, for a progress display. UserError without such an image.
     """
     image_id = str(engine.find_image(client, image).id)
-    files = pins.load().files
+    files = pins_file.load().files
     kept = Kept(cache or _USER_CACHE, KEPT)
     made_by = _made_by(files)
     known = _bill(kept.load(image_id), made_by)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
-from berth.images import pins
+from berth.images import pins, pins_file
 from berth.images.build_network import Network
 from berth.images.layer_files import render, render_bake
 from berth.images.locks import LOCKS, write_locks
@@ -47,7 +47,7 @@ def add_profile(
 ) -> Added:
     """Adds a profile; UserError, with all files as they were, where it can't be."""
     places = places or Places()
-    whole = complete(asked, pins.load(places.pins), network, step)
+    whole = complete(asked, pins_file.load(places.pins), network, step)
     with (
         explain_os_errors(places.locks, "the locks"),
         scratch_folder(NEW_LOCKS, places.locks.parent) as folder,
@@ -81,9 +81,9 @@ def _with_row(whole: CompleteProfile, path: Path, folder: Path) -> tuple[Pins, P
     """What docker/pins.toml will say, checked as every load of it is, and the new row."""
     text = path.read_text()
     new = folder / path.name
-    new.write_text(appended(text, tables(whole, pins.load(path))))
+    new.write_text(appended(text, tables(whole, pins_file.load(path))))
     try:
-        kit = pins.load(new)
+        kit = pins_file.load(new)
     except UserError as error:
         raise UserError(str(error).replace(str(new), str(path))) from None
     return kit, kit.profile(whole.asked.name)
@@ -94,7 +94,7 @@ def _lay(whole: CompleteProfile, made: Path, places: Places) -> None:
 
     Into what pins.toml says by now: another `add` may have ended in these minutes.
     """
-    text = appended(places.pins.read_text(), tables(whole, pins.load(places.pins)))
+    text = appended(places.pins.read_text(), tables(whole, pins_file.load(places.pins)))
     target = places.locks / whole.asked.name
     shutil.rmtree(target, ignore_errors=True)
     try:
@@ -112,7 +112,7 @@ def _write_pins(text: str, places: Places) -> None:
     with explain_os_errors(places.pins.parent, places.pins.name), atomic_write(places.pins) as new:
         new.write_text(text)
     try:
-        render_bake(pins.load(places.pins), places.pins.parent)
+        render_bake(pins_file.load(places.pins), places.pins.parent)
     except BaseException:
         with atomic_write(places.pins) as new:
             new.write_text(before)
@@ -122,7 +122,7 @@ def _write_pins(text: str, places: Places) -> None:
 def remove_profile(name: str, places: Places | None = None) -> list[str]:
     """Removes a row, its locks, and its software set where no other row names it; what went, by name."""
     places = places or Places()
-    kit = pins.load(places.pins)
+    kit = pins_file.load(places.pins)
     profile = kit.profile(name)
     if name == pins.DEFAULT_PROFILE:
         raise UserError(f"{name} is the default profile of docker/Dockerfile and of build.py, and stays.")

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from berth.common.console import doing, print_json, result, say
-from berth.images import build_network, layer_files, pins
+from berth.images import build_network, layer_files, pins, pins_file
 from berth.images.locks import LOCKS
 from berth.images.options import JsonOption, command_group
 from berth.images.profiles import listing
@@ -59,7 +59,7 @@ def _version_option(what: str) -> object:
 @profile_app.command("list")
 def list_profiles(as_json: JsonOption = False) -> None:
     """List the profiles, with their versions and which of their images are built here."""
-    kit = pins.load()
+    kit = pins_file.load()
     images = listing.built_images(kit)
     if as_json:
         print_json([listing.as_row(profile, images) for profile in kit.profiles.values()])
@@ -70,7 +70,7 @@ def list_profiles(as_json: JsonOption = False) -> None:
 @profile_app.command("show")
 def show_profile(name: NameArgument, as_json: JsonOption = False) -> None:
     """Show all of a profile. That is its versions, its budget, the driver it needs and the state of its locks."""
-    kit = pins.load()
+    kit = pins_file.load()
     found = listing.whole(kit, kit.profile(name), LOCKS, listing.built_images(kit))
     if as_json:
         print_json(found)

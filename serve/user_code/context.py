@@ -3,7 +3,9 @@ concerns a request. One at a time runs in a process, and for each the object is 
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
+from pickle import PickleBuffer
 from typing import Any
 
 
@@ -88,3 +90,32 @@ class RequestContext:
 
     def get_response_status(self, idx: int) -> tuple[int, str]:
         return self._status or (int(HTTPStatus.OK), "")
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerInput:
+    """A request for a user's handler, as it came: header names in lower case."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    length: int = 1
+    """What a handler will make of it can't be told."""
+
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        """Let the wire send the body without a copy of it."""
+        return HandlerInput, (PickleBuffer(self.body), self.headers, self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerAnswer:
+    """What a user's handler answers, whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    error_type: str = ""
+    """Of a refusal in the server's own shape."""
+
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        """As HandlerInput's."""
+        return HandlerAnswer, (self.status, self.headers, PickleBuffer(self.body), self.error_type)

@@ -20,7 +20,8 @@ from berth.runtime.engines.model_folder import ModelFilesError
 from berth.runtime.hints.program import PackageNote
 from berth.runtime.requirements import RequirementsError
 from berth.serve.once import make_once
-from berth.serve.user_code.find import S3, SUBMIT_VARIABLE, UserCode, is_multi_model
+from berth.serve.user_code.find import S3, UserCode, is_multi_model
+from berth.serve.variables import SUBMIT_VARIABLE
 
 NOTE = "replaced.json"
 """In an environment: what its requirements replaced in the image, for the sentence of a failure."""

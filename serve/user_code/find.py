@@ -14,11 +14,9 @@ from pathlib import Path
 
 from berth.contract.model_files import model_homes
 from berth.runtime.engines.model_folder import ModelFilesError
+from berth.serve.variables import MULTI_VARIABLE, PROGRAM_VARIABLE, SUBMIT_VARIABLE
 
-PROGRAM_VARIABLE = "SAGEMAKER_PROGRAM"
-SUBMIT_VARIABLE = "SAGEMAKER_SUBMIT_DIRECTORY"
 DEFAULT_PROGRAM = "inference.py"
-MULTI_VARIABLE = "SAGEMAKER_MULTI_MODEL"
 REQUIREMENTS = "requirements.txt"
 S3 = "s3://"
 FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")

@@ -21,12 +21,11 @@ from berth.runtime.hints.table import remedy
 from berth.serve.codecs import JSON
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import dump, encode
-from berth.serve.user_code.context import RequestContext
+from berth.serve.user_code.context import HandlerAnswer, HandlerInput, RequestContext
 from berth.serve.user_code.defaults import DefaultHandler, accepted_type, encode_prediction
 from berth.serve.user_code.environment import package_note
 from berth.serve.user_code.find import FUNCTIONS, UserCode
 from berth.serve.user_code.functions import HandlerFunctions, import_handler
-from berth.serve.workers.messages import HandlerAnswer, HandlerInput
 
 log = logging.getLogger(__name__)
 

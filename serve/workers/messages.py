@@ -6,10 +6,9 @@ Both are of one container, one version and one user: no message comes from anywh
 import pickle
 import socket
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pickle import PickleBuffer
 from typing import Any, Protocol
 
 from berth.runtime.engines.engine import EngineInfo
@@ -22,35 +21,6 @@ class JobRow(Protocol):
     def length(self) -> int:
         """Tokens, or what stands for them in the queue."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class HandlerInput:
-    """A request for a user's handler, as it came: header names in lower case."""
-
-    body: bytes
-    headers: Mapping[str, str]
-    length: int = 1
-    """What a handler will make of it can't be told."""
-
-    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
-        """Let the wire send the body without a copy of it."""
-        return HandlerInput, (PickleBuffer(self.body), self.headers, self.length)
-
-
-@dataclass(frozen=True, slots=True)
-class HandlerAnswer:
-    """What a user's handler answers, whole."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    error_type: str = ""
-    """Of a refusal in the server's own shape."""
-
-    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
-        """As HandlerInput's."""
-        return HandlerAnswer, (self.status, self.headers, PickleBuffer(self.body), self.error_type)
 
 
 @dataclass(frozen=True, slots=True)

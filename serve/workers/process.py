@@ -30,7 +30,8 @@ from berth.serve import hub, log, settings
 from berth.serve.errors import ServeError
 from berth.serve.question_answering import warm_up
 from berth.serve.user_code.environment import NoRoomError, fetch, interpreter_for
-from berth.serve.user_code.find import PROGRAM_VARIABLE, NoHandler, UserCode, find_code, unused_files
+from berth.serve.user_code.find import NoHandler, UserCode, find_code, unused_files
+from berth.serve.variables import PROGRAM_VARIABLE
 from berth.serve.workers.messages import (
     Batch,
     BatchError,

@@ -19,7 +19,7 @@ from testinfra.host import Host
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build, build_network, pins
+from berth.images import build, build_network, pins, pins_file
 from berth.images.base import VARIABLE, base_at_hand
 from berth.images.buildkit_log import Progress
 from berth.images.plan import Checkout, Provided, Revision, build_plan
@@ -29,9 +29,9 @@ from berth.images.scratch import SECRETS, scratch_folder
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 # An image that somebody built FROM one of the kit's, which stands in its place: `test --image`.
 NAMED, NAMED_KIT = os.environ.get("BERTH_IMAGE"), os.environ.get("BERTH_IMAGE_KIT")
-IMAGES = (NAMED_KIT,) if NAMED and NAMED_KIT else pins.load().profile(PROFILE).images
+IMAGES = (NAMED_KIT,) if NAMED and NAMED_KIT else pins_file.load().profile(PROFILE).images
 # What is only in images with CUDA: nothing to look at in the others. Builds with doubles are of the profile cpu.
-collect_ignore = ["files"] if pins.load().profile(PROFILE).cuda else ["cuda"]
+collect_ignore = ["files"] if pins_file.load().profile(PROFILE).cuda else ["cuda"]
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +41,7 @@ def client() -> docker.DockerClient:
 
 @pytest.fixture(scope="session")
 def profile() -> pins.Profile:
-    return pins.load().profile(PROFILE)
+    return pins_file.load().profile(PROFILE)
 
 
 def built(client: docker.DockerClient, name: str) -> Image:
@@ -115,7 +115,7 @@ def copy_kit(copy: Path) -> Path:
         if (pins.ROOT / name).exists():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(pins.ROOT / name, copy / name, follow_symlinks=False)
-    wheels = local_wheels(build_network.gather(os.environ), pins.load().profile(PROFILE), copy)
+    wheels = local_wheels(build_network.gather(os.environ), pins_file.load().profile(PROFILE), copy)
     link_wheels(wheels, copy)
     return copy
 
@@ -141,7 +141,7 @@ def build_image(
     base: a reference, by default that of the environment, else the pinned one; settings: a Network, by default this
     machine's; target: a stage to end with; profile: by default the one under test, without what is no package.
     """
-    kit = pins.load(root / "docker" / "pins.toml")
+    kit = pins_file.load(root / "docker" / "pins.toml")
     found = settings or build_network.gather(os.environ)
     base_image = base_at_hand(kit, base or os.environ.get(VARIABLE))
     assert base_image is not None, "the base is not on the engine"

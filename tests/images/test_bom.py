@@ -10,7 +10,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from docker.models.images import Image
 
-from berth.images import pins
+from berth.images import pins, pins_file
 from berth.images.inventory import cyclonedx, sbom
 from berth.images.inventory.image_listing import listing_of
 from berth.images.inventory.saved_image import SavedImage, read_image
@@ -101,7 +101,7 @@ def test_every_licence_is_known_but_a_few_that_are_named(bill: cyclonedx.Bill, p
 
 def test_what_the_image_says_of_itself_is_what_its_layers_hold(bill: cyclonedx.Bill, saved: SavedImage) -> None:
     """The bill is made by the image's own Python; the layers, as the engine saves them, give the same one."""
-    assert cyclonedx.bill_of(listing_of(saved), pins.load().files).document == bill.document
+    assert cyclonedx.bill_of(listing_of(saved), pins_file.load().files).document == bill.document
 
 
 def test_the_document_is_valid_and_the_same_each_time(

@@ -13,7 +13,7 @@ import pytest
 
 from berth.common import engine
 from berth.common.image_names import image_name
-from berth.images import pins
+from berth.images import pins, pins_file
 from tests.registry.registries import Registry
 
 NAME = "session-of-a-test"
@@ -86,5 +86,5 @@ def test_the_pages_five_commands_end_with_a_pushed_image(checkout: Path, registr
     assert (checkout / "out" / "model.tar.gz").exists()
     uri = re.search(rf"{re.escape(registry.host)}/berth-train@(sha256:[0-9a-f]{{64}})", pushed)
     assert uri, pushed
-    assert pins.load(checkout / "docker" / "pins.toml").profile(NAME).software.requirements == ("peft==0.15.0",)
+    assert pins_file.load(checkout / "docker" / "pins.toml").profile(NAME).software.requirements == ("peft==0.15.0",)
     assert engine.connect().images.get(image_name("train", NAME)).labels["berth.profile"] == NAME

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import typer
 
-from berth.images import pins
+from berth.images import pins, pins_file
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_ctrl_c_is_a_sentence(
     def stop() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pins, "load", stop)
+    monkeypatch.setattr(pins_file, "load", stop)
     for words in (["pins"], ["profile", "list"]):
         assert command_line.main(words) == 130
         assert capsys.readouterr().err == "interrupted; what was started is gone\n"

@@ -5,6 +5,7 @@ import signal
 import tempfile
 from dataclasses import dataclass
 
+from berth.runtime.failure_file import SENTENCE_CHARACTERS
 from berth.runtime.hints.program import ProgramContext
 from berth.runtime.hints.table import last_line_remedy
 from berth.train.failures.codes import exit_code
@@ -20,14 +21,7 @@ from berth.train.failures.native import (
 )
 from berth.train.failures.python_end import EXIT, RAISED
 from berth.train.failures.raised import Raised, killed_rank
-from berth.train.failures.sentence import (
-    MORE_DISK,
-    SENTENCE_CHARACTERS,
-    WHO_CHARACTERS,
-    exception_sentence,
-    one_line,
-    place,
-)
+from berth.train.failures.sentence import MORE_DISK, WHO_CHARACTERS, exception_sentence, one_line, place
 from berth.train.failures.stderr_text import StderrText
 
 PYTHON_ERROR_EXIT = 1

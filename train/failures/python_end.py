@@ -10,14 +10,14 @@ import os
 import sys
 import time
 
-from berth.train.start_hook import ENDS_FOLDER
-
 TYPE_CHECKING = False  # typing's own would cost each Python of the image 4 ms
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
     from types import CodeType, ModuleType, TracebackType
     from typing import Any, NoReturn
 
+ENDS_FOLDER = "BERTH_PYTHON_ENDS"
+"""Names the folder of the records."""
 PARENTS_VARIABLE = "BERTH_PYTHON_PARENTS"
 """The process ids of the Pythons above this one, the first one first."""
 HOOKED = "hooked"

@@ -4,13 +4,12 @@ import os
 import re
 from collections.abc import Sequence
 
+from berth.runtime.failure_file import SENTENCE_CHARACTERS
 from berth.runtime.hints.program import ProgramContext, RaisedException
 from berth.runtime.hints.table import remedy
 from berth.train.failures.echo import is_echo
 from berth.train.failures.raised import Frame, Raised
 
-SENTENCE_CHARACTERS = 900
-"""The longest sentence of a report."""
 WHO_CHARACTERS = 100
 """Room for the rank and host in front of it."""
 _BEHIND_CHARACTERS = 220

@@ -11,7 +11,7 @@ from enum import Flag, auto
 import torch
 import torch.distributed as dist
 
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune.ranks import group_device
 
 

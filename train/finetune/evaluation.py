@@ -14,22 +14,12 @@ import torch
 
 from berth.qa import metrics
 from berth.qa.spans import Decoding, predict
-from berth.qa.squad import Example
 from berth.qa.windows import Window
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune.agreement import AgreedStop
-from berth.train.finetune.inputs.features import Collator, WindowDataset
+from berth.train.finetune.inputs.features import Collator, QuestionSet, WindowDataset
 from berth.train.finetune.ranks import from_leader, gather_floats_to_leader, gather_to_leader
 from berth.train.finetune.reporting.progress import LineCallback
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionSet:
-    """Questions to answer, and their windows; `scored`: whether they have answers to measure by."""
-
-    examples: list[Example]
-    windows: list[Window]
-    scored: bool = True
 
 
 @dataclass(frozen=True, slots=True)

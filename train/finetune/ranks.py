@@ -20,8 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 from berth.contract.errors import JobError
 from berth.qa.faults import counted
 from berth.runtime.cpus import count_cpus
+from berth.runtime.rank import Rank
 from berth.train import smddp
-from berth.train.environment import Rank
 
 
 class RankError(JobError):

@@ -18,8 +18,8 @@ from transformers import PrinterCallback, TrainerCallback, TrainerControl, Train
 from berth.train.finetune.agreement import AgreedStop
 from berth.train.finetune.checkpoints import identity
 from berth.train.finetune.checkpoints.saving import CheckpointTrainer
-from berth.train.finetune.evaluation import Evaluator, QuestionSet, Result
-from berth.train.finetune.inputs.features import OrderSampler, WindowDataset, grouped_order
+from berth.train.finetune.evaluation import Evaluator, Result
+from berth.train.finetune.inputs.features import OrderSampler, QuestionSet, WindowDataset, grouped_order
 from berth.train.finetune.model import Loaded
 from berth.train.finetune.ranks import check_wrapped
 from berth.train.finetune.reporting import event_files, report

@@ -15,12 +15,14 @@ from typing import Any
 
 from berth.contract.errors import JobError
 from berth.runtime.hints.program import PackageNote, ProgramContext
+from berth.runtime.interfaces import interface_here
+from berth.runtime.software import kit_version
 from berth.train.environment import host_environment
 from berth.train.failure import FailureFile, FailureReport
 from berth.train.failures.ends import PythonEnd
 from berth.train.failures.sentence import exception_sentence
 from berth.train.failures.start_errors import passable
-from berth.train.hardware import Hardware, interface_here
+from berth.train.hardware import Hardware
 from berth.train.hosts import rendezvous, ssh
 from berth.train.hosts.events import Events, HostPrepared, Lost, Message, Signalled
 from berth.train.hosts.rendezvous import Introduction, Leader, Stopped
@@ -214,7 +216,7 @@ class WorkerHost(_Host):
             backend=self.plan.backend,
             host_key=self._sshd.host_key if self._sshd else "",
             ssh_port=self._sshd.port if self._sshd else 0,
-            version=rendezvous.kit_version(),
+            version=kit_version(),
         )
 
     def accept(self, welcome: Mapping[str, Any]) -> None:
@@ -255,7 +257,7 @@ class RefusedHost:
         outcome = self.reason
         connection = None
         try:
-            introduction = Introduction(job.current_host, ranks=0, version=rendezvous.kit_version())
+            introduction = Introduction(job.current_host, ranks=0, version=kit_version())
             connection = _join(self.context, introduction)
             outcome = self._tell(connection)
         except JobError as error:
@@ -321,9 +323,9 @@ def empty_model_note(failed_children: Sequence[PythonEnd], context: ProgramConte
 def check_alike(ranks: int, backend: str, workers: Mapping[str, Introduction], leader: str) -> None:
     """JobError if a worker has another version of the kit than the leader, or would run other ranks or backends."""
     for host, worker in workers.items():
-        if worker.version != rendezvous.kit_version():
+        if worker.version != kit_version():
             raise JobError(
-                f"{host} has version {worker.version} of the kit but {leader} {rendezvous.kit_version()}; give all "
+                f"{host} has version {worker.version} of the kit but {leader} {kit_version()}; give all "
                 "hosts one image."
             )
         if worker.ranks != ranks:

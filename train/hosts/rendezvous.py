@@ -31,7 +31,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from queue import Empty
 from typing import Any
 
@@ -79,14 +78,6 @@ class Introduction:
     version: str = ""
     backend: str = ""
     client_key: str = ""
-
-
-def kit_version() -> str:
-    """The installed kit's version, so that hosts with different images don't train together."""
-    try:
-        return metadata.version("berth")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 class Leader:

@@ -12,11 +12,12 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from berth.contract.errors import JobError
+from berth.runtime.software import kit_version
 from berth.train.hosts import ssh
 from berth.train.hosts.events import Events, Lost, Message
 from berth.train.hosts.host import check_alike
 from berth.train.hosts.lookup import resolve
-from berth.train.hosts.rendezvous import PORT, Introduction, Leader, join, kit_version
+from berth.train.hosts.rendezvous import PORT, Introduction, Leader, join
 from berth.train.hosts.wire import HostConnection
 from berth.train.outcome import Outcome, failed, outcome_fields, read_outcome
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from berth.runtime.cpus import count_cpus
 from berth.runtime.dispatch import NOT_FOUND
-from berth.train.hardware import choose_interface, network_interfaces
+from berth.runtime.interfaces import choose_interface, network_interfaces
 from berth.train.log import get_logger
 from berth.train.mpirun_settings import user_settings
 from berth.train.sdk3.driver import called_by_driver, without_hooks

@@ -18,8 +18,8 @@ from typing import NoReturn
 from berth.contract.errors import JobError
 from berth.contract.launch_options import read_timeout
 from berth.runtime.dispatch import NOT_FOUND
+from berth.runtime.interfaces import interface_here
 from berth.train.failure import FailureFile
-from berth.train.hardware import interface_here
 from berth.train.host_names import listed
 from berth.train.hosts import ssh
 from berth.train.hosts.rendezvous import PORT

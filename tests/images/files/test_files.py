@@ -12,7 +12,7 @@ import pytest
 
 from berth.common import engine, labels
 from berth.common.errors import UserError
-from berth.images import build, build_files, pins
+from berth.images import build, build_files, pins, pins_file
 from berth.images.base import VARIABLE
 from berth.images.prepare import BuildOptions, prepare
 
@@ -69,7 +69,7 @@ def test_every_part_comes_from_a_mirror_into_its_layer(
     monkeypatch.setattr(build_files, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(pins, "ROOT", kit_copy)
     lines: list[str] = []
-    kit = pins.load(kit_copy / "docker" / "pins.toml")
+    kit = pins_file.load(kit_copy / "docker" / "pins.toml")
     options = BuildOptions(profile.name, base_image=os.environ.get(VARIABLE), mirror=address)
     (plan,) = prepare(kit, ["train"], options, tmp_path / "secrets", lines.append)
     fetched = [line.split()[1] for line in lines if line.startswith("fetched ")]
@@ -283,7 +283,7 @@ def test_a_mirror_that_lacks_files_is_refused_before_anything_is_made(
     (mirror / "efa.key").unlink()
     monkeypatch.setattr(build_files, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(pins, "ROOT", kit_copy)
-    kit = pins.load(kit_copy / "docker" / "pins.toml")
+    kit = pins_file.load(kit_copy / "docker" / "pins.toml")
     with pytest.raises(UserError) as refusal:
         prepare(kit, ["train"], BuildOptions(profile.name, mirror=str(mirror)), tmp_path / "secrets", print)
     assert str(refusal.value) == (

@@ -12,7 +12,7 @@ import torch
 from docker.models.containers import Container
 from transformers import AutoModelForQuestionAnswering
 
-from berth.images import pins
+from berth.images import pins, pins_file
 from berth.runtime.engines import convert
 from berth.runtime.engines.graph import FOLDER
 from berth.runtime.engines.model_folder import find
@@ -21,7 +21,7 @@ from tests.images.serve.served import Served
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 IMAGE = f"berth-serve:{PROFILE}"
 # The image that serves on GPUs has no OpenVINO.
-collect_ignore = ["test_graphs.py"] if pins.load().profile(PROFILE).cuda else []
+collect_ignore = ["test_graphs.py"] if pins_file.load().profile(PROFILE).cuda else []
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import pytest
 from berth.contract.metric_definitions import METRIC_DEFINITIONS, rendered
 from berth.images import pins
 from berth.runtime.engines.quantization import Comparison
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune.reporting import summary, trace
 from berth.train.finetune.reporting.phases import PHASES
 from berth.train.finetune.reporting.progress import line

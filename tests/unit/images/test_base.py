@@ -16,10 +16,10 @@ from requests.exceptions import ReadTimeout
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import base, pins
+from berth.images import base, pins, pins_file
 from berth.images.plan import Base
 
-KIT = pins.load()
+KIT = pins_file.load()
 PINNED, IMPORTED = KIT.base_image, KIT.imported_base
 RATE_LIMIT = "toomanyrequests: You have reached your pull rate limit"
 NO_HELPER = "Credentials store error: docker-credential-desktop not installed"

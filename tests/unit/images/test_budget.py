@@ -7,12 +7,12 @@ from types import ModuleType
 import pytest
 
 from berth.common import engine, labels
-from berth.images import budget, commands, pins
+from berth.images import budget, commands, pins_file
 from berth.images.layers import Layer
 from berth.images.selection import SelectedImage
 from berth.images.size import ImageSize
 
-KIT = pins.load()
+KIT = pins_file.load()
 BASE = f"{labels.SOURCE}.base.name"
 OVER = ImageSize("berth-train:cpu", (Layer("sha256:1", "deps", 2_000_000_000, 420_000_000),), (), 410)
 

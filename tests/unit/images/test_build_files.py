@@ -10,7 +10,7 @@ import pytest
 
 from berth.common import labels
 from berth.common.errors import UserError
-from berth.images import build_files, pins
+from berth.images import build_files, pins, pins_file
 
 BYTES = b"the content of a file that is no package" * 1000
 SHA256 = hashlib.sha256(BYTES).hexdigest()
@@ -19,7 +19,7 @@ WANTED = build_files.with_signature(FILE)[0]
 
 
 def test_a_signed_file_brings_its_signature_and_the_key() -> None:
-    efa = pins.load().file("efa-1.47.0")
+    efa = pins_file.load().file("efa-1.47.0")
     host = "https://efa-installer.amazonaws.com"
     assert [(want.name, want.url, want.signed) for want in build_files.with_signature(efa)] == [
         ("aws-efa-installer-1.47.0.tar.gz", f"{host}/aws-efa-installer-1.47.0.tar.gz", False),
@@ -30,7 +30,7 @@ def test_a_signed_file_brings_its_signature_and_the_key() -> None:
 
 def test_each_image_wants_its_own_parts() -> None:
     compat = pins.PinnedFile("cuda-compat", "580.1", "compat.deb", "", SHA256)
-    row = replace(pins.load().profile("cu130"), files={"efa": FILE, "cuda-compat": compat})
+    row = replace(pins_file.load().profile("cu130"), files={"efa": FILE, "cuda-compat": compat})
     assert [want.name for want in build_files.of_images(row, ["serve"])] == ["compat.deb"]
     assert [want.part for want in build_files.of_images(row, ["train"])] == ["efa", "efa", "efa", "cuda-compat"]
     assert build_files.of_images(row, ["train", "serve"]) == build_files.of_images(row, ["train"]), "each once"

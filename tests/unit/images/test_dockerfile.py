@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from berth.images import layer_files, pins
+from berth.images import layer_files, pins, pins_file
 
-KIT = pins.load()
+KIT = pins_file.load()
 DOCKER = pins.ROOT / "docker"
 LAYERS = DOCKER / "layers"
 TEXT = (DOCKER / "Dockerfile").read_text()

@@ -15,7 +15,7 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.common.labels import SOURCE
-from berth.images import build_files, commands, layer_files, locks, pins
+from berth.images import build_files, commands, layer_files, locks, pins, pins_file
 from berth.images.local_image import LocalImage
 
 BYTES = b"the content of a file that is no package"
@@ -35,9 +35,9 @@ def folder(tmp_path: Path) -> Path:
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command_line: ModuleType) -> ModuleType:
     """build.py, which reads and writes a pins.toml of the test's own and keeps its files there too."""
     own = shutil.copy(pins.PATH, tmp_path / "pins.toml")
-    load = pins.load
+    load = pins_file.load
     monkeypatch.setattr(pins, "PATH", own)
-    monkeypatch.setattr(pins, "load", lambda path=own: load(own))
+    monkeypatch.setattr(pins_file, "load", lambda path=own: load(own))
     monkeypatch.setattr(build_files, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(pins, "CACHE", tmp_path / "berth")
     return command_line
@@ -64,7 +64,7 @@ def test_fetch_records_what_it_got(
 
 
 def test_a_fetch_that_is_ended_by_the_system_leaves_nothing_behind(tmp_path: Path) -> None:
-    wheel = tmp_path / "mirror" / pins.load().file("smddp").name
+    wheel = tmp_path / "mirror" / pins_file.load().file("smddp").name
     wheel.parent.mkdir()
     os.mkfifo(wheel)
     held = os.open(wheel, os.O_RDWR)  # for whoever reads it now waits for what never comes
@@ -88,7 +88,7 @@ def test_a_fetch_that_is_ended_by_the_system_leaves_nothing_behind(tmp_path: Pat
 
 
 # Those that stand on another's torch after these.
-IN_ORDER = sorted(pins.load().profiles, key=lambda name: name.endswith("-hf4"))
+IN_ORDER = sorted(pins_file.load().profiles, key=lambda name: name.endswith("-hf4"))
 ROWS = [((), IN_ORDER), (("--profile", "cu124"), ["cu124"])]
 
 
@@ -316,14 +316,14 @@ def test_what_layers_read_besides_locks_is_rendered_without_locking(
     assert command.main(["pins", "--no-locks"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == ["locks/Dockerfile", "locks/bake.json"]
-    expected = layer_files.layer_files(pins.load().profile("cpu-hf4"))
+    expected = layer_files.layer_files(pins_file.load().profile("cpu-hf4"))
     assert printed[2:] == [f"locks/cpu-hf4/{name}" for name in expected]
     written = {name: (tmp_path / "locks/cpu-hf4" / name).read_text() for name in expected}
     assert written == expected
     assert json.loads(written["software.json"]) == {
         "name": "hf4",
         "profile": "cpu-hf4",
-        "environment": dict(pins.load().software["hf4"].environment),
+        "environment": dict(pins_file.load().software["hf4"].environment),
     }
 
 

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import lock_text, locks, pins, uv
+from berth.images import lock_text, locks, pins, pins_file, uv
 from berth.images.layer_files import HEADER
 from berth.images.lock_check import lock_problem
 
-KIT = pins.load()
+KIT = pins_file.load()
 CPU, HF4 = KIT.profile("cpu"), KIT.profile("cpu-hf4")
 
 
@@ -131,7 +131,7 @@ def test_a_torchvision_for_the_cpu_comes_from_torchs_index(
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     packages = {**CPU.packages, "torch": "1.0+cpu", "torchvision": "1.0+cpu"}
     profile = replace(CPU, torch_index=f"{served}/torch", packages=packages)
-    request = next(each for each in locks.lock_requests(pins.load(), profile) if each.path == "cpu/deps-train.txt")
+    request = next(each for each in locks.lock_requests(pins_file.load(), profile) if each.path == "cpu/deps-train.txt")
     assert "torchvision==1.0+cpu" in request.requirements
     asked = locks.LockRequest(request.path, ("torch==1.0+cpu", "torchvision==1.0+cpu"))
     text = locks.resolve(asked, profile, [tmp_path / "folder"], tmp_path)

@@ -8,9 +8,9 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.contract import gpu_hosts
-from berth.images import layer_files, lock_text, locks, pins
+from berth.images import layer_files, lock_text, locks, pins, pins_file
 
-KIT = pins.load()
+KIT = pins_file.load()
 CPU = KIT.profile("cpu")
 DOCKER = pins.ROOT / "docker"
 # The lines of torch in pins.toml.
@@ -194,7 +194,7 @@ def test_what_is_wrong_in_pins_toml_is_named_by_table_and_key(old: str, new: str
     path = tmp_path / "pins.toml"
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(UserError) as refusal:
-        pins.load(path)
+        pins_file.load(path)
     assert said in str(refusal.value)
     assert str(refusal.value).endswith(".")
 
@@ -211,7 +211,7 @@ def test_all_that_is_wrong_in_pins_toml_is_said_together(tmp_path: Path) -> None
         text = text.replace(old, new, 1)
     path.write_text(text)
     with pytest.raises(UserError) as refusal:
-        pins.load(path)
+        pins_file.load(path)
     assert str(refusal.value) == (
         "imaeg of [base] is unknown (did you mean image?) in pins.toml. Also, mpi4py of [packages] is missing in "
         "pins.toml. Also, train of [profiles.cpu.budget] is not a whole number in pins.toml. Fix "
@@ -224,7 +224,7 @@ def test_all_that_can_not_be_in_pins_toml_is_said_together(tmp_path: Path) -> No
     text = pins.PATH.read_text().replace('triton = "3.7.1"', 'triton = "none"')
     path.write_text(text.replace('efa = "1.47.0"', 'efa = "1.48.0"', 1).replace('triton = "3.1.0"\n', ""))
     with pytest.raises(UserError) as refusal:
-        pins.load(path)
+        pins_file.load(path)
     assert str(refusal.value) == (
         '[profiles.cu130] takes efa 1.48.0, and there is no [files."efa-1.48.0"]: add its url and sha256, or write '
         'efa = "none". Also, [profiles.cu130] has cuda, cudnn, nccl and lacks triton: pin the versions that its torch '
@@ -247,20 +247,20 @@ def test_the_names_of_profiles_are_read_without_a_look_at_the_rest(tmp_path: Pat
 def test_a_row_may_say_none_to_cuda(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     path.write_text(pins.PATH.read_text().replace("[profiles.cpu]\n", '[profiles.cpu]\ncuda = "none"\n'))
-    assert pins.load(path).profile("cpu") == CPU
+    assert pins_file.load(path).profile("cpu") == CPU
 
 
 def test_a_row_of_the_users_own_may_name_no_instances(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     head, _, tail = pins.PATH.read_text().partition("[profiles.cpu.instances]\n")
     path.write_text(head + tail.partition("\n\n")[2])
-    assert not any(pins.load(path).profile("cpu").instances.values())
+    assert not any(pins_file.load(path).profile("cpu").instances.values())
     assert all(row.instances["train"] for row in KIT.profiles.values())
 
 
 def test_no_pins_toml(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.toml can't be read \(.*No such file"):
-        pins.load(tmp_path / "none.toml")
+        pins_file.load(tmp_path / "none.toml")
 
 
 FILE = """
@@ -275,7 +275,7 @@ key_fingerprint = "4e90 91bc"
 def with_files(tmp_path: Path, text: str) -> pins.Pins:
     path = tmp_path / "pins.toml"
     path.write_text(pins.PATH.read_text() + text)
-    return pins.load(path)
+    return pins_file.load(path)
 
 
 def test_a_file_is_known_by_part_or_by_part_and_version(tmp_path: Path) -> None:

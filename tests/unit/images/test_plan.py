@@ -9,11 +9,11 @@ import pytest
 
 from berth.common import labels
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images import pins, pins_file
 from berth.images.parts import effects, file_problems
 from berth.images.plan import Base, Checkout, Provided, Revision, build_plan, refusals, tags
 
-KIT = pins.load()
+KIT = pins_file.load()
 LOCKS = pins.ROOT / "docker" / "locks"
 CLEAN = Revision("1a2b3c4d5e6f", dirty=False, created="2026-11-21T08:00:00+00:00")
 

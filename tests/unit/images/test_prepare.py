@@ -7,12 +7,12 @@ import pytest
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build_files, build_network, downloads, pins, prepare
+from berth.images import build_files, build_network, downloads, pins, pins_file, prepare
 from berth.images.build_network import Network, PackageIndex
 from berth.images.plan import Base, Revision
 from berth.images.prepare import BuildOptions, plan_inputs
 
-KIT = pins.load()
+KIT = pins_file.load()
 CU130 = KIT.profile("cu130")
 UNREACHED = "aws-efa-installer-1.47.0.tar.gz can't be fetched from HOST (no route): look, or build with --without efa."
 
@@ -45,7 +45,7 @@ def prepared(said: list[str], **options: Any) -> str:
     """The line of the training image's build."""
     made = BuildOptions("cu130", **options)
     with prepare.secrets_folder(dry_run=made.dry_run) as secrets:
-        (plan,) = prepare.prepare(pins.load(), ["train"], made, secrets, said.append)
+        (plan,) = prepare.prepare(pins_file.load(), ["train"], made, secrets, said.append)
     return plan.command()
 
 

@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from berth.common.errors import UserError
-from berth.images import layers, package_sizes, pins, size
+from berth.images import layers, package_sizes, pins, pins_file, size
 from berth.images.build_network import Network, PackageIndex
 from berth.images.layers import Layer
 
@@ -328,12 +328,12 @@ def test_the_floor_of_a_profile_is_fetched_from_its_index_of_torch(
     monkeypatch.setattr(bench.subprocess, "run", download)
     here = Network(None, PackageIndex(folders=(tmp_path,)), (), "", "", "")
     monkeypatch.setattr(bench.build_network, "gather", lambda _: here)
-    assert bench.floor(pins.load().profile("cpu")) == 4
+    assert bench.floor(pins_file.load().profile("cpu")) == 4
     assert "--extra-index-url https://download.pytorch.org/whl/cpu --dest" in " ".join(asked[0])
     asked.clear()
-    (tmp_path / f"torch-{pins.load().profile('cpu').torch}-cp311-cp311-linux_x86_64.whl").write_bytes(b"torch")
-    assert bench.floor(pins.load().profile("cpu")) == 4
-    assert bench.floor(pins.load().profile("cu130")) == 4 * 5
+    (tmp_path / f"torch-{pins_file.load().profile('cpu').torch}-cp311-cp311-linux_x86_64.whl").write_bytes(b"torch")
+    assert bench.floor(pins_file.load().profile("cpu")) == 4
+    assert bench.floor(pins_file.load().profile("cu130")) == 4 * 5
     assert not any("--extra-index-url" in command for command in asked)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images import pins, pins_file
 
-KIT = pins.load()
+KIT = pins_file.load()
 
 OWN = """
 [software.own]
@@ -35,7 +35,7 @@ software = "own"
 def with_text(tmp_path: Path, text: str) -> pins.Pins:
     path = tmp_path / "pins.toml"
     path.write_text(pins.PATH.read_text() + text)
-    return pins.load(path)
+    return pins_file.load(path)
 
 
 def test_a_set_is_read_whole(tmp_path: Path) -> None:
@@ -144,6 +144,6 @@ def test_a_row_of_no_set_is_told_which_there_are(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     path.write_text(pins.PATH.read_text().replace('[profiles.cpu]\nsoftware = "current"\n', "[profiles.cpu]\n"))
     with pytest.raises(UserError) as refusal:
-        pins.load(path)
+        pins_file.load(path)
     found = re.findall(r"software of \S+ is missing \(name one of [^)]*\)", str(refusal.value))
     assert found == ["software of [profiles.cpu] is missing (name one of current, torch25, hf4)"]

@@ -14,8 +14,9 @@ import pytest
 from berth.runtime.engines.engine import WindowTokens
 from berth.serve.errors import ServeError
 from berth.serve.limits import RequestLimits
+from berth.serve.user_code.context import HandlerInput
 from berth.serve.workers.dispatcher import Dispatcher, Slots
-from berth.serve.workers.messages import Batch, HandlerInput, JobRow
+from berth.serve.workers.messages import Batch, JobRow
 from berth.serve.workers.scheduler import QueuedJob
 
 LIMIT = 55.0

@@ -18,7 +18,8 @@ from berth.runtime.memory import WORKER_SCORE
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
 from berth.serve.service import Service
-from berth.serve.workers.messages import HandlerInput, Ready
+from berth.serve.user_code.context import HandlerInput
+from berth.serve.workers.messages import Ready
 from berth.serve.workers.pool import EngineError, WorkerPool
 from berth.serve.workers.worker import WorkerSettings
 from tests.unit.serve.worker_double import DIES, FORKS, RAISES, SENDS_HALF, SLEEPS, SLOW, STARTS

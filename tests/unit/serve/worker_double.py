@@ -15,16 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from berth.runtime.engines.engine import EngineInfo, RowLogits
-from berth.serve.workers.messages import (
-    Batch,
-    BatchError,
-    BatchResults,
-    Failed,
-    HandlerAnswer,
-    HandlerInput,
-    MessageWire,
-    Ready,
-)
+from berth.serve.user_code.context import HandlerAnswer, HandlerInput
+from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, MessageWire, Ready
 
 DIES, RAISES, SLOW, SLEEPS, SENDS_HALF, FORKS, STARTS = 1, 2, 3, 4, 5, 6, 7
 TOKENIZER = '{"token_types": false, "library": {}}'

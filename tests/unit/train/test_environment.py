@@ -6,13 +6,8 @@ from pathlib import Path
 import pytest
 
 from berth.contract.errors import JobError
-from berth.train.environment import (
-    Rank,
-    framework_parameters,
-    host_environment,
-    rank_environment,
-    sagemaker_variables,
-)
+from berth.runtime.rank import Rank
+from berth.train.environment import framework_parameters, host_environment, rank_environment, sagemaker_variables
 from berth.train.hardware import Hardware
 from berth.train.job import Job, read_job
 from berth.train.runfolder import RunFolder

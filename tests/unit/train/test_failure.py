@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from berth.runtime.failure_file import SENTENCE_CHARACTERS
 from berth.train import failure
 from berth.train.failure import FailureFile, FailureReport
 from berth.train.failures.codes import exit_code
 from berth.train.failures.echo import is_echo
 from berth.train.failures.native import killed_sentence
-from berth.train.failures.sentence import SENTENCE_CHARACTERS
 from tests.unit.train.failures.printed import ending_sentence
 
 CODE = "/opt/ml/code"

@@ -7,10 +7,11 @@ import pytest
 
 from berth.contract.errors import JobError
 from berth.runtime.hints.program import ProgramContext
+from berth.runtime.software import kit_version
 from berth.train.failures.ends import PythonEnd
 from berth.train.failures.raised import Frame, Raised
 from berth.train.hosts import host
-from berth.train.hosts.rendezvous import Introduction, kit_version
+from berth.train.hosts.rendezvous import Introduction
 from berth.train.plan import Plan
 from tests.unit.train.plans import GPU8, job, plan_of
 

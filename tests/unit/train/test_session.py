@@ -9,9 +9,9 @@ from queue import SimpleQueue
 
 import pytest
 
+from berth.runtime.failure_file import SENTENCE_CHARACTERS
 from berth.train import failure
 from berth.train.failure import FailureReport
-from berth.train.failures.sentence import SENTENCE_CHARACTERS
 from berth.train.hosts import stops
 from berth.train.hosts.events import Events, Exited, LauncherOverdue, Signalled
 from berth.train.hosts.messages import WireError

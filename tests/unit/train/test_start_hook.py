@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.images import pins
+from berth.images import pins, pins_file
 from berth.images.layer_files import SOFTWARE, layer_files
 from berth.runtime.gpu import driver
 from berth.train import rank_hook, start_hook
@@ -51,7 +51,7 @@ def test_a_rank_gets_what_its_program_needs_to_train_together(
 def test_the_software_sets_variables_are_those_of_the_image(tmp_path: Path) -> None:
     path = tmp_path / "software.json"
     assert start_hook.software_variables(str(path)) == {}, "outside of an image"
-    for name, row in pins.load().profiles.items():
+    for name, row in pins_file.load().profiles.items():
         path.write_text(layer_files(row)[SOFTWARE])
         assert start_hook.software_variables(str(path)) == row.software.environment, name
 
@@ -63,7 +63,7 @@ def test_most_images_pay_no_import_for_their_software_set(tmp_path: Path) -> Non
         f"start_hook.software_variables({str(path)!r}); print('json' in {{*sys.modules}} - before)"
     )
     for profile, loaded in {"cpu": "False", "cpu-hf4": "True"}.items():
-        path.write_text(layer_files(pins.load().profile(profile))[SOFTWARE])
+        path.write_text(layer_files(pins_file.load().profile(profile))[SOFTWARE])
         command = [sys.executable, "-S", "-c", program]
         environ = {"PYTHONPATH": str(pins.ROOT)}
         assert subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.strip() == loaded

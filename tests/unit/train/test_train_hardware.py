@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from berth.runtime import interfaces
 from berth.train import hardware
 
 
@@ -16,7 +17,7 @@ def test_this_machine() -> None:
 
 def test_an_interface_that_the_job_names_counts_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "sys/class/net/eth1").mkdir(parents=True)
-    assert [hardware.interface_here(name, tmp_path) for name in ("eth1", "ethwe", "", None)] == ["eth1", "", "", ""]
+    assert [interfaces.interface_here(name, tmp_path) for name in ("eth1", "ethwe", "", None)] == ["eth1", "", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -30,4 +31,4 @@ def test_an_interface_that_the_job_names_counts_where_it_is(tmp_path: Path) -> N
     ],
 )
 def test_interface(named: str | None, available: tuple[str, ...], alone: bool, chosen: str) -> None:
-    assert hardware.choose_interface(named, available, alone=alone) == chosen
+    assert interfaces.choose_interface(named, available, alone=alone) == chosen

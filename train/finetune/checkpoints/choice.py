@@ -15,7 +15,7 @@ import torch
 import transformers
 
 from berth.contract.errors import JobError
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune import ranks
 from berth.train.finetune.checkpoints import checkpoint_folder, manifest
 from berth.train.finetune.checkpoints.checkpoint_folder import Checkpoint, Listing

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from berth.contract.model_files import NULL_THRESHOLD
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune.inputs.features import WindowDataset
 from berth.train.finetune.model import DROPOUTS, Loaded
 from berth.train.finetune.ranks import from_leader

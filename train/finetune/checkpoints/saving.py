@@ -16,12 +16,12 @@ from safetensors import SafetensorError
 from torch.nn.parallel import DistributedDataParallel
 from transformers import Trainer
 
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
+from berth.runtime.software import kit_version
 from berth.train.finetune import ranks
 from berth.train.finetune.checkpoints import checkpoint_folder, manifest, random_states, recipe_changes
 from berth.train.finetune.checkpoints.choice import Start, of_another
 from berth.train.finetune.checkpoints.manifest import CheckpointManifest
-from berth.train.hosts.rendezvous import kit_version
 
 RANDOM_STATES = "random_states.json"
 _OF_RUST = " (os error "

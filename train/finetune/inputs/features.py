@@ -5,12 +5,14 @@ has drawn from it: from the second epoch on each rank would see another order, a
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset, Sampler
 
+from berth.qa.squad import Example
 from berth.qa.windows import Window
 from berth.train.finetune.inputs.window_file import WindowFile
 
@@ -107,3 +109,12 @@ class OrderSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         return map(int, np.resize(self.order(self.epoch), self.count))
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """Questions to answer, and their windows; `scored`: whether they have answers to measure by."""
+
+    examples: list[Example]
+    windows: list[Window]
+    scored: bool = True

@@ -10,11 +10,11 @@ from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import make_windows, position_count
 from berth.runtime.engines.model_check import takes_token_types
 from berth.runtime.engines.quantization import CALIBRATION_QUESTIONS, CalibrationData
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune import export
-from berth.train.finetune.evaluation import QuestionSet
 from berth.train.finetune.inputs import questions
 from berth.train.finetune.inputs.data import DataSource
+from berth.train.finetune.inputs.features import QuestionSet
 from berth.train.finetune.inputs.questions import Questions
 from berth.train.finetune.inputs.window_file import Cutting, WindowFile
 from berth.train.finetune.model import Loaded

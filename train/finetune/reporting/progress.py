@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune.ranks import gather
 from berth.train.finetune.reporting.phases import PhaseClock
 from berth.train.finetune.reporting.throughput import Meter, Throughput, Totals, memory_used, step_seconds, throughput

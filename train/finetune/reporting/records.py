@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.runtime import whole_files
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune.recipe import Paths
 from berth.train.finetune.reporting import curve, report, summary
 from berth.train.finetune.reporting.progress import LineCallback

@@ -14,9 +14,8 @@ from typing import Any, TextIO
 
 from berth.contract.masking import mask_text
 from berth.runtime import whole_files
+from berth.runtime.failure_file import SENTENCE_CHARACTERS, write_failure
 from berth.runtime.log import ERROR_PREFIX
-from berth.train.failure import write_failure
-from berth.train.failures.sentence import SENTENCE_CHARACTERS
 
 METRIC_PATTERNS = (
     r"train_runtime.*=\D*(.*?)$",

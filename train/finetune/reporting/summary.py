@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from berth.qa.faults import counted
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune.reporting.phases import PHASES
 
 # In metrics.json: its name in the table, decimals, unit.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune.ranks import gather
 from berth.train.finetune.reporting.phases import PhaseClock
 

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from berth.contract.launch_options import TRACE
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune import ranks
 from berth.train.finetune.reporting.step_times import CATEGORIES, DATA_MARK, STEP_MARK, percentages, times_of
 

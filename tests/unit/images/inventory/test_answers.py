@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from berth.common.kept import Kept
-from berth.images import pins
+from berth.images import pins_file
 from berth.images.build_network import Network, PackageIndex
 from berth.images.inventory import advisories, outdated
 from berth.images.inventory.debian import Update
 from berth.images.inventory.outdated import Services
 from tests.doubles.index_and_advisories import IndexAndAdvisoriesDouble
 
-KIT = pins.load()
+KIT = pins_file.load()
 
 
 class AskedTwice:

@@ -11,7 +11,7 @@ from requests.exceptions import ConnectionError
 from rich.console import Console
 
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images import pins_file
 from berth.images.build_network import Network, PackageIndex
 from berth.images.index_metadata import parse_project
 from berth.images.inventory import advisories, locked_packages, outdated, releases
@@ -22,7 +22,7 @@ from berth.images.inventory.outdated import ImageUpdates, Outdated, Services
 from berth.images.inventory.releases import Newer
 from tests.doubles.index_and_advisories import IndexAndAdvisoriesDouble
 
-KIT = pins.load()
+KIT = pins_file.load()
 BOTH = ("train", "serve")
 RICH = LockedPackage("rich", "14.0.0", ("serve",), ("cpu",), pinned=False)
 TORCH = LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu",), pinned=True)

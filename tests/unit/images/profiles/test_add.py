@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import layer_files, pins
+from berth.images import layer_files, pins, pins_file
 from berth.images.build_network import Network, PackageIndex
 from berth.images.locks import LOCKS, LockRequest
 from berth.images.profiles import add
@@ -53,11 +53,11 @@ def added(places: Places, name: str = "own") -> add.Added:
 
 
 def test_what_comes_goes_without_a_trace(places: Places, files: Files) -> None:
-    layer_files.render_bake(pins.load(places.pins), places.pins.parent)
+    layer_files.render_bake(pins_file.load(places.pins), places.pins.parent)
     before = files()
     assert added(places).profile.packages["transformers"] == "4.46.3"
     assert set(files()) - set(before) == {"locks/own/deps-train.txt"}
-    assert pins.load(places.pins).profile("own").software.name == "own"
+    assert pins_file.load(places.pins).profile("own").software.name == "own"
     assert "train-own" in json.loads((places.pins.parent / "bake.json").read_text())["target"]
     assert remove_profile("own", places) == [
         "[software.own] of pins.toml",
@@ -113,7 +113,7 @@ def test_sigkill_leaves_a_row_with_its_locks_or_neither(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert files()["pins.toml"] == before["pins.toml"]
     added(places)  # over what it left
-    assert pins.load(places.pins).profile("own").name == "own"
+    assert pins_file.load(places.pins).profile("own").name == "own"
 
 
 @pytest.mark.parametrize(("proof", "locked"), [(Proof.cpu, False), (Proof.none, True)])
@@ -147,7 +147,7 @@ def test_a_row_that_somebody_wrote_meanwhile_stays(places: Places, monkeypatch: 
     monkeypatch.setattr(Prover, "prove", another)
     added(places)
     assert "# another's\n" in places.pins.read_text()
-    assert "own" in pins.load(places.pins).profiles
+    assert "own" in pins_file.load(places.pins).profiles
 
 
 def test_what_the_proof_wanted_is_the_images(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,9 +194,9 @@ def test_a_profile_stays_whole_if_bake_json_can_not_be_written(
 
 def test_a_set_that_another_row_has_stays(places: Places) -> None:
     assert remove_profile("cpu-hf4", places)[0] == "[profiles.cpu-hf4] of pins.toml"
-    assert "hf4" in pins.load(places.pins).software
+    assert "hf4" in pins_file.load(places.pins).software
     assert remove_profile("cu124-hf4", places)[0] == "[software.hf4] of pins.toml"
-    assert "hf4" not in pins.load(places.pins).software
+    assert "hf4" not in pins_file.load(places.pins).software
 
 
 def test_what_a_killed_add_left_goes_with_the_next(places: Places) -> None:

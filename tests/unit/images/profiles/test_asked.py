@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.images import pins
+from berth.images import pins_file
 from berth.images.profiles.asked import (
     AskedProfile,
     CompleteProfile,
@@ -11,7 +11,7 @@ from berth.images.profiles.asked import (
     tables,
 )
 
-KIT = pins.load()
+KIT = pins_file.load()
 HF = {"transformers": "4.46.3", "accelerate": "1.6.0", "datasets": "3.5.0"}
 
 

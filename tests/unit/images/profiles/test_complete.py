@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images import pins, pins_file
 from berth.images.build_network import Network, PackageIndex
 from berth.images.lock_text import entries
 from berth.images.locks import LOCKS, cuda_parts, torch_locks
@@ -15,7 +15,7 @@ from berth.images.profiles.asked import AskedProfile
 from berth.images.profiles.complete import complete
 from tests.doubles.package_index import JsonIndex, json_index, wheel
 
-KIT = pins.load()
+KIT = pins_file.load()
 CPU = KIT.profile("cpu")
 FILES = (
     ("transformers", "4.46.3", "2024-11-18", "Provides-Extra: torch\nRequires-Dist: torch>=1.13; extra == 'torch'\n"),

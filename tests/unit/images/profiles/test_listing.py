@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images import pins_file
 from berth.images.locks import LOCKS
 from berth.images.plan import Revision
 from berth.images.profiles import listing
@@ -18,7 +18,7 @@ from berth.images.profiles.add import Added
 from berth.images.profiles.listing import Images
 from berth.images.revision import NO_COMMIT
 
-KIT = pins.load()
+KIT = pins_file.load()
 BUILT = Images({"berth-train:cpu": "sha256:aa"}, answers=True)
 
 

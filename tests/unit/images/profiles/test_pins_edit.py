@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images import pins, pins_file
 from berth.images.profiles.pins_edit import appended, without
 
 TEXT = pins.PATH.read_text()
@@ -22,7 +22,7 @@ def test_what_is_appended_is_what_load_gives(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     path.write_text(appended(TEXT, TABLES))
     assert path.read_text().startswith(TEXT.rstrip())
-    kit, before = pins.load(path), pins.load()
+    kit, before = pins_file.load(path), pins_file.load()
     mine = kit.profile("made")
     assert (mine.origin, mine.hardware, mine.images, mine.budget) == ("cpu", "cpu", ("train",), {"train": 400})
     assert {name: mine.packages[name] for name in ("transformers", "datasets")} == {

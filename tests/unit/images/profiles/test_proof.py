@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images import pins_file
 from berth.images.locks import LOCKS, wheel_locks
 from berth.images.profiles import proof
 from berth.images.profiles.proof import NEEDED, SCRIPT, Proof, Prover
 
-KIT = pins.load()
+KIT = pins_file.load()
 HASH = f" \\\n    --hash=sha256:{'a' * 64}\n"
 
 

@@ -14,7 +14,7 @@ RANK = """
 import json, os, pickle, sys
 from pathlib import Path
 import numpy as np
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune import ranks
 
 class Program:

@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 from berth.contract.hyperparameters import HyperparameterError
 from berth.qa.squad import DataError, Example
 from berth.qa.windows import Window
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune import export, ranks
 from berth.train.finetune.device import RankEnvironment
 from berth.train.finetune.evaluation import label_loss, length_batches

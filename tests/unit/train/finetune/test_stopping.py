@@ -10,7 +10,7 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune.agreement import Agreement, RankRequest
 from berth.train.finetune.stopping import STEP_SECONDS, MicroBatches, overruns, step_seconds, stopped_where
 

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from berth.train.hardware import choose_interface
+from berth.runtime.interfaces import choose_interface
 from berth.train.sdk3.mpirun import DriverCall, HostFacts, correct
 
 # As mpi_driver.py of sagemaker-train 1.27 writes it.

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune import ranks
 from berth.train.finetune.checkpoints import checkpoint_folder, choice, manifest
 from berth.train.finetune.checkpoints.choice import CheckpointError, Start

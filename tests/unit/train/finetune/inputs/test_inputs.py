@@ -19,7 +19,7 @@ import torch
 from pyarrow import parquet
 
 from berth.images import pins
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune import ranks
 from berth.train.finetune.inputs import hub
 from berth.train.finetune.ranks import RankError

@@ -10,7 +10,7 @@ import torch
 from transformers import TrainerControl, TrainerState
 
 from berth.local.job_screen import TrainingStep, read_progress
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune.reporting import report
 from berth.train.finetune.reporting.phases import PHASES, PhaseClock, process_age
 from berth.train.finetune.reporting.progress import LineCallback, duration, line

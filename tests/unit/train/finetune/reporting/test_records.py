@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune.recipe import Paths
 from berth.train.finetune.reporting import curve, records, summary
 from berth.train.finetune.reporting.phases import PHASES, PhaseClock

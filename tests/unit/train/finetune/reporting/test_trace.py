@@ -10,7 +10,7 @@ import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from berth.contract.metric_definitions import METRIC_DEFINITIONS
-from berth.train.environment import Rank
+from berth.runtime.rank import Rank
 from berth.train.finetune.reporting.trace import TraceCallback, summary
 
 SHARE = re.compile(r"(compute|communication|data|other): (\d+) %")
