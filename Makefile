@@ -4,7 +4,7 @@
 ifeq ($(filter undefine,$(.FEATURES)),)
 $(error berth: error: this is GNU make $(MAKE_VERSION), and 3.82 or newer is needed: on macOS 'brew install make', then 'gmake' instead of 'make')
 endif
-ifeq ($(wildcard berth/common/__init__.py),)
+ifeq ($(wildcard berth/train/__init__.py),)
 $(error berth: error: the folder berth has plain files instead of links, as some programs for zip files and git on Windows write them: clone the repository with git where links work, 'git clone -c core.symlinks=true')
 endif
 
@@ -29,14 +29,14 @@ ifneq ($(sort $(shell $(IS_OF) 2>/dev/null)),$(sort $(shell $(WANTED_OF) 2>/dev/
 endif
 
 # With pip's settings, which uv does not read, once .venv has pip and uv.
-RUN_UV := $(PYTHON) -m berth.images.uv
+RUN_UV := $(PYTHON) -m berth.images.locks.uv
 
 # apt asks nothing, and does not say that it could not have asked.
 export DEBIAN_FRONTEND := noninteractive
 export DEBCONF_NOWARNINGS := yes
 
 # The CPU build of torch: from a folder that pip looks into, where one has it, else from the index that its profile names.
-LINKS = $(shell $(PYTHON) -m berth.images.build_network)
+LINKS = $(shell $(PYTHON) -m berth.images.network.build_network)
 TORCH_INDEX := $(firstword $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.toml))
 FOUND_IN = $(patsubst %/,--find-links %,$(sort $(dir $(wildcard $(addsuffix /torch-*cpu*.whl,$(LINKS))))))
 TORCH_FROM = $(or $(FOUND_IN),--index $(TORCH_INDEX) --index-strategy unsafe-best-match)
@@ -202,7 +202,7 @@ lock: setup ## render docker/pins.toml and make every lock of every profile agai
 	$(call write_lock,requirements.txt,what build.py needs (extra machine) and the model of the demo,\
 	  $(COMPILE) --extra machine pyproject.toml; $(COMPILE) --no-deps --group demo)
 	sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' docker/locks/cpu/*.txt requirements.txt | grep -v '^retrying==' | sort -u > .venv/constraints.txt
-	mkdir -p .venv/lock && $(PYTHON) -m berth.images.locks pyproject.toml > .venv/lock/pyproject.toml
+	mkdir -p .venv/lock && $(PYTHON) -m berth.images.locks.locks pyproject.toml > .venv/lock/pyproject.toml
 	$(call write_lock,tests/requirements.txt,what the tests need (extra test) in the versions of the images,\
 	  $(COMPILE) --constraint .venv/constraints.txt --no-emit-index-url --extra machine --extra test .venv/lock/pyproject.toml)
 	$(call write_lock,tests/local_mode/sdk2.txt,SageMaker SDK v2 (group sdk2),$(COMPILE) --group sdk2)

@@ -35,10 +35,10 @@ try:
     from berth.common.errors import UserError
     from berth.local.signals import Interrupted
 except ModuleNotFoundError as missing:
-    linked = os.path.isdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "berth", "common"))
+    linked = os.path.isdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "berth", "train"))
     sys.exit(_NOT_INSTALLED.format(missing.name) if linked else _NO_LINKS)
 
-FOLDERS = ("images", "local", "images.inventory", "images.profiles", "ecr")
+FOLDERS = ("images", "local", "images.inspect", "images.profiles", "ecr")
 """Whose commands.py registers commands, by their names, in the order of --help. The first have what is typed most."""
 
 
@@ -92,7 +92,7 @@ def find_aws() -> tuple[str | None, str | None, str]:
 
 
 def _hyperparameter_names() -> frozenset[str]:
-    from berth.local.hyperparameter_list import common_names  # for an error alone
+    from berth.local.train.hyperparameter_list import common_names  # for an error alone
 
     return common_names()
 

@@ -22,7 +22,7 @@ from bench import machine, program, report
 from bench.jobs import small
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 from berth.images.selection import find_built_image
 from tests.local_mode import sdk
 from tests.local_mode.conftest import remove_what_the_sdk_left

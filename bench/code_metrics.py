@@ -13,13 +13,14 @@ import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from bench import program
 from berth.common.errors import UserError
 
-NOT_SHIPPED = ("tests", "bench", "docs", "examples")
-OPEN_LIBRARY = "berth.train.smdistributed."
+NOT_SHIPPED = ("tests", "bench", "docs", "examples", "smdistributed/tests")
+OPEN_LIBRARY = ("smdistributed", "src", "smdistributed")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -33,7 +34,17 @@ class Source:
 
     @property
     def folder(self) -> str:
-        return self.path.parts[0]
+        """A folder of the package berth, or one at the top level."""
+        first, *rest = self.path.parts
+        return rest[0] if first == "berth" and len(rest) > 1 else first
+
+    @property
+    def module(self) -> tuple[str, ...]:
+        """The parts of its name as others import it, without `berth`: ("train", "hosts", "ssh")."""
+        parts = self.path.with_suffix("").parts
+        if parts[:3] == OPEN_LIBRARY:
+            parts = parts[2:]
+        return tuple(part for part in parts[parts[0] == "berth" :] if part != "__init__")
 
 
 def sources(root: Path, left_out: Collection[str] = NOT_SHIPPED) -> list[Source]:
@@ -42,7 +53,9 @@ def sources(root: Path, left_out: Collection[str] = NOT_SHIPPED) -> list[Source]
     if listed.returncode != 0:
         raise UserError(f"git can't list the files of {root} ({listed.stderr.strip()}): give the folder of a clone.")
     paths = [Path(line) for line in listed.stdout.splitlines()]
-    shipped = [path for path in paths if path.parts[0] not in left_out and (root / path).exists()]
+    shipped = [
+        path for path in paths if not any(path.is_relative_to(each) for each in left_out) and (root / path).exists()
+    ]
     texts = [(path, (root / path).read_text()) for path in shipped]
     return [Source(path, text.count("\n"), ast.parse(text)) for path, text in texts]
 
@@ -107,12 +120,7 @@ class Import:
 
     @property
     def target(self) -> str:
-        """The folder of ours that is imported; empty for what is not ours.
-
-        train/smdistributed, which imports nothing of ours, counts as a folder of its own.
-        """
-        if self.module.startswith(OPEN_LIBRARY):
-            return "smdistributed"
+        """The folder of ours that is imported; empty for what is not ours."""
         top, _, rest = self.module.partition(".")
         return rest.partition(".")[0] if top == "berth" else ""
 
@@ -136,6 +144,38 @@ def imports(found: list[Source]) -> Iterator[Import]:
 def arrows(found: list[Source]) -> Counter[tuple[str, str]]:
     """(importing folder, imported folder) → how many import lines; within one folder left out."""
     return Counter((each.folder, each.target) for each in imports(found) if each.target and each.target != each.folder)
+
+
+def inner_imports(found: list[Source]) -> Iterator[tuple[Import, tuple[str, ...], tuple[str, ...]]]:
+    """Every import of a module of ours: (import, parts of the importing module's name, parts of the imported one's)."""
+    modules = {source.module for source in found}
+    where = {str(source.path): source.module for source in found}
+    for source in found:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("berth."):
+                continue
+            package = tuple((node.module or "").split(".")[1:])
+            for alias in node.names:
+                target = (*package, alias.name) if (*package, alias.name) in modules else package
+                named = Import(f"{source.path}:{node.lineno}", source.folder, ".".join(("berth", *target)))
+                yield named, where[str(source.path)], target
+
+
+def circles(found: list[Source]) -> list[str]:
+    """Folders and modules that import each other, directly or not, beside each other in one folder, a line for each."""
+    arrows_of: dict[tuple[str, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for _, source, target in inner_imports(found):
+        for depth in range(min(len(source), len(target))):
+            if source[depth] != target[depth]:
+                arrows_of[source[:depth]][source[depth]].add(target[depth])
+                break
+    lines = []
+    for folder, arrows_here in sorted(arrows_of.items()):
+        try:
+            TopologicalSorter(arrows_here).prepare()
+        except CycleError as error:
+            lines.append(f"{'/'.join(folder) or '.'}: {' → '.join(error.args[1])}")
+    return lines
 
 
 def aliases(found: list[Source]) -> list[str]:

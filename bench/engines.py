@@ -31,7 +31,8 @@ from bench import program, report
 from bench.jobs import small
 from berth.common import engine
 from berth.ecr.registry import manifest as manifests
-from berth.images import base, pins, pins_file
+from berth.images.build import base
+from berth.images.pins import pins, pins_file
 from tests.registry import debian_engine, registries
 
 PORT = 18080

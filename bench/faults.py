@@ -25,7 +25,7 @@ from bench.jobs.containers import await_end, host_options, moment, started_hosts
 from bench.jobs.fault_table import FAULTS, HEAD, PROGRAM, RENDEZVOUS_LIMIT, Fault, HostEnd, right, rows
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 from berth.images.selection import find_built_image
 from berth.local import opt_ml
 

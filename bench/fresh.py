@@ -30,7 +30,8 @@ from typing import TextIO
 from bench import program
 from berth.common import engine, http, owner
 from berth.common.errors import UserError
-from berth.images import build_network, pins
+from berth.images.network import build_network
+from berth.images.pins import pins
 
 PACKAGES = ("ca-certificates", "git", "make", "python3")
 """What README tells its reader to install; `make` brings the rest."""

@@ -20,11 +20,13 @@ from bench import program, report
 from bench.plain import PlainImage, build_plain
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build_network, lock_text, locks, pins, pins_file
-from berth.images.base import VARIABLE, base_at_hand
-from berth.images.plan import Base
+from berth.images.build.base import VARIABLE, base_at_hand
+from berth.images.build.plan import Base
+from berth.images.inspect.size import ImageSize, image_size
+from berth.images.locks import lock_text, locks
+from berth.images.network import build_network
+from berth.images.pins import pins, pins_file
 from berth.images.selection import find_built_image
-from berth.images.size import ImageSize, image_size
 
 APT = {
     "train": "python3 python3-pip python3-dev gcc openmpi-bin libopenmpi-dev openssh-server openssh-client",

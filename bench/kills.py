@@ -26,7 +26,7 @@ from bench.jobs.processes import Ranks
 from bench.jobs.restarting import Ground, Restarting
 from bench.jobs.verdict import KilledJob, faults_of, render, shortfall
 from berth.common import engine
-from berth.images import pins
+from berth.images.pins import pins
 from berth.images.selection import find_built_image
 
 SEED = 18

@@ -2,7 +2,7 @@
 
 Usage: python -m bench.model_parallel_equality [--ranks 2,4,8] [> bench/results/….md]
 
-Every model of tests/unit/train/smdistributed/pipeline_models.py, 2 and 4 partitions, 1 and 2 replicas, cluster and
+Every model of smdistributed/tests/pipeline_models.py, 2 and 4 partitions, 1 and 2 replicas, cluster and
 spread, interleaved and simple, 1 to 8 microbatches, some with a deterministic server; then module trees, partitions and
 schedules that hypothesis draws. Nine steps of SGD with momentum, of other lengths each, in fp32 without dropout.
 Cases run one after the other in one launch for each number of ranks, as processes of this machine. BERTH_MINILM names a
@@ -26,9 +26,9 @@ import transformers
 
 from bench import program, report
 from bench.machine import this_cpu
-from berth.images import pins
-from berth.images.revision import read_revision
-from tests.unit.train.smdistributed import ranks
+from bench.scripts.model_parallel_launch import rank_jobs
+from berth.images.build.revision import read_revision
+from berth.images.pins import pins
 
 MODELS = {
     "mlp": "MLP, in-place ReLU",
@@ -44,7 +44,7 @@ QUANTITIES = ("loss", "gradients", "parameters", "momentum")
 COLUMNS = ["model", "partitions", "replicas", "placement", "schedule", "microbatches", *QUANTITIES, "equal"]
 SOME = (1, 4, 8)
 """Microbatches of MiniLM and of 8 ranks, which take long, and of a deterministic server."""
-OPENING = f"""{ranks.OPENING}
+OPENING = f"""{rank_jobs.OPENING}
 import json, logging
 logging.disable(logging.WARNING)
 smp.init({{"partitions": 2}})
@@ -135,7 +135,7 @@ def launch(body: str, cases: Any, size: int, limit: float) -> tuple[list[dict[st
         watch = threading.Thread(target=follow, args=(path, ended))
         watch.start()
         try:
-            problem = ranks.run(body, size, Path(made), OPENING, limit=limit, CASES=json.dumps(cases))[0] or ""
+            problem = rank_jobs.run(body, size, Path(made), OPENING, limit=limit, CASES=json.dumps(cases))[0] or ""
         except Exception as error:  # the rows that there are go into the table
             problem = f"{type(error).__name__}: {error}"
         finally:

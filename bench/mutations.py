@@ -27,7 +27,7 @@ import pytest
 
 from bench import code_metrics, program, report
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 
 OPPOSITES: dict[type[ast.AST], ast.AST] = {
     ast.Eq: ast.NotEq(),

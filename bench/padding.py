@@ -19,9 +19,9 @@ from pathlib import Path
 from bench import program, report
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 from berth.local.demo import pretrained_model, read_member
-from berth.local.job import TrainingJob, run_training_job
+from berth.local.train.job import TrainingJob, run_training_job
 
 PAIRS = 3
 QUESTIONS = 160

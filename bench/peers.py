@@ -26,7 +26,7 @@ from docker.models.containers import Container
 from bench import machine, program
 from bench.jobs.containers import await_end, host_options, pids, started_hosts
 from berth.common import engine
-from berth.images import pins
+from berth.images.pins import pins
 from berth.local import opt_ml
 from berth.train.hosts.rendezvous import PORT
 

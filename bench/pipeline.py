@@ -21,7 +21,7 @@ from typing import Any
 
 from bench import program
 from bench.serving import questions, sides
-from berth.images import pins, pins_file
+from berth.images.pins import pins, pins_file
 
 TRANSFORMERS = "transformers==4.57.6"  # the last minor version that has the pipeline
 FOUR = {"top_k": 4}

@@ -13,8 +13,8 @@ from docker import DockerClient
 
 from bench.machine import as_text, cores_of, this_cpu
 from berth.common.errors import UserError
-from berth.images import pins
-from berth.images.revision import read_revision
+from berth.images.build.revision import read_revision
+from berth.images.pins import pins
 
 
 def make_parser(name: str, doc: str | None) -> argparse.ArgumentParser:

@@ -27,7 +27,7 @@ from pathlib import Path
 from bench import program, report
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 from tests.registry.ecr_double import REGIONS, EcrDouble, ecr_double
 
 PEER = """

@@ -34,7 +34,7 @@ from bench.serving.request import ask
 from bench.serving.sides import Side
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 from berth.local.demo import pretrained_model
 
 FRONT_MB = 100

@@ -26,10 +26,10 @@ from bench.scripts import data
 from bench.scripts.table import AWS, NOT_RUN, OLDER, PACKT, RUNS, Run, Script
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 from berth.images.selection import find_built_image
 from berth.local.demo import pretrained_model
-from berth.local.job import TrainingJob, run_training_job
+from berth.local.train.job import TrainingJob, run_training_job
 
 COLUMNS = ["script", "started as", "expected", "ended with", "as expected", "figures", "s"]
 DOUBLES = pins.ROOT / "bench/doubles/packages"

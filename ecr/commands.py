@@ -27,7 +27,9 @@ from berth.ecr.repositories.destination import destination_of, reference_problem
 from berth.ecr.repositories.names import host_warnings
 from berth.ecr.repositories.repository_client import RepositoryClient, open_repositories
 from berth.ecr.snippet import estimator_snippet
-from berth.images import image_tests, layers, pins, pins_file
+from berth.images.build import image_tests
+from berth.images.build.revision import read_revision
+from berth.images.inspect import layers
 from berth.images.local_image import LocalImage, doubles_problem, of_chosen, with_store
 from berth.images.options import (
     DIST,
@@ -39,7 +41,7 @@ from berth.images.options import (
     WhichArgument,
     command_group,
 )
-from berth.images.revision import read_revision
+from berth.images.pins import pins, pins_file
 from berth.images.selection import SelectedImage, select_image
 
 app = command_group()

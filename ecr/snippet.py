@@ -1,7 +1,7 @@
 """What a user pastes after a push: the image in an estimator, for both generations of SageMaker's SDK. Pure text."""
 
 from berth.contract import gpu_hosts
-from berth.images import pins, pins_file
+from berth.images.pins import pins, pins_file
 
 V3 = "# SageMaker SDK v3"
 V2 = "# SageMaker SDK v2, in maintenance since 2026-07-06, ends on 2027-07-06"

@@ -6,8 +6,8 @@ from typing import Any
 from berth.ecr.registry.addresses import hostname, is_loopback
 from berth.ecr.repositories.names import parse_host, region_problems
 from berth.ecr.repositories.record import Pushed
-from berth.images import pins
 from berth.images.local_image import LocalImage
+from berth.images.pins import pins
 
 
 def pushed_places(image: str, profile: str, local: LocalImage | None, record: Sequence[Pushed]) -> list[Pushed]:

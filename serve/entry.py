@@ -1,7 +1,7 @@
 """`serve`: process 1 of the inference image; it serves the model in /opt/ml/model.
 
-Other commands than `serve` run in its place (runtime/dispatch.py). Everything a user can get wrong before the server
-runs is one sentence on stderr and a non-zero exit code.
+Other commands than `serve` run in its place (berth/runtime/dispatch.py). Everything a user can get wrong before the
+server runs is one sentence on stderr and a non-zero exit code.
 """
 
 import logging

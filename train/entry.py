@@ -20,22 +20,22 @@ from types import FrameType
 
 from berth.contract.errors import JobError
 from berth.contract.launch_options import LaunchOptions, read_launch_options
-from berth.runtime import software
+from berth.runtime import config_files, software
 from berth.runtime.dispatch import run_command
 from berth.runtime.gpu import start
-from berth.train import config_files, efa, smddp
-from berth.train.failure import FailureFile
-from berth.train.hardware import Hardware, probe
+from berth.train.failures.failure import FailureFile
 from berth.train.hosts import ssh
 from berth.train.hosts.events import Events, Signalled
-from berth.train.hosts.host import EntryPaths, HostContext, LeaderHost, RefusedHost, WorkerHost
+from berth.train.hosts.log import get_logger
+from berth.train.hosts.outcome import Outcome, failed, finish, stopped
 from berth.train.hosts.rendezvous import DEFAULT_TIMEOUT_SECONDS, Stopped
 from berth.train.hosts.wire import DEFAULT_SILENCE_SECONDS
-from berth.train.job import Job, read_job
-from berth.train.log import get_logger
-from berth.train.mpirun import Launcher, find_mpirun, image_parameters
-from berth.train.outcome import Outcome, failed, finish, stopped
-from berth.train.plan import HostFindings, Plan, make_plan, needs_ssh
+from berth.train.launching.host import EntryPaths, HostContext, LeaderHost, RefusedHost, WorkerHost
+from berth.train.planning import efa, smddp
+from berth.train.planning.hardware import Hardware, probe
+from berth.train.planning.job import Job, read_job
+from berth.train.planning.mpirun import Launcher, find_mpirun, image_parameters
+from berth.train.planning.plan import HostFindings, Plan, make_plan, needs_ssh
 
 
 def dispatch(arguments: Sequence[str]) -> int:

@@ -25,7 +25,7 @@ from tests.ports import free_port
 _OTHERS_END_WITHIN = 20.0
 _SERVER = """
 import ctypes, json, os, signal, sys
-from berth.train import run_qa
+from berth.train.run_qa import program
 for line in sys.stdin:
     pids = []
     for rank in json.loads(line):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from berth.common.errors import UserError
 from berth.contract.archive import unpack
-from berth.images import pins
+from berth.images.pins import pins
 from berth.local.demo import pretrained_model
-from berth.local.job import TrainingJob, run_training_job
+from berth.local.train.job import TrainingJob, run_training_job
 
 ROWS = {"train": ("train", 60), "validation": ("heldout", 40)}
 """Of each channel: the part of the excerpt, and how many questions."""

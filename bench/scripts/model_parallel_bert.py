@@ -13,12 +13,12 @@ from typing import Any
 
 import smdistributed.modelparallel.torch as smp
 import torch
+from new_start import start
 from torch import nn
 from torch.utils._pytree import tree_leaves
 from transformers import BertConfig, BertForQuestionAnswering
 
 from bench.scripts.wire_bytes import Called, Taken, least_bytes
-from tests.unit.train.smdistributed.new_start import start
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from berth.images import pins
+from berth.images.pins import pins
 
 AWS = "aws-examples"
 PACKT = "packt"

@@ -20,8 +20,8 @@ from docker.models.images import Image
 from bench.plain import PlainImage, build_plain
 from berth.common import engine, labels
 from berth.common.errors import UserError
-from berth.images import pins, pins_file
-from berth.images.base import VARIABLE, find_base
+from berth.images.build.base import VARIABLE, find_base
+from berth.images.pins import pins, pins_file
 from berth.local import archive
 
 PEER = "peer"

@@ -15,7 +15,7 @@ case $IMAGE in
 train)
     rm /opt/berth/bin/serve
     # Python runs the lines of such a file where site-packages begins, and not deeper.
-    cp /opt/berth/lib/python3*/site-packages/berth/train/berth_start.pth "$site"
+    cp /opt/berth/lib/python3*/site-packages/berth/train/startup/berth_start.pth "$site"
     # Before what SDK v3's MPI driver calls: train/sdk3 says why. Isolated, for it calls them in the user's folder.
     mkdir /opt/berth/sdk3
     for hook in /opt/berth/sdk3/mpirun /usr/sbin/sshd; do

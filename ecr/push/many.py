@@ -21,7 +21,7 @@ from berth.ecr.repositories import record
 from berth.ecr.repositories.aws import Aws
 from berth.ecr.repositories.destination import Destination, destinations, image_problems
 from berth.ecr.repositories.repository_client import open_repositories
-from berth.images.inventory import sbom
+from berth.images.inspect import sbom
 from berth.images.local_image import LocalImage
 from berth.images.selection import SelectedImage, require_images, select_images
 

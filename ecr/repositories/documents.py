@@ -12,7 +12,7 @@ from typing import Any
 
 from berth.common.errors import UserError, refuse
 from berth.ecr.repositories.names import EcrRegistry, account_problems
-from berth.images import pins
+from berth.images.pins import pins
 
 Document = dict[str, Any]
 """A policy, as `json.load` gives it."""

@@ -19,11 +19,13 @@ from testinfra.host import Host
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build, build_network, pins, pins_file
-from berth.images.base import VARIABLE, base_at_hand
-from berth.images.buildkit_log import Progress
-from berth.images.plan import Checkout, Provided, Revision, build_plan
-from berth.images.prepare import link_wheels, local_wheels
+from berth.images.build import build
+from berth.images.build.base import VARIABLE, base_at_hand
+from berth.images.build.buildkit_log import Progress
+from berth.images.build.plan import Checkout, Provided, Revision, build_plan
+from berth.images.build.prepare import link_wheels, local_wheels
+from berth.images.network import build_network
+from berth.images.pins import pins, pins_file
 from berth.images.scratch import SECRETS, scratch_folder
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)

@@ -10,10 +10,10 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from docker.models.images import Image
 
-from berth.images import pins, pins_file
-from berth.images.inventory import cyclonedx, sbom
-from berth.images.inventory.image_listing import listing_of
-from berth.images.inventory.saved_image import SavedImage, read_image
+from berth.images.inspect import cyclonedx, sbom
+from berth.images.inspect.image_listing import listing_of
+from berth.images.inspect.saved_image import SavedImage, read_image
+from berth.images.pins import pins, pins_file
 
 # The engine lays files of its own over these.
 OF_THE_ENGINE = {"etc/hostname", "etc/hosts", "etc/resolv.conf"}

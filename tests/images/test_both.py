@@ -8,9 +8,9 @@ import pytest
 from docker.models.images import Image
 from testinfra.host import Host
 
-from berth.images import pins
-from berth.images.locks import LOCKS, image_locks
-from berth.images.size import image_size
+from berth.images.inspect.size import image_size
+from berth.images.locks.locks import LOCKS, image_locks
+from berth.images.pins import pins
 
 
 def name_of(image: Image) -> str:

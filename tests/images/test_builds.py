@@ -15,10 +15,11 @@ import pytest
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build, pins, pins_file
-from berth.images.base import VARIABLE, base_at_hand
-from berth.images.buildkit_log import Progress
-from berth.images.layers import read_layers
+from berth.images.build import build
+from berth.images.build.base import VARIABLE, base_at_hand
+from berth.images.build.buildkit_log import Progress
+from berth.images.inspect.layers import read_layers
+from berth.images.pins import pins, pins_file
 
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 

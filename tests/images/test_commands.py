@@ -20,11 +20,12 @@ from rich.console import Console
 
 from berth.common import labels
 from berth.common.errors import UserError
-from berth.images import doctor, pins
+from berth.images import doctor
 from berth.images.clean import remove_all
+from berth.images.pins import pins
 from berth.local import demo
-from berth.local.endpoint import ask
 from berth.local.output_folders import check_writable
+from berth.local.serve.endpoint import ask
 
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 BUILD = [sys.executable, str(pins.ROOT / "build.py")]

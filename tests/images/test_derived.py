@@ -9,7 +9,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from berth.images import layers, pins
+from berth.images.inspect import layers
+from berth.images.pins import pins
 
 PROGRAM = """
 import tabulate

@@ -8,7 +8,8 @@ import docker
 import pytest
 
 from berth.common import engine
-from berth.images import base, pins, pins_file
+from berth.images.build import base
+from berth.images.pins import pins, pins_file
 
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 TAG = "berth-test-plain:1"

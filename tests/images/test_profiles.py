@@ -4,8 +4,8 @@ import docker
 import pytest
 
 from berth.common.image_names import image_name
-from berth.images import pins, pins_file
-from berth.images.layers import names_of
+from berth.images.inspect.layers import names_of
+from berth.images.pins import pins, pins_file
 
 KIT = pins_file.load()
 

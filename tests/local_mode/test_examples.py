@@ -13,7 +13,7 @@ import pytest
 import transformers
 
 from berth.contract.launch_options import read_launch_options
-from berth.images import pins
+from berth.images.pins import pins
 from tests.local_mode import sdk
 from tests.local_mode.aws_double import ROLE
 from tests.local_mode.conftest import remove_what_the_sdk_left

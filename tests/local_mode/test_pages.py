@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins
 
 URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth-train:1.0"
 ON_AWS = {

@@ -12,7 +12,8 @@ import pytest
 
 from berth.common import engine
 from berth.ecr.registry import manifest as manifests
-from berth.images import base, pins, pins_file
+from berth.images.build import base
+from berth.images.pins import pins, pins_file
 from tests.registry.conftest import MakeClient
 from tests.registry.debian_engine import DebianEngine, make_root, running
 from tests.registry.registries import Registry

@@ -13,7 +13,7 @@ import pytest
 
 from berth.common import engine
 from berth.common.image_names import image_name
-from berth.images import pins, pins_file
+from berth.images.pins import pins, pins_file
 from tests.registry.registries import Registry
 
 NAME = "session-of-a-test"

@@ -18,8 +18,8 @@ from berth.ecr.registry.references import lists_referrers
 from berth.ecr.registry.transport import Transport
 from berth.ecr.repositories import retention
 from berth.ecr.repositories.login import EcrLogin
-from berth.images import pins
 from berth.images.local_image import of_chosen
+from berth.images.pins import pins
 from berth.images.selection import select_images
 from tests.registry import made_images
 from tests.registry.ecr_double import REGIONS, TOKEN

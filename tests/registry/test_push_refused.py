@@ -16,8 +16,8 @@ from berth.common import labels
 from berth.common.labels import SOURCE
 from berth.ecr import commands
 from berth.ecr.registry import transport
-from berth.images import pins
 from berth.images.options import Which
+from berth.images.pins import pins
 from tests.registry import made_images
 from tests.registry.conftest import refusal
 from tests.registry.ecr_double import REGIONS

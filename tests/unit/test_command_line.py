@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import typer
 
-from berth.images import pins, pins_file
+from berth.images.pins import pins, pins_file
 
 
 @pytest.mark.parametrize(

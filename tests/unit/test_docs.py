@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from berth.images import pins
-from berth.train import efa
+from berth.images.pins import pins
+from berth.train.planning import efa
 
 PAGES = (
     "CHANGELOG.md",
@@ -32,7 +32,7 @@ PAGES = (
     "sample/README.md",
     "serve/README.md",
     "train/README.md",
-    "train/smdistributed/README.md",
+    "smdistributed/README.md",
 )
 FOUND = (path for pattern in ("docs/*.md", "examples/**/README.md") for path in pins.ROOT.glob(pattern))
 DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in FOUND)])
@@ -188,7 +188,9 @@ def test_the_network_lines_of_the_gpu_page_are_those_of_a_job() -> None:
     page = (pins.ROOT / "docs/gpu.md").read_text()
     devices = tuple(f"efa_{number}" for number in range(4))
     without = efa.Fabric(built=True, plugin="libnccl-net.so")
-    assert "network: NCCL over EFA: 4 devices, plugin libnccl-net.so" in page  # of tests/unit/train/test_efa.py
+    assert (
+        "network: NCCL over EFA: 4 devices, plugin libnccl-net.so" in page
+    )  # of tests/unit/train/planning/test_efa.py
     assert efa.network_line(without, "nccl") in page
     assert efa.network_line(efa.Fabric(), "nccl") in page
     assert efa.network_line(efa.Fabric(), "gloo") in page

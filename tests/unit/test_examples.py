@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch.distributed.run
 
-from berth.images import pins
+from berth.images.pins import pins
 from berth.local.demo import pretrained_model
 
 pytestmark = pytest.mark.slow

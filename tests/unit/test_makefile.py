@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins
 
 DEBIANS = Path("/usr/bin/python3.11")
 READ = ("Makefile", "requirements.txt", "pyproject.toml", "berth", "docker", "tests", "images")

@@ -6,14 +6,13 @@ bench/code_metrics.py counts; the limits stand here. docs/architecture.md draws 
 import ast
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bench import code_metrics
 from bench.code_metrics import Source
-from berth.images import pins
+from berth.images.pins import pins
 
 ALLOWED_IMPORTS = {
     "common": set(),
@@ -26,11 +25,20 @@ ALLOWED_IMPORTS = {
     "ecr": {"common", "contract", "images"},
     "local": {"contract", "common", "images", "qa"},
     "build.py": {"common", "images", "ecr", "local"},
+    "smdistributed": set(),
+    "berth": set(),
     "docker": set(),
 }
 """Folder → the folders that it may import, besides itself. A new folder gets a row; an arrow more is a decision."""
-ECR_FLOORS = ("", "push", "repositories", "registry")
-"""The subfolders of ecr/, each of which imports only those after it; "" is ecr/ itself."""
+FLOORS = {
+    "train": ("entry", "sdk3", "launching", "planning", "hosts", "failures", "startup"),
+    "images": ("commands", "profiles", "build", "locks", "network", "pins"),
+    "local": ("commands", "demo", "serve", "session"),
+    "ecr": ("commands", "push", "repositories", "registry"),
+}
+"""Folder → what of it imports only what comes after it here."""
+ON_ITS_OWN = {"train": {"run_qa"}}
+"""Parts of a folder that import no other part of it: programs as a user's own."""
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION, PARAMETERS = 400, 60, 6
 
 
@@ -52,16 +60,27 @@ def test_a_folder_imports_only_what_it_may(shipped: list[Source]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_folders_of_ecr_import_downwards(shipped: list[Source]) -> None:
-    def floor(parts: Sequence[str]) -> int:
-        return ECR_FLOORS.index(parts[0]) if parts and parts[0] in ECR_FLOORS else 0
+def test_no_folder_or_module_imports_in_a_circle(shipped: list[Source]) -> None:
+    """At every level: neither folders beside each other nor modules, imports inside functions included."""
+    assert code_metrics.circles(shipped) == []
 
+
+@pytest.mark.parametrize("folder", FLOORS)
+def test_a_folder_reads_downwards(shipped: list[Source], folder: str) -> None:
+    floors = FLOORS[folder]
+    parts = [
+        (each, source[1], target[1])
+        for each, source, target in code_metrics.inner_imports(shipped)
+        if source[0] == target[0] == folder and len(source) > 1 and len(target) > 1
+    ]
+    assert {source for _, source, _ in parts} >= set(floors[:-1])
     wrong = [
         f"{each.where}: {each.module}"
-        for each in code_metrics.imports(shipped)
-        if each.folder == each.target == "ecr"
-        and floor(each.module.split(".")[2:]) < floor(Path(each.where).parts[1:-1])
+        for each, source, target in parts
+        if {source, target} <= set(floors) and floors.index(target) < floors.index(source)
     ]
+    alone = ON_ITS_OWN.get(folder, set())
+    wrong += [f"{each.where}: {each.module}" for each, source, target in parts if source in alone and target != source]
     assert not wrong, "\n".join(wrong)
 
 
@@ -70,12 +89,12 @@ def test_ours_is_imported_by_its_whole_name(shipped: list[Source]) -> None:
 
     But in smdistributed, which is a package at the top level in the image.
     """
-    ours = {source.folder for source in shipped} - {"build.py", "docker"}  # docker is the engine's SDK
+    ours = {source.folder for source in shipped} - {"build.py", "docker", "berth"}  # docker is the engine's SDK
     bare = [
         f"{each.where}: {each.module}"
         for each in code_metrics.imports(shipped)
         if (each.module.startswith(".") or each.module.partition(".")[0] in ours or each.module == "berth")
-        and not each.where.startswith("train/smdistributed/")
+        and not each.where.startswith("smdistributed/")
     ]
     assert not bare, "\n".join(bare)
 

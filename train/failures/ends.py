@@ -10,9 +10,10 @@ import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from berth.train.failures import python_end, raised
+from berth.train.failures import raised
 from berth.train.failures.echo import is_echo
 from berth.train.failures.raised import Frame, Raised
+from berth.train.startup import python_end
 
 _LAUNCHER_SECONDS = 60.0
 """From a child's end to its launcher's: torchrun and accelerate ask the other ranks to end, and wait 30 s for them."""

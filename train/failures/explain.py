@@ -5,10 +5,10 @@ import signal
 import tempfile
 from dataclasses import dataclass
 
+from berth.runtime.codes import exit_code
 from berth.runtime.failure_file import SENTENCE_CHARACTERS
 from berth.runtime.hints.program import ProgramContext
 from berth.runtime.hints.table import last_line_remedy
-from berth.train.failures.codes import exit_code
 from berth.train.failures.echo import is_echo
 from berth.train.failures.ends import Ends, PythonEnd
 from berth.train.failures.native import (
@@ -19,10 +19,10 @@ from berth.train.failures.native import (
     lost_process_sentence,
     unasked_stop_sentence,
 )
-from berth.train.failures.python_end import EXIT, RAISED
 from berth.train.failures.raised import Raised, killed_rank
 from berth.train.failures.sentence import MORE_DISK, WHO_CHARACTERS, exception_sentence, one_line, place
 from berth.train.failures.stderr_text import StderrText
+from berth.train.startup.python_end import EXIT, RAISED
 
 PYTHON_ERROR_EXIT = 1
 """Exit code of a Python program that raised; reported where a signal killed it on its way out."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from berth.runtime import memory
+from berth.runtime.codes import signal_name
 from berth.runtime.hints.program import ProgramContext
-from berth.train.failures.codes import signal_name
 from berth.train.failures.raised import Frame, read_frames
 from berth.train.failures.sentence import one_line, place
 

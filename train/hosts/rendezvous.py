@@ -35,15 +35,15 @@ from queue import Empty
 from typing import Any
 
 from berth.contract.errors import JobError
-from berth.train.host_names import listed
+from berth.contract.host_names import listed
 from berth.train.hosts.events import Events, Lost, Message, Signalled
+from berth.train.hosts.log import get_logger
 from berth.train.hosts.lookup import connect, in_background, plain_address, resolve
 from berth.train.hosts.messages import WireError
 from berth.train.hosts.wire import DEFAULT_SILENCE_SECONDS, HEARTBEAT_SECONDS, HostConnection, LineSocket
-from berth.train.log import get_logger
 
 PORT = 7717
-DEFAULT_TIMEOUT_SECONDS = 600.0  # BERTH_RENDEZVOUS_TIMEOUT sets another (contract/launch_options.py)
+DEFAULT_TIMEOUT_SECONDS = 600.0  # BERTH_RENDEZVOUS_TIMEOUT sets another (berth/contract/launch_options.py)
 GREETING_SECONDS = 10.0
 _DIAL_SECONDS = 5.0
 _LOG_EVERY_SECONDS = 15.0

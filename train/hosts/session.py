@@ -12,10 +12,10 @@ from queue import Empty
 from typing import Any, Protocol
 
 from berth.contract.errors import JobError
-from berth.train import failure
-from berth.train.failure import FailureReport
-from berth.train.failures.codes import exit_code
-from berth.train.host_names import by_number, listed
+from berth.contract.host_names import by_number, listed
+from berth.runtime.codes import exit_code
+from berth.train.failures import failure
+from berth.train.failures.failure import FailureReport
 from berth.train.hosts.events import (
     Event,
     Events,
@@ -26,11 +26,11 @@ from berth.train.hosts.events import (
     Message,
     Signalled,
 )
+from berth.train.hosts.log import get_logger
+from berth.train.hosts.outcome import Outcome, failed, outcome_fields, read_outcome, stopped
 from berth.train.hosts.rendezvous import Leader, Stopped
 from berth.train.hosts.stops import Programs, Stop
 from berth.train.hosts.wire import HostConnection
-from berth.train.log import get_logger
-from berth.train.outcome import Outcome, failed, outcome_fields, read_outcome, stopped
 
 _COLLECT_SECONDS = 5.0
 

@@ -18,7 +18,7 @@ from tempfile import mkdtemp
 
 from berth.contract.errors import JobError
 from berth.train.hosts.rendezvous import Introduction, Leader
-from berth.train.sdk3.driver import REAL_SSHD
+from berth.train.startup.sdk3_driver import REAL_SSHD
 
 _START_SECONDS = 10.0
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from queue import Empty
 
-from berth.train import failure
-from berth.train.failure import FailureReport
-from berth.train.failures.codes import signal_name
+from berth.runtime.codes import signal_name
+from berth.train.failures import failure
+from berth.train.failures.failure import FailureReport
 from berth.train.hosts.events import Event, Events, StopOverdue
-from berth.train.log import get_logger
-from berth.train.outcome import Outcome, stopped
+from berth.train.hosts.log import get_logger
+from berth.train.hosts.outcome import Outcome, stopped
 
 STOP_SECONDS = 110.0
 """From the signal until this host ends what still runs: of SageMaker's 120 s the rest is for the failure file."""

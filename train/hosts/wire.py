@@ -20,7 +20,7 @@ from berth.train.hosts.events import Events, Lost, Message
 from berth.train.hosts.messages import MAX_LINE_BYTES, WireError, decode, encode
 
 HEARTBEAT_SECONDS = 1.0
-DEFAULT_SILENCE_SECONDS = 60.0  # BERTH_PEER_TIMEOUT sets another (contract/launch_options.py)
+DEFAULT_SILENCE_SECONDS = 60.0  # BERTH_PEER_TIMEOUT sets another (berth/contract/launch_options.py)
 
 
 class LineSocket:

@@ -15,11 +15,11 @@ from berth.contract.errors import JobError
 from berth.runtime.software import kit_version
 from berth.train.hosts import ssh
 from berth.train.hosts.events import Events, Lost, Message
-from berth.train.hosts.host import check_alike
 from berth.train.hosts.lookup import resolve
+from berth.train.hosts.outcome import Outcome, failed, outcome_fields, read_outcome
 from berth.train.hosts.rendezvous import PORT, Introduction, Leader, join
 from berth.train.hosts.wire import HostConnection
-from berth.train.outcome import Outcome, failed, outcome_fields, read_outcome
+from berth.train.launching.host import check_alike
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 The driver's own line can't work: its -np counts one host's ranks, in local mode it names an interface that no container
 has, and Open MPI gives each of two ranks one core. What is right, and what the user added, stays. RANK and the like
-come from berth.train.start_hook.
+come from berth.train.startup.start_hook.
 """
 
 import os
@@ -16,9 +16,9 @@ from pathlib import Path
 from berth.runtime.cpus import count_cpus
 from berth.runtime.dispatch import NOT_FOUND
 from berth.runtime.interfaces import choose_interface, network_interfaces
-from berth.train.log import get_logger
-from berth.train.mpirun_settings import user_settings
-from berth.train.sdk3.driver import called_by_driver, without_hooks
+from berth.train.hosts.log import get_logger
+from berth.train.planning.mpirun_settings import user_settings
+from berth.train.startup.sdk3_driver import called_by_driver, without_hooks
 
 _RUNNER = ("-m", "mpi4py")
 _PARAMETER_OPTIONS = ("-mca", "--mca")

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import NoReturn
 
 from berth.contract.errors import JobError
+from berth.contract.host_names import listed
 from berth.contract.launch_options import read_timeout
 from berth.runtime.dispatch import NOT_FOUND
 from berth.runtime.interfaces import interface_here
-from berth.train.failure import FailureFile
-from berth.train.host_names import listed
+from berth.train.failures.failure import FailureFile
 from berth.train.hosts import ssh
+from berth.train.hosts.log import get_logger
+from berth.train.hosts.outcome import failed, finish
 from berth.train.hosts.rendezvous import PORT
-from berth.train.log import get_logger
-from berth.train.outcome import failed, finish
-from berth.train.sdk3.driver import REAL_SSHD, called_by_driver
 from berth.train.sdk3.keys import exchange, make_keys, write_ssh_files
+from berth.train.startup.sdk3_driver import REAL_SSHD, called_by_driver
 
 _LONGEST_SECONDS = 240.0
 """The driver gives up after 300 s, without a reason; hosts do not start at the same moment."""

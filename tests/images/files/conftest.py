@@ -21,7 +21,8 @@ import docker
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import build, layer_files, pins, pins_file
+from berth.images.build import build
+from berth.images.pins import layer_files, pins, pins_file
 
 SOURCE = pins.ROOT / "tests" / "doubles" / "efa_installer_double"
 VERSIONS = {"efa": "1.47.0+double", "smddp": "2.6.0+double", "gdrcopy": "2.5+double", "cuda-compat": "580.1+double"}

@@ -12,9 +12,11 @@ import pytest
 
 from berth.common import engine, labels
 from berth.common.errors import UserError
-from berth.images import build, build_files, pins, pins_file
-from berth.images.base import VARIABLE
-from berth.images.prepare import BuildOptions, prepare
+from berth.images.build import build
+from berth.images.build.base import VARIABLE
+from berth.images.build.prepare import BuildOptions, prepare
+from berth.images.network import build_files
+from berth.images.pins import pins, pins_file
 
 Pin = Callable[..., pins.Profile]
 Lay = Callable[..., None]
@@ -101,7 +103,7 @@ def test_every_part_comes_from_a_mirror_into_its_layer(
 
 PLUGIN = """
 import ctypes
-from berth.train import efa
+from berth.train.planning import efa
 from mpi4py import MPI
 print(efa.network_line(efa.detect(), "nccl"))
 ctypes.CDLL("libnccl-net.so")

@@ -12,7 +12,7 @@ import torch
 from docker.models.containers import Container
 from transformers import AutoModelForQuestionAnswering
 
-from berth.images import pins, pins_file
+from berth.images.pins import pins, pins_file
 from berth.runtime.engines import convert
 from berth.runtime.engines.graph import FOLDER
 from berth.runtime.engines.model_folder import find

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from docker.types import Mount
 
-from berth.images import pins
+from berth.images.pins import pins
 from berth.runtime.engines.graph import FOLDER
 from tests.conftest import Excerpt
 from tests.images.conftest import CommandLine

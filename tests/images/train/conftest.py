@@ -21,9 +21,9 @@ from docker.models.containers import Container
 from bench.jobs.containers import host_options, started_hosts
 from bench.jobs.small import write_model
 from berth.common import labels
-from berth.images import pins, pins_file
+from berth.images.pins import pins, pins_file
 from berth.local import opt_ml
-from berth.local.job import TrainingJob, TrainOutcome, run_training_job
+from berth.local.train.job import TrainingJob, TrainOutcome, run_training_job
 from tests.images.serve.served import Served
 
 IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"

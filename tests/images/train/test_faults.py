@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins
 
 Excerpt = Callable[[str, int], dict[str, Any]]
 Row = Callable[[str, str, int, float], None]

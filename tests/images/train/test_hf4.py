@@ -12,7 +12,7 @@ from docker.types import Mount
 from bench.scripts.data import question_rows, write_rows
 from berth.common.containers import Access, run_once
 from berth.contract.archive import unpack
-from berth.images import pins
+from berth.images.pins import pins
 from tests.images.train.conftest import IMAGE, SCRIPTS, TRAINER, ServeModel, losses
 
 MODEL = "/opt/ml/input/data/model"

@@ -14,7 +14,7 @@ import docker
 import pytest
 
 from berth.common import labels
-from berth.images import pins
+from berth.images.pins import pins
 
 SLEEPS = "import time\nprint('READY', flush=True)\ntime.sleep(600)\n"
 # A signal to a Python that has just begun is lost, and sent again after half a second: not enough for this one.

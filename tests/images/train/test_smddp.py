@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins
 
 TRAIN = {"do_train": "True", "max_steps": "3", "per_device_train_batch_size": "4", "seed": "7"}
 # As an estimator with distribution smdistributed dataparallel sends it.

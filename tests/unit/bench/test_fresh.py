@@ -6,7 +6,7 @@ import pytest
 
 from bench import fresh
 from berth.common.errors import UserError
-from berth.images.build_network import Network, PackageIndex
+from berth.images.network.build_network import Network, PackageIndex
 
 
 def closed(tmp_path: Path) -> Network:

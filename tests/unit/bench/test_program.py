@@ -12,7 +12,7 @@ import pytest
 
 from bench import code_metrics, faults, large_data, program, user_scripts
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 
 END = "program.end_with(main)"
 OTHERS = {

@@ -7,7 +7,7 @@ import pytest
 from botocore.loaders import create_loader
 
 from bench.sizes import FRONT_MB, RULE, SHAPES, Case
-from berth.images import pins
+from berth.images.pins import pins
 from berth.serve.models.folder import needed_memory
 
 PAGE = (pins.ROOT / "docs/size-it.md").read_text("utf-8")

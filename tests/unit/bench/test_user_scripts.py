@@ -11,7 +11,7 @@ from bench.scripts.table import PT_MNIST, RUNS, TRAIN, Run
 from bench.user_scripts import Ended, blob, find_problems, write_code
 from berth.common.errors import UserError
 from berth.contract.launch_options import read_launch_options
-from berth.train.rank_events import alone_sentence
+from berth.train.startup.rank_events import alone_sentence
 
 LOSS = r"loss: ([0-9.]+|nan)"
 RUN = Run(TRAIN, LOSS, ranks=4, losses=(2.3, 0.43))

@@ -3,7 +3,7 @@
 import pytest
 
 from berth.common.image_names import is_reference
-from berth.images import pins_file
+from berth.images.pins import pins_file
 
 DIGEST = "sha256:" + "0" * 64
 

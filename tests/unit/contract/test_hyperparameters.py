@@ -16,7 +16,7 @@ from transformers import TrainingArguments
 
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.hyperparameters import UNSET, HyperparameterError, Option, decode, parse, unquote
-from berth.train.finetune.recipe import Recipe, options
+from berth.train.run_qa.recipe import Recipe, options
 
 OPTIONS = options(TrainingArguments)
 ENCODINGS: dict[str, Callable[[Any], str]] = {

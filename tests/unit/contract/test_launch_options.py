@@ -1,4 +1,4 @@
-"""What a job may ask of its launch; tests/unit/train/test_plan.py has what becomes of it."""
+"""What a job may ask of its launch; tests/unit/train/planning/test_plan.py has what becomes of it."""
 
 import pytest
 

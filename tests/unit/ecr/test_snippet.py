@@ -6,7 +6,7 @@ import pytest
 
 from berth.contract import gpu_hosts
 from berth.ecr.snippet import V2, V3, estimator_snippet
-from berth.images import pins, pins_file
+from berth.images.pins import pins, pins_file
 from berth.runtime.gpu.compatibility import incompatibility
 from berth.runtime.gpu.driver import Device, DriverState
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from berth.images import clean, pins
+from berth.images import clean
+from berth.images.pins import pins
 from berth.images.scratch import DRY_RUNS, PROOFS, SECRETS, scratch_folder, stale_folders
 
 SCRIPT = """

@@ -9,7 +9,7 @@ import pytest
 from berth.common.errors import UserError
 from berth.images.selection import SelectedImage
 from berth.local import commands
-from berth.local.job import TrainingJob, TrainOutcome
+from berth.local.train.job import TrainingJob, TrainOutcome
 
 IMAGE = SelectedImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {}})
 

@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from berth.common.errors import UserError
-from berth.images.layers import Layer
-from berth.images.size import ImageSize
+from berth.images.inspect.layers import Layer
+from berth.images.inspect.size import ImageSize
 from berth.local import archive, demo
-from berth.local.job import TrainOutcome
+from berth.local.train.job import TrainOutcome
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from docker.errors import APIError, ImageNotFound
 
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 from berth.local import cleanup, gpu_check
-from tests.unit.local.ending_engine import EndingEngine
+from tests.unit.local.train.ending_engine import EndingEngine
 
 ABLE = {"Runtimes": {"runc": {}, "nvidia": {}}}
 IMAGES = ["berth-train:cu130", "berth-serve:cu130"]

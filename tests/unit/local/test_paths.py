@@ -6,9 +6,9 @@ import pytest
 
 from berth.common.errors import Problems, UserError
 from berth.local import archive, opt_ml
-from berth.local.job import TrainingJob, check_job
 from berth.local.output_folders import check_writable
 from berth.local.paths import is_hub_name, refuse_address
+from berth.local.train.job import TrainingJob, check_job
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/data", "https://host/data.json", "hdfs://host/x", "gs://bucket"])

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from berth.images import pins_file
-from berth.images.layer_files import SOFTWARE, layer_files
+from berth.images.pins import pins_file
+from berth.images.pins.layer_files import SOFTWARE, layer_files
 from berth.runtime import software
 
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins
 from berth.serve.codecs import CODECS
 from berth.serve.errors import STATUS
 from berth.serve.limits import MEBIBYTE, RequestLimits

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from berth.images import pins
+from berth.images.pins import pins
 from berth.serve.app import create_app
 from berth.serve.limits import MEBIBYTE
 from berth.serve.settings import limits_of, read_settings

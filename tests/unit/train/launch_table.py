@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from berth.images import pins
-from berth.train.plan import Plan
+from berth.images.pins import pins
+from berth.train.planning.plan import Plan
 from tests.unit.train.recorded_jobs import HARDWARE, Request, planned, requests
 
 PAGE = pins.ROOT / "train" / "README.md"

@@ -8,11 +8,11 @@ from typing import Any
 
 from berth.contract.errors import JobError
 from berth.contract.launch_options import read_launch_options
-from berth.train.hardware import Hardware
-from berth.train.job import Job, read_job
-from berth.train.plan import HostFindings, Plan, make_plan
-from berth.train.smddp import Library
-from tests.unit.train.plans import LAUNCHER
+from berth.train.planning.hardware import Hardware
+from berth.train.planning.job import Job, read_job
+from berth.train.planning.plan import HostFindings, Plan, make_plan
+from berth.train.planning.smddp import Library
+from tests.unit.train.planning.plans import LAUNCHER
 
 HARDWARE = {
     "no GPU": Hardware(gpus=0, cuda=None, cpus=8, shm=8 << 30, interfaces=("eth0", "lo")),

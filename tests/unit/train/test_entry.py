@@ -30,7 +30,7 @@ START = """
 import sys
 from pathlib import Path
 from berth.train.entry import train
-from berth.train.hosts.host import EntryPaths
+from berth.train.launching.host import EntryPaths
 sys.exit(train(EntryPaths(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))
 """
 
@@ -326,7 +326,7 @@ def test_a_refused_host_whose_leader_never_comes_says_its_own_reason(tmp_path: P
 ON_A_GPU = START.replace(
     "sys.exit(",
     """from berth.train import entry
-from berth.train.hardware import Hardware
+from berth.train.planning.hardware import Hardware
 entry.probe = lambda: Hardware(1, "13.0", 4, None, ("lo",))
 sys.exit(""",
 )

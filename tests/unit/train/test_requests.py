@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.train.plan import Plan
+from berth.train.planning.plan import Plan
 from tests.unit.train import launch_table
 from tests.unit.train.recorded_jobs import HARDWARE, planned, requests
 

@@ -11,7 +11,7 @@ import pytest
 from berth.common.errors import UserError
 from berth.ecr.repositories import documents
 from berth.ecr.repositories.names import EcrRegistry
-from berth.images import pins
+from berth.images.pins import pins
 
 REGISTRY = EcrRegistry("111122223333", "eu-west-1")
 PULL = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]

@@ -7,7 +7,7 @@ import pytest
 
 from berth.common.image_names import build_tag, is_build_tag
 from berth.ecr.repositories import documents, retention
-from berth.images import pins
+from berth.images.pins import pins
 from tests.unit.ecr.lifecycle_double import Image, expired
 
 KEEP = 50

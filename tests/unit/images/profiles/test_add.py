@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import layer_files, pins, pins_file
-from berth.images.build_network import Network, PackageIndex
-from berth.images.locks import LOCKS, LockRequest
+from berth.images.locks.locks import LOCKS, LockRequest
+from berth.images.network.build_network import Network, PackageIndex
+from berth.images.pins import layer_files, pins, pins_file
 from berth.images.profiles import add
 from berth.images.profiles.add import Places, add_profile, remove_profile
 from berth.images.profiles.asked import AskedProfile, CompleteProfile

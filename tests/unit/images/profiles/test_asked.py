@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.images import pins_file
+from berth.images.pins import pins_file
 from berth.images.profiles.asked import (
     AskedProfile,
     CompleteProfile,

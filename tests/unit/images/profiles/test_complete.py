@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import pins, pins_file
-from berth.images.build_network import Network, PackageIndex
-from berth.images.lock_text import entries
-from berth.images.locks import LOCKS, cuda_parts, torch_locks
+from berth.images.locks.lock_text import entries
+from berth.images.locks.locks import LOCKS, cuda_parts, torch_locks
+from berth.images.network.build_network import Network, PackageIndex
+from berth.images.pins import pins, pins_file
 from berth.images.profiles.asked import AskedProfile
 from berth.images.profiles.complete import complete
 from tests.doubles.package_index import JsonIndex, json_index, wheel

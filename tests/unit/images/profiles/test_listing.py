@@ -10,13 +10,13 @@ import pytest
 from rich.console import Console
 
 from berth.common.errors import UserError
-from berth.images import pins_file
-from berth.images.locks import LOCKS
-from berth.images.plan import Revision
+from berth.images.build.plan import Revision
+from berth.images.build.revision import NO_COMMIT
+from berth.images.locks.locks import LOCKS
+from berth.images.pins import pins_file
 from berth.images.profiles import listing
 from berth.images.profiles.add import Added
 from berth.images.profiles.listing import Images
-from berth.images.revision import NO_COMMIT
 
 KIT = pins_file.load()
 BUILT = Images({"berth-train:cpu": "sha256:aa"}, answers=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import pins_file
-from berth.images.locks import LOCKS, wheel_locks
+from berth.images.locks.locks import LOCKS, wheel_locks
+from berth.images.pins import pins_file
 from berth.images.profiles import proof
 from berth.images.profiles.proof import NEEDED, SCRIPT, Proof, Prover
 

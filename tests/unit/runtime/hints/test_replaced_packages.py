@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.images import pins_file
+from berth.images.pins import pins_file
 from berth.runtime.hints import images
 from berth.runtime.hints.images import ThisImage, image_with
 from berth.runtime.hints.program import ProgramContext, RaisedException

@@ -7,9 +7,9 @@ import pytest
 from berth.runtime.hints.program import ProgramContext
 from berth.train.failures.ends import Ends, PythonEnd
 from berth.train.failures.explain import ProgramEnd, explain
-from berth.train.failures.python_end import EXIT, RAISED
 from berth.train.failures.raised import Frame, Raised
 from berth.train.failures.stderr_text import StderrText
+from berth.train.startup.python_end import EXIT, RAISED
 from tests.unit.train.failures.printed import ENDED_AT, ending_sentence, explain_printed
 
 CODE = "/opt/ml/code"

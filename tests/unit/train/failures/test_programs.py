@@ -13,8 +13,8 @@ import pytest
 from bench.failing import cases
 from bench.failing.cases import CASES, Case
 from bench.failing.more_cases import MORE
-from berth.train.runfolder import RunFolder
-from tests.unit.train.wrapped import Wrapped, program, until
+from berth.train.launching.runfolder import RunFolder
+from tests.unit.train.launching.wrapped import Wrapped, program, until
 
 FAILING = Path(cases.__file__).parent
 HOOK = "from berth.train import start_hook\nstart_hook.start()\n"

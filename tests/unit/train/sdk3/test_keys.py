@@ -15,7 +15,7 @@ from berth.train.hosts import ssh
 from berth.train.hosts.ssh import free_port
 from berth.train.sdk3.keys import Peer, PublicKeys, exchange, make_keys, write_ssh_files
 from berth.train.sdk3.sshd import prepare
-from tests.unit.train.hosts_here import LEADER, WORKER
+from tests.unit.train.hosts.hosts_here import LEADER, WORKER
 
 KEYS = {
     LEADER: PublicKeys("leader's host key", "leader's key"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.images.pins import ROOT
+from berth.images.pins.pins import ROOT
 
 # -S leaves out what makes site-packages more than a folder, the editable installation of the kit among it.
 INTERPRETER = [sys.executable, "-S", "-P"]

@@ -1,0 +1,154 @@
+"""Known vulnerabilities of packages, as pip-audit finds them; what its service does not know is no all-clear."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from berth.common.errors import UserError
+from berth.common.http import without_password
+from berth.common.kept import Kept, answer_key
+from berth.images.locks.locked_packages import LockedPackage, some
+from berth.images.network.build_network import Network
+
+_TIMEOUT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Vulnerable:
+    """A package with a known vulnerability: its names, its own first, and the versions that fix it.
+
+    images, profiles: whose locks have it, as in LockedPackage.
+    """
+
+    name: str
+    version: str
+    ids: tuple[str, ...]
+    fixed: tuple[str, ...]
+    images: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the advisory service says of `asked` packages: the vulnerable ones, how many it does not know, and why."""
+
+    vulnerable: tuple[Vulnerable, ...]
+    asked: int
+    unknown: int = 0
+    unanswered: str = ""
+
+
+def ask_advisories(
+    packages: Sequence[LockedPackage], network: Network, osv_url: str | None = None, answers: Kept | None = None
+) -> Audit:
+    """pip-audit's answers for all packages; answers: those of a short time ago.
+
+    One file of requirements holds a package once, so that what profiles have in several versions takes several rounds.
+    """
+    rounds: list[dict[str, str]] = []
+    holders: dict[tuple[str, str], list[LockedPackage]] = {}
+    for package in packages:
+        holders.setdefault((package.name, Version(package.version).public), []).append(package)
+    for name, version in sorted(holders):
+        fitting = next((each for each in rounds if name not in each), None)
+        if fitting is None:
+            rounds.append(fitting := {})
+        fitting[name] = version
+    found: list[Vulnerable] = []
+    unknown: list[str] = []
+    for number, each in enumerate(rounds):
+        try:
+            vulnerable, skipped = parse_audit(_answer(each, network, osv_url, answers))
+        except UserError as error:
+            unasked = sum(map(len, rounds[number:]))
+            return Audit(tuple(found), len(holders), len(unknown) + unasked, str(error))
+        found += [_held(each, holders.get((each.name, each.version), ())) for each in vulnerable]
+        unknown += skipped
+    if not unknown:
+        return Audit(tuple(found), len(holders))
+    why = (
+        f"Vulnerabilities of {len(unknown)} of {len(holders)} packages are not known, which is no all-clear: the "
+        f"advisory service has no answer for {some(unknown)}; run it where https://pypi.org/pypi answers for them, or "
+        "name a service with OSV's interface by --osv-url."
+    )
+    return Audit(tuple(found), len(holders), len(unknown), why)
+
+
+def _answer(versions: Mapping[str, str], network: Network, osv_url: str | None, answers: Kept | None) -> dict[str, Any]:
+    """pip-audit's answer, or the same of a short time ago; one that lacks a package is asked for again."""
+    key = answer_key("advisories", versions, osv_url)
+    kept: dict[str, Any] | None = answers.load(key) if answers else None
+    if kept is not None:
+        return kept
+    found = _run_audit(versions, network, osv_url)
+    if answers and not parse_audit(found)[1]:
+        answers.store(key, found)
+    return found
+
+
+def _held(vulnerable: Vulnerable, holders: Sequence[LockedPackage]) -> Vulnerable:
+    return replace(
+        vulnerable,
+        images=tuple(dict.fromkeys(image for each in holders for image in each.images)),
+        profiles=tuple(dict.fromkeys(profile for each in holders for profile in each.profiles)),
+    )
+
+
+def parse_audit(answer: Mapping[str, Any]) -> tuple[list[Vulnerable], list[str]]:
+    """What pip-audit's JSON says: vulnerable packages, and the names of those that it could not ask about."""
+    found, unknown = [], []
+    for each in answer["dependencies"]:
+        if "skip_reason" in each:
+            unknown.append(str(each["name"]))
+        for known in each.get("vulns", []):
+            ids = (str(known["id"]), *sorted(map(str, known.get("aliases", []))))
+            found.append(Vulnerable(each["name"], each["version"], ids, tuple(map(str, known.get("fix_versions", [])))))
+    return found, unknown
+
+
+def _run_audit(versions: Mapping[str, str], network: Network, osv_url: str | None) -> dict[str, Any]:
+    service = ["--vulnerability-service", *(["osv", "--osv-url", osv_url] if osv_url else ["pypi"])]
+    environment = dict(os.environ)
+    if network.ca:
+        environment["REQUESTS_CA_BUNDLE"] = str(network.ca)
+    with tempfile.TemporaryDirectory(prefix="berth-audit-") as folder:
+        requirements = Path(folder) / "requirements.txt"
+        requirements.write_text("".join(f"{name}=={version}\n" for name, version in versions.items()))
+        command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--no-deps", "--requirement", str(requirements)]
+        command += ["--format", "json", "--progress-spinner", "off", "--cache-dir", f"{folder}/cache", *service]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise UserError(_no_advisories(f"no end within {_TIMEOUT_S} s")) from None
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or "dependencies" not in answer:
+        if "No module named pip_audit" in done.stderr:
+            raise UserError("pip-audit, which asks for advisories, is not here: run `make setup`, which brings it.")
+        raise UserError(_no_advisories(short_reason(done.stderr) or f"exit code {done.returncode}"))
+    return answer
+
+
+def short_reason(output: str) -> str:
+    """Of what pip-audit says last, the host that could not be reached where it names one."""
+    last = (without_password(output).strip().splitlines() or [""])[-1].strip()
+    host = re.search(r"host='([^']+)'", last)
+    return f"{host[1]} can't be reached" if host else last[:300]
+
+
+def _no_advisories(reason: str) -> str:
+    return (
+        f"Vulnerabilities are not known, which is no all-clear: pip-audit got no answer ({reason}); run it where its "
+        "service answers, or give the URL of one with OSV's API."
+    )

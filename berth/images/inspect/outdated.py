@@ -1,0 +1,216 @@
+"""What has become old: Python packages with newer releases, known vulnerabilities, and Debian's security updates.
+
+`find_outdated` asks the package index (releases.py), pip-audit (advisories.py), Docker Hub for the base
+(base_releases.py) and Debian's archive (debian.py). What gives no answer is a sentence in `unanswered`, never an
+all-clear. Nothing is changed here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from docker import DockerClient
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from berth.common import engine
+from berth.common.concurrency import BackgroundTask
+from berth.common.engine_errors import RAISED, explain
+from berth.common.errors import UserError
+from berth.common.kept import Kept, answer_key
+from berth.images.inspect import base_releases, debian
+from berth.images.inspect.advisories import Vulnerable, ask_advisories
+from berth.images.inspect.debian import Update
+from berth.images.inspect.releases import Newer, ask_index
+from berth.images.locks.locked_packages import LockedPackage, lock_texts, packages_of
+from berth.images.locks.locks import LOCKS
+from berth.images.network.build_network import Network
+from berth.images.pins import pins
+from berth.images.selection import find_built_image
+
+ANSWERS = Kept(pins.CACHE / "answers", 200, 3600)
+"""What the index, the advisory service and Debian's archive said in the last hour."""
+NOT_KNOWN = 3
+"""The exit code for what may be secure and may not, for somebody who should know did not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageUpdates:
+    """What Debian's archive has newer than an image."""
+
+    image: str
+    updates: tuple[Update, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """All that was found. `unanswered` are sentences on what should be known and is not, and what to do; `unasked` on
+    what nobody can be asked for. Of `packages`, the vulnerabilities of `unaudited` are not known.
+    """
+
+    newer: tuple[Newer, ...] = ()
+    vulnerable: tuple[Vulnerable, ...] = ()
+    debian: tuple[ImageUpdates, ...] = ()
+    unanswered: tuple[str, ...] = ()
+    unasked: tuple[str, ...] = ()
+    packages: int = 0
+    unaudited: int = 0
+
+    @property
+    def insecure(self) -> bool:
+        """Whether there is a known vulnerability, or an update of Debian's security archive."""
+        return bool(self.vulnerable or self._security)
+
+    @property
+    def exit_code(self) -> int:
+        """1 where something is insecure, NOT_KNOWN where nothing is known to be, but not everything is known."""
+        return 1 if self.insecure else NOT_KNOWN if self.unanswered else 0
+
+    @property
+    def _security(self) -> int:
+        """How many packages Debian's security archive has newer, each once."""
+        return len({update.name for each in self.debian for update in each.updates if update.security})
+
+    def verdict(self) -> str:
+        """One line: how much of each kind was found, and whether that is all."""
+        missing = "; this is not all, for not everything is known: see above" if self.unanswered else ""
+        vulnerable = f"{len(self.vulnerable)} ({self.unaudited} of {self.packages} not known)"
+        if not self.unaudited:
+            vulnerable = str(len(self.vulnerable))
+        elif self.unaudited == self.packages:
+            vulnerable = f"not known ({self.packages} of {self.packages})"
+        return (
+            f"vulnerable packages: {vulnerable}, security updates of Debian: {self._security}, newer releases: "
+            f"{len(self.newer)}{missing}."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self) | {"insecure": self.insecure}
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Who is asked: what this machine's `network` reaches, and the engine that `connect` gives, which asks Debian.
+
+    osv_url: a service with OSV's API to ask for advisories instead of PyPI; hub: Docker Hub's API; answers: where those
+    of the last hour are.
+    """
+
+    network: Network
+    osv_url: str | None = None
+    hub: str = base_releases.HUB
+    connect: Callable[[], DockerClient] = engine.connect
+    answers: Kept | None = None
+
+
+def find_outdated(
+    kit: pins.Pins,
+    profiles: Sequence[str],
+    services: Services,
+    *,
+    images: Sequence[str] = (),
+    locks: Path = LOCKS,
+    step: Callable[[str], None] = lambda done: None,
+) -> Outdated:
+    """Asks about the locks of these profiles and about these images of the engine.
+
+    step: called with what is being done. Raises UserError where there are no locks.
+    """
+    unasked: list[str] = []
+    chosen = [kit.profile(name) for name in profiles]
+    for file in dict.fromkeys(file for profile in chosen for file in profile.files.values()):
+        unasked.append(f"{file.part} {file.version} is not asked for: no index lists it, see what its publisher has.")
+    packages = packages_of(kit, profiles, lock_texts(locks))
+    # At the same time: each waits for somebody else. What makes containers and folders is here, where Ctrl-C ends it.
+    asking = BackgroundTask(lambda: ask_index(packages, services.network, chosen[0].python, services.answers))
+    auditing = BackgroundTask(lambda: ask_advisories(packages, services.network, services.osv_url, services.answers))
+    asking_hub = BackgroundTask(lambda: base_releases.ask_hub(kit.base_image, services.network, services.hub))
+    asked = []
+    for image in images:
+        step(f"asking Debian's archive for updates of {image}")
+        asked.append(_ask_archive(image, services))
+    step(f"asking the package index for {len(packages)} packages")
+    newer, silent = asking.result()
+    tag, unknown_base = asking_hub.result()
+    if tag:
+        newer.append(Newer(_base_of(kit, profiles), tag))
+    elif unknown_base:  # not among what is unanswered: Debian's archive is asked for what its packages need
+        unasked.append(unknown_base)
+    step("asking for known vulnerabilities")
+    audit = auditing.result()
+    return Outdated(
+        tuple(newer),
+        audit.vulnerable,
+        tuple(each for each in asked if isinstance(each, ImageUpdates)),
+        (*silent, *filter(None, [audit.unanswered]), *(each for each in asked if isinstance(each, str))),
+        tuple(unasked),
+        audit.asked,
+        audit.unknown,
+    )
+
+
+def _base_of(kit: pins.Pins, profiles: Sequence[str]) -> LockedPackage:
+    name, _, tag = kit.base_image.partition("@")[0].partition(":")
+    images = tuple(dict.fromkeys(image for profile in profiles for image in kit.profile(profile).images))
+    return LockedPackage(f"{name} (base image)", tag, images, tuple(profiles), pinned=True)
+
+
+def _ask_archive(image: str, services: Services) -> ImageUpdates | str:
+    """What Debian's archive has newer than an image, or said so a short time ago; a sentence if that is not known."""
+    try:
+        client = services.connect()
+        key = answer_key("debian", find_built_image(client, image).id, services.network)
+        kept = services.answers.load(key) if services.answers else None
+        if kept is None:
+            kept = [asdict(each) for each in debian.ask_archive(client, image, services.network)]
+            if services.answers:
+                services.answers.store(key, kept)
+        return ImageUpdates(image, tuple(Update(**each) for each in kept))
+    except (UserError, *RAISED) as error:
+        return f"Debian's updates of {image} are not known: {explain(error) or error}"
+
+
+def render(found: Outdated) -> Group:
+    """The tables, what is not known and the verdict, for a rich console."""
+    parts: list[RenderableType] = []
+    if found.vulnerable:
+        table = _table("known vulnerabilities", "package", "version", "vulnerability", "fixed in", "in")
+        for known in found.vulnerable:
+            fixed = ", ".join(known.fixed) or "no release yet"
+            table.add_row(known.name, known.version, ", ".join(known.ids), fixed, _where(known.images, known.profiles))
+        parts.append(table)
+    for each in found.debian:
+        if each.updates:
+            table = _table(f"{each.image}: newer in Debian's archive", "package", "installed", "candidate", "security")
+            for update in each.updates:
+                table.add_row(update.name, update.installed, update.candidate, "yes" if update.security else "")
+            parts.append(table)
+        else:
+            parts.append(Text(f"{each.image}: Debian's archive has nothing newer."))
+    if found.newer:
+        table = _table("newer releases", "package", "version", "newest", "in", "chosen by")
+        for newer in found.newer:
+            chosen = "docker/pins.toml" if newer.locked.pinned else "locks"
+            where = _where(newer.locked.images, newer.locked.profiles)
+            table.add_row(newer.locked.name, newer.locked.version, newer.newest, where, chosen)
+        parts.append(table)
+        parts.append(
+            Text(
+                "Edit docker/pins.toml for what it names, then run `python build.py pins`, which locks again with the "
+                "newest versions that it allows."
+            )
+        )
+    parts += [Text(sentence) for sentence in found.unasked]
+    parts += [Text(sentence, style="bold") for sentence in found.unanswered]
+    return Group(*parts, Text(found.verdict()))
+
+
+def _where(images: Sequence[str], profiles: Sequence[str]) -> str:
+    return f"{', '.join(images)}: {', '.join(profiles)}" if images else "the build's tools"
+
+
+def _table(title: str, *columns: str) -> Table:
+    return Table(*columns, title=Text(title), title_justify="left")

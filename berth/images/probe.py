@@ -1,0 +1,249 @@
+"""What a build, a run or a push would find on this machine: engine, tools, disk, network, credentials.
+
+`probe_machine` looks and decides nothing, quietly: what is not there is a finding of `berth/images/doctor.py`, not an
+error.
+"""
+
+import os
+import platform
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+from docker import DockerClient
+from docker.types import Mount
+from requests.exceptions import RequestException
+
+from berth.common import http, labels, owner
+from berth.common.concurrency import BackgroundTask
+from berth.common.containers import Access, CommandFailed, run_once
+from berth.common.engine import buildx_version, client_version, connect, find_client, is_podman, readable_settings
+from berth.common.engine_errors import RAISED, explain, words
+from berth.common.errors import UserError
+from berth.common.subprocesses import ask
+from berth.images.build import image_tests
+from berth.images.build.base import VARIABLE, local_base
+from berth.images.network import build_network
+from berth.images.pins import pins, pins_file
+
+PUBLIC_INDEX = "https://pypi.org/simple"
+_PATIENCE_S = 10
+_ENGINE_PATIENCE_S = 30  # of one that builds meanwhile
+_CONTAINER_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerTest:
+    """A container of `image`, of linux/amd64, that was run for a moment; image: empty if the engine has none to run.
+
+    error: why it did not run. unseen: folders of this machine that it could not read, each with the reason.
+    """
+
+    image: str = ""
+    error: str = ""
+    unseen: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What was seen on this machine; None and empty mean that it was not there, sizes are in bytes.
+
+    `podman` is whether the engine is podman's service, `client_version` that of the client and of its buildx. `base` is
+    the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether `build.py base` can
+    make another; `index_error` says why the package index gives no answer. `leftovers` are containers and networks of
+    runs whose process is gone, such as "network berth-20261122-191051-c89ce5". `tests` is whether what the images'
+    tests need is installed. `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the
+    sentence with which a push would refuse what is set here for AWS.
+    """
+
+    machine: str
+    engine: Mapping[str, Any] | None
+    engine_error: str
+    client: str | None
+    client_error: str
+    first_client: str | None
+    disk_free: int | None
+    memory: int
+    podman: bool = False
+    client_version: str = ""
+    container: ContainerTest = ContainerTest()
+    base: str | None = None
+    registry_error: str = ""
+    makes_base: bool = False
+    index: str = PUBLIC_INDEX
+    index_error: str = ""
+    gpus: Sequence[str] = field(default_factory=tuple)
+    compose: str | None = None
+    leftovers: Sequence[str] = field(default_factory=tuple)
+    tests: bool = False
+    credentials: str | None = None
+    region: str | None = None
+    aws_error: str = ""
+
+
+FindAws = Callable[[], tuple[str | None, str | None, str]]
+"""Finds where AWS's clients have credentials, the region, and why a push would refuse AWS's settings here."""
+
+
+def probe_machine(find_aws: FindAws) -> Probe:
+    """Looks at everything; at the same time at what lies beyond a network, for there each waits for itself."""
+    asking_index, asking_aws = BackgroundTask(_index), BackgroundTask(find_aws)
+    engine, podman, engine_error = _engine()
+    client, client_error = _client()
+    base, registry_error = _base() if engine else (None, "")
+    index, index_error = asking_index.result()
+    credentials, region, aws_error = asking_aws.result()
+    return Probe(
+        machine=platform.machine(),
+        engine=engine,
+        engine_error=engine_error,
+        client=client,
+        client_error=client_error,
+        first_client=shutil.which("docker"),
+        disk_free=_disk_free(engine),
+        memory=int(engine["MemTotal"]) if engine else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        podman=podman,
+        client_version=_versions(client) if client else "",
+        container=_container(base) if engine else ContainerTest(),
+        base=base,
+        registry_error=registry_error,
+        makes_base=os.geteuid() == 0 and shutil.which("apt-get") is not None,
+        index=index,
+        index_error=index_error,
+        gpus=ask(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).splitlines(),
+        compose=_compose(),
+        leftovers=_leftovers() if engine else (),
+        tests=image_tests.installed(),
+        credentials=credentials,
+        region=region,
+        aws_error=aws_error,
+    )
+
+
+def _engine() -> tuple[Mapping[str, Any] | None, bool, str]:
+    """The engine's own info, whether it is podman's service, and why it gives none."""
+    try:
+        client = connect(timeout_s=_ENGINE_PATIENCE_S)
+        return client.info(), is_podman(client.version()), ""
+    except (UserError, *RAISED) as error:
+        return None, False, explain(error) or str(error)
+
+
+def _client() -> tuple[str | None, str]:
+    try:
+        return str(find_client()), ""
+    except UserError as error:
+        return None, str(error)
+
+
+def _versions(client: str) -> str:
+    """The versions of a client and of its buildx, as one text."""
+    buildx = buildx_version(client)
+    return f"{client_version(client)}, {f'buildx {buildx}' if buildx else 'its own BuildKit'}"
+
+
+def _container(base: str | None) -> ContainerTest:
+    """Runs a container of the base, or of an image of the kit, that reads a file of the temporary folder and one of the
+    checkout, as containers of `run` do; several only if the first can't.
+    """
+    try:
+        client = connect(timeout_s=_PATIENCE_S)
+        kit = client.images.list(filters={"label": labels.KIT}) if base is None else []
+        image = base or (str(kit[0].id) if kit else "")
+    except (UserError, *RAISED) as error:
+        return ContainerTest(error=_reason(error))
+    if not image:
+        return ContainerTest()
+    with tempfile.TemporaryDirectory(prefix="berth-doctor-") as folder:
+        file = Path(folder) / "file"
+        file.write_text(secrets.token_hex(16))
+        files = {tempfile.gettempdir(): file, str(pins.ROOT): pins.PATH}
+        if not _why_unread(client, image, list(files.values())):
+            return ContainerTest(image)
+        if why := _why_unread(client, image, []):
+            return ContainerTest(image, why)
+        each = {place: _why_unread(client, image, [file]) for place, file in files.items()}
+    return ContainerTest(image, unseen={place: why for place, why in each.items() if why})
+
+
+def _why_unread(client: DockerClient, image: str, files: Sequence[Path]) -> str:
+    """Why a container of the image does not print these files; empty if it does."""
+    targets = {f"/run/berth/{number}": file for number, file in enumerate(files)}
+    mounts = [Mount(target, str(file), type="bind", read_only=True) for target, file in targets.items()]
+    command = ["cat", *targets] if files else ["true"]
+    try:
+        printed = run_once(client, image, command, Access(mounts), patience_s=_CONTAINER_PATIENCE_S)
+    except CommandFailed as failed:
+        return http.in_few_words(failed.complaint or f"exit code {failed.code}")
+    except (UserError, *RAISED) as error:
+        return _reason(error)
+    return "" if printed == b"".join(file.read_bytes() for file in files) else "another file is in its place"
+
+
+def _base() -> tuple[str | None, str]:
+    """The base of a build on the engine, else why the engine can't get it from its registry ("" if it can)."""
+    kit, requested = pins_file.load(), os.environ.get(VARIABLE)
+    try:
+        found = local_base(connect(), kit, requested)
+        if found is not None:
+            return found.reference, ""
+        with readable_settings():
+            connect(timeout_s=_PATIENCE_S).images.get_registry_data(requested or kit.base_image)
+    except (UserError, *RAISED) as error:
+        return None, _reason(error)
+    return None, ""
+
+
+def _index() -> tuple[str, str]:
+    """The index that a build would ask, without its password, and why it gives no answer ("" if it does)."""
+    found = build_network.gather(os.environ)
+    url = found.index.url or PUBLIC_INDEX
+    shown = http.without_password(url)
+    try:
+        answer = requests.head(
+            f"{url.rstrip('/')}/pip/", verify=str(found.ca) if found.ca else True, timeout=_PATIENCE_S
+        )
+    except (RequestException, OSError) as error:
+        return shown, _reason(error)
+    return shown, f"status {answer.status_code}" if answer.status_code >= 400 else ""
+
+
+def _reason(error: Exception) -> str:
+    """What an exception says in few words: of the engine, what it answered."""
+    return http.in_few_words(words(error))
+
+
+def _disk_free(info: Mapping[str, Any] | None) -> int | None:
+    """Free bytes under the engine's folder; None if the engine keeps it elsewhere, in a machine of its own."""
+    folder = Path(info["DockerRootDir"]) if info else Path("/var/lib")
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
+def _leftovers() -> list[str]:
+    """What runs left on the engine whose owner is gone, as `berth/local/cleanup.py` would remove it."""
+    try:
+        client = connect(timeout_s=_PATIENCE_S)
+        containers = client.containers.list(all=True, filters={"label": labels.RUN}, ignore_removed=True)
+        networks = client.networks.list(filters={"label": labels.RUN})
+    except (UserError, *RAISED):
+        return []
+    found = [(f"container {each.name}", each.labels) for each in containers]
+    found += [(f"network {each.name}", each.attrs.get("Labels") or {}) for each in networks]
+    owners = [(name, owner.from_labels(marks)) for name, marks in found]
+    return [name for name, whose in owners if whose is not None and owner.is_gone(whose)]
+
+
+def _compose() -> str | None:
+    """The first line that a compose says of itself, in either of its two forms."""
+    for command in (["docker-compose", "--version"], ["docker", "compose", "version"]):
+        if output := ask(command):
+            return output.splitlines()[0]
+    return None

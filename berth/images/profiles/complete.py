@@ -1,0 +1,248 @@
+"""Fills in what `profile add` was not told: uv resolves the open versions. If it can't, the error says which version to
+choose instead.
+"""
+
+import datetime
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from berth.common.errors import UserError, refuse
+from berth.contract import gpu_hosts
+from berth.images.locks.lock_text import locked_names
+from berth.images.locks.locks import LOCKS, cuda_parts, torch_locks
+from berth.images.locks.uv import NoSolution, as_of, compile_requirements
+from berth.images.network.build_network import Network
+from berth.images.pins.pins import NONE, Pins, Profile
+from berth.images.profiles.asked import (
+    FOR_SCRIPTS,
+    SETS_OWN,
+    AskedProfile,
+    CompleteProfile,
+    asked_faults,
+    exact_versions,
+    name_of,
+    pinned,
+)
+from berth.images.profiles.unavailable import unavailable
+
+MARGIN_DAYS = 30
+"""How many days after the newest version that was asked for all else is resolved as of: what came out soon after it was
+made for it, and what came out long after it may have dropped what it calls.
+"""
+WITH_NUMPY_2 = Version("2.4")
+"""The first torch whose wheels are all built against numpy 2."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The version that uv chose, and the day of its upload, empty if the index does not say it."""
+
+    version: str
+    day: str
+
+
+@dataclass(frozen=True)
+class Resolver:
+    """Asks uv which versions go together. `row` has the torch that was asked for; no `day` counts for `undated`."""
+
+    row: Profile
+    folders: Sequence[Path]
+    undated: Sequence[str] = ()
+
+    def resolve(
+        self, requirements: Sequence[str], constraints: Sequence[str] = (), day: str = "", *, alone: bool = False
+    ) -> dict[str, Resolved]:
+        """What uv chooses, by name; `alone`: without what the requirements ask for themselves."""
+        words = [*as_of(day, self.undated), "--format", "pylock.toml", "--constraint", "bounds.txt"]
+        words += ["--no-deps"] if alone else []
+        files = {"bounds.txt": "".join(f"{each}\n" for each in constraints)}
+        lock = compile_requirements(requirements, self.row, self.folders, words, files, "pylock.toml")
+        found = {}
+        for package in tomllib.loads(lock).get("packages", []):
+            uploads = [f"{file['upload-time']:%Y-%m-%d}" for file in package["wheels"] if "upload-time" in file]
+            found[package["name"]] = Resolved(package["version"], min(uploads, default=""))
+        return found
+
+
+def complete(
+    asked: AskedProfile, kit: Pins, network: Network, step: Callable[[str], None] = lambda done: None
+) -> CompleteProfile:
+    """The profile with all that was left open; UserError says what can't be, and which version could.
+
+    step: called with what is being done.
+    """
+    refuse(f"{fault}." for fault in asked_faults(asked, kit))
+    row = kit.profile(asked.origin)
+    asked = replace(asked, torch=_whole_torch(asked.torch, row))
+    resolver = Resolver(_with_torch(asked, row), network.index.folders)
+    step(f"looking for {asked.name}'s versions")
+    found = _find(asked, kit, resolver, network)
+    for line in _first_of_line(resolver, found, exact_versions(asked)):
+        step(line)
+    day = _day(asked, found, step)
+    hardware: dict[str, str] = {}
+    undated = [name for lock in torch_locks(row) for name in locked_names((LOCKS / lock).read_text())]
+    if asked.torch != row.torch:
+        step(f"looking for what torch {asked.torch} is built for")
+        of_torch = resolver.resolve([f"torch=={asked.torch}"])
+        undated = [*of_torch]
+        hardware = _hardware(row, asked.torch, {name: each.version for name, each in of_torch.items()})
+        if "torchvision" in row.packages:
+            fitting = resolver.resolve([f"torch=={asked.torch}", "torchvision"])
+            hardware["torchvision"] = fitting["torchvision"].version
+    step("looking for versions that go together" + (f", as of {day}" if day else ""))
+    requirements = _requirements(asked, kit)
+    together = _together(replace(resolver, undated=("torch", *undated)), requirements, asked, day)
+    numpy = together["numpy"].version if "numpy" in together else "1"
+    if Version(asked.torch) < WITH_NUMPY_2 and Version(numpy).major > 1:
+        raise UserError(
+            f"torch {asked.torch} is built against numpy 1, and numpy would be {numpy}: add --constraint 'numpy<2'."
+        )
+    packages = [
+        each if Requirement(each).specifier else f"{name_of(each)}=={together[name_of(each)].version}"
+        for each in asked.packages
+    ]
+    # What every profile has for scripts, in an older version if the pinned one does not go with the rest.
+    packages += [
+        f"{name}=={together[name].version}"
+        for name in FOR_SCRIPTS
+        if requirements.get(name) == name and Version(together[name].version) < Version(kit.packages[name])
+    ]
+    versions = {name: together[name].version for name in SETS_OWN}
+    return CompleteProfile(asked, versions, packages, day, hardware)
+
+
+def _find(asked: AskedProfile, kit: Pins, resolver: Resolver, network: Network) -> dict[str, Resolved]:
+    """Each package that was asked for, by itself; UserError names all that can't be installed."""
+    row = kit.profile(asked.origin)
+    wanted = [f"torch=={asked.torch}"] if asked.torch != row.torch else []
+    wanted += [f"{name}=={version}" for name, version in asked.versions.items()]
+    wanted += [*asked.packages, *asked.constraints]
+    try:
+        return resolver.resolve(wanted, alone=True)
+    except UserError as error:
+        if isinstance(error, NoSolution):
+            refuse(unavailable(wanted, kit, row.python, network))
+        wheels = {path.name.split("-")[1] for folder in resolver.folders for path in folder.glob("torch-*.whl")}
+        folders = f" Pip's folders have torch {', '.join(sorted(wheels))}." if "torch" in str(error) and wheels else ""
+        raise UserError(f"The versions of {asked.name} were not found: {error}{folders}") from None
+
+
+def _day(asked: AskedProfile, found: Mapping[str, Resolved], step: Callable[[str], None]) -> str:
+    """The day as of which all else is resolved, empty for today; UserError if a version that was asked for is newer."""
+    exact = exact_versions(asked)
+    uploads = {name: found[name].day for name in exact if name in found}
+    if asked.day:
+        refuse(
+            f"{name} {exact[name]} came out on {came}, after --day {asked.day}: give --day {came} or a later one, or "
+            "choose an older version."
+            for name, came in uploads.items()
+            if came > asked.day
+        )
+        return asked.day
+    newest = max(uploads, key=lambda name: uploads[name], default="")
+    if not newest or not uploads[newest]:
+        return ""
+    day = datetime.date.fromisoformat(uploads[newest]) + datetime.timedelta(days=MARGIN_DAYS)
+    if day >= datetime.date.today():
+        return ""
+    step(f"all else is as of {day}, {MARGIN_DAYS} days after {newest} {exact[newest]}; --day changes it")
+    return day.isoformat()
+
+
+def _requirements(asked: AskedProfile, kit: Pins) -> dict[str, str]:
+    """All that is resolved together, by name, with the versions that were asked for. The extra has the versions of
+    torch that a transformers is for.
+    """
+    found = {name: name for name in FOR_SCRIPTS if kit.packages.get(name, NONE) != NONE}
+    found |= {name: f"{name}=={asked.versions[name]}" if name in asked.versions else name for name in SETS_OWN}
+    found["transformers"] = found["transformers"].replace("transformers", "transformers[torch]")
+    return {"torch": f"torch=={asked.torch}", **found, **{name_of(each): each for each in asked.packages}}
+
+
+def _together(
+    resolver: Resolver, requirements: Mapping[str, str], asked: AskedProfile, day: str
+) -> dict[str, Resolved]:
+    """What uv resolves all of it to; UserError names what to change, each alone, so that it could."""
+    try:
+        return resolver.resolve([*requirements.values()], asked.constraints, day)
+    except NoSolution as error:
+        others: list[str] = []
+        ways: list[str] = []
+        for name, text in requirements.items():
+            if pinned(text) and not (name == "torch" and resolver.row.cuda):  # which a newer torch may not fit
+                with suppress(UserError):
+                    other = resolver.resolve([*{**requirements, name: _opened(text)}.values()], asked.constraints, day)
+                    others.append(f"{name} {other[name].version}")
+        for text in asked.constraints:
+            with suppress(UserError):
+                rest = [each for each in asked.constraints if each != text]
+                resolver.resolve([*requirements.values()], rest, day)
+                ways.append(f"leave out --constraint '{text}'")
+        if day:
+            with suppress(UserError):
+                resolver.resolve([*requirements.values()], asked.constraints)
+                ways.append("give a later --day")
+        if others:
+            goes = "goes" if len(others) == 1 else "go"
+            ways.insert(0, f"choose {' or '.join(others)}, the newest that {goes} with the rest")
+        remedy = ", or ".join(ways) or "choose other versions"
+        raise UserError(f"{asked.name}'s versions do not go together: {error} To fix it, {remedy}.") from None
+
+
+def _opened(text: str) -> str:
+    """The requirement for any version."""
+    requirement = Requirement(text)
+    requirement.specifier = SpecifierSet()
+    return str(requirement)
+
+
+def _first_of_line(resolver: Resolver, found: Mapping[str, Resolved], exact: Mapping[str, str]) -> list[str]:
+    """What `4.46` is, which many write for the newest of a line and which is its first release."""
+    lines = {name: text for name, text in exact.items() if text.count(".") == 1 and name in found}
+    newest = resolver.resolve([f"{name}=={text}.*" for name, text in lines.items()], alone=True) if lines else {}
+    return [
+        f"{name} {text} is the first release of that line; the newest is {newest[name].version}"
+        for name, text in lines.items()
+        if newest[name].version != found[name].version
+    ]
+
+
+def _whole_torch(torch: str, row: Profile) -> str:
+    """With the build of the row's, such as +cpu, where none is named; the row's own where none is asked for."""
+    if not torch:
+        return row.torch
+    build = row.torch.partition("+")[2]
+    return f"{torch}+{build}" if build and "+" not in torch else torch
+
+
+def _with_torch(asked: AskedProfile, row: Profile) -> Profile:
+    """The profile that was asked for, as far as uv needs it: with any torchvision if the row has one."""
+    vision = {"torchvision": "*"} if "torchvision" in row.packages else {}
+    return replace(row, name=asked.name, packages={**row.packages, "torch": asked.torch, **vision})
+
+
+def _hardware(row: Profile, torch: str, versions: Mapping[str, str]) -> dict[str, str]:
+    """The keys of a row with another torch than the one that it comes from, by what this torch asks for; UserError for
+    a CUDA that the row's drivers can't run.
+    """
+    found = {"torch": torch}
+    if row.cuda:
+        parts = cuda_parts(versions)
+        cuda, drivers = gpu_hosts.parse(parts["cuda"]), gpu_hosts.parse(row.cuda["cuda"])
+        if cuda[0] > drivers[0]:
+            raise UserError(
+                f"torch {torch} is built for CUDA {parts['cuda']}, which needs driver {gpu_hosts.needed_driver(cuda)} "
+                f"or newer, and {row.name} is for drivers from {gpu_hosts.needed_driver(drivers)} on: choose an older "
+                f"torch, or --from a profile for CUDA {cuda[0]}."
+            )
+        found |= parts
+    # A wheel that is built against one torch works with no other.
+    return found | {part: NONE for part, file in row.files.items() if file.torch and file.torch != torch}

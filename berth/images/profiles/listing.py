@@ -1,0 +1,148 @@
+"""The profiles as a table, and all of one: what docker/pins.toml says, what its locks hold, and what goes with it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from docker import DockerClient
+from docker.errors import ImageNotFound
+from rich.table import Table
+from rich.text import Text
+
+from berth.common import engine
+from berth.common.errors import UserError
+from berth.common.image_names import image_name
+from berth.contract import gpu_hosts
+from berth.images.locks.lock_check import lock_problem
+from berth.images.locks.lock_text import entries
+from berth.images.locks.locks import image_locks
+from berth.images.pins.pins import Pins, Profile
+
+_UNKNOWN = "?"
+ASKED_ABOUT = (
+    *("numpy", "pandas", "pyarrow", "scipy", "fsspec"),
+    *("tokenizers", "safetensors", "huggingface-hub", "sentencepiece", "protobuf"),
+)
+"""What scripts break of next to what docker/pins.toml pins: `show` names the versions that the locks have of it."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """The images that this machine's engine has, by the id of each; `answers` is whether there is an engine."""
+
+    ids: Mapping[str, str]
+    answers: bool
+
+    def state(self, name: str) -> str:
+        """`built`, `not built`, or `?` where no engine answers."""
+        return "built" if name in self.ids else "not built" if self.answers else _UNKNOWN
+
+
+def built_images(kit: Pins) -> Images:
+    """Which of the profiles' images are there."""
+    names = [image_name(image, profile.name) for profile in kit.profiles.values() for image in profile.images]
+    try:
+        client = engine.connect()
+    except UserError:
+        return Images({}, answers=False)
+    return Images({name: found for name in names if (found := _id(client, name))}, answers=True)
+
+
+def _id(client: DockerClient, name: str) -> str:
+    try:
+        return str(client.images.get(name).id)
+    except ImageNotFound:
+        return ""
+
+
+def as_row(profile: Profile, images: Images) -> dict[str, Any]:
+    """A profile in short, as plain values."""
+    return {
+        "profile": profile.name,
+        "hardware": profile.hardware,
+        "software": profile.software.name,
+        "torch": profile.torch,
+        "transformers": profile.packages["transformers"],
+        "images": {image: images.state(image_name(image, profile.name)) for image in profile.images},
+    }
+
+
+def render_list(kit: Pins, images: Images) -> Table:
+    """All profiles, for a rich console."""
+    names = ("profile", "hardware", "software", "torch", "transformers")
+    table = Table(*names, "images", "built", box=None, padding=(0, 1, 0, 0))
+    for profile in kit.profiles.values():
+        row = as_row(profile, images)
+        built = [image for image, state in row["images"].items() if state == "built"]
+        there = ", ".join(built) or "–" if images.answers else _UNKNOWN
+        table.add_row(*(Text(row[name]) for name in names), Text(", ".join(row["images"])), Text(there))
+    return table
+
+
+def whole(kit: Pins, profile: Profile, locks: Path, images: Images) -> dict[str, Any]:
+    """All of a profile, as plain values."""
+    software = profile.software
+    return as_row(profile, images) | {
+        "from": profile.origin,
+        "python": profile.python,
+        "torch_index": profile.torch_index,
+        "cuda": dict(profile.cuda),
+        "driver": driver(profile),
+        "files": {part: file.version for part, file in profile.files.items()},
+        "packages": dict(profile.packages),
+        "requirements": list(software.requirements),
+        "constraints": list(software.constraints),
+        "day": software.day,
+        "environment": dict(software.environment),
+        "budget": dict(profile.budget),
+        "locks": {image: lock_problem(kit, profile, image, locks) or "up to date" for image in profile.images},
+        "locked": {image: locked(profile, image, locks) for image in profile.images},
+    }
+
+
+def driver(profile: Profile) -> str:
+    """The oldest branch of NVIDIA's driver that runs the profile's CUDA; empty without one, or where not known."""
+    needed = gpu_hosts.needed_driver(gpu_hosts.parse(profile.cuda["cuda"])) if profile.cuda else None
+    return str(needed or "")
+
+
+def locked(profile: Profile, image: str, locks: Path) -> dict[str, str]:
+    """The version of each package of an image, by name; empty where there are no locks."""
+    found: dict[str, str] = {}
+    for lock in image_locks(profile, image):
+        if (locks / lock).exists():
+            found |= {name: version for name, version, _ in entries((locks / lock).read_text())}
+    return dict(sorted(found.items()))
+
+
+def asked_about(locked: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The versions of ASKED_ABOUT, by the locked packages of each image; where images differ, both."""
+    said = []
+    for name in ASKED_ABOUT:
+        versions = {image: packages[name] for image, packages in locked.items() if name in packages}
+        if len({*versions.values()}) > 1:
+            said.append(f"{name} " + " and ".join(f"{each} ({image})" for image, each in versions.items()))
+        elif versions:
+            said.append(f"{name} {next(iter(versions.values()))}")
+    return said
+
+
+def render_whole(found: Mapping[str, Any]) -> Table:
+    """All of a profile, for a rich console: a line for what has a value."""
+    table = Table.grid(padding=(0, 2))
+    for key, value in found.items():
+        if not value or key == "profile":
+            continue
+        label = key.replace("_", " ")
+        if key == "locked":
+            table.add_row(Text("also locked"), Text(", ".join(asked_about(value)) or "nothing"))
+            label, value = "locked packages", {image: len(packages) for image, packages in value.items()}
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{name} {each}" for name, each in value.items())
+        elif isinstance(value, list):
+            value = ", ".join(value)
+        elif key == "driver":
+            value = f"{value} or newer"
+        table.add_row(Text(label), Text(str(value)))
+    return table

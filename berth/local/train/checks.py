@@ -1,0 +1,121 @@
+"""What a container would refuse after seconds, refused here before there is one, in the container's own words."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from docker import DockerClient
+
+from berth.common.containers import CommandFailed, run_once
+from berth.common.engine import find_image
+from berth.common.errors import UserError, refuse
+from berth.common.kept import Kept, answer_key
+from berth.contract.deprecated import DEPRECATED_NAMES
+from berth.contract.hyperparameters import FALSE_WORDS, HyperparameterError, Option, parse, unquote
+from berth.contract.launch_options import read_launch_options
+from berth.contract.own_program import find_program, without_run_qa
+from berth.contract.schema import SchemaError, read_schema
+from berth.contract.splits import SPLITS, check_names
+from berth.images.pins import pins
+from berth.images.selection import SelectedImage
+from berth.qa import files
+from berth.qa.faults import DataError
+
+_SCHEMAS = pins.CACHE / "hyperparameters"
+_MOST_SCHEMAS = 50
+_PRINT_SCHEMA = ("python", "-P", "-m", "berth.train.run_qa.schema")
+
+
+def check_launch_options(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    """Refuses a distribution that can't be, and variables BERTH_* that there are not."""
+    refuse(read_launch_options(hyperparameters, find_program(hyperparameters, environment), environment).problems)
+
+
+def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str]) -> None:
+    """Refuses channels that run_qa will read and that hold no data file, by the user's own path."""
+    for split, source in SPLITS.items():
+        given = unquote(hyperparameters.get(source.task, str(source.by_default)))
+        wanted = given.strip().lower() not in FALSE_WORDS
+        name = next((name for name in source.channels if name in channels), None)
+        if name is not None and wanted and f"{split}_file" not in hyperparameters:
+            try:
+                data = files.find(channels[name]).data
+            except DataError as error:
+                raise UserError(str(error)) from None
+            if channels[name].is_dir() and (refusal := check_names(split, channels[name], data).refusal):
+                raise UserError(refusal)
+
+
+def check_run_qa(image: SelectedImage) -> None:
+    """Refuses an image that has another transformers than run_qa is for; what somebody built FROM it may have what its
+    labels do not say.
+    """
+    pinned = {} if image.derived else image.labels
+    cuda = pinned.get("berth.cuda", "")
+    if refusal := without_run_qa(pinned.get("berth.transformers", ""), "" if cuda == pins.NONE else cuda):
+        raise UserError(refusal)
+
+
+def check_hyperparameters(client: DockerClient, image: str, hyperparameters: Mapping[str, str]) -> None:
+    """Refuses what the image's run_qa does not know, by its own list, which each image is asked for once."""
+    options = known_hyperparameters(client, image)
+    if options is None:
+        return
+    try:
+        parse(hyperparameters, options, DEPRECATED_NAMES)
+    except HyperparameterError as error:
+        raise UserError(str(error)) from None
+
+
+def known_hyperparameters(client: DockerClient, image: str) -> dict[str, Option] | None:
+    """The hyperparameters of an image; None for one of an older kit, which can't say."""
+    kept, key = Kept(_SCHEMAS, _MOST_SCHEMAS), answer_key(find_image(client, image).id)
+    with suppress(SchemaError):
+        return read_schema(str(kept.load(key)))
+    try:
+        text = run_once(client, image, _PRINT_SCHEMA).decode()
+        options = read_schema(text)
+    except (CommandFailed, SchemaError, UnicodeDecodeError):
+        return None
+    kept.store(key, text)
+    return options
+
+
+def check_memory(hosts: int, processes: int, mb_each: float, available_mb: float) -> None:
+    """Refuses more hosts with so many processes than fit into this machine's memory, by the least that one takes."""
+    count = hosts * processes
+    if count > 1 and count * mb_each > available_mb:
+        most = max(1, int(available_mb / mb_each))
+        what, advice = f"{hosts} host{'s' if hosts > 1 else ''}", f"ask for {most} or fewer with --hosts"
+        if processes > 1:
+            what += f" with {processes} processes each"
+            advice = f"ask for {most} or fewer in all, with --hosts and BERTH_PROCESSES_PER_HOST"
+        need = "need" if hosts > 1 else "needs"
+        raise UserError(
+            f"{what} {need} about {count * mb_each / 1000:.0f} GB of memory at the least ({mb_each:.0f} MB each), and "
+            f"this machine has {available_mb / 1000:.1f} GB free: {advice}."
+        )
+
+
+def processes_per_host(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> int:
+    """What the job asks for; 1 where it leaves that to the hardware."""
+    return read_launch_options(hyperparameters, find_program(hyperparameters, environment), environment).processes or 1
+
+
+def available_mb(engines_mb: float) -> float:
+    """Memory that this machine can give to new processes, and no more than the engine's own machine has."""
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return min(engines_mb, int(fields["MemAvailable"].split()[0]) * 1024 / 1e6)
+    except (OSError, KeyError, ValueError):
+        return engines_mb
+
+
+def least_mb(*, own_program: bool) -> float:
+    """Megabytes that one host takes before it has read any data, as measured; see the constants."""
+    return OWN_PROGRAM_MB if own_program else RUN_QA_MB
+
+
+# Measured: 38 MB with 40 hosts of a program that sleeps; 396 MB with 2 hosts of run_qa on a MiniLM-L6.
+OWN_PROGRAM_MB = 40.0
+RUN_QA_MB = 400.0
