@@ -50,7 +50,7 @@ help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 # A folder would be "up to date": these are no targets, whatever else a newcomer tries.
-NO_TARGETS := $(filter-out images berth,$(patsubst %/,%,$(wildcard */)))
+NO_TARGETS := $(filter-out berth,$(patsubst %/,%,$(wildcard */)))
 .PHONY: $(NO_TARGETS)
 $(NO_TARGETS):
 	@echo "berth: error: $@ is a folder and not a target: $(if $(filter train serve,$@),run 'python build.py run $@'$(comma) or )see 'make help'." >&2; exit 2

@@ -91,8 +91,8 @@ def test_run_serve_takes_variables_as_run_train_does(
 
 
 def test_every_folder_with_commands_is_known_and_each_name_stands_once(command_line: ModuleType) -> None:
-    packages = [link.resolve() for link in (pins.ROOT / "berth").iterdir()]
-    found = [path.parent.relative_to(pins.ROOT) for each in packages for path in each.rglob("commands.py")]
+    package = pins.ROOT / "berth"
+    found = [path.parent.relative_to(package) for each in package.iterdir() for path in each.rglob("commands.py")]
     assert sorted(command_line.FOLDERS) == sorted(".".join(folder.parts) for folder in found)
     names = [
         name

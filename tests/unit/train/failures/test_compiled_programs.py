@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-HOOK = "from berth.train import start_hook; start_hook.start()"
+HOOK = "from berth.train.startup import start_hook; start_hook.start()"
 PROGRAM = """
 import hashlib, json, os, shutil
 import torch

@@ -17,7 +17,7 @@ from berth.train.launching.runfolder import RunFolder
 from tests.unit.train.launching.wrapped import Wrapped, program, until
 
 FAILING = Path(cases.__file__).parent
-HOOK = "from berth.train import start_hook\nstart_hook.start()\n"
+HOOK = "from berth.train.startup import start_hook\nstart_hook.start()\n"
 
 
 class Run(Wrapped):

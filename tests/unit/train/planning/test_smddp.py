@@ -49,13 +49,14 @@ def test_an_import_that_raises_is_told_in_its_own_words() -> None:
     assert tried == Library(UNSUPPORTED, present=True)
 
 
-def test_a_library_that_is_not_there(tmp_path: Path) -> None:
+def test_a_library_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the checkout has a folder of the library's name
     absent = Library("ModuleNotFoundError: No module named 'smdistributed'")
     assert smddp.attempt(job(), os.environ) == absent
     # Where every Python starts with the hook, by which the kit's own answers to the name.
     site = tmp_path / "sitecustomize.py"
-    site.write_text("from berth.train import start_hook; start_hook.start()")
-    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{pins.ROOT}"}
+    site.write_text("from berth.train.startup import start_hook; start_hook.start()")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
     assert smddp.attempt(job(), environ) == absent
 
 

@@ -17,7 +17,7 @@ ASKED = {"SM_HP_MP_PARAMETERS": '{"partitions": 2}', "SM_FRAMEWORK_PARAMS": '{"s
 
 def flag(chosen: str, **environ: str) -> str:
     code = (
-        "from berth.train import start_hook; start_hook.start()\n"
+        "from berth.train.startup import start_hook; start_hook.start()\n"
         "from transformers.utils import is_sagemaker_mp_enabled; print(is_sagemaker_mp_enabled())"
     )
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(pins.ROOT), "BERTH_SMDISTRIBUTED": chosen, **environ}

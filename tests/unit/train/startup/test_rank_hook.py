@@ -10,7 +10,7 @@ import pytest
 
 from berth.train.startup.rank_events import alone_sentence
 
-START = "from berth.train import start_hook; start_hook.start()"
+START = "from berth.train.startup import start_hook; start_hook.start()"
 ACCELERATED = """
 import os
 from accelerate import Accelerator
@@ -92,7 +92,7 @@ def test_under_a_driver_of_sdk_v3_a_program_that_failed_is_told_nothing_more(tmp
     assert run_ranks("import not_installed", tmp_path, code=1, SM_MASTER_ADDR="algo-1") == ["", ""]
 
 
-SCRIPT = "from berth.train import rank_hook; import os; [rank_hook.watch_script(os.environ, 8) for _ in '12']"
+SCRIPT = "from berth.train.startup import rank_hook; import os; [rank_hook.watch_script(os.environ, 8) for _ in '12']"
 IDLE, APART = "berth: 7 of 8 GPUs may stay idle", "berth: 2 hosts may each train a model of their own"
 NOTED = "open(os.environ['BERTH_RANK_EVENTS'], 'a').write('process group of 8')"
 

@@ -9,14 +9,15 @@ import pytest
 
 from berth.images.pins import pins
 
-START = "import importlib.util\nfrom berth.train import start_hook\nstart_hook.start()\n"
-OURS = pins.ROOT / "train" / "smdistributed"
+START = "import importlib.util\nfrom berth.train.startup import start_hook\nstart_hook.start()\n"
+OURS = pins.ROOT / "smdistributed" / "src" / "smdistributed"
 
 
 def python(code: str, path: Path | None = None, chosen: str = "") -> subprocess.CompletedProcess[str]:
-    paths = [str(pins.ROOT), *([str(path)] if path else [])]
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(paths), "BERTH_SMDISTRIBUTED": chosen}
-    return subprocess.run([sys.executable, "-c", START + code], env=environ, capture_output=True, text=True)
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(path or ""), "BERTH_SMDISTRIBUTED": chosen}
+    # In another folder than the checkout's, whose own folder smdistributed would be found by that name.
+    command = [sys.executable, "-P", "-c", START + code]
+    return subprocess.run(command, env=environ, cwd="/", capture_output=True, text=True)
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_the_software_sets_variables_are_those_of_the_image(tmp_path: Path) -> N
 def test_most_images_pay_no_import_for_their_software_set(tmp_path: Path) -> None:
     path = tmp_path / "software.json"
     program = (
-        "import sys; before = {*sys.modules}\nfrom berth.train import start_hook\n"
+        "import sys; before = {*sys.modules}\nfrom berth.train.startup import start_hook\n"
         f"start_hook.software_variables({str(path)!r}); print('json' in {{*sys.modules}} - before)"
     )
     for profile, loaded in {"cpu": "False", "cpu-hf4": "True"}.items():
@@ -187,6 +187,7 @@ def test_a_python_by_itself_imports_nothing_for_it(site: Path) -> None:
     assert done.stdout.split() == [
         "berth",
         "berth.train",
+        "berth.train.startup",
         "berth.train.startup.after_import",
         "berth.train.startup.smdistributed_finder",
         "berth.train.startup.start_hook",
