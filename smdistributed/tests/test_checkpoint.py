@@ -35,15 +35,26 @@ def launch(size: int, folder: Path, **more: str) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def launches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
-    """What each rank of both launches found."""
-    two, four = tmp_path_factory.mktemp("two"), tmp_path_factory.mktemp("four")
-    return {"2 ranks": launch(2, two), "4 ranks": launch(4, four, OTHER=str(two))}
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the launch of 2 ranks leaves its checkpoints."""
+    return tmp_path_factory.mktemp("two")
 
 
-@pytest.fixture(params=["2 ranks", "4 ranks"])
-def found(request: pytest.FixtureRequest, launches: dict[str, list[Any]]) -> list[Any]:
-    return launches[request.param]
+@pytest.fixture(scope="module")
+def on_2(folder: Path) -> list[Any]:
+    """What each of 2 ranks found."""
+    return launch(2, folder)
+
+
+@pytest.fixture(scope="module")
+def on_4(on_2: list[Any], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What each of 4 ranks found, of the checkpoints of 2 as well."""
+    return launch(4, tmp_path_factory.mktemp("four"), OTHER=str(folder))
+
+
+@pytest.fixture(params=["on_2", pytest.param("on_4", marks=pytest.mark.nightly)])
+def found(request: pytest.FixtureRequest) -> list[Any]:
+    return list(request.getfixturevalue(request.param))
 
 
 def off(one: dict[str, Any], other: dict[str, Any]) -> float:
@@ -64,9 +75,9 @@ def test_dropout_goes_on_where_it_was(found: list[Any]) -> None:
     assert [rank["dropout"] for rank in found] == [True] * len(found)
 
 
-@pytest.mark.slow
-def test_other_processes_with_more_replicas_resume_to_the_last_bit(launches: dict[str, list[Any]]) -> None:
-    for rank in launches["4 ranks"]:
+@pytest.mark.nightly
+def test_other_processes_with_more_replicas_resume_to_the_last_bit(on_4: list[Any]) -> None:
+    for rank in on_4:
         assert len(rank["elsewhere"]) == 4
         assert [way for way, equal in rank["elsewhere"].items() if equal != [True, True]] == []
 

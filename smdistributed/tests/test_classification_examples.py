@@ -45,6 +45,7 @@ def model_parallel(partitions: int) -> dict[str, str]:
     }
 
 
+@pytest.mark.nightly
 def test_texts_over_two_partitions(tmp_path: Path) -> None:
     script = TEXT / "train.py"
     losses, right = trained(script, 2, tmp_path, **model_parallel(2))
@@ -68,6 +69,7 @@ def test_texts_of_ones_own_on_two_replicas(tmp_path: Path) -> None:
     assert right.endswith(" of 12")
 
 
+@pytest.mark.nightly
 def test_images_over_two_partitions_as_over_two_ranks(tmp_path: Path) -> None:
     losses, right = trained(IMAGES / "train.py", 2, tmp_path / "data")
     parted, again = trained(IMAGES / "train_smp.py", 2, tmp_path / "model", **model_parallel(2))

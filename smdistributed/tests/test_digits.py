@@ -127,7 +127,7 @@ def parted(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return rank_jobs.run(COMMON + PARTED, 4, tmp_path_factory.mktemp("parted"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_losses_and_weights_are_those_of_one_process(alone: dict[str, Any], parted: list[dict[str, Any]]) -> None:
     assert sorted(rank["where"] for rank in parted) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for rank in parted:
@@ -140,7 +140,7 @@ def test_losses_and_weights_are_those_of_one_process(alone: dict[str, Any], part
     assert alone["losses"][-1] < alone["losses"][0] / 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_partial_checkpoint_has_each_weight_once(alone: dict[str, Any], parted: list[dict[str, Any]]) -> None:
     parts = [rank["own"] for rank in parted if rank["where"][1] == 0]
     names = [name for part in parts for name, value in part.items() if isinstance(value, torch.Tensor)]

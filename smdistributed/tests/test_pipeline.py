@@ -1,4 +1,4 @@
-"""Pipelines of real ranks against one process: one launch of 2 ranks and one of 4 run all cases one after the other."""
+"""Pipelines of real ranks against one process: one launch of 2 ranks, and every night one of 4, run all cases."""
 
 from typing import Any
 
@@ -52,7 +52,10 @@ result(found)
 """
 
 
-@pytest.fixture(scope="module", params=[(2, TWO), (4, FOUR)], ids=["2 ranks", "4 ranks"])
+ON_4 = pytest.param((4, FOUR), id="4 ranks", marks=pytest.mark.nightly)
+
+
+@pytest.fixture(scope="module", params=[pytest.param((2, TWO), id="2 ranks"), ON_4])
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What each rank found."""
     size, body = request.param
@@ -67,7 +70,7 @@ def test_a_pipeline_equals_one_process(found: list[Any]) -> None:
     assert [each["case"] for each in cases if each["bad"]] == [], cases
 
 
-@pytest.mark.parametrize("found", [(4, FOUR)], ids=["4 ranks"], indirect=True)
+@pytest.mark.parametrize("found", [ON_4], indirect=True)
 def test_a_transfers_two_ends_are_asked_for_together(found: list[Any]) -> None:
     """Else two owners see their transfers in two orders, and gradients are exchanged for one another."""
     count, apart = found[0]["separated"]
@@ -85,7 +88,7 @@ def test_a_deterministic_server_equals_one_process_to_the_last_bit(found: list[A
     assert all(different == [] for different in found[0]["to the last bit"])
 
 
-@pytest.mark.parametrize("found", [(4, FOUR)], ids=["4 ranks"], indirect=True)
+@pytest.mark.parametrize("found", [ON_4], indirect=True)
 def test_a_deterministic_server_repeats_to_the_last_bit(found: list[Any]) -> None:
     """Also where several ranks use one tensor, whose gradients are summed up in another order than in one process."""
     assert found[0]["alike"]

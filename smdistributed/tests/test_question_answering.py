@@ -29,7 +29,7 @@ def trained(size: int, folder: Path, *arguments: str, **more: str) -> tuple[list
     return losses, matches
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_ranks_learn_what_one_learns(tmp_path: Path) -> None:
     losses, matches = trained(2, tmp_path)
     (tmp_path / "alone").mkdir()

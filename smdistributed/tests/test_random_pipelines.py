@@ -19,6 +19,7 @@ result(pipeline_trees.compared({COUNT}, {STEPS}, [2]))
 """
 
 
+@pytest.mark.nightly
 def test_a_random_pipeline_equals_one_process(tmp_path: Path) -> None:
     found, problem = rank_jobs.run(BODY, 2, tmp_path, imports=["pipeline_models"])[0]
     assert not problem, problem

@@ -34,6 +34,7 @@ def run(script: Path, folder: Path, *arguments: str, **variables: str) -> str:
     return done.stdout
 
 
+@pytest.mark.nightly
 def test_data_parallel_training_on_one_rank_and_on_two(tmp_path: Path) -> None:
     """With the same batch over all ranks the losses are about the same."""
     script = EXAMPLES / "distributed_data_parallel" / "train.py"

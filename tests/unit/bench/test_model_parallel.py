@@ -82,14 +82,14 @@ def test_a_missed_target_is_named() -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_memory_is_split(capsys: pytest.CaptureFixture[str]) -> None:
     assert model_parallel_memory.main([*TINY, "--partitions", "1,2", "--microbatches", "2"]) == 0
     lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line[:3] in ("| 1", "| 2")]
     assert [(line[0], line[1]) for line in lines] == [("| 1", "0"), ("| 2", "0"), ("| 2", "1")]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_byte_too_many_goes_over_the_wire(capsys: pytest.CaptureFixture[str]) -> None:
     model_parallel_overlap.main([*TINY, "--rounds", "1", "--microbatches", "2"])
     told = capsys.readouterr().out

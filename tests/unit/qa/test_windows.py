@@ -248,7 +248,7 @@ def test_half_a_character_is_refused(tokenizer: Any) -> None:
 def test_offsets_stay_inside_any_text(tokenizer: Any) -> None:
     rng = random.Random(3)
     alphabet = "ab Z9.,\r\n\t\u00a0\u0301\u200b\u200d\ufe0f👩💻é가각ש中नमि\x00ﬁİ\u2028"
-    for _ in range(300):
+    for _ in range(60):
         context = "".join(rng.choices(alphabet, k=rng.randint(1, 80)))
         for window in windows_of(tokenizer, [("What?", context)], 24, 5):
             spans = window.offsets[window.context_mask]

@@ -68,7 +68,7 @@ def test_the_logits_are_pytorchs(
         np.testing.assert_allclose(mine.end, other.end, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_spans_of_real_questions_are_pytorchs(
     engine: OpenVINOEngine, minilm_model: Path, converted: tuple[Path, GraphManifest], sample: Path
 ) -> None:

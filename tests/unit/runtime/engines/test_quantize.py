@@ -234,6 +234,7 @@ def test_a_job_quantises_in_a_process_of_its_own(model: Path) -> None:
         quantization.add_int8(model, QUESTIONS, SETTINGS, replace(ANY, max_f1_loss=-101), said.append)
 
 
+@pytest.mark.nightly
 def test_a_model_without_a_graph_gets_both_elsewhere(tiny_model: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_model, tmp_path / "model", ignore=shutil.ignore_patterns(FOLDER))
     quantization.write_examples(tmp_path / "data.jsonl", EXAMPLES)

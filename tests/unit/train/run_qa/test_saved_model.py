@@ -65,7 +65,7 @@ def state_of(folder: Path, new: dict[str, torch.Tensor]) -> str:
     return "earlier"
 
 
-@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize("earlier", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_no_mixture(earlier: bool, tmp_path: Path, tiny_model: Path) -> None:
     """The earlier model has a hidden layer less, and its weights are in one file where the new one's are in several."""

@@ -23,7 +23,7 @@ def smddp_host(host: Any, clean_environment: dict[str, str]) -> Iterator[Any]:
     with_double.end()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_ranks_over_smddp_end_as_over_gloo(
     tmp_path: Path, tiny_model: Path, host: Any, smddp_host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:

@@ -36,7 +36,7 @@ def run(*command: str, cwd: Path, packages: bool = True) -> subprocess.Completed
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_runs_from_a_bare_checkout_in_any_folder(bare: Path, tmp_path: Path) -> None:
     assert "ModuleNotFoundError" in run("-c", "import berth.runtime", cwd=tmp_path).stderr
     report = tmp_path / "report.json"

@@ -127,7 +127,7 @@ def test_a_row_of_another_form_is_refused(capsys: pytest.CaptureFixture[str]) ->
     assert "`berth.serve.gpu_check` is not of the form NAME=MODULE:CHECK" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_on_the_cpu(tmp_path: Path) -> None:
     """The checks that test_bench_gpu.py does not run."""
     report = tmp_path / "report.json"

@@ -43,7 +43,7 @@ def losses(job: Any) -> list[Any]:
     return [(each["step"], each["loss"] and round(each["loss"], 4)) for each in job.history() if "loss" in each]
 
 
-@pytest.mark.parametrize(("ranks", "steps_of_epoch"), [(1, 7), (2, 4), (3, 3)])
+@pytest.mark.parametrize(("ranks", "steps_of_epoch"), [(1, 7), pytest.param(2, 4, marks=pytest.mark.nightly), (3, 3)])
 @pytest.mark.slow
 def test_it_goes_on_to_the_same_bits(
     ranks: int, steps_of_epoch: int, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
