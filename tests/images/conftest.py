@@ -181,7 +181,7 @@ CANARY = "berth-canary-7f3a91"
 PUBLIC_HOSTS = "deb.debian.org,security.debian.org,pypi.org,files.pythonhosted.org,download.pytorch.org,localhost"
 
 
-@pytest.fixture(params=pins.IMAGES, scope="session")
+@pytest.fixture(params=[pytest.param("train", marks=pytest.mark.nightly), "serve"], scope="session")
 def canary_image(
     request: pytest.FixtureRequest, client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:

@@ -76,6 +76,7 @@ def test_two_models_answer_differently(models: Models) -> None:
     assert models.answer("tiny0")[0] == 404
 
 
+@pytest.mark.nightly
 def test_memory_comes_back_with_a_model_and_after_many(models: Models) -> None:
     before = models.served.megabytes()
     assert models.load("minilm") == 200

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.transformers5
 SETTINGS = {"do_train": "True", "per_device_train_batch_size": "4", "save_steps": "1", "save_total_limit": "2"}
 
 
+@pytest.mark.nightly
 def test_a_second_job_goes_on_where_the_first_ended_on_another_number_of_hosts(
     train_job: Callable[..., Any],
     tiny_model: Path,

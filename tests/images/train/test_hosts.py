@@ -10,6 +10,7 @@ import pytest
 Excerpt = Callable[[str, int], dict[str, Any]]
 
 
+@pytest.mark.nightly
 @pytest.mark.transformers5
 def test_two_containers_of_one_host_name_meet_and_train(
     lone_hosts: Callable[..., Any],

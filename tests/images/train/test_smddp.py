@@ -60,6 +60,7 @@ def metrics(archive: Path) -> dict[str, Any]:
         return found
 
 
+@pytest.mark.nightly
 @pytest.mark.transformers5
 def test_run_qa_over_smddp_ends_as_over_gloo(
     train_job: Callable[..., Any],
