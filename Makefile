@@ -76,7 +76,7 @@ nightly: ## all tests, those that `make test` leaves out too; about two hours
 setup: .venv/installed ## the environment of build.py, in .venv
 
 .PHONY: setup-tests
-setup-tests: .venv/tested ## that, and what the tests need, which `push` runs first
+setup-tests: .venv/tested ## that, and what the tests of the kit itself need: torch, a compiler
 
 .PHONY: lint
 lint: .venv/tested ## ruff, hadolint, shellcheck and mypy, each of them
@@ -93,20 +93,21 @@ lint: .venv/tested ## ruff, hadolint, shellcheck and mypy, each of them
 SLOWEST := --durations=10 --durations-min=5
 # Which tests run: `make test` leaves out what takes long and proves little more than a short test does.
 SELECTED := -m 'not nightly'
-# Suites of containers, in two processes that share them by file.
+# In two processes, of which one runs all tests of a file: they share what is slow to make.
 IN_PARALLEL := --numprocesses 2 -p tests.groups
+UNIT_TESTS := tests/unit smdistributed/tests
 
 # By another name: a dry run does what stands next to $(MAKE), too.
 SELF := $(MAKE)
 .PHONY: quick
 quick: .venv/tested ## lint, and next to it the unit tests that train nothing and wait for nothing; about 4 minutes
 	@$(SELF) --no-print-directory lint >.venv/lint.log 2>&1 & lint=$$!; code=0; \
-	$(PYTHON) -m pytest -q --numprocesses auto --dist worksteal -m 'not slow and not nightly' tests/unit || code=$$?; \
+	$(PYTHON) -m pytest -q $(IN_PARALLEL) -m 'not slow and not nightly' $(UNIT_TESTS) || code=$$?; \
 	wait $$lint || code=$$?; cat .venv/lint.log; exit $$code
 
 .PHONY: unit
 unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; about ten minutes
-	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest $(SELECTED) --numprocesses auto --dist worksteal $(SLOWEST) tests/unit
+	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest $(SELECTED) $(IN_PARALLEL) $(SLOWEST) $(UNIT_TESTS)
 
 OLDER_PROFILE := cpu-hf4
 OLDER_TESTS := hf4 metrics smdistributed start_hook

@@ -184,7 +184,6 @@ def _test(chosen: Sequence[SelectedImage]) -> None:
     if day := image_tests.passed_on(chosen):
         say(f"{names} passed these tests on {day}; `python build.py test` runs them again")
         return
-    image_tests.require_packages()
     say(f"testing {names}, which takes minutes; --no-test skips that")
     code = image_tests.run(chosen, to_stderr=True)
     if code != 0:

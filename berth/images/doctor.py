@@ -192,13 +192,6 @@ def check_leftovers(seen: Probe) -> Finding | None:
     )
 
 
-def check_tests(seen: Probe) -> Finding:
-    """What the images' tests need, which a push runs first."""
-    if not seen.tests:
-        return Finding("Tests", "warn", "not installed: a push tests its images first", "make setup-tests")
-    return Finding("Tests", "ok", "installed")
-
-
 def check_credentials(seen: Probe) -> Finding:
     """AWS credentials and region, which only a push to ECR needs."""
     name = "AWS"
@@ -228,7 +221,6 @@ CHECKS = (
     check_gpu,
     check_compose,
     check_leftovers,
-    check_tests,
     check_credentials,
 )
 

@@ -26,7 +26,6 @@ from berth.common.engine import buildx_version, client_version, connect, find_cl
 from berth.common.engine_errors import RAISED, explain, words
 from berth.common.errors import UserError
 from berth.common.subprocesses import ask
-from berth.images.build import image_tests
 from berth.images.build.base import VARIABLE, local_base
 from berth.images.network import build_network
 from berth.images.pins import pins, pins_file
@@ -56,9 +55,8 @@ class Probe:
     `podman` is whether the engine is podman's service, `client_version` that of the client and of its buildx. `base` is
     the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether `build.py base` can
     make another; `index_error` says why the package index gives no answer. `leftovers` are containers and networks of
-    runs whose process is gone, such as "network berth-20261122-191051-c89ce5". `tests` is whether what the images'
-    tests need is installed. `credentials` is where boto3 found AWS's, `region` the one that is set, and `aws_error` the
-    sentence with which a push would refuse what is set here for AWS.
+    runs whose process is gone, such as "network berth-20261122-191051-c89ce5". `credentials` is where boto3 found
+    AWS's, `region` the one that is set, and `aws_error` the sentence with which a push would refuse what is set here.
     """
 
     machine: str
@@ -80,7 +78,6 @@ class Probe:
     gpus: Sequence[str] = field(default_factory=tuple)
     compose: str | None = None
     leftovers: Sequence[str] = field(default_factory=tuple)
-    tests: bool = False
     credentials: str | None = None
     region: str | None = None
     aws_error: str = ""
@@ -118,7 +115,6 @@ def probe_machine(find_aws: FindAws) -> Probe:
         gpus=ask(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]).splitlines(),
         compose=_compose(),
         leftovers=_leftovers() if engine else (),
-        tests=image_tests.installed(),
         credentials=credentials,
         region=region,
         aws_error=aws_error,

@@ -90,7 +90,7 @@ def test_lint_goes_on_after_a_tool_that_complains(checkout: Path) -> None:
 
 def test_quick_leaves_out_what_is_slow_and_needs_no_second_environment(checkout: Path) -> None:
     planned = plan(checkout, "quick")
-    assert "-m pytest -q --numprocesses auto --dist worksteal -m 'not slow and not nightly' tests/unit" in planned
+    assert "-m pytest -q --numprocesses 2 -p tests.groups -m 'not slow and not nightly' tests/unit smd" in planned
     assert " lint >" in planned
     assert ".venv-reference" not in planned
 

@@ -1,7 +1,10 @@
-"""The tests of built images, as `build.py test` runs them: a line for each; a pass is remembered by the images' ids."""
+"""The tests that an image has to pass before it is pushed: contents, imports, ranks and answers, in a few minutes.
+
+They need pytest and testinfra, and no torch. `make image-tests` runs all tests of images. A pass is remembered by the
+images' ids.
+"""
 
 import hashlib
-import importlib.util
 import os
 import subprocess
 import sys
@@ -9,38 +12,24 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from berth.common.errors import UserError
 from berth.common.files import atomic_write, explain_os_errors
 from berth.common.image_names import image_name
 from berth.images.pins.pins import CACHE, ROOT
 from berth.images.selection import SelectedImage
 
 _FOLDER = ROOT / "tests" / "images"
+_FILES = {
+    "train": ("train/test_contents.py", "train/test_plans.py"),
+    "serve": ("serve/test_contents.py", "serve/test_answers.py"),
+}
 _PASSED = CACHE / "tested"
 _PYTEST = [sys.executable, "-m", "pytest", "-q", "-o", "console_output_style=classic", "-p", "berth.images.build.test_lines"]
 
 
-def command(images: Sequence[str]) -> list[str]:
-    """The pytest line for some of the images; all of them bring the tests of builds along."""
-    some = [str(_FOLDER / "test_both.py"), *(str(_FOLDER / image) for image in images)]
-    return [*_PYTEST, *([str(_FOLDER)] if len(images) > 1 else some)]
-
-
-def derived_command(kit: str) -> list[str]:
-    """The pytest line for an image that somebody built FROM one of the kit's: what it must not have lost by that."""
-    files = ["test_both.py", f"{kit}/test_contents.py", *(["train/test_plans.py"] if kit == "train" else [])]
-    return [*_PYTEST, "-m", "not kits_own", *(str(_FOLDER / file) for file in files)]
-
-
-def require_packages() -> None:
-    """UserError if what the tests need is not installed here."""
-    if not installed():
-        raise UserError("the tests' packages are not installed here: run `make setup-tests`, then this again.")
-
-
-def installed() -> bool:
-    """Whether what the tests need is installed here."""
-    return importlib.util.find_spec("testinfra") is not None
+def command(images: Sequence[str], *, derived: bool = False) -> list[str]:
+    """The pytest line for some of the images; `derived`: somebody built the image FROM one of the kit's."""
+    files = ["test_both.py", *(file for image in images for file in _FILES[image])]
+    return [*_PYTEST, *(["-m", "not kits_own"] if derived else []), *(str(_FOLDER / file) for file in files)]
 
 
 def passed_on(chosen: Sequence[SelectedImage], folder: Path = _PASSED) -> str:
@@ -52,14 +41,13 @@ def passed_on(chosen: Sequence[SelectedImage], folder: Path = _PASSED) -> str:
 
 
 def run(chosen: Sequence[SelectedImage], folder: Path = _PASSED, *, to_stderr: bool = False) -> int:
-    """Runs the tests; pytest's exit code. UserError where pytest is not installed.
+    """Runs the tests; pytest's exit code.
 
     chosen: the kit's images of one profile, or one image that was named; to_stderr: for a command whose stdout is its
     result.
     """
-    require_packages()
     first = chosen[0]
-    words = derived_command(first.kit) if first.derived else command([each.kit for each in chosen])
+    words = command([each.kit for each in chosen], derived=first.derived)
     out = sys.stderr if to_stderr else None
     code = subprocess.run(words, cwd=ROOT, env={**os.environ, **_variables(first)}, stdout=out).returncode
     if code == 0:

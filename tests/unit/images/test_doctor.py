@@ -33,7 +33,6 @@ WELL = Probe(
     base="berth-base:bookworm",
     memory=16 * GB,
     compose="docker-compose version 1.29.2",
-    tests=True,
     credentials="shared-credentials-file",
     region="eu-west-1",
 )
@@ -52,7 +51,6 @@ def test_a_machine_where_all_is_well() -> None:
         ("Memory", "ok", ""),
         ("GPU", "ok", ""),
         ("Compose", "ok", ""),
-        ("Tests", "ok", ""),
         ("AWS", "ok", ""),
     ]
     assert doctor.can_build(found)
@@ -229,7 +227,6 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             id="leftovers",
         ),
         pytest.param(replace(WELL, compose=None), "Compose", "warn", "not found", "docker-compose", id="no-compose"),
-        pytest.param(replace(WELL, tests=False), "Tests", "warn", "a push tests", "make setup-tests", id="no-tests"),
         pytest.param(
             replace(WELL, credentials=None), "AWS", "warn", "no credentials", "export AWS_PROFILE", id="no-credentials"
         ),

@@ -48,7 +48,7 @@ def test_begin_and_end_are_told_once_each() -> None:
 
 
 def test_a_name_is_cut_at_a_word_and_says_so() -> None:
-    folders = "ecr/registry berth/images/inspect local serve/engines"
+    folders = "ecr/registry images/inventory local serve/engines"
     [step] = fed(
         f"#9 [kit 6/6] RUN mkdir -p {folders} && /opt/build/bin/pip wheel --quiet --no-deps --no-index .\n"
     ).layers
