@@ -42,6 +42,8 @@ JOBS = {
     )
     for version in (2, 3)
 }
+EVERY_TIME = ("texts-v2", "questions-v3")
+"""One job per SDK and library; the others run every night."""
 
 
 def launcher(folder: str, version: int) -> str:
@@ -142,7 +144,9 @@ def unpacked(folder: Path) -> Path:
     return folder / "unpacked"
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize(
+    "name", [*EVERY_TIME, *(pytest.param(name, marks=pytest.mark.nightly) for name in sorted(JOBS.keys() - EVERY_TIME))]
+)
 def test_a_job_in_local_mode_learns_over_two_ranks(name: str, ended: Callable[[str], Ended]) -> None:
     _, folder, arguments, last = JOBS[name]
     job = ended(name)
