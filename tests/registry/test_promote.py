@@ -71,6 +71,7 @@ def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
     client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
+    referrers.upload_blobs(client, "a/b", b"a bill of materials")
     bill = referrers.attach(client, "a/b", image.manifest, b"a bill of materials").digest
     goal = client_of(before, login)
     lines: list[str] = []
@@ -336,6 +337,7 @@ def test_a_registry_that_takes_no_artifact_gets_the_image_alone_and_a_line_says_
     client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
+    referrers.upload_blobs(client, "a/b", b"a bill of materials")
     bill = referrers.attach(client, "a/b", image.manifest, b"a bill of materials").digest
     body = b'{"errors":[{"code":"MANIFEST_INVALID"}]}'
     before.answer(400, method="PUT", path=f"manifests/{bill}", times=9, body=body)

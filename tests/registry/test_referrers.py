@@ -17,13 +17,13 @@ BILL = json.dumps({"bomFormat": "CycloneDX", "components": []}).encode()
 
 def attached(client: Client, image: made_images.Image) -> str:
     """Has BILL attached; gives the digest of the artifact."""
+    referrers.upload_blobs(client, "a/b", BILL)
     return referrers.attach(client, "a/b", image.manifest, BILL).digest
 
 
 def attached_by_another_tool(client: Client, image: made_images.Image) -> str:
     """Has BILL attached as another tool may; gives the digest of the artifact."""
-    for blob in (b"{}", BILL):
-        client.put_blob("a/b", blob)
+    referrers.upload_blobs(client, "a/b", BILL)
     bill = referrers.artifact(image.manifest.descriptor, BILL)
     other = {"artifactType": "text/plain", "annotations": {"org.example.made-by": "a test"}}
     made = Manifest(OCI_MANIFEST, dumped({**bill.parsed, **other}))
