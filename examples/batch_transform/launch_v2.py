@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def place(text: str) -> str:
-    """A folder or file here becomes a URL; an S3 URI stays."""
+    """A local path as a file:// URL; an S3 URI unchanged."""
     return text if text.startswith("s3://") else f"file://{Path(text).resolve()}"
 
 
