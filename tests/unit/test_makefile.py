@@ -11,7 +11,7 @@ import pytest
 from berth.images.pins import pins
 
 DEBIANS = Path("/usr/bin/python3.11")
-READ = ("Makefile", "requirements.txt", "pyproject.toml", "berth", "docker", "tests", "images")
+READ = ("Makefile", "requirements.txt", "pyproject.toml", "berth", "docker", "tests")
 
 
 @pytest.fixture
