@@ -2,7 +2,7 @@
 expects.
 
 `IMAGE train` and `IMAGE` alone train. Anything else is run instead (`IMAGE bash`). This file is process 1: what it
-runs, the signals that it gets, the code that it ends with. It looks and decides, and hosts/host.py acts:
+runs, the signals that it gets, the code that it ends with. It looks and decides, and launching/host.py acts:
 
     job + hardware → plan → rendezvous → prepare → launch → outcome → /opt/ml/output/failure, exit code
 """

@@ -2,7 +2,7 @@
 
 Each rank reads SageMaker's hyperparameters itself, and the launcher's RANK, WORLD_SIZE and so on from its environment.
 The way through: hyperparameters → settings → sources → process group → windows → training → model → evaluation. Rank 0
-writes the model and its figures (finetune/reporting/records.py), and speaks; the others only compute.
+writes the model and its figures (reporting/records.py), and speaks; the others only compute.
 """
 
 import atexit
