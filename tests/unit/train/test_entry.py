@@ -386,7 +386,7 @@ def test_ranks_are_as_many_as_the_driver_offers(tmp_path: Path, libcuda: Callabl
 def test_idle_gpus_are_named_in_the_first_and_in_the_last_line(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
     code, log, _ = on_gpus(tmp_path, libcuda(tmp_path / "lib"), 2, "NVIDIA A10G:8.6,NVIDIA A10G:8.6")
     assert code == 0, log
-    idle = "1 of 2 GPUs may stay idle, for your program runs once per host"
+    idle = "1 of 2 GPUs may stay idle, because your program runs once per host"
     first, *_, last = log.splitlines()
     assert first.startswith(f"berth: {idle}")
     assert last.startswith(f"berth: the job ends with exit code 0; {idle}")
