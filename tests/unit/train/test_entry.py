@@ -201,7 +201,7 @@ def test_one_hosts_signal_lets_every_host_save(
     assert codes == [code, code], texts
     for host, text, failure in zip(("127.0.0.1", "localhost"), texts, failures, strict=True):
         assert (tmp_path / host / "saved").exists(), text
-        assert "SIGTERM: this job is stopped, and what runs has 110 s to save and end" in text
+        assert "SIGTERM: stopping this job; the program has 110 s to save and end" in text
         assert (failure.read_text().splitlines()[:2] if failure.exists() else None) == first_lines
 
 
