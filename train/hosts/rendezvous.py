@@ -122,10 +122,10 @@ class Leader:
         while missing := self._missing():
             now = time.monotonic()
             if now - begin >= timeout:
+                logs = "that host's own log" if len(missing) == 1 else "the logs of those hosts"
                 raise JobError(
                     f"{_names(missing)} never came to the rendezvous at {self.name} within {timeout:.0f} s; look at "
-                    "that host's own log, "
-                    "and let the job's hosts reach each other on all ports (security group)."
+                    f"{logs}, and let the job's hosts reach each other on all ports (security group)."
                 )
             if now - logged >= _LOG_EVERY_SECONDS:
                 logged = now

@@ -92,10 +92,10 @@ class LeaderLoop:
         self.forwarder = SignalForwarder(host.signal, events)
         self.everywhere = everywhere
         self.not_ready = set(leader.workers)
-        self.done: dict[str, int] = {}
+        self.done: dict[str, int] = {}  # worker → exit code of its part
         self.reports: list[FailureReport] = []
-        self.lost: dict[str, str] = {}
-        self.gone: set[str] = set()
+        self.lost: dict[str, str] = {}  # worker whose connection failed before its `done` → reason
+        self.gone: set[str] = set()  # all workers whose connection has failed
         self.prepared = False
         self.own_code: int | None = None
         self.overdue = False

@@ -34,7 +34,7 @@ class Stop:
     when: float
 
     def explains(self, report: FailureReport | None) -> bool:
-        """Whether a failure may follow from this signal. A program may react to it in any way, so the time decides."""
+        """Whether the signal explains a failure. It explains all that come after it: programs may react in any way."""
         return report is None or report.echo or report.when >= self.when
 
 
@@ -89,7 +89,7 @@ class SignalForwarder:
         return failure.cause(written or reports)
 
     def stopped_outcome(self, report: FailureReport | None, code: int) -> Outcome | None:
-        """The outcome if the stop explains the end of the job; None if there was no stop or it explains nothing.
+        """The outcome if the stop explains the end of the job; None if it does not, or if there was no stop.
 
         report: the cause of the failure. code: the exit code if there is no report.
         """

@@ -112,14 +112,14 @@ class _Host:
             get_logger().warning("%s", warning)
         return Program(
             command=plan.module_program if is_package(job) else plan.program,
-            cwd=str(self.local_run.folder.work if plan.kit else job.code_dir),
+            cwd=str(self.local_run.folder.work if plan.is_run_qa else job.code_dir),
             environment=passed,
             host=job.current_host,
             code_dir=str(job.code_dir),
-            name="run_qa" if plan.kit else str(job.program),
+            name="run_qa" if plan.is_run_qa else str(job.program),
             world_size=plan.world_size if ranks else 0,
             ranks_per_host=plan.ranks_per_host if ranks else 0,
-            prefix_other_ranks=plan.kit,
+            prefix_other_ranks=plan.is_run_qa,
             shell=plan.shell,
             alone=plan.world_size == 1,
             package_note=note,
@@ -229,7 +229,7 @@ class WorkerHost(_Host):
 
 
 class RefusedHost:
-    """A host that can't take part, for the `reason` given; it ends the whole job.
+    """A host that can't take part, because of `reason`. It ends the whole job.
 
     It still meets the other hosts, to report the reason: they would otherwise wait for it until their deadline. If it
     can't meet them, it ends alone.
@@ -303,7 +303,7 @@ def plan_notes(plan: Plan, ranks: Sequence[Sequence[str]], *, ended_well: bool) 
 
     After a failure nothing is said of ranks that trained alone: they may have failed before they formed a group.
     """
-    if plan.kit or not ranks:
+    if plan.is_run_qa or not ranks:
         return []  # run_qa checks its process group itself
     if plan.kind == "mpirun":
         notes = [alone_sentence(ranks, plan.world_size) if ended_well else ""]

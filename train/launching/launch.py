@@ -43,7 +43,7 @@ class LocalRun:
         self._process: subprocess.Popen[str] | None = None
         self._stopped_at: float | None = None
         self._abort_report: FailureReport | None = None
-        self._aborted = False
+        self._aborted = False  # mpirun failed, or still runs some seconds after it announced an abort
         self._signals: Counter[int] = Counter()  # process id → how many signals it was sent
         self._ended = threading.Event()  # the command has ended, or this host's part of the job
         self._watch: threading.Thread | None = None
@@ -117,8 +117,8 @@ class LocalRun:
 
         mpirun does not get it, because it would kill the programs a second later.
         """
-        finished = {pid for pid, signals in self._signals.items() if signals >= count}
-        self._signals.update(self.folder.signal(number, exclude=finished))
+        signalled = {pid for pid, signals in self._signals.items() if signals >= count}
+        self._signals.update(self.folder.signal(number, exclude=signalled))
 
     def stop(self) -> None:
         """End everything on this host within about two seconds: SIGTERM first, then SIGKILL."""

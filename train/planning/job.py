@@ -44,7 +44,7 @@ class Job:
 
     @property
     def leader(self) -> str:
-        """The host that runs mpirun and writes the model."""
+        """The first host. The others join it, and it runs mpirun if the job needs that."""
         return self.hosts[0]
 
     @property

@@ -139,7 +139,9 @@ def abort_sentence(lines: Sequence[str]) -> str:
 def check_version(launcher: Launcher) -> None:
     """JobError if mpirun is missing or its options are not those of Open MPI 4."""
     if launcher.major == 0:
-        raise JobError("mpirun is not on PATH or doesn't run; install Open MPI 4.1 in the image (the kit's has it).")
+        raise JobError(
+            "mpirun is not on PATH or doesn't run; install Open MPI 4.1 in the image (the kit's image has it)."
+        )
     if launcher.major != _MAJOR:
         raise JobError(
             f"mpirun is Open MPI {launcher.major}, whose options differ; put one of version {_MAJOR} first on PATH."

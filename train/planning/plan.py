@@ -53,7 +53,7 @@ class Plan:
     debug: bool = False
 
     @property
-    def kit(self) -> bool:
+    def is_run_qa(self) -> bool:
         """Whether berth's own run_qa runs."""
         return not self.name
 
@@ -325,8 +325,8 @@ def _idle_gpus(options: LaunchOptions, choice: _Choice, gpus: int) -> str:
 def _program(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> tuple[str, ...]:
     """The command of one rank."""
     python = found.launcher.python
-    kit = (python, "-P", "-m", "berth.train.run_qa")
-    program = kit if job.program is None else _user_command(job, options, found)
+    run_qa = (python, "-P", "-m", "berth.train.run_qa")
+    program = run_qa if job.program is None else _user_command(job, options, found)
     if choice.backend == "smddp" and found.library is not None and found.library.launcher:
         return (found.library.launcher, *program)
     return program

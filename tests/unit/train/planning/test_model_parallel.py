@@ -98,4 +98,4 @@ def test_all_that_is_wrong_with_a_job_is_named_at_once() -> None:
 def test_run_qa_does_not_use_it() -> None:
     with pytest.raises(JobError, match="which run_qa, the kit's own program, does not use"):
         planned({"partitions": 2}, program=None)
-    assert planned({}, program=None).kit, "an empty one asks for nothing"
+    assert planned({}, program=None).is_run_qa, "an empty one asks for nothing"

@@ -371,7 +371,7 @@ def test_run_qa_is_refused_where_the_image_has_an_older_transformers(hardware: H
         "train`, the hyperparameter sagemaker_program)."
     )
     assert plan("train.py", "4.26.0").name == "train.py"
-    assert plan(None, "5.23.0").kit
+    assert plan(None, "5.23.0").is_run_qa
 
 
 def test_more_processes_than_gpus_is_refused() -> None:
