@@ -94,8 +94,8 @@ class LeaderLoop:
         self.not_ready = set(leader.workers)
         self.done: dict[str, int] = {}  # worker → exit code of its part
         self.reports: list[FailureReport] = []
-        self.lost: dict[str, str] = {}  # worker whose connection failed before its `done` → reason
-        self.gone: set[str] = set()  # all workers whose connection has failed
+        self.lost: dict[str, str] = {}  # worker that failed to send its `done` → reason
+        self.gone: set[str] = set()  # all workers whose connection has ended
         self.prepared = False
         self.own_code: int | None = None
         self.overdue = False
