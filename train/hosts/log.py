@@ -1,7 +1,7 @@
-"""The one logger of the training image: whole lines, each starting with `berth: `.
+"""The logger of the training image: whole lines, each starting with `berth: `.
 
-The entry also writes what its ranks print (berth.train.launching.runfolder), in another thread: one lock keeps lines
-whole. What other programs wrote (pip, mpirun, an exception) may hold secrets, which no record shows.
+Another thread of the entry writes the ranks' output (berth.train.launching.runfolder); one lock keeps lines whole.
+Text of other programs (pip, mpirun, exceptions) may contain secrets, so every record is masked.
 """
 
 import logging
@@ -22,14 +22,14 @@ class _LineHandler(logging.Handler):
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write whole lines, one caller at a time: a reader that is slow takes them in pieces."""
+    """Write whole lines, one caller at a time; a slow reader may take them in pieces."""
     with _WRITING:
         while data:
             data = data[os.write(descriptor, data) :]
 
 
 def get_logger() -> logging.Logger:
-    """The logger `berth.train`, set up at the first call."""
+    """The logger `berth.train`. The first call sets it up."""
     logger = logging.getLogger("berth.train")
     if not any(isinstance(handler, _LineHandler) for handler in logger.handlers):
         logger.addHandler(_LineHandler())

@@ -1,5 +1,6 @@
-"""Addresses of hosts, looked up in the background: getaddrinfo has no time limit, and a resolver may take 20 s; and
-connections from the address of one of this host's interfaces.
+"""Name resolution in the background, and connections from the address of a given interface.
+
+getaddrinfo has no time limit, and a resolver may take 20 s.
 """
 
 import fcntl
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 def resolve(host: str) -> set[str]:
-    """The IP addresses of a name now, empty if it has none (yet)."""
+    """The IP addresses to which a name resolves now; empty if there are none (yet)."""
     try:
         return {plain_address(str(info[4][0])) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except OSError:
@@ -27,15 +28,17 @@ def resolve(host: str) -> set[str]:
 
 
 def plain_address(text: str) -> str:
-    """An IP address as one text, whatever the socket that it was read from calls it."""
+    """The canonical text of an IP address: without scope, and IPv4 if it is an IPv4-mapped IPv6 address."""
     address = ipaddress.ip_address(text.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)
 
 
 def connect(host: str, port: int, interface: str, timeout: float) -> socket.socket:
-    """A TCP connection; from the address of `interface` where one is named, for the kernel may take another card's of
-    the same subnet, which is not the address that this host's name has. OSError if there is none.
+    """Open a TCP connection, from the address of `interface` unless that is empty. OSError if it fails.
+
+    Without an interface the kernel may choose the address of another card in the same subnet, to which this host's name
+    does not resolve.
     """
     if not interface:
         return socket.create_connection((host, port), timeout)
@@ -58,7 +61,7 @@ def interface_addresses(name: str) -> dict[int, str]:
             answer = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             addresses[socket.AF_INET] = socket.inet_ntoa(answer[20:24])
         except OSError:
-            pass  # it has none
+            pass  # no IPv4 address
     try:
         lines = _IPV6_ADDRESSES.read_text("ascii").splitlines()
     except OSError:
@@ -70,16 +73,16 @@ def interface_addresses(name: str) -> dict[int, str]:
 
 
 def in_background(name: str, work: Callable[[], T]) -> Future[T]:
-    """What `work` returns or raises, in a thread that holds up neither its caller nor the end of the process."""
+    """Run `work` in a daemon thread, which does not delay the end of the process; returns its future."""
     future: Future[T] = Future()
 
     def run() -> None:
         try:
-            found = work()
+            result = work()
         except BaseException as error:
             future.set_exception(error)
         else:
-            future.set_result(found)
+            future.set_result(result)
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future

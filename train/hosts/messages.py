@@ -1,8 +1,8 @@
-"""What hosts may say to each other. A message is one line of JSON: an object with its `kind` and that kind's fields.
+"""The messages between hosts. A message is one line of JSON: an object with its `kind` and that kind's fields.
 
-Whoever reaches a port can send a line, so each field must be of its type. Other fields are ignored.
+Anyone who can reach the port can send a line, so the type of each field is checked. Unknown fields are ignored.
 
-By the standard library alone: the entry must start in an image whose user installed any other pydantic.
+This uses only the standard library: the entry must start even if the user has installed another version of pydantic.
 """
 
 import json
@@ -13,11 +13,11 @@ MAX_LINE_BYTES = 256 * 1024
 
 
 class WireError(Exception):
-    """The other side closed, fell silent or sent something that is not a message."""
+    """The other side closed the connection, timed out, or sent a line that is not a message."""
 
 
-# A field is a range of whole numbers, an object, a choice of several, or a type; see `_fits`. The lengths of a report's
-# texts are those that FailureReport.from_fields cuts them to. `age`: seconds since the failure showed.
+# What a field may be: a range of integers, an object (dict), one of several (tuple), or a type; see `_fits`.
+# FailureReport.from_fields limits the lengths of a report's texts. `age`: seconds since the failure showed.
 _REPORT = {
     "sentence": object,
     "code": range(256),
@@ -54,23 +54,23 @@ _KINDS: Mapping[str, Mapping[str, Any]] = {
 
 
 def encode(kind: str, fields: Mapping[str, Any]) -> bytes:
-    """A message as its line. Characters that UTF-8 does not have (of a file name) become `?`."""
+    """The line of a message. Characters that UTF-8 can't encode (from a file name) become `?`."""
     return json.dumps({"kind": kind, **fields}, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
 def decode(line: bytes) -> tuple[str, dict[str, Any]]:
-    """Kind and fields of a line. Raises WireError for anything but a message."""
+    """Kind and fields of a line. WireError if it is not a message."""
     try:
         message = json.loads(line.decode())
     except (ValueError, RecursionError):
-        # RecursionError: a line has room for a hundred thousand brackets.
+        # RecursionError: a line can contain a hundred thousand nested brackets.
         raise WireError("a message was not JSON") from None
     kind = message.get("kind") if isinstance(message, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise WireError("a message was of no known kind")
+        raise WireError("a message was of an unknown kind")
     for name, expected in _KINDS[kind].items():
         if name not in message or not _fits(message[name], expected):
-            raise WireError(f"a message {kind} made no sense: its {name} is missing or wrong")
+            raise WireError(f"a message {kind} was invalid: its {name} is missing or wrong")
     return kind, {name: message[name] for name in _KINDS[kind]}
 
 
@@ -85,6 +85,6 @@ def _fits(value: Any, expected: Any) -> bool:
         )
     if expected is float:
         return type(value) in (int, float) and 0 <= value < 1e10
-    if expected is str:  # these go into logs and ssh's files, so they are single lines
+    if expected is str:  # printed into logs and ssh's files, so it must be a single line
         return isinstance(value, str) and value.isprintable()
     return value is None if expected is None else isinstance(value, expected)

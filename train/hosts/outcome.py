@@ -1,5 +1,5 @@
-"""How a job ended, on every host, and what this host leaves of it: the log's last lines, the failure file, and outputs
-that their owner can read.
+"""How a job ended, and what this host does then: writes the last log lines and the failure file, and makes the outputs
+readable for their owner.
 """
 
 import time
@@ -18,9 +18,9 @@ from berth.train.hosts.ownership import hand_over, open_to_readers
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the job ended on every host (`report` is None only for code 0), or how one host's part of it did.
+    """How the job ended, the same on every host, or how one host's part of it ended.
 
-    leaves_model: whether there is a file in the model folder of any host, or of that one.
+    report: None only for code 0. leaves_model: whether the model folder of any host, or of that one, contains a file.
     """
 
     code: int
@@ -29,24 +29,25 @@ class Outcome:
 
 
 def failed(sentence: str, host: str, code: int = 1) -> Outcome:
-    """An outcome that no rank reported."""
+    """The outcome of a failure that no rank reported."""
     return Outcome(code, FailureReport(sentence=sentence, code=code, host=host, when=time.time()))
 
 
 def stopped(number: int, *, begun: bool = False, code: int = 0, overdue: float = 0.0) -> Outcome:
-    """An outcome for a host that was told to stop, the same on every host: none of them is to blame."""
+    """The outcome of a stopped job. It names no host, because none caused the failure."""
     return failed(failure.stopped_sentence(number, begun=begun, overdue=overdue), "", code or 128 + number)
 
 
 def finish(outcome: Outcome, failure_file: FailureFile, root: Path, notes: Sequence[str] = ()) -> None:
-    """Say how the job ended, in the log and in the failure file, and hand the outputs over. `notes`: what the user must
-    not miss, for the log's last line.
+    """Report the outcome in the log and in the failure file, and hand over the outputs.
+
+    notes: warnings that the user must not miss; they go into the last line of the log.
     """
     if outcome.code and outcome.report is not None:
         get_logger().error("failed: %s", outcome.report.sentence)
         try:
             if not failure_file.write(outcome.report):
-                get_logger().info("the program wrote its own %s; it stays as it is", failure_file.path)
+                get_logger().info("the program wrote %s itself; it is kept", failure_file.path)
         except OSError as error:
             get_logger().error("%s can't be written (%s)", failure_file.path, error.strerror)
     failure_file.give_up_room()
@@ -64,8 +65,9 @@ def finish(outcome: Outcome, failure_file: FailureFile, root: Path, notes: Seque
 
 
 def outcome_fields(outcome: Outcome, now: float) -> dict[str, Any]:
-    """An outcome for the wire, at the time `now` of this host's clock, of which the other side hears only how long ago
-    the failure showed. With one report it fits a line; the reports of all ranks of a host may not.
+    """The fields of an outcome's message. It says how long before `now` the failure showed, not at what time.
+
+    It has only one report: those of all ranks of a host might not fit into a message.
     """
     report = outcome.report
     fields = report and {**report.to_fields(), "age": max(0.0, now - report.when)}
@@ -73,8 +75,9 @@ def outcome_fields(outcome: Outcome, now: float) -> dict[str, Any]:
 
 
 def read_outcome(fields: Mapping[str, Any], now: float) -> Outcome:
-    """What `outcome_fields` wrote and the wire has checked, its times by this host's clock: two hosts' clocks may be
-    minutes apart, and then the earlier of two failures would not be the one that showed first.
+    """Read the fields that `outcome_fields` wrote, with times by this host's clock, which now shows `now`.
+
+    Clocks of two hosts may be minutes apart; with them, the wrong one of two failures could count as the first.
     """
     report = fields["report"]
     report = report and FailureReport.from_fields({**report, "when": now - report["age"]})

@@ -1,7 +1,7 @@
-"""How large what a job leaves is, and whether the model folder holds checkpoints, which are uploaded with the model.
+"""Sizes of a job's outputs, and a warning about checkpoints in the model folder.
 
-SageMaker packs /opt/ml/model and /opt/ml/output/data when the job has ended; /opt/ml/checkpoints it uploads while the
-job runs, if the job has a checkpoint_s3_uri.
+SageMaker packs and uploads /opt/ml/model and /opt/ml/output/data when the job has ended. It uploads /opt/ml/checkpoints
+while the job runs, if the job has a checkpoint_s3_uri.
 """
 
 import os
@@ -9,12 +9,12 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-_NAMED = 3
+_LISTED_FOLDERS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of all regular files below a folder; links are not followed."""
+    """Number and total size of the regular files below a folder; links are not followed."""
 
     files: int = 0
     bytes: int = 0
@@ -24,19 +24,19 @@ class Size:
 
 
 def megabytes(count: int) -> str:
-    """A number of bytes as people say it: `0.1 MB`, `1,234 MB`."""
+    """A number of bytes as text: `0.1 MB`, `1,234 MB`."""
     return f"{count / 1e6:.1f} MB" if count < 100e6 else f"{count / 1e6:,.0f} MB"
 
 
 def size(folder: Path) -> Size:
-    """What lies below a folder; nothing where there is none."""
+    """The size of a folder's files; 0 if it is missing."""
     files = total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
             try:
                 status = os.lstat(os.path.join(parent, name))
             except OSError:
-                continue  # gone meanwhile
+                continue  # deleted meanwhile
             if stat.S_ISREG(status.st_mode):
                 files += 1
                 total += status.st_size
@@ -44,32 +44,32 @@ def size(folder: Path) -> Size:
 
 
 def checkpoints_in(model: Path) -> list[Path]:
-    """The folders that Trainer would call checkpoints, wherever they lie below the model folder."""
-    found = []
+    """All folders below the model folder that are named like Trainer's checkpoints."""
+    checkpoints: list[Path] = []
     for parent, folders, _ in os.walk(model):
         names = sorted(name for name in folders if name.startswith("checkpoint-"))
-        found += [Path(parent, name) for name in names]
+        checkpoints += [Path(parent, name) for name in names]
         folders[:] = [name for name in folders if name not in names]
-    return found
+    return checkpoints
 
 
 def sizes_line(root: Path) -> str:
     """`outputs: model 90.9 MB (7 files), output/data 0.2 MB (1 file)`; empty for a host that leaves nothing."""
-    found = {name: size(root / name) for name in ("model", "output/data")}
-    if not any(each.files for each in found.values()):
+    sizes = {name: size(root / name) for name in ("model", "output/data")}
+    if not any(folder.files for folder in sizes.values()):
         return ""
-    return "outputs: " + ", ".join(f"{name} {each}" for name, each in found.items())
+    return "outputs: " + ", ".join(f"{name} {folder}" for name, folder in sizes.items())
 
 
 def checkpoints_warning(root: Path) -> str:
-    """What to say of checkpoints in the model folder; empty if it has none."""
+    """Warns about checkpoints in the model folder; empty if it has none."""
     model = root / "model"
     folders = checkpoints_in(model)
     if not folders:
         return ""
     within = megabytes(sum(size(folder).bytes for folder in folders))
-    names = ", ".join(str(folder.relative_to(model)) for folder in folders[:_NAMED])
-    more = f" and {len(folders) - _NAMED} more" if len(folders) > _NAMED else ""
+    names = ", ".join(str(folder.relative_to(model)) for folder in folders[:_LISTED_FOLDERS])
+    more = f" and {len(folders) - _LISTED_FOLDERS} more" if len(folders) > _LISTED_FOLDERS else ""
     return (
         f"{within} of the {megabytes(size(model).bytes)} in {model} are checkpoints ({names}{more}): SageMaker packs "
         "and uploads them with the model, which may take an hour or fail; have the program write them to "

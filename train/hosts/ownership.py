@@ -1,7 +1,7 @@
-"""Lets others read the model that the job wrote, and hands its outputs to the owner of the mounted folders.
+"""Makes the model readable for everybody, and hands the outputs to the owner of the mounted folders.
 
-The image runs as root. In SageMaker's local mode /opt/ml is mounted from a person's disk, who could neither read nor
-delete root's files (sagemaker-python-sdk#2647, #4764). On SageMaker itself everything is root's and nothing changes.
+The image runs as root. In SageMaker's local mode /opt/ml is mounted from a user's disk, and that user could neither
+read nor delete root's files (sagemaker-python-sdk#2647, #4764). On SageMaker itself root owns all, so no owner changes.
 """
 
 import contextlib
@@ -13,14 +13,14 @@ _FOLDERS = ("model", "output", "code", "checkpoints")
 
 
 def open_to_readers(folder: Path) -> None:
-    """Give the files in the model folder the mode 0644 (0755 where their owner may run them), its folders 0755.
+    """Set the mode of the model's files to 0644 (0755 if their owner may execute them) and of its folders to 0755.
 
-    safetensors writes weights that root alone can read (github.com/safetensors/safetensors/issues/782), model.tar.gz
-    keeps that, and a server need not run as root.
+    safetensors writes weights that only root can read (github.com/safetensors/safetensors/issues/782), model.tar.gz
+    keeps the mode, and a server may run as another user.
     """
     for parent, folders, files in os.walk(folder):
         for entry in (Path(parent) / name for name in (*folders, *files)):
-            # A file may vanish meanwhile, be another's or lie on a mount that does not allow it.
+            # A file may be deleted meanwhile, belong to another user, or be on a mount that forbids this.
             with contextlib.suppress(OSError):
                 mode = entry.lstat().st_mode
                 runs = stat.S_ISDIR(mode) or mode & stat.S_IXUSR
@@ -30,7 +30,7 @@ def open_to_readers(folder: Path) -> None:
 
 
 def hand_over(root: Path) -> int | None:
-    """Give files of root below these folders to the owner of the mounts; returns the uid, None if nothing was to do."""
+    """Give root's files in the output folders to the owner of the mounts; returns its uid, None if there is none."""
     if os.geteuid() != 0:
         return None
     owner = find_owner(root)
@@ -47,7 +47,7 @@ def hand_over(root: Path) -> int | None:
 
 
 def find_owner(root: Path) -> tuple[int, int] | None:
-    """uid and gid of the first folder of the job that is not root's; None if all are."""
+    """uid and gid of the first folder of the job that root does not own; None if root owns all."""
     for name in ("model", "output", "output/data", "input/config", "input", "."):
         with contextlib.suppress(OSError):
             status = (root / name).stat()
@@ -57,7 +57,7 @@ def find_owner(root: Path) -> tuple[int, int] | None:
 
 
 def _give(path: Path, uid: int, gid: int) -> None:
-    # A file may vanish meanwhile, or the mount may not allow it: the job's result does not hang on that.
+    # A file may be deleted meanwhile, or the mount may forbid this. Ignore it: the job's result does not depend on it.
     with contextlib.suppress(OSError):
         if path.lstat().st_uid == 0:
             os.chown(path, uid, gid, follow_symlinks=False)

@@ -1,10 +1,10 @@
-"""One rendezvous connection: JSON lines over TCP, with a sign of life in both directions.
+"""One rendezvous connection: JSON lines over TCP, with heartbeats in both directions.
 
-Each side sends a beat every second. Silence for `silence` seconds, which is the time that a whole message may take, a
-closed connection or a line that is no message (berth.train.hosts.messages) is reported once as Lost, and ends the
-connection. What arrives is put on the host's event queue.
+Each side sends a beat every second. The connection ends, and Lost is reported once, if receiving or sending a message
+takes longer than `silence` seconds, if the connection is closed, or if a line is not a message
+(berth.train.hosts.messages). Received messages are put on the host's event queue.
 
-The threads that beat and listen write nothing to the log: whoever reads it may be slow, and a host whose log is full is
+The threads that send beats and listen do not log: a slow reader of the log would block them, although the host is
 alive.
 """
 
@@ -24,7 +24,7 @@ DEFAULT_SILENCE_SECONDS = 60.0  # BERTH_PEER_TIMEOUT sets another (berth/contrac
 
 
 class LineSocket:
-    """Reads and writes messages on a socket; each takes `timeout` seconds at most, however slowly its bytes come."""
+    """Messages on a socket. `timeout`: seconds for a whole message, however slowly its bytes arrive."""
 
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self._socket = sock
@@ -35,13 +35,13 @@ class LineSocket:
         sock.settimeout(timeout)
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Send one message; WireError if the connection is gone."""
+        """Send one message. WireError if that fails."""
         line = encode(kind, fields)
         try:
             with self._sending:
                 self._socket.sendall(line)
         except TimeoutError as error:
-            # Half a line may have gone: nothing that comes after it could be read. Who receives is to tell.
+            # Part of the line may be sent, so nothing after it could be read. Close; the receiving thread reports this.
             self._ended = f"it took no message for {self._timeout:.0f} s"
             self.close()
             raise WireError(self._ended) from error
@@ -49,7 +49,7 @@ class LineSocket:
             raise WireError(str(error)) from error
 
     def receive(self) -> tuple[str, dict[str, Any]]:
-        """Kind and fields of the next message; WireError if there is none."""
+        """Kind and fields of the next message. WireError if none arrives in time, or an invalid one."""
         deadline = time.monotonic() + self._timeout
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > MAX_LINE_BYTES:
@@ -68,31 +68,31 @@ class LineSocket:
         return decode(line)
 
     def _readable(self, seconds: float) -> bool:
-        """Whether something can be read in time. Not by the socket's own time-out, which writes need as it is."""
+        """Whether data arrives in time. Uses poll, because the socket's own time-out applies to writes."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(max(0.0, seconds) * 1000))
 
     def set_timeout(self, seconds: float) -> None:
-        """How long a message may take, in each direction."""
+        """Set how long a message may take, in each direction."""
         self._timeout = seconds
         self._socket.settimeout(seconds)
 
     def addresses(self) -> tuple[str, str]:
-        """The IP addresses of this side, as the other sees it, and of the other side."""
+        """This side's IP address on the connection, and the other side's."""
         return str(self._socket.getsockname()[0]), str(self._socket.getpeername()[0])
 
     def close(self) -> None:
-        """Close; the other side notices at once."""
+        """Close, so that the other side notices at once."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
 class HostConnection:
-    """A greeted connection to `host`: beats in the background, and puts what arrives on `events`.
+    """A connection to `host` after the greeting: sends beats in the background, and puts received messages on `events`.
 
-    `silence`: seconds without a message after which the other side is lost.
+    `silence`: seconds without a message after which the other side counts as lost.
     """
 
     def __init__(self, lines: LineSocket, host: str, events: Events, silence: float) -> None:
@@ -111,7 +111,7 @@ class HostConnection:
         return self._closed.is_set()
 
     def start(self) -> None:
-        """Begin to listen and to beat; the first beat goes at once."""
+        """Start to listen and to send beats, the first one at once."""
         try:
             for work in (self._listen, self._send_beats):
                 threading.Thread(target=self._run, args=(work,), name=f"rendezvous {self.host}", daemon=True).start()
@@ -119,12 +119,12 @@ class HostConnection:
             self._lose(f"this host can start no more threads ({error})")
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Send a message; a connection that is gone is reported by the listener, not here."""
+        """Send a message. The listening thread reports a failed connection, not this method."""
         with contextlib.suppress(WireError):
             self._lines.send(kind, **fields)
 
     def close(self) -> None:
-        """End the connection on purpose: no Lost is reported."""
+        """Close the connection on purpose, without a Lost event."""
         with self._ending:
             self._closed.set()
         self._lines.close()
@@ -134,7 +134,7 @@ class HostConnection:
             work()
         except WireError as error:
             self._lose(str(error))
-        except Exception as error:  # the kit's own fault: a thread that only died would let the job wait for ever
+        except Exception as error:  # a bug in berth: without Lost the job would wait for ever
             self._lose(f"{type(error).__name__}: {error}; please report it with this log")
 
     def _lose(self, reason: str) -> None:

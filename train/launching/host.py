@@ -1,7 +1,7 @@
-"""This host's part of a job: the leader's, a worker's, or that of a host that can't take part.
+"""This host's part of a job: as the leader, as a worker, or as a host that can't take part.
 
-The session loops decide and act through `LeaderHost` and `WorkerHost` (their LeaderActions and WorkerActions): here the
-program is prepared and started, ssh's files are written, and what was begun is ended.
+The loops in hosts/session.py decide, and `LeaderHost` and `WorkerHost` (their LeaderActions and WorkerActions) act:
+they prepare, start and end the program, and write ssh's files.
 """
 
 import os
@@ -42,7 +42,7 @@ from berth.train.startup.rank_events import alone_sentence, largest_group
 
 @dataclass(frozen=True, slots=True)
 class EntryPaths:
-    """Where this host's entry works. Only tests, which put several hosts on one machine, have others than these."""
+    """The folders and the port of this host's entry. Only tests, with several hosts on one machine, change them."""
 
     root: Path = Path("/opt/ml")
     run_dir: Path = Path(RUN_FOLDER)
@@ -51,8 +51,10 @@ class EntryPaths:
 
 @dataclass(frozen=True, slots=True)
 class HostContext:
-    """One job on this host: what does not depend on its plan. `timeout`: seconds that hosts wait for each other;
-    `peer_timeout`: seconds of silence after which one of them is lost, those of the leader count for all.
+    """What this host knows of its job before it has a plan.
+
+    timeout: seconds that the hosts wait for each other. peer_timeout: seconds of silence after which a host counts as
+    lost; the leader's value applies to all hosts.
     """
 
     job: Job
@@ -63,12 +65,12 @@ class HostContext:
     peer_timeout: float = DEFAULT_SILENCE_SECONDS
 
     def finish(self, outcome: Outcome, notes: Sequence[str] = ()) -> None:
-        """Write what is left of the job here, as the last thing. `notes` are for the log's last line."""
+        """Write the last log lines and the failure file, and hand over outputs. `notes`: for the log's last line."""
         finish(outcome, self.failure_file, self.paths.root, notes)
 
 
 class _Host:
-    """What the leader and a worker have in common. `keys` is the folder of ssh's files, None where no ssh is needed."""
+    """The common part of leader and worker. `keys`: the folder of ssh's files, None if the job needs no ssh."""
 
     def __init__(self, context: HostContext, hardware: Hardware, plan: Plan, keys: Path | None) -> None:
         self.context = context
@@ -77,22 +79,22 @@ class _Host:
         self.hardware = hardware
         self.plan = plan
         self.keys = keys
-        # The plan's, until the hosts have met: then with the job's port.
+        # The plan's variables. When the hosts have met, MASTER_PORT becomes the job's port.
         self.variables = dict(plan.environment)
-        self.run_here = LocalRun(context.paths.run_dir, context.events)
+        self.local_run = LocalRun(context.paths.run_dir, context.events)
 
     @property
     def name(self) -> str:
         return self.job.current_host
 
     def prepare(self) -> None:
-        """In a thread, for pip may take minutes and the leader or a signal must be heard meanwhile."""
+        """Prepare in a thread: pip may take minutes, and messages and signals must be handled meanwhile."""
         threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
 
     def _prepare(self) -> None:
         try:
             note = prepare(self.job)
-            self.run_here.folder.write_program(self._program(note))
+            self.local_run.folder.write_program(self._program(note))
             self.events.put(HostPrepared(None))
         except JobError as error:
             self.events.put(HostPrepared(str(error)))
@@ -110,14 +112,14 @@ class _Host:
             get_logger().warning("%s", warning)
         return Program(
             command=plan.module_program if is_package(job) else plan.program,
-            cwd=str(self.run_here.folder.work if plan.kit else job.code_dir),
+            cwd=str(self.local_run.folder.work if plan.is_run_qa else job.code_dir),
             environment=passed,
             host=job.current_host,
             code_dir=str(job.code_dir),
-            name="run_qa" if plan.kit else str(job.program),
+            name="run_qa" if plan.is_run_qa else str(job.program),
             world_size=plan.world_size if ranks else 0,
             ranks_per_host=plan.ranks_per_host if ranks else 0,
-            prefix_other_ranks=plan.kit,
+            prefix_other_ranks=plan.is_run_qa,
             shell=plan.shell,
             alone=plan.world_size == 1,
             package_note=note,
@@ -126,49 +128,49 @@ class _Host:
     def start(self) -> None:
         if self.plan.kind == "mpirun":
             if ends_on_failure(self.plan.command, {**os.environ, **self.variables}):
-                self.run_here.watch_failures()
+                self.local_run.watch_failures()
             if not self.job.leads:
-                return  # the leader's mpirun comes here over ssh
-        self.run_here.start(self.plan.command, {**os.environ, **self.variables})
+                return  # the leader's mpirun starts this host's ranks over ssh
+        self.local_run.start(self.plan.command, {**os.environ, **self.variables})
 
     def stop(self) -> None:
-        self.run_here.stop()
+        self.local_run.stop()
 
     def signal(self, number: int, count: int) -> None:
-        self.run_here.signal_programs(number, count)
+        self.local_run.signal_programs(number, count)
 
     def reports(self) -> list[FailureReport]:
-        return self.run_here.reports()
+        return self.local_run.reports()
 
     def launcher_output(self) -> list[str]:
-        return list(self.run_here.output)
+        return list(self.local_run.output)
 
     def leaves_model(self) -> bool:
         return size(self.context.paths.root / "model").files > 0
 
     def finish(self, outcome: Outcome) -> None:
-        events = self.run_here.folder.events()
+        events = self.local_run.folder.events()
         notes = plan_notes(self.plan, events, ended_well=outcome.code == 0)
         if outcome.code == 0 and not outcome.leaves_model:
             context = ProgramContext(self.job.code_dir)
-            notes.append(empty_model_note(self.run_here.folder.failed_children(), context))
+            notes.append(empty_model_note(self.local_run.folder.failed_children(), context))
         self.context.finish(outcome, notes)
 
 
 class LeaderHost(_Host):
-    """The host that the others meet, and that runs mpirun."""
+    """The host to which the others connect, and which runs mpirun."""
 
     def run(self) -> Outcome:
-        """The whole job; JobError if no worker could reach this host."""
+        """Run the job. JobError if this host can't listen for the workers."""
         try:
             leader = _listen(self.context)
             everywhere = self.plan.kind == "process"
             return LeaderLoop(leader, self, self.events, everywhere=everywhere).run(self.context.timeout)
         finally:
-            self.run_here.close()
+            self.local_run.close()
 
     def admit(self, leader: Leader) -> dict[str, Any]:
-        """Check that the workers are like this host, choose the job's port, and write what ssh needs to reach them."""
+        """Check that the workers match this host, choose the job's port, and write ssh's files; returns the welcome."""
         check_alike(self.plan.ranks_per_host, self.plan.backend, leader.introductions, self.name)
         if not os.environ.get("MASTER_PORT"):
             self.variables["MASTER_PORT"] = str(ssh.free_port(int(self.variables["MASTER_PORT"])))
@@ -176,7 +178,7 @@ class LeaderHost(_Host):
         return {"host_key": "", "client_key": key, "master_port": int(self.variables["MASTER_PORT"])}
 
     def _write_client_files(self, leader: Leader, keys: Path) -> str:
-        """ssh's files for mpirun; returns the public key of this job."""
+        """Write ssh's files for mpirun; returns the job's public key."""
         key = ssh.make_key(keys / "job_key")
         (keys / "known_hosts").write_text(ssh.known_hosts(leader.introductions), "utf-8")
         (keys / "ssh_config").write_text(ssh.client_config(keys, leader), "utf-8")
@@ -184,7 +186,7 @@ class LeaderHost(_Host):
 
 
 class WorkerHost(_Host):
-    """A host that joins the leader, and whose sshd lets the leader's mpirun in."""
+    """A host that joins the leader. Its sshd accepts the leader's mpirun."""
 
     def __init__(self, context: HostContext, hardware: Hardware, plan: Plan, keys: Path | None) -> None:
         super().__init__(context, hardware, plan, keys)
@@ -192,7 +194,7 @@ class WorkerHost(_Host):
         self._connection: HostConnection | None = None
 
     def run(self) -> Outcome:
-        """This host's part of the job. JobError or Stopped if it never came to meet the leader."""
+        """Run this host's part of the job. JobError or Stopped if it could not join the leader."""
         try:
             try:
                 introduction = self._introduction()
@@ -203,10 +205,10 @@ class WorkerHost(_Host):
         finally:
             if self._sshd:
                 self._sshd.stop()
-            self.run_here.close()
+            self.local_run.close()
 
     def _introduction(self) -> Introduction:
-        """What this host says of itself, once its sshd runs; JobError if that does not start."""
+        """Start sshd if the job needs it, and describe this host. JobError if sshd does not start."""
         if self.keys:
             self._sshd = ssh.SshServer(self.keys)
             self._sshd.start()
@@ -220,17 +222,17 @@ class WorkerHost(_Host):
         )
 
     def accept(self, welcome: Mapping[str, Any]) -> None:
-        """Take the job's port, and let the leader in."""
+        """Take the job's port, and let the leader's ssh in."""
         self.variables["MASTER_PORT"] = str(welcome["master_port"])
         if self._sshd and self._connection:
             self._sshd.allow(welcome["client_key"], self._connection.address)
 
 
 class RefusedHost:
-    """A host that can't take part, as `reason` says. It ends the whole job.
+    """A host that can't take part, because of `reason`. It ends the whole job.
 
-    The others would wait for it until their deadline. So it meets them all the same, only to say why; where they can't
-    be met either, it ends alone.
+    It still meets the other hosts, to report the reason: they would otherwise wait for it until their deadline. If it
+    can't meet them, it ends alone.
     """
 
     def __init__(self, context: HostContext, reason: Outcome) -> None:
@@ -238,7 +240,7 @@ class RefusedHost:
         self.reason = reason
 
     def run(self) -> Outcome:
-        """Returns how the job ended on every host."""
+        """Report the reason; returns the outcome of the whole job."""
         return self._lead() if self.context.job.leads else self._join()
 
     def _lead(self) -> Outcome:
@@ -246,32 +248,32 @@ class RefusedHost:
         try:
             leader = _listen(self.context)
         except JobError as error:
-            get_logger().info("rendezvous: the other hosts were not told: %s", error)
+            get_logger().info("rendezvous: could not report this to the other hosts: %s", error)
         else:
             leader.dismiss(outcome_fields(self.reason, time.time()), time.monotonic() + self.context.timeout)
         return self.reason
 
     def _join(self) -> Outcome:
         job = self.context.job
-        get_logger().info("rendezvous: this host can't take part, and joins the leader %s to say why", job.leader)
+        get_logger().info("rendezvous: this host can't take part; joining the leader %s to report why", job.leader)
         outcome = self.reason
         connection = None
         try:
             introduction = Introduction(job.current_host, ranks=0, version=kit_version())
             connection = _join(self.context, introduction)
-            outcome = self._tell(connection)
+            outcome = self._report(connection)
         except JobError as error:
-            get_logger().info("rendezvous: the leader was not told: %s", error)
+            get_logger().info("rendezvous: could not report this to the leader: %s", error)
         except Stopped:
-            get_logger().info("rendezvous: the leader was not told, for this host was told to stop")
+            get_logger().info("rendezvous: did not report this to the leader, because this host was told to stop")
         self.context.finish(outcome)
         if connection is not None:
             connection.send("bye")
             connection.close()
         return outcome
 
-    def _tell(self, connection: HostConnection) -> Outcome:
-        """Say why, and hear how the job ends; `reason` if the leader is lost, or this host is told to stop."""
+    def _report(self, connection: HostConnection) -> Outcome:
+        """Send the reason and wait for the job's outcome; `reason` if the leader is lost or a signal comes first."""
         connection.send("done", **outcome_fields(self.reason, time.time()))
         while True:
             match self.context.events.get():
@@ -297,31 +299,32 @@ def _join(context: HostContext, introduction: Introduction) -> HostConnection:
 
 
 def plan_notes(plan: Plan, ranks: Sequence[Sequence[str]], *, ended_well: bool) -> list[str]:
-    """What the user must not miss at the end: ranks that trained alone, by the events of this host's `ranks`, and GPUs
-    that nobody used. A program that failed may have been on its way to the others.
+    """Warnings for the last line of the log: ranks that trained alone, and idle GPUs. `ranks`: events of this host's.
+
+    After a failure nothing is said of ranks that trained alone: they may have failed before they formed a group.
     """
-    if plan.kit or not ranks:
+    if plan.is_run_qa or not ranks:
         return []  # run_qa checks its process group itself
     if plan.kind == "mpirun":
         notes = [alone_sentence(ranks, plan.world_size) if ended_well else ""]
     else:
-        # Its program may have started a process for each GPU, such as by torchrun.
+        # The program may have started a process per GPU itself, for example with torchrun.
         notes = [plan.idle_gpus if largest_group(ranks) < 2 else ""]
     return [note for note in notes if note]
 
 
 def empty_model_note(failed_children: Sequence[PythonEnd], context: ProgramContext) -> str:
-    """That no host leaves a model, and the last exception of a process that the program started and did not heed."""
+    """Warns that no host leaves a model, with the last error of a child process that the program ignored."""
     note = "/opt/ml/model is empty, so the job leaves no model"
     if not failed_children:
         return note
     last = failed_children[-1]
     reason = exception_sentence(last.raised, context) if last.raised is not None else last.text
-    return f"{note}; a process that it started failed: {reason}"
+    return f"{note}; a process that the program started failed: {reason}"
 
 
 def check_alike(ranks: int, backend: str, workers: Mapping[str, Introduction], leader: str) -> None:
-    """JobError if a worker has another version of the kit than the leader, or would run other ranks or backends."""
+    """JobError if a worker's version of berth, number of ranks or backend differs from the leader's."""
     for host, worker in workers.items():
         if worker.version != kit_version():
             raise JobError(

@@ -1,7 +1,7 @@
-"""Starts what the plan says on this host and passes on what comes out: the thin part of launching.
+"""Starts the plan's command on this host and forwards its output.
 
-mpirun (on the leader) or the rank wrapper itself is one process, waited for by a thread that reports Exited. What ranks
-print comes through the run folder; mpirun's own words are kept for the case that it fails before any rank.
+The command is mpirun (on the leader) or the rank wrapper. A thread waits for it and reports Exited. The ranks' output
+comes through the run folder. mpirun's own last lines are kept: if it fails before any rank, they are the reason.
 """
 
 import contextlib
@@ -24,17 +24,17 @@ from berth.train.planning.mpirun import abort_sentence, says_abort, without_noti
 _GRACE_SECONDS = 2.0
 _LOOK_EVERY_SECONDS = 1.0
 _OVERDUE_SECONDS = 10.0
-"""For mpirun to end a job whose rank has failed, or that it aborts. It asks the ranks, kills them a second later and is
-gone in three.
+"""Time for mpirun to end a job after a rank failed or after it announced an abort. It sends SIGTERM to the ranks, kills
+them a second later and usually exits within three seconds.
 """
 _NO_RANK = (
-    "mpirun ended with exit code 0 and started no rank; remove what has it print something instead, such as --version, "
+    "mpirun ended with exit code 0 and started no rank; remove options that only print something, such as --version, "
     "from the custom MPI options of distribution."
 )
 
 
 class LocalRun:
-    """This host's part of the job: its run folder, its ranks' output, what it launched."""
+    """The processes of this host: the command that it started, its run folder and its ranks' output."""
 
     def __init__(self, run_dir: Path, events: Events) -> None:
         self.folder = RunFolder(run_dir)
@@ -42,15 +42,15 @@ class LocalRun:
         self._events = events
         self._process: subprocess.Popen[str] | None = None
         self._stopped_at: float | None = None
-        self._abort: FailureReport | None = None
-        self._aborted = False
-        self._signals: Counter[int] = Counter()  # process id → how many it was sent
-        self._ended = threading.Event()  # what was started, or this host's part of the job
+        self._abort_report: FailureReport | None = None
+        self._aborted = False  # mpirun failed, or still runs some seconds after it announced an abort
+        self._signals: Counter[int] = Counter()  # process id → how many signals it was sent
+        self._ended = threading.Event()  # the command has ended, or this host's part of the job
         self._watch: threading.Thread | None = None
         self._relay = Relay(self.folder, lambda data: write_all(sys.stdout.fileno(), data))
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start `command` (an mpirun line or the rank wrapper); Exited comes when it has ended."""
+        """Start `command` (mpirun or the rank wrapper). An Exited event follows when it ends."""
         self._process = subprocess.Popen(
             command,
             cwd="/",
@@ -60,7 +60,7 @@ class LocalRun:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            # Ctrl-C in a terminal reaches the entry, which tells the programs; mpirun would kill them a second later.
+            # So Ctrl-C in a terminal reaches the entry only, which forwards it; mpirun would soon kill the ranks.
             start_new_session=True,
         )
         threading.Thread(target=self._wait, args=(self._process,), name="launch", daemon=True).start()
@@ -72,7 +72,7 @@ class LocalRun:
         self._ended.set()
         self._aborted = bool(code)
         if code == 0 and not self.folder.events():
-            # A rank's wrapper leaves a file as the first thing: nothing was trained, and the job must not end well.
+            # A rank's wrapper creates an event file first. Without one no rank ran, so the job must fail.
             code = 1
             save_report(self.folder.path / "failures", FailureReport(_NO_RANK, when=time.time()))
         self._events.put(Exited(code))
@@ -81,20 +81,21 @@ class LocalRun:
         assert process.stdout is not None
         for line in process.stdout:
             self.output.append(line.rstrip())
-            if self._abort is None and says_abort(line):
-                self._abort = FailureReport(abort_sentence(list(self.output)), when=time.time())
+            if self._abort_report is None and says_abort(line):
+                self._abort_report = FailureReport(abort_sentence(list(self.output)), when=time.time())
                 threading.Thread(target=self._await_abort, name="abort", daemon=True).start()
             yield line.rstrip()
 
     def _await_abort(self) -> None:
-        """mpirun says that it aborts the job, and may wait for ever for ranks that wait for each other."""
+        """Report LauncherOverdue if mpirun does not end after it announced an abort: it may wait for ranks for ever."""
         if not self._ended.wait(_OVERDUE_SECONDS):
             self._aborted = True
             self._events.put(LauncherOverdue("mpirun said that it aborts the job", _OVERDUE_SECONDS))
 
     def watch_failures(self) -> None:
-        """LauncherOverdue comes when a rank of this host has failed and, some seconds later, the job still runs: an
-        mpirun (Open MPI 5's) has been seen to wait for ever after MPI_Abort.
+        """From now on, report LauncherOverdue if a rank of this host fails and the job still runs some seconds later.
+
+        Open MPI 5's mpirun has been seen to wait for ever after MPI_Abort.
         """
         self._watch = threading.Thread(target=self._await_failure, name="failures", daemon=True)
         self._watch.start()
@@ -108,19 +109,19 @@ class LocalRun:
 
     @property
     def running(self) -> bool:
-        """Whether what was started has not ended."""
+        """Whether the command still runs."""
         return self._process is not None and self._process.poll() is None
 
     def signal_programs(self, number: int, count: int) -> None:
-        """Have each of this host's programs get a signal that has had fewer than `count` of them.
+        """Send a signal to each program of this host that has received fewer than `count` signals.
 
-        Not mpirun, which would kill them a second later.
+        mpirun does not get it, because it would kill the programs a second later.
         """
-        had = {pid for pid, signals in self._signals.items() if signals >= count}
-        self._signals.update(self.folder.signal(number, but=had))
+        signalled = {pid for pid, signals in self._signals.items() if signals >= count}
+        self._signals.update(self.folder.signal(number, exclude=signalled))
 
     def stop(self) -> None:
-        """End everything on this host, within about two seconds: programs asked first, then killed."""
+        """End everything on this host within about two seconds: SIGTERM first, then SIGKILL."""
         if self._stopped_at is None:
             self._stopped_at = time.time()
         self.folder.signal(signal.SIGTERM)
@@ -135,12 +136,13 @@ class LocalRun:
             self._process.kill()
 
     def reports(self) -> list[FailureReport]:
-        """What this host's ranks reported of their failures, and, with the time at which it said so, why mpirun aborts
-        the job if it does; that we ended a rank ourselves explains nothing.
+        """The failure reports of this host's ranks, and the reason for mpirun's abort if there was one.
+
+        A rank that failed only because we ended it is marked as an echo.
         """
         since = self._stopped_at
-        of_mpirun = [self._abort] if self._abort and self._aborted else []
-        return of_mpirun + [
+        aborts = [self._abort_report] if self._abort_report and self._aborted else []
+        return aborts + [
             replace(report, echo=True)
             if since is not None and report.when >= since and (report.signalled or report.code > 128)
             else report
@@ -148,7 +150,7 @@ class LocalRun:
         ]
 
     def close(self) -> None:
-        """Pass on the last output and remove the folder."""
+        """Forward the last output and remove the folder."""
         self._ended.set()
         if self._watch is not None:
             self._watch.join()

@@ -1,9 +1,8 @@
-"""Runs one rank's program: `python -m berth.train.launching.rank <run folder>`, started by mpirun on every host, or by
-the entry itself.
+"""Runs one rank's program: `python -m berth.train.launching.rank <run folder>`, started by mpirun or by the entry.
 
-It takes the program and this host's environment from the run folder, adds the rank's variables, checks its numbers,
-passes output on in whole lines and signals to the program, and leaves a report when the program ends badly. It exits
-with the program's code.
+The wrapper reads the program and this host's environment from the run folder, adds the rank's variables and checks the
+number of ranks. It forwards the program's output in whole lines, and signals to the program. If the program fails it
+writes a report. It exits with the program's code.
 """
 
 import contextlib
@@ -44,7 +43,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def check_rank(program: Program, rank: Rank | None) -> None:
-    """JobError unless mpirun started the ranks that the plan says, for ranks that train alone give no error."""
+    """JobError unless mpirun started as many ranks as planned: ranks that train alone would not fail."""
     if not program.world_size:
         return
     if rank is None:
@@ -61,7 +60,7 @@ def check_rank(program: Program, rank: Rank | None) -> None:
 
 
 class RankProcess:
-    """Runs the program and keeps what a report needs."""
+    """Runs the program and collects what a failure report needs."""
 
     def __init__(self, folder: Path, program: Program, rank: Rank | None) -> None:
         self.folder = folder
@@ -71,7 +70,7 @@ class RankProcess:
         self.stderr = StderrText()
         self.stdout_last = "", 0.0
         self.signalled_at = 0.0
-        self._too_early: list[int] = []
+        self._early_signals: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._output = LineOutput(folder)
         self._prefix = f"[rank {self.number}] ".encode() if program.prefix_other_ranks and self.number else b""
@@ -86,19 +85,19 @@ class RankProcess:
         self.environment = rank_environment(program, rank, os.environ, files)
 
     def run(self) -> int:
-        """Run to the end; returns the exit code as the shell counts it."""
+        """Run the program to its end; returns its exit code as a shell counts it."""
         for number in _FORWARDED:
             signal.signal(number, self._forward)
-        # Processes that the program leaves without a parent become this one's children, which `_await_program` reaps.
+        # Orphans of the program become children of this process, and `_await_program` reaps them.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         kills = memory.oom_kills()
         pid_file = self.folder / "pids" / str(self.number or 0)
         self._events.touch()
         self._ends.mkdir(exist_ok=True)
         self._process = process = self._start()
-        # What came while the program was being started.
-        for early in self._too_early:
-            self._forward(early, None)
+        # Signals that came while the program was being started.
+        for received in self._early_signals:
+            self._forward(received, None)
         pid_file.write_text(f"{process.pid} {'group' if self.program.shell else 'process'}", "utf-8")
         assert process.stdout is not None
         assert process.stderr is not None
@@ -115,7 +114,7 @@ class RankProcess:
         deadline = time.monotonic() + _PIPE_SECONDS
         for reader in readers:
             reader.join(max(0.0, deadline - time.monotonic()))
-        # Whatever the program left behind (a data loader that holds the pipe) goes now, or the job would not end.
+        # Kill what the program left behind, such as a data loader that holds the pipe: the job would not end.
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
         for reader in readers:
@@ -124,7 +123,7 @@ class RankProcess:
             failure.save_report(
                 self.folder / "failures", self._report(code, ended_at, killed_for_memory=memory.oom_kills() > kills)
             )
-        # Last: the entry takes this file's end for the end of the rank, report included.
+        # Do this last: for the entry a missing pid file means that the rank has ended and its report is written.
         pid_file.unlink(missing_ok=True)
         return exit_code(code)
 
@@ -136,8 +135,7 @@ class RankProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # A group of its own: mpirun signals the wrapper's group, and data loaders must not get what is meant for
-            # the program.
+            # A separate group: mpirun signals the wrapper's group, and data loaders must not get the program's signals.
             process_group=0,
             preexec_fn=_die_with_parent,
         )
@@ -145,7 +143,7 @@ class RankProcess:
     def _forward(self, number: int, _frame: object) -> None:
         self.signalled_at = self.signalled_at or time.time()
         if self._process is None:
-            self._too_early.append(number)
+            self._early_signals.append(number)
         elif self._process.poll() is None:
             with contextlib.suppress(OSError):
                 (os.killpg if self.program.shell else os.kill)(self._process.pid, number)
@@ -157,7 +155,7 @@ class RankProcess:
         self._emit(lines.end(), keep=keep)
 
     def _emit(self, lines: Sequence[bytes], *, keep: bool) -> None:
-        """Pass lines on; those of stderr are kept, as far as they tell of a failure."""
+        """Forward lines. `keep`: they are from stderr, and StderrText collects them for a failure report."""
         for line in lines:
             if keep:
                 self.stderr.add(without_rank(line.decode("utf-8", "replace")), time.time())
@@ -168,7 +166,7 @@ class RankProcess:
     def _report(self, code: int, ended_at: float, *, killed_for_memory: bool) -> FailureReport:
         written = self._sentence.read_text("utf-8", "replace").strip() if self._sentence.exists() else ""
         assert self._process is not None
-        found = explain(
+        explanation = explain(
             ProgramEnd(
                 name=self.program.name,
                 who=self._who(),
@@ -185,16 +183,16 @@ class RankProcess:
                 killed_for_memory=killed_for_memory,
             )
         )
-        # A sentence of a signal names rank and host itself, in the place of the program.
-        where = "" if self.program.alone or self._who() in found.sentence else f"{self._where()}: "
+        # The sentence about a signal already names rank and host.
+        where = "" if self.program.alone or self._who() in explanation.sentence else f"{self._where()}: "
         return FailureReport(
-            sentence=written or f"{where}{found.sentence}",
-            code=found.code,
+            sentence=written or f"{where}{explanation.sentence}",
+            code=explanation.code,
             host=self.program.host,
             rank=self.number,
             detail=tuple(self.stderr.detail),
-            when=found.when,
-            echo=found.echo,
+            when=explanation.when,
+            echo=explanation.echo,
             written=bool(written),
             signalled=code < 0,
         )
@@ -207,8 +205,8 @@ class RankProcess:
 
 
 def _await_program(process: subprocess.Popen[bytes]) -> int:
-    """The program's return code, once it has ended. Reaps what it leaves without a parent meanwhile: zombies count
-    against the container's limit of processes.
+    """Wait for the program; returns its return code. Meanwhile reaps its orphans: zombies count against the
+    container's process limit.
     """
     while True:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
@@ -219,8 +217,8 @@ def _await_program(process: subprocess.Popen[bytes]) -> int:
 
 
 def _await_group(group: int) -> None:
-    """A shell that is told to stop dies at once, and what it ran may be saving: wait for the rest of its group, whose
-    processes become this one's children as their parents end.
+    """Wait for the rest of a stopped shell's process group. A shell dies at once when it is stopped, while its child
+    may still be saving. The processes become children of this one as their parents end.
     """
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -228,12 +226,12 @@ def _await_group(group: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """In the child: be killed when the wrapper is, for nobody else would know of the program."""
+    """In the child: be killed if the wrapper is killed, because nothing else would end the program."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
-    """Run the rank; mistakes become a report, like a program's failure."""
+    """Run the rank. If the program can't be started, this writes a report, as for a program that fails."""
     folder = Path(arguments[0])
     program = read_program(folder)
     rank = Rank.from_mpirun(os.environ) if program.world_size else None

@@ -1,12 +1,12 @@
-"""The folder that a host's entry shares with its rank wrappers: same path on every host, readable by us alone.
+"""The folder that a host's entry shares with its rank wrappers: the same path on every host, readable by us only.
 
-program.json     what every rank runs, with this host's environment (mpirun carries none of it)
-pids/<n>         the process id of a program, for signals; gone when the program has ended
-failures/        one report for each rank that failed
-ends/<n>/        what each Python of a rank ended with (berth.train.startup.python_end)
+program.json     what every rank runs, with this host's environment (mpirun does not pass it on)
+pids/<n>         the process id of a program, for signals; removed when the program has ended
+failures/        one report per failed rank
+ends/<n>/        how each Python process of a rank ended (berth.train.startup.python_end)
 events/<n>       what a rank did to train together with the others (berth.train.startup.rank_events)
 output           a FIFO into which wrappers write whole lines; the entry copies them to this host's log
-work/            an empty folder, the kit's own program's current one
+work/            an empty folder, the working directory of run_qa
 """
 
 import contextlib
@@ -33,12 +33,11 @@ _FIFO_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a wrapper runs. `ranks_per_host` and `world_size` are 0 for a program that runs once per host, without
-    ranks.
+    """What a wrapper runs.
 
-    `shell`: the whole process group gets signals, for a shell would die and leave its child behind. `alone`: the job
-    has no other rank or host, so a failure needs not say where it was. `package_note`: what the program's
-    requirements.txt replaced in the image.
+    world_size, ranks_per_host: 0 for a program that runs once per host, without ranks. shell: signals go to the whole
+    process group, because a shell would exit and leave its child running. alone: the job has no other rank or host, so
+    a failure need not name the place. package_note: which of the image's packages the program's requirements replaced.
     """
 
     command: tuple[str, ...]
@@ -68,19 +67,17 @@ class RunFolder:
 
     @property
     def work(self) -> Path:
-        """An empty folder to run the kit's own program in."""
+        """An empty folder, the working directory of run_qa."""
         return self.path / "work"
 
     def write_program(self, program: Program) -> None:
-        """Tell the wrappers what to run. The environment may hold credentials: the file is ours alone and goes with the
-        folder.
-        """
+        """Write program.json for the wrappers. Only we may read it: the environment may contain credentials."""
         path = self.path / "program.json"
         path.touch(mode=0o600)
         path.write_text(json.dumps(asdict(program)), "utf-8")
 
     def reports(self) -> list[FailureReport]:
-        """What failed on this host so far."""
+        """The failures on this host so far."""
         return load_reports(self.path / "failures")
 
     def events(self) -> list[list[str]]:
@@ -88,27 +85,27 @@ class RunFolder:
         return read_events(self.path / "events")
 
     def failed_children(self) -> list[PythonEnd]:
-        """Pythons of this host that failed below programs that ended well, the last one last."""
-        found = [end for path in (self.path / "ends").iterdir() for end in ends.read(path).failed_children(0)]
-        return sorted(found, key=lambda end: end.when)
+        """Python child processes on this host that failed below a program that ended well, by time."""
+        failed = [end for path in (self.path / "ends").iterdir() for end in ends.read(path).failed_children(0)]
+        return sorted(failed, key=lambda end: end.when)
 
     def programs(self) -> list[tuple[int, bool]]:
-        """Process ids of the programs that run now, and whether a signal goes to the whole group."""
-        found = []
+        """The running programs: process id, and whether signals go to the whole process group."""
+        programs = []
         for path in (self.path / "pids").iterdir():
             with contextlib.suppress(OSError, ValueError):
                 pid, _, kind = path.read_text("utf-8").partition(" ")
-                found.append((int(pid), kind == "group"))
-        return found
+                programs.append((int(pid), kind == "group"))
+        return programs
 
-    def signal(self, number: int, but: Collection[int] = ()) -> list[int]:
-        """Send a signal to every program of this host, process ids in `but` left out; the ids of those that got it."""
+    def signal(self, number: int, exclude: Collection[int] = ()) -> list[int]:
+        """Send a signal to this host's programs, except the process ids in `exclude`; returns the ids that got it."""
         sent = []
         for pid, group in self.programs():
-            if pid in but:
+            if pid in exclude:
                 continue
             with contextlib.suppress(OSError):
-                # SIGKILL takes children along; a request to stop is for the program itself, not its data loaders.
+                # SIGKILL also ends children. A request to stop is for the program itself, not for its data loaders.
                 (os.killpg if group or number == signal.SIGKILL else os.kill)(pid, number)
                 sent.append(pid)
         return sent
@@ -119,10 +116,10 @@ class RunFolder:
 
 
 class Relay:
-    """Copies what this host's ranks write into the FIFO to `write`, until closed."""
+    """Copies this host's output from the FIFO to `write` until it is closed."""
 
     def __init__(self, folder: RunFolder, write: Callable[[bytes], None]) -> None:
-        # Opened for reading and writing: never at its end, whether or not a rank has it open.
+        # Open for reading and writing, so that reads never reach the end while no rank has it open.
         self._fifo = os.open(folder.path / "output", os.O_RDWR)
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._fifo, fcntl.F_SETPIPE_SZ, _FIFO_BYTES)
@@ -147,19 +144,19 @@ class Relay:
                 self._write(data[:cut])
 
     def close(self) -> None:
-        """Copy what is still in the pipe and stop; call it when the ranks have ended."""
+        """Copy the rest of the pipe and stop. Call this after the ranks have ended."""
         self._end.set()
         os.write(self._fifo, _END)
         self._thread.join(timeout=5)
         os.close(self._fifo)
 
 
-# What tells the copying thread that nothing comes after it; no text contains NUL bytes.
+# Tells the copying thread to stop. Text contains no NUL bytes.
 _END = b"\0berth end\0\n"
 
 
 def read_program(folder: Path) -> Program:
-    """The wrapper's side: what to run."""
+    """The wrapper's side: read program.json."""
     fields: dict[str, Any] = json.loads((folder / "program.json").read_text("utf-8"))
     note = fields["package_note"]
     fields["package_note"] = PackageNote(note["text"], tuple(note["modules"])) if note else None
@@ -167,8 +164,9 @@ def read_program(folder: Path) -> Program:
 
 
 class LineOutput:
-    """The wrapper's side of the FIFO: whole lines, one writer at a time on this host. Without a FIFO, this process' own
-    stdout.
+    """The wrapper's side of the FIFO: writes whole lines, one writer on this host at a time.
+
+    If there is no FIFO it writes to this process' stdout.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -178,9 +176,7 @@ class LineOutput:
         self._threads = threading.Lock()
 
     def write(self, line: bytes) -> None:
-        """Write one line (with its newline). A pipe takes 4096 bytes as a whole; the lock does the same for longer
-        ones.
-        """
+        """Write one line (with its newline). The lock keeps it whole: a pipe guarantees that only up to 4096 bytes."""
         with self._threads:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             try:

@@ -1,8 +1,8 @@
-"""What moves NCCL's data between hosts: EFA or TCP, and why; `python -P -m berth.train.planning.efa` prints that line.
+"""Whether NCCL's data between hosts goes over EFA or TCP, and why; `python -P -m berth.train.planning.efa` prints it.
 
-EFA works only where all of its parts do: the image's NCCL plugin (aws-ofi-nccl), which must load, and devices of the
-efa driver that this container may use. NCCL falls back to TCP without a word, so each part is looked at: never an
-instance type, and never "the file is there". Every function takes the root of the file system.
+EFA needs two parts: the image's NCCL plugin (aws-ofi-nccl), which must load, and devices of the efa driver that this
+container may open. NCCL falls back to TCP silently, so each part is tried; neither the instance type nor the existence
+of a file is enough. Functions that read files take the root of the file system, so that a test can pass another one.
 
 Source: github.com/aws/aws-ofi-nccl, and docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html.
 """
@@ -20,13 +20,13 @@ from berth.runtime.gpu.driver import torch_cuda
 from berth.runtime.interfaces import entries
 
 PLUGIN_FOLDER = "opt/amazon/ofi-nccl/lib"
-# With these NCCL fails where it would have fallen back.
+# With these variables NCCL fails instead of falling back to TCP.
 STRICT = {"NCCL_NET_PLUGIN": "ofi", "NCCL_NET": "AWS Libfabric"}
 _PLUGINS = ("libnccl-net.so", "libnccl-net-ofi.so")
 _LIMIT_SECONDS = 60
 _ROOT = Path("/")
-# The plugin opens libcudart.so by that name when it starts, and gives up without it.
-_TRY = """
+# The plugin opens libcudart.so by that name when it starts, and fails without it.
+_LOAD_PLUGIN = """
 import ctypes, sys
 ctypes.CDLL("libcudart.so")
 errors = []
@@ -43,8 +43,10 @@ raise errors[-1]
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What this host and image have of EFA: whether the image was `built` with it, the `plugin` that loads or the
-    `obstacle` to it, the host's `devices`, and why this container can't open them (`closed`, empty if it can).
+    """The parts of EFA on this host and in this image.
+
+    built: the image contains the plugin. plugin: the file that loads; obstacle: why none does. devices: the host's EFA
+    devices. closed: why this container can't open them, empty if it can.
     """
 
     built: bool = False
@@ -55,7 +57,7 @@ class Fabric:
 
     @property
     def missing(self) -> str:
-        """Why data goes over TCP; empty where EFA works."""
+        """Why data goes over TCP; empty if EFA works."""
         if not self.built:
             return "this image was built without EFA"
         if self.obstacle:
@@ -71,7 +73,7 @@ class Fabric:
 
 
 def other_network(settings: Mapping[str, str]) -> str:
-    """Which of the user's variables keeps NCCL from EFA though all of its parts may work; empty if none does."""
+    """The user's variable that keeps NCCL from using EFA even if all parts work; empty if there is none."""
     net, provider = settings.get("NCCL_NET", ""), settings.get("FI_PROVIDER", "")
     if net and net.lower() != STRICT["NCCL_NET"].lower():
         return f"NCCL_NET is {net}"
@@ -82,7 +84,7 @@ def other_network(settings: Mapping[str, str]) -> str:
 
 
 def detect(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Fabric:
-    """Look at this host and try the plugin, in a child process, under the names by which NCCL would look for it."""
+    """Look for EFA devices, and load the plugin in a child process by the names that NCCL would try."""
     devices = tuple(sorted(path.name for path in entries(root / "sys/class/infiniband") if _is_efa(path)))
     built = any((root / PLUGIN_FOLDER / name).exists() for name in _PLUGINS)
     plugin, obstacle = _load(root, environ) if built else ("", "")
@@ -90,30 +92,33 @@ def detect(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Fabri
 
 
 def network_line(fabric: Fabric, backend: str, *, alone: bool = False) -> str:
-    """`network: NCCL over EFA: 4 devices, plugin libnccl-net.so`, or TCP and the reason; SMDDP uses NCCL as well."""
+    """`network: NCCL over EFA: 4 devices, plugin libnccl-net.so`, or TCP and the reason. `alone`: the job has one host.
+
+    SMDDP uses NCCL as well.
+    """
     if backend == "gloo":
-        return "network: gloo over TCP: gloo knows no EFA"
+        return "network: gloo over TCP: gloo does not support EFA"
     count = f"{len(fabric.devices)} device{'s' if len(fabric.devices) > 1 else ''}"
     way = f"TCP: {fabric.missing}" if fabric.missing else f"EFA: {count}, plugin {fabric.plugin}"
     return f"network: not needed by one host; several would use {way}" if alone else f"network: NCCL over {way}"
 
 
 def plugin_names(root: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The file names under which NCCL looks for its network plugin: NCCL_NET_PLUGIN's, from the environment or
-    /etc/nccl.conf, else the plain one.
+    """The file names that NCCL tries for its network plugin: from NCCL_NET_PLUGIN, in the environment or in
+    /etc/nccl.conf, otherwise libnccl-net.so.
     """
-    named = environ.get("NCCL_NET_PLUGIN") or _setting(root / "etc/nccl.conf", "NCCL_NET_PLUGIN")
-    names = [name.strip() for name in named.split(",") if name.strip()]
+    setting = environ.get("NCCL_NET_PLUGIN") or _setting(root / "etc/nccl.conf", "NCCL_NET_PLUGIN")
+    names = [name.strip() for name in setting.split(",") if name.strip()]
     return tuple(name if ".so" in name else f"libnccl-net-{name}.so" for name in names) or _PLUGINS[:1]
 
 
 def _load(root: Path, environ: Mapping[str, str]) -> tuple[str, str]:
-    """The plugin that could be loaded, or else the reason why not."""
-    command = [sys.executable, "-P", "-c", _TRY, *plugin_names(root, environ)]
+    """The plugin that loads, and the reason if none does; one of the two is empty."""
+    command = [sys.executable, "-P", "-c", _LOAD_PLUGIN, *plugin_names(root, environ)]
     try:
         done = subprocesses.run(command, _LIMIT_SECONDS, environ)
     except subprocess.TimeoutExpired:
-        return "", f"it did not come within {_LIMIT_SECONDS} s"
+        return "", f"loading it took longer than {_LIMIT_SECONDS} s"
     if done.returncode == 0:
         return done.stdout.rpartition("plugin: ")[2].strip(), ""
     if done.returncode < 0:
@@ -122,13 +127,13 @@ def _load(root: Path, environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _closed(root: Path, devices: Sequence[str]) -> str:
-    """Why the node of an EFA device can't be opened here, as libfabric will; empty if all can."""
+    """Why an EFA device node can't be opened here, as libfabric will have to; empty if all can."""
     verbs = {path.name: path / "ibdev" for path in entries(root / "sys/class/infiniband_verbs")}
     nodes = [path for path in entries(root / "dev/infiniband") if path.name.startswith("uverbs")]
-    ours = [path for path in nodes if path.name not in verbs or _text(verbs[path.name]).strip() in devices]
-    if not ours:
-        return "no /dev/infiniband/uverbs of theirs is in this container"
-    for path in sorted(ours):
+    efa_nodes = [path for path in nodes if path.name not in verbs or _text(verbs[path.name]).strip() in devices]
+    if not efa_nodes:
+        return "this container has none of their /dev/infiniband/uverbs nodes"
+    for path in sorted(efa_nodes):
         try:
             os.close(os.open(path, os.O_RDWR))
         except OSError as error:

@@ -1,8 +1,7 @@
 """What this host has: GPUs, CPUs, /dev/shm, network interfaces.
 
-Looks at devices and cgroups (v1 and v2), never at an instance type, and does not import torch: a container's share is
-often smaller than the machine. Every function takes the root of the file system, so that a test can give it another
-one.
+Reads devices and cgroups (v1 and v2), not the instance type: a container's share is often smaller than the machine.
+Does not import torch. Functions that read files take the root of the file system, so that a test can pass another one.
 """
 
 import os
@@ -20,10 +19,10 @@ _ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One host. `gpus` counts devices and, once the driver was asked, those that it offers; `cuda` is the CUDA version
-    that torch was built for, None for a CPU build.
+    """One host's hardware.
 
-    `shm` is in bytes, None where unknown.
+    gpus: the GPU devices; after the check of the driver, those that it offers. cuda: the CUDA version that torch was
+    built for, None for a CPU build. shm: size of /dev/shm in bytes, None if unknown.
     """
 
     gpus: int
@@ -39,7 +38,7 @@ class Hardware:
 
 
 def probe(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Hardware:
-    """Look at this host."""
+    """Read this host's hardware."""
     return Hardware(
         gpus=count_gpus(root, environ),
         cuda=torch_cuda(),

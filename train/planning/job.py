@@ -1,8 +1,8 @@
 """The job as SageMaker describes it: hosts, hyperparameters, channels and the program, from /opt/ml/input/config and
 the environment.
 
-Hyperparameters are read raw, as strings: sagemaker-training's reader decodes a model named "123" into a number. It
-makes a user program's arguments all the same (`program_arguments`), for user programs know them as it makes them.
+Hyperparameters stay strings here: sagemaker-training's reader would decode a model named "123" into a number. A user
+program's arguments are still made by sagemaker-training (`program_arguments`), because user programs expect its form.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 class Job:
     """One training job as this host sees it.
 
-    `hosts` keeps the order of resourceconfig.json (sorted as text, so algo-10 stands before algo-2); the first one
-    leads. `program` is the user's script, relative to the code folder, None for the kit's own run_qa.
+    hosts: in the order of resourceconfig.json (sorted as text, so algo-10 comes before algo-2); the first one leads.
+    program: the user's script, relative to the code folder; None for berth's own run_qa.
     """
 
     root: Path
@@ -44,7 +44,7 @@ class Job:
 
     @property
     def leader(self) -> str:
-        """The host that runs mpirun and writes the model."""
+        """The first host. The others join it, and it runs mpirun if the job needs that."""
         return self.hosts[0]
 
     @property
@@ -54,15 +54,14 @@ class Job:
 
     @property
     def code_dir(self) -> Path:
-        """Where the user's program lies and runs."""
+        """The folder of the user's program, and its working directory."""
         return self.root / "code"
 
 
 def read_job(root: Path, environ: Mapping[str, str] = os.environ) -> Job:
-    """Read the configuration under `root` (/opt/ml). Files that are missing count as empty: one host, no
-    hyperparameters.
+    """Read the configuration under `root` (/opt/ml). A missing file counts as empty: one host, no hyperparameters.
 
-    Raises JobError for a file that is not JSON or that contradicts itself.
+    Raises JobError if a file is not JSON or contradicts itself.
     """
     config = root / FOLDER
     resources = read_object(config / "resourceconfig.json")
@@ -86,38 +85,38 @@ def read_job(root: Path, environ: Mapping[str, str] = os.environ) -> Job:
 
 
 def _read_hosts(resources: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    given = resources.get("hosts") or [resources.get("current_host") or "algo-1"]
-    if not isinstance(given, list) or not all(isinstance(host, str) for host in given):
+    names = resources.get("hosts") or [resources.get("current_host") or "algo-1"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise JobError(
             "resourceconfig.json must hold the hosts as a list of names; start the job through SageMaker or build.py "
             "run."
         )
-    hosts = tuple(given)
+    hosts = tuple(names)
     current = str(resources.get("current_host") or hosts[0])
     if bad := [host for host in hosts if not _HOST_NAME.fullmatch(host)]:
         raise JobError(
-            f"resourceconfig.json has host names that no network knows ({', '.join(map(repr, bad))}); correct the "
-            "list of hosts."
+            f"resourceconfig.json has invalid host names ({', '.join(map(repr, bad))}); correct the list of hosts."
         )
     if len(set(hosts)) < len(hosts) or current not in hosts:
         raise JobError(
             f"resourceconfig.json says this host is {current!r} and the hosts are {listed(hosts)}; "
-            "every host must stand in the list once: correct hosts and current_host."
+            "list every host exactly once, and set current_host to one of them."
         )
     return hosts, current
 
 
 def decoded_hyperparameters(job: Job) -> dict[str, Any]:
-    """Hyperparameters as sagemaker-training decodes them: by JSON, once, else as they are.
+    """Hyperparameters as sagemaker-training decodes them: once, from JSON; a value that is not JSON stays as it is.
 
-    An empty mp_parameters says nothing, and is left out, for argument parsers die of the option.
+    An empty or invalid mp_parameters is dropped: argument parsers fail on an empty one, and the launch plan refuses an
+    invalid one.
     """
     values: dict[str, Any] = {}
     for name, text in job.hyperparameters.items():
         if name == MP_PARAMETERS:
-            with contextlib.suppress(ValueError):  # which the launch plan refuses
-                if asked := read_mp_parameters(text):
-                    values[name] = asked
+            with contextlib.suppress(ValueError):
+                if parameters := read_mp_parameters(text):
+                    values[name] = parameters
             continue
         try:
             values[name] = json.loads(text)
@@ -129,7 +128,7 @@ def decoded_hyperparameters(job: Job) -> dict[str, Any]:
 
 
 def hosts_left_out(job: Job) -> list[str]:
-    """The hosts of those instance groups that the estimator's `distribution` leaves out; it names the others."""
+    """The hosts whose instance group the estimator's `distribution` does not name, if it names any."""
     named = decoded_hyperparameters(job).get("sagemaker_distribution_instance_groups")
     groups = job.resources.get("instance_groups")
     if not named or not isinstance(named, list) or not isinstance(groups, list):
@@ -139,7 +138,7 @@ def hosts_left_out(job: Job) -> list[str]:
 
 
 def divided_channels(job: Job) -> list[str]:
-    """The channels of which each host of several has some of the files (S3DistributionType ShardedByS3Key)."""
+    """In a job of several hosts, the channels whose files are divided among them (ShardedByS3Key)."""
     if len(job.hosts) == 1:
         return []
     return sorted(
@@ -150,8 +149,10 @@ def divided_channels(job: Job) -> list[str]:
 
 
 def program_arguments(job: Job, *, mp_parameters: bool = False) -> list[str]:
-    """The user program's command line, sorted by name, as sagemaker-training passes it: `--epochs 3 --verbose True -b
-    4`. It passes `--mp_parameters`, too, which the argument parser of transformers 5 refuses: only where asked for.
+    """The user program's arguments, sorted by name, in sagemaker-training's form: `--epochs 3 --verbose True -b 4`.
+
+    `--mp_parameters` is included only if `mp_parameters` is set: sagemaker-training always passes it, but the argument
+    parser of transformers 5 refuses it.
     """
     from sagemaker_training import mapping
 

@@ -1,8 +1,7 @@
-"""The mpirun command line, for Open MPI 4. Pure, but for finding mpirun.
+"""Builds the mpirun command line for Open MPI 4 and reads mpirun's output. Pure, except for finding mpirun.
 
-Ranks get their environment and write their output through their host's run folder (berth.train.launching.rank), so
-mpirun carries neither: no `-x`, which would give every host the leader's SM_* values, and no `--tag-output`, which cuts
-lines in the middle.
+Ranks get their environment and write their output through their host's run folder (berth.train.launching.rank), not
+through mpirun: `-x` would give every host the leader's SM_* values, and `--tag-output` cuts lines in the middle.
 """
 
 import os
@@ -26,13 +25,15 @@ from berth.train.planning.mpirun_settings import (
 from berth.train.startup.sdk3_driver import without_hooks
 
 _MAJOR = 4
-"""The version of Open MPI whose options the plan knows."""
+"""The Open MPI version that the plan's options are for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """What launches on this host. `major` is Open MPI's, 0 if there is none; `ssh_config` is needed for several hosts
-    only; `parameters` are those of Open MPI's files in the image.
+    """Python, mpirun and what it needs on this host.
+
+    mpirun: its path, empty if missing. major: Open MPI's version, 0 if mpirun is missing or does not report one.
+    ssh_config: path of ssh's settings, empty if the job needs no ssh. parameters: from Open MPI's files in the image.
     """
 
     python: str
@@ -44,22 +45,21 @@ class Launcher:
 
 
 def find_mpirun() -> tuple[str, int]:
-    """Path of mpirun and the major version that it reports; ('', 0) if there is none or it doesn't run. Never the hook
-    for SDK v3.
+    """Path of mpirun and the major version that it reports: ('', 0) if it is missing, 0 if its output has no version.
 
-    Takes an OPAL_PREFIX that is another Open MPI's out of this process' environment.
+    Skips the hook for SDK v3. Removes OPAL_PREFIX from this process' environment if it belongs to another Open MPI.
     """
     path = shutil.which("mpirun", path=without_hooks(os.environ.get("PATH", "")))
     if path is None:
         return "", 0
-    if of_another(path, os.environ):
+    if has_foreign_prefix(path, os.environ):
         del os.environ["OPAL_PREFIX"]
     done = subprocess.run([path, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     return path, major_version(done.stdout)
 
 
 def image_parameters(mpirun: str, home: Path) -> dict[str, UserSetting]:
-    """The parameters that the image's files set for this mpirun; those in `home` go before the others."""
+    """The parameters that the image's files set for this mpirun; those in `home` override the others."""
     prefix = Path(mpirun).parent.parent
     installed = Path("/etc/openmpi") if prefix == Path("/usr") else prefix / "etc"
     files = (installed / "openmpi-mca-params.conf", home / ".openmpi" / "mca-params.conf")
@@ -67,25 +67,24 @@ def image_parameters(mpirun: str, home: Path) -> dict[str, UserSetting]:
 
 
 def major_version(text: str) -> int:
-    """4 from `mpirun (Open MPI) 4.1.8`; 0 if the text is something else's."""
+    """4 from `mpirun (Open MPI) 4.1.8`; 0 if the text is not Open MPI's."""
     match = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)\.\d+", text)
     return int(match[1]) if match else 0
 
 
-def of_another(mpirun: str, environ: Mapping[str, str]) -> bool:
-    """Whether OPAL_PREFIX, where an Open MPI that was moved looks for its parts, is not this mpirun's own folder.
+def has_foreign_prefix(mpirun: str, environ: Mapping[str, str]) -> bool:
+    """Whether OPAL_PREFIX, where an Open MPI that was moved finds its parts, is set and does not contain this mpirun.
 
-    The image sets it for its own. One from Debian's packages, or in /opt/amazon, is where it was built for and would be
-    led astray.
+    The image sets it for its own Open MPI. Debian's, or one in /opt/amazon, was not moved and would fail with it.
     """
     prefix = environ.get("OPAL_PREFIX", "")
     return bool(prefix) and not Path(mpirun).is_relative_to(prefix)
 
 
-# The frames in which mpirun says that a rank has ended badly. Why it did is in the rank's own report.
+# The framed messages with which mpirun reports that a rank failed. The rank's own report has the reason.
 _NOTICE = re.compile(
     r"Primary job +terminated normally|one or more processes exited with non-zero status|noticed that process rank|"
-    r"MPI_ABORT was invoked on rank"  # by mpi4py's runner, when the program has raised
+    r"MPI_ABORT was invoked on rank"  # by mpi4py's runner, after the program raised
 )
 
 
@@ -94,7 +93,7 @@ def _is_edge(line: str) -> bool:
 
 
 def without_notices(lines: Iterable[str]) -> Iterator[str]:
-    """What mpirun says, line by line, but for blank lines and those frames."""
+    """mpirun's output without blank lines and without those framed messages."""
     frame: list[str] = []
     for line in lines:
         edge = _is_edge(line)
@@ -109,7 +108,7 @@ def without_notices(lines: Iterable[str]) -> Iterator[str]:
     yield from filter(str.strip, frame)
 
 
-# What it says where it gives the job up, in its help texts (4.1.8). "may" and "likely" are warnings.
+# What mpirun prints when it aborts the job, from its help texts (4.1.8). Those with "may" and "likely" are warnings.
 _ABORT = re.compile(
     r"now going to abort|will now (?:be )?abort|will abort now|will therefore abort|we are aborting|^Aborting\b"
 )
@@ -118,31 +117,31 @@ _ABORT_CHARACTERS = 700
 
 
 def says_abort(line: str) -> bool:
-    """Whether mpirun says in this line that it ends the job, which it then does not always do."""
+    """Whether mpirun announces in this line that it aborts the job. It does not always do so."""
     return _ABORT.search(line) is not None
 
 
 def abort_sentence(lines: Sequence[str]) -> str:
-    """Why the job ends, from mpirun's lines up to the one that `says_abort`: its own words, since the frame of dashes
-    began.
-    """
+    """Why mpirun aborts the job: its text after the last line of dashes, up to the line that `says_abort`."""
     begin = max((number + 1 for number, line in enumerate(lines) if _is_edge(line)), default=0)
-    words = " ".join(" ".join(lines[begin:]).split())
-    if len(words) > _ABORT_CHARACTERS:
-        words = f"{words[: _ABORT_CHARACTERS - 1]}…"
+    text = " ".join(" ".join(lines[begin:]).split())
+    if len(text) > _ABORT_CHARACTERS:
+        text = f"{text[: _ABORT_CHARACTERS - 1]}…"
     advice = (
-        "; correct what chooses the network, in the custom MPI options and the variables OMPI_MCA_*, such as btl or "
-        "btl_tcp_if_exclude, and let the hosts reach each other on all ports (security group)."
-        if _UNREACHABLE in words
+        "; correct the network settings, such as btl or btl_tcp_if_exclude, in the custom MPI options and the "
+        "variables OMPI_MCA_*, and let the hosts reach each other on all ports (security group)."
+        if _UNREACHABLE in text
         else ""
     )
-    return f"mpirun aborts the job: {words}{advice}"
+    return f"mpirun aborts the job: {text}{advice}"
 
 
 def check_version(launcher: Launcher) -> None:
-    """JobError for an Open MPI whose options we don't know."""
+    """JobError if mpirun is missing or its options are not those of Open MPI 4."""
     if launcher.major == 0:
-        raise JobError("mpirun is not on PATH or doesn't answer; install Open MPI 4.1 in the image (the kit's has it).")
+        raise JobError(
+            "mpirun is not on PATH or doesn't run; install Open MPI 4.1 in the image (the kit's image has it)."
+        )
     if launcher.major != _MAJOR:
         raise JobError(
             f"mpirun is Open MPI {launcher.major}, whose options differ; put one of version {_MAJOR} first on PATH."
@@ -150,11 +149,11 @@ def check_version(launcher: Launcher) -> None:
 
 
 def our_settings(launcher: Launcher, interface: str, *, alone: bool) -> list[Setting]:
-    """What the plan sets for mpirun, `alone` for one host, unless the user has set it (mpirun_settings)."""
+    """The plan's settings for mpirun; mpirun_settings drops those that the user has set. `alone`: one host."""
     parameters = {
         BIND_TO: "none",
         "orte_abort_on_non_zero_status": "1",
-        # A container may not read another process' memory (ptrace), and Open MPI complains when it can't.
+        # Containers usually lack the permission to read another process' memory (ptrace), and Open MPI would warn.
         "btl_vader_single_copy_mechanism": "none",
         "oob_tcp_if_include": interface,
         "btl_tcp_if_include": interface,
@@ -172,7 +171,7 @@ def our_settings(launcher: Launcher, interface: str, *, alone: bool) -> list[Set
 def mpirun_command(
     launcher: Launcher, hosts: Sequence[str], ranks: int, settings: Sequence[Setting], options: Sequence[str]
 ) -> tuple[str, ...]:
-    """The whole command, with those of our `settings` that stay beside the user's own `options`."""
+    """The whole command, with our `settings` and the user's `options`. `ranks`: per host."""
     alone = len(hosts) == 1
     slots = ["localhost"] if alone else list(hosts)
     command = [
@@ -184,7 +183,7 @@ def mpirun_command(
         ",".join(f"{host}:{ranks}" for host in slots),
         "-np",
         str(len(hosts) * ranks),
-        # A folder that exists on every host and holds no one's modules.
+        # A folder that exists on every host and contains no Python modules.
         "--wdir",
         "/",
     ]
@@ -196,6 +195,6 @@ def mpirun_command(
 
 
 def ends_on_failure(command: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether this mpirun ends the whole job when a rank fails, which the user's own settings may have undone."""
+    """Whether this mpirun ends the job when a rank fails; the user's settings may have disabled that."""
     settings = (*pairwise(command), *environ.items())
     return any(name.endswith("orte_abort_on_non_zero_status") and value == "1" for name, value in settings)

@@ -1,8 +1,8 @@
-"""Which of our settings for mpirun stay beside those that the user gives it. Pure, but for reading files.
+"""Drops those of our mpirun settings that conflict with the user's. Pure, except for reading files.
 
 Open MPI takes a parameter from its command line, its environment or its files. Two that contradict each other, such as
-an include and an exclude list of interfaces, make it hang or refuse to start; one that is given in two places counts
-once, silently. So ours is left out wherever the user has set the same thing, or its opposite, under any of its names.
+an include and an exclude list of interfaces, make it hang or refuse to start; of one that is set twice it silently uses
+one value. So ours is dropped if the user has set the same parameter, or its opposite, under any of its names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ _CUSTOM_OPTIONS = "your custom MPI options set"
 BIND_TO = "bind-to"
 SSH_ARGUMENTS = "plm_rsh_args"
 
-# Ours → every other name, old ones too, that sets the same or the opposite (ompi_info of 4.1.8).
-_RIVALS = {
+# Our parameter → all other names, deprecated ones too, of the same setting or its opposite (ompi_info of 4.1.8).
+_CONFLICTS = {
     "btl_tcp_if_include": ("btl_tcp_if_exclude",),
     "oob_tcp_if_include": ("oob_tcp_if_exclude", "oob_tcp_include", "oob_tcp_exclude"),
     BIND_TO: (
@@ -32,7 +32,7 @@ _RIVALS = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One of ours for mpirun."""
+    """One of our settings for mpirun."""
 
     name: str
     value: str
@@ -44,14 +44,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class UserSetting:
-    """One of the user's. `source` begins a sentence that goes on with the name: "the variable OMPI_MCA_… sets"."""
+    """A value that the user sets. `source` precedes the name in a sentence: "the variable OMPI_MCA_… sets"."""
 
     value: str
     source: str
 
 
 def file_settings(path: Path) -> dict[str, UserSetting]:
-    """What one of Open MPI's files of parameters sets, by name; nothing where there is no such file."""
+    """The settings in one of Open MPI's parameter files, by name; empty if the file is missing."""
     try:
         lines = path.read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -63,7 +63,7 @@ def file_settings(path: Path) -> dict[str, UserSetting]:
 def user_settings(
     options: Sequence[str], environ: Mapping[str, str], files: Mapping[str, UserSetting] = MappingProxyType({})
 ) -> dict[str, UserSetting]:
-    """What the user sets for mpirun, by name: among the custom `options`, in mpirun's environment, in `files`."""
+    """The user's settings for mpirun, by name: from custom `options`, mpirun's environment and `files`."""
     settings = dict(files)
     for variable, value in environ.items():
         if variable.startswith(_VARIABLE) and value:
@@ -82,24 +82,24 @@ def user_settings(
 def settings_that_stay(
     ours: Sequence[Setting], theirs: Mapping[str, UserSetting]
 ) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
-    """Those of `ours` that fight none of `theirs`, and a line of the launch plan for each that is left out."""
+    """Those of `ours` that conflict with none of `theirs`, and a line of the launch plan for each dropped one."""
     kept, reasons = [], []
     for setting in ours:
         if setting.name == SSH_ARGUMENTS:
-            # Only ours name the job's key, so the user's arguments follow them.
-            given = [theirs[SSH_ARGUMENTS].value] if SSH_ARGUMENTS in theirs else []
-            kept.append(Setting(SSH_ARGUMENTS, " ".join([setting.value, *given])))
+            # ssh needs ours, which name the job's key, so the user's arguments are added to them.
+            custom = [theirs[SSH_ARGUMENTS].value] if SSH_ARGUMENTS in theirs else []
+            kept.append(Setting(SSH_ARGUMENTS, " ".join([setting.value, *custom])))
             continue
-        rival = next((name for name in (setting.name, *_RIVALS.get(setting.name, ())) if name in theirs), None)
-        if rival is None:
+        conflict = next((name for name in (setting.name, *_CONFLICTS.get(setting.name, ())) if name in theirs), None)
+        if conflict is None:
             kept.append(setting)
         else:
-            what = f"{setting.name} {setting.value}"
-            reasons.append(f"{theirs[rival].source} {rival}, so mpirun does not get the plan's {what}")
+            dropped = f"{setting.name} {setting.value}"
+            reasons.append(f"{theirs[conflict].source} {conflict}, so mpirun does not get the plan's {dropped}")
     return tuple(kept), tuple(reasons)
 
 
 def without_ssh_arguments(options: Sequence[str]) -> tuple[str, ...]:
-    """The custom options without the arguments of ssh, which `settings_that_stay` has added to ours."""
+    """The custom options without ssh's arguments, which `settings_that_stay` has added to ours."""
     at = next((at for at, word in enumerate(options) if word == SSH_ARGUMENTS), None)
     return tuple(options) if at is None else without_ssh_arguments((*options[: at - 1], *options[at + 2 :]))

@@ -1,6 +1,6 @@
-"""The launch plan: what runs, how often, on which hosts and why. Pure: job, hardware and environment in, one value out.
+"""The launch plan: what runs, how often, on which hosts and why. Pure: made from job, hardware and environment.
 
-A plan can be printed (`render`) and compared; nothing here starts a process or touches a file.
+A plan can be printed (`render`) and compared. This module starts no process and reads no file.
 """
 
 import shlex
@@ -24,17 +24,17 @@ from berth.train.planning.planned_variables import planned_variables
 Backend = Literal["smddp", "nccl", "gloo"]
 Kind = Literal["mpirun", "process"]
 
-# Settings of libraries: what the user sets of these for all hosts holds no secret.
+# Library settings, which contain no secrets. The log shows their values even if the user exports them to all hosts.
 _LIBRARY_PREFIXES = ("NCCL_", "FI_", "OMP_", "GLOO_", "TORCH_")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the job runs. Equal on every host but for `interface` and `environment`, which are this host's.
+    """How the job runs. The same on every host, except `interface` and `environment`, which are this host's.
 
-    `program` is one rank's command and `command` what is started (on the leader only, for mpirun): both are argument
-    lists. `name` is the user's script, empty for the kit's own program; `exported` are the variables that the user gave
-    mpirun for all hosts. `idle_gpus`: what to say of GPUs that nobody asked for.
+    program: one rank's command. command: what a host starts; for kind `mpirun` only the leader starts it. name: the
+    user's script, empty for berth's own program. exported: names of the variables that the user passes to mpirun for
+    all hosts. idle_gpus: the warning about GPUs that the job may not use, empty if there are none.
     """
 
     kind: Kind
@@ -53,14 +53,14 @@ class Plan:
     debug: bool = False
 
     @property
-    def kit(self) -> bool:
-        """Whether the kit's own run_qa runs."""
+    def is_run_qa(self) -> bool:
+        """Whether berth's own run_qa runs."""
         return not self.name
 
     @property
     def module_program(self) -> tuple[str, ...]:
-        """One rank's command if the source folder was installed as a package, which is known only after the source was
-        downloaded: `-m train` for `train.py`, as sagemaker-training runs it.
+        """One rank's command if the source folder is installed as a package: `-m train` for `train.py`, as
+        sagemaker-training runs it. Whether it is a package is known only after the source was downloaded.
         """
         at = self.program.index(self.name)
         module = self.name.removesuffix(".py").replace("/", ".")
@@ -68,23 +68,24 @@ class Plan:
 
     @property
     def shell(self) -> bool:
-        """Whether the program is a shell script, whose children must get its signals as well."""
+        """Whether the program is a shell script. Its child processes must get its signals too."""
         return self.name.endswith(".sh")
 
     @property
     def world_size(self) -> int:
-        """Ranks of the whole job (for kind 'process': independent programs)."""
+        """Number of ranks of the whole job; for kind `process`, of independent programs."""
         return len(self.hosts) * self.ranks_per_host
 
     def render(self, host: str) -> str:
-        """What `host` logs before anything runs: the whole plan on the leader, one line elsewhere. Colons, never
-        `name=value`: notebooks' metric expressions read this log too.
+        """What `host` logs before anything runs: the whole plan on the leader, one line on a worker.
+
+        Never writes `name=value` but `name: value`: the metric expressions of notebooks match the former.
         """
         backend = f"{self.backend}, over {self._network()}: {self.backend_reason}"
         first = [self.idle_gpus] if self.idle_gpus else []
         if host != self.hosts[0]:
-            whole = f"the whole of it is in the log of {self.hosts[0]}"
-            line = _without_equals(f"launch plan: ranks {self._ranks()}; backend {backend}; {whole}")
+            where = f"see the log of {self.hosts[0]} for the whole plan"
+            line = _without_equals(f"launch plan: ranks {self._ranks()}; backend {backend}; {where}")
             return "\n".join([*first, line])
         program = f"{self.name}, your own: {shlex.join(masked(self.program))}" if self.name else "run_qa, the kit's own"
         rows = [
@@ -98,10 +99,10 @@ class Plan:
         return "\n".join([*first, "launch plan", *(f"  {name}: {_without_equals(value)}" for name, value in rows)])
 
     def _network(self) -> str:
-        """The interface that the backend takes, which is the user's where he has set it."""
+        """The interface that the backend uses, and the user's variable if that sets another than the plan's."""
         variable = "GLOO_SOCKET_IFNAME" if self.backend == "gloo" else "NCCL_SOCKET_IFNAME"
-        taken = self.environment.get(variable, self.interface)
-        return taken if taken == self.interface else f"{taken} (as {variable} says)"
+        interface = self.environment.get(variable, self.interface)
+        return interface if interface == self.interface else f"{interface} (set by {variable})"
 
     def _hosts(self) -> str:
         if len(self.hosts) == 1:
@@ -110,7 +111,7 @@ class Plan:
 
     def _ranks(self) -> str:
         if self.kind == "process":
-            return "none, the program runs once" + (" on each host, by itself" if len(self.hosts) > 1 else "")
+            return "none, the program runs once" + (" on each host, independently" if len(self.hosts) > 1 else "")
         return f"{self.ranks_per_host} on each host, {self.world_size} in all, by mpirun"
 
     def _details(self) -> list[tuple[str, str]]:
@@ -131,9 +132,10 @@ def _without_equals(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HostFindings:
-    """This host, as far as a plan goes by it: hardware and launcher, what came of trying SMDDP (`library`, None where
-    it was not asked for), what there is of EFA (`fabric`, None where nobody looked), and the image's version of
-    transformers (empty where nobody looked).
+    """What a plan needs to know of this host and its image.
+
+    library: the result of importing SMDDP, None if the job does not request it. fabric: the parts of EFA, None if
+    nobody looked. transformers: its version in the image, empty if it is missing or was not looked up.
     """
 
     hardware: Hardware
@@ -145,7 +147,7 @@ class HostFindings:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """What was chosen, and why."""
+    """Launcher, ranks per host, backend and interface, with the reasons."""
 
     kind: Kind
     ranks: int
@@ -156,9 +158,9 @@ class _Choice:
 
 
 def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Mapping[str, str]) -> Plan:
-    """Decide. `environ` is the container's own environment; what is set there goes before what we would choose.
+    """Make the plan. `environ`, the container's own environment, overrides the variables that we would set.
 
-    Raises JobError, one sentence for each thing that is wrong.
+    Raises JobError with one sentence per problem.
     """
     choice = _choose(job, options, found)
     ranks = choice.ranks * len(job.hosts) if choice.kind == "mpirun" else 1
@@ -197,7 +199,7 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
 def _command(
     job: Job, options: LaunchOptions, launcher: Launcher, choice: _Choice, settings: Mapping[str, str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is started, and a reason for each setting of ours for mpirun that is left out of it."""
+    """The command to start, and a line of the plan for each of our mpirun settings that is dropped."""
     if choice.kind == "process":
         return (launcher.python, "-P", "-m", "berth.train.launching.rank", launcher.run_dir), ()
     check_version(launcher)
@@ -208,13 +210,13 @@ def _command(
 
 
 def _open_library(options: LaunchOptions, found: HostFindings, choice: _Choice) -> dict[str, str]:
-    """Where AWS's wheel is in the image and can't be imported here, the kit's is found before it."""
+    """If AWS's wheel is in the image but can't be imported here, have programs import berth's implementation."""
     broken = options.smddp and choice.backend != "smddp" and found.library is not None and found.library.present
     return {SMDISTRIBUTED: "open"} if broken and not options.smdistributed else {}
 
 
 def launch_kind(job: Job, options: LaunchOptions) -> Kind:
-    """What starts the program: mpirun, for the kit's own and where it was asked for, else each host by itself."""
+    """`mpirun` for run_qa and if the job requests mpirun; otherwise `process`: each host starts the program."""
     return "mpirun" if job.program is None or options.mpi else "process"
 
 
@@ -228,7 +230,7 @@ def _choose(job: Job, options: LaunchOptions, found: HostFindings) -> _Choice:
     gpus = found.hardware.usable_gpus
     ranks, why = _ranks_per_host(job, options, kind, gpus)
     if kind == "process" and len(job.hosts) > 1:
-        why = sentences.apart(len(job.hosts))
+        why = sentences.independent_trainings(len(job.hosts))
     backend, backend_reason = _backend(gpus, found.library if options.smddp else None)
     if options.smddp and backend != "smddp" and job.program is not None:
         backend_reason += f"; {smddp.instead(options.smdistributed)}"
@@ -239,7 +241,7 @@ def _choose(job: Job, options: LaunchOptions, found: HostFindings) -> _Choice:
 def _problems(
     job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice, settings: Mapping[str, str]
 ) -> list[str]:
-    """What forbids the plan, of what only this host and its image show. `settings`: all variables of the user's."""
+    """Problems that show only on this host and in its image. `settings`: all variables that the user sets."""
     problems = []
     gpus = found.hardware.usable_gpus
     if job.program is None and (refusal := without_run_qa(found.transformers, found.hardware.cuda or "")):
@@ -259,37 +261,37 @@ def _problems(
         missing = efa.other_network(settings) or _without_efa(choice.backend, found.fabric)
     if missing:
         problems.append(
-            f"{REQUIRE_EFA} is set but data between hosts would go over TCP, for {missing}; fix that, or unset it."
+            f"{REQUIRE_EFA} is set but data between hosts would go over TCP because {missing}; fix that, or unset it."
         )
     return problems
 
 
 def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> list[str]:
-    """Why the plan is as it is, and what the user may not expect of it."""
+    """Why the plan is as it is, and which settings have no effect."""
     hardware, fabric = found.hardware, found.fabric
     gpus, alone = hardware.usable_gpus, len(job.hosts) == 1
     reasons = []
     if hardware.gpus and not hardware.cuda:
         reasons.append(
-            f"{hardware.gpus} GPUs are here but this image's torch is a CPU build: use an image of a CUDA profile"
+            f"this host has {hardware.gpus} GPUs but this image's torch is a CPU build: use an image of a CUDA profile"
         )
     if choice.kind == "process" and options.processes is not None:
         reasons.append(
             f"{options.processes_source} has no effect without a distribution: set BERTH_DISTRIBUTION to mpi as well"
         )
     if job.program is not None and options.trace:
-        reasons.append(f"{TRACE} has no effect on your own program: it is run_qa's steps that it traces")
+        reasons.append(f"{TRACE} has no effect on your own program: it traces run_qa's steps only")
     if job.program is not None and options.processes is None and "processes_per_host" in job.hyperparameters:
         reasons.append(
-            "the hyperparameter processes_per_host is your program's own: for ranks on each host set "
-            "BERTH_DISTRIBUTION to mpi and BERTH_PROCESSES_PER_HOST to their number"
+            "the hyperparameter processes_per_host is passed to your program: to set the number of ranks per host, set "
+            "BERTH_DISTRIBUTION to mpi and BERTH_PROCESSES_PER_HOST to that number"
         )
     reasons.append("; ".join([*options.reasons, choice.ranks_reason]))
     if choice.kind == "mpirun":
         reasons += model_parallel.reasons(options, choice.ranks * len(job.hosts), found.transformers)
     if choice.kind == "mpirun" and gpus > choice.ranks:
         idle = gpus - choice.ranks
-        reasons.append(f"{idle} of {gpus} GPUs stay idle, for {choice.ranks} processes per host were asked for")
+        reasons.append(f"{idle} of {gpus} GPUs stay idle: the job requests {choice.ranks} processes per host")
     if choice.kind == "mpirun" and job.program is not None and (divided := divided_channels(job)):
         reasons.append(sentences.divided(divided))
     if hardware.shm is not None and hardware.shm < SMALL_SHM_BYTES:
@@ -300,28 +302,31 @@ def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Cho
         reasons.append(f"{REQUIRE_EFA} has no effect on one host, whose ranks need no network")
     if job.network_interface and choice.interface != job.network_interface and not alone:
         reasons.append(
-            f"interface {choice.interface}: {job.network_interface}, which resourceconfig.json names, is not on this "
-            "host"
+            f"interface {choice.interface}: this host does not have {job.network_interface}, which resourceconfig.json "
+            "names"
         )
     return reasons
 
 
 def _idle_gpus(options: LaunchOptions, choice: _Choice, gpus: int) -> str:
-    """The SDK sends nothing of `distribution=` with a generic Estimator, so that nobody knows whether it was meant."""
-    if choice.kind == "mpirun" or gpus < 2 or options.reasons:  # reasons: what was asked for
+    """The warning about idle GPUs, empty if it does not apply.
+
+    A generic Estimator of the SDK does not send `distribution=`, so the job can't tell whether the user has set it.
+    """
+    if choice.kind == "mpirun" or gpus < 2 or options.reasons:  # reasons: the user has requested how to launch
         return ""
     return (
-        f"{gpus - 1} of {gpus} GPUs may stay idle, for your program runs once per host unless a distribution is asked "
-        'for: give the estimator environment={"BERTH_DISTRIBUTION": "mpi"} to run it once per GPU, or a PyTorch or '
-        f'HuggingFace estimator distribution={{"mpi": {{"enabled": True, "processes_per_host": {gpus}}}}}'
+        f"{gpus - 1} of {gpus} GPUs may stay idle, because your program runs once per host unless a distribution is "
+        'asked for: give the estimator environment={"BERTH_DISTRIBUTION": "mpi"} to run it once per GPU, or a PyTorch '
+        f'or HuggingFace estimator distribution={{"mpi": {{"enabled": True, "processes_per_host": {gpus}}}}}'
     )
 
 
 def _program(job: Job, options: LaunchOptions, found: HostFindings, choice: _Choice) -> tuple[str, ...]:
     """The command of one rank."""
     python = found.launcher.python
-    kit = (python, "-P", "-m", "berth.train.run_qa")
-    program = kit if job.program is None else _user_command(job, options, found)
+    run_qa = (python, "-P", "-m", "berth.train.run_qa")
+    program = run_qa if job.program is None else _user_command(job, options, found)
     if choice.backend == "smddp" and found.library is not None and found.library.launcher:
         return (found.library.launcher, *program)
     return program
@@ -340,18 +345,18 @@ def _ranks_per_host(job: Job, options: LaunchOptions, kind: Kind, gpus: int) -> 
 
 
 def _backend(gpus: int, library: smddp.Library | None) -> tuple[Backend, str]:
-    """The backend, and in a few words why. `library` is None where SMDDP was not asked for."""
+    """The backend, and in a few words why. `library` is None if the job does not request SMDDP."""
     if library is not None and not library.obstacle:
         return "smddp", "smdistributed dataparallel was asked for, and its library can be imported"
     backend: Backend = "nccl" if gpus else "gloo"
-    why = f"{gpus} GPUs on each host" if gpus else "no GPU that torch can use"
+    reason = f"{gpus} GPUs on each host" if gpus else "no GPU that torch can use"
     if library is None:
-        return backend, why
-    return backend, f"{why}; smdistributed dataparallel was asked for but can't be used ({library.obstacle})"
+        return backend, reason
+    return backend, f"{reason}; smdistributed dataparallel was asked for but can't be used ({library.obstacle})"
 
 
 def _without_efa(backend: Backend, fabric: efa.Fabric) -> str:
-    return "the ranks use gloo, which knows no EFA" if backend == "gloo" else fabric.missing
+    return "the ranks use gloo, which does not support EFA" if backend == "gloo" else fabric.missing
 
 
 def _user_command(job: Job, options: LaunchOptions, found: HostFindings) -> tuple[str, ...]:
@@ -359,6 +364,6 @@ def _user_command(job: Job, options: LaunchOptions, found: HostFindings) -> tupl
     arguments = program_arguments(job, mp_parameters=model_parallel.taken_as_argument(found.transformers))
     if program.endswith(".sh"):
         return ("bash", program, *arguments)
-    # mpi4py's runner calls MPI_Abort when the program raises, so that ranks inside a collective do not wait for it.
+    # mpi4py's runner calls MPI_Abort when the program raises; ranks in a collective would otherwise wait for ever.
     runner = ("-m", "mpi4py") if options.mpi4py else ()
     return (python, *runner, program, *arguments)

@@ -1,4 +1,4 @@
-"""The environment variables that the launch plan sets for a host's ranks, unless the user has set them. Pure."""
+"""Environment variables that the launch plan sets for a host's programs, unless the user has set them. Pure."""
 
 from collections.abc import Mapping
 
@@ -11,19 +11,19 @@ from berth.train.planning.job import Job
 def planned_variables(
     job: Job, options: LaunchOptions, environ: Mapping[str, str], backend: str, interface: str, threads: int | None
 ) -> dict[str, str]:
-    """What the plan sets: a value of the container's own `environ` goes before ours, one of `mpirun -x` before both.
+    """The plan's variables. The container's `environ` overrides our values, and `mpirun -x` overrides both.
 
-    `threads` are those of a rank, None for a program that runs without ranks.
+    threads: per rank; None for a program that runs without ranks.
     """
     alone = len(job.hosts) == 1
     ours = {
         "BERTH_BACKEND": backend,
         # A single host's name may not resolve (docker run --network=none); several hosts must find the leader.
         "MASTER_ADDR": "127.0.0.1" if alone else job.leader,
-        # Where the hosts meet, the leader may choose another one.
+        # The leader may choose another port when the hosts meet.
         "MASTER_PORT": str(MASTER_PORT),
-        # Without these, gloo and NCCL go by the container's own host name, which can be equal on all hosts or resolve
-        # to nothing.
+        # Without it gloo uses the address of the container's own host name, which can be the same on all hosts or
+        # missing.
         "GLOO_SOCKET_IFNAME": interface,
         "PYTHONUNBUFFERED": "1",
     }
@@ -32,7 +32,7 @@ def planned_variables(
     if backend == "smddp":
         ours |= smddp.variables(job)
     if backend == "gloo" and job.program is not None:
-        # transformers' Trainer starts no process group on a CPU without it: each rank would train alone, as rank 0.
+        # Without it transformers' Trainer starts no process group on a CPU: each rank would train alone, as rank 0.
         ours["ACCELERATE_USE_CPU"] = "true"
     if threads is not None:
         ours["OMP_NUM_THREADS"] = str(threads)

@@ -1,7 +1,7 @@
-"""SageMaker's data parallel library (SMDDP), the backend `smddp` of torch.distributed: asked for, tried, or not used.
+"""Whether SageMaker's data parallel library (SMDDP), the backend `smddp` of torch.distributed, can be used here.
 
-It runs on few instances only, and its import checks that by itself. So nothing here looks at an instance type: a child
-process imports it, with the variables that its own launcher would set, and a failure's text is the reason to log.
+It supports few instance types, which its import checks. So a child process imports it, with the variables that its own
+launcher would set; if that fails, the error text is the reason for the launch plan.
 
 Source of the variables: sagemaker-training's smdataparallel.py, and
 docs.aws.amazon.com/sagemaker/latest/dg/data-parallel-modify-sdp-select-framework.html.
@@ -21,10 +21,10 @@ from berth.train.planning.job import Job
 from berth.train.startup.smdistributed_finder import OFF, OPEN, PACKAGE, VARIABLE, WITHOUT, choice
 
 MODULE = "smdistributed.dataparallel.torch.torch_smddp"
-TIME_LIMIT = 180.0  # seconds; it imports torch, from an image that may just have been pulled
+TIME_LIMIT = 180.0  # seconds; the import includes torch, perhaps from an image that was only just pulled
 _SERVER_PORT = "7592"
-# Of AWS's library alone: the kit's own implementation answers to the same name.
-_TRY = f"""
+# Imports AWS's library only: berth's finder, which would import our implementation by the same name, is removed.
+_IMPORT_LIBRARY = f"""
 import sys
 ours = "berth.train.startup.smdistributed_finder"
 sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != ours]
@@ -38,9 +38,10 @@ except BaseException as error:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What came of trying: `obstacle` is empty where the import succeeded. `launcher` is the library's own, smddprun,
-    through which each rank is started (it sets variables), empty where there is none. `present`: there is a wheel of
-    AWS's, though it may not be importable here.
+    """The result of importing AWS's library.
+
+    obstacle: why the import failed, empty if it succeeded. launcher: path of smddprun, which starts each rank and sets
+    variables; empty if missing. present: AWS's wheel is installed, but its import failed here.
     """
 
     obstacle: str = ""
@@ -49,14 +50,14 @@ class Library:
 
 
 def instead(chosen: str) -> str:
-    """What answers a program's own import of the library where AWS's can't be used; `chosen` is BERTH_SMDISTRIBUTED."""
+    """What a program's own import of the library gets if AWS's can't be used. `chosen`: BERTH_SMDISTRIBUTED."""
     if chosen in WITHOUT:
-        return f"your program's own import of it fails as well, for {VARIABLE} is {chosen}"
+        return f"your program's own import of it fails as well, because {VARIABLE} is {chosen}"
     return "your program's own import of it gets the kit's open implementation, not AWS's library"
 
 
 def variables(job: Job) -> dict[str, str]:
-    """What the library wants in the environment of every rank."""
+    """The variables that the library needs in every rank."""
     if len(job.hosts) > 1:
         ours = {
             "SMDATAPARALLEL_USE_HOMOGENEOUS": "1",
@@ -69,29 +70,29 @@ def variables(job: Job) -> dict[str, str]:
     kind = kind or str(job.resources.get("current_instance_type") or "")
     if kind:
         ours["SAGEMAKER_INSTANCE_TYPE"] = kind
-    # Not for NCCL, whose plugin finds EFA by itself, and nowhere else: SMDDP's launcher sets it, and it asks for it.
+    # SMDDP requires it, and its launcher sets it. NCCL does not need it: its plugin finds EFA without it.
     return {**ours, "FI_PROVIDER": "efa"}
 
 
 def attempt(job: Job, environ: Mapping[str, str], limit: float = TIME_LIMIT) -> Library:
-    """Import AWS's library in a child process, unless BERTH_SMDISTRIBUTED says that it is not to be used."""
+    """Import AWS's library in a child process, unless BERTH_SMDISTRIBUTED rules it out. `limit`: in seconds."""
     if (chosen := choice(environ)) in (OPEN, OFF):
         return Library(f"{VARIABLE} is {chosen}")
     try:
-        command = [sys.executable, "-P", "-c", _TRY]
+        command = [sys.executable, "-P", "-c", _IMPORT_LIBRARY]
         done = subprocesses.run(command, limit, {**variables(job), **environ}, stderr=subprocess.STDOUT, cwd="/")
     except subprocess.TimeoutExpired:
         return Library(f"its import took longer than {limit:.0f} s", present=True)
     if done.returncode == 0:
-        # Of the environment that the wheel is installed in: the kit's own is elsewhere on PATH.
+        # Search only the environment that contains the wheel: berth's own smddprun is elsewhere on PATH.
         return Library(launcher=shutil.which("smddprun", path=sysconfig.get_path("scripts")) or "")
     if done.returncode < 0:
         return Library(f"its import crashed ({signal.Signals(-done.returncode).name})", present=True)
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     obstacle = next((line for line in reversed(lines) if line.startswith("obstacle: ")), None)
-    why = (
+    reason = (
         obstacle.removeprefix("obstacle: ")
         if obstacle
         else (lines or ["its import failed without an error message"])[-1]
     )
-    return Library(why, present=f"No module named '{PACKAGE}" not in why)
+    return Library(reason, present=f"No module named '{PACKAGE}" not in reason)

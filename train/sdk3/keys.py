@@ -1,8 +1,8 @@
-"""The ssh keys of a job under SDK v3's MPI driver: made on each host, exchanged over the rendezvous, and laid down.
+"""Makes, exchanges and writes the ssh keys of a job under SDK v3's MPI driver.
 
-The driver wants ssh from the leader to every worker and back, and asks nobody. Each host makes a host key and a client
-key. Workers send the public halves in `hello` and the leader in `welcome` (berth.train.hosts.rendezvous), and each
-side lets the other in from the addresses of its name alone.
+The driver needs ssh from the leader to every worker and back, but provides no keys. Each host makes a host key and a
+client key. Workers send the public halves in `hello`, the leader in `welcome` (berth.train.hosts.rendezvous). Each side
+accepts the other's key only from the addresses of its name and of its connection.
 """
 
 import time
@@ -24,7 +24,7 @@ from berth.train.launching.host import check_alike
 
 @dataclass(frozen=True, slots=True)
 class PublicKeys:
-    """The public halves of a host's keys, each one line as OpenSSH writes it."""
+    """The public halves of a host's keys, each one line in OpenSSH's format."""
 
     host_key: str
     client_key: str
@@ -32,7 +32,7 @@ class PublicKeys:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A host that this one has met, and the address that it met it at."""
+    """A host that this one has met, and the address of its connection."""
 
     name: str
     address: str
@@ -40,8 +40,9 @@ class Peer:
 
 
 def make_keys(folder: Path, home: Path) -> PublicKeys:
-    """Make this host's keys, the host key in `folder`, the client key where ssh and paramiko look for one; a client key
-    that is there already, of the image's user, is taken. JobError if that fails.
+    """Make this host's keys: the host key in `folder`, the client key where ssh and paramiko look for it.
+
+    An existing client key of the image's user is reused. JobError if this fails.
     """
     ssh_folder = home / ".ssh"
     ssh_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -55,10 +56,10 @@ def make_keys(folder: Path, home: Path) -> PublicKeys:
 def exchange(
     host: str, hosts: Sequence[str], own: PublicKeys, timeout: float, port: int = PORT, interface: str = ""
 ) -> list[Peer]:
-    """Meet the other hosts of the job, of which the first leads: a worker meets the leader, the leader every worker.
+    """Exchange keys with the other hosts; returns the hosts met: the leader meets every worker, a worker the leader.
 
-    `timeout` is in seconds; a worker comes from the address of `interface`, where one is named. Raises
-    JobError with the sentence that all hosts end with.
+    hosts: the first one leads. timeout: in seconds. interface: a worker connects from its address unless it is empty.
+    Raises JobError with the sentence that all hosts report.
     """
     if host == hosts[0]:
         return _lead(host, hosts[1:], own, timeout, port)
@@ -109,7 +110,7 @@ def _follow(connection: HostConnection, events: Events) -> Peer:
 
 
 def write_ssh_files(folder: Path, home: Path, peers: Sequence[Peer], environ: Mapping[str, str]) -> Path:
-    """Let the peers in, and know them; returns the path of the sshd_config. Who comes in runs with `environ`."""
+    """Accept the peers' keys here, in sessions with `environ`, and trust their host keys; returns the sshd_config."""
     allowed = [ssh.authorized_key(peer.keys.client_key, {peer.address, *resolve(peer.name)}) for peer in peers]
     _write_private(folder / "authorized_keys", "".join(allowed))
     with (home / ".ssh" / "known_hosts").open("a", encoding="utf-8") as known_hosts:

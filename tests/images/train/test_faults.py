@@ -207,7 +207,7 @@ BAD_PROGRAMS = {
     "a custom MPI option with which mpirun starts nothing": Refused(
         "train.py",
         "print('ran')",
-        "mpirun ended with exit code 0 and started no rank; remove what has it print something instead",
+        "mpirun ended with exit code 0 and started no rank; remove options that only print something",
         {**MPI, "sagemaker_mpi_custom_mpi_options": "--version"},
     ),
 }

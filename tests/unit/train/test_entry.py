@@ -201,7 +201,7 @@ def test_one_hosts_signal_lets_every_host_save(
     assert codes == [code, code], texts
     for host, text, failure in zip(("127.0.0.1", "localhost"), texts, failures, strict=True):
         assert (tmp_path / host / "saved").exists(), text
-        assert "SIGTERM: this job is stopped, and what runs has 110 s to save and end" in text
+        assert "SIGTERM: stopping this job; the program has 110 s to save and end" in text
         assert (failure.read_text().splitlines()[:2] if failure.exists() else None) == first_lines
 
 
@@ -386,7 +386,7 @@ def test_ranks_are_as_many_as_the_driver_offers(tmp_path: Path, libcuda: Callabl
 def test_idle_gpus_are_named_in_the_first_and_in_the_last_line(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
     code, log, _ = on_gpus(tmp_path, libcuda(tmp_path / "lib"), 2, "NVIDIA A10G:8.6,NVIDIA A10G:8.6")
     assert code == 0, log
-    idle = "1 of 2 GPUs may stay idle, for your program runs once per host"
+    idle = "1 of 2 GPUs may stay idle, because your program runs once per host"
     first, *_, last = log.splitlines()
     assert first.startswith(f"berth: {idle}")
     assert last.startswith(f"berth: the job ends with exit code 0; {idle}")

@@ -72,6 +72,6 @@ def test_a_child_that_failed_below_a_success_without_a_model_is_named() -> None:
     children = [PythonEnd(pid, (1,), pid, "raised", 1, raised=raised) for pid in (7, 8)]
     context = ProgramContext(Path("/opt/ml/code"))
     assert host.empty_model_note(children, context).endswith(
-        "; a process that it started failed: ValueError: label 7 is out of range (raised at work.py:7)"
+        "; a process that the program started failed: ValueError: label 7 is out of range (raised at work.py:7)"
     )
     assert host.empty_model_note([], context) == "/opt/ml/model is empty, so the job leaves no model"

@@ -69,7 +69,7 @@ def test_efa_where_every_part_is_there(root: Root) -> None:
     assert efa.network_line(fabric, "nccl", alone=True) == (
         "network: not needed by one host; several would use EFA: 4 devices, plugin libnccl-net.so"
     )
-    assert efa.network_line(fabric, "gloo") == "network: gloo over TCP: gloo knows no EFA"
+    assert efa.network_line(fabric, "gloo") == "network: gloo over TCP: gloo does not support EFA"
 
 
 def test_an_image_without_efa(root: Root) -> None:
@@ -90,7 +90,7 @@ def test_infiniband_of_another_driver_is_no_efa(root: Root) -> None:
 def test_devices_that_were_not_passed_into_the_container(root: Root) -> None:
     host = root(efa=4, plugin="libnccl-net.so")
     assert efa.detect(host, environ(host)).missing == (
-        "this host has 4 EFA devices but no /dev/infiniband/uverbs of theirs is in this container; pass "
+        "this host has 4 EFA devices but this container has none of their /dev/infiniband/uverbs nodes; pass "
         "/dev/infiniband/uverbs0, 1, … in with docker run --device"
     )
 
@@ -100,7 +100,7 @@ def test_nodes_of_other_cards_and_nodes_that_cannot_be_opened_do_not_count(root:
     verbs = host / "sys/class/infiniband_verbs/uverbs0"
     verbs.mkdir(parents=True)
     (verbs / "ibdev").write_text("mlx5_0\n")
-    assert "no /dev/infiniband/uverbs of theirs" in efa.detect(host, environ(host)).missing
+    assert "none of their /dev/infiniband/uverbs nodes" in efa.detect(host, environ(host)).missing
     (verbs / "ibdev").write_text("efa_0\n")
     assert efa.detect(host, environ(host)).missing == ""
     node = host / "dev/infiniband/uverbs0"
@@ -143,7 +143,7 @@ def test_a_plugin_that_nccl_would_not_find_does_not_count(root: Root) -> None:
 def test_the_line_can_be_had_alone() -> None:
     done = subprocess.run([sys.executable, "-P", "-m", "berth.train.planning.efa"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "network: gloo over TCP: gloo knows no EFA\n"  # torch is a CPU build here
+    assert done.stdout == "network: gloo over TCP: gloo does not support EFA\n"  # torch is a CPU build here
 
 
 def plan(fabric: Fabric, hardware: Hardware = GPU8, hosts: int = 2, **variables: str) -> Plan:
@@ -158,7 +158,7 @@ def plan(fabric: Fabric, hardware: Hardware = GPU8, hosts: int = 2, **variables:
         (Fabric(), GPU8, 2, "network: NCCL over TCP: this image was built without EFA"),
         (Fabric(), GPU8, 1, None),
         (Fabric(), CPU, 2, None),
-        (P4D, CPU, 2, "network: gloo over TCP: gloo knows no EFA"),
+        (P4D, CPU, 2, "network: gloo over TCP: gloo does not support EFA"),
     ],
 )
 def test_the_plan_says_it_where_it_matters(fabric: Fabric, hardware: Hardware, hosts: int, line: str | None) -> None:
@@ -181,7 +181,7 @@ def test_strict_mode_tells_nccl_as_well() -> None:
         (Fabric(), GPU8, "this image was built without EFA"),
         (Fabric(built=True, plugin="p"), GPU8, "no EFA device is on this host"),
         (Fabric(built=True, obstacle="libcudart.so: cannot open"), GPU8, "the plugin can't be loaded: libcudart.so"),
-        (P4D, CPU, "the ranks use gloo, which knows no EFA"),
+        (P4D, CPU, "the ranks use gloo, which does not support EFA"),
     ],
 )
 def test_strict_mode_refuses_to_fall_back(fabric: Fabric, hardware: Hardware, reason: str) -> None:

@@ -82,5 +82,5 @@ def test_dockers_own_64_mib_of_shared_memory_are_named_with_the_flag(gpus: int) 
     hardware = Hardware(gpus, "13.0", 48, 64 << 20, ("eth0", "lo"))
     plan = plan_of(job(), hardware)
     (reason,) = (each for each in plan.reasons if "/dev/shm" in each)
-    assert reason.startswith(f"/dev/shm has only 64 MiB: NCCL joins {gpus} GPUs through it, with about 10 MiB")
+    assert reason.startswith(f"/dev/shm has only 64 MiB: NCCL connects {gpus} GPUs through it, with about 10 MiB")
     assert "docker run --shm-size" in reason

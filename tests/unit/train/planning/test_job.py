@@ -57,9 +57,9 @@ BAD = {
     ),
     "host twice": (
         {"resourceconfig": {"hosts": ["a", "a"], "current_host": "a"}},
-        "every host must stand in the list once",
+        "list every host exactly once",
     ),
-    "host name": ({"resourceconfig": {"hosts": ["-oProxyCommand=x"]}}, "host names that no network knows"),
+    "host name": ({"resourceconfig": {"hosts": ["-oProxyCommand=x"]}}, "invalid host names"),
     "hosts no list": ({"resourceconfig": {"hosts": "algo-1"}}, "hosts as a list of names"),
 }
 

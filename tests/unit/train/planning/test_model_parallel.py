@@ -27,7 +27,7 @@ def test_the_plan_says_what_is_done_and_what_changes_nothing() -> None:
     said = [reason for reason in plan.reasons if "model parallel" in reason or "memory_weight" in reason]
     assert said == [
         "model parallel: 2 partitions of the model, 2 replicas, 4 microbatches, interleaved, cluster; by the kit's "
-        "open implementation, not AWS's library, where AWS's is not in the image",
+        "open implementation, not AWS's library, if AWS's is not in the image",
         "memory_weight changes nothing here: the automatic partition balances parameters",
     ]
 
@@ -37,13 +37,13 @@ def test_the_plan_says_what_is_done_and_what_changes_nothing() -> None:
 )
 def test_a_trainer_that_uses_no_partitions_is_named(transformers: str, chosen: str, said: bool) -> None:
     plan = planned({"partitions": 2, "ddp": True}, transformers, BERTH_SMDISTRIBUTED=chosen)
-    assert any("uses no partitions" in reason for reason in plan.reasons) is said
+    assert any("ignores the partitions" in reason for reason in plan.reasons) is said
 
 
 def test_trainer_takes_the_option_by_its_older_name_only() -> None:
     for name, said in (("pipeline_parallel_degree", True), ("partitions", False)):
         plan = planned({name: 2}, "4.26.0")
-        assert any("Trainer knows the option as partitions alone" in reason for reason in plan.reasons) is said
+        assert any("Trainer reads the option partitions only" in reason for reason in plan.reasons) is said
 
 
 @pytest.mark.parametrize(("transformers", "taken"), [("5.23.0", False), ("4.26.0", True), ("", False)])
@@ -82,7 +82,7 @@ def test_refused_before_anything_starts(parameters: Any, sentence: str) -> None:
 
 
 def test_off_leaves_out_what_was_asked_for() -> None:
-    with pytest.raises(JobError, match="BERTH_SMDISTRIBUTED is off, which leaves it out; remove one of the two"):
+    with pytest.raises(JobError, match="BERTH_SMDISTRIBUTED is off, which disables it; remove one of the two"):
         planned({"partitions": 2}, BERTH_SMDISTRIBUTED="off")
     assert planned({}, BERTH_SMDISTRIBUTED="off").kind == "mpirun"
 
@@ -98,4 +98,4 @@ def test_all_that_is_wrong_with_a_job_is_named_at_once() -> None:
 def test_run_qa_does_not_use_it() -> None:
     with pytest.raises(JobError, match="which run_qa, the kit's own program, does not use"):
         planned({"partitions": 2}, program=None)
-    assert planned({}, program=None).kit, "an empty one asks for nothing"
+    assert planned({}, program=None).is_run_qa, "an empty one asks for nothing"

@@ -6,9 +6,9 @@ import pytest
 
 from berth.train.planning.mpirun import (
     abort_sentence,
+    has_foreign_prefix,
     image_parameters,
     major_version,
-    of_another,
     says_abort,
     without_notices,
 )
@@ -32,8 +32,8 @@ def test_major_version(text: str, major: int) -> None:
         ("/usr/bin/mpirun", "", False),
     ],
 )
-def test_the_prefix_of_another_open_mpi(mpirun: str, prefix: str, another: bool) -> None:
-    assert of_another(mpirun, {"OPAL_PREFIX": prefix}) is another
+def test_the_prefix_has_foreign_prefix_open_mpi(mpirun: str, prefix: str, another: bool) -> None:
+    assert has_foreign_prefix(mpirun, {"OPAL_PREFIX": prefix}) is another
 
 
 def test_the_parameters_of_the_images_files(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_why_mpirun_aborts_is_what_its_frame_says() -> None:
     said = abort_sentence([*before, f" {edge}", *frame])
     assert said.startswith(
         "mpirun aborts the job: Some processes are unable to reach each other. Your MPI job is now going to abort; "
-        "sorry.; correct what chooses the network"
+        "sorry.; correct the network settings"
     )
     assert abort_sentence(["Your MPI job will abort now."]) == "mpirun aborts the job: Your MPI job will abort now."
     assert len(abort_sentence([edge, "x" * 2000, frame[-1]])) < 800

@@ -40,7 +40,7 @@ launch plan
   ranks: 2 on each host, 4 in all, by mpirun
   backend: gloo, over eth0: no GPU that torch can use
   because: 2 processes per host: processes_per_host says so
-  because: interface eth0: ethwe, which resourceconfig.json names, is not on this host""",
+  because: interface eth0: this host does not have ethwe, which resourceconfig.json names""",
     ),
     "run_qa on two hosts of eight GPUs": (
         job(("algo-1", "algo-2"), interface="eth1"),
@@ -59,8 +59,8 @@ launch plan
         Hardware(gpus=8, cuda="13.0", cpus=8, shm=64 << 20, interfaces=("eth0", "lo")),
         {},
         """\
-7 of 8 GPUs may stay idle, for your program runs once per host unless a distribution is asked for: give the estimator \
-environment={"BERTH_DISTRIBUTION": "mpi"} to run it once per GPU, or a PyTorch or HuggingFace estimator \
+7 of 8 GPUs may stay idle, because your program runs once per host unless a distribution is asked for: give the \
+estimator environment={"BERTH_DISTRIBUTION": "mpi"} to run it once per GPU, or a PyTorch or HuggingFace estimator \
 distribution={"mpi": {"enabled": True, "processes_per_host": 8}}
 launch plan
   program: train.py, your own: /v/bin/python train.py --epochs 3 --hub_token '***' --model bert
@@ -106,11 +106,11 @@ MASTER_PORT 29500, NCCL_DEBUG WARN, OMP_NUM_THREADS 2, PYTHONUNBUFFERED 1
 launch plan
   program: train.py, your own: /v/bin/python train.py
   hosts: 6: algo-1 leads, then algo-2, algo-3, algo-4, algo-5, algo-6
-  ranks: none, the program runs once on each host, by itself
+  ranks: none, the program runs once on each host, independently
   backend: gloo, over eth0: no GPU that torch can use
   because: your own program runs once per host unless a distribution is asked for: 6 independent trainings, whose \
-/opt/ml/model all go into one model.tar.gz: of files of one name only one stays, so save the model on one host (the \
-first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi for one training on all""",
+/opt/ml/model all go into one model.tar.gz: if several hosts write a file of the same name, only one is kept, so save \
+the model on one host (the first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi for one training on all""",
     ),
 }
 
@@ -124,7 +124,7 @@ def test_a_worker_logs_one_line_of_it() -> None:
     plan = plan_of(job(("algo-1", "algo-2"), interface="eth1"), GPU8, {"BERTH_LOG_LEVEL": "debug"})
     assert plan.render("algo-2") == (
         "launch plan: ranks 8 on each host, 16 in all, by mpirun; backend nccl, over eth1: 8 GPUs on each host; "
-        "the whole of it is in the log of algo-1"
+        "see the log of algo-1 for the whole plan"
     )
 
 
@@ -132,9 +132,9 @@ def test_a_worker_logs_one_line_of_it() -> None:
     ("hardware", "environ", "network"),
     [
         (CPU, {}, "gloo, over eth0: "),
-        (CPU, {"GLOO_SOCKET_IFNAME": "eth1"}, "gloo, over eth1 (as GLOO_SOCKET_IFNAME says): "),
+        (CPU, {"GLOO_SOCKET_IFNAME": "eth1"}, "gloo, over eth1 (set by GLOO_SOCKET_IFNAME): "),
         (CPU, {"NCCL_SOCKET_IFNAME": "eth1"}, "gloo, over eth0: "),
-        (GPU8, {"NCCL_SOCKET_IFNAME": "^docker0"}, "nccl, over ^docker0 (as NCCL_SOCKET_IFNAME says): "),
+        (GPU8, {"NCCL_SOCKET_IFNAME": "^docker0"}, "nccl, over ^docker0 (set by NCCL_SOCKET_IFNAME): "),
     ],
 )
 def test_the_plan_names_the_interface_that_the_user_has_set(
@@ -145,10 +145,11 @@ def test_the_plan_names_the_interface_that_the_user_has_set(
     assert not [name for name in environ if plan.environment.get(name, environ[name]) != environ[name]]
 
 
-def test_a_list_of_interfaces_that_gloo_cannot_read_is_told() -> None:
+def test_the_plan_warns_of_a_list_of_interfaces_that_gloo_cannot_read() -> None:
     environ = {"GLOO_SOCKET_IFNAME": "^docker0"}
-    said = [plan_of(job(program="train.py"), hardware, environ).reasons[-1] for hardware in (CPU, GPU8)]
-    assert [line.startswith("GLOO_SOCKET_IFNAME is ^docker0, but gloo takes names") for line in said] == [True, False]
+    last = [plan_of(job(program="train.py"), hardware, environ).reasons[-1] for hardware in (CPU, GPU8)]
+    warning = "GLOO_SOCKET_IFNAME is ^docker0, but gloo accepts only names"
+    assert [line.startswith(warning) for line in last] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -231,8 +232,8 @@ def test_user_hyperparameter_named_like_ours_is_left_to_the_program() -> None:
     plan = plan_of(job(program="train.py", processes_per_host="many", sagemaker_mpi_enabled="true"), CPU, {})
     assert plan.ranks_per_host == 1
     assert plan.reasons == (
-        "the hyperparameter processes_per_host is your program's own: for ranks on each host set BERTH_DISTRIBUTION to "
-        "mpi and BERTH_PROCESSES_PER_HOST to their number",
+        "the hyperparameter processes_per_host is passed to your program: to set the number of ranks per host, set "
+        "BERTH_DISTRIBUTION to mpi and BERTH_PROCESSES_PER_HOST to that number",
         "mpirun: distribution mpi was asked for; 1 process per host: no GPU, and neither distribution nor "
         "BERTH_PROCESSES_PER_HOST says how many",
     )
@@ -240,7 +241,7 @@ def test_user_hyperparameter_named_like_ours_is_left_to_the_program() -> None:
 
 def test_a_trace_is_run_qas_own() -> None:
     environ = {"BERTH_TRACE": "10-12"}
-    sentence = "BERTH_TRACE has no effect on your own program: it is run_qa's steps that it traces"
+    sentence = "BERTH_TRACE has no effect on your own program: it traces run_qa's steps only"
     assert sentence in plan_of(job(program="train.py"), CPU, environ).reasons
     assert sentence not in plan_of(job(), CPU, environ).reasons
 
@@ -295,7 +296,7 @@ def test_idle_gpus_are_named_first_until_something_is_asked_for(
 def test_gpus_with_a_cpu_build_of_torch_are_not_used_and_named() -> None:
     plan = plan_of(job(), Hardware(2, None, 4, None, ("lo",)), {})
     assert (plan.backend, plan.ranks_per_host) == ("gloo", 1)
-    assert "2 GPUs are here but this image's torch is a CPU build: use an image of a CUDA profile" in plan.reasons
+    assert "this host has 2 GPUs but this image's torch is a CPU build: use an image of a CUDA profile" in plan.reasons
 
 
 def test_no_secret_of_custom_mpi_options_is_logged() -> None:
@@ -370,7 +371,7 @@ def test_run_qa_is_refused_where_the_image_has_an_older_transformers(hardware: H
         "train`, the hyperparameter sagemaker_program)."
     )
     assert plan("train.py", "4.26.0").name == "train.py"
-    assert plan(None, "5.23.0").kit
+    assert plan(None, "5.23.0").is_run_qa
 
 
 def test_more_processes_than_gpus_is_refused() -> None:
@@ -442,12 +443,12 @@ def test_a_program_of_an_installed_folder_runs_as_a_module(
 )
 def test_what_is_for_endpoints_is_said_to_have_no_effect(environ: dict[str, str], words: str) -> None:
     assert plan_of(job(), CPU, environ).reasons[-1] == (
-        f"{words} in a training job: name the model by the hyperparameter model_name_or_path"
+        f"{words} in a training job: name the model with the hyperparameter model_name_or_path"
     )
 
 
 def test_a_repository_of_codeartifact_is_said_to_have_no_effect() -> None:
     environ = {"CA_REPOSITORY_ARN": "arn:aws:codeartifact:eu-west-1:111122223333:repository/ours/pypi"}
     assert plan_of(job(), CPU, environ).reasons[-1] == (
-        "CA_REPOSITORY_ARN has no effect: give pip the repository's address, with its token, by PIP_INDEX_URL"
+        "CA_REPOSITORY_ARN has no effect: set PIP_INDEX_URL to the repository's address, with its token"
     )

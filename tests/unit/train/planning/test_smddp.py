@@ -71,7 +71,7 @@ def test_a_library_that_is_not_to_be_used_is_not_tried(chosen: str) -> None:
     [
         (False, "", None, "gets the kit's open implementation, not AWS's library"),
         (True, "", "open", "gets the kit's open implementation, not AWS's library"),
-        (True, "aws", None, "fails as well, for BERTH_SMDISTRIBUTED is aws"),
+        (True, "aws", None, "fails as well, because BERTH_SMDISTRIBUTED is aws"),
     ],
 )
 def test_what_a_programs_own_import_gets_where_the_library_cant_be_used(
