@@ -200,7 +200,7 @@ def _copy_blobs(
         if not mounted:
             sent[blob.digest] = _send(source, target, blob, progress, stopped)
 
-    run_all(plan.missing, copy, at_once=WORKERS)
+    run_all(plan.missing, copy, workers=WORKERS)
     return sent
 
 
@@ -230,7 +230,7 @@ def _sizes(target: RepositoryClient, blobs: Sequence[Descriptor]) -> dict[str, i
             )
         return size
 
-    return dict(zip((blob.digest for blob in blobs), run_all(blobs, ask, at_once=WORKERS), strict=True))
+    return dict(zip((blob.digest for blob in blobs), run_all(blobs, ask, workers=WORKERS), strict=True))
 
 
 def _verify(target: RepositoryClient, name: str, image: Manifest) -> None:

@@ -57,7 +57,7 @@ def remove_run(client: DockerClient, run_id: str, say: Callable[[str], None]) ->
 
 def call_engine(calls: Sequence[Callable[[], object]]) -> list[str]:
     """Calls the engine for many things, a few at a time; why it refused each, empty where it did not."""
-    return run_all(calls, lambda call, _: _refusal(call), at_once=CALLS_AT_ONCE)
+    return run_all(calls, lambda call, _: _refusal(call), workers=CALLS_AT_ONCE)
 
 
 def _refusal(call: Callable[[], object]) -> str:

@@ -100,7 +100,7 @@ def push_many(
     # the repository of the first.
     turns = {each.task.repository.destination.host: threading.Lock() for each in ready}
     bills = {
-        image: BackgroundTask(partial(_write_bill, client, image, dist), at_once=False)
+        image: BackgroundTask(partial(_write_bill, client, image, dist), start_now=False)
         for image in {each.task.image for each in ready}
     }
 

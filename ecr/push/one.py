@@ -67,7 +67,7 @@ def push_one(context: PushContext, ready: Preflight, bill: Callable[[], Path], t
         context.say(warning)
     # The bill goes up while the engine pushes; only its manifest has to come after the image's. To make it takes a core
     # for seconds, so it waits until this push leaves one idle.
-    bill_upload = BackgroundTask(partial(_upload_bill, client, bill), at_once=False)
+    bill_upload = BackgroundTask(partial(_upload_bill, client, bill), start_now=False)
     sent: frozenset[str] = frozenset()
     tag = task.tags[0]
     if not ready.pushed:

@@ -26,9 +26,12 @@ from berth.images.pins import pins, pins_file
         ),
         (
             "run train --hosts 1e2",
-            "berth: error: --hosts: '1e2' is no whole number; see `python build.py run train --help`.",
+            "berth: error: --hosts: '1e2' is not a whole number; see `python build.py run train --help`.",
         ),
-        ("run serve --port x", "berth: error: --port: 'x' is no whole number; see `python build.py run serve --help`."),
+        (
+            "run serve --port x",
+            "berth: error: --port: 'x' is not a whole number; see `python build.py run serve --help`.",
+        ),
         ("run serve", "berth: error: --model is missing: `python build.py run serve --help` says what it takes."),
         (
             "run serve a.tar.gz",

@@ -259,7 +259,7 @@ def _create_hosts(session: RunSession, job: TrainingJob, saved: Path) -> dict[st
         return session.create(spec)
 
     session.make_network()
-    made = run_all(hosts, lambda name, _: create(name), at_once=CALLS_AT_ONCE)
+    made = run_all(hosts, lambda name, _: create(name), workers=CALLS_AT_ONCE)
     return dict(zip(hosts, made, strict=True))
 
 
@@ -272,7 +272,7 @@ def _carry_out(run: _Running) -> TrainOutcome:
     try:
         for name, container in run.containers.items():
             followers[name] = LogFollower(container, run.log.sink_of(name), lock)
-        run_all(containers, lambda container, _: session.start(container), at_once=CALLS_AT_ONCE)
+        run_all(containers, lambda container, _: session.start(container), workers=CALLS_AT_ONCE)
         timed_out = _wait(session, containers, run.job.timeout)
     except BaseException as error:  # a signal, or an engine that fails: what the job has saved so far stays
         with contextlib.suppress(DockerException, RequestException):
