@@ -156,9 +156,9 @@ def _container(options: EndpointOptions, folder: Path, inside: int) -> Container
 
 
 def require_port(port: int) -> None:
-    """Refuses what is no port, and a port that is taken (or may not be had) on the loopback address."""
+    """Refuses what is not a port, and a port that is taken (or may not be had) on the loopback address."""
     if not 1 <= port <= _LAST_PORT:
-        raise UserError(f"{port} is no port: choose one from 1 to {_LAST_PORT}.")
+        raise UserError(f"{port} is not a port: choose one from 1 to {_LAST_PORT}.")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

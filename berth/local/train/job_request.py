@@ -29,7 +29,7 @@ def read_hyperparameters(words: Sequence[str], problems: Problems) -> dict[str, 
     for word in words:
         name, equals, value = word.partition("=")
         if not name or not equals:
-            problems.add(f"--hyperparameter {word!r} is no pair: write name=value.")
+            problems.add(f"--hyperparameter {word!r} is not a pair: write name=value.")
         elif name in pairs:
             problems.add(f"--hyperparameter {name} is given twice: pass it once.")
         else:

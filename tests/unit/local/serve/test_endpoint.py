@@ -29,7 +29,7 @@ def test_a_port_that_is_taken_is_refused() -> None:
 
 @pytest.mark.parametrize("port", [-1, 0, 65536, 99999])
 def test_a_number_that_is_no_port_is_refused(port: int) -> None:
-    with pytest.raises(UserError, match=f"^{port} is no port: choose one from 1 to 65535\\.$"):
+    with pytest.raises(UserError, match=f"^{port} is not a port: choose one from 1 to 65535\\.$"):
         endpoint.require_port(port)
 
 

@@ -115,4 +115,4 @@ def test_a_name_that_is_given_twice_is_refused() -> None:
     said = refused(problems)
     assert "--hyperparameter seed is given twice" in said
     assert "-e A is given twice" in said
-    assert "'epochs' is no pair" in said
+    assert "'epochs' is not a pair" in said
