@@ -88,7 +88,7 @@ def test_run_serve_takes_variables_as_run_train_does(
 ) -> None:
     assert command_line.main(["run", "serve", "--model", "nowhere", "-e", "1A=secret", "-e", "NOT_THERE"]) == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert "-e '1A': no variable has such a name" in said
+    assert "-e '1A' is not a valid name of a variable" in said
     assert "-e NOT_THERE: there is no variable of that name here" in said
     assert "secret" not in said
 
