@@ -33,7 +33,7 @@ def explain_usage(error: Exception, hyperparameters: Collection[str]) -> str:
         name = parameter.metavar if parameter.param_type_name == "argument" else None
         name = name or parameter.opts[0]
         if mistake.startswith("Missing parameter"):
-            return f"{name} is missing: {help_of} says what it takes."
+            return f"{name} is missing; see {help_of}."
         return f"{name}: {mistake}; see {help_of}."
     is_run_train = command.endswith("run train")
     if hasattr(error, "possibilities"):  # an unknown option
@@ -45,11 +45,11 @@ def explain_usage(error: Exception, hyperparameters: Collection[str]) -> str:
         mistake = f"{words!r} is one word too many"
         if is_run_train:
             mistake += ": a hyperparameter is one word, `-p name=value`"
-    return f"{mistake}; {help_of} lists what there is."
+    return f"{mistake}; see {help_of}."
 
 
 def _meant_option(option: str, near: Sequence[str], hyperparameters: Collection[str]) -> str:
     plain = option.lstrip("-").partition("=")[0].replace("-", "_")
     if plain in hyperparameters:
-        return f" (a hyperparameter is passed by `-p {plain}=VALUE`)"
+        return f" (pass a hyperparameter with `-p {plain}=VALUE`)"
     return f" (did you mean {near[0]}?)" if near else ""

@@ -68,7 +68,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 @contextmanager
 def doing(what: str) -> Iterator[Callable[[str], None]]:
-    """Shows that something takes long: a spinner on a terminal, a line for each step in a log. Call it with a step."""
+    """Shows a long task's progress: a spinner on a terminal, lines in a log. Yields a function that takes each step."""
     if note.is_terminal:
         with note.status(escape(what)) as status:
             yield lambda step: status.update(escape(step))

@@ -163,7 +163,7 @@ def _unreachable(place: Address, error: BaseException) -> str:
         return (
             f"no Docker engine answers at {place.name} ({words(error)}): forward its socket with `ssh -NL "
             "/tmp/engine.sock:/var/run/docker.sock HOST` and `export DOCKER_HOST=unix:///tmp/engine.sock`; `build` and "
-            "`push` then work, and `run` does not, for it mounts folders of this machine."
+            "`push` then work, but `run` does not, because it mounts folders of this machine."
         )
     if isinstance(error.__context__, PermissionError) or "Permission denied" in str(error):
         return (
