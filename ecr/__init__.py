@@ -1,12 +1,12 @@
-"""From a built image to the `image_uri` of an estimator: repository, login, push, and the manifest that is read back.
+"""From a built image to the `image_uri` of an estimator: create the repository, log in, push, read the manifest back.
 
-Folders import downwards: `commands` and its modules, then `push`, `repositories` and `registry`.
+Imports go downwards: `commands` and its modules, then `push`, `repositories` and `registry`.
 
-commands      the arguments of push, promote and uri
-push          several images to several repositories, by the engine
-promote       a copy from one registry to another
-uri, snippet  what an estimator takes
-display       what a push and a promotion show
-repositories  repositories: names, logins, settings, tags, and the record of what was pushed
-registry      a client of any registry; it knows neither accounts nor an engine
+commands      the commands push, promote and uri
+push          pushes images to repositories, with the engine
+promote       copies an image from one registry to another
+uri, snippet  the image_uri, and an estimator to paste
+display       progress of a push and of a promotion
+repositories  repositories: names, logins, settings, tags, and the record of pushes
+registry      a client for any registry; it needs no AWS account and no engine
 """

@@ -1,4 +1,4 @@
-"""Several pieces of work at the same time, of which one that fails does not stop the others, and Ctrl-C stops all."""
+"""Background tasks, and functions that run work for many items in threads. Ctrl-C stops all of it."""
 
 import queue
 import threading
@@ -11,27 +11,27 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _POLL_S = 0.2
-_LAST_WORDS_S = 5.0
+_SHUTDOWN_S = 5.0
 
 
 class BackgroundTask(Generic[Result]):
-    """What a thread of its own works out meanwhile.
+    """Runs `work` in a thread and keeps its result or its error.
 
-    at_once: without it the work begins with `start`, or when it is asked for.
+    start_now: False to start only with `start` or the first `result`.
     """
 
-    def __init__(self, work: Callable[[], Result], *, at_once: bool = True) -> None:
+    def __init__(self, work: Callable[[], Result], *, start_now: bool = True) -> None:
         self._work = work
-        self._begun = threading.Lock()
+        self._started = threading.Lock()
         self._done = threading.Event()
         self._result: list[Result] = []
         self._error: BaseException | None = None
-        if at_once:
+        if start_now:
             self.start()
 
     def start(self) -> None:
-        """Begins, if nobody has begun yet."""
-        if self._begun.acquire(blocking=False):
+        """Starts the thread, unless it was started before."""
+        if self._started.acquire(blocking=False):
             try:
                 threading.Thread(target=self._run, daemon=True).start()
             except RuntimeError as error:  # too many threads
@@ -39,12 +39,14 @@ class BackgroundTask(Generic[Result]):
                 self._done.set()
 
     def settle(self, timeout_s: float) -> None:
-        """Waits so long for work that has begun to end, whatever becomes of it: a process that ends cuts it off."""
-        if self._begun.locked():
+        """Waits for work that was started, at most `timeout_s`, and raises nothing: the end of the process would cut it
+        off.
+        """
+        if self._started.locked():
             self._done.wait(timeout_s)
 
     def result(self) -> Result:
-        """Waits for it, and gives it or raises what went wrong."""
+        """Waits for the result and returns it, or raises the error of `work`."""
         self.start()
         self._done.wait()
         if self._error is not None:
@@ -61,38 +63,40 @@ class BackgroundTask(Generic[Result]):
 
 
 def run_parallel(
-    items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *, at_once: int | None = None
+    items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *, workers: int | None = None
 ) -> list[Result | UserError]:
-    """What `work` gives for each item, in their order, or the UserError that ended it; any other error ends all.
+    """The results of `work` in the order of the items. A UserError takes the place of its item's result; any other
+    error stops all work and is raised.
 
-    work: called with an event that is set once it has to stop; at_once: the number of threads, None for one per item.
+    work: gets an item, and an event that is set when it has to stop; workers: the number of threads, None for one per
+    item.
     """
-    return _run(items, work, at_once, fail_fast=False)
+    return _run(items, work, workers, fail_fast=False)
 
 
 def run_all(
-    items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *, at_once: int | None = None
+    items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *, workers: int | None = None
 ) -> list[Result]:
-    """The same for work that makes sense only if all of it ends well: the first error stops the rest and is raised."""
-    found = _run(items, work, at_once, fail_fast=True)
-    return [each for each in found if not isinstance(each, UserError)]
+    """Like `run_parallel`, but the first error, also a UserError, stops all work and is raised."""
+    results = _run(items, work, workers, fail_fast=True)
+    return [result for result in results if not isinstance(result, UserError)]
 
 
 def _run(
     items: Sequence[Item],
     work: Callable[[Item, threading.Event], Result],
-    at_once: int | None,
+    workers: int | None,
     *,
     fail_fast: bool,
 ) -> list[Result | UserError]:
     stopped = threading.Event()
-    # Waited for instead of the threads: in Python 3.11 a join that a signal breaks off takes its thread for ended.
+    # Counts ended threads. Not `Thread.join`: in Python 3.11 a join that a signal interrupts marks the thread as ended.
     ended = threading.Semaphore(0)
     results: dict[int, Result | UserError] = {}
-    broken: list[BaseException] = []
+    errors: list[BaseException] = []
     waiting = queue.SimpleQueue[tuple[int, Item]]()
-    for each in enumerate(items):
-        waiting.put(each)
+    for numbered in enumerate(items):
+        waiting.put(numbered)
 
     def run() -> None:
         try:
@@ -107,21 +111,21 @@ def _run(
         except queue.Empty:
             pass
         except BaseException as error:
-            broken.append(error)
+            errors.append(error)
         finally:
             ended.release()
 
-    left = min(at_once or len(items), len(items))
-    # Daemons: the process may end while one of them still waits for a registry that says nothing.
-    for _ in range(left):
+    running = min(workers or len(items), len(items))
+    # Daemon threads: the process may end while one of them waits for a registry that does not answer.
+    for _ in range(running):
         threading.Thread(target=run, daemon=True).start()
     try:
-        while left and not broken:
-            left -= ended.acquire(timeout=_POLL_S)  # with an end, so that a signal gets through
+        while running and not errors:
+            running -= ended.acquire(timeout=_POLL_S)  # the time-out lets signal handlers run
     finally:
         stopped.set()
-        while left and ended.acquire(timeout=_LAST_WORDS_S):
-            left -= 1
-    if broken:
-        raise broken[0]
+        while running and ended.acquire(timeout=_SHUTDOWN_S):
+            running -= 1
+    if errors:
+        raise errors[0]
     return [results[number] for number in range(len(items))]

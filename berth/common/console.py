@@ -26,11 +26,11 @@ _WIDE = 1000
 result = Console(
     highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE
 )
-"""What a command is for, and what a pipe gets: there no table folds a path into two lines."""
+"""A command's results. In a pipe lines are up to 1000 columns wide, so that no table wraps a path."""
 
 
 def is_watched() -> bool:
-    """Whether a person sees both streams come: on a terminal that can move its cursor, with neither in a file."""
+    """Whether stdout and stderr are both a terminal, and one that can move its cursor."""
     return note.is_interactive and sys.stdout.isatty() and sys.stderr.isatty()
 
 
@@ -45,17 +45,17 @@ def counted(number: int, thing: str) -> str:
 
 
 def few(names: Sequence[str]) -> str:
-    """`a, b, c`, or of more than three the first and the last: `a, …, z`."""
+    """`a, b, c`; for more than three names the first and the last: `a, …, z`."""
     return ", ".join(names if len(names) < 4 else [names[0], "…", names[-1]])
 
 
 def print_json(document: Any) -> None:
-    """The one document of a command with --json: an array where it is for several images, an object otherwise."""
+    """Prints the one document of a command with --json: an array if it covers several images, else an object."""
     result.print_json(json.dumps(document))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Rows of text as a result: a table on a terminal, else a line a row with tabs, for programs."""
+    """Prints rows as a result: a table on a terminal, else one line per row with tabs between the cells."""
     if not result.is_terminal:
         for row in rows:
             print("\t".join(row))
@@ -68,7 +68,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 @contextmanager
 def doing(what: str) -> Iterator[Callable[[str], None]]:
-    """Something that takes long: a spinner on a terminal, a line for each step in a log."""
+    """Shows a long task's progress: a spinner on a terminal, lines in a log. Yields a function that takes each step."""
     if note.is_terminal:
         with note.status(escape(what)) as status:
             yield lambda step: status.update(escape(step))
@@ -78,7 +78,7 @@ def doing(what: str) -> Iterator[Callable[[str], None]]:
 
 
 def progress_bar(console: Console, *, transient: bool = False, disable: bool = False) -> Progress:
-    """A bar without tasks; `transient` removes it at its end, `disable` shows none but still prints."""
+    """A bar without tasks. transient: it disappears at its end; disable: it is not shown, but still prints lines."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -90,12 +90,12 @@ def progress_bar(console: Console, *, transient: bool = False, disable: bool = F
 
 
 Show = Callable[[str, int, int], None]
-"""Called with a file's name, the bytes that are here and all its bytes, 0 where that is not known."""
+"""Called with a file's name, the bytes received so far, and its size in bytes (0 if unknown)."""
 
 
 @contextmanager
 def showing_bytes(console: Console) -> Iterator[Show]:
-    """A bar for each file that is fetched, in megabytes, only while it is; a log sees what is said of it instead."""
+    """A bar in megabytes for each file while it is downloaded; nothing in a log."""
     bar = progress_bar(console, transient=True, disable=not console.is_terminal)
     tasks: dict[str, TaskID] = {}
 

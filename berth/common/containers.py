@@ -15,7 +15,7 @@ from berth.common.errors import UserError
 
 
 class CommandFailed(UserError):
-    """The command ended with another exit code than 0; `complaint` is what it wrote to stderr."""
+    """The command ended with a non-zero exit code; `complaint` is its stderr."""
 
     def __init__(self, command: str, image: str, code: int, complaint: str) -> None:
         super().__init__(f"`{command}` failed in {image} with exit code {code}: {complaint}")
@@ -25,9 +25,7 @@ class CommandFailed(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a container gets of this machine: mounts, device nodes, a network mode of Docker's (none or host), and
-    variables.
-    """
+    """What a container gets: mounts, device nodes, Docker's network mode (none or host) and variables."""
 
     mounts: Sequence[Mount] = ()
     devices: Sequence[str] = ()
@@ -46,13 +44,13 @@ def run_once(
     *,
     patience_s: float | None = None,
 ) -> bytes:
-    """What `command` prints, run as root in `image` instead of its entrypoint; patience_s: how long it may take, None
-    for as long as it likes.
+    """Runs `command` as root in `image`, in place of its entrypoint, and returns its stdout. patience_s: the time-out,
+    None for no time-out.
 
-    Raises CommandFailed if it fails, UserError if it takes too long, and docker's APIError if it can't be started. The
-    SDK's own `containers.run` would leave a container that can't be started behind. Its labels name the owner: what a
-    kill -9 leaves is found by them. The output comes by `attach` as it is written, for not every log driver gives it
-    back, and some cut it.
+    Raises CommandFailed if it fails, UserError if it takes too long, and docker's APIError if it can't be started. Not
+    the SDK's `containers.run`, which leaves a container that can't be started behind. Labels name the owner, so that a
+    later run removes the container after a kill -9. The output is read with `attach`, because some log drivers don't
+    return it or cut it.
     """
     container = client.containers.create(
         image,
@@ -71,7 +69,7 @@ def run_once(
         container.start()
         try:
             code = int(container.wait(timeout=patience_s)["StatusCode"])
-        except (ReadTimeout, ConnectionError):  # the SDK raises either, by where the answer breaks off
+        except (ReadTimeout, ConnectionError):  # a time-out is either, depending on where the answer breaks off
             raise UserError(f"`{command[0]}` gives no answer in {image}: see that the engine is well.") from None
         printed, complaint = output.result()
     finally:
@@ -82,7 +80,7 @@ def run_once(
 
 
 def _read(stream: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[bytes, bytes]:
-    """What comes on stdout and on stderr until both are closed."""
+    """All of stdout and of stderr."""
     printed, complaint = bytearray(), bytearray()
     for out, error in stream:
         printed += out or b""

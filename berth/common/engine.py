@@ -1,7 +1,7 @@
 """The Docker engine and the client that drives its BuildKit.
 
-Everything but a build goes through the Docker SDK, at the one `address` that Docker's own client would take. The SDK
-can't drive BuildKit, so a build runs Docker's command line (`find_client`).
+All but builds use the Docker SDK, at the `address` that Docker's own client would use. The SDK can't drive BuildKit, so
+a build runs Docker's command line (`find_client`).
 """
 
 import hashlib
@@ -28,8 +28,8 @@ from berth.common.errors import UserError
 from berth.common.image_names import parse
 from berth.common.subprocesses import ask
 
-# BuildKit is off by default up to Docker 22. A newer client's buildx adds an attestation, which makes an OCI index of
-# the image, and SageMaker refuses that; an older client has no option to leave it out, but each takes the variable.
+# BuildKit is off by default up to Docker 22. Newer clients' buildx adds an attestation, which turns the image into an
+# OCI index, and SageMaker refuses an index. Older clients have no option against it, but all read the variable.
 BUILDKIT = {"DOCKER_BUILDKIT": "1", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
 LOCAL_SOCKET = "unix:///var/run/docker.sock"
 _CONTAINERD = ["driver-type", "io.containerd.snapshotter.v1"]
@@ -37,9 +37,7 @@ _CONTAINERD = ["driver-type", "io.containerd.snapshotter.v1"]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the engine is. name: as an error names it; advice: what to do if nothing answers there; parameters: what
-    the SDK takes.
-    """
+    """Where the engine is. name: for errors; advice: what to do if none answers; parameters: for the SDK's client."""
 
     name: str
     advice: str
@@ -47,7 +45,7 @@ class Address:
 
 
 def connect(timeout_s: int = 120) -> docker.DockerClient:
-    """A connection to the engine; UserError if none answers."""
+    """Connects to the engine; UserError if none answers."""
     with _reaching(address(os.environ)) as found:
         client = docker.DockerClient(timeout=timeout_s, **found.parameters)
         client.ping()
@@ -55,16 +53,16 @@ def connect(timeout_s: int = 120) -> docker.DockerClient:
 
 
 class _PullingClient(docker.APIClient):
-    """A client whose time-out holds for pulls as well; the SDK's own waits for ever."""
+    """A client whose time-out also applies to pulls; the SDK's own waits for ever."""
 
     def _post(self, url: str, **settings: Any) -> Any:
         return super()._post(url, **{**settings, "timeout": self.timeout})  # type: ignore[misc]  # not in the stubs
 
 
 def pull(reference: str, silence_s: int) -> Iterator[dict[str, Any]]:
-    """Has the engine pull an image for linux/amd64; the messages of it. silence_s: how long there may be none.
+    """Lets the engine pull an image for linux/amd64 and yields its messages. silence_s: the longest wait for a message.
 
-    Raises what the SDK raises, and UserError if no engine answers.
+    Raises the SDK's errors, and UserError if no engine answers.
     """
     name, _, digest = reference.partition("@")
     repository, _, tag = name.rpartition(":") if ":" in name.rsplit("/", 1)[-1] else (name, "", "latest")
@@ -78,8 +76,8 @@ def pull(reference: str, silence_s: int) -> Iterator[dict[str, Any]]:
 
 
 def address(environ: Mapping[str, str]) -> Address:
-    """Where the engine is, by the rules of Docker's own client: DOCKER_HOST, else the context of DOCKER_CONTEXT, else
-    the context in use; UserError if there is no such context.
+    """Where the engine is, by the rules of Docker's own client: DOCKER_HOST, then the context of DOCKER_CONTEXT, then
+    the context in use. UserError if that context does not exist or can't be read.
     """
     if host := environ.get("DOCKER_HOST"):
         advice = "start it, or unset DOCKER_HOST to use this machine's own"
@@ -95,7 +93,7 @@ def address(environ: Mapping[str, str]) -> Address:
 
 
 def other_sockets(environ: Mapping[str, str], home: Path) -> list[str]:
-    """Sockets of engines that are not at the default place: rootless, Docker Desktop, Colima, OrbStack, Rancher."""
+    """Existing sockets of engines elsewhere than the default: rootless, Docker Desktop, Colima, OrbStack, Rancher."""
     places = [Path(environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}") / "docker.sock"]
     places += [home / f".docker/{each}/docker.sock" for each in ("run", "desktop")]
     places += [home / each for each in (".colima/default/docker.sock", ".orbstack/run/docker.sock", ".rd/docker.sock")]
@@ -105,12 +103,12 @@ def other_sockets(environ: Mapping[str, str], home: Path) -> list[str]:
 def _context_in_use(folder: Path) -> str:
     try:
         return str(json.loads((folder / "config.json").read_text()).get("currentContext") or "default")
-    except (OSError, ValueError, AttributeError):  # Docker's client takes such a file for an empty one
+    except (OSError, ValueError, AttributeError):  # Docker's client ignores such a file, too
         return "default"
 
 
 def _context(name: str, folder: Path) -> Address:
-    """A context of Docker's client; the SDK's own reading takes the default engine for one that is missing."""
+    """The address in a context of Docker's client. Not by the SDK, which uses the default engine if it is missing."""
     key = hashlib.sha256(name.encode()).hexdigest()
     file = folder / "contexts" / "meta" / key / "meta.json"
     choose = "`docker context ls` lists them, and `docker context use NAME` chooses one"
@@ -135,7 +133,7 @@ def _context(name: str, folder: Path) -> Address:
 
 @contextmanager
 def _reaching(place: Address) -> Iterator[Address]:
-    """Turns what keeps the SDK from an engine into a sentence."""
+    """Turns errors of the connection to an engine into UserError."""
     with readable_settings():
         try:
             yield place
@@ -145,10 +143,10 @@ def _reaching(place: Address) -> Iterator[Address]:
 
 @contextmanager
 def readable_settings() -> Iterator[None]:
-    """Docker's settings and its credential helpers, which the SDK trusts to be in order."""
+    """UserError if Docker's settings or a credential helper's output are malformed, which the SDK does not check."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a credential helper that is not installed: the error says it
+            warnings.simplefilter("ignore")  # the SDK warns of a missing credential helper; the error names it
             yield
     except RAISED:
         raise
@@ -165,7 +163,7 @@ def _unreachable(place: Address, error: BaseException) -> str:
         return (
             f"no Docker engine answers at {place.name} ({words(error)}): forward its socket with `ssh -NL "
             "/tmp/engine.sock:/var/run/docker.sock HOST` and `export DOCKER_HOST=unix:///tmp/engine.sock`; `build` and "
-            "`push` then work, and `run` does not, for it mounts folders of this machine."
+            "`push` then work, but `run` does not, because it mounts folders of this machine."
         )
     if isinstance(error.__context__, PermissionError) or "Permission denied" in str(error):
         return (
@@ -178,7 +176,9 @@ def _unreachable(place: Address, error: BaseException) -> str:
 
 
 def refusal(call: Callable[[], object], foreseen: Collection[int] = (404,)) -> str:
-    """Why the engine would not do it; empty if it did, or answered with a status of `foreseen` (404: it is gone)."""
+    """Calls the engine and returns its error message; empty if it succeeds or fails with a status in `foreseen` (404:
+    the object is gone).
+    """
     try:
         call()
     except APIError as error:
@@ -188,9 +188,9 @@ def refusal(call: Callable[[], object], foreseen: Collection[int] = (404,)) -> s
 
 
 def find_image(client: docker.DockerClient, image: str, profiles: Collection[str] = ()) -> Image:
-    """An image of the engine by its name, tag or id; UserError if there is none.
+    """An image on the engine by its name, tag or ID; UserError if there is none.
 
-    profiles: those that can be built: of a missing image of one of them the error says the command that builds it.
+    profiles: the known ones. If the missing image belongs to one of them, the error names the command that builds it.
     """
     try:
         return client.images.get(image)
@@ -199,7 +199,7 @@ def find_image(client: docker.DockerClient, image: str, profiles: Collection[str
     except (APIError, NullResource) as error:
         if isinstance(error, APIError) and error.status_code != 400:
             raise
-        raise UserError(f"{image!r} is no image: give the name, the tag or the id of one that is here.") from None
+        raise UserError(f"{image!r} is not an image: pass the name, tag or ID of one on this engine.") from None
 
 
 def _absence(image: str, profiles: Collection[str]) -> str:
@@ -210,19 +210,19 @@ def _absence(image: str, profiles: Collection[str]) -> str:
 
 
 def image_store(info: Mapping[str, Any]) -> str:
-    """Where an engine of which this is the info keeps its images: `containerd`, or its own `classic` store."""
+    """The image store in an engine's `info`: `containerd`, or Docker's own `classic` store."""
     return "containerd" if _CONTAINERD in (info.get("DriverStatus") or []) else "classic"
 
 
 def is_podman(version: Mapping[str, Any]) -> bool:
-    """Whether an engine that answers this to `version` is podman's service, which has no BuildKit."""
+    """Whether an engine's `version` is that of podman's service, which has no BuildKit."""
     return any("podman" in str(each.get("Name", "")).lower() for each in version.get("Components") or [])
 
 
 def drives_buildkit(version: str, has_buildx: Callable[[], object]) -> bool:
     """Whether a Docker client of this version builds with BuildKit: built in up to 22, a plugin since 23.
 
-    has_buildx: asked only where it decides.
+    has_buildx: called only if the version does not decide it.
     """
     found = re.match(r"(\d+)\.(\d+)", version)
     if not found:
@@ -232,9 +232,9 @@ def drives_buildkit(version: str, has_buildx: Callable[[], object]) -> bool:
 
 
 def client_version(client: str) -> str:
-    """What a `docker` command says of its version, such as 28.2.2 or `podman version 5.4.2`; empty if it says nothing.
+    """The version that a `docker` command prints, such as 28.2.2 or `podman version 5.4.2`; empty if it prints none.
 
-    `docker version` would ask the engine as well, and wait for one that is mute.
+    Not `docker version`, which also asks the engine and waits for one that does not answer.
     """
     return ask([client, "--version"]).removeprefix("Docker version ").partition(",")[0]
 
@@ -275,6 +275,6 @@ def find_client(search: str | None = None) -> Path:
 
 
 def client_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a build: BuildKit on, and no default platform or builder of the caller's in its way."""
+    """The environment of a build: BuildKit on, and without the caller's default platform and builder."""
     dropped = ("DOCKER_DEFAULT_PLATFORM", "BUILDX_BUILDER")
     return {**{key: value for key, value in environ.items() if key not in dropped}, **BUILDKIT}

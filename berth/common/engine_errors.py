@@ -1,7 +1,7 @@
-"""What the Docker SDK raises, as one sentence that says what to do. Pure.
+"""Errors of the Docker SDK as one sentence that says what to do. Pure.
 
-The SDK lets errors of requests and urllib3 through, some of them in the middle of a stream. build.py prints `explain`
-of whatever a command did not expect, so that no command has to.
+The SDK also raises errors of requests and urllib3, some in the middle of a stream. build.py prints `explain` of errors
+that a command did not catch, so commands need not.
 """
 
 import re
@@ -33,7 +33,7 @@ _REMEDIES = (
         "the engine's machine can't run linux/amd64; `python build.py doctor` says how to add emulation",
     ),
 )
-"""What the engine says, as a regular expression, and what helps."""
+"""A regular expression for the engine's message, and the remedy."""
 _ENGINES_URL = re.compile(r"http\+docker://|https?://[^/]+/(v\d+\.\d+/|_ping|version)")
 
 
@@ -42,22 +42,20 @@ def explain(error: BaseException) -> str:
     if isinstance(error, APIError):
         return _explain_answer(error)
     if isinstance(error, KeyError) and isinstance(error.__context__, RefusedRequest):
-        # podman's errors do not all have the field `message`, which the SDK takes for granted.
+        # The SDK requires the field `message`, which some of podman's errors lack.
         answer = error.__context__.response
         return _explain_answer(APIError("", answer, str(answer.json().get("error") or answer.text)))
     if isinstance(error, StoreError) or "Credentials store" in str(error):
         return _explain_helper(str(error))
     if isinstance(error, RequestException | HTTPError):
-        return _explain_silence(error)
+        return _explain_lost_connection(error)
     if isinstance(error, DockerException):
         return f"Docker's SDK can't do this: {words(error)}. `python build.py doctor` looks at the engine."
     return ""
 
 
 def words(error: BaseException) -> str:
-    """The engine's or the SDK's own words, or what lies at the bottom of an error of the network: one line, without a
-    password.
-    """
+    """The engine's or the SDK's message, or that of a network error's innermost cause: one line, without passwords."""
     if "Credentials store" in str(error):
         return _explain_helper(str(error)).rstrip(".")
     if isinstance(error, APIError) and error.explanation:
@@ -72,19 +70,19 @@ def words(error: BaseException) -> str:
 
 
 def _explain_answer(error: APIError) -> str:
-    said = words(error)
+    message = words(error)
     for pattern, remedy in _REMEDIES:
-        if re.search(pattern, said, re.IGNORECASE):
-            return f"The Docker engine reports: {said}: {remedy}."
+        if re.search(pattern, message, re.IGNORECASE):
+            return f"The Docker engine reports: {message}: {remedy}."
     if error.is_server_error():
         return (
-            f"The Docker engine failed: {said}. Its own log says more (`journalctl --unit docker`); restart it if need "
-            "be, then run the command again."
+            f"The Docker engine failed: {message}. Its own log says more (`journalctl --unit docker`); restart it if "
+            "need be, then run the command again."
         )
-    return f"The Docker engine refused a request: {said}. `python build.py doctor` looks at the engine."
+    return f"The Docker engine refused a request: {message}. `python build.py doctor` looks at the engine."
 
 
-def _explain_silence(error: Exception) -> str:
+def _explain_lost_connection(error: Exception) -> str:
     url = str(getattr(getattr(error, "request", None), "url", None) or "")
     if url and not _ENGINES_URL.match(url):
         return (
@@ -101,12 +99,12 @@ def _explain_silence(error: Exception) -> str:
     )
 
 
-def _explain_helper(said: str) -> str:
-    """A credential helper's own output stays out: it may be a password."""
-    found = re.search(r"docker-credential-[\w.-]+", said)
+def _explain_helper(message: str) -> str:
+    """Without the credential helper's output, which may contain a password."""
+    found = re.search(r"docker-credential-[\w.-]+", message)
     helper = found[0] if found else "Docker's credential helper"
-    fault = "is not installed" if "not installed" in said else "fails"
+    fault = "is not installed" if "not installed" in message else "fails"
     return (
-        f"{helper}, which Docker's config.json names, {fault}: mend it (`{helper} list` tries it), or take credsStore "
-        "and credHelpers out of that file and run `docker login` again."
+        f"{helper}, which Docker's config.json names, {fault}: fix it (`{helper} list` tries it), or remove credsStore "
+        "and credHelpers from that file and run `docker login` again."
     )

@@ -1,4 +1,4 @@
-"""Files that come onto this machine's disk whole or not at all, and what the disk refuses, as a sentence."""
+"""Atomic writes, links and hashes of files, and errors of the disk as sentences."""
 
 import ctypes
 import errno
@@ -16,10 +16,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def atomic_write(target: Path) -> Iterator[Path]:
-    """A path next to `target` to write to: renamed to it where the block ends well, gone where it does not.
+    """A path next to `target` to write to. It is renamed to `target` when the block ends, and deleted if it raises.
 
-    Its name has this process's id, for another build may do the same at this moment. What a killed one of the same id
-    has left goes first, for it may be a link to a file that is not to be written into.
+    Its name contains this process's ID, because another build may write the same file. A file of this name that a
+    killed process left is removed first: it may be a link to a file that must not be overwritten.
     """
     path = target.with_name(f".{target.name}.{os.getpid()}")
     path.unlink(missing_ok=True)
@@ -31,15 +31,15 @@ def atomic_write(target: Path) -> Iterator[Path]:
 
 
 def write_private(path: Path, content: bytes) -> Path:
-    """A new file that only this user may read; its path."""
+    """Writes a new file that only this user may read, and returns its path."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
     return path
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Exchanges two folders of one file system: at once on Linux, elsewhere one after the other."""
-    with suppress(AttributeError):  # a system without the call
+    """Exchanges two folders of one file system: atomically if the system can (Linux), else by three renames."""
+    with suppress(AttributeError):  # no renameat2 on this system
         here, both = -100, 2  # AT_FDCWD, RENAME_EXCHANGE: renameat2(2)
         if ctypes.CDLL(None).renameat2(here, os.fsencode(one), here, os.fsencode(other), both) == 0:
             return
@@ -50,8 +50,8 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def link_files(paths: Sequence[Path], folder: Path, same: Callable[[Path, Path], bool]) -> list[Path]:
-    """Puts files into `folder`, as hard links where the file system allows, but for those whose `same` is there; where
-    they are then.
+    """Puts files into `folder`, as hard links if the file system allows, and returns their paths there. A file for
+    which `same(existing, new)` is true is kept.
     """
     for path in paths:
         target = folder / path.name
@@ -61,7 +61,7 @@ def link_files(paths: Sequence[Path], folder: Path, same: Callable[[Path, Path],
                 continue
             with atomic_write(target) as new:
                 try:
-                    os.link(path.resolve(), new)  # of a link, which may lead out of `folder`, what it leads to
+                    os.link(path.resolve(), new)  # the file itself, if `path` is a symbolic link
                 except OSError:
                     shutil.copyfile(path, new)
     return [folder / path.name for path in paths]
@@ -72,7 +72,7 @@ def same_content(one: Path, other: Path) -> bool:
 
 
 def same_size(one: Path, other: Path) -> bool:
-    """For wheels, of which a name says it all, which are large, and whose hash pip and uv check."""
+    """For wheels: they are large, their name identifies them, and pip and uv check their hash."""
     return one.stat().st_size == other.stat().st_size
 
 
@@ -83,11 +83,11 @@ def sha256(path: Path) -> str:
 
 @contextmanager
 def explain_os_errors(folder: Path, name: str) -> Iterator[None]:
-    """What the disk of `folder` refuses, where `name` is written there, as a sentence."""
+    """Turns the OSError of writing `name` to `folder` into UserError."""
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # no word of the disk's: requests' errors, such as of the engine, are OSErrors as well
+        if error.errno is None:  # not of the disk: requests' errors are OSErrors, too
             raise
         if error.errno in _FULL:
             raise UserError(
@@ -95,7 +95,7 @@ def explain_os_errors(folder: Path, name: str) -> Iterator[None]:
                 "again."
             ) from None
         advice = "see that this user may write there"
-        # What stands where the folder or one above it should be: a file, or a link to nowhere.
+        # A file or a dangling link in place of the folder or of one above it.
         blocking = [path for path in (folder, *folder.parents) if os.path.lexists(path) and not path.is_dir()]
         if isinstance(error, NotADirectoryError | FileExistsError) and blocking:
             advice = f"{blocking[0]} is no folder, so move it away or name another one"

@@ -1,6 +1,6 @@
-"""What the kit's own images are called: `berth-train:cpu`, and `berth-train:build-0.1.0-cpu-1a2b3c4d5e6f`.
+"""Names of berth's images, `berth-train:cpu` and `berth-train:build-0.1.0-cpu-1a2b3c4d5e6f`, and of images in general.
 
-The first name moves with each build of a profile, the second stays with one build. And what any image may be called.
+The first moves to each new build of a profile, the second stays with one build.
 """
 
 import re
@@ -14,18 +14,18 @@ _REFERENCE = re.compile(
 )
 
 BUILD = "build-"
-"""Begins the tag of every build and of no release: lifecycle rules of ECR see tags alone."""
+"""Prefix of every build's tag, and of no release's: lifecycle rules of ECR only see tags."""
 
 _NAME = re.compile(r"berth-(?P<image>[a-z]+):(?P<tag>.+)")
 
 
 def repository_name(image: str) -> str:
-    """What an image is called without its tag: berth-train for `train`."""
+    """An image's name without its tag: berth-train for `train`."""
     return f"berth-{image}"
 
 
 def image_name(image: str, tag: str) -> str:
-    """The whole name of an image; tag: a profile, for the one that was built last, or the tag of a build."""
+    """An image's name. tag: a profile, for its last build, or a build's tag."""
     return f"{repository_name(image)}:{tag}"
 
 
@@ -35,16 +35,16 @@ def build_tag(version: str, profile: str, revision: str) -> str:
 
 
 def is_build_tag(tag: str) -> bool:
-    """Whether a tag is a build's and not a release's."""
+    """Whether a tag is a build's, not a release's."""
     return tag.startswith(BUILD)
 
 
 def parse(name: str) -> tuple[str, str] | None:
-    """The image and the tag that a name of the kit's is made of; None for any other name."""
+    """The image and the tag in a name of berth's; None for any other name."""
     found = _NAME.fullmatch(name)
     return (found["image"], found["tag"]) if found else None
 
 
 def is_reference(text: str) -> bool:
-    """Whether an engine takes this for the name of an image, of whatever registry."""
+    """Whether this is a valid image name, of any registry."""
     return _REFERENCE.fullmatch(text) is not None

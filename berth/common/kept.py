@@ -1,4 +1,4 @@
-"""What commands keep for the next one in this user's cache: JSON documents by key."""
+"""A cache of JSON documents by key, which commands keep for later ones."""
 
 import hashlib
 import json
@@ -13,39 +13,42 @@ from berth.common.files import atomic_write, explain_os_errors
 
 
 def answer_key(*question: object) -> str:
-    """The key of an answer: a hash of all that the question depends on, passwords among it."""
+    """The key of an answer: a hash of everything that it depends on, including passwords."""
     return hashlib.sha256(repr(question).encode(errors="surrogateescape")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Documents in `folder`, of which the `most` that were used last stay; seconds: how long one holds."""
+    """Documents in `folder`. most: how many are kept; seconds: their lifetime.
+
+    The most recently stored are kept; without a lifetime, the most recently used.
+    """
 
     folder: Path
     most: int
     seconds: float = math.inf
 
     def load(self, key: str) -> Any:
-        """What was stored under a key; None if there is nothing, nothing that can be read, or it is too old."""
+        """The document of a key; None if it is missing, unreadable or too old."""
         path = self._path(key)
         try:
             if time.time() - path.stat().st_mtime > self.seconds:
                 return None
             document = json.loads(path.read_text(encoding="utf-8"))
             if self.seconds == math.inf:
-                path.touch()  # the one used last goes last
+                path.touch()  # the least recently used is removed first
         except (OSError, ValueError):
             return None
         return document
 
     def store(self, key: str, document: object) -> None:
-        """Keeps a document; UserError if the disk refuses it."""
+        """Stores a document; UserError if it can't be written."""
         path = self._path(key)
         with explain_os_errors(self.folder, path.name):
             self.folder.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as new:
                 new.write_text(json.dumps(document), encoding="utf-8")
-            with suppress(FileNotFoundError):  # another thread or process does the same
+            with suppress(FileNotFoundError):  # another thread or process removes the same file
                 for old in sorted(self.folder.glob("*.json"), key=lambda each: each.stat().st_mtime)[: -self.most]:
                     old.unlink()
 

@@ -1,7 +1,6 @@
-"""Labels by which the kit finds again what it made on an engine: images, containers and networks.
+"""Labels that berth puts on the images, containers and networks that it makes, and by which it finds them again.
 
-A container inherits the labels of its image, so `KIT` alone on a container does not say that the kit started it: `RUN`
-does.
+A container inherits the labels of its image, so a container that berth started is recognised by `RUN`, not by `KIT`.
 """
 
 from collections.abc import Mapping
@@ -9,37 +8,37 @@ from collections.abc import Mapping
 from berth.common.image_names import build_tag
 
 KIT = "berth.kit"
-"""On everything that the kit makes: `train`, `serve` or `base` on an image, `run` on a container or a network."""
+"""On everything that berth makes: `train`, `serve` or `base` on an image, `run` on a container or a network."""
 
 PROFILE = "berth.profile"
-"""The row of docker/pins.toml that an image was built from."""
+"""The profile in docker/pins.toml that an image was built from."""
 
 SOFTWARE = "berth.software"
-"""The set of docker/pins.toml that an image carries."""
+"""The software set in docker/pins.toml that an image contains."""
 
 RUN = "berth.run"
-"""The run's id, on the containers and the network of one `run train` or `run serve`."""
+"""The run's ID, on its containers, and on the network of a `run train` or `run serve`."""
 
 PID = "berth.pid"
-"""Process id of the run's owner, on the owner's machine."""
+"""Process ID of the run's owner, on the owner's machine."""
 
 STARTED = "berth.started"
-"""When the owner's process began, in the kernel's own count: a process id in second use is not the owner."""
+"""Start time of the owner's process, in the kernel's count: distinguishes it from a later process with the same ID."""
 
 MACHINE = "berth.machine"
-"""Hash of the machine's id, and process namespace, in which `PID` means something."""
+"""Hash of the machine's ID, and the process namespace, in which `PID` is valid."""
 
 SOURCE = "org.opencontainers.image"
-"""Begins OCI's labels of what an image was made from: `.version`, `.revision`, `.created` and more."""
+"""Prefix of OCI's labels of an image's origin: `.version`, `.revision`, `.created` and more."""
 
 LEFT_OUT = "berth.left-out"
-"""The parts that a build left out, such as "efa,smddp": what the build argument WITHOUT was."""
+"""The parts that a build left out, such as "efa,smddp": the value of the build argument WITHOUT."""
 
 NO_REVISION = "none"
-"""The revision of an image that records no commit, as one that plain `docker build` made."""
+"""The revision of an image that records no commit, such as one of plain `docker build`."""
 
 DOUBLE = "+double"
-"""How the version of a part ends that a test's double stands in for, such as berth.efa="1.47.0+double"."""
+"""Suffix of the version of a part that is a test double, such as berth.efa="1.47.0+double"."""
 
 
 def exact(found: Mapping[str, str], profile: str) -> str:
@@ -48,17 +47,17 @@ def exact(found: Mapping[str, str], profile: str) -> str:
 
 
 def version(found: Mapping[str, str]) -> str:
-    """The kit's version that an image was built by; "0" where nothing says it."""
+    """The version of berth that built an image; "0" without the label."""
     return found.get(f"{SOURCE}.version", "0")
 
 
 def revision(found: Mapping[str, str]) -> str:
-    """12 digits of the commit, "-dirty" behind it with uncommitted changes; NO_REVISION without the label."""
+    """12 digits of the commit, with "-dirty" after it if changes were uncommitted; NO_REVISION without the label."""
     return found.get(f"{SOURCE}.revision", NO_REVISION)
 
 
 def base_name(found: Mapping[str, str]) -> str:
-    """The image that an image's build started from; empty where nothing says it."""
+    """The base image that an image was built from; empty without the label."""
     return found.get(f"{SOURCE}.base.name", "")
 
 
@@ -68,6 +67,6 @@ def left_out(found: Mapping[str, str]) -> list[str]:
 
 
 def doubles(found: Mapping[str, str]) -> list[str]:
-    """The parts of an image, by its labels, that are doubles, such as "efa 1.47.0+double": nothing may publish it."""
+    """The test doubles in an image, by its labels, such as "efa 1.47.0+double". Such an image must not be published."""
     names = sorted(name for name, version in found.items() if name.startswith("berth.") and version.endswith(DOUBLE))
     return [f"{name.removeprefix('berth.')} {found[name]}" for name in names]

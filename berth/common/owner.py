@@ -1,7 +1,7 @@
-"""Who owns a run: the process that started it, and whether it still lives.
+"""The owner of a run: the process that started it, and whether it is still alive.
 
-Every container, network and scratch folder of a run carries its owner. A process that was killed with SIGKILL cleans
-nothing up; the next call sees that the owner is gone and does it.
+Every container, network and scratch folder of a run names its owner. A process that was killed with SIGKILL can't clean
+up; the next call notices that the owner is gone, and cleans up.
 """
 
 import contextlib
@@ -14,20 +14,20 @@ from pathlib import Path
 
 from berth.common import labels
 
-# The boot's id does where there is no other: a container's image often brings none.
+# The boot ID is the fallback: container images often have no machine ID.
 MACHINE_ID_FILES = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process: its id, the moment it began (opaque text, may be empty) and the machine where both mean something."""
+    """A process: its ID, its start time (opaque text, may be empty) and the machine on which both are valid."""
 
     pid: int
     started: str
     machine: str
 
     def labels(self, run_id: str) -> dict[str, str]:
-        """The labels of everything that this owner makes for the run `run_id`."""
+        """The labels of everything that this owner makes for this run."""
         return {
             labels.KIT: "run",
             labels.RUN: run_id,
@@ -38,12 +38,12 @@ class Owner:
 
 
 def this_process() -> Owner:
-    """The owner of what this process starts."""
-    return Owner(os.getpid(), _began(os.getpid()), _machine())
+    """This process as an owner."""
+    return Owner(os.getpid(), _start_time(os.getpid()), _machine())
 
 
 def from_labels(found: Mapping[str, str]) -> Owner | None:
-    """The owner that the labels of a container, a network or a scratch folder name; None if they name none."""
+    """The owner in the labels of a container, a network or a scratch folder; None if they name none."""
     pid, started, machine = found.get(labels.PID), found.get(labels.STARTED), found.get(labels.MACHINE)
     if pid is None or not pid.isdecimal() or int(pid) == 0 or started is None or machine is None:
         return None
@@ -51,7 +51,7 @@ def from_labels(found: Mapping[str, str]) -> Owner | None:
 
 
 def is_gone(owner: Owner) -> bool:
-    """True only if the owner was a process of this machine and no longer runs; another machine's can't be seen."""
+    """Whether the owner's process has ended. False for an owner on another machine, whose processes can't be seen."""
     if owner.machine != _machine():
         return False
     try:
@@ -60,13 +60,14 @@ def is_gone(owner: Owner) -> bool:
         return True
     except PermissionError:
         pass
-    return _began(owner.pid) != owner.started
+    return _start_time(owner.pid) != owner.started
 
 
 def _machine() -> str:
-    """The machine and the process namespace: a container that drives the same engine counts its processes apart.
+    """The machine and the process namespace: a container that uses the same engine has its own process IDs.
 
-    Not the host's name, which many machines share; and the initial namespace has one number on every Linux.
+    Not the host's name, which machines may share, and not the namespace alone: the initial one has the same number on
+    every Linux.
     """
     try:
         namespace = os.readlink("/proc/self/ns/pid")
@@ -76,7 +77,7 @@ def _machine() -> str:
 
 
 def _machine_id(files: Sequence[Path]) -> str:
-    """A number of this machine's own, hashed, for machine-id(5) asks that nobody publishes the file's content."""
+    """The machine's ID, hashed because machine-id(5) asks not to publish it; else the host's name."""
     for file in files:
         with contextlib.suppress(OSError):
             found = file.read_text().strip()
@@ -85,12 +86,12 @@ def _machine_id(files: Sequence[Path]) -> str:
     return socket.gethostname()
 
 
-def _began(pid: int) -> str:
-    """Field 22 of /proc/PID/stat with the boot's id, empty where there is no /proc."""
+def _start_time(pid: int) -> str:
+    """The boot ID and field 22 of /proc/PID/stat; empty without /proc."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
-    # The command's name, in parentheses, may hold spaces and parentheses of its own.
+    # The command's name, in parentheses, may contain spaces and parentheses.
     return f"{boot}/{stat.rpartition(')')[2].split()[19]}"

@@ -1,4 +1,4 @@
-"""Programs of this machine, asked about themselves. None of them can keep the asker waiting."""
+"""The output of a program on this machine, with a time-out that holds even if the program hangs in the kernel."""
 
 import os
 import signal
@@ -6,14 +6,15 @@ import subprocess
 from collections.abc import Sequence
 
 PATIENCE_S = 10.0
-"""Seconds in which a program has answered; one whose driver or daemon hangs never does."""
+"""Default time-out in seconds: a program whose driver or daemon hangs never ends."""
 
 
 def ask(command: Sequence[str], patience_s: float = PATIENCE_S) -> str:
-    """What a command prints, stripped; empty if it is not there, fails or takes too long.
+    """The stripped stdout of a command; empty if it is missing, fails or takes too long.
 
-    It reads nothing, and has no terminal to ask a person. With what it started it is a group of its own, which is
-    killed whole, and not waited for: `subprocess.run` would wait for ever for one that hangs in the kernel, for a GPU.
+    It has no input and no terminal to prompt on. It runs in its own process group, which is killed after the time-out
+    without waiting for its end: `subprocess.run` would wait for ever for a process that hangs in the kernel, for
+    example in a GPU's driver.
     """
     no_input = subprocess.DEVNULL
     try:

@@ -1,20 +1,20 @@
-"""A SageMaker on your machine, for jobs and endpoints of the kit's images.
+"""Runs berth's images on this machine as SageMaker does: training jobs and endpoints.
 
-opt_ml             what a container finds in /opt/ml, laid out as SageMaker does
-demo               the kit's main job, from the embedded sample to an answer
-gpu_check          the images' own check of this machine's GPUs
-session            everything that one run starts, gone at its end
-cleanup            what a run leaves, also one that was killed, and its removal
-chown              files that a container wrote as root, made the caller's
+opt_ml             the content of /opt/ml in a container, in SageMaker's layout
+demo               trains on the embedded sample, serves the model, and asks it
+gpu_check          runs the images' check of this machine's GPUs
+session            one run: its containers, network and scratch folder, removed at its end
+cleanup            removes what a run left, also if it was killed
+chown              gives files that a container wrote as root to the caller
 signals            Ctrl-C and SIGTERM as a flag
 pip_secrets        this machine's CA, index and wheels, for a job's pip
-output_folders     the folders of results: one run at a time writes to each
-results            what a host left in /opt/ml, without following its links
+output_folders     the folders of results, locked for one run at a time
+results            reads a host's /opt/ml without following links that lead out of it
 archive            model.tar.gz: packing and unpacking
-paths              what a path on the command line may not be
-links              links that would lead nowhere in a container, and copies without them
+paths              rejects addresses and hub names where a path is needed
+links              finds links that would lead nowhere in a container, and copies folders without them
 log_stream         a container's log while it runs
 train/             a training job on one or many hosts
 serve/             a served model
-commands           those of build.py
+commands           the commands of build.py
 """

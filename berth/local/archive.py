@@ -1,6 +1,5 @@
-"""model.tar.gz: packing what a job left, and getting at a model that is a folder or such an archive.
-
-The files stand at the archive's root, as SageMaker wants them.
+"""model.tar.gz: packs a job's files, and unpacks and checks a model. The files are at the archive's root, as SageMaker
+requires.
 """
 
 import os
@@ -23,9 +22,9 @@ _GZIP_LEVEL = 1
 
 
 def pack(files: Mapping[str, Path], archive: Path) -> Path | None:
-    """Writes `files`, name in the archive → regular file, to `archive`, whole or not at all.
+    """Writes `files`, name in the archive → regular file, to `archive`, atomically.
 
-    None, and no archive, if there is no file. Names are sorted and owners left out: the same files give the same list.
+    Returns None and writes nothing without files. Names are sorted and owners omitted, for reproducible archives.
     """
     if not files:
         return None
@@ -41,9 +40,9 @@ def pack(files: Mapping[str, Path], archive: Path) -> Path | None:
 
 
 def check_model(model: Path, from_hub: str = "") -> None:
-    """Refuses a model that is not there.
+    """UserError if the model does not exist.
 
-    from_hub: what to do where a name of the hub was meant, with {name} for it; empty where nothing helps.
+    from_hub: advice, with {name}, that is added if the path looks like a name on the hub; empty for none.
     """
     refuse_address(model)
     if not model.exists():
@@ -52,10 +51,10 @@ def check_model(model: Path, from_hub: str = "") -> None:
 
 
 def model_folder(model: Path, scratch: Path) -> Path:
-    """The folder of a model given as a folder or as an archive, which is unpacked below `scratch`.
+    """The folder of a model; an archive is unpacked below `scratch`.
 
-    A folder with links that lead out of it (a hub's cache is made of them) is copied there, for in a container, where
-    it is mounted alone, they would lead nowhere.
+    A folder with links that lead out of it, such as the hub's cache, is copied to `scratch`: in a container only the
+    folder is mounted, and the links would lead nowhere.
     """
     check_model(model)
     if not model.is_dir():
@@ -68,8 +67,9 @@ def model_folder(model: Path, scratch: Path) -> Path:
 
 
 def model_home(folder: Path, named: Path, *, tokenizer: bool = False) -> Path:
-    """The folder of the model: `folder`, or the one folder in it. UserError, by the name that the user calls it, if
-    parts of it are missing; tokenizer: whether that is one of them.
+    """The folder with the model's files: `folder`, or the only folder in it. UserError if files are missing.
+
+    named: the path as the user gave it, for errors; tokenizer: whether a tokenizer is required.
     """
     faults = model_files.file_faults(folder, named, tokenizer=tokenizer)
     home = model_files.model_home(folder)
@@ -79,8 +79,8 @@ def model_home(folder: Path, named: Path, *, tokenizer: bool = False) -> Path:
 
 
 def check_servable(folder: Path, named: Path) -> None:
-    """UserError for a model that the server can't answer with, in the server's own words, unless it brings code of its
-    own, which only the image can judge; named: what the user calls it.
+    """UserError, with the server's sentences, if the server can't use this model. A model with its own code is not
+    checked: only the image can do that. named: the path as the user gave it, for errors.
     """
     if any(any((home / "code").rglob("*.py")) for home in (folder, *model_files.model_homes(folder))):
         return
@@ -89,7 +89,7 @@ def check_servable(folder: Path, named: Path) -> None:
 
 
 def _header(name: str, status: os.stat_result) -> tarfile.TarInfo:
-    """A plain file's, also of one with several names: `tarfile` would make hard links of them."""
+    """The header of a regular file, also for hard links, which `tarfile` would store as links."""
     member = tarfile.TarInfo(name)
     member.size, member.mtime, member.mode = status.st_size, int(status.st_mtime), stat.S_IMODE(status.st_mode)
     return member

@@ -1,4 +1,4 @@
-"""Files that a run's containers wrote as root, made the caller's own: by a container, for only root may do that."""
+"""Gives files that a run's containers wrote as root to the caller, with a container, because only root may do that."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ _MOUNTED_AT = "/handed-over"
 
 @dataclass(frozen=True, slots=True)
 class FolderSnapshot:
-    """A folder of the user's own before a run: when, and which of its files (inodes) were root's then."""
+    """The state of a user's folder before a run: the time, and the inodes that belonged to root."""
 
     folder: Path
     taken_at: float
@@ -25,24 +25,24 @@ class FolderSnapshot:
 
     @classmethod
     def take(cls, folder: Path) -> "FolderSnapshot":
-        """As it is now."""
-        # A second earlier: the kernel stamps files by a clock that ticks a few milliseconds behind.
+        """The folder's current state."""
+        # A second earlier, because the kernel's clock for file times is a few milliseconds behind.
         return cls(folder, time.time() - 1.0, frozenset(_inodes_of_root(folder)))
 
 
 def chown_folder(client: DockerClient, image: str, folder: Path) -> None:
-    """Makes all files in `folder`, which a run made, the caller's."""
+    """Gives all files in `folder`, which a run made, to the caller."""
     if os.getuid() == 0 or all(path.lstat().st_uid == os.getuid() for path in folder.rglob("*")):
         return
     _run_as_root(client, image, folder, ["chown", "-hR", _caller(), _MOUNTED_AT])
 
 
 def chown_new_files(client: DockerClient, image: str, before: FolderSnapshot) -> None:
-    """Makes what a run's containers wrote as root into a folder of the user's own the user's, and nothing else."""
+    """Gives the files that a run's containers wrote as root into a user's folder to the user, and no others."""
     if os.getuid() == 0 or _inodes_of_root(before.folder) <= before.of_root:
         return
     others = [word for inode in sorted(before.of_root) for word in ("!", "-inum", str(inode))]
-    # A link itself is changed (-h), never what it leads to, and find follows none.
+    # -h changes a link itself, not its target, and find follows no links.
     new = ["find", _MOUNTED_AT, "-mindepth", "1", "-user", "0", "-newerct", f"@{before.taken_at:.3f}", *others]
     _run_as_root(client, image, before.folder, [*new, "-exec", "chown", "-h", _caller(), "{}", "+"])
 

@@ -1,6 +1,7 @@
-"""What a run leaves on the engine and on disk, and its removal: at its own end, or later if it was killed.
+"""Removes what a run made on the engine and on disk: at its end, or later if it was killed.
 
-Runs are found by their labels, folders by the record in them; of others' only what a dead owner left is removed.
+Runs are found by their labels, scratch folders by the record in them. Other runs' things are removed only if their
+owner's process has ended.
 """
 
 import json
@@ -22,11 +23,11 @@ from berth.local.chown import chown_folder
 
 RECORD = "owner.json"
 CALLS_AT_ONCE = 8
-"""To the engine, for containers: more are no faster, and it answers others meanwhile."""
+"""Parallel calls to the engine for containers: more are not faster, and the engine stays responsive."""
 
 
 def scratch_root() -> Path:
-    """The folder of this user's runs, which nobody else can read or prepare for him."""
+    """The folder of this user's runs; UserError unless it is his and nobody else can read or write it."""
     root = Path(tempfile.gettempdir()) / f"berth-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)
     status = root.lstat()
@@ -36,9 +37,9 @@ def scratch_root() -> Path:
 
 
 def remove_run(client: DockerClient, run_id: str, say: Callable[[str], None]) -> int:
-    """Removes a run's containers and network; what is gone already is no error. Returns how many things went.
+    """Removes a run's containers and network, and returns how many; missing ones are ignored.
 
-    What the engine will not remove is named by `say`, with what helps, and stays: it is in nobody's way.
+    If the engine refuses to remove one, a warning says what to do.
     """
     label = {"label": f"{labels.RUN}={run_id}"}
     found = client.api.containers(all=True, filters=label)
@@ -49,36 +50,37 @@ def remove_run(client: DockerClient, run_id: str, say: Callable[[str], None]) ->
     refused += [f"the network {each.name} ({why})" for each in networks if (why := _refusal(each.remove))]
     if refused:
         say(
-            f"Warning: the engine did not remove {', '.join(refused)}. It is in nobody's way; a restart of the engine "
-            "(`sudo systemctl restart docker`) frees it, and the next run then removes it."
+            f"Warning: the engine did not remove {', '.join(refused)}. This does no harm; after a restart of the "
+            "engine (`sudo systemctl restart docker`) the next run removes it."
         )
     return len(found) + len(networks) - len(refused)
 
 
 def call_engine(calls: Sequence[Callable[[], object]]) -> list[str]:
-    """Calls the engine for many things, a few at a time; why it refused each, empty where it did not."""
-    return run_all(calls, lambda call, _: _refusal(call), at_once=CALLS_AT_ONCE)
+    """Makes many calls to the engine, a few in parallel; returns each one's error, empty if it succeeded."""
+    return run_all(calls, lambda call, _: _refusal(call), workers=CALLS_AT_ONCE)
 
 
 def _refusal(call: Callable[[], object]) -> str:
-    """Why the engine would not; empty if it did, or if the thing is gone, was stopped before or is just going."""
+    """The engine's error; empty if the call succeeded, or if the object is gone, stopped or being removed."""
     return engine.refusal(call, (404, 409))
 
 
 def remove_stale_runs(client: DockerClient, image: str, say: Callable[[str], None]) -> None:
-    """Removes what runs left whose owner was killed; runs whose owner lives, or can't be seen from here, stay.
+    """Removes containers, networks and folders of runs whose owner has ended. Runs whose owner is alive, or on another
+    machine, stay.
 
-    image: gives files of root's to the caller, where the image of that run is gone.
+    image: used to give root's files to the caller.
     """
-    left: dict[str, None] = {}
+    stale: dict[str, None] = {}
     found = client.containers.list(all=True, filters={"label": labels.RUN}, ignore_removed=True)
     labelled: list[Mapping[str, str]] = [each.labels for each in found]
     labelled += [each.attrs.get("Labels") or {} for each in client.networks.list(filters={"label": labels.RUN})]
     for each in labelled:
         whose = owner.from_labels(each)
         if whose is not None and owner.is_gone(whose):
-            left[each[labels.RUN]] = None
-    for run_id in left:
+            stale[each[labels.RUN]] = None
+    for run_id in stale:
         if count := remove_run(client, run_id, say):
             say(f"Removed {count} container(s) and network(s) that the run {run_id} had left behind.")
     for folder in scratch_root().iterdir():
@@ -91,8 +93,8 @@ def remove_stale_runs(client: DockerClient, image: str, say: Callable[[str], Non
 
 
 def remove_scratch(client: DockerClient, image: str, folder: Path) -> None:
-    """Removes a run's folder, files of root's included."""
-    # Another run may remove the same folder at this moment: only one of them can rename it.
+    """Removes a run's folder, including files of root."""
+    # Another run may remove the same folder at the same time: only one of them can rename it.
     going = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         folder.rename(going)

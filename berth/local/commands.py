@@ -1,4 +1,4 @@
-"""The commands of build.py that run the images as SageMaker does. Arguments in, a result out."""
+"""The commands of build.py that run the images as SageMaker does."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -35,14 +35,14 @@ from berth.local.train.job_request import (
 from berth.local.train.job_screen import run_on_screen
 from berth.local.train.own_paths import with_own_paths
 
-_FROM_HUB = "For a model of the hub pass an empty folder as --model, and `-e HF_MODEL_ID={name}`."
+_FROM_HUB = "For a model on the hub pass an empty folder as --model, and `-e HF_MODEL_ID={name}`."
 EnvironmentOption = Annotated[
     list[str] | None,
     typer.Option(
         "--env",
         "-e",
         metavar="NAME[=VALUE]",
-        help="NAME=value for the containers, or NAME to take the value that it has here; may be given many times.",
+        help="NAME=value for the containers, or NAME to pass your shell's value; may be given many times.",
     ),
 ]
 
@@ -66,23 +66,23 @@ def run_train(
     ] = None,
     code: Annotated[Path | None, typer.Option(help="The folder of your own program.")] = None,
     entry_point: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Your program in --code, where it is not called train.py.")
+        str | None, typer.Option(metavar="FILE", help="Your program in --code; default: train.py.")
     ] = None,
     environment: EnvironmentOption = None,
     output: Annotated[Path, typer.Option(help="Where model.tar.gz and train.log go.")] = Path("out"),
     checkpoints: Annotated[
-        Path | None, typer.Option(help="A folder for checkpoints; a job goes on from those that are in it.")
+        Path | None, typer.Option(help="A folder for checkpoints; a job resumes from those in it.")
     ] = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="Give the hosts this machine's GPUs.")] = False,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Print every line of the log in a terminal, too, and draw nothing.")
+        bool, typer.Option("--plain", help="Print every line of the log instead of a live screen.")
     ] = False,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,
 ) -> None:
-    """Run a training job on this machine. Each host is a container; the model comes as model.tar.gz."""
+    """Run a training job on this machine. Each host is a container; the model is written to model.tar.gz."""
     problems = Problems()
-    asked = TrainingJob(
+    draft = TrainingJob(
         channels={},
         output=output,
         hosts=hosts,
@@ -95,9 +95,9 @@ def run_train(
     )
     image_problems = Problems()
     selected = _select("train", profile, image, image_problems)
-    job = complete_job(asked, data, entry_point, selected.variables if selected else {}, problems)
+    job = complete_job(draft, data, entry_point, selected.variables if selected else {}, problems)
     if data is None and job.program is None:
-        problems.refuse()  # there is no job that an image could judge
+        problems.refuse()  # neither data nor a program: further checks are pointless
     _check_launch(job, selected, problems)
     with problems.noted():
         image_problems.refuse()
@@ -105,7 +105,7 @@ def run_train(
     assert selected is not None, "or a problem was noted"
     _say_other_build(selected)
     if data is not None and (unused := opt_ml.files_beside_channels(data)):
-        say(f"warning: no host sees {few(unused)} in {data}, of which only the folders are channels.")
+        say(f"warning: no host sees {few(unused)} in {data}: only its folders are channels.")
     _report(job, _shown(job, selected.name, plain=plain))
 
 
@@ -118,14 +118,14 @@ def _report(job: TrainingJob, done: TrainOutcome) -> None:
 
 
 def _shown(job: TrainingJob, image: str, *, plain: bool) -> TrainOutcome:
-    """The job, run on a live screen where somebody watches and does not want it `plain`, else with all lines."""
+    """Runs the job with a live screen on a terminal, unless `plain`; otherwise prints all lines."""
     if is_watched() and not plain:
         return run_on_screen(job, image=image, console=note)
     return run_training_job(job, image=image, log=_print_unless_reason, say=say)
 
 
 def _select(kit: str, profile: str, image: str | None, problems: Problems) -> SelectedImage | None:
-    """The image to run; None with a problem noted."""
+    """The image to run; if there is none, adds a problem and returns None."""
     with problems.noted(), engine_errors():
         require_images([kit], profile, image)
         return select_image(connect(), kit, profile, image)
@@ -133,16 +133,16 @@ def _select(kit: str, profile: str, image: str | None, problems: Problems) -> Se
 
 
 def _say_other_build(selected: SelectedImage) -> None:
-    """Says that the image is of another commit than this checkout; of an image of the user's own nobody can tell."""
+    """Warns if the image was built from another commit than this checkout's. A user's own image is not checked."""
     if selected.derived:
         return
     name, built_from = image_name(selected.kit, selected.tag), labels.revision(selected.labels)
-    if said := other_build(name, selected.kit, selected.profile, built_from, str(read_revision(pins.ROOT))):
-        say(said)
+    if warning := other_build(name, selected.kit, selected.profile, built_from, str(read_revision(pins.ROOT))):
+        say(warning)
 
 
 def _check_launch(job: TrainingJob, selected: SelectedImage | None, problems: Problems) -> None:
-    """Notes what the job's container would refuse only after seconds."""
+    """Notes problems that the job's container would report only after seconds."""
     hyperparameters = job.all_hyperparameters
     with problems.noted():
         checks.check_launch_options(hyperparameters, job.environment)
@@ -158,8 +158,8 @@ def _check_launch(job: TrainingJob, selected: SelectedImage | None, problems: Pr
 
 def _ending(code: int, reason: str) -> str:
     """The last line of a job that failed: its reason, and its exit code unless the reason names that already."""
-    why = reason or "see its log above."
-    return why if f"exit code {code}" in why else f"the job ended with exit code {code}: {why}"
+    sentence = reason or "see its log above."
+    return sentence if f"exit code {code}" in sentence else f"the job ended with exit code {code}: {sentence}"
 
 
 @run_app.command("serve")
@@ -177,8 +177,8 @@ def run_serve(
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,
 ) -> None:
-    """Serve a model on 127.0.0.1 until interrupted. Ctrl-C leaves it 30 s to answer what it has accepted, a second
-    one ends it at once.
+    """Serve a model on 127.0.0.1 until interrupted. After Ctrl-C it has 30 s to finish accepted requests; a second one
+    ends it at once.
     """
     problems = Problems()
     variables = read_variables(environment or [], problems)
@@ -203,7 +203,7 @@ def _print_line(line: str) -> None:
 
 
 def _print_unless_reason(line: str) -> None:
-    """A line of a job's log, but for the reason of its failure, with which the command ends."""
+    """Prints a line of a job's log, except for the reason of a failure, which the command prints last."""
     if not is_reason(line):
         _print_line(line)
 
@@ -227,36 +227,36 @@ def quantize(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model.tar.gz of a job, or a model folder.")],
     data: Annotated[
         Path,
-        typer.Option(help="SQuAD data to calibrate with: a file, or a folder, perhaps with train/ and validation/."),
+        typer.Option(help="SQuAD data to calibrate with: a file, or a folder, optionally with train/ and validation/."),
     ],
     validation: Annotated[
-        Path | None, typer.Option(help="SQuAD data to measure on; else of --data what does not calibrate.")
+        Path | None, typer.Option(help="SQuAD data to measure on; default: data of --data that does not calibrate.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The archive to write; default: int8.tar.gz next to MODEL.")
     ] = None,
     max_f1_loss: Annotated[
-        float, typer.Option(metavar="POINTS", help="F1 that int8 may lose, in percent points.")
+        float, typer.Option(metavar="POINTS", help="The F1 that int8 may lose, in percentage points.")
     ] = 0.5,
     few_questions: Annotated[
-        bool, typer.Option("--few-questions", help="Measure on fewer than 500 questions, too.")
+        bool, typer.Option("--few-questions", help="Accept fewer than 500 questions to measure on.")
     ] = False,
     profile: ProfileOption = pins.DEFAULT_PROFILE,
     image: NamedImageOption = None,
 ) -> None:
     """Add an int8 graph for CPUs to a model.
 
-    What it loses against fp32 is measured.
+    The loss of accuracy against fp32 is measured.
     """
     calibration, measured = find_data(data, validation)
     with engine_errors():
         require_images(["train"], profile, image)
         chosen = select_image(connect(), "train", profile, image)
     _say_other_build(chosen)
-    asked = Quantization(
+    request = Quantization(
         model, calibration, measured, output or model.parent / "int8.tar.gz", max_f1_loss, few_questions
     )
-    result.print(escape(str(quantize_model(asked, chosen.name, log=_print_line, say=say))))
+    result.print(escape(str(quantize_model(request, chosen.name, log=_print_line, say=say))))
 
 
 @app.command("hyperparameters")
@@ -268,7 +268,7 @@ def show_hyperparameters(
 ) -> None:
     """List run_qa's hyperparameters: name, default, meaning.
 
-    Defaults are those of a job on GPUs with the channels train and validation and a checkpoint folder.
+    The defaults are those of a job on GPUs with the channels train and validation and a checkpoint folder.
     """
     with engine_errors():
         require_images(["train"], profile, image)
@@ -276,9 +276,7 @@ def show_hyperparameters(
         checks.check_run_qa(selected)
         options = checks.known_hyperparameters(connect(), selected.id)
     if not options or not any(option.meaning for option in options.values()):
-        raise UserError(
-            f"{selected.name} is of an earlier build, which does not describe hyperparameters: build it again."
-        )
+        raise UserError(f"{selected.name} is an older build, which does not describe hyperparameters: build it again.")
     found = describe(options) if name is None else [find(name, options)]
     if as_json:
         print_json({"image": selected.name, "hyperparameters": [asdict(each) for each in found]})
@@ -292,9 +290,7 @@ def show_hyperparameters(
 @app.command("gpu-check")
 def check_gpus(
     profile: ProfileOption = "cu130",
-    output: Annotated[Path, typer.Option("--json", help="Where everything that was found goes.")] = Path(
-        "out/gpu-check.json"
-    ),
+    output: Annotated[Path, typer.Option("--json", help="The file for all results.")] = Path("out/gpu-check.json"),
 ) -> None:
     """Measure this machine's GPUs in both images. Exit code 0 if no check fails."""
     passed = measure_gpus(profile, output, log=_print_line, say=say)

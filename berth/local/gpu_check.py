@@ -1,7 +1,7 @@
-"""The images' own check of this machine's GPUs (berth/runtime/gpu/bench), in a container each: tables to the log, one
-JSON.
+"""Runs each image's check of this machine's GPUs (berth/runtime/gpu/bench) in a container: tables to the log, and one
+JSON file.
 
-A thin shell: refuse what can't work, run, collect. Containers have every GPU, no network, and are gone afterwards.
+The containers have all GPUs and no network, and are removed afterwards.
 """
 
 import json
@@ -32,7 +32,7 @@ from berth.local.session import (
 
 _FOLDER = "/check"
 _FILE = "report.json"
-# The inference image brings this one; in the training image it is skipped.
+# A check in the inference image; the training image skips it.
 _ROW = "inference=berth.serve.gpu_check:INFERENCE"
 
 
@@ -43,10 +43,10 @@ def measure_gpus(
     log: Callable[[str], None] = print,
     say: Callable[[str], None] = print,
 ) -> bool:
-    """Runs the check in the images of a profile, writes what they found to `target`; whether none of it failed.
+    """Runs the check in the images of a profile and writes the results to `target`; returns whether no check failed.
 
-    log takes the containers' lines, say takes ours. UserError before anything starts where the profile has no CUDA, the
-    engine passes no GPUs on or an image is not there, and where an image finds no GPU that it can use.
+    log: prints the containers' lines; say: prints ours. UserError before anything starts if the profile has no CUDA,
+    the engine can't pass GPUs on, or an image is missing; also if an image finds no usable GPU.
     """
     kit = pins_file.load()
     if not kit.profile(profile).cuda:
@@ -61,12 +61,12 @@ def measure_gpus(
         target.write_text(
             json.dumps(summary(reports, client.version()["Version"]), indent=2, ensure_ascii=False) + "\n"
         )
-    say(f"What was found is in {target}.")
+    say(f"The results are in {target}.")
     return passed(reports)
 
 
 def summary(reports: Mapping[str, Mapping[str, Any]], engine: str) -> dict[str, Any]:
-    """The reports of the images, under when, where and by which command they came about."""
+    """The images' reports, with date, machine, engine and command."""
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "command": shlex.join(["python", *sys.orig_argv[1:]]),

@@ -1,7 +1,7 @@
-"""Links in a folder that is mounted alone into a container, where a link that leads out of it would lead nowhere.
+"""Links in a folder that is mounted into a container, where a link out of the folder would lead nowhere.
 
-DVC, git-annex and the Hub's cache keep their files elsewhere and link to them. Uploads to S3 follow such links, so that
-a job on SageMaker sees plain files; here the folder is copied with what its links lead to.
+DVC, git-annex and the Hub's cache keep files elsewhere and link to them. Uploads to S3 follow such links, so a job on
+SageMaker sees plain files; here the folder is copied with the files that its links lead to.
 """
 
 import os
@@ -14,9 +14,9 @@ from berth.common.errors import UserError
 
 
 def check_links(folder: Path, what: str) -> None:
-    """Refuses links that lead nowhere, or to a folder that they are in; `what`: the folder's name in the sentence.
+    """UserError for dangling links, and for links to a folder that they are in; what: the folder's name for the error.
 
-    Hidden files don't count: tools keep records of their own in them.
+    Hidden files are ignored: tools keep their own records in them.
     """
     links = [path for path in _links(folder) if not _is_hidden(path.relative_to(folder))]
     dangling = [f"{path.relative_to(folder)} -> {os.readlink(path)}" for path in links if not path.exists()]
@@ -30,7 +30,7 @@ def check_links(folder: Path, what: str) -> None:
 
 
 def leads_out(folder: Path) -> bool:
-    """Whether any link in the folder would lead nowhere if the folder were somewhere else."""
+    """Whether any link in the folder would dangle if the folder were moved alone."""
     home = folder.resolve()
 
     def stays(link: Path) -> bool:
@@ -42,18 +42,20 @@ def leads_out(folder: Path) -> bool:
 
 
 def without_links(folder: Path, copy: Path) -> Path:
-    """The folder itself if none of its links leads out, else `copy`, made of it with the content of every link."""
+    """The folder itself if no link leads out of it; otherwise `copy`, a copy with files in place of links."""
     if not folder.is_dir() or not leads_out(folder):
         return folder
     return copy_folder(folder, copy)
 
 
 def copy_folder(folder: Path, copy: Path, *patterns: str) -> Path:
-    """Copies the folder to `copy`, with the content of every link; without dangling links and what fits a pattern."""
+    """Copies the folder to `copy`, with files in place of links. Dangling links, and names that match a pattern, are
+    omitted.
+    """
     unwanted = shutil.ignore_patterns(*patterns)
 
     def ignored(at: str, names: list[str]) -> set[str]:
-        # copytree's own ignore_dangling_symlinks also drops relative links that lead somewhere (Python 3.11 to 3.13).
+        # copytree's own ignore_dangling_symlinks also drops valid relative links (Python 3.11 to 3.13).
         return {*unwanted(at, names), *(name for name in names if not Path(at, name).exists())}
 
     try:

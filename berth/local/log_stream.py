@@ -1,4 +1,4 @@
-"""A container's log, line by line while it runs, to one sink that several hosts share."""
+"""Reads a container's log line by line while it runs; several hosts may share one sink."""
 
 import codecs
 import contextlib
@@ -14,7 +14,7 @@ _ERROR = "berth: error: "
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[str]:
-    """Whole lines from the pieces that the engine sends, which end anywhere, in the middle of a character too."""
+    """Whole lines from the engine's chunks, which may end anywhere, even inside a character."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     rest = ""
     for chunk in chunks:
@@ -26,7 +26,7 @@ def lines(chunks: Iterable[bytes]) -> Iterator[str]:
 
 
 class ErrorLines:
-    """A sink that hands every line on to another; `last_error` is the text of the last error of the kit's own."""
+    """A sink that passes every line on to another; `last_error` is the text of the last line `berth: error: …`."""
 
     def __init__(self, sink: Callable[[str], None]) -> None:
         self.last_error = ""
@@ -39,11 +39,10 @@ class ErrorLines:
 
 
 class LogFollower:
-    """Hands every line that a container prints to `sink`, in a thread of its own; made before the container starts.
+    """Passes every line that a container prints to `sink`, in a thread; create it before the container starts.
 
-    It attaches rather than reading the engine's log, whose last line gets lost now and then if it has no newline (seen
-    with 20.10), and which not every log driver can give back. Followers of one run share `lock`, so that `sink` is
-    called by one of them at a time.
+    It attaches to the container. The engine's log can lose a last line without a newline (seen with 20.10), and some
+    log drivers can't return it. Followers of one run share `lock`, so that only one of them calls `sink` at a time.
     """
 
     def __init__(self, container: Container, sink: Callable[[str], None], lock: threading.Lock) -> None:
@@ -54,7 +53,7 @@ class LogFollower:
         self._thread.start()
 
     def join(self, seconds: float) -> None:
-        """Waits until the log's last line was handed on."""
+        """Waits until the log's last line was passed on, at most `seconds`."""
         self._thread.join(seconds)
 
     def _follow(self) -> None:
@@ -63,7 +62,7 @@ class LogFollower:
             try:
                 line = next(received, None)
             except (APIError, RequestException, HTTPError, OSError) as error:
-                # The run goes on without its log: its end is seen by the container's state.
+                # The run continues without the log: the container's state shows its end.
                 self._hand_on(f"(the engine stopped sending this log: {error})")
                 return
             if line is None:
@@ -71,6 +70,6 @@ class LogFollower:
             self._hand_on(line)
 
     def _hand_on(self, line: str) -> None:
-        # A reader that has gone (`| head`) must not stop the container, which would wait for its pipe to be emptied.
+        # A closed stdout (`| head`) must not stop us from reading: the container would block on a full pipe.
         with self._lock, contextlib.suppress(OSError):
             self._sink(line)

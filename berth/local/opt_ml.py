@@ -1,13 +1,13 @@
-"""/opt/ml as SageMaker lays it out in a training container: one folder per host, each of its folders a mount.
+"""/opt/ml of a training container in SageMaker's layout: one folder per host, whose subfolders are mounted.
 
     input/config/   hyperparameters.json, resourceconfig.json, inputdataconfig.json
     input/data/     one folder per channel (mounted from the user's own folder, read-only)
-    model/          what becomes model.tar.gz
-    output/         failure (the reason, as text) and data/ (what becomes output.tar.gz)
+    model/          becomes model.tar.gz
+    output/         failure (the reason, as text) and data/ (becomes output.tar.gz)
     checkpoints/    synced while the job runs
-    code/           the user's program, if --code brings it; otherwise the image's own /opt/ml/code stays visible
+    code/           the user's program, with --code; otherwise the image's own /opt/ml/code stays visible
 
-The texts are made by pure functions, and compared whole in the tests.
+The files' texts are made by pure functions.
 """
 
 import json
@@ -33,9 +33,9 @@ _GROUP = "homogeneousCluster"
 
 @dataclass(frozen=True, slots=True)
 class HostConfig:
-    """What one host finds in /opt/ml: who it is, who the others are, and its job.
+    """The content of one host's /opt/ml: its own name, all hosts' names, and the job.
 
-    channels: name → path here; code: the folder of the user's program.
+    channels: name → path on this machine; code: the folder of the user's program.
     """
 
     host: str
@@ -47,28 +47,28 @@ class HostConfig:
 
 
 def host_names(count: int) -> list[str]:
-    """The hosts' names, sorted as text as SageMaker does: algo-10 stands before algo-2. The first is the leader."""
+    """The hosts' names, sorted as text like SageMaker's: algo-10 comes before algo-2. The first is the leader."""
     if count < 1:
-        raise UserError(f"{count} hosts can't run anything: ask for 1 or more.")
+        raise UserError(f"--hosts is {count} and must be at least 1.")
     return sorted(f"algo-{number}" for number in range(1, count + 1))
 
 
 def by_number(hosts: Iterable[str]) -> list[str]:
-    """Hosts, or names that end with theirs, in the order of their numbers: algo-2 before algo-10."""
+    """Hosts, or names that end with a host's, in the order of their numbers: algo-2 before algo-10."""
     return sorted(hosts, key=lambda host: (len(host), host))
 
 
 def find_channels(data: Path) -> dict[str, Path]:
-    """The channels that a file or folder holds, by name.
+    """The channels in a file or folder, by name.
 
-    A folder with a subfolder of a name that run_qa reads, such as `train` or `validation`, has one channel per
-    subfolder; any other folder, and a single file, is the channel `train`.
+    If a folder has a subfolder with the name of a channel of run_qa, such as `train` or `validation`, each subfolder is
+    a channel. Any other folder, and a file, is the channel `train`.
     """
     refuse_address(data)
     if not data.exists():
         raise UserError(
-            f"there is no file or folder {data}: pass a data file, or a folder, perhaps with train/ and validation/ in "
-            "it."
+            f"there is no file or folder {data}: pass a data file, or a folder, optionally with train/ and validation/ "
+            "in it."
         )
     channels = _channel_folders(data) or {"train": data}
     check_channels(channels)
@@ -76,7 +76,7 @@ def find_channels(data: Path) -> dict[str, Path]:
 
 
 def files_beside_channels(data: Path) -> list[str]:
-    """The names of the files in a folder of channels, which are in none of them."""
+    """The names of files next to the channels in a folder: they are in no channel."""
     if not _channel_folders(data):
         return []
     return sorted(each.name for each in data.iterdir() if each.is_file() and not _hidden(each))
@@ -84,13 +84,13 @@ def files_beside_channels(data: Path) -> list[str]:
 
 def _channel_folders(data: Path) -> dict[str, Path]:
     entries = [] if data.is_file() else sorted(each for each in data.iterdir() if not _hidden(each))
-    # A link that leads nowhere is no file beside the channels: it may be one of them, and is refused as such.
+    # A dangling link may be a channel; `check_channels` reports it.
     channels = {each.name: each for each in entries if each.is_dir() or (each.is_symlink() and not each.exists())}
     return channels if channels.keys() & _KNOWN_CHANNELS else {}
 
 
 def check_channels(channels: Mapping[str, Path]) -> None:
-    """Refuses channels without a file, and with links that lead nowhere."""
+    """UserError for channels without a file, and for dangling links."""
     if not channels:
         raise UserError("there is no data: pass at least one channel.")
     for name, path in channels.items():
@@ -104,7 +104,7 @@ def check_channels(channels: Mapping[str, Path]) -> None:
 
 
 def channel_files(path: Path) -> list[Path]:
-    """The files of a channel, hidden ones left out; a file is its own channel."""
+    """The files of a channel, without hidden ones; the channel may be a single file."""
     if path.is_file():
         return [path]
     found = (Path(folder) / name for folder, _, names in os.walk(path, followlinks=True) for name in names)
@@ -112,7 +112,7 @@ def channel_files(path: Path) -> list[Path]:
 
 
 def channel_mounts(channels: Mapping[str, Path]) -> dict[str, Path]:
-    """Where each channel appears: path in the container → path here; a file lies in its channel's folder."""
+    """The channels' mounts: path in the container → path on this machine. A file goes into its channel's folder."""
     return {
         f"{CHANNELS_AT}/{name}/{path.name}" if path.is_file() else f"{CHANNELS_AT}/{name}": path.absolute()
         for name, path in channels.items()
@@ -120,9 +120,9 @@ def channel_mounts(channels: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def add_paths(hyperparameters: Mapping[str, str], *, qa_model: bool, has_code: bool) -> dict[str, str]:
-    """The hyperparameters, and unless they name them, the paths of the user's code and of the model channel.
+    """The hyperparameters, plus the paths of the user's code and of the model channel unless they are set.
 
-    qa_model: whether run_qa gets a model; SageMaker passes its path to no program.
+    qa_model: whether run_qa gets a model, whose path SageMaker does not pass.
     """
     complete = dict(hyperparameters)
     if qa_model:
@@ -133,12 +133,12 @@ def add_paths(hyperparameters: Mapping[str, str], *, qa_model: bool, has_code: b
 
 
 def hyperparameters_json(hyperparameters: Mapping[str, str]) -> str:
-    """SageMaker knows strings only; sorted, so that the same job has the same text."""
+    """hyperparameters.json: SageMaker has only strings; sorted, so that the same job has the same text."""
     return json.dumps({name: str(value) for name, value in sorted(hyperparameters.items())}, indent=2) + "\n"
 
 
 def resourceconfig_json(current_host: str, hosts: Sequence[str], instance_type: str) -> str:
-    """Who this host is and who the others are, in the service's own fields, one instance group of all hosts."""
+    """resourceconfig.json: this host and all hosts, in SageMaker's fields, with one instance group of all hosts."""
     return (
         json.dumps(
             {
@@ -158,22 +158,22 @@ def resourceconfig_json(current_host: str, hosts: Sequence[str], instance_type: 
 
 
 def inputdataconfig_json(channels: Iterable[str]) -> str:
-    """Every channel as plain files, whole on every host."""
+    """inputdataconfig.json: every channel in File mode, complete on every host."""
     kind = {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"}
     return json.dumps(dict.fromkeys(sorted(channels), kind), indent=2) + "\n"
 
 
 def host_mounts(root: Path, *, has_code: bool) -> dict[str, Path]:
-    """Where the folders of one host's /opt/ml at `root` appear: path in the container → path here.
+    """The mounts of one host's /opt/ml at `root`: path in the container → path on this machine.
 
-    Not /opt/ml as a whole: like SageMaker and its SDK's local mode, this leaves the image's /opt/ml/code visible.
+    Not /opt/ml as a whole: the image's /opt/ml/code stays visible, as with SageMaker and its SDK's local mode.
     """
     folders = ("input", "model", "output", "checkpoints", *(["code"] if has_code else []))
     return {f"{ROOT}/{name}": root / name for name in folders}
 
 
 def create_host_folder(root: Path, config: HostConfig) -> None:
-    """Makes one host's /opt/ml at `root`, with an empty file or folder for each channel to be mounted over."""
+    """Creates one host's /opt/ml at `root`, with an empty file or folder as mount point for each channel."""
     for folder in ("input/config", "input/data", "model", "output/data", "checkpoints", "code"):
         (root / folder).mkdir(parents=True)
     texts = {

@@ -1,6 +1,6 @@
-"""The folders that a run writes its results to: checked before the work, made, and locked while it runs.
+"""The output folders of a run: checked before the work, created, and locked while it runs.
 
-Two runs that write to one folder would take each other's model away.
+Two runs that write to one folder would overwrite each other's model.
 """
 
 import contextlib
@@ -13,23 +13,23 @@ from berth.common.errors import UserError
 from berth.local.paths import refuse_address
 
 LOCK_FILE = ".berth-run.lock"
-"""In the folder while a run writes there. Locked by its process, so one that was killed holds nothing back."""
+"""A file in the folder while a run writes there. The kernel releases its lock even if the process is killed."""
 
 
 def check_writable(folder: Path) -> Path:
-    """The folder's absolute path; refused if it could not be made or written to after the work. Makes nothing."""
+    """The folder's absolute path; UserError if it can't be created or written to. Creates nothing."""
     refuse_address(folder)
-    whole = folder.absolute()
-    there = next(each for each in (whole, *whole.parents) if os.path.lexists(each))
-    if not there.is_dir():
-        raise UserError(f"{folder} can't be made ({there} is no folder): choose another.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"{there} is not yours to write to: choose another.")
-    return whole
+    absolute = folder.absolute()
+    existing = next(path for path in (absolute, *absolute.parents) if os.path.lexists(path))
+    if not existing.is_dir():
+        raise UserError(f"{folder} can't be made ({existing} is no folder): choose another.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"you may not write to {existing}: choose another.")
+    return absolute
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder for results, and those above it, if they are not there."""
+    """Creates a folder for results, and missing parents."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -38,7 +38,7 @@ def make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def lock_folders(folders: Sequence[Path]) -> Iterator[None]:
-    """Keeps every other run out of `folders` for the length of a `with` block; UserError where one writes there."""
+    """Locks `folders` against other runs for a `with` block; UserError if another run writes to one."""
     with contextlib.ExitStack() as stack:
         for folder in {each.resolve(): each for each in folders}.values():
             stack.enter_context(_locked(folder))
@@ -66,7 +66,7 @@ def _locked(folder: Path) -> Iterator[None]:
             ) from None
         if _is_still(path, held):
             break
-        os.close(held)  # the run before removed its file between our opening and our locking it
+        os.close(held)  # the previous run removed its file after we had opened it and before we locked it
     try:
         os.ftruncate(held, 0)
         os.pwrite(held, str(os.getpid()).encode(), 0)

@@ -1,8 +1,8 @@
-"""What a job left below a host's /opt/ml, read without following a link that leads out of it.
+"""Reads the results in a host's /opt/ml without following links that lead out of it.
 
-A program is root in its container and may leave anything where results are expected: a link that leads to this
-machine's own files, a device, a pipe that nobody writes to. Only regular files come home. The containers have ended by
-then, so what was checked is what is opened.
+A program is root in its container and may leave anything there: a link to this machine's own files, a device, a pipe
+that nobody writes to. Only regular files are copied. The containers have ended by then, so nothing changes between the
+check and the read.
 """
 
 import os
@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 _MOST_LINKS = 40
-"""Of a chain, as Linux has it (path_resolution(7))."""
+"""Longest chain of links, as in Linux (path_resolution(7))."""
 _FAILURE_BYTES = 16 * 1024
-"""Of /opt/ml/output/failure; SageMaker itself reads 1,024 characters."""
+"""Bytes read from /opt/ml/output/failure; SageMaker reads 1,024 characters."""
 _MOST_NAMED = 10
 _FILE, _FOLDER, _LINK, _NOTHING = "a file", "a folder", "a link", "nothing"
 _MISSING = "missing"
@@ -23,25 +23,25 @@ _MISSING = "missing"
 
 @dataclass(slots=True)
 class ResultFolder:
-    """files: name in the folder → the regular file that holds its content; left_out: what is no such file, and why."""
+    """files: name in the folder → regular file with its content; left_out: other entries and the reasons."""
 
     files: dict[str, Path] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
     def sentence(self, of: str) -> str:
-        """What was left out, as one line for the user, who knows the folder as `of`; empty if nothing was."""
+        """One line about the omitted entries; empty if there are none. of: the folder's name for the user."""
         if not self.left_out:
             return ""
         more = len(self.left_out) - _MOST_NAMED
         named = ", ".join(self.left_out[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        return f"Not taken from {of}, where only files of its own may come home: {named}."
+        return f"Not copied from {of}, because only regular files inside it are: {named}."
 
 
-def read_folder(root: Path, folder: str, there: str) -> ResultFolder:
-    """The files of `folder` below `root`, which the container knew as `there`.
+def read_folder(root: Path, folder: str, container_path: str) -> ResultFolder:
+    """The files of `folder` below `root`; container_path: the folder's path in the container.
 
-    A link that leads to a file of the folder stands for that file. Every other link, devices, pipes and sockets are
-    left out, and all of the folder where it is no folder itself, or one on the way to it is a link.
+    A link to a file inside the folder counts as that file. Other links, devices, pipes and sockets are left out. If the
+    folder, or one above it, is a link or not a folder, everything is left out.
     """
     found = ResultFolder()
     if why := folder_fault(root, folder):
@@ -53,7 +53,7 @@ def read_folder(root: Path, folder: str, there: str) -> ResultFolder:
         for name in sorted([*names, *(each for each in folders if (here / each).is_symlink())]):
             path = here / name
             shown = path.relative_to(home).as_posix()
-            target = _resolve_inside(home, PurePosixPath(shown), there) if path.is_symlink() else path
+            target = _resolve_inside(home, PurePosixPath(shown), container_path) if path.is_symlink() else path
             if target is None:
                 found.left_out.append(f"{shown!r} (a link that leads out of it)")
             elif (kind := _kind(target)) == _FILE:
@@ -64,7 +64,7 @@ def read_folder(root: Path, folder: str, there: str) -> ResultFolder:
 
 
 def folder_fault(root: Path, folder: str) -> str:
-    """Why `folder` below `root` is none that may be looked into; empty if it is one."""
+    """Why `folder` below `root` can't be read: it is missing, a link, or not a folder. Empty if it can."""
     at = root
     for part in PurePosixPath(folder).parts:
         at /= part
@@ -76,14 +76,14 @@ def folder_fault(root: Path, folder: str) -> str:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A regular file, opened for reading; OSError for anything else, and never through a link."""
-    if _kind(path) != _FILE:  # before it is opened: opening a device may do something
-        raise OSError(f"{path.name!r} is {_kind(path)} and no regular file")
+    """Opens a regular file for reading; OSError for anything else, including a link."""
+    if _kind(path) != _FILE:  # checked before opening, because opening a device may have an effect
+        raise OSError(f"{path.name!r} is {_kind(path)}, not a regular file")
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
 
 
 def read_failure(root: Path) -> str:
-    """What a host wrote to /opt/ml/output/failure, as far as anybody reads it; empty where it wrote none."""
+    """The beginning of a host's /opt/ml/output/failure; empty if there is none."""
     path = root / "output/failure"
     why = folder_fault(root, "output")
     if why == _MISSING or (not why and _kind(path) == _NOTHING):
@@ -97,20 +97,21 @@ def read_failure(root: Path) -> str:
         return f"The job's /opt/ml/output/failure is not read: {error}."
 
 
-def unsafe_entries(folder: Path, there: str) -> Iterator[tuple[Path, str]]:
-    """What in a folder is neither a file nor a folder nor a link that stays inside, each with what it is."""
+def unsafe_entries(folder: Path, container_path: str) -> Iterator[tuple[Path, str]]:
+    """The entries that are not a file, a folder or a link that stays in the folder, each with its kind."""
     for at, folders, names in os.walk(folder):
         for name in [*names, *folders]:
             path = Path(at) / name
             kind = _kind(path)
-            if kind == _LINK and _resolve_inside(folder, PurePosixPath(path.relative_to(folder)), there) is None:
+            name_inside = PurePosixPath(path.relative_to(folder))
+            if kind == _LINK and _resolve_inside(folder, name_inside, container_path) is None:
                 yield path, "a link that leads out of it"
             elif kind not in (_FILE, _FOLDER, _LINK):
                 yield path, kind
 
 
 def _kind(path: Path) -> str:
-    """What stands at `path` itself, as a sentence calls it."""
+    """The kind of the entry at `path`, for a sentence; links are not followed."""
     try:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -126,10 +127,10 @@ def _kind(path: Path) -> str:
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
-def _resolve_inside(home: Path, name: PurePosixPath, there: str) -> Path | None:
-    """Where `name` in the folder `home` leads, a step at a time and never out of it; None if it would.
+def _resolve_inside(home: Path, name: PurePosixPath, container_path: str) -> Path | None:
+    """The path to which `name` in the folder `home` leads, resolved step by step; None if it leads out of `home`.
 
-    A link with an absolute target was made for the container, where the folder was `there`.
+    The absolute target of a link was made in the container, where the folder was at `container_path`.
     """
     todo = list(reversed(name.parts))
     at: list[str] = []
@@ -147,9 +148,9 @@ def _resolve_inside(home: Path, name: PurePosixPath, there: str) -> Path | None:
             continue
         links += 1
         target = PurePosixPath(os.readlink(path))
-        if links > _MOST_LINKS or (target.is_absolute() and not target.is_relative_to(there)):
+        if links > _MOST_LINKS or (target.is_absolute() and not target.is_relative_to(container_path)):
             return None
         if target.is_absolute():
-            at, target = [], target.relative_to(there)
+            at, target = [], target.relative_to(container_path)
         todo += reversed(target.parts)
     return home.joinpath(*at)

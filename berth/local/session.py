@@ -1,7 +1,7 @@
-"""One run on the engine: its network, its containers, its scratch folder, and the promise that all of it goes away.
+"""One run on the engine: its network, containers and scratch folder, all removed at its end.
 
-Everything carries the run's labels (owner.py), so that what this process could not remove, because it was killed,
-is found and removed by `cleanup.remove_stale_runs` at the next call.
+Everything has the run's labels (owner.py). If this process is killed, `cleanup.remove_stale_runs` removes the rest at
+the next call.
 """
 
 import json
@@ -32,20 +32,20 @@ from berth.local.chown import chown_folder
 from berth.local.log_stream import ErrorLines, LogFollower
 from berth.local.signals import Interrupts
 
-# Process 1 of a container ignores SIGTERM until it has a handler for it, which takes Python and its imports a moment.
-_DEAF_SECONDS = 3.0
-_AGAIN_SECONDS = 0.5
+# Process 1 of a container ignores SIGTERM until it has a handler, which Python installs after some imports.
+_STARTUP_SECONDS = 3.0
+_RESEND_SECONDS = 0.5
 _POLL_SECONDS = 0.25
 _LOG_SECONDS = 10.0
-# /dev/shm of a container that trains: Docker's 64 MB are too few for data loaders (a bus error).
+# /dev/shm of a training container: data loaders fail with Docker's 64 MB (a bus error).
 SHM_SIZE = "1g"
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """A container to make. host: its name in the run and on the network; entrypoint: in place of the image's own;
-    ports: `8080/tcp` → (address, port) of this machine; shm_size: of /dev/shm, as Docker writes it; offline: on no
-    network, instead of the run's.
+    """A container to create. host: its name in the run and on the network; entrypoint: instead of the image's;
+    ports: `8080/tcp` → (address, port) of this machine; shm_size: of /dev/shm, in Docker's notation; offline: without
+    a network, instead of the run's.
     """
 
     host: str
@@ -60,15 +60,15 @@ class ContainerSpec:
 
 
 def bind(target: str, source: Path, *, read_only: bool = False) -> Mount:
-    """`source` of this machine at `target` in a container."""
+    """A mount of this machine's `source` at `target` in a container."""
     return Mount(target, str(source), type="bind", read_only=read_only)
 
 
 class RunSession:
-    """A run in the making; a context manager whose end removes all that it started, whatever happened.
+    """A run. As a context manager it removes everything that it started, also after an error.
 
-    `say` takes one line for the user. Containers get SIGTERM first and `stop_grace` seconds; a second Ctrl-C cuts that
-    short. `killed` names the hosts that got SIGKILL after that.
+    say: prints a line; stop_grace: seconds between SIGTERM and SIGKILL, ended early by a second Ctrl-C; killed: the
+    hosts that got SIGKILL.
     """
 
     def __init__(self, client: DockerClient, image: str, *, say: Callable[[str], None], stop_grace: float) -> None:
@@ -82,10 +82,10 @@ class RunSession:
         self.scratch = cleanup.scratch_root() / self.run_id
         self._labels = owner.this_process().labels(self.run_id)
         self._network: str | None = None
-        self._started: dict[str, float] = {}  # container id → when, by the monotonic clock
+        self._started: dict[str, float] = {}  # container ID → start time, by the monotonic clock
 
     def __enter__(self) -> Self:
-        find_built_image(self.client, self.image)  # refused before anything is made
+        find_built_image(self.client, self.image)  # raises before anything is created
         cleanup.remove_stale_runs(self.client, self.image, self.say)
         self.scratch.mkdir(parents=True)
         (self.scratch / cleanup.RECORD).write_text(json.dumps(self._labels))
@@ -101,7 +101,7 @@ class RunSession:
             self.interrupts.__exit__(*error)
 
     def make_network(self) -> str:
-        """The name of the run's private network, made at the first call."""
+        """The name of the run's private network, which the first call creates."""
         if self._network is None:
             name = f"berth-{self.run_id}"
             try:
@@ -114,7 +114,7 @@ class RunSession:
         return self._network
 
     def create(self, spec: ContainerSpec) -> Container:
-        """A container, not started."""
+        """Creates a container without starting it."""
         if spec.offline:
             connection: dict[str, Any] = {"network_mode": "none"}
         else:
@@ -139,7 +139,7 @@ class RunSession:
         )
 
     def start(self, container: Container) -> None:
-        """Starts a container, the engine's refusal turned into a sentence."""
+        """Starts a container; UserError if the engine can't."""
         self.interrupts.check()
         try:
             container.start()
@@ -148,7 +148,7 @@ class RunSession:
         self._started[str(container.id)] = time.monotonic()
 
     def run(self, spec: ContainerSpec, log: Callable[[str], None]) -> tuple[int, str]:
-        """Runs a container to its end: its exit code, and the last of the kit's own errors in its log, if any."""
+        """Runs a container to its end; returns its exit code, and the last `berth: error: …` in its log, or ""."""
         container = self.create(spec)
         lines = ErrorLines(log)
         follower = LogFollower(container, lines, threading.Lock())
@@ -159,19 +159,19 @@ class RunSession:
         return int(container.attrs["State"]["ExitCode"]), lines.last_error
 
     def has_started(self, container: Container) -> bool:
-        """Whether `start` has started the container, which may have ended since."""
+        """Whether `start` has started the container; it may have ended since."""
         return str(container.id) in self._started
 
     def list_running(self) -> dict[str, str]:
-        """The run's containers that run, id → host, by one question to the engine for all of them."""
+        """The run's running containers, ID → host, with one call to the engine."""
         found = self.client.api.containers(filters={"label": f"{labels.RUN}={self.run_id}"})
         return {str(each["Id"]): str(each["Names"][0]).rpartition(f"{self.run_id}-")[2] for each in found}
 
     def stop(self) -> None:
-        """SIGTERM to every running container of the run, then SIGKILL after the grace, or at the next Ctrl-C.
+        """Sends SIGTERM to every running container of the run, and SIGKILL after the grace or at the next Ctrl-C.
 
-        SIGTERM again to those that had only just started and may not have heard it; never to others, whose programs may
-        be saving what they have.
+        Containers that have just started may have missed SIGTERM and get it again. Others don't, because their programs
+        may be saving their state.
         """
         running = self.list_running()
         if not running:
@@ -179,14 +179,14 @@ class RunSession:
         seen = self.interrupts.count
         self.say(f"Stopping {len(running)} container(s), at most {self.stop_grace:.0f} s; Ctrl-C stops them at once.")
         self._terminate(running)
-        began = asked = time.monotonic()
+        began = last_sent = time.monotonic()
         while running and time.monotonic() < began + self.stop_grace and self.interrupts.count == seen:
             time.sleep(0.1)
             running = self.list_running()
-            if time.monotonic() > asked + _AGAIN_SECONDS:
-                asked = time.monotonic()
+            if time.monotonic() > last_sent + _RESEND_SECONDS:
+                last_sent = time.monotonic()
                 self._terminate(
-                    [each for each in running if asked - self._started.get(each, -math.inf) < _DEAF_SECONDS]
+                    [each for each in running if last_sent - self._started.get(each, -math.inf) < _STARTUP_SECONDS]
                 )
         self.killed = sorted(running.values(), key=lambda host: (len(host), host))
         if running and self.interrupts.count == seen:
@@ -195,15 +195,15 @@ class RunSession:
         cleanup.call_engine([partial(self.client.api.kill, each) for each in running])
 
     def _terminate(self, containers: Iterable[str]) -> None:
-        """SIGTERM to containers, by their ids."""
+        """Sends SIGTERM to containers, by their IDs."""
         cleanup.call_engine([partial(self.client.api.kill, each, "SIGTERM") for each in containers])
 
     def chown_scratch(self) -> None:
-        """Gives the run's files, which root in the containers wrote, to the caller."""
+        """Gives the files that root in the run's containers wrote to the caller."""
         chown_folder(self.client, self.image, self.scratch)
 
     def rescue(self, folders: Sequence[Path]) -> Path:
-        """Moves `folders` of the scratch folder, which is about to go, next to it: on its disk that takes no space."""
+        """Moves `folders` out of the scratch folder before its removal, to a folder next to it on the same disk."""
         kept = self.scratch.with_name(f"kept-{self.run_id}")
         for folder in folders:
             target = kept / folder.relative_to(self.scratch)
@@ -214,7 +214,7 @@ class RunSession:
 
 @contextmanager
 def engine_errors() -> Iterator[None]:
-    """Turns what the Docker SDK raises when the engine refuses or dies into one sentence."""
+    """Turns the Docker SDK's errors into UserError."""
     try:
         yield
     except RAISED as error:
@@ -222,7 +222,7 @@ def engine_errors() -> Iterator[None]:
 
 
 def require_gpus(client: DockerClient, instead: str = "leave --gpus out") -> None:
-    """Refuses where the engine could not pass a GPU on; `instead` is what else the user can do."""
+    """UserError if the engine can't pass GPUs on; instead: what else the user can do."""
     if not passes_gpus(client.info()):
         raise UserError(
             "This engine has no NVIDIA runtime, so it can't pass a GPU on: install nvidia-container-toolkit, run "
@@ -231,7 +231,7 @@ def require_gpus(client: DockerClient, instead: str = "leave --gpus out") -> Non
 
 
 def is_running(container: Container) -> bool:
-    """Whether the container runs as of now; one that somebody removed does not."""
+    """Whether the container is running now; False if it was removed."""
     try:
         container.reload()
     except NotFound:

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM as a flag that loops look at, instead of an exception that may strike in the middle of a call.
+"""Ctrl-C and SIGTERM as a flag that loops check, instead of an exception that may interrupt a call.
 
-An exception between "the engine made a container" and "we know its name" would leave that container behind. The flag is
-looked at between calls to the engine, all of which are short.
+An exception after the engine has created a container, and before we know its name, would leave the container behind.
+The flag is checked between calls to the engine, all of which are short.
 """
 
 import signal
@@ -13,9 +13,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(Exception):
-    """The user (or the system) asked this process to end; everything it started has been removed by then.
+    """A signal told this process to end; everything it started has been removed by then.
 
-    sentence: what the command line says last.
+    sentence: the command's last line.
     """
 
     def __init__(self, signum: int, sentence: str = "interrupted; what was started is gone") -> None:
@@ -25,14 +25,14 @@ class Interrupted(Exception):
 
     @property
     def by(self) -> str:
-        """The signal as a person calls it."""
+        """The signal's name for a person: Ctrl-C or SIGTERM."""
         return "Ctrl-C" if self.signum == signal.SIGINT else signal.Signals(self.signum).name
 
 
 class Interrupts:
-    """While entered, catches SIGINT, SIGTERM and SIGHUP; counts them, and wakes whoever waits.
+    """As a context manager, catches and counts SIGINT, SIGTERM and SIGHUP, and ends `wait`.
 
-    Outside the main thread Python delivers no signals: nothing is caught there, and nothing has to be.
+    In other threads than the main one it catches nothing, because Python delivers signals to the main thread only.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Interrupts:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for each in _SIGNALS:
-                if signal.getsignal(each) != signal.SIG_IGN:  # nohup and background shells ask to be left alone
+                if signal.getsignal(each) != signal.SIG_IGN:  # nohup and background shells ignore signals on purpose
                     self._previous[each] = signal.signal(each, self._caught)
         return self
 
@@ -53,7 +53,7 @@ class Interrupts:
             signal.signal(each, handler)  # type: ignore[arg-type]  # what signal.signal itself returned
 
     def check(self) -> None:
-        """Raises Interrupted if a signal has come."""
+        """Raises Interrupted if there was a signal."""
         if self.signum is not None:
             raise Interrupted(self.signum)
 

@@ -1,14 +1,14 @@
-"""Repositories that images are pushed to: how they are called, reached and set, and what was pushed where.
+"""Repositories for images: names, logins, settings and tags, and the record of pushes.
 
-names              hosts, accounts, regions, repositories and tags: what is wrong with one
-destination        a repository, from the options of the command line
+names              validates hosts, accounts, regions, repositories and tags
+destination        the repositories of a push, from the command line's options
 aws                accounts, regions and clients, as boto3 finds them
 aws_errors         AWS's and boto3's errors, as sentences
 login              tokens and passwords, in memory only
-repository_client  the registry's interface of a repository, its login, and ECR's control plane
+repository_client  a repository with its registry, its login and ECR's API
 documents          the policies of ecr/policies/
-repository         the settings of a repository in ECR: read, compared, changed where asked
-tags               the tags that an image gets where others have the wanted ones
-retention          the tag by which a release never expires
+repository         settings of a repository in ECR: read, compared, changed on request
+tags               the tags that an image gets if others have the wanted ones
+retention          the tag that keeps a release from expiring
 record             dist/images.json
 """

@@ -1,7 +1,7 @@
-"""AWS as boto3 finds it on this machine: account and region, clients of ECR's API, and logins. A thin shell over boto3.
+"""A thin layer over boto3: account, region, clients of ECR's API, and logins.
 
-Credentials, profiles, roles and endpoints are found as boto3 finds them: `AWS_PROFILE`, `AWS_ENDPOINT_URL_ECR`,
-`AWS_CA_BUNDLE` and the rest work as everywhere.
+boto3 finds credentials, profiles, roles and endpoints, so `AWS_PROFILE`, `AWS_ENDPOINT_URL_ECR`, `AWS_CA_BUNDLE` and
+the like work as usual.
 """
 
 import json
@@ -24,9 +24,10 @@ _CONNECT_S = 10
 
 
 class Aws:
-    """What one command needs of AWS: nothing is asked before it is needed, and each client and login is made once.
+    """One command's access to AWS. Clients and logins are made when first needed, and once.
 
-    Threads may share the clients and the logins, not the making of them. UserError says what boto3 does not find.
+    Threads may share the clients and logins, but only one thread may call this class. UserError names the missing
+    setting.
     """
 
     def __init__(self) -> None:
@@ -38,31 +39,29 @@ class Aws:
         return boto3.Session()
 
     def registries(self, regions: Sequence[str] = (), accounts: Sequence[str] = ()) -> list[EcrRegistry]:
-        """The registry of each account in each region, each once; for what is empty, what boto3 would work with.
+        """The registry of each account in each region. Default: boto3's region and the credentials' account.
 
-        What is given has been checked by `destination.option_problems`.
+        Arguments have been checked by `destination.option_problems`.
         """
         if not regions:
-            usual = self.region()
-            if usual is None:
-                # Both at once: who has set neither would be sent back twice.
+            default = self.region()
+            if default is None:
+                # Report missing credentials together with the missing region.
                 refuse([aws_errors.NO_REGION], [] if self.credentials() else [aws_errors.NO_CREDENTIALS])
-            assert usual is not None, "refused above"
-            regions = [usual]
+            assert default is not None, "refused above"
+            regions = [default]
         accounts = accounts or [self.login(regions[0]).account]
         pairs = ((region, account) for region in regions for account in accounts)
         return [EcrRegistry(account, region) for region, account in dict.fromkeys(pairs)]
 
     def credentials(self) -> str | None:
-        """Where boto3 finds credentials, such as `env`, and never what they are; None without any."""
+        """Where boto3 finds credentials, such as `env`, never their values; None if it finds none."""
         with explain_aws_errors("AWS credentials"):
             found = self._session.get_credentials()
         return str(found.method) if found else None
 
     def region(self) -> str | None:
-        """The region that boto3 takes, or AWS_REGION, which the AWS CLI and Lambda know and boto3 does not; None where
-        none is set.
-        """
+        """AWS_REGION, which the AWS CLI and Lambda use and boto3 does not, otherwise boto3's region; None if unset."""
         ours, theirs = os.environ.get("AWS_REGION"), os.environ.get("AWS_DEFAULT_REGION")
         if ours and theirs and ours != theirs:
             raise UserError(
@@ -74,19 +73,19 @@ class Aws:
         return region or None
 
     def login(self, region: str, *, fips: bool = False) -> EcrLogin:
-        """To every registry of a region that these credentials may use."""
+        """A login for all registries of a region that these credentials may use."""
         if (region, fips) not in self._logins:
             self._logins[region, fips] = EcrLogin(self._client(region, fips=fips))
         return self._logins[region, fips]
 
     def ecr(self, registry: EcrRegistry) -> Any:
-        """A client of ECR's API for one registry, also of another account: each call that can name it does."""
+        """A client of ECR's API for one registry, which may belong to another account: calls pass its `registryId`."""
         if registry not in self._clients:
             self._clients[registry] = self._client(registry.region, fips=registry.fips, account=registry.account)
         return self._clients[registry]
 
     def _client(self, region: str, *, fips: bool, account: str = "") -> Any:
-        """A client that waits between attempts, longer each time and with chance in it (botocore's mode "standard")."""
+        """A client with exponential backoff and jitter between attempts (botocore's mode "standard")."""
         config = Config(
             connect_timeout=_CONNECT_S,
             retries={"mode": "standard", "total_max_attempts": aws_errors.ATTEMPTS},
@@ -96,11 +95,11 @@ class Aws:
             session = self._session
             try:
                 client = session.client("ecr", region_name=region, config=config)
-            except ValueError as error:  # botocore's only word on an endpoint that is no address
+            except ValueError as error:  # botocore raises it for an invalid endpoint
                 if "Invalid endpoint" not in str(error):
                     raise
                 raise UserError(
-                    "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is no http(s) address: fix it."
+                    "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is not an http(s) address: fix it."
                 ) from None
 
         def name_registry(params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
@@ -113,7 +112,9 @@ class Aws:
 
 
 def _must_be_an_object(response_dict: dict[str, Any], **_: Any) -> None:
-    """What answers well and in no JSON object is not ECR; botocore takes it for an empty answer, or trips over it."""
+    """ResponseParserError for a successful answer that is not a JSON object, and so not ECR's: botocore would treat it
+    as empty, or crash.
+    """
     if response_dict["status_code"] < 300:
         try:
             answer = json.loads(response_dict["body"])
@@ -124,9 +125,9 @@ def _must_be_an_object(response_dict: dict[str, Any], **_: Any) -> None:
 
 
 def find_settings() -> tuple[str | None, str | None, str]:
-    """Where boto3 found credentials, never what they are, the region, and what is wrong with AWS's settings here.
+    """Where boto3 found credentials (never their values), the region, and an error in AWS's settings, empty if none.
 
-    Nobody has to have any: without credentials and without a region nothing is wrong.
+    Missing credentials or a missing region are not an error here.
     """
     aws = Aws()
     credentials = region = None

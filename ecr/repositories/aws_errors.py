@@ -12,13 +12,13 @@ from berth.common.errors import UserError
 from berth.common.http import without_password
 
 ATTEMPTS = 6
-"""How often a call is made at most that AWS throttles, that fails on its side or that reaches nobody."""
+"""Attempts per call if AWS throttles it, fails, or can't be reached."""
 NO_REGION = "no AWS region is set: give --region, set AWS_REGION, or write a region into your profile."
 NO_CREDENTIALS = (
     "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in with "
     "`aws sso login`."
 )
-_NOT_AWS = "what answers for {} is not AWS: see where AWS_ENDPOINT_URL and its kind, or HTTPS_PROXY, point to."
+_NOT_AWS = "the answer to {} is not from AWS: check AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_* and HTTPS_PROXY."
 
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired")
 _NOT_ACCEPTED = (
@@ -39,62 +39,62 @@ _CLOCK = ("RequestExpired", "RequestInTheFuture", "RequestTimeTooSkewed")
 
 @contextmanager
 def explain_aws_errors(action: str, resource: str = "") -> Iterator[None]:
-    """What AWS refuses inside, as the sentence that `explain` makes of it."""
+    """Turns errors of AWS and boto3 in the block into UserError with `explain`."""
     try:
         yield
-    # What is no answer of AWS's, or a file with a token that is not there, boto3 lets through as it comes.
+    # ValueError and OSError: boto3 raises them for malformed settings, or for a token's file that does not exist.
     except (aws.BotoCoreError, aws.ClientError, ResponseParserError, OSError, ValueError) as error:
-        # No `from`: a traceback of boto3's may show what a request held.
+        # `from None`: boto3's traceback may show a request's content.
         raise explain(error, action, resource) from None
 
 
 def explain(error: Exception, action: str, resource: str = "") -> UserError:
-    """AWS's refusal, or boto3's, in a sentence with what to do; `action` as IAM calls it, `resource` an ARN."""
+    """An error of AWS or boto3 as a sentence with what to do. action: IAM's name of it; resource: an ARN."""
     if isinstance(error, aws.ClientError):
-        return UserError(_of_aws(error, action, resource))
-    return UserError(_of_boto3(error, action))
+        return UserError(_explain_aws_error(error, action, resource))
+    return UserError(_explain_boto3_error(error, action))
 
 
 def code(error: aws.ClientError) -> str:
-    """AWS's own name of an error, such as RepositoryNotFoundException; AccessDeniedException for each denial.
+    """AWS's error code, such as RepositoryNotFoundException; AccessDeniedException for every denial.
 
-    Services call that by several names, and what stands in for one, such as moto, may say it in the message alone.
+    Services use several codes for a denial, and moto may have it only in the message.
     """
     about = error.response.get("Error", {})
     denied = about.get("Code") in _DENIED or "is not authorized to perform" in about.get("Message", "")
     return _DENIED[0] if denied else str(about.get("Code", ""))
 
 
-def _of_aws(error: aws.ClientError, action: str, resource: str) -> str:
-    """A sentence about what a service of AWS answered."""
+def _explain_aws_error(error: aws.ClientError, action: str, resource: str) -> str:
+    """A sentence about an error that AWS returned."""
     name, message = code(error), " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if name == _DENIED[0]:
         return _denied(message, action, resource)
-    if message.startswith("<"):  # a proxy's page, where AWS speaks JSON
+    if message.startswith("<"):  # a web page, such as a proxy's; AWS answers with JSON
         return _NOT_AWS.format(f"{action} ({status})")
     if name in _EXPIRED:
-        return "the AWS credentials have expired: get new ones, such as by `aws sso login`, and run the command again."
+        return "the AWS credentials have expired: get new ones, e.g. with `aws sso login`, and run the command again."
     if name in _CLOCK or "Signature expired" in message or "Signature not yet current" in message:
-        return "AWS refuses requests for their time: set this machine's clock, and run the command again."
+        return "AWS rejects requests because of their time: set this machine's clock, and run the command again."
     if name in _NOT_ACCEPTED:
         return (
-            f"AWS does not accept these credentials ({name}): see that they are of the right partition (China and "
-            "GovCloud have their own), still exist, and that the region is switched on in the account."
+            f"AWS does not accept these credentials ({name}): check that they belong to the right partition (China and "
+            "GovCloud have their own) and still exist, and that the region is enabled in the account."
         )
     if status >= 500 or "Throttl" in name or name in ("TooManyRequestsException", "RequestLimitExceeded", "SlowDown"):
         return (
             f"AWS does not answer {action}, tried {ATTEMPTS} times ({name or status}): run the command again in a few "
             "minutes."
         )
-    reason = without_password(message).rstrip(".") or "it does not say why"
+    reason = without_password(message).rstrip(".") or "no reason given"
     if name == "InvalidParameterException" and action in _POLICY_FILES:
         return f"ECR does not take the policy of ecr/policies/{_POLICY_FILES[action]} ({reason}): fix that file."
     return f"AWS refuses {action}{_on(resource)} ({name or status}): {reason}."
 
 
 def _denied(message: str, action: str, resource: str) -> str:
-    """Which permission is missing: AWS's message names it, where a call needs more than the one of its own name."""
+    """Which permission is missing: AWS's message names it if a call needs another one than its own."""
     named = re.search(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?", message)
     if named:
         action, resource = named[1], (named[2] or resource).rstrip(".")
@@ -104,7 +104,7 @@ def _denied(message: str, action: str, resource: str) -> str:
         return f"{action}{_on(resource)} is denied by an explicit rule in a {deny[1].strip()}: ask who wrote it."
     return (
         f"permission for {action}{_on(resource)} is missing: allow it to {who[1] if who else 'this user or role'}; "
-        "ecr/README.md has the least policy that suffices."
+        "ecr/README.md has the minimal policy."
     )
 
 
@@ -112,8 +112,8 @@ def _on(resource: str) -> str:
     return f" on {resource}" if resource and resource != "*" else ""
 
 
-def _of_boto3(error: Exception, action: str) -> str:
-    """A sentence about what went wrong on this side, before AWS gave an answer."""
+def _explain_boto3_error(error: Exception, action: str) -> str:
+    """A sentence about an error on this machine or on the way, without an answer from AWS."""
     about: dict[str, Any] = getattr(error, "kwargs", {})
     match error:
         case aws.NoCredentialsError():
@@ -129,8 +129,8 @@ def _of_boto3(error: Exception, action: str) -> str:
                 "the AWS login of this profile has ended: run `aws sso login`, or `aws login`, and the command again."
             )
         case aws.CredentialRetrievalError():
-            # What a credential process wrote may hold the credentials themselves.
-            return f"AWS credentials can't be had from {about.get('provider')}: run it alone and see what it says."
+            # Without its output, which may contain the credentials.
+            return f"AWS credentials can't be read from {about.get('provider')}: run it alone to see its error."
         case aws.SSLError():
             reason = " ".join(str(about.get("error", "")).split())
             return f"{_host(error)} is not trusted ({reason}): name a file with your CA's certificate in AWS_CA_BUNDLE."
@@ -145,9 +145,9 @@ def _of_boto3(error: Exception, action: str) -> str:
             )
         case aws.ConnectionError() | aws.HTTPClientError():
             return f"{_host(error)} can't be reached for {action}: look at the network, the proxy and the region."
-        case ValueError():  # of a number or an address that is none
+        case ValueError():  # such as a malformed number or address
             return f"boto3 can't read AWS's settings ({_message(error)}): fix ~/.aws/config, or the variables AWS_…."
-    return f"{action} could not be asked for: {_message(error)}."
+    return f"{action}: {_message(error)}."
 
 
 def _message(error: Exception) -> str:
@@ -155,7 +155,7 @@ def _message(error: Exception) -> str:
 
 
 def _host(error: Exception) -> str:
-    """Whom it was about, without a path, a query or a password."""
+    """The endpoint or proxy of an error, without path, query and password."""
     about: dict[str, Any] = getattr(error, "kwargs", {})
     url = without_password(str(about.get("endpoint_url") or about.get("proxy_url") or ""))
     return re.sub(r"^(https?://[^/?]*).*", r"\1", url) or "AWS"

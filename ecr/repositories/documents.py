@@ -1,7 +1,7 @@
-"""The policies of ecr/policies/: loaded, completed with a user's accounts, and compared with those in ECR.
+"""The policies of ecr/policies/: loaded, completed with the user's accounts, and compared with those in ECR.
 
-A value "${name}", alone in its quotes, is replaced by a list; IAM's own variables have a colon in their name and stay.
-Edit the files as you like: ECR checks a policy when it is put, and its reason names the file then.
+A value "${name}", alone in its quotes, is replaced by a list. IAM's own variables have a colon in their name, and stay.
+Users may edit the files: ECR checks a policy when it is set, and its error is reported with the file.
 """
 
 import json
@@ -15,29 +15,29 @@ from berth.ecr.repositories.names import EcrRegistry, account_problems
 from berth.images.pins import pins
 
 Document = dict[str, Any]
-"""A policy, as `json.load` gives it."""
+"""A policy, as `json.load` returns it."""
 
 POLICIES = pins.ROOT / "ecr" / "policies"
 EVERY = 100_000
-"""A rule that keeps so many images keeps all: more than any repository of the kit's will ever hold."""
-# What this kit reads of a policy; the rest is checked by ECR.
+"""A rule that keeps so many images keeps all: no repository of berth will have more."""
+# The parts of a policy that berth reads; ECR checks the rest.
 _RULE = ("rules", {"rulePriority": int, "selection": dict, "action": dict})
 _STATEMENT = ("Statement", {"Sid": str, "Principal": dict})
 _TAG_LISTS = ("tagPatternList", "tagPrefixList")
 
 
 def lifecycle_policy(*, folder: Path = POLICIES) -> Document:
-    """The lifecycle policy: all releases stay, builds beyond a number and, after some days, untagged images expire."""
+    """The lifecycle policy: releases stay; builds beyond a number expire, and untagged images after some days."""
     return _completed(folder / "lifecycle.json", {}, _RULE)
 
 
 def pull_policy(
     registry: EcrRegistry, accounts: Sequence[str] = (), *, sagemaker: bool = False, folder: Path = POLICIES
 ) -> Document:
-    """The repository policy by which other accounts pull, or SageMaker itself on behalf of them and of this one."""
+    """The repository policy that lets other accounts pull, or SageMaker itself on behalf of them and of this one."""
     refuse(
         *(account_problems(account) for account in accounts),
-        [] if accounts or sagemaker else ["a pull policy is for nobody: name an account, or SageMaker."],
+        [] if accounts or sagemaker else ["the pull policy allows nobody: name an account, or SageMaker."],
     )
     document = _completed(
         folder / "pull.json",
@@ -47,36 +47,36 @@ def pull_policy(
         },
         _STATEMENT,
     )
-    unwanted = {name for name, asked in {"AWS": accounts, "Service": sagemaker}.items() if not asked}
+    unwanted = {name for name, requested in {"AWS": accounts, "Service": sagemaker}.items() if not requested}
     wanted = [statement for statement in _statements(document) if not unwanted & set(statement["Principal"])]
     public = [each for each in wanted if each.get("Effect") == "Allow" and "*" in str(each["Principal"].get("AWS", ""))]
-    refuse(  # ECR takes that
+    refuse(  # ECR would accept such a statement
         f"{folder / 'pull.json'}: statement {each['Sid']} lets every AWS account in: name accounts." for each in public
     )
     return {**document, "Statement": wanted}
 
 
 def as_text(document: Document | None) -> str:
-    """A policy as it is sent."""
+    """A policy as sent to AWS."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
 def same(one: Document | None, other: Document | None) -> bool:
-    """Whether two policies of IAM's kind say the same: AWS gives lists back in another order, of one as its element."""
+    """Whether two IAM policies are equivalent: AWS returns lists in another order, and a list of one as its element."""
     return bool(_plain(one) == _plain(other))
 
 
 def same_lifecycle(one: Document | None, other: Document | None) -> bool:
-    """Whether two lifecycle policies do the same: descriptions do nothing, and of priorities only the order counts."""
+    """Whether two lifecycle policies have the same effect: descriptions don't count, of priorities only the order."""
     if one is None or other is None:
         return one is other
     return [_effect(rule) for rule in _in_order(one)] == [_effect(rule) for rule in _in_order(other)]
 
 
 def merged(found: Document | None, wanted: Document) -> Document:
-    """A repository policy with the wanted statements in it, those of the same Sid replaced and all others kept.
+    """A repository policy with the wanted statements: those of the same Sid are replaced, all others are kept.
 
-    So that no rule of somebody else, least of all a Deny, is lost.
+    So no rule of somebody else is lost, least of all a Deny.
     """
     if found is None:
         return wanted
@@ -86,7 +86,7 @@ def merged(found: Document | None, wanted: Document) -> Document:
 
 
 def pullers(document: Document | None) -> str:
-    """Whom the kit's own statements of a repository policy let pull, such as "arn:aws:iam::111122223333:root"."""
+    """Who may pull by berth's own statements in a repository policy, such as "arn:aws:iam::111122223333:root"."""
     found = [
         principal
         for statement in _statements(document or {})
@@ -104,11 +104,11 @@ def summary(document: Document | None) -> str:
 
 
 def _completed(path: Path, values: Mapping[str, Any], parts: tuple[str, Mapping[str, type]]) -> Document:
-    """A file's policy with its "${name}"s replaced; parts: the list that it is made of, and what each of that has."""
+    """A file's policy with each "${name}" replaced; parts: the key of its list, and its entries' required keys."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"{path} can't be read ({error.strerror}): bring it back with `git checkout`.") from None
+        raise UserError(f"{path} can't be read ({error.strerror}): restore it with `git checkout`.") from None
     except ValueError as error:
         raise UserError(f"{path} is not JSON ({error}): fix it.") from None
 
@@ -130,7 +130,7 @@ def _completed(path: Path, values: Mapping[str, Any], parts: tuple[str, Mapping[
     listed, shape = parts
     entries = completed.get(listed) if isinstance(completed, dict) else None
     if not isinstance(entries, list) or not all(_has_shape(entry, shape) for entry in entries):
-        raise UserError(f'{path} is no policy, for it is not {{"{listed}": [{{{", ".join(shape)}}}, ...]}}: fix it.')
+        raise UserError(f'{path} is not a policy: it is not {{"{listed}": [{{{", ".join(shape)}}}, ...]}}: fix it.')
     return dict(completed)
 
 
@@ -139,13 +139,13 @@ def _has_shape(entry: Any, shape: Mapping[str, type]) -> bool:
 
 
 def _statements(document: Document) -> list[dict[str, Any]]:
-    """Of an IAM policy, which may have a single one without a list."""
+    """The statements of an IAM policy, which may have a single one without a list."""
     found = document.get("Statement", [])
     return [statement for statement in (found if isinstance(found, list) else [found]) if isinstance(statement, dict)]
 
 
 def _principals(statement: Mapping[str, Any]) -> list[str]:
-    """Who is meant, and where that is limited to accounts, to which."""
+    """The principals of a statement, with the accounts to which a condition limits them."""
     principal = statement.get("Principal", {})
     each = principal.values() if isinstance(principal, dict) else [principal]
     names = [name for value in each for name in (value if isinstance(value, list) else [value])]

@@ -1,6 +1,6 @@
-"""Where the name and the password for a registry come from; nothing is ever written.
+"""User names and passwords for registries; nothing is ever written to disk.
 
-`EcrLogin` asks ECR for its token, `StoredLogin` takes what `docker login` has stored for any other registry.
+`EcrLogin` gets a token from ECR, `StoredLogin` reads what `docker login` has stored for another registry.
 """
 
 import base64
@@ -24,13 +24,13 @@ from berth.ecr.registry.challenge import Credentials
 from berth.ecr.repositories.aws_errors import explain_aws_errors
 
 MARGIN = timedelta(minutes=10)
-"""How long before its end a token is no longer given out: one request may last so long. ECR's last 12 hours; one that
-comes with less left holds until it is refused.
+"""A token is replaced so long before it expires, because a request may take that long. ECR's tokens last 12 hours; one
+that arrives with less time left than this is used until it is refused.
 """
 
 
 def _without_token(record: logging.LogRecord) -> bool:
-    """Leaves out the answer with the token, which botocore logs as it came where somebody asks for its details."""
+    """Drops the log record with the token: at debug level botocore logs the whole answer."""
     return "authorizationToken" not in record.getMessage()
 
 
@@ -42,7 +42,7 @@ def _now() -> datetime:
 
 
 class EcrLogin:
-    """A `Login` to ECR's registries in a region, by GetAuthorizationToken of `client`; threads may share it."""
+    """A `Login` to ECR's registries in a region, with GetAuthorizationToken of `client`; threads may share it."""
 
     def __init__(self, client: Any, now: Callable[[], datetime] = _now) -> None:
         self._client = client
@@ -54,26 +54,26 @@ class EcrLogin:
 
     @property
     def account(self) -> str:
-        """The account that the credentials are of: the token comes with the address of its registry.
+        """The account of the credentials, from the registry's address that comes with the token.
 
-        STS is not asked: from a private subnet with endpoints of ECR alone nobody reaches it.
+        Not from STS, which can't be reached from a private subnet that only has ECR's endpoints.
         """
         self(renew=False)
         found = re.match(r"https://(\d{12})\.", self._registry)
         if not found:
             raise UserError(
-                "what should be ECR does not say whose registry its token is for: give --account, or see where "
-                "AWS_ENDPOINT_URL_ECR points to."
+                "the answer of ECR does not name the registry of its token: give --account, or check "
+                "AWS_ENDPOINT_URL_ECR."
             )
         return found[1]
 
     def __call__(self, *, renew: bool) -> Credentials:
-        """The token that is kept, or a new one where it ends soon or was refused."""
+        """The cached token, or a new one if it expires soon or was refused."""
         with self._lock:
             if self._kept is None or renew or self._now() >= self._end - MARGIN:
                 self._kept, self._end, self._registry = self._fetch()
                 if self._now() >= self._end - MARGIN:
-                    # By another clock than this machine's: it holds until it is refused.
+                    # A new token that seems expired: the clocks differ. Use it until it is refused.
                     self._end = datetime.max.replace(tzinfo=UTC)
             return self._kept
 
@@ -88,16 +88,14 @@ class EcrLogin:
             end = data["expiresAt"].astimezone(UTC)
             return Credentials(username, password), end, str(data.get("proxyEndpoint", ""))
         except (KeyError, ValueError, TypeError):
-            raise UserError(
-                "what should be ECR gives no token that can be read: see where AWS_ENDPOINT_URL_ECR points to."
-            ) from None
+            raise UserError("the answer of ECR has no valid token: check AWS_ENDPOINT_URL_ECR.") from None
 
 
 def _docker_config(again: str) -> auth.AuthConfig:
-    """Docker's own configuration; UserError, with no word of what stands in it, where it can't be read as one."""
+    """Docker's own configuration; UserError, without any of its content, if it can't be parsed."""
     file = str(find_config_file() or "")
     try:
-        # Read here, for docker-py takes a file that it can't read for an empty one. Docker takes an empty one as well.
+        # Read here, because docker-py ignores a file that it can't read. Docker accepts an empty file.
         text = Path(file).read_text(encoding="utf-8") if file else ""
         config = auth.load_config(config_dict=json.loads(text) if text.strip() else None)
         if not isinstance(config.cred_helpers, dict):
@@ -108,32 +106,32 @@ def _docker_config(again: str) -> auth.AuthConfig:
 
 
 class StoredLogin:
-    """A `Login` to any registry, `host[:port]`, by what Docker's configuration and its credential helpers have."""
+    """A `Login` to the registry `host[:port]`, from Docker's configuration and its credential helpers."""
 
     def __init__(self, host: str) -> None:
         self._host = host
 
     def __call__(self, *, renew: bool) -> Credentials | None:
-        """What is stored now, None without any; looked up each time, for somebody may log in meanwhile."""
+        """The stored credentials, None if there are none. Read each time, because the user may log in meanwhile."""
         again = f"run `docker login {self._host}` and then this command again."
         config = _docker_config(again)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of a helper that is not installed, which is said below
+                warnings.simplefilter("ignore")  # docker-py warns of a missing helper; the error below names it
                 found = config.resolve_authconfig(self._host)
         except (DockerException, StoreError, OSError, ValueError, KeyError, TypeError):
-            # Nothing of what the helper said: that may be the password.
+            # Without the helper's output, which may contain the password.
             helper = f"docker-credential-{config.get_credential_store(self._host)}"
             raise UserError(
-                f"{helper} does not give the login to {self._host}: see that it works, or {again}"
+                f"{helper} does not return the login to {self._host}: check that it works, or {again}"
             ) from None
         if not found:
             return None
         stored = {name.lower(): value for name, value in found.items()}
         if stored.get("identitytoken"):
             raise UserError(
-                f"Docker has an identity token for {self._host}, which only Docker can use: with a user and password, "
-                f"{again}"
+                f"Docker has an identity token for {self._host}, which only Docker can use: with user name and "
+                f"password, {again}"
             )
         if not stored.get("username"):
             return None

@@ -1,6 +1,6 @@
-"""What was pushed, kept for programs in dist/images.json: URIs, digests, pins, revision, sizes, bill of materials.
+"""The record of pushes, dist/images.json, for programs: URIs, digests, pins, revision, sizes, bill of materials.
 
-One entry for each image, profile and repository; a later push of the same takes its place.
+It has one entry per image, profile and repository; a later push of the same replaces it.
 """
 
 import fcntl
@@ -24,10 +24,10 @@ _THIS_MACHINE = ("127.0.0.1", "[::1]", "localhost")
 class Pushed:
     """An image in a registry. Sizes in bytes, times as RFC 3339.
 
-    config: the digest of the image's config; local_id: what the engine that pushed it calls it, the same digest in most
-    engines; compressed: what a host downloads; bill: the file of the bill of materials next to this record, and the
-    digest of the artifact in the registry; derived: what the owner of an image that is built FROM the kit's `image`
-    calls it, such as mytrain:1, empty for the kit's own.
+    config: the digest of the image's config; local_id: the ID on the engine that pushed it, in Docker's own store the
+    same digest; compressed: the size of a host's download; bill: the file of the bill of materials next to this record,
+    and its digest in the registry; derived: the name of a user's own image that is built FROM berth's `image`, such as
+    mytrain:1, empty for berth's own.
     """
 
     image: str
@@ -55,32 +55,32 @@ class Pushed:
 
     @property
     def image_uri(self) -> str:
-        """By digest: what an estimator takes, and nothing can move."""
+        """By digest, which can't move: for estimators."""
         return str(Reference(self.host, self.repository, digest=self.digest))
 
     @property
     def tagged_uri(self) -> str:
-        """By its first tag; by digest where it has none."""
+        """By its first tag; by digest if it has none."""
         return str(Reference(self.host, self.repository, self.tags[0])) if self.tags else self.image_uri
 
     @property
     def place(self) -> tuple[str, str, str, str, str]:
-        """What a later push takes the place of."""
+        """The entry's key: a later push with the same key replaces it."""
         return (self.image, self.profile, self.derived, *self.repository_key)
 
     @property
     def repository_key(self) -> tuple[str, str]:
-        """Host and repository, to be compared: a port of this machine is one place by whichever name."""
+        """Host and repository, for comparisons: all names of this machine count as one."""
         name, _, port = self.host.rpartition(":")
         return f"localhost:{port}" if name in _THIS_MACHINE else self.host, self.repository
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, the two URIs first."""
+        """The entry for JSON, with the two URIs first."""
         return {"image_uri": self.image_uri, "tagged_uri": self.tagged_uri, **asdict(self)}
 
 
 def load(file: Path) -> list[Pushed]:
-    """What the record holds, oldest first; empty without one. UserError for a file that is no record."""
+    """The record's entries, oldest first; empty without a file. UserError for a file that is not a record."""
     if not file.exists():
         return []
     try:
@@ -93,16 +93,16 @@ def load(file: Path) -> list[Pushed]:
 
 
 def check(file: Path) -> None:
-    """UserError where the record can't be read or its folder not be written: to be said before anything is pushed."""
+    """UserError if the record can't be read, or its folder not written; call it before a push."""
     with _locked(file):
         load(file)
 
 
 def keep(pushed: Iterable[Pushed], file: Path) -> None:
-    """Adds to the record; two pushes at the same time both get in, and a reader never sees half a file.
+    """Adds entries to the record; safe with parallel pushes and readers.
 
-    Tags of the same image at the same place stay: a push without them takes none of them away. A tag that another image
-    had there is that one's no more.
+    If the image was pushed to the same place before, its tags stay. Tags that move to a new entry are removed from the
+    others of that repository.
     """
     with _locked(file):
         new = {entry.place: entry for entry in pushed}
@@ -121,7 +121,7 @@ def keep(pushed: Iterable[Pushed], file: Path) -> None:
 
 
 def keep_copy(digest: str, host: str, repository: str, tags: Sequence[str], file: Path) -> None:
-    """Adds the place of a copy of an image that is on record; one that is not was pushed elsewhere."""
+    """Adds the place of a copy, if its image is on record."""
     origin = next((entry for entry in reversed(load(file)) if entry.digest == digest), None)
     if origin is not None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -130,7 +130,7 @@ def keep_copy(digest: str, host: str, repository: str, tags: Sequence[str], file
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """One process at a time; UserError where the folder can't be written."""
+    """Locks the record for one process at a time; UserError if the folder can't be written."""
     with explain_os_errors(file.parent, file.name):
         file.parent.mkdir(parents=True, exist_ok=True)
         with (file.parent / ".lock").open("w") as lock:

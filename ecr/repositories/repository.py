@@ -1,7 +1,7 @@
-"""A repository of ECR: made if it is missing, compared with what is wanted, and changed only where somebody says so.
+"""A repository in ECR: created if missing, compared with the wanted settings, and changed only with --apply.
 
-`differences` decides, `ensure` acts. An existing repository is never loosened: immutable tags never become mutable, and
-no statement of a repository policy that is not the kit's own is lost.
+`differences` compares, `ensure` acts. An existing repository never becomes less strict: immutable tags stay immutable,
+and other people's statements in a repository policy are kept.
 """
 
 import json
@@ -20,7 +20,7 @@ from berth.ecr.repositories.aws_errors import code, explain_aws_errors
 from berth.ecr.repositories.documents import Document
 
 MADE = {labels.KIT: "repository"}
-"""The AWS tag of a repository that the kit made, by which it knows an unfinished one again."""
+"""The AWS tag of repositories that berth makes, by which it recognises an unfinished one."""
 
 _KMS_KEY = re.compile(
     r"alias/[\w/-]+|arn:[\w-]+:kms:[\w-]+:[0-9]{12}:(?:key|alias)/[\w/-]+|[0-9a-f-]{36}|mrk-[0-9a-f]{32}"
@@ -29,18 +29,18 @@ _KMS_KEY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class WantedRepository:
-    """How a repository should be; a policy that is None is left as it is found."""
+    """The wanted settings of a repository; a policy that is None is not changed."""
 
     name: str
     kms_key: str | None = None
-    """Id, alias or ARN of the KMS key that encrypts, `alias/aws/ecr` for AWS's own; None for AES-256 with S3's keys."""
+    """ID, alias or ARN of the KMS key, `alias/aws/ecr` for AWS's own; None for AES-256 with S3's keys."""
     lifecycle: Document | None = None
     pull: Document | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RepositoryState:
-    """How a repository is."""
+    """The current settings of a repository."""
 
     name: str
     uri: str
@@ -48,9 +48,9 @@ class RepositoryState:
     encryption: str = "AES256"
     kms_key: str = ""
     mutability: str = "MUTABLE"
-    """As ECR calls it: MUTABLE or IMMUTABLE, either WITH_EXCLUSION."""
+    """ECR's value: MUTABLE, IMMUTABLE, or either with the suffix _WITH_EXCLUSION."""
     exclusions: tuple[str, ...] = ()
-    """Patterns of the tags for which the opposite holds, with * for any characters."""
+    """Patterns of tags for which the opposite applies; * matches any characters."""
     scan_on_push: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
     lifecycle: Document | None = None
@@ -58,11 +58,11 @@ class RepositoryState:
 
     @property
     def immutable(self) -> bool:
-        """Whether tags can't go from one image to another; `can_move` says it of a certain one."""
+        """Whether tags in general can't move to another image; `can_move` also respects the exclusions."""
         return self.mutability.startswith("IMMUTABLE")
 
     def can_move(self, tag: str) -> bool:
-        """Whether ECR lets a tag go from one image to another."""
+        """Whether ECR lets this tag move to another image."""
         patterns = (".*".join(map(re.escape, pattern.split("*"))) for pattern in self.exclusions)
         excluded = any(re.fullmatch(pattern, tag) for pattern in patterns)
         return excluded == self.immutable
@@ -70,7 +70,7 @@ class RepositoryState:
 
 @dataclass(frozen=True, slots=True)
 class SettingDifference:
-    """A setting that is not as wanted; `stays` says why it is not changed even when asked, empty where it can be."""
+    """A setting that is not as wanted. stays: why it can't be changed, even with --apply; empty if it can."""
 
     what: str
     found: str
@@ -82,14 +82,14 @@ class SettingDifference:
 
 
 def kms_problems(key: str) -> list[str]:
-    """What is wrong with the name of a KMS key, whether there is one or not."""
+    """Problems of a KMS key's name; whether the key exists is not checked."""
     if _KMS_KEY.fullmatch(key):
         return []
-    return [f"{key!r} is no KMS key: give its id, alias/NAME or its ARN, or leave --kms-key out for AES-256."]
+    return [f"{key!r} is not a KMS key: give its ID, alias/NAME or its ARN, or leave --kms-key out for AES-256."]
 
 
 def settings(wanted: WantedRepository) -> list[str]:
-    """What a new repository gets, in words."""
+    """The settings of a new repository, in words."""
     return [
         "immutable tags",
         "scan on push",
@@ -100,15 +100,12 @@ def settings(wanted: WantedRepository) -> list[str]:
 
 
 def describe(client: Any, name: str) -> RepositoryState | None:
-    """A repository as it is; None where there is none."""
+    """A repository's current settings; None if it does not exist."""
     answer = _call(client, "describe_repositories", name, unless="RepositoryNotFoundException", repositoryNames=[name])
     if answer is None:
         return None
     if not answer.get("repositories"):
-        raise UserError(
-            f"what answers for ecr:DescribeRepositories says nothing of {name}: see where AWS_ENDPOINT_URL_ECR points "
-            "to."
-        )
+        raise UserError(f"the answer to ecr:DescribeRepositories does not contain {name}: check AWS_ENDPOINT_URL_ECR.")
     described = answer["repositories"][0]
     arn = described["repositoryArn"]
 
@@ -137,7 +134,7 @@ def differences(wanted: WantedRepository, state: RepositoryState) -> list[Settin
 
 
 def create(client: Any, wanted: WantedRepository) -> RepositoryState | None:
-    """Makes the repository, still without policies; None where another process was faster."""
+    """Creates the repository without policies; None if another process has just created it."""
     key = wanted.kms_key
     encryption = {"encryptionType": "KMS", "kmsKey": key} if key else {"encryptionType": "AES256"}
     answer = _call(
@@ -155,7 +152,7 @@ def create(client: Any, wanted: WantedRepository) -> RepositoryState | None:
 
 
 def change(client: Any, wanted: WantedRepository, state: RepositoryState, difference: SettingDifference) -> None:
-    """Makes one setting as it is wanted; one that stays is left."""
+    """Changes one setting, unless it can't be changed."""
     if difference.stays:
         return
     name, arn = state.name, state.arn
@@ -177,12 +174,11 @@ def change(client: Any, wanted: WantedRepository, state: RepositoryState, differ
 def ensure(
     client: Any, wanted: WantedRepository, state: RepositoryState | None, *, apply: bool, say: Callable[[str], None]
 ) -> None:
-    """Makes the repository with all its settings if it is missing; differences of an existing one go through `say`.
+    """Creates a missing repository with all settings; prints how an existing one differs.
 
-    state: what `describe` says of it.
-
-    With `apply` they are also fixed, but for those that stay. A repository that an earlier run made and could not
-    finish, which is still empty, is finished without it. UserError says what is missing; the same call goes on there.
+    state: from `describe`; apply: whether to change settings of an existing one. A repository that an earlier run made
+    without finishing it, and that is still empty, is finished without `apply`. After a UserError the same call
+    continues.
     """
     created = False
     if state is None:
@@ -191,7 +187,7 @@ def ensure(
         say(f"made the repository {wanted.name}" if created else f"another process made {wanted.name} just now")
         state = state or describe(client, wanted.name)
         if state is None:
-            raise UserError(f"the repository {wanted.name} was made and deleted meanwhile: run the command again.")
+            raise UserError(f"the repository {wanted.name} was deleted just after it was made: run the command again.")
 
     todo = differences(wanted, state)
     if todo and (created or _unfinished(client, state, todo)):
@@ -203,11 +199,11 @@ def ensure(
             if apply:
                 change(client, wanted, state, difference)
         if not apply and not all(difference.stays for difference in todo):
-            say(f"the repository {wanted.name} is left as it is: --apply changes it.")
+            say(f"the repository {wanted.name} is not changed: --apply changes it.")
 
 
 def delete_tag(client: Any, repository: str, tag: str) -> None:
-    """Takes a tag away, if it is there. ECR deletes an image with its last tag."""
+    """Removes a tag, if it exists. ECR deletes an image with its last tag."""
     answer = _call(
         client,
         "batch_delete_image",
@@ -219,13 +215,13 @@ def delete_tag(client: Any, repository: str, tag: str) -> None:
     for failure in (answer or {}).get("failures", []):
         if failure.get("failureCode") != "ImageNotFound":
             raise UserError(
-                f"the tag {tag} of {repository} could not be deleted ({failure.get('failureReason')}): do it in the "
-                "AWS console, or run the command again."
+                f"the tag {tag} of {repository} could not be deleted ({failure.get('failureReason')}): delete it in "
+                "the AWS console, or run the command again."
             )
 
 
 def _call(client: Any, method: str, resource: str, *, unless: str | tuple[str, ...] = (), **parameters: Any) -> Any:
-    """A call of ECR's API: its answer, None for the errors `unless`, UserError for all others."""
+    """Calls ECR's API; returns the answer, or None for the error codes in `unless`. UserError for all others."""
     with explain_aws_errors(f"ecr:{client.meta.method_to_api_mapping[method]}", resource):
         try:
             return getattr(client, method)(**parameters)
@@ -238,7 +234,7 @@ def _call(client: Any, method: str, resource: str, *, unless: str | tuple[str, .
 def _state(
     described: Mapping[str, Any], tags: Mapping[str, str], lifecycle: Document | None, pull: Document | None
 ) -> RepositoryState:
-    """A repository out of ECR's own description of it."""
+    """A repository's state, from ECR's description of it."""
     encryption = described.get("encryptionConfiguration", {})
     return RepositoryState(
         name=described["repositoryName"],
@@ -256,7 +252,7 @@ def _state(
 
 
 def _encryption(wanted: WantedRepository, state: RepositoryState) -> list[SettingDifference]:
-    """KMS where AES-256 would do is none; an alias can't be compared with the ARN of a key, which ECR shows."""
+    """KMS instead of the wanted AES-256 is accepted. ECR shows the key's ARN, with which an alias can't be compared."""
     key = wanted.kms_key
     kms = state.encryption.startswith("KMS")  # KMS_DSSE is KMS twice
     if key is None or (kms and ("alias/" in key or key in (state.kms_key, state.kms_key.rpartition("/")[2]))):
@@ -266,7 +262,7 @@ def _encryption(wanted: WantedRepository, state: RepositoryState) -> list[Settin
             "encryption",
             f"{state.encryption} {state.kms_key}".strip(),
             f"KMS {key}",
-            "ECR can't change it: delete the repository, or take one of another name",
+            "ECR can't change it: delete the repository, or use one of another name",
         )
     ]
 
@@ -289,9 +285,10 @@ def _policies(wanted: WantedRepository, state: RepositoryState) -> list[SettingD
 
 
 def _unfinished(client: Any, state: RepositoryState, todo: list[SettingDifference]) -> bool:
-    """Whether all that is missing are policies of a repository that the kit made and nobody has pushed to.
+    """Whether only policies are missing, in a repository that berth made and that is empty.
 
-    An owner who took a lifecycle policy away does not get it back unasked, for it would expire images.
+    In a repository with images the owner may have removed the lifecycle policy on purpose: setting it again would
+    expire images.
     """
     policies = {"lifecycle policy": state.lifecycle, "pull policy": state.pull}
     if any(policies.get(difference.what, "other") is not None for difference in todo):
@@ -302,12 +299,12 @@ def _unfinished(client: Any, state: RepositoryState, todo: list[SettingDifferenc
 
 
 def _finish(client: Any, wanted: WantedRepository, state: RepositoryState, todo: list[SettingDifference]) -> None:
-    """Puts the policies of a new repository, and says where that ends in the middle."""
+    """Sets the policies of a new repository; after an error the sentence names the missing one."""
     for difference in todo:
         try:
             change(client, wanted, state, difference)
         except UserError as error:
             raise UserError(
-                f"{str(error).rstrip('.')}; the repository {wanted.name} is made without its {difference.what}, and "
-                "the same command finishes it then."
+                f"{str(error).rstrip('.')}; the repository {wanted.name} was made without its {difference.what}: run "
+                "the same command again to finish it."
             ) from None

@@ -1,4 +1,4 @@
-"""The way into a repository: the registry's own interface, and ECR's control plane where it is AWS's."""
+"""Access to a repository: the client of its registry, and ECR's API if it is in ECR."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from berth.ecr.repositories.login import StoredLogin
 
 @dataclass(frozen=True)
 class RepositoryClient:
-    """A repository, the registry that it is in, and the login there; `ecr` is None where that is not AWS's."""
+    """A repository, its registry, and the login to it. ecr: a client of ECR's API, None for another registry."""
 
     destination: Destination
     registry: Registry
@@ -24,7 +24,7 @@ class RepositoryClient:
 
     @property
     def name(self) -> str:
-        """Without the registry's host."""
+        """The repository's name, without the registry's host."""
         return self.destination.repository
 
     def __str__(self) -> str:
@@ -34,9 +34,9 @@ class RepositoryClient:
 def open_repositories(
     destinations: Sequence[Destination], aws: Aws, say: Callable[[str], None], info: Mapping[str, Any] | None = None
 ) -> list[RepositoryClient]:
-    """A client of each; those of one registry share its connections and its login. No registry is asked yet.
+    """A client for each destination; those of one registry share connections and login. No request is sent yet.
 
-    info: of the engine that pushes, for the registries with which it speaks plain HTTP.
+    info: of the engine that pushes; it lists the registries for which it uses plain HTTP.
     """
     clients: dict[str, RepositoryClient] = {}
     for each in destinations:

@@ -1,7 +1,7 @@
-"""Which tags an image gets in a repository, where some may name other images already. It only reads.
+"""Chooses an image's tags in a repository, in which other images may have the wanted ones. It only reads.
 
-A tag never goes from one profile to another, and the tag of a build never moves at all: such an image gets another tag,
-made of the wanted one, and a line says so.
+A tag never moves from one profile to another, and the tag of a build never moves at all. If it is taken, the image gets
+another tag, made of the wanted one, and a line says so.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +17,9 @@ from berth.ecr.repositories.repository_client import RepositoryClient
 
 @dataclass(frozen=True, slots=True)
 class TagOwner:
-    """The image that is to get a tag.
+    """The image that gets a tag.
 
-    digits: those that tell it from other images of its revision; is_manifest: whether a manifest is this very image's.
+    digits: distinguish it from other images of its revision; is_manifest: whether a manifest is this very image's.
     """
 
     labels: Mapping[str, str]
@@ -29,8 +29,8 @@ class TagOwner:
 
 @dataclass(frozen=True, slots=True)
 class ChosenTag:
-    """A tag for an image; holder: the other image that it names now; there: it names this image already; line: why
-    another tag than the wanted one was chosen; problem: why the tag can't be had.
+    """A tag for an image. holder: another image that has it now; there: this image has it already; line: why it is not
+    the wanted tag; problem: why the image can't get it.
     """
 
     tag: str
@@ -41,7 +41,7 @@ class ChosenTag:
 
 
 def choose_tags(client: RepositoryClient, wanted: Sequence[str], owner: TagOwner) -> list[ChosenTag]:
-    """One for each wanted tag, in their order."""
+    """A tag for each wanted one, in the same order."""
     return [_choose(client, tag, owner) for tag in dict.fromkeys(wanted)]
 
 
@@ -65,7 +65,7 @@ def _choose(client: RepositoryClient, wanted: str, owner: TagOwner) -> ChosenTag
     if second.holder is not None and not problem:
         its_labels = verify.image_labels(client.registry, client.name, second.holder)
         if alternative(other, owner.digits, owner.labels, its_labels) != other or is_build_tag(other):
-            problem = f"{client}:{wanted} and {client}:{other} both name other images: take another tag."
+            problem = f"{client}:{wanted} and {client}:{other} both name other images: use another tag."
     return ChosenTag(other, second.holder, second.there, line, problem)
 
 
@@ -77,9 +77,9 @@ def _look(client: RepositoryClient, tag: str, owner: TagOwner) -> ChosenTag:
 
 
 def alternative(tag: str, digits: str, ours: Mapping[str, str], held: Mapping[str, str]) -> str:
-    """The tag to take instead of one that names another image; the same tag if it may move from there.
+    """The tag to use instead of one that another image has; the same tag if it may move.
 
-    ours, held: the labels of the image that wants it, and of the one that has it.
+    ours, held: the labels of the image that gets it, and of the one that has it.
     """
     if is_build_tag(tag):
         return tag if tag.endswith(f"-{digits}") else f"{tag}-{digits}"
@@ -90,11 +90,11 @@ def alternative(tag: str, digits: str, ours: Mapping[str, str], held: Mapping[st
 
 
 def kit_problem(place: str, ours: Mapping[str, str], held: Mapping[str, str]) -> str:
-    """Why a tag can't go from the training image to the inference image, or back; empty if both are of one kind."""
+    """Why a tag can't move between the training and the inference image; empty if both images are the same one."""
     kit, other = ours.get(labels.KIT), held.get(labels.KIT)
     if not kit or not other or kit == other:
         return ""
     return (
-        f"{place} is on the {other} image, which would lose it to the {kit} image: push to another --repository, or "
-        "under another tag."
+        f"{place} is on the {other} image, and would move to the {kit} image: push to another --repository, or use "
+        "another tag."
     )

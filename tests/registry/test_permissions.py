@@ -126,11 +126,11 @@ def test_without_one_action_the_sentence_names_it(action: str, allowed: Callable
     allowed(ACTIONS - {action})
     said = refusal()
     assert said.startswith(f"permission for {action}")
-    assert "is missing: allow it to arn:aws:iam::123456789012:user/ci; ecr/README.md has the least policy" in said
+    assert "is missing: allow it to arn:aws:iam::123456789012:user/ci; ecr/README.md has the minimal policy" in said
 
 
 def test_the_users_key_is_checked_as_well(allowed: Callable[[set[str]], None], monkeypatch: pytest.MonkeyPatch) -> None:
     allowed(ACTIONS)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     # moto says it in XML, which is not ECR's language.
-    assert refusal().startswith("what answers for ecr:GetAuthorizationToken (403) is not AWS")
+    assert refusal().startswith("the answer to ecr:GetAuthorizationToken (403) is not from AWS")

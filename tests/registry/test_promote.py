@@ -223,7 +223,7 @@ def test_a_damaged_blob_of_the_source_is_not_taken_over(
     stored.write_bytes(bytes(layer.size))
     goal = client_of(before, login)
     said = refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
-    assert f"for {layer.digest}: what it has is damaged" in said
+    assert f"for {layer.digest}: the content is damaged there" in said
     assert goal.blob_size("c", layer.digest) is None
     assert goal.manifest("c", "1") is None
 
@@ -326,8 +326,8 @@ def test_without_a_tag_it_gets_that_of_its_build(client: Client, target: Registr
     # What was built FROM it inherits its labels, and is not that build.
     derived = made_images.put(client, "a/b", "mine", made_images.image(seed=8, labels=labels))
     assert refusal(lambda: copy(at(client, "a/b"), derived, at(goal, "c"), [])) == (
-        f"{client.host}/a/b@{derived} has no tag {exact} there, so it may be an image that was built FROM that one: "
-        "give TO a tag, such as the one that it has in FROM."
+        f"{client.host}/a/b@{derived} does not have the tag {exact}, so it may be an image that was built FROM that "
+        "one: give TO a tag, such as the image's own in FROM."
     )
     other = made_images.put(client, "a/b", "2", made_images.image(seed=7))
     assert copy(at(client, "a/b"), other, at(goal, "d"), []).tags == ()
@@ -344,4 +344,4 @@ def test_a_registry_that_takes_no_artifact_gets_the_image_alone_and_a_line_says_
     said: list[str] = []
     done = copy(at(client, "a/b"), "1", at(client_of(before, login), "c"), ["1"], say=said.append)
     assert (done.digest, done.tags) == (digest, ("1",))
-    assert "what is attached to it in FROM is not" in said[-1]
+    assert "the documents attached to it in FROM are not" in said[-1]

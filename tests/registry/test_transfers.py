@@ -187,7 +187,7 @@ def test_the_registry_says_how_long_to_wait(proxy: FaultProxy, client_of: MakeCl
 def test_a_wait_that_is_too_long_is_left_to_the_user(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
     proxy.answer(429, path="tags", headers={"Retry-After": "3600"})
     said = refusal(lambda: client_of(proxy).tags("a/b"))
-    assert said.startswith(f"{proxy.host} asks to be left alone for 3600 s (429): run this again after that")
+    assert said.startswith(f"{proxy.host} asks for a pause of 3600 s (429): run this again after that")
     assert waits == []
 
 

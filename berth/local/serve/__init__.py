@@ -1,5 +1,5 @@
-"""A served model on this machine.
+"""Serves a model on this machine, and prepares an int8 version of it.
 
-endpoint   the inference image behind a loopback port
-int8       an int8 graph for a model, made and measured in the training image
+endpoint   the inference image on a loopback port
+int8       adds an int8 graph to a model, made and measured in the training image
 """

@@ -1,4 +1,4 @@
-"""An endpoint on this machine: the inference image with a model behind a loopback port, until interrupted."""
+"""An endpoint on this machine: the inference image serves a model on a loopback port until interrupted."""
 
 import http.client
 import json
@@ -27,10 +27,10 @@ _PORT_INSIDE = 8080
 _BIND_TO_PORT = "SAGEMAKER_BIND_TO_PORT"
 _FAILURE_GRACE = "BERTH_FAILURE_GRACE"
 _MULTI_MODEL = "SAGEMAKER_MULTI_MODEL"
-# What brings a handler, or in place of an empty folder a model, from elsewhere: only the image can judge it.
+# Variables that let the image download a handler, or a model if the folder is empty: only the image can check those.
 _SUBMIT_DIRECTORY = "SAGEMAKER_SUBMIT_DIRECTORY"
 _HUB_MODEL = "HF_MODEL_ID"
-# What SageMaker leaves an endpoint's container between SIGTERM and SIGKILL.
+# SageMaker's time between SIGTERM and SIGKILL for an endpoint's container.
 STOP_GRACE = 30.0
 _KILLED = 137
 _LOG_GRACE = 10.0
@@ -38,20 +38,20 @@ _LAST_PORT = 65535
 _ANY_PORT = 0
 _POLL_SECONDS = 0.25
 _PROGRESS_SECONDS = 5.0
-# A proxy of the environment must not be asked for a loopback address.
+# Without the environment's proxy, which can't reach our loopback address.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A served model: its address (`http://127.0.0.1:PORT`) and the run that it belongs to."""
+    """A served model: its address (`http://127.0.0.1:PORT`), its run and its container."""
 
     url: str
     session: RunSession
     container: Container
 
     def wait_for_end(self) -> int:
-        """Until the container ends by itself: its exit code. Raises Interrupted after a signal."""
+        """Waits until the container ends, and returns its exit code. Raises Interrupted after a signal."""
         while is_running(self.container):
             self.session.interrupts.wait(_POLL_SECONDS)
         return int(self.container.attrs["State"]["ExitCode"])
@@ -59,7 +59,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class EndpointOptions:
-    """What to serve, and how. model: a folder or model.tar.gz; port: on the loopback address, None takes a free one;
+    """What to serve, and how. model: a folder or model.tar.gz; port: on the loopback address, None for a free one;
     timeout: seconds until /ping must answer.
     """
 
@@ -76,8 +76,8 @@ def serve_until_interrupted(
 ) -> int:
     """Serves a model on 127.0.0.1 until interrupted; returns the exit code.
 
-    0 after Ctrl-C or SIGTERM, for that is how a server ends; the container's own code if it ended by itself. Raises
-    UserError if it can't be served, and if the server had to be killed, with what it was answering.
+    0 after Ctrl-C or SIGTERM, the normal end of a server. If the container ends by itself: its exit code, 1 in place of
+    0. Raises UserError if the model can't be served, or if the server had to be killed and so cut off requests.
     """
     endpoint = None
     try:
@@ -89,7 +89,7 @@ def serve_until_interrupted(
     except Interrupted:
         if endpoint is not None and endpoint.session.killed:
             raise UserError(
-                "the server was killed before it ended: what was being answered was cut off.", _KILLED
+                "the server was killed before it ended: requests in progress were cut off.", _KILLED
             ) from None
         return 0
 
@@ -98,9 +98,9 @@ def serve_until_interrupted(
 def deploy(
     options: EndpointOptions, *, log: Callable[[str], None] = print, say: Callable[[str], None] = print
 ) -> Iterator[Endpoint]:
-    """A served model for the length of a `with` block, entered when /ping answers 200.
+    """Serves a model for a `with` block, which is entered when /ping answers 200.
 
-    Signals are held back inside: look at them with `endpoint.session.interrupts.check()` or `.wait(seconds)`.
+    Signals don't interrupt the block: check them with `endpoint.session.interrupts.check()` or `.wait(seconds)`.
     """
     if options.port is not None:
         require_port(options.port)
@@ -111,7 +111,7 @@ def deploy(
             require_gpus(client)
         with RunSession(client, options.image, say=say, stop_grace=STOP_GRACE) as session:
             folder = archive.model_folder(options.model, session.scratch)
-            if not _comes_from_elsewhere(folder, options.environment):
+            if not _is_downloaded(folder, options.environment):
                 archive.check_servable(folder, options.model)
             inside = _PORT_INSIDE if options.port is None else options.port
             container = session.create(_container(options, folder, inside))
@@ -134,8 +134,8 @@ def deploy(
                 follower.join(_LOG_GRACE)
 
 
-def _comes_from_elsewhere(folder: Path, environment: Mapping[str, str]) -> bool:
-    """Whether what answers is not in the model's folder, by the server's own rules."""
+def _is_downloaded(folder: Path, environment: Mapping[str, str]) -> bool:
+    """Whether the server downloads its handler, or its model, by the server's own rules."""
     if environment.get(_SUBMIT_DIRECTORY, "").strip():
         return True
     return bool(environment.get(_HUB_MODEL, "").strip()) and not any(folder.iterdir())
@@ -147,8 +147,8 @@ def _container(options: EndpointOptions, folder: Path, inside: int) -> Container
         "algo-1",
         command=["serve"],
         mounts=[bind(f"{opt_ml.ROOT}/model", folder, read_only=True)],
-        # One number inside and outside, so that the server's log names the port that a person uses. A server that
-        # can't load its model need not stay up to say why on /ping: its log is read here.
+        # The same port inside and outside, so that the server's log names the user's port. A server that can't load its
+        # model need not stay up to give the reason on /ping: we read its log.
         environment={_BIND_TO_PORT: str(inside), _FAILURE_GRACE: "0", **options.environment},
         ports={f"{inside}/tcp": (_LOOPBACK, options.port or _ANY_PORT)},
         gpus=options.gpus,
@@ -156,9 +156,9 @@ def _container(options: EndpointOptions, folder: Path, inside: int) -> Container
 
 
 def require_port(port: int) -> None:
-    """Refuses what is no port, and a port that is taken (or may not be had) on the loopback address."""
+    """UserError for an invalid port, and for one that is taken or reserved for root on the loopback address."""
     if not 1 <= port <= _LAST_PORT:
-        raise UserError(f"{port} is no port: choose one from 1 to {_LAST_PORT}.")
+        raise UserError(f"{port} is not a port: choose one from 1 to {_LAST_PORT}.")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -170,17 +170,17 @@ def require_port(port: int) -> None:
 
 
 def require_variables(environment: Mapping[str, str]) -> None:
-    """Refuses variables by which the server would not be where, or what, is asked for."""
+    """UserError for variables that would change the server's port or mode."""
     if _BIND_TO_PORT in environment:
-        raise UserError(f"-e {_BIND_TO_PORT}: the port is the same inside and outside: choose it with --port.")
+        raise UserError(f"-e {_BIND_TO_PORT} can't be set: choose the port with --port.")
     if environment.get(_MULTI_MODEL, "").strip().lower() == "true":
         raise UserError(
-            f"-e {_MULTI_MODEL}: `run serve` serves one model: serve/README.md has the `docker run` line for many."
+            f"-e {_MULTI_MODEL}: `run serve` serves a single model: serve/README.md has a `docker run` line for many."
         )
 
 
 def ready_text(url: str, ping: Mapping[str, Any]) -> str:
-    """What a person reads when the endpoint is ready, with a request to paste that fits who answers, by /ping."""
+    """The message when the endpoint is ready, with a request to paste. ping: its answer, which names the handler."""
     begin = f"Ready at {url}; Ctrl-C ends it."
     if "handler" in ping:
         advice = (
@@ -193,7 +193,7 @@ def ready_text(url: str, ping: Mapping[str, Any]) -> str:
 
 
 def ask(url: str, question: str, context: str, timeout: float = 60.0) -> dict[str, Any]:
-    """The endpoint's answer: {"score", "start", "end", "answer"}; UserError with its own words if it gives none."""
+    """The endpoint's answer: {"score", "start", "end", "answer"}; UserError with its message if there is none."""
     body = json.dumps({"inputs": {"question": question, "context": context}}).encode()
     request = urllib.request.Request(f"{url}/invocations", body, {"Content-Type": "application/json"})
     try:
@@ -209,9 +209,9 @@ def ask(url: str, question: str, context: str, timeout: float = 60.0) -> dict[st
 
 
 def _wait_for_ping(endpoint: Endpoint, timeout: float, reason: Callable[[], str]) -> None:
-    """Until /ping says 200; a line of progress every few seconds. `reason` says why a container has ended."""
+    """Waits until /ping answers 200, with a line of progress every few seconds. reason: why the container has ended."""
     began = time.monotonic()
-    said_at = began
+    last_line_at = began
     while _ping(endpoint.url) is None:
         if not is_running(endpoint.container):
             code = endpoint.container.attrs["State"]["ExitCode"]
@@ -219,14 +219,14 @@ def _wait_for_ping(endpoint: Endpoint, timeout: float, reason: Callable[[], str]
         now = time.monotonic()
         if now - began > timeout:
             raise UserError(f"/ping gave no 200 within {timeout:.0f} s: look at the log above, or allow it more time.")
-        if now - said_at > _PROGRESS_SECONDS:
-            said_at = now
+        if now - last_line_at > _PROGRESS_SECONDS:
+            last_line_at = now
             endpoint.session.say(f"Waiting for the model to answer /ping ({now - began:.0f} s)")
         endpoint.session.interrupts.wait(_POLL_SECONDS)
 
 
 def _ping(url: str) -> dict[str, Any] | None:
-    """What /ping says of an endpoint that is ready; None if it is not."""
+    """The answer of /ping if the endpoint is ready; None if not."""
     try:
         with _DIRECT.open(f"{url}/ping", timeout=2.0) as response:
             body = response.read()
@@ -234,6 +234,6 @@ def _ping(url: str) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(body)
-    except ValueError:  # an image of a user's may say anything
+    except ValueError:  # a user's own image may answer anything
         return {}
     return found if isinstance(found, dict) else {}

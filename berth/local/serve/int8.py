@@ -1,8 +1,8 @@
-"""An int8 graph for a model that is there: the training image quantises it and measures what it loses; nothing is
-installed on this machine.
+"""Adds an int8 graph to an existing model: the training image quantises it and measures the loss of accuracy; nothing
+is installed on this machine.
 
-The model is mounted read-only, its graph is made in the run's scratch folder, and the archive of both is written when
-the loss is known and within its limit.
+The model is mounted read-only, and the graph is made in the run's scratch folder. The archive of both is only written
+if the loss is within its limit.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,8 +27,8 @@ _STOP_GRACE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """What to quantise. model: a folder or model.tar.gz; calibration, validation: SQuAD files or folders, without the
-    second the loss is measured on questions of the first that do not calibrate; output: the archive to write.
+    """What to quantise. model: a folder or model.tar.gz; calibration, validation: SQuAD files or folders; without
+    validation the loss is measured on questions of calibration that were not used; output: the archive to write.
     """
 
     model: Path
@@ -40,9 +40,9 @@ class Quantization:
 
 
 def find_data(data: Path, validation: Path | None) -> tuple[Path, Path | None]:
-    """Where the data to calibrate with and to measure on lie; UserError where they hold no data file.
+    """The paths of the data to calibrate with and to measure on; UserError if one has no data file.
 
-    A folder with one subfolder a channel has both, as for a training job.
+    As in a training job, a folder may have both as channels, in subfolders train and validation.
     """
     channels = opt_ml.find_channels(data)
     calibration = _channel(channels, "train")
@@ -58,44 +58,50 @@ def find_data(data: Path, validation: Path | None) -> tuple[Path, Path | None]:
 
 
 def quantize_model(
-    asked: Quantization, image: str, *, log: Callable[[str], None] = print, say: Callable[[str], None] = print
+    request: Quantization,
+    image: str,
+    *,
+    log: Callable[[str], None] = print,
+    say: Callable[[str], None] = print,
 ) -> Path:
-    """Writes the archive of the model with its graphs in fp32 and int8, owned by the caller; its path.
+    """Writes the archive of the model with its fp32 and int8 graphs, owned by the caller; returns its path.
 
-    log takes the container's lines, say takes ours. UserError if int8 loses too much, and where the input can't work.
+    log: prints the container's lines; say: prints ours. UserError if int8 loses too much, or if the input is invalid.
     """
-    if not asked.max_f1_loss >= 0:  # nor NaN
-        raise UserError(f"--max-f1-loss is {asked.max_f1_loss} and must be at least 0.")
-    output = check_writable(asked.output.parent) / asked.output.name
+    if not request.max_f1_loss >= 0:  # nor NaN
+        raise UserError(f"--max-f1-loss is {request.max_f1_loss} and must be at least 0.")
+    output = check_writable(request.output.parent) / request.output.name
     if output.is_dir():
-        raise UserError(f"--output {asked.output} is a folder: give the archive's name, such as {output}/model.tar.gz.")
+        raise UserError(
+            f"--output {request.output} is a folder: give the archive's name, such as {output}/model.tar.gz."
+        )
     with engine_errors():
         client = connect()
         with RunSession(client, image, say=say, stop_grace=_STOP_GRACE) as session:
-            folder = archive.model_folder(asked.model, session.scratch)
-            home = archive.model_home(folder, asked.model, tokenizer=True)
+            folder = archive.model_folder(request.model, session.scratch)
+            home = archive.model_home(folder, request.model, tokenizer=True)
             make_folder(output.parent)
             with lock_folders([output.parent]):
                 made = session.scratch / "made"
                 made.mkdir()
-                _run(session, _container(_without_links(asked, session.scratch), home, made), log)
+                _run(session, _container(_without_links(request, session.scratch), home, made), log)
                 return _pack(home, made, output)
 
 
-def _without_links(asked: Quantization, scratch: Path) -> Quantization:
-    """With its data as a container sees it, where links that lead out of a folder would lead nowhere."""
-    calibration = without_links(asked.calibration, scratch / "calibration")
-    measured = asked.validation and without_links(asked.validation, scratch / "validation")
-    return replace(asked, calibration=calibration, validation=measured)
+def _without_links(request: Quantization, scratch: Path) -> Quantization:
+    """The request with copies of data folders that have links out of them: in a container those would dangle."""
+    calibration = without_links(request.calibration, scratch / "calibration")
+    measured = request.validation and without_links(request.validation, scratch / "validation")
+    return replace(request, calibration=calibration, validation=measured)
 
 
 def _channel(channels: Mapping[str, Path], split: str) -> Path | None:
     return next((channels[name] for name in SPLITS[split].channels if name in channels), None)
 
 
-def _container(asked: Quantization, home: Path, made: Path) -> ContainerSpec:
+def _container(request: Quantization, home: Path, made: Path) -> ContainerSpec:
     """The container that quantises the model in `home` into the folder `made`."""
-    data = {"calibration": asked.calibration, **({"validation": asked.validation} if asked.validation else {})}
+    data = {"calibration": request.calibration, **({"validation": request.validation} if request.validation else {})}
     mounted = opt_ml.channel_mounts(data)
     words = [word for name, target in zip(data, mounted, strict=True) for word in (f"--{name}", target)]
     return ContainerSpec(
@@ -105,8 +111,8 @@ def _container(asked: Quantization, home: Path, made: Path) -> ContainerSpec:
             _MODEL_AT,
             f"{_OUTPUT_AT}/{_GRAPH}",
             *words,
-            f"--max-f1-loss={asked.max_f1_loss}",
-            *(["--few-questions"] if asked.few_questions else []),
+            f"--max-f1-loss={request.max_f1_loss}",
+            *(["--few-questions"] if request.few_questions else []),
         ],
         mounts=[
             bind(_MODEL_AT, home, read_only=True),
@@ -119,7 +125,7 @@ def _container(asked: Quantization, home: Path, made: Path) -> ContainerSpec:
 
 
 def _run(session: RunSession, spec: ContainerSpec, log: Callable[[str], None]) -> None:
-    """Until the container has ended; UserError with its own words if it failed."""
+    """Runs the container to its end; UserError with its error if it failed."""
     code, reason = session.run(spec, lambda line: None if line.startswith("berth: error: ") else log(line))
     session.chown_scratch()
     if code != 0:
@@ -128,7 +134,7 @@ def _run(session: RunSession, spec: ContainerSpec, log: Callable[[str], None]) -
 
 
 def _pack(home: Path, made: Path, output: Path) -> Path:
-    """The archive of the model without its earlier graph, and of the graph that was made."""
+    """Writes the archive of the model, with the new graph in place of an earlier one."""
     model = {path.relative_to(home).as_posix(): path for path in home.rglob("*") if path.is_file()}
     kept = {name: path.resolve() for name, path in model.items() if not name.startswith(f"{_GRAPH}/")}
     graph = results.read_folder(made, _GRAPH, f"{_OUTPUT_AT}/{_GRAPH}").files

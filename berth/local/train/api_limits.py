@@ -1,6 +1,6 @@
-"""What SageMaker's API would refuse of a job or a model that runs here: counts, lengths and patterns.
+"""Checks a job or a model against the limits of SageMaker's API: counts, lengths and patterns.
 
-The limits are read from botocore's model of the service, in which CreateTrainingJob and CreateModel have them.
+The limits are read from botocore's model of CreateTrainingJob and CreateModel.
 """
 
 import re
@@ -16,16 +16,16 @@ _SDK_HYPERPARAMETERS = (
     "sagemaker_job_name",
     "sagemaker_region",
 )
-"""What SDK v2 sends with every source folder (tests/unit/train/requests.json)."""
+"""Hyperparameters that SDK v2 sends with every source folder (tests/unit/train/requests.json)."""
 
 
 def training_job_problems(
     hyperparameters: Mapping[str, str], environment: Mapping[str, str], channels: Collection[str], *, has_code: bool
 ) -> list[str]:
-    """Why CreateTrainingJob would refuse the job, a sentence each.
+    """Why CreateTrainingJob would reject the job, a sentence each.
 
-    hyperparameters, environment: the user's own; channels: all of the job's; has_code: whether the SDK uploads a source
-    folder, for which it sends hyperparameters of its own.
+    hyperparameters, environment: the user's own; channels: all of the job; has_code: whether the SDK uploads a source
+    folder, for which it sends more hyperparameters.
     """
     request = _request("CreateTrainingJob")
     sdk = [name for name in _SDK_HYPERPARAMETERS if has_code and name not in hyperparameters]
@@ -44,7 +44,7 @@ def training_job_problems(
 
 
 def model_problems(environment: Mapping[str, str]) -> list[str]:
-    """Why CreateModel would refuse a model with these variables, a sentence each."""
+    """Why CreateModel would reject a model with these variables, a sentence each."""
     if not environment:
         return []
     shape = _request("CreateModel")["PrimaryContainer"].members["Environment"]
@@ -53,7 +53,7 @@ def model_problems(environment: Mapping[str, str]) -> list[str]:
 
 @cache
 def _request(operation: str) -> Mapping[str, Any]:
-    # Half a second, which only these commands pay.
+    # Imported here because it takes half a second, and only these commands need it.
     from botocore.loaders import create_loader
     from botocore.model import ServiceModel
 
@@ -81,7 +81,7 @@ def _count(things: str, number: int, shape: Any, advice: str) -> list[str]:
 
 
 def _text(what: str, text: str, shape: Any, elsewhere: str) -> Iterator[str]:
-    """What is wrong with a text; its value may be a secret and is not shown."""
+    """Problems of a text; the text itself is not shown, because it may be a secret."""
     most, pattern = shape.metadata["max"], shape.metadata["pattern"]
     if len(text) > most:
         advice = elsewhere or "choose a shorter one"

@@ -1,4 +1,4 @@
-"""What comes home of a job: model.tar.gz, output.tar.gz and checkpoints, each with what the user must know of it."""
+"""Saves a job's results: model.tar.gz, output.tar.gz and checkpoints, and tells the user about them."""
 
 import shutil
 from collections.abc import Mapping
@@ -12,9 +12,10 @@ from berth.local.session import RunSession
 
 
 def pack_folder(session: RunSession, roots: Mapping[str, Path], folder: str, target: Path) -> Path | None:
-    """The archive of one folder of every host, of a name that several have the first host's file; None without a file.
+    """Packs one folder of all hosts into an archive; None without files. If several hosts have a file of the same name,
+    the first host's is packed.
 
-    roots: host → its /opt/ml here. If the archive can't be written, the folders stay where the error says.
+    roots: host → its /opt/ml on this machine. If the archive can't be written, the error says where the folders are.
     """
     found = {host: results.read_folder(root, folder, f"{opt_ml.ROOT}/{folder}") for host, root in roots.items()}
     for sentence in _left_out(found, folder, target.name):
@@ -33,7 +34,7 @@ def pack_folder(session: RunSession, roots: Mapping[str, Path], folder: str, tar
 
 
 def _left_out(found: Mapping[str, results.ResultFolder], folder: str, archive_name: str) -> list[str]:
-    """Why files of hosts are not in the archive: a sentence for all hosts of which the same is true."""
+    """Which files of which hosts are not in the archive, and why; hosts with the same reason share a sentence."""
     writers: dict[str, list[str]] = {}
     refused: dict[tuple[str, ...], list[str]] = {}
     for host, result in found.items():
@@ -57,35 +58,35 @@ def _left_out(found: Mapping[str, results.ResultFolder], folder: str, archive_na
 
 
 def rename_earlier(session: RunSession, earlier: Path) -> None:
-    """Renames an archive of an earlier job where this one left none: nobody shall take it for this job's."""
+    """Renames an earlier job's archive if this job made none, so that nobody mistakes it for this job's."""
     if earlier.exists():
         renamed = earlier.with_name(f"earlier-{earlier.name}")
         earlier.replace(renamed)
-        session.say(f"{earlier.name} was of an earlier job: it is {renamed} now.")
+        session.say(f"{earlier.name} was from an earlier job: it is now {renamed}.")
 
 
 def keep_checkpoints(session: RunSession, checkpoints: Path, output: Path) -> Path | None:
-    """What a job that did not end well saved on the way stays, so that a next one can go on from it."""
+    """Keeps the checkpoints of a job that failed or was stopped, so that another job can resume from them."""
     ours = checkpoints.is_relative_to(session.scratch)
     for path, kind in list(results.unsafe_entries(checkpoints, f"{opt_ml.ROOT}/checkpoints")):
         shown = repr(path.relative_to(checkpoints).as_posix())
-        session.say(f"Among the checkpoints is {shown}, {kind}: " + ("it is removed." if ours else "do not follow it."))
+        session.say(f"The checkpoints contain {shown}, {kind}: " + ("it is removed." if ours else "do not follow it."))
         if ours:
             path.unlink()
     if not _holds_any(checkpoints):
         return None
     if ours:
         checkpoints = Path(shutil.move(checkpoints, output / f"checkpoints-{session.run_id}"))
-    session.say(f"Checkpoints are kept in {checkpoints}; pass it as --checkpoints to go on from them.")
+    session.say(f"Checkpoints are kept in {checkpoints}; pass it as --checkpoints to resume from them.")
     return checkpoints
 
 
-def tell_of_checkpoints(session: RunSession, checkpoints: Path) -> None:
-    """Says that those of a job that ended well go with the run, unless the user named a folder for them."""
+def report_deleted_checkpoints(session: RunSession, checkpoints: Path) -> None:
+    """Tells the user that a successful job's checkpoints are deleted, unless they are in the user's own folder."""
     if checkpoints.is_relative_to(session.scratch) and _holds_any(checkpoints):
-        session.say("Checkpoints of a job that ends well are not kept: name a folder for them with --checkpoints.")
+        session.say("Checkpoints of a successful job are not kept: pass a folder for them with --checkpoints.")
 
 
 def _holds_any(checkpoints: Path) -> bool:
-    """Anything but our lock, and what a killed rank had not written to its end."""
+    """Whether there is more than our lock and incomplete checkpoints of killed ranks."""
     return any(path.name != LOCK_FILE and not path.name.startswith(".partial-") for path in checkpoints.iterdir())

@@ -1,4 +1,4 @@
-"""What a container would refuse after seconds, refused here before there is one, in the container's own words."""
+"""Checks that a container would make after seconds, made before one starts, with the same error sentences."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,17 +27,17 @@ _PRINT_SCHEMA = ("python", "-P", "-m", "berth.train.run_qa.schema")
 
 
 def check_launch_options(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> None:
-    """Refuses a distribution that can't be, and variables BERTH_* that there are not."""
+    """UserError for an invalid distribution, and for unknown variables BERTH_*."""
     refuse(read_launch_options(hyperparameters, find_program(hyperparameters, environment), environment).problems)
 
 
 def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str]) -> None:
-    """Refuses channels that run_qa will read and that hold no data file, by the user's own path."""
+    """UserError, with the user's own path, for channels that run_qa will read and that have no data file."""
     for split, source in SPLITS.items():
-        given = unquote(hyperparameters.get(source.task, str(source.by_default)))
-        wanted = given.strip().lower() not in FALSE_WORDS
+        task = unquote(hyperparameters.get(source.task, str(source.by_default)))
+        is_read = task.strip().lower() not in FALSE_WORDS
         name = next((name for name in source.channels if name in channels), None)
-        if name is not None and wanted and f"{split}_file" not in hyperparameters:
+        if name is not None and is_read and f"{split}_file" not in hyperparameters:
             try:
                 data = files.find(channels[name]).data
             except DataError as error:
@@ -47,8 +47,8 @@ def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str])
 
 
 def check_run_qa(image: SelectedImage) -> None:
-    """Refuses an image that has another transformers than run_qa is for; what somebody built FROM it may have what its
-    labels do not say.
+    """UserError if run_qa does not support the image's transformers. A user's own image is not checked, because its
+    labels may not match its content.
     """
     pinned = {} if image.derived else image.labels
     cuda = pinned.get("berth.cuda", "")
@@ -57,7 +57,7 @@ def check_run_qa(image: SelectedImage) -> None:
 
 
 def check_hyperparameters(client: DockerClient, image: str, hyperparameters: Mapping[str, str]) -> None:
-    """Refuses what the image's run_qa does not know, by its own list, which each image is asked for once."""
+    """UserError for hyperparameters that the image's run_qa does not know, by the list that the image prints."""
     options = known_hyperparameters(client, image)
     if options is None:
         return
@@ -68,7 +68,7 @@ def check_hyperparameters(client: DockerClient, image: str, hyperparameters: Map
 
 
 def known_hyperparameters(client: DockerClient, image: str) -> dict[str, Option] | None:
-    """The hyperparameters of an image; None for one of an older kit, which can't say."""
+    """The hyperparameters of an image, read once and cached; None for an older image, which can't list them."""
     kept, key = Kept(_SCHEMAS, _MOST_SCHEMAS), answer_key(find_image(client, image).id)
     with suppress(SchemaError):
         return read_schema(str(kept.load(key)))
@@ -82,7 +82,7 @@ def known_hyperparameters(client: DockerClient, image: str) -> dict[str, Option]
 
 
 def check_memory(hosts: int, processes: int, mb_each: float, available_mb: float) -> None:
-    """Refuses more hosts with so many processes than fit into this machine's memory, by the least that one takes."""
+    """UserError if the hosts' processes don't fit into this machine's memory; mb_each: the least that one needs."""
     count = hosts * processes
     if count > 1 and count * mb_each > available_mb:
         most = max(1, int(available_mb / mb_each))
@@ -98,12 +98,12 @@ def check_memory(hosts: int, processes: int, mb_each: float, available_mb: float
 
 
 def processes_per_host(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> int:
-    """What the job asks for; 1 where it leaves that to the hardware."""
+    """The processes per host that the job sets; 1 if it does not."""
     return read_launch_options(hyperparameters, find_program(hyperparameters, environment), environment).processes or 1
 
 
 def available_mb(engines_mb: float) -> float:
-    """Memory that this machine can give to new processes, and no more than the engine's own machine has."""
+    """Megabytes that are free on this machine, but not more than the engine's machine has."""
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         return min(engines_mb, int(fields["MemAvailable"].split()[0]) * 1024 / 1e6)
@@ -112,7 +112,7 @@ def available_mb(engines_mb: float) -> float:
 
 
 def least_mb(*, own_program: bool) -> float:
-    """Megabytes that one host takes before it has read any data, as measured; see the constants."""
+    """Measured megabytes of one host before it has read any data; see the constants."""
     return OWN_PROGRAM_MB if own_program else RUN_QA_MB
 
 

@@ -1,4 +1,4 @@
-"""How the hosts of a job ended, by what their containers' engine and /opt/ml/output/failure say."""
+"""How the hosts of a job ended, by the engine's state of their containers and by /opt/ml/output/failure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ class HostState:
 
 
 def first_failed(states: Mapping[str, HostState]) -> str | None:
-    """The host that failed first, for the others fail because of it; None if none failed."""
+    """The host that failed first: the others fail because of it. None if none failed."""
     failed = {name: state for name, state in states.items() if state.exit_code != 0}
     return min(failed, key=lambda name: failed[name].finished) if failed else None
 
 
 def failure_text(root: Path, state: HostState) -> str:
-    """Why a host failed: what it wrote to /opt/ml/output/failure, and what only the engine knows; "" if it did not."""
+    """Why a host failed: its /opt/ml/output/failure, and what only the engine knows; "" if it did not fail."""
     if state.exit_code == 0:
         return ""
     written = results.read_failure(root)
@@ -47,7 +47,7 @@ def failure_text(root: Path, state: HostState) -> str:
 
 
 def read_failures(scratch: Path, states: Mapping[str, HostState]) -> dict[str, str]:
-    """Why each host failed that did; `scratch` holds each host's /opt/ml."""
+    """Why each failed host failed; scratch: contains each host's /opt/ml."""
     return {name: reason for name in states if (reason := failure_text(scratch / name, states[name]))}
 
 

@@ -1,4 +1,4 @@
-"""The hyperparameters that an image's run_qa takes, as `build.py hyperparameters` shows them."""
+"""The hyperparameters of an image's run_qa, for `build.py hyperparameters`."""
 
 import types
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _TYPES = {bool: "true or false", int: "whole number", float: "number", str: "tex
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A hyperparameter for people: its default is empty where it has none."""
+    """A hyperparameter with texts for people; default: empty if it has none."""
 
     name: str
     default: str
@@ -26,27 +26,27 @@ class Described:
 
 _LAUNCHER = {
     "processes_per_host": Described(
-        "processes_per_host", "", "whole number", "Ranks on each host; without it one for each GPU, or 1."
+        "processes_per_host", "", "whole number", "Ranks on each host; default: one for each GPU, or 1."
     )
 }
 
 
 def describe(options: Mapping[str, Option]) -> list[Described]:
-    """All hyperparameters, in the order of their names."""
+    """All hyperparameters, sorted by name."""
     found = [Described(each.name, each.default, type_text(each), each.meaning) for each in options.values()]
     return sorted([*found, *_LAUNCHER.values()], key=lambda each: each.name)
 
 
 def find(name: str, options: Mapping[str, Option]) -> Described:
-    """The hyperparameter that a name stands for. UserError for a name that run_qa does not take, with the nearest."""
+    """The hyperparameter with this name, which may be deprecated; UserError, with the nearest name, if unknown."""
     plain = name.replace("-", "_")
     described = {each.name: each for each in describe(options)}
     old = DEPRECATED_NAMES.get(plain)
     if old is not None and old.counts(plain, options):
         if old.new:
             new = described[old.new]
-            return replace(new, meaning=f"{new.meaning} {plain} is an older name of it.")
-        meaning = "An older name: the job's log says what it is taken as, or why it is ignored."
+            return replace(new, meaning=f"{new.meaning} {plain} is its deprecated name.")
+        meaning = "A deprecated name: the job's log says how it is applied, or why it is ignored."
         return Described(plain, "", type_text(Option(plain, old.type)), meaning)
     if plain in described:
         return described[plain]
@@ -56,17 +56,17 @@ def find(name: str, options: Mapping[str, Option]) -> Described:
 
 
 def common_names() -> frozenset[str]:
-    """What people call hyperparameters, as far as that is known without an image."""
+    """Names of hyperparameters that are known without an image."""
     return frozenset(SHORT_FORMS).union(DEPRECATED_NAMES, *SHORT_FORMS.values())
 
 
 def type_text(option: Option) -> str:
-    """What values it takes, in words."""
+    """Its valid values, in words."""
     if option.choices:
         return f"one of {', '.join(option.choices)}"
     words = list(dict.fromkeys(_words(option.type)))
     if any(word.startswith("one of ") for word in words):
-        words.remove("text")  # by which transformers takes the same choices
+        words.remove("text")  # transformers accepts the same choices as plain strings
     return " or ".join(words)
 
 

@@ -1,7 +1,7 @@
-"""A training job on this machine: /opt/ml, N hosts with a network of their own, their logs, and model.tar.gz.
+"""A training job on this machine: N hosts with a private network, their /opt/ml and logs, and model.tar.gz.
 
-What SageMaker does with an image, data and hyperparameters, `run_training_job` does with containers: lay out, start,
-follow, collect, and leave nothing behind but the output folder.
+Like SageMaker, `run_training_job` prepares /opt/ml, starts containers, follows their logs and collects the results. It
+leaves only the output folder behind.
 """
 
 import contextlib
@@ -38,21 +38,23 @@ from berth.local.train.job_log import JobLog
 
 _TIMED_OUT = 124
 _POLL_SECONDS = 0.25
-_STOP_GRACE = 120.0  # as SageMaker: a job that is stopped saves what it has
+_STOP_GRACE = 120.0  # as on SageMaker, so that a stopped job can save its state
 _LOGS_GRACE = 10.0
-# After one host failed the others have this long to end by themselves: the train entry takes about a second, a user's
-# own program that waits for its peers would wait for ever.
+# After one host has failed, the others have so long to end by themselves: berth's entry takes about a second, but a
+# user's own program may wait for its peers for ever.
 _PEERS_GRACE = 30.0
-_FROM_HUB = "For a model of the hub leave --model out and pass `-p model_name_or_path={name}`, where the hub answers."
+_FROM_HUB = (
+    "For a model on the hub leave --model out and pass `-p model_name_or_path={name}`, if the hub can be reached."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainOutcome:
     """How a job ended.
 
-    `exit_code` is that of the first host that failed, 0 if none did, 124 at the time limit; `reason` is what that host
-    gave, in one line. `failures` says per host why (the text of /opt/ml/output/failure first, else what the engine
-    knows). Archives and checkpoints are None where the job left none.
+    exit_code: of the host that failed first, 0 if none failed, 124 at the time limit; reason: that host's, in one line;
+    failures: each failed host's reason (the text of /opt/ml/output/failure, and what the engine knows). Archives and
+    checkpoints are None if the job left none.
     """
 
     exit_code: int
@@ -66,14 +68,14 @@ class TrainOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """What a job is asked for.
+    """The arguments of a job.
 
-    channels: name → a file or folder, none only for a program that needs none (opt_ml.find_channels has those of a
-    folder). model: a folder or model.tar.gz, becomes the channel `model`. code: the user's source folder, copied to
-    /opt/ml/code; where it asks for packages, pip gets this machine's CA and indexes. A program is named by the
-    hyperparameter sagemaker_program, or by SAGEMAKER_PROGRAM in environment, the image's own included. checkpoints:
-    the folder that all hosts see as /opt/ml/checkpoints, and that stays; without one they are kept (in `output`) only
-    if the job does not end well. timeout: seconds.
+    channels: name → file or folder (opt_ml.find_channels finds those in a folder); only a program that needs no data
+    may have none. model: a folder or model.tar.gz, becomes the channel `model`. code: the user's source folder, copied
+    to /opt/ml/code; if it requires packages, pip gets this machine's CA and indexes. The program is named by the
+    hyperparameter sagemaker_program, or by SAGEMAKER_PROGRAM in environment, which includes the image's. checkpoints:
+    the user's folder that all hosts see as /opt/ml/checkpoints; without it checkpoints are kept (in `output`) only if
+    the job fails or is stopped. timeout: seconds.
     """
 
     channels: Mapping[str, Path]
@@ -89,12 +91,12 @@ class TrainingJob:
 
     @property
     def program(self) -> str | None:
-        """The user's own program; None where the job is the kit's run_qa."""
+        """The user's own program; None if the job runs run_qa."""
         return find_program(self.hyperparameters, self.environment)
 
     @property
     def all_hyperparameters(self) -> dict[str, str]:
-        """With those that say where the code lies in a container, and run_qa's model."""
+        """The hyperparameters, plus the paths of the code and of run_qa's model in a container."""
         qa_model = self.model is not None and self.program is None
         return opt_ml.add_paths(self.hyperparameters, qa_model=qa_model, has_code=self.code is not None)
 
@@ -105,7 +107,7 @@ class TrainingJob:
 
 
 Watch = Callable[[Interrupts], None]
-"""Takes what stops the job."""
+"""Called with the signals that stop the job."""
 
 
 def run_training_job(
@@ -118,11 +120,11 @@ def run_training_job(
 ) -> TrainOutcome:
     """Runs a job in containers of `image`; writes model.tar.gz into the job's `output`, owned by the caller.
 
-    log takes the containers' lines, which stay in `output` as well (train.log), and say takes ours. watch is called
+    log: prints the containers' lines, which are also written to `output` (train.log); say: prints ours; watch: called
     once, before the containers start.
 
-    Raises UserError before any container starts if the input can't work, and Interrupted after a signal, when
-    everything it started is gone.
+    Raises UserError before any container starts if the input is invalid. After a signal it removes everything that it
+    started, and raises Interrupted.
     """
     job = _check(job)
     with engine_errors():
@@ -134,10 +136,10 @@ def run_training_job(
         processes = checks.processes_per_host(job.all_hyperparameters, job.environment)
         checks.check_memory(job.hosts, processes, least_mb, checks.available_mb(engine["MemTotal"] / 1e6))
         if job.hosts > 1:
-            # The hosts share this machine's cores, where on SageMaker each has its own.
+            # The hosts share this machine's cores; on SageMaker each has its own.
             cores = int(engine["NCPU"])
             if job.hosts > cores:
-                say(f"warning: {job.hosts} hosts share {counted(cores, 'core')} here, and take their time.")
+                say(f"warning: {job.hosts} hosts share {counted(cores, 'core')} here, so the job will be slow.")
             share = {"OMP_NUM_THREADS": str(max(1, cores // job.hosts))}
             job = replace(job, environment={**share, **job.environment})
         with RunSession(client, image, say=say, stop_grace=_STOP_GRACE) as session:
@@ -149,7 +151,7 @@ def run_training_job(
 
 
 def check_job(job: TrainingJob, problems: Problems) -> None:
-    """Notes what can't work and shows without an engine, the channels' files aside."""
+    """Notes problems that can be found without an engine, except for those of the channels' files."""
     with problems.noted():
         opt_ml.host_names(job.hosts)
     if job.model is not None:
@@ -157,7 +159,7 @@ def check_job(job: TrainingJob, problems: Problems) -> None:
             archive.check_model(job.model, _FROM_HUB if job.program is None else "")
         if opt_ml.MODEL_CHANNEL in job.channels:
             problems.add(
-                "the data has a channel called model, and so has --model: rename the folder or leave --model out."
+                "the data has a channel model, which --model also makes: rename that folder or leave --model out."
             )
     if job.code is not None:
         with problems.noted():
@@ -178,7 +180,7 @@ def _check_code(code: Path) -> None:
 
 
 def _check(job: TrainingJob) -> TrainingJob:
-    """The job with absolute folders for its results; UserError for what can't work."""
+    """The job with absolute output folders; UserError if its input is invalid."""
     problems = Problems()
     check_job(job, problems)
     if job.channels or job.program is None:
@@ -191,7 +193,7 @@ def _check(job: TrainingJob) -> TrainingJob:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A job whose containers are made: by host, in their order; checkpoints: their folder, as it was before."""
+    """A job with its containers. containers: by host, in order; checkpoints: their folder's state before the job."""
 
     session: RunSession
     job: TrainingJob
@@ -212,7 +214,7 @@ def _run(session: RunSession, job: TrainingJob, log: Callable[[str], None], watc
 
 
 def _all_channels(session: RunSession, job: TrainingJob) -> dict[str, Path]:
-    """The job's channels and the model's, which is refused if it is none."""
+    """The job's channels and the model's; UserError if that is not a model. Copies folders with links out of them."""
     channels = dict(job.channels)
     if job.model is not None:
         folder = archive.model_folder(job.model, session.scratch)
@@ -228,7 +230,7 @@ def _all_channels(session: RunSession, job: TrainingJob) -> dict[str, Path]:
 
 
 def _create_hosts(session: RunSession, job: TrainingJob, saved: Path) -> dict[str, Container]:
-    """Lays out each host's /opt/ml and makes its container; `saved` is where they all keep checkpoints."""
+    """Creates each host's /opt/ml and its container; saved: the folder of all hosts' checkpoints."""
     secrets = write_pip_secrets(job.code, job.environment, session.scratch, os.environ)
     hosts = opt_ml.host_names(job.hosts)
 
@@ -259,12 +261,12 @@ def _create_hosts(session: RunSession, job: TrainingJob, saved: Path) -> dict[st
         return session.create(spec)
 
     session.make_network()
-    made = run_all(hosts, lambda name, _: create(name), at_once=CALLS_AT_ONCE)
+    made = run_all(hosts, lambda name, _: create(name), workers=CALLS_AT_ONCE)
     return dict(zip(hosts, made, strict=True))
 
 
 def _carry_out(run: _Running) -> TrainOutcome:
-    """Starts the hosts, follows them to their end, and brings home what they left."""
+    """Starts the hosts, follows them to their end, and collects the results."""
     began = time.monotonic()
     session, containers = run.session, list(run.containers.values())
     lock = threading.Lock()
@@ -272,9 +274,9 @@ def _carry_out(run: _Running) -> TrainOutcome:
     try:
         for name, container in run.containers.items():
             followers[name] = LogFollower(container, run.log.sink_of(name), lock)
-        run_all(containers, lambda container, _: session.start(container), at_once=CALLS_AT_ONCE)
+        run_all(containers, lambda container, _: session.start(container), workers=CALLS_AT_ONCE)
         timed_out = _wait(session, containers, run.job.timeout)
-    except BaseException as error:  # a signal, or an engine that fails: what the job has saved so far stays
+    except BaseException as error:  # a signal, or an error of the engine: keep the checkpoints
         with contextlib.suppress(DockerException, RequestException):
             _settle(run, followers)
         artifacts.keep_checkpoints(session, run.checkpoints.folder, run.job.output)
@@ -286,7 +288,7 @@ def _carry_out(run: _Running) -> TrainOutcome:
 
 
 def _collect(run: _Running, began: float, *, timed_out: bool) -> TrainOutcome:
-    """How the hosts ended, and what they left, brought home; began: when the job did, by the monotonic clock."""
+    """Collects how the hosts ended, and their results; began: the job's start, by the monotonic clock."""
     session, job = run.session, run.job
     states = {name: read_state(container) for name, container in run.containers.items()}
     roots = {name: session.scratch / name for name in run.containers}
@@ -304,7 +306,7 @@ def _collect(run: _Running, began: float, *, timed_out: bool) -> TrainOutcome:
                 "warning: the job left no model, because /opt/ml/model is empty: save it to the folder that "
                 "SM_MODEL_DIR names."
             )
-        artifacts.tell_of_checkpoints(session, run.checkpoints.folder)
+        artifacts.report_deleted_checkpoints(session, run.checkpoints.folder)
     else:
         kept = artifacts.keep_checkpoints(session, run.checkpoints.folder, job.output)
         files = run.log.keep_failures(failures)
@@ -312,17 +314,17 @@ def _collect(run: _Running, began: float, *, timed_out: bool) -> TrainOutcome:
         artifacts.rename_earlier(session, job.output / "model.tar.gz")
     packed = artifacts.pack_folder(session, roots, "output/data", job.output / "output.tar.gz")
     if packed is not None:
-        session.say(f"What the job wrote to {opt_ml.ROOT}/output/data is in {packed}.")
+        session.say(f"The job's files in {opt_ml.ROOT}/output/data are in {packed}.")
     return TrainOutcome(exit_code, time.monotonic() - began, model_archive, packed, kept, failures, reason)
 
 
 def _stopped(run: _Running, stop: Interrupted) -> Interrupted:
-    """Brings home why the hosts ended that a signal stopped, and says that they leave no model; what is to be raised,
-    which says once what each of them has written to the log.
+    """Keeps the failure files of a job that was stopped by a signal, and tells the user that there is no model. Returns
+    the exception to raise; its sentence stands for the hosts' own, which are only in the log.
     """
     session = run.session
     files = ""
-    # An engine that has gone, or a full disk, is no reason not to say that the job was stopped.
+    # Even if the engine is gone or the disk full, report that the job was stopped.
     with contextlib.suppress(DockerException, RequestException, UserError):
         states = {name: read_state(each) for name, each in run.containers.items()}
         files = run.log.keep_failures(read_failures(session.scratch, states))
@@ -330,13 +332,15 @@ def _stopped(run: _Running, stop: Interrupted) -> Interrupted:
         artifacts.rename_earlier(session, run.job.output / name)
     model = f"{opt_ml.ROOT}/model"
     if any(results.read_folder(session.scratch / name, "model", model).files for name in run.containers):
-        session.say(f"What was in {model} is not kept: no model.tar.gz is made of a job that was stopped.")
+        session.say(f"The files in {model} are not kept: a stopped job gets no model.tar.gz.")
     failures = f", and how its hosts ended is in {files} next to it" if files else ""
     return Interrupted(stop.signum, f"the job was stopped by {stop.by}; its log is {run.log.path}{failures}")
 
 
 def _wait(session: RunSession, containers: Collection[Container], timeout: float | None) -> bool:
-    """Until every host has ended, or the others' grace after a failure has passed; True at the time limit."""
+    """Waits until every host has ended, or until the grace after a failure is over. Returns whether the job reached its
+    time limit.
+    """
     limit = math.inf if timeout is None else time.monotonic() + timeout
     patience = math.inf
     left = list(containers)
@@ -356,11 +360,11 @@ def _wait(session: RunSession, containers: Collection[Container], timeout: float
 
 
 def _settle(run: _Running, followers: Mapping[str, LogFollower]) -> None:
-    """Stops what still runs, lets the logs come to their end, and makes the files the caller's own."""
+    """Stops running hosts, waits for the end of the logs, and gives the files to the caller."""
     run.session.stop()
     deadline = time.monotonic() + _LOGS_GRACE
     for name, follower in followers.items():
-        # The log of a container that never started has no end.
+        # The log of a container that was never started does not end.
         if run.session.has_started(run.containers[name]):
             follower.join(max(0.0, deadline - time.monotonic()))
     run.session.chown_scratch()

@@ -1,4 +1,4 @@
-"""What a job leaves to read in its output folder: train.log, and each failed host's failure file."""
+"""A job's log files in its output folder: train.log, and a failure file per failed host."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -17,15 +17,15 @@ _FAILED = "berth: failed: "
 
 
 def is_reason(line: str) -> bool:
-    """Whether a line of a host says why the job failed, which the command says at its end."""
+    """Whether a line is a host's reason of a failure, which the command prints at its end."""
     return line.partition(" | ")[2].startswith(_FAILED)
 
 
 class JobLog:
-    """While entered, keeps every line of every host in train.log, and hands it on to `sink` as well.
+    """As a context manager, writes every line of every host to train.log, and passes it on to `sink`.
 
-    An earlier job's log becomes earlier-train.log, and its failure files go. After a signal each host says that the job
-    was stopped, which the command says once: theirs stays in the file.
+    An earlier job's log becomes earlier-train.log, and its failure files are removed. After a signal the hosts' lines
+    `berth: failed: …` are only written to the file, because the command itself reports once that the job was stopped.
     """
 
     def __init__(self, output: Path, sink: Callable[[str], None], interrupts: Interrupts) -> None:
@@ -51,11 +51,11 @@ class JobLog:
             self._file = None
 
     def sink_of(self, host: str) -> Callable[[str], None]:
-        """A sink for one host's lines, which get its name before them as compose gives in the SDK's local mode."""
+        """A sink for one host's lines, which are prefixed with its name, like those of the SDK's local mode."""
 
         def take(line: str) -> None:
             if self._file is not None:
-                with contextlib.suppress(OSError):  # a full disk: the terminal has it still
+                with contextlib.suppress(OSError):  # a full disk: the line still goes to the terminal
                     self._file.write(f"{host} | {line}\n")
             if not (self._interrupts.signum is not None and line.startswith(_FAILED)):
                 self._sink(f"{host} | {line}")
@@ -63,7 +63,7 @@ class JobLog:
         return take
 
     def keep_failures(self, failures: Mapping[str, str]) -> str:
-        """Writes why each host failed to files next to the log; their names, for a sentence."""
+        """Writes each host's reason to a file next to the log; returns the files' names, for a sentence."""
         written = []
         with explain_os_errors(self.path.parent, "a host's failure file"):
             for host in opt_ml.by_number(failures):

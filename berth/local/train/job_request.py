@@ -1,6 +1,6 @@
-"""What `run train` is asked for, as its command line says it: hyperparameters, variables and the program that runs.
+"""Reads the arguments of `run train`: hyperparameters, variables and the program.
 
-Each function notes every mistake that it finds, and returns what can be used.
+Each function adds all problems that it finds to `problems`, and returns the valid part.
 """
 
 import json
@@ -29,7 +29,7 @@ def read_hyperparameters(words: Sequence[str], problems: Problems) -> dict[str, 
     for word in words:
         name, equals, value = word.partition("=")
         if not name or not equals:
-            problems.add(f"--hyperparameter {word!r} is no pair: write name=value.")
+            problems.add(f"--hyperparameter {word!r} is not a pair: write name=value.")
         elif name in pairs:
             problems.add(f"--hyperparameter {name} is given twice: pass it once.")
         else:
@@ -38,13 +38,13 @@ def read_hyperparameters(words: Sequence[str], problems: Problems) -> dict[str, 
 
 
 def read_variables(words: Sequence[str], problems: Problems) -> dict[str, str]:
-    """Variables for the containers; one that is only named has the value that it has here, which no `ps` shows."""
+    """Variables for the containers. One without a value gets this process's value, which so does not appear in `ps`."""
     variables: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not _VARIABLE.fullmatch(name):
             problems.add(
-                f"-e {name!r}: no variable has such a name: use letters, digits and _, and begin with no digit."
+                f"-e {name!r} is not a valid name of a variable: use letters, digits and _, without a digit first."
             )
         elif name in variables:
             problems.add(f"-e {name} is given twice: pass it once.")
@@ -56,34 +56,34 @@ def read_variables(words: Sequence[str], problems: Problems) -> dict[str, str]:
 
 
 def complete_job(
-    asked: TrainingJob,
+    draft: TrainingJob,
     data: Path | None,
     entry_point: str | None,
     image_variables: Mapping[str, str],
     problems: Problems,
 ) -> TrainingJob:
-    """The job with its program and its channels; notes what can't work and shows without an engine."""
-    variables = with_image_program(asked.environment, image_variables)
-    hyperparameters = choose_program(asked.code, entry_point, asked.hyperparameters, variables, problems)
+    """The job with its program and channels; notes problems that can be found without an engine."""
+    variables = with_image_program(draft.environment, image_variables)
+    hyperparameters = choose_program(draft.code, entry_point, draft.hyperparameters, variables, problems)
     channels: dict[str, Path] = {}
     with problems.noted():
         channels |= {} if data is None else opt_ml.find_channels(data)
-    job = replace(asked, channels=channels, hyperparameters=hyperparameters, environment=variables)
+    job = replace(draft, channels=channels, hyperparameters=hyperparameters, environment=variables)
     if job.program is None:
         require_input(data, job.model, hyperparameters, problems)
     all_channels = [*channels, *([opt_ml.MODEL_CHANNEL] if job.model is not None else [])]
     with problems.noted():
         refuse(
-            training_job_problems(asked.hyperparameters, asked.environment, all_channels, has_code=job.code is not None)
+            training_job_problems(draft.hyperparameters, draft.environment, all_channels, has_code=job.code is not None)
         )
     check_job(job, problems)
     return job
 
 
 def with_image_program(variables: Mapping[str, str], image_variables: Mapping[str, str]) -> dict[str, str]:
-    """The job's variables, with the program that the image brings unless the job names another."""
-    brought = image_variables.get(own_program.VARIABLE, "")
-    return ({own_program.VARIABLE: brought} if brought else {}) | dict(variables)
+    """The job's variables, plus the image's SAGEMAKER_PROGRAM unless the job sets it."""
+    program = image_variables.get(own_program.VARIABLE, "")
+    return ({own_program.VARIABLE: program} if program else {}) | dict(variables)
 
 
 def choose_program(
@@ -93,21 +93,23 @@ def choose_program(
     variables: Mapping[str, str],
     problems: Problems,
 ) -> dict[str, str]:
-    """The hyperparameters, with those that SageMaker's SDK sends for a source folder.
+    """The hyperparameters, plus those that SageMaker's SDK sends for a source folder.
 
-    variables: the job's own and the image's SAGEMAKER_PROGRAM, which takes precedence over the hyperparameter.
+    variables: the job's, with SAGEMAKER_PROGRAM, which takes precedence over the hyperparameter.
     """
     if code is None:
         if entry_point is not None:
             problems.add(
-                f"--entry-point {entry_point} needs --code: give the folder that the program is in. For a program "
-                f"that the image has in /opt/ml/code, pass `-e {own_program.VARIABLE}={entry_point}`."
+                f"--entry-point {entry_point} needs --code, the program's folder. For a program in the image's "
+                f"/opt/ml/code, pass `-e {own_program.VARIABLE}={entry_point}`."
             )
         return dict(hyperparameters)
-    asked = unquote(hyperparameters.get(own_program.HYPERPARAMETER, "")).strip()
-    if entry_point and asked not in ("", entry_point):
-        problems.add(f"--entry-point {entry_point} and -p sagemaker_program={asked} name two programs: pass one.")
-    name = entry_point or asked or variables.get(own_program.VARIABLE) or DEFAULT_PROGRAM
+    hyperparameter = unquote(hyperparameters.get(own_program.HYPERPARAMETER, "")).strip()
+    if entry_point and hyperparameter not in ("", entry_point):
+        problems.add(
+            f"--entry-point {entry_point} and -p sagemaker_program={hyperparameter} name two programs: pass one."
+        )
+    name = entry_point or hyperparameter or variables.get(own_program.VARIABLE) or DEFAULT_PROGRAM
     complete = {own_program.HYPERPARAMETER: json.dumps(name), **_AT_ITS_PLACE}
     runs = find_program(complete, variables) or name
     if runs != name:
@@ -129,10 +131,11 @@ def choose_program(
 def require_input(
     data: Path | None, model: Path | None, hyperparameters: Mapping[str, str], problems: Problems
 ) -> None:
-    """Notes that a job of run_qa's has no data, or no model to start from."""
+    """Notes a problem if a job of run_qa has no data, or no model to start from."""
     if data is None:
         problems.add("--data is missing: pass SQuAD data, or --code with a program of your own.", 2)
     elif model is None and "model_name_or_path" not in hyperparameters and not (data / "model").exists():
         problems.add(
-            "there is no model to start from: pass --model FOLDER, or -p model_name_or_path=NAME where the hub answers."
+            "there is no model to start from: pass --model FOLDER, or -p model_name_or_path=NAME if the hub can be "
+            "reached."
         )

@@ -1,7 +1,7 @@
-"""A training job as a person watches it in a terminal: a live block for each host, under the lines that stay.
+"""The live screen of a training job in a terminal: a block for each host, below the printed lines.
 
-The whole log is in train.log. Of run_qa's lines those stay that stand out; a program of one's own has all of its lines
-shown, for only its author knows which matter.
+The whole log is in train.log. Of run_qa's lines only important ones are printed. Of a user's own program all lines are
+printed, because only its author knows which matter.
 """
 
 import re
@@ -21,7 +21,7 @@ from berth.local.signals import Interrupts
 from berth.local.train import job_log
 from berth.local.train.job import TrainingJob, TrainOutcome, run_training_job
 
-# As Python writes a float: that of a training that came apart is none.
+# As Python writes a float; nan and inf if the training diverged.
 _FLOAT = r"(?:-?(?:\d+(?:\.\d+)?|inf)|nan)"
 _STEP = re.compile(rf"\bstep (\d+) of (\d+)\s+loss: ({_FLOAT})")
 _EXAMPLES = re.compile(r"  examples/s: (\d+(?:\.\d+)?)")
@@ -29,7 +29,7 @@ _LEFT = re.compile(r"  left: (?:(\d+):)?(\d+):(\d\d)\b")
 _EVALUATED = re.compile(r"\bevaluation (\d+) % done")
 _METRIC = re.compile(rf"(?:^|\s)\w+ = {_FLOAT}$")
 _ENDED = re.compile(r"berth: the job ends with exit code (\d+)(; )?")
-# Also of libraries.
+# Lines of berth and of libraries.
 _STANDS_OUT = re.compile(
     r"(?:berth: )?(?:error|failed|warning|stopping|trace): |summary  |going on from ", re.IGNORECASE
 )
@@ -37,8 +37,8 @@ _STANDS_OUT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TrainingStep:
-    """The optimiser's step `number` of `total`, and the mean loss since the last such line. What a line need not have:
-    examples a second, and the seconds that the training goes on.
+    """The optimiser's step `number` of `total`, and the mean loss since the last such line. Optional: examples per
+    second, and the seconds until the end of the training.
     """
 
     number: int
@@ -49,7 +49,7 @@ class TrainingStep:
 
 
 class State(StrEnum):
-    """What a host does."""
+    """A host's state."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -66,8 +66,8 @@ OVER = frozenset({State.STOPPED, State.FAILED, State.ENDED})
 
 @dataclass(frozen=True, slots=True)
 class HostProgress:
-    """How far a host is by the lines of its log, and the last of them that says something else. `seen`: when `step`
-    came, in the reader's seconds.
+    """A host's progress by the lines of its log. seen: when `step` was read, by the caller's clock; last_line: the last
+    line without progress.
     """
 
     state: State = State.STARTING
@@ -124,12 +124,12 @@ def _next_state(state: State, line: str, read: TrainingStep | int | None) -> Sta
 
 
 def is_progress(line: str) -> bool:
-    """Whether a line says how far the job is, or gives a metric's final value: `name = number`."""
+    """Whether a line has the job's progress, or a metric's final value: `name = number`."""
     return read_progress(line) is not None or _METRIC.search(line) is not None
 
 
 def stands_out(line: str) -> bool:
-    """Whether somebody who watches run_qa wants to see the whole line: an error, a warning, a result."""
+    """Whether a line of run_qa is important for the user: an error, a warning, a result."""
     ended = _ENDED.match(line)
     return _METRIC.search(line) is not None or _STANDS_OUT.match(line) is not None or bool(ended and ended[2])
 
@@ -140,7 +140,7 @@ _STYLES = {State.FAILED: "bold red", State.STOPPING: "yellow", State.STOPPED: "y
 
 
 def run_on_screen(job: TrainingJob, *, image: str, console: Console) -> TrainOutcome:
-    """`run_training_job`, shown on a terminal; raises what that raises."""
+    """`run_training_job` with a live screen; raises the same exceptions."""
     with JobScreen(job, console) as screen:
         done = run_training_job(job, image=image, log=screen.log, say=screen.say, watch=screen.watch)
         screen.end(done)
@@ -148,9 +148,9 @@ def run_on_screen(job: TrainingJob, *, image: str, console: Console) -> TrainOut
 
 
 class JobScreen:
-    """From the moment that a job's containers are made, a block for each host; what is printed appears above them.
+    """Shows a block for each host as soon as the job's containers are created; printed lines appear above the blocks.
 
-    At the end a line for each host stays, with how it ended. A job that is refused before shows none.
+    At the end a line for each host stays, with its final state. If the job fails before, no block is shown.
     """
 
     def __init__(self, job: TrainingJob, console: Console) -> None:
@@ -172,12 +172,12 @@ class JobScreen:
         self._live.stop()
 
     def watch(self, interrupts: Interrupts) -> None:
-        """Shows the hosts, whose containers are made and not started; `interrupts` are what stops the job."""
+        """Starts the screen, before the containers start; interrupts: the signals that stop the job."""
         self._interrupts = interrupts
         self._live.start()
 
     def log(self, line: str) -> None:
-        """A line of the job's log, with its host before it."""
+        """Takes a line of the job's log, prefixed with its host."""
         name, _, text = line.partition(" | ")
         shown = _shown(text)
         self._hosts[name] = advance(self._hosts[name], shown.plain, time.monotonic())
@@ -185,18 +185,18 @@ class JobScreen:
             self._console.print(Text(f"{name} | ").append_text(shown), soft_wrap=True)
 
     def say(self, line: str) -> None:
-        """A line of ours."""
+        """Prints a line of berth's."""
         self._console.print(Text(line), soft_wrap=True)
 
     def end(self, outcome: TrainOutcome) -> None:
-        """The job has ended so; what its containers did not say themselves, they can't say any more."""
+        """Sets the final state of hosts whose log did not tell it."""
         for name, host in self._hosts.items():
             if host.state not in OVER:
                 self._hosts[name] = replace(host, state=State.FAILED if name in outcome.failures else State.ENDED)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The blocks as of now, no wider than the terminal is now."""
-        width = options.max_width - 1  # a terminal that shrinks wraps what is as wide as it was
+        """The current blocks, in the terminal's current width."""
+        width = options.max_width - 1  # a shrinking terminal would wrap lines of its full width
         over = all(host.state in OVER for host in self._hosts.values())
         whole = not over and len(self._hosts) * _LINES_OF_A_BLOCK + 2 <= console.size.height
         for name, host in self._hosts.items():
@@ -209,13 +209,13 @@ class JobScreen:
             yield _line(f"{_duration(time.monotonic() - self._began)} so far; the whole log: {self._path}", width)
 
     def _seen(self, host: HostProgress) -> HostProgress:
-        """A host, stopping where the job is told to stop."""
+        """The host, with the state STOPPING if a signal has come."""
         stops = self._interrupts is not None and self._interrupts.signum is not None
         return replace(host, state=State.STOPPING) if stops and host.state not in OVER else host
 
 
 def _details(host: HostProgress) -> str:
-    """Loss, speed and remaining time, as far as they are known."""
+    """Loss, speed and remaining time, if known."""
     if host.step is None:
         return ""
     parts = [f"loss {host.step.loss:.4f}"]
@@ -227,7 +227,7 @@ def _details(host: HostProgress) -> str:
 
 
 def _head(name: str, host: HostProgress, width: int) -> Table:
-    """A host's first line: its name, what it does, and a bar where it is known how far it is."""
+    """A host's first line: its name, its state, and a bar if its progress is known."""
     grid = Table.grid(padding=(0, 1))
     style = "bold red" if host.exit_code else _STYLES.get(host.state, "")
     row: list[RenderableType] = [Text(name, style="bold"), Text(_doing(host), style=style)]
@@ -243,7 +243,7 @@ def _head(name: str, host: HostProgress, width: int) -> Table:
 
 
 def _doing(host: HostProgress) -> str:
-    """What a host does, in a few words."""
+    """A host's state in a few words."""
     match host.state:
         case State.TRAINING if host.step:
             return f"training step {host.step.number} of {host.step.total}"
@@ -254,17 +254,17 @@ def _doing(host: HostProgress) -> str:
 
 
 def _share(host: HostProgress) -> float | None:
-    """How much is done of what the host does, 0 to 1; None if nobody knows."""
+    """The finished share of the training or evaluation, 0 to 1; None if unknown."""
     if host.state is State.EVALUATING:
         return host.percent / 100
     if host.step is None:
         return None
-    # The log need not have a line for the last step.
+    # The log may not have a line for the last step.
     return 1.0 if host.exit_code == 0 else host.step.number / max(host.step.total, 1)
 
 
 def _shown(line: str) -> Text:
-    """A line as a terminal would show it: colours kept, and of what a bar has written over itself the last."""
+    """A line as a terminal would show it: with colours, and only the text after the last carriage return."""
     return Text.from_ansi(line.rstrip("\r").rpartition("\r")[2].expandtabs())
 
 

@@ -1,4 +1,4 @@
-"""A container's paths in a sentence, put back to what the user called them on this machine."""
+"""Replaces a container's paths in a sentence by the user's paths on this machine."""
 
 import re
 from collections.abc import Mapping
@@ -8,13 +8,13 @@ from berth.local.train.job import TrainingJob
 
 
 def with_own_paths(text: str, job: TrainingJob) -> str:
-    """The text with the paths of the job's channels, code and checkpoints as the user gave them."""
+    """The text with the user's paths in place of the container's, for the job's channels, code and checkpoints."""
     known = _paths(job)
     if not known:
         return text
-    # Longest first: a channel's file before its folder.
+    # Longest first, so that a channel's file is matched before its folder.
     names = "|".join(re.escape(path) for path in sorted(known, key=len, reverse=True))
-    # A variable of the job is a path in the container.
+    # The path in a variable of the job stays the container's.
     return re.sub(rf"(?<!PYTHONPATH to )(?<![\w./-])({names})(?![\w-])", lambda found: known[found[1]], text)
 
 

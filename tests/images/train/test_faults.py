@@ -300,7 +300,7 @@ REFUSALS = {
     ),
     "run serve of a model without weights": Refusal(("serve", "--model", "{weightless}"), ("no weights",)),
     "run train with half a hyperparameter": Refusal(
-        ("train", "--data", "{data}", "--hyperparameter", "max_steps"), ("is no pair", "name=value")
+        ("train", "--data", "{data}", "--hyperparameter", "max_steps"), ("is not a pair", "name=value")
     ),
     "run train on no host": Refusal(
         ("train", "--data", "{data}", "--model", "{model}", "--hosts", "0"), ("1 or more",)

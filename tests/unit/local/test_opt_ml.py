@@ -157,7 +157,7 @@ def test_an_empty_channel_next_to_a_full_one_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_host_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^0 hosts"):
+    with pytest.raises(UserError, match=r"^--hosts is 0 and must"):
         opt_ml.host_names(0)
 
 

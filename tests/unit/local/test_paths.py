@@ -19,7 +19,7 @@ def test_an_address_is_named_as_it_was_written(address: str) -> None:
 
 
 def test_a_file_address_leads_to_the_path() -> None:
-    with pytest.raises(UserError, match="write the path alone, /data/train"):
+    with pytest.raises(UserError, match="write only the path, /data/train"):
         refuse_address(Path("file:///data/train"))
     for path in ("data", "c:", "/tmp/s3:/x", "a:b/c", "./data:x"):
         refuse_address(Path(path))

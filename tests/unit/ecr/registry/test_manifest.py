@@ -128,7 +128,7 @@ def test_all_faults_are_said_at_once() -> None:
         "layer 1 of 2 has the media type x.tar+zstd",
         "layer 2 of 2 has the media type x.nondistributable.tar",
         "its config is sha256",
-        "the image is for linux/arm64, and SageMaker runs linux/amd64",
+        "the image is for linux/arm64, but SageMaker runs linux/amd64",
         "its layers are not the built ones",
     ]
     assert [each[: len(begin)] for each, begin in zip(found, said, strict=True)] == said
@@ -151,7 +151,7 @@ def test_faults_of_the_config(config: dict[str, Any], said: list[str]) -> None:
 
 def test_another_config_than_was_built() -> None:
     assert all_faults(docker(), digest=A) == [
-        f"its config is {C}, and {A} was built: another push may have taken the name meanwhile, push again."
+        f"its config is {C}, but {A} was built: another push may have taken the tag meanwhile, push again."
     ]
 
 
@@ -182,8 +182,8 @@ def test_an_oci_manifest_becomes_dockers_over_the_same_blobs() -> None:
 @pytest.mark.parametrize(
     ("manifest", "said"),
     [
-        (docker(), "it is no OCI image manifest"),
-        (index(member(A)), "it is no OCI image manifest"),
+        (docker(), "it is not an OCI image manifest"),
+        (index(member(A)), "it is not an OCI image manifest"),
         (oci("x.tar+zstd", "x.tar+zstd"), "layer 1 of 2 has the media type x.tar+zstd"),
         (oci("application/vnd.oci.image.layer.v1.tar"), f"not {OCI_LAYER}: push gzip layers"),
         (oci("application/vnd.in-toto+json"), "such as an attestation"),
@@ -245,11 +245,11 @@ def test_an_index_of_none_or_several(members: list[dict[str, Any]], said: str) -
     ],
 )
 def test_what_is_no_descriptor(value: object) -> None:
-    with pytest.raises(UserError, match="which is no sha256 descriptor"):
+    with pytest.raises(UserError, match="which is not a sha256 descriptor"):
         descriptor(value)
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xff", b"[]", b"1", b"{", b"[" * 100_000, b'{"a":' * 100_000])
 def test_what_is_no_json_object(raw: bytes) -> None:
-    with pytest.raises(UserError, match=r"^the manifest is no JSON object \("):
+    with pytest.raises(UserError, match=r"^the manifest is not a JSON object \("):
         all_faults(Manifest(DOCKER_MANIFEST, raw))

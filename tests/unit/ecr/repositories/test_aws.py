@@ -139,7 +139,7 @@ def test_what_is_missing_or_wrong_is_said_before_anything_is_asked(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
     assert "missing: AWS_SECRET_ACCESS_KEY" in refused("eu-west-1")
     monkeypatch.setenv("AWS_REGION", "eu-west")
-    assert "'eu-west' is no region that this boto3 knows, the nearest is eu-west-" in refused()
+    assert "'eu-west' is not a region that this boto3 knows, the nearest is eu-west-" in refused()
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     assert refused("eu-west-1") == "there is no AWS profile 'nobody': set AWS_PROFILE to one that `aws configure` made."
     (tmp_path / "config").write_text("[profile")
@@ -149,9 +149,7 @@ def test_what_is_missing_or_wrong_is_said_before_anything_is_asked(
 def test_a_credential_process_is_named_and_never_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("[profile p]\ncredential_process = sh -c 'echo canary-secret >&2; exit 1'\n")
     monkeypatch.setenv("AWS_PROFILE", "p")
-    assert refused("eu-west-1") == (
-        "AWS credentials can't be had from custom-process: run it alone and see what it says."
-    )
+    assert refused("eu-west-1") == ("AWS credentials can't be read from custom-process: run it alone to see its error.")
 
 
 def test_nobody_at_the_endpoint(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
@@ -165,7 +163,7 @@ def test_nobody_at_the_endpoint(monkeypatch: pytest.MonkeyPatch, credentials: No
 
 def test_an_endpoint_that_is_no_address(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", "canary")
-    said = "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is no http(s) address: fix it."
+    said = "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is not an http(s) address: fix it."
     assert refused("eu-west-1") == said
     with pytest.raises(UserError) as refusal:
         Aws().ecr(REGISTRY)
@@ -208,7 +206,7 @@ def test_the_fips_endpoint_is_asked_for_a_fips_registry(credentials: None) -> No
 
 DENIED = "User: arn:aws:iam::1:user/x is not authorized to perform: "
 AGAIN = "run the command again in a few minutes."
-LEAST = "ecr/README.md has the least policy that suffices."
+LEAST = "ecr/README.md has the minimal policy."
 
 
 @pytest.mark.parametrize(
@@ -243,21 +241,21 @@ LEAST = "ecr/README.md has the least policy that suffices."
             "ExpiredTokenException",
             "The security token included in the request is expired",
             400,
-            "the AWS credentials have expired: get new ones, such as by `aws sso login`, and run the command again.",
+            "the AWS credentials have expired: get new ones, e.g. with `aws sso login`, and run the command again.",
         ),
         (
             "UnrecognizedClientException",
             "The security token included in the request is invalid.",
             400,
-            "AWS does not accept these credentials (UnrecognizedClientException): see that they are of the right "
-            "partition (China and GovCloud have their own), still exist, and that the region is switched on in the "
-            "account.",
+            "AWS does not accept these credentials (UnrecognizedClientException): check that they belong to the "
+            "right partition (China and GovCloud have their own) and still exist, and that the region is enabled in "
+            "the account.",
         ),
         (
             "InvalidSignatureException",
             "Signature expired: 20261122T000000Z is now earlier than",
             400,
-            "AWS refuses requests for their time: set this machine's clock, and run the command again.",
+            "AWS rejects requests because of their time: set this machine's clock, and run the command again.",
         ),
         (
             "KmsException",
@@ -269,7 +267,7 @@ LEAST = "ecr/README.md has the least policy that suffices."
             "InvalidParameterException",
             "",
             400,
-            f"AWS refuses ecr:DescribeRepositories on {ARN} (InvalidParameterException): it does not say why.",
+            f"AWS refuses ecr:DescribeRepositories on {ARN} (InvalidParameterException): no reason given.",
         ),
     ],
 )
@@ -306,14 +304,14 @@ def test_what_does_not_pass_is_given_up(name: str, status: int, faulty_aws: type
             "the proxy http://proxy:3128 can't be reached: look at HTTPS_PROXY and NO_PROXY.",
         ),
         (boto_errors.HTTPClientError(error="odd"), "AWS can't be reached for ecr:PutImage: look at the network"),
-        (ResponseParserError("<html>"), "what answers for ecr:PutImage is not AWS: see where AWS_ENDPOINT_URL"),
+        (ResponseParserError("<html>"), "the answer to ecr:PutImage is not from AWS: check AWS_ENDPOINT_URL"),
         (
             FileNotFoundError(2, "No such file or directory", "/token"),
             "/token: No such file or directory: AWS's settings",
         ),
         (
             boto_errors.ParamValidationError(report="Missing\n  required http://u:canary@h"),
-            "ecr:PutImage could not be asked for: Parameter validation failed: Missing required http://h.",
+            "ecr:PutImage: Parameter validation failed: Missing required http://h.",
         ),
     ],
 )
@@ -327,11 +325,11 @@ def test_what_boto3_itself_refuses(error: Exception, said: str) -> None:
 def test_a_web_page_where_ecr_should_be(page: str, faulty_aws: type[FaultyAws]) -> None:
     faulty_aws.answers = [(200, page)]
     if page == "{}":
-        said = "what should be ECR gives no token that can be read: see where AWS_ENDPOINT_URL_ECR points to."
+        said = "the answer of ECR has no valid token: check AWS_ENDPOINT_URL_ECR."
     else:
         said = (
-            "what answers for ecr:GetAuthorizationToken is not AWS: see where AWS_ENDPOINT_URL and its kind, or "
-            "HTTPS_PROXY, point to."
+            "the answer to ecr:GetAuthorizationToken is not from AWS: check AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_* and "
+            "HTTPS_PROXY."
         )
     assert refused("eu-west-1") == said
 
@@ -339,8 +337,8 @@ def test_a_web_page_where_ecr_should_be(page: str, faulty_aws: type[FaultyAws]) 
 def test_the_page_of_a_proxy_that_refuses_is_not_quoted(faulty_aws: type[FaultyAws]) -> None:
     faulty_aws.answers = [(403, "<html><title>Blocked</title></html>")]
     assert refused("eu-west-1") == (
-        "what answers for ecr:GetAuthorizationToken (403) is not AWS: see where AWS_ENDPOINT_URL and its kind, or "
-        "HTTPS_PROXY, point to."
+        "the answer to ecr:GetAuthorizationToken (403) is not from AWS: check AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_* and "
+        "HTTPS_PROXY."
     )
 
 
@@ -350,8 +348,7 @@ def test_a_token_of_nobodys_registry(address: object, faulty_aws: type[FaultyAws
     data = {"authorizationToken": token, "expiresAt": 1.8e9, "proxyEndpoint": address}
     faulty_aws.answers = [(200, json.dumps({"authorizationData": [data]}))]
     assert refused("eu-west-1") == (
-        "what should be ECR does not say whose registry its token is for: give --account, or see where "
-        "AWS_ENDPOINT_URL_ECR points to."
+        "the answer of ECR does not name the registry of its token: give --account, or check AWS_ENDPOINT_URL_ECR."
     )
 
 

@@ -48,27 +48,27 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         pytest.param(
             {"AWS_CONFIG_FILE": "{folder}/garbage"},
             None,
-            "AWS credentials could not be asked for: Unable to parse config file: {folder}/garbage.",
+            "AWS credentials: Unable to parse config file: {folder}/garbage.",
             id="garbage",
         ),
         pytest.param(
             {"AWS_SHARED_CREDENTIALS_FILE": "{folder}/binary"},
             None,
-            "AWS credentials could not be asked for: Unable to parse config file: {folder}/binary.",
+            "AWS credentials: Unable to parse config file: {folder}/binary.",
             id="binary",
         ),
         pytest.param(
             {"AWS_REGION": "nonsense"},
             None,
-            "'nonsense' is no region that this boto3 knows, such as us-east-1: give one, or, if the region is new, "
-            "take a newer boto3 with `make lock setup`.",
+            "'nonsense' is not a region that this boto3 knows, such as us-east-1: give one, or, if the region is new, "
+            "install a newer boto3 with `make lock setup`.",
             id="no-such-region",
         ),
         pytest.param(
             KEYS | {"AWS_DEFAULT_REGION": "us-east1"},
             "env",
-            "'us-east1' is no region that this boto3 knows, the nearest is us-east-1: give that, or, if the region is "
-            "new, take a newer boto3 with `make lock setup`.",
+            "'us-east1' is not a region that this boto3 knows, the nearest is us-east-1: give that, or, if the region "
+            "is new, install a newer boto3 with `make lock setup`.",
             id="a-misspelt-region",
         ),
         pytest.param(
@@ -80,27 +80,25 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         pytest.param(
             {"AWS_ACCESS_KEY_ID": "AKIAEXAMPLE"},
             None,
-            "AWS credentials could not be asked for: Partial credentials found in env, missing: AWS_SECRET_ACCESS_KEY.",
+            "AWS credentials: Partial credentials found in env, missing: AWS_SECRET_ACCESS_KEY.",
             id="half-of-a-key",
         ),
         pytest.param(
             {"AWS_PROFILE": "half", "AWS_CONFIG_FILE": "{folder}/config"},
             None,
-            "AWS credentials could not be asked for: Partial credentials found in config-file, missing: "
-            "aws_secret_access_key.",
+            "AWS credentials: Partial credentials found in config-file, missing: aws_secret_access_key.",
             id="half-of-a-profile",
         ),
         pytest.param(
             {"AWS_PROFILE": "no-source", "AWS_CONFIG_FILE": "{folder}/config"},
             None,
-            'AWS credentials could not be asked for: The source_profile "nowhere" referenced in the profile '
-            '"no-source" does not exist.',
+            'AWS credentials: The source_profile "nowhere" referenced in the profile "no-source" does not exist.',
             id="no-source-profile",
         ),
         pytest.param(
             {"AWS_PROFILE": "process", "AWS_CONFIG_FILE": "{folder}/config"},
             None,
-            "AWS credentials can't be had from custom-process: run it alone and see what it says.",
+            "AWS credentials can't be read from custom-process: run it alone to see its error.",
             id="a-process-that-fails",
         ),
         pytest.param(

@@ -76,25 +76,25 @@ def test_everything_that_is_wrong_with_the_names_is_said_once() -> None:
     host = "1.dkr.ecr.eu-west-1.amazonaws.com"
     problems = name_problems(["train", "serve"], host, "Team/{image}", ["a b", "-x"])
     assert len(problems) == 5
-    assert any("'1' is no AWS account" in problem for problem in problems)
+    assert any("'1' is not an AWS account" in problem for problem in problems)
 
 
 def test_regions_and_accounts_are_looked_at_all_and_are_not_for_another_registry() -> None:
     assert option_problems(None, ["eu-west-1", "us-east-1"], ["111122223333"]) == []
     assert option_problems("127.0.0.1:5000", ["eu-west-1", "us-east1", ""], ["1"]) == [
-        "'us-east1' is no region that this boto3 knows, the nearest is us-east-1: give that, or, if the region is new, "
-        "take a newer boto3 with `make lock setup`.",
-        "'' is no region that this boto3 knows, such as us-east-1: give one, or, if the region is new, take a newer "
-        "boto3 with `make lock setup`.",
-        "'1' is no AWS account: give its number of 12 digits, leading zeros included.",
-        "--registry 127.0.0.1:5000 names the place by itself, and --region and --account are ECR's: give one or the "
-        "other.",
+        "'us-east1' is not a region that this boto3 knows, the nearest is us-east-1: give that, or, if the region is "
+        "new, install a newer boto3 with `make lock setup`.",
+        "'' is not a region that this boto3 knows, such as us-east-1: give one, or, if the region is new, install a "
+        "newer boto3 with `make lock setup`.",
+        "'1' is not an AWS account: give its number of 12 digits, leading zeros included.",
+        "--registry 127.0.0.1:5000 can't be combined with --region or --account, which choose a registry in ECR: give "
+        "one or the other.",
     ]
 
 
 def test_what_only_ecr_can_be_told_is_refused_for_another_registry() -> None:
     assert (
-        "--kms-key, --apply can be set in ECR only"
+        "--kms-key, --apply can only be set in ECR"
         in option_problems("127.0.0.1:5000", [], [], ["--kms-key", "--apply"])[0]
     )
     assert option_problems(DUBLIN.host, [], [], ["--kms-key"]) == []
@@ -129,9 +129,8 @@ def test_an_image_that_records_no_commit_may_be_released_with_a_warning() -> Non
 def test_an_image_too_large_for_serverless_is_warned_of() -> None:
     limit = 10 * 1024**3
     assert warnings(replace(IMAGE, image="serve", size=limit), IMAGE.revision) == []
-    assert (
-        "serverless endpoints take 10.7" in warnings(replace(IMAGE, image="serve", size=limit + 1), IMAGE.revision)[0]
-    )
+    (warning,) = warnings(replace(IMAGE, image="serve", size=limit + 1), IMAGE.revision)
+    assert "serverless endpoints accept at most 10.7" in warning
     assert warnings(replace(IMAGE, size=limit + 1), IMAGE.revision) == [], "a training job has no such limit"
 
 
@@ -180,8 +179,8 @@ def test_what_of_an_own_image_is_refused() -> None:
     assert said.startswith("mytrain:1 contains uncommitted changes, so it can't be tagged 1.0: ")
     nameless = replace(MINE, name="sha256:1a2b", own_name=("", ""))
     assert image_problems(nameless, []) == [
-        "sha256:1a2b has no name to push it by: `docker tag sha256:1a2b NAME:TAG` gives it one."
+        "sha256:1a2b has no name to push it by: give it one with `docker tag sha256:1a2b NAME:TAG`."
     ]
     posing = replace(MINE, name="mytrain:build-1", own_name=("mytrain", "build-1"))
     (said,) = image_problems(posing, [])
-    assert said.startswith("mytrain:build-1 was built FROM a build, and is none")
+    assert said.startswith("mytrain:build-1 was built FROM a build, but its tag begins with build-")

@@ -87,24 +87,24 @@ def test_the_readme_gives_a_reason_for_each_action_of_the_push_policy() -> None:
 
 
 def test_numbers_and_names_are_refused_together() -> None:
-    with pytest.raises(UserError, match=r"'12' is no AWS account.* Also, 'x' is no AWS account"):
+    with pytest.raises(UserError, match=r"'12' is not an AWS account.* Also, 'x' is not an AWS account"):
         documents.pull_policy(REGISTRY, ["12", "x"])
-    with pytest.raises(UserError, match="a pull policy is for nobody: name an account, or SageMaker"):
+    with pytest.raises(UserError, match="the pull policy allows nobody: name an account, or SageMaker"):
         documents.pull_policy(REGISTRY)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "can't be read (No such file or directory): bring it back with `git checkout`."),
+        (None, "can't be read (No such file or directory): restore it with `git checkout`."),
         ('{"rules": [', "is not JSON ("),
-        ("[]", 'is no policy, for it is not {"rules": [{rulePriority, selection, action}, ...]}: fix it.'),
+        ("[]", 'is not a policy: it is not {"rules": [{rulePriority, selection, action}, ...]}: fix it.'),
         (
             '{"rules": ["${keeep}"]}',
             "has '${keeep}', and the known placeholders are none: fix it.",
         ),
-        ('{"rules": [{"rulePriority": 1}]}', 'is no policy, for it is not {"rules": [{rulePriority, selection, action'),
-        ("{}", 'is no policy, for it is not {"rules": [{rulePriority, selection, action}, ...]}: fix it.'),
+        ('{"rules": [{"rulePriority": 1}]}', 'is not a policy: it is not {"rules": [{rulePriority, selection, action'),
+        ("{}", 'is not a policy: it is not {"rules": [{rulePriority, selection, action}, ...]}: fix it.'),
     ],
 )
 def test_a_file_that_is_wrong_is_named(content: str | None, said: str, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_file_that_is_wrong_is_named(content: str | None, said: str, tmp_path:
 @pytest.mark.parametrize("content", ["{}", '{"Statement": 1}', '{"Statement": ["x"]}', '{"Statement": {"Sid": "x"}}'])
 def test_a_pull_policy_that_is_none_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "pull.json").write_text(content)
-    with pytest.raises(UserError, match="is no policy, for it is not "):
+    with pytest.raises(UserError, match="is not a policy: it is not "):
         documents.pull_policy(REGISTRY, sagemaker=True, folder=tmp_path)
 
 

@@ -107,9 +107,7 @@ def test_an_answer_without_a_token_says_where_to_look(wrong: dict[str, Any]) -> 
     client, _ = stubbed(wrong)
     with pytest.raises(UserError) as refusal:
         EcrLogin(client)(renew=False)
-    assert str(refusal.value) == (
-        "what should be ECR gives no token that can be read: see where AWS_ENDPOINT_URL_ECR points to."
-    )
+    assert str(refusal.value) == ("the answer of ECR has no valid token: check AWS_ENDPOINT_URL_ECR.")
     assert CANARY not in "".join(traceback.format_exception(refusal.value))
 
 
@@ -200,8 +198,8 @@ def test_a_helper_that_fails_is_named_and_never_quoted(
     with pytest.raises(UserError) as refusal:
         StoredLogin(HOST)(renew=False)
     assert str(refusal.value) == (
-        f"docker-credential-canary does not give the login to {HOST}: see that it works, or run `docker login {HOST}` "
-        "and then this command again."
+        f"docker-credential-canary does not return the login to {HOST}: check that it works, or run "
+        f"`docker login {HOST}` and then this command again."
     )
     assert CANARY not in "".join(traceback.format_exception(refusal.value))
     assert len(recwarn) == 0
@@ -240,5 +238,5 @@ def test_an_identity_token_is_for_docker_alone(docker_config: Path) -> None:
     docker_config.write_text(json.dumps({"auths": {HOST: {**stored(), "identitytoken": CANARY}}}))
     with pytest.raises(UserError) as refusal:
         StoredLogin(HOST)(renew=False)
-    assert str(refusal.value).startswith(f"Docker has an identity token for {HOST}, which only Docker can use: with a")
+    assert str(refusal.value).startswith(f"Docker has an identity token for {HOST}, which only Docker can use: ")
     assert CANARY not in str(refusal.value)

@@ -8,7 +8,7 @@ from berth.ecr.repositories import names
 from berth.ecr.repositories.names import EcrRegistry
 
 ACCOUNT = "111122223333"
-RULE = "ECR takes 2 to 256 lower-case letters and digits, parted by single . _ or /, or by -."
+RULE = "ECR takes 2 to 256 lower-case letters and digits, separated by single . _ or /, or by -."
 
 
 @pytest.mark.parametrize(
@@ -57,17 +57,17 @@ def test_the_public_gallery_is_warned_of(host: str) -> None:
     [
         (
             "111122223333.dkr.ecr.cn-north-1.amazonaws.com",
-            "111122223333.dkr.ecr.cn-north-1.amazonaws.com is no host of ECR: its registry in cn-north-1 is "
+            "111122223333.dkr.ecr.cn-north-1.amazonaws.com is not a host of ECR: its registry in cn-north-1 is "
             "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn.",
         ),
         (
             "111122223333.dkr.ecr.us-east-1.evil.example",
-            "111122223333.dkr.ecr.us-east-1.evil.example is no host of ECR: its registry in us-east-1 is "
+            "111122223333.dkr.ecr.us-east-1.evil.example is not a host of ECR: its registry in us-east-1 is "
             "111122223333.dkr.ecr.us-east-1.amazonaws.com.",
         ),
         (
             "123.dkr.ecr.us-east-1.amazonaws.com",
-            "'123' is no AWS account: give its number of 12 digits, leading zeros included.",
+            "'123' is not an AWS account: give its number of 12 digits, leading zeros included.",
         ),
     ],
 )
@@ -92,35 +92,35 @@ def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) ->
 @pytest.mark.parametrize(
     ("check", "wrong", "said"),
     [
-        (names.account_problems, "1111-2222-3333", "'1111-2222-3333' is no AWS account: give its number of 12 digits"),
-        (names.account_problems, "111122223333\n", "is no AWS account"),
-        (names.account_problems, "\uff11" * 12, "is no AWS account"),
-        (names.account_problems, "", "'' is no AWS account"),
+        (names.account_problems, "1111-2222-3333", "'1111-2222-3333' is not an AWS account: give its number of 12 dig"),
+        (names.account_problems, "111122223333\n", "is not an AWS account"),
+        (names.account_problems, "\uff11" * 12, "is not an AWS account"),
+        (names.account_problems, "", "'' is not an AWS account"),
         (
             names.region_problems,
             "us-east1",
-            "the nearest is us-east-1: give that, or, if the region is new, take a newer boto3",
+            "the nearest is us-east-1: give that, or, if the region is new, install a newer boto3",
         ),
         (names.region_problems, "EU_CENTRAL_1", "the nearest is eu-central-1: give that"),
-        (names.region_problems, "aws-global", "'aws-global' is no region that this boto3 knows"),
+        (names.region_problems, "aws-global", "'aws-global' is not a region that this boto3 knows"),
         (names.region_problems, "", "such as us-east-1: give one"),
         (names.repository_problems, "", "the repository name is empty: give one such as berth-train."),
         *((names.repository_problems, name, RULE) for name in ("a", "x" * 257, "Berth", "a//b", "b-", "b\n", "--")),
-        (names.repository_problems, "berth-train:cpu", "has a host, a tag or a digest in it"),
+        (names.repository_problems, "berth-train:cpu", "contains a host, a tag or a digest"),
         (
             names.repository_problems,
             "111122223333.dkr.ecr.us-east-1.amazonaws.com/berth",
-            "has a host, a tag or a digest",
+            "contains a host, a tag or a digest",
         ),
         (names.tag_problems, "", "a tag is empty: give one such as 1.0, or leave --tag out."),
         *(
-            (names.tag_problems, tag, "is not allowed: a registry takes up to 128 letters")
+            (names.tag_problems, tag, "is not allowed: a tag has up to 128 letters")
             for tag in ("x" * 129, "1.0+cu130", "-x", "prod\n", "bad tag", "née")
         ),
         (
             names.tag_problems,
             "sha256-1",
-            "the tag 'sha256-1' is of the kind under which registries list what refers to",
+            "the tag 'sha256-1' is reserved: registries list an image's attached documents",
         ),
     ],
 )

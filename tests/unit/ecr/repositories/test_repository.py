@@ -107,7 +107,7 @@ def test_another_repository_shows_its_differences_and_changes_only_when_asked(cl
     _, said = ensure(client, wanted)
     assert said == [
         *(f"the repository berth-train differs: {line}" for line in lines),
-        "the repository berth-train is left as it is: --apply changes it.",
+        "the repository berth-train is not changed: --apply changes it.",
     ]
     assert repository.describe(client, "berth-train") == before
 
@@ -142,7 +142,7 @@ def test_nothing_is_loosened_even_when_asked(client: Any) -> None:
 
 
 FOUND = RepositoryState("berth-train", "uri", "arn", mutability="IMMUTABLE", scan_on_push=True)
-STAYS = "ECR can't change it: delete the repository, or take one of another name"
+STAYS = "ECR can't change it: delete the repository, or use one of another name"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_what_names_a_kms_key() -> None:
     chinese_alias = KEY.replace("key/", "alias/").replace("arn:aws:", "arn:aws-cn:")
     for key in (KEY, KEY[-36:], "alias/aws/ecr", "mrk-" + "0a" * 16, chinese_alias):
         assert repository.kms_problems(key) == []
-    assert "'my key' is no KMS key" in repository.kms_problems("my key")[0]
+    assert "'my key' is not a KMS key" in repository.kms_problems("my key")[0]
 
 
 @pytest.mark.parametrize("method", ["put_lifecycle_policy", "set_repository_policy"])
@@ -237,8 +237,8 @@ def test_a_run_that_ends_in_the_middle_is_finished_by_the_next(
     }[method]
     assert str(refusal.value) == (
         f"permission for {action} on {REGISTRY.arn('berth-train')} is missing: allow it to this user or role; "
-        f"ecr/README.md has the least policy that suffices; the repository berth-train is made without its {what}, and "
-        "the same command finishes it then."
+        f"ecr/README.md has the minimal policy; the repository berth-train was made without its {what}: "
+        "run the same command again to finish it."
     )
     finished, said = ensure(client, wanted)
     assert said == []
@@ -251,7 +251,7 @@ def test_a_policy_that_ecr_does_not_take_names_its_file(client: Any) -> None:
         ensure(client, replace(WANTED, lifecycle=wrong))
     said = str(refusal.value)
     assert said.startswith("ECR does not take the policy of ecr/policies/lifecycle.json (")
-    assert "): fix that file; the repository berth-train is made without its lifecycle policy, and" in said
+    assert "): fix that file; the repository berth-train was made without its lifecycle policy: run" in said
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_policy_that_an_owner_took_away_does_not_come_back_unasked(
     client.delete_lifecycle_policy(repositoryName="berth-train")
     spoil(client)
     _, said = ensure(client, WANTED)
-    assert said[-1] == "the repository berth-train is left as it is: --apply changes it."
+    assert said[-1] == "the repository berth-train is not changed: --apply changes it."
     after = repository.describe(client, "berth-train")
     assert after is not None
     assert after.lifecycle is None
@@ -316,6 +316,6 @@ def test_a_tag_that_ecr_keeps_is_said(client: Any) -> None:
     with Stubber(client) as stub:
         stub.add_response("batch_delete_image", kept)
         with pytest.raises(
-            UserError, match=r"the tag 1\.0 of berth-train could not be deleted \(in a list\): do it in"
+            UserError, match=r"the tag 1\.0 of berth-train could not be deleted \(in a list\): delete it in"
         ):
             repository.delete_tag(client, "berth-train", "1.0")

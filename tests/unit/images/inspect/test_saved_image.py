@@ -241,7 +241,7 @@ def test_an_image_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a:b:c"])
 def test_what_is_no_name_of_an_image(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=rf"^'{name}' is no image: give the name, the tag or the id"):
+    with pytest.raises(UserError, match=rf"^'{name}' is not an image: pass the name, tag or ID"):
         read_image(FakeEngine(b""), name, cache=tmp_path)  # type: ignore[arg-type]  # a fake
 
 

@@ -29,7 +29,7 @@ def test_a_port_that_is_taken_is_refused() -> None:
 
 @pytest.mark.parametrize("port", [-1, 0, 65536, 99999])
 def test_a_number_that_is_no_port_is_refused(port: int) -> None:
-    with pytest.raises(UserError, match=f"^{port} is no port: choose one from 1 to 65535\\.$"):
+    with pytest.raises(UserError, match=f"^{port} is not a port: choose one from 1 to 65535\\.$"):
         endpoint.require_port(port)
 
 
@@ -56,8 +56,8 @@ def test_the_server_listens_on_the_port_that_a_person_uses(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ({"SAGEMAKER_BIND_TO_PORT": "9000"}, "choose it with --port"),
-        ({"SAGEMAKER_MULTI_MODEL": "true"}, "serves one model: serve/README.md"),
+        ({"SAGEMAKER_BIND_TO_PORT": "9000"}, "choose the port with --port"),
+        ({"SAGEMAKER_MULTI_MODEL": "true"}, "serves a single model: serve/README.md"),
     ],
 )
 def test_variables_that_would_lead_elsewhere_are_refused(environment: dict[str, str], said: str) -> None:
@@ -115,7 +115,7 @@ def test_a_stop_takes_what_sagemaker_allows_and_fails_where_it_cut_something_off
     engine.session.interrupts.wait.side_effect = Interrupted(2)
     engine.session.stop.side_effect = lambda: engine.session.killed.extend(["algo-1"] * killed)
     if killed:
-        with pytest.raises(UserError, match="killed before it ended: what was being answered was cut off") as refused:
+        with pytest.raises(UserError, match="killed before it ended: requests in progress were cut off") as refused:
             endpoint.serve_until_interrupted(engine.options, say=lambda _: None)
         assert refused.value.exit_code == 137
     else:

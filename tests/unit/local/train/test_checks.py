@@ -153,12 +153,12 @@ def test_run_train_names_everything_that_is_wrong_at_once(tmp_path: Path) -> Non
             output=tmp_path / "file",
         )
     assert str(refusal.value).split(" Also, ") == [
-        "--hyperparameter 'noequals' is no pair: write name=value.",
-        "-e 'BAD-NAME': no variable has such a name: use letters, digits and _, and begin with no digit.",
+        "--hyperparameter 'noequals' is not a pair: write name=value.",
+        "-e 'BAD-NAME' is not a valid name of a variable: use letters, digits and _, without a digit first.",
         "-e NOTSET: there is no variable of that name here: export it, or write NAME=value.",
-        f"there is no file or folder {tmp_path}/nothing.json: pass a data file, or a folder, perhaps with train/ and "
-        "validation/ in it.",
-        "0 hosts can't run anything: ask for 1 or more.",
+        f"there is no file or folder {tmp_path}/nothing.json: pass a data file, or a folder, optionally with train/ "
+        "and validation/ in it.",
+        "--hosts is 0 and must be at least 1.",
         f"there is no file or folder {tmp_path}/no-model: pass a model folder or a model.tar.gz.",
         f"{tmp_path}/file can't be made ({tmp_path}/file is no folder): choose another.",
         "BERTH_DISTRIBUTION must be none, mpi or smddp, not 'mpirun'.",
@@ -172,7 +172,7 @@ def test_run_serve_does_so_too(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         commands.run_serve(model=tmp_path / "nope", port=0)
     assert str(refusal.value) == (
-        f"0 is no port: choose one from 1 to 65535. Also, there is no file or folder {tmp_path}/nope: pass a model "
+        f"0 is not a port: choose one from 1 to 65535. Also, there is no file or folder {tmp_path}/nope: pass a model "
         "folder or a model.tar.gz."
     )
 

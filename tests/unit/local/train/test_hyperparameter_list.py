@@ -41,7 +41,7 @@ def test_every_hyperparameter_has_a_row() -> None:
 def test_one_is_found_by_its_name_or_an_older_one(name: str, called: str, default: str, type: str) -> None:
     found = find(name, OPTIONS)
     assert (found.name, found.default, found.type) == (called, default, type)
-    assert (f"{name} is an older name" in found.meaning) == (name in ("epochs", "evaluation_strategy"))
+    assert (f"{name} is its deprecated name" in found.meaning) == (name in ("epochs", "evaluation_strategy"))
 
 
 def test_an_unknown_name_leads_to_the_nearest() -> None:

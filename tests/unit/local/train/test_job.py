@@ -42,8 +42,8 @@ def test_a_job_that_is_stopped_brings_its_reasons_home_and_says_once_what_it_lea
         "failure-algo-1 next to it"
     )
     assert said == [
-        f"model.tar.gz was of an earlier job: it is {output / 'earlier-model.tar.gz'} now.",
-        "What was in /opt/ml/model is not kept: no model.tar.gz is made of a job that was stopped.",
+        f"model.tar.gz was from an earlier job: it is now {output / 'earlier-model.tar.gz'}.",
+        "The files in /opt/ml/model are not kept: a stopped job gets no model.tar.gz.",
     ]
     names = {path.name for path in output.iterdir()}
     assert names == {"train.log", "failure-algo-1", "earlier-model.tar.gz"}
@@ -113,10 +113,10 @@ def test_what_a_good_job_leaves_besides_its_model_is_said(
     (created.session.scratch / "algo-1" / "output" / "data" / "plot").write_text("a plot")
     done = job._collect(replace(created, checkpoints=FolderSnapshot.take(saved)), 0.0, timed_out=False)
     assert done.model_archive == created.job.output / "model.tar.gz"
-    told = ["Checkpoints of a job that ends well are not kept: name a folder for them with --checkpoints."]
+    told = ["Checkpoints of a successful job are not kept: pass a folder for them with --checkpoints."]
     archive = created.job.output / "output.tar.gz"
     assert done.output_archive == archive
-    assert said == [*([] if own_folder else told), f"What the job wrote to /opt/ml/output/data is in {archive}."]
+    assert said == [*([] if own_folder else told), f"The job's files in /opt/ml/output/data are in {archive}."]
 
 
 def test_a_job_that_is_refused_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def test_a_name_that_no_variable_can_have_is_refused(word: str, monkeypatch: pyt
     monkeypatch.setenv("1X", "2")
     problems = Problems()
     read_variables([word], problems)
-    assert "no variable has such a name" in refused(problems)
+    assert "is not a valid name of a variable" in refused(problems)
     assert read_variables(["_x1=a=b", "HTTP=", "PATH"], Problems())["_x1"] == "a=b"
 
 
@@ -115,4 +115,4 @@ def test_a_name_that_is_given_twice_is_refused() -> None:
     said = refused(problems)
     assert "--hyperparameter seed is given twice" in said
     assert "-e A is given twice" in said
-    assert "'epochs' is no pair" in said
+    assert "'epochs' is not a pair" in said
