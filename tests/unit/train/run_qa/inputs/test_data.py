@@ -41,7 +41,7 @@ def test_a_question_that_is_left_out_is_named_and_counted(tmp_path: Path) -> Non
     read = load(source(tmp_path, "train", rows(300, _8=MOVED)), Recipe(), None, said.append)
     skipped = (
         "train data: 1 question skipped, whose answer is not at its answer_start: "
-        f"{tmp_path}/train.jsonl, line 8 (id q8), the first 'Oslo', at 1 there stands 'slo ' (the text stands at 0)"
+        f"{tmp_path}/train.jsonl, line 8 (id q8), the first 'Oslo', but 'slo ' is at 1 (the text is at 0)"
     )
     assert said == ["train data: channel train", skipped, "train data: 299 of 300 questions"]
     assert (len(read.examples), read.notes) == (299, (skipped,))
