@@ -1,4 +1,4 @@
-"""The splits of run_qa's data: which task and which channels each belongs to. Used by the job and the check before it."""
+"""The splits of run_qa's data: which task and channels each belongs to. Used by the job and by the check before it."""
 
 import re
 from collections.abc import Sequence
