@@ -310,7 +310,7 @@ def _none_of(word: str, choices: Iterable[str]) -> str:
     choices = list(choices)
     near = close_match(word, choices, 0.5)
     hint = f" (did you mean {near}?)" if near else ""
-    return f"{word!r} is none of {', '.join(choices)}{hint}"
+    return f"{word!r} is not one of {', '.join(choices)}{hint}"
 
 
 def _literal(word: str) -> Any:

@@ -59,7 +59,7 @@ class PairTokenizer:
         return list(self.library.encode_batch(list(pairs)))
 
     def sharing(self) -> "PairTokenizer":
-        """A tokenizer with the same encodings, faster if many pairs share a text; itself if there is none."""
+        """A tokenizer with the same encodings, faster if pairs share texts; itself if the post-processor is unknown."""
         fields = json.loads(self.library.to_str())
         if (fields["post_processor"] or {}).get("type") not in SharingTokenizer.PROCESSORS:
             return self

@@ -404,7 +404,7 @@ def test_answers_beside_their_offsets_are_skipped_and_named(tmp_path: Path) -> N
     assert answers.note() == (
         "2 questions skipped, whose answer is not at its answer_start: "
         f"{tmp_path}/t.jsonl, line 1 (id q0), line 2 (id q1), the first 'Oslo', but 'slo ' is at {OSLO + 1} (the "
-        f"text stands at {OSLO})"
+        f"text is at {OSLO})"
     )
     one = AnswerCheck()
     assert list(one.kept(examples[:1])) == []
@@ -425,7 +425,7 @@ def refused(examples: list[Example], *, all_read: bool = True) -> str:
 def test_too_many_answers_beside_their_offsets_are_refused() -> None:
     told = refused(numbered(20, wrong=5))
     assert told.startswith("In train 5 of 20 questions have an answer whose text is not ")
-    assert "(id q4)), the first 'Oslo', at " in told
+    assert "(id q4)), the first 'Oslo', but " in told
     assert "(id q9); and 3 more), the first" in refused(numbered(20, wrong=13))
     assert ": count answer_start in characters" in told
     assert not refused(numbered(20, wrong=2))
