@@ -67,7 +67,7 @@ def test_faults_of_every_split_and_of_both_kinds_are_told_in_one_run(tmp_path: P
     told = str(error.value)
     assert (
         "train.jsonl, line 3 (id q3): the question has no answer; line 8 (id q8): an answer's text is not at its "
-        "answer_start: 'Oslo', at 1 "
+        "answer_start: 'Oslo', but 'slo ' is at 1 "
     ) in told
     assert 'validation.jsonl, line 1 (id q1): "question" is empty' in told
 
