@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from berth.runtime.engines.engine import RowLogits, WindowTokens, row_of
-from berth.runtime.memory import give_back
+from berth.runtime.memory import trim_heap
 from berth.serve.codecs import CSV, JSON, Codec, text_of
 from berth.serve.csv_questions import CutFileError
 from berth.serve.errors import Kind, ServeError
@@ -164,7 +164,7 @@ class Reader:
         if codec.media_type == CSV:
             refusal = self._refuse_parts(prepared, refusal)
         if len(body) > _LARGE:
-            give_back()
+            trim_heap()
         if refusal is not None:
             raise refusal
         assert prepared is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from berth.contract.launch_options import OF_TRAINING
+from berth.contract.launch_options import TRAINING_VARIABLES
 from berth.contract.variables import PREFIX, misspelt_ours
 from berth.runtime.engines import choose
 from berth.serve import log
@@ -157,13 +157,13 @@ NAMES = tuple(name for variable in VARIABLES for name in variable.names)
 def misspelt_names(environ: Mapping[str, str]) -> list[str]:
     """A sentence for each name in `environ` that is nearly one of BERTH_…, and not one of the training image's."""
     ours = [name for name in NAMES if name.startswith(PREFIX)]
-    return misspelt_ours((name for name in environ if name not in OF_TRAINING), ours)
+    return misspelt_ours((name for name in environ if name not in TRAINING_VARIABLES), ours)
 
 
 def unused_names(environ: Mapping[str, str]) -> Iterator[str]:
     """The names that are set and not in the table: other servers', and unknown ones that begin with BERTH_."""
     for name, value in environ.items():
-        ours = name.startswith(PREFIX) and name not in OF_TRAINING
+        ours = name.startswith(PREFIX) and name not in TRAINING_VARIABLES
         if value and name not in NAMES and (ours or name.startswith(_OTHER_SERVERS)):
             yield name
 

@@ -1,9 +1,9 @@
-"""Unpacking a model.tar.gz that anybody may have made: regular files and folders below one new folder, nothing else.
+"""Unpacks a model.tar.gz from an untrusted source: only regular files and folders, below one new folder.
 
-Not `TarFile.extractall`: Debian 12's Python 3.11.2 knows no extraction filters (they came with 3.11.4), and the filter
-`data` lets a chain of links write elsewhere before 3.11.13, 3.12.11 and 3.13.4 (CVE-2025-4517). Here no link is ever
-made, so no name can lead out of the folder. Headers are read by `tarfile`, through a reader that bounds them: a header
-may claim gigabytes, or a negative size that makes some versions read for ever (CVE-2025-8194).
+`TarFile.extractall` is not safe enough: Debian 12's Python 3.11.2 has no extraction filters (new in 3.11.4), and before
+3.11.13, 3.12.11 and 3.13.4 the filter `data` lets a chain of links write elsewhere (CVE-2025-4517). This module never
+creates a link, so no name can lead out of the folder. `tarfile` reads the headers through a reader that bounds them: a
+header may claim gigabytes, or a negative size with which some versions read forever (CVE-2025-8194).
 """
 
 import gzip
@@ -17,36 +17,36 @@ from typing import BinaryIO, cast
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _HEADER_BYTES = 256 * 1024
-"""Of one file's headers, long names and attributes included; real ones have a few kilobytes."""
+"""Limit of the headers of one file, long names and attributes included; real ones have a few kilobytes."""
 _PIECE = 1024 * 1024
 _SHOWN_NAME = 200
 
 
 class ArchiveError(ValueError):
-    """The archive is not unpacked, and nothing of it is left behind; the message is one sentence for the user."""
+    """The archive was not unpacked, and no file of it is left; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """What an archive may hold: a small one can name more bytes than a disk has."""
+    """Limits of an unpacked archive: a small archive can unpack to more bytes than the disk has."""
 
     size: int = 64 * 2**30
-    """Bytes of all files together, unpacked."""
+    """Total bytes of the unpacked files."""
     entries: int = 100_000
-    """Files and folders."""
+    """Number of files and folders."""
     spare: int = 2**30
-    """Bytes that stay free on the disk."""
+    """Bytes that must stay free on the disk."""
 
 
 DEFAULT_LIMITS = ArchiveLimits()
 
 
 def unpack(archive: Path, folder: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> None:
-    """Unpacks `archive`, a tar file with gzip around it or without, into `folder`, which must not exist yet.
+    """Unpacks `archive`, a tar file with or without gzip, into `folder`, which must not exist yet.
 
-    A file that its owner may run stays executable; owners, times and all other attributes are not taken over. Raises
-    ArchiveError, and removes `folder`, if the archive is damaged, holds links, devices or names that lead out of the
-    folder, or more than `limits`.
+    Files that are executable for their owner stay executable; owners, times and other attributes are dropped. Raises
+    ArchiveError and removes `folder` if the archive is damaged, exceeds `limits`, or holds links, devices or names that
+    lead out of the folder.
     """
     folder.mkdir(parents=True)
     try:
@@ -58,7 +58,7 @@ def unpack(archive: Path, folder: Path, limits: ArchiveLimits = DEFAULT_LIMITS) 
             _unpack(plain, folder, limits)
     except _Refused as reason:
         shutil.rmtree(folder, ignore_errors=True)
-        raise ArchiveError(f"{archive} is refused, for {reason}.") from None
+        raise ArchiveError(f"{archive} can't be unpacked, because {reason}.") from None
     except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, RecursionError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         why = getattr(error, "strerror", None) or (str(error).splitlines() or [""])[0].rstrip(".:")
@@ -68,33 +68,33 @@ def unpack(archive: Path, folder: Path, limits: ArchiveLimits = DEFAULT_LIMITS) 
 
 
 class _Refused(Exception):
-    """The end of a sentence: why an archive is not taken."""
+    """Why an archive is not unpacked; the message is the end of a sentence."""
 
 
 class _Bounded(io.RawIOBase):
-    """The tar file's bytes, of which headers may take `left` until the next file begins."""
+    """Reader of the tar file's bytes; headers may take `left` more bytes before the next file begins."""
 
     def __init__(self, plain: BinaryIO) -> None:
         self.plain = plain
         self.left = _HEADER_BYTES
 
     def read(self, size: int = -1) -> bytes:
-        # Whatever tarfile reads by itself is a header, and in one piece: a negative size would be all that is left.
+        # tarfile itself reads only headers, each with one call. A negative size would read the rest of the file.
         if not 0 <= size <= self.left:
-            raise _Refused("one of its headers is larger than any that a file needs")
+            raise _Refused("one of its headers is larger than any real file's")
         self.left -= size
         return self.plain.read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence == io.SEEK_SET and offset < self.plain.tell():
-            raise _Refused("one of its headers leads backwards")
+            raise _Refused("one of its headers points backwards")
         return self.plain.seek(offset, whence)
 
     def tell(self) -> int:
         return self.plain.tell()
 
     def content(self, size: int) -> bytes:
-        """The next bytes of a file's content; EOFError where there are none."""
+        """The next bytes of a file's content; EOFError at the end of the archive."""
         piece = self.plain.read(min(size, _PIECE))
         if not piece:
             raise EOFError("it ends in the middle of a file")
@@ -107,7 +107,7 @@ def _unpack(plain: BinaryIO, folder: Path, limits: ArchiveLimits) -> None:
     size = entries = 0
     with tarfile.open(fileobj=cast(BinaryIO, bounded), mode="r:") as tar:
         while (member := tar.next()) is not None:
-            tar.members = []  # type: ignore[attr-defined]  # it keeps every header that it has read
+            tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every header
             entries += 1
             if entries > limits.entries:
                 raise _Refused(f"it holds more than {limits.entries:,} files and folders")
@@ -121,7 +121,7 @@ def _unpack(plain: BinaryIO, folder: Path, limits: ArchiveLimits) -> None:
                 if size > limits.size:
                     raise _Refused(f"its files have more than {limits.size:,} bytes")
                 if size > free:
-                    raise _Refused(f"its files have more than the {free:,} bytes that the disk can take")
+                    raise _Refused(f"its files need more than the {free:,} bytes that the disk has to spare")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 _write(bounded, member, target)
             bounded.left = _HEADER_BYTES
@@ -129,11 +129,11 @@ def _unpack(plain: BinaryIO, folder: Path, limits: ArchiveLimits) -> None:
 
 
 def _inner_name(member: tarfile.TarInfo) -> PurePosixPath:
-    """The member's name, relative to the folder; _Refused unless it is a plain file or a folder in there."""
+    """The member's name, relative to the folder; _Refused unless it is a plain file or folder below it."""
     shown = repr(member.name[:_SHOWN_NAME])
     if member.issym() or member.islnk():
         raise _Refused(f"it holds the link {shown}: pack the files themselves (tar -h)")
-    # A sparse file is a regular one to tarfile, with its content elsewhere than behind its header.
+    # tarfile counts a sparse file as a regular one, but its content does not follow its header directly.
     if not (member.isdir() or (member.isreg() and not member.issparse())):
         raise _Refused(f"{shown} in it is neither a file nor a folder")
     name = PurePosixPath(member.name)
@@ -145,14 +145,14 @@ def _inner_name(member: tarfile.TarInfo) -> PurePosixPath:
 def _write(bounded: _Bounded, member: tarfile.TarInfo, target: Path) -> None:
     left = member.size
     bounded.seek(member.offset_data)
-    with target.open("wb") as file:  # a name that comes twice: the later file counts, as tar has it
+    with target.open("wb") as file:  # if a name occurs twice the later file wins, as in tar
         while left:
             left -= file.write(bounded.content(left))
     target.chmod(0o755 if member.mode & 0o100 else 0o644)
 
 
 def _check_begin(plain: BinaryIO) -> None:
-    """ReadError unless the first block is a header, or the zeros that stand at the end of an empty archive."""
+    """ReadError unless the first block is a header, or zeros (an empty archive)."""
     block = plain.read(tarfile.BLOCKSIZE)
     plain.seek(0)
     try:
@@ -163,7 +163,7 @@ def _check_begin(plain: BinaryIO) -> None:
 
 
 def _check_end(plain: BinaryIO) -> None:
-    """Reads on to the end: gzip's checksum stands there, and tarfile takes a broken header for the end."""
+    """Reads to the end, to verify gzip's checksum and because tarfile takes a broken header for the end."""
     while piece := plain.read(_PIECE):
         if piece.strip(b"\0"):
             raise tarfile.ReadError("a header in it is damaged")

@@ -1,8 +1,8 @@
-"""Hyperparameters of older notebooks, and what becomes of each under transformers 5.
+"""Hyperparameters of older notebooks and their replacements under transformers 5.
 
-transformers 5 takes none of these names, or takes them and does nothing. What an older notebook sends must not kill its
-job: a name is mapped to what took its place, or dropped with the reason, and the log says so in one line. Refused is
-only what would change the result silently (apex, sharded_ddp, model parallelism).
+transformers 5 rejects these names, or accepts them without effect. An older notebook's job must not fail because of
+them: each name is mapped to its replacement or ignored, and one log line says which and why. A value is rejected only
+if ignoring it would silently change the result (apex, sharded_ddp, model parallelism).
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ Applied = tuple[dict[str, Any], str]
 
 
 def _dropped(reason: str, *, always: bool = False) -> DeprecatedName:
-    """A setting without effect, whatever its value."""
+    """A setting that is ignored, whatever its value."""
     return DeprecatedName(str, lambda value: ({}, f"ignored, {reason}"), always=always)
 
 
@@ -21,9 +21,9 @@ def _switch(new: dict[str, Any], type: Any = bool, off: dict[str, Any] | None = 
     """A yes or no that became one value of another setting."""
 
     def apply(value: Any) -> Applied:
-        chosen = new if value else (off or {})
-        taken = " and ".join(f"{name} {content}" for name, content in chosen.items())
-        return chosen, f"taken as {taken}" if taken else "ignored, it asks for nothing"
+        settings = new if value else (off or {})
+        text = " and ".join(f"{name} {content}" for name, content in settings.items())
+        return settings, f"taken as {text}" if text else "ignored, it asks for nothing"
 
     return DeprecatedName(type, apply)
 
@@ -36,7 +36,7 @@ def _inside(new: str, key: str, type: Any) -> DeprecatedName:
 def _warmup_ratio(ratio: float) -> Applied:
     if not 0 <= ratio <= 1:
         raise ValueError(f"{ratio} is not between 0 and 1")
-    # warmup_steps below 1 is a share of all steps; 1 itself would mean one step.
+    # A warmup_steps below 1 is a share of all steps; 1 would mean one step.
     share = ratio if ratio < 1 else 1 - 1e-9
     return {"warmup_steps": share}, f"taken as warmup_steps {ratio:g} of all steps"
 
@@ -66,7 +66,7 @@ def _model_parallel(value: dict[str, Any] | str) -> Applied:
 _GONE_HARDWARE = "transformers 5 no longer has it"
 
 DEPRECATED_NAMES: dict[str, DeprecatedName] = {
-    # names that changed
+    # Renamed.
     "evaluation_strategy": DeprecatedName(new="eval_strategy"),
     "no_cuda": DeprecatedName(new="use_cpu"),
     "gradient_checkpointing": DeprecatedName(new="activation_checkpointing", always=True),
@@ -83,28 +83,27 @@ DEPRECATED_NAMES: dict[str, DeprecatedName] = {
     "model_name": DeprecatedName(new="model_name_or_path"),
     "predict_file": DeprecatedName(new="validation_file"),
     "max_val_samples": DeprecatedName(new="max_eval_samples"),
-    # settings that became a value of another
+    # Became a value of another setting.
     "group_by_length": _switch(
         {"train_sampling_strategy": "group_by_length"}, off={"train_sampling_strategy": "random"}
     ),
     "adafactor": _switch({"optim": "adafactor"}),
-    "warmup_ratio": DeprecatedName(
-        float, _warmup_ratio, blank=0
-    ),  # older transformers took it where warmup_steps was 0
+    # Older transformers used warmup_ratio only if warmup_steps was 0.
+    "warmup_ratio": DeprecatedName(float, _warmup_ratio, blank=0),
     "fsdp_min_num_params": _inside("fsdp_config", "min_num_params", int),
     "fsdp_transformer_layer_cls_to_wrap": _inside("fsdp_config", "transformer_layer_cls_to_wrap", list[str]),
     "dispatch_batches": _inside("accelerator_config", "dispatch_batches", bool),
     "split_batches": _inside("accelerator_config", "split_batches", bool),
-    # without effect
+    # Ignored.
     "local_rank": _dropped("the launcher tells each rank its number", always=True),
     "fp16_opt_level": _dropped("mixed precision is torch's own"),
     "half_precision_backend": DeprecatedName(str, _half_backend),
     "fp16_backend": DeprecatedName(str, _half_backend),
     "save_safetensors": DeprecatedName(bool, _save_safetensors),
     "include_inputs_for_metrics": _dropped("exact match and F1 need the text only"),
-    "include_tokens_per_second": _dropped("the log gives questions a second"),
-    "overwrite_cache": _dropped("windows are made again in memory"),
-    "preprocessing_num_workers": _dropped("the tokenizer uses all cores by itself"),
+    "include_tokens_per_second": _dropped("the log reports tokens/s already"),
+    "overwrite_cache": _dropped("windows are computed in memory for every job"),
+    "preprocessing_num_workers": _dropped("the tokenizer uses all cores already"),
     "use_fast_tokenizer": _dropped("the tokenizer must be a fast one"),
     "push_to_hub_organization": _dropped("put the organisation into hub_model_id"),
     **{
@@ -122,7 +121,7 @@ DEPRECATED_NAMES: dict[str, DeprecatedName] = {
             "use_legacy_prediction_loop",
         )
     },
-    # would change the result silently
+    # Rejected if set, because ignoring them would silently change the result.
     "sharded_ddp": DeprecatedName(str | bool, _sharded_ddp),
     "mp_parameters": DeprecatedName(dict[str, Any] | str, _model_parallel),
 }

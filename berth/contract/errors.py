@@ -1,5 +1,5 @@
-"""The error that a job ends in when its user made a mistake."""
+"""The error that ends a job because of a mistake that its user can fix."""
 
 
 class JobError(Exception):
-    """A mistake that the user can fix; the message is the one sentence that says what is wrong and what to do."""
+    """An error that the user can fix; the message is one sentence: what is wrong and what to do."""

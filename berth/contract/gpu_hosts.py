@@ -1,19 +1,19 @@
-"""Which GPUs and NVIDIA drivers SageMaker's hosts have, which CUDA needs which, and which AMI brings a newer driver.
+"""GPUs and NVIDIA drivers of SageMaker's hosts, the driver and GPU that each CUDA needs, and AMIs with a newer driver.
 
-The one table for the sentence with which an image refuses a host (berth/runtime/gpu), for the deployment that a push
-prints (ecr/snippet) and for README. Read in November 2026, not tried on AWS: NVIDIA's table of minimum drivers
-(docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html), the architectures that torch's wheels are
-built for (torch.cuda.get_arch_list()), SageMaker's guide on drivers (dg/inference-gpu-drivers.html), and its API's
-InferenceAmiVersion and TransformAmiVersion.
+Used by an image that checks its host (berth/runtime/gpu), by the deployment that a push prints (ecr/snippet) and by the
+docs. Sources, read in November 2026 and not tried on AWS: NVIDIA's table of minimum drivers
+(docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html), the architectures of torch's wheels
+(torch.cuda.get_arch_list()), SageMaker's guide on drivers (dg/inference-gpu-drivers.html), and InferenceAmiVersion and
+TransformAmiVersion of its API.
 """
 
 from dataclasses import dataclass
 
 Version = tuple[int, int]
-"""Of CUDA, or a compute capability."""
+"""A CUDA version or a compute capability."""
 
 PROFILES: dict[str, Version] = {"cu130": (13, 0), "cu124": (12, 4)}
-"""The kit's profiles by the CUDA of their torch, the newest first."""
+"""Profile → the CUDA version of its torch, the newest first."""
 
 DRIVERS: dict[Version, int] = {
     (11, 0): 450,
@@ -33,23 +33,21 @@ DRIVERS: dict[Version, int] = {
     (12, 9): 575,
     (13, 0): 580,
 }
-"""A driver's branch, as users know it, by the newest CUDA that it knows."""
+"""CUDA version → the branch of the driver (such as 550) whose newest CUDA it is."""
 
 ENDPOINT_AMIS: dict[int, str] = {
     550: "al2-ami-sagemaker-inference-gpu-3-1",
     580: "al2023-ami-sagemaker-inference-gpu-4-1",
 }
-"""Values of ProductionVariant.InferenceAmiVersion by their driver, oldest first."""
+"""Driver branch → value of ProductionVariant.InferenceAmiVersion, oldest first."""
 
 TRANSFORM_AMIS: dict[int, str] = {535: "al2-ami-sagemaker-batch-gpu-535"}
-"""Values of TransformResources.TransformAmiVersion by their driver; there is none with a newer one."""
+"""Driver branch → value of TransformResources.TransformAmiVersion; AWS has none with a newer driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostFamily:
-    """A family of instances. endpoint, transform: the driver of a host for which no AMI is named, None where AWS's page
-    does not say it.
-    """
+    """A family of instances. endpoint, transform: the driver of the default AMI, None if AWS does not document it."""
 
     gpu: str
     capability: Version
@@ -71,59 +69,59 @@ FAMILIES: dict[str, HostFamily] = {
     "p6-b200": HostFamily("B200", (10, 0)),
     "p6-b300": HostFamily("B300", (10, 3)),
 }
-"""By the middle of an instance's name. p6e-gb200 is arm64: no image of the kit runs there."""
+"""Family, the middle part of an instance type → host. p6e-gb200 is missing because it is arm64: no image runs there."""
 
 
 def minimum(cuda: Version) -> Version:
-    """The CUDA that a driver must know to run any minor version of this one's major: 12.0 for 12.4 (driver 525)."""
+    """The CUDA that a driver must support to run any minor version of the same major: 12.0 for 12.4 (driver 525)."""
     return (cuda[0], 0)
 
 
 def needed_driver(cuda: Version) -> int | None:
-    """The branch of the oldest driver that runs this CUDA; None where the table does not have it."""
+    """The branch of the oldest driver that runs this CUDA; None if DRIVERS does not have it."""
     return DRIVERS.get(minimum(cuda))
 
 
 def architectures(cuda: Version) -> tuple[Version, Version | None]:
-    """The least and the most compute capability that torch's wheels for this CUDA are built for; None: no upper end."""
+    """The lowest and highest compute capability of torch's wheels for this CUDA; None: no upper limit."""
     if cuda[0] >= 13:
-        return (7, 5), None  # CUDA 13 has dropped Maxwell, Pascal and Volta
-    return (5, 0), None if cuda >= (12, 8) else (9, 0)  # 12.8 brought Blackwell
+        return (7, 5), None  # CUDA 13 dropped Maxwell, Pascal and Volta
+    return (5, 0), None if cuda >= (12, 8) else (9, 0)  # CUDA 12.8 added Blackwell
 
 
 def suits(cuda: Version, capability: Version) -> bool:
-    """Whether torch's wheels for this CUDA are built for a GPU."""
+    """Whether torch's wheels for this CUDA support a GPU of this compute capability."""
     least, most = architectures(cuda)
     return capability >= least and (most is None or capability <= most)
 
 
 def family(instance: str) -> HostFamily | None:
-    """Of an instance type such as ml.g5.xlarge; None for one that the table does not have."""
+    """The family of an instance type such as ml.g5.xlarge; None if FAMILIES does not have it."""
     return FAMILIES.get(instance.removeprefix("ml.").partition(".")[0])
 
 
 def endpoint_ami(cuda: Version, instance: str = "") -> str:
-    """The AMI to name for an endpoint; empty if the instance's default has a driver that is new enough, or none has.
+    """The AMI to request for an endpoint; empty if the default's driver is new enough, or if no AMI's driver is.
 
-    Where the default is not known, one is named.
+    If the default's driver is unknown, an AMI is returned.
     """
     host = family(instance)
     return _ami(cuda, host.endpoint if host else None, ENDPOINT_AMIS)
 
 
 def transform_ami(cuda: Version, instance: str = "") -> str:
-    """The same for a batch transform."""
+    """The AMI to request for a batch transform, by the same rules as `endpoint_ami`."""
     host = family(instance)
     return _ami(cuda, host.transform if host else None, TRANSFORM_AMIS)
 
 
 def can_transform(cuda: Version) -> bool:
-    """Whether a host of batch transforms has a driver for this CUDA, by an AMI if need be."""
+    """Whether an AMI for batch transforms has a driver for this CUDA."""
     return bool(_ami(cuda, None, TRANSFORM_AMIS))
 
 
 def _ami(cuda: Version, default: int | None, amis: dict[int, str]) -> str:
-    """The newest of the CUDA's major, for that is the one that its torch is most often used with."""
+    """The AMI with the newest driver of the CUDA's major: torch is most often used with that one."""
     needed = needed_driver(cuda)
     if needed is None or (default is not None and default >= needed):
         return ""

@@ -1,4 +1,4 @@
-"""Lists of hosts as a person reads them: by number, and cut, because a job may have a hundred. Pure."""
+"""Short lists of host names: sorted by number, and cut because a job may have a hundred hosts. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ def by_number(host: str) -> list[str | int]:
 
 
 def listed(hosts: Iterable[str]) -> str:
-    """`algo-1, algo-3`; of many hosts the first ones, and how many more there are."""
+    """`algo-1, algo-3`; after six hosts `and 94 more`."""
     names = sorted(hosts, key=by_number)
     more = len(names) - _MOST_SHOWN
     return ", ".join(names[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,12 +1,11 @@
-"""Typed hyperparameters out of the strings of `hyperparameters.json`.
+"""Parses the strings of `hyperparameters.json` into typed values.
 
-SageMaker delivers every hyperparameter as text, and each client writes that text in its own way: a plain estimator
-sends `str(value)` (`'True'`, `'bert'`), framework estimators and SDK v3 send JSON (`'true'`, `'"bert"'`), and some
-notebooks encode again before the SDK does. The text alone can't say what was meant (`123` is a number or a model's
-name), so it is read by the declared type of the option it belongs to. `parse` checks every name and value and reports
-all errors at once.
+SageMaker delivers every hyperparameter as text, and clients encode it differently: a plain estimator sends `str(value)`
+(`'True'`, `'bert'`), framework estimators and SDK v3 send JSON (`'true'`, `'"bert"'`), and some notebooks encode once
+more. The text alone is ambiguous (`123` may be a number or a model's name), so it is parsed by the option's declared
+type. `parse` checks every name and value and reports all errors at once.
 
-Standard library only: the `train` entry reads its own settings with it, without the seconds that torch takes.
+Standard library only: the `train` entry reads its own settings with it, and must not wait seconds for torch's import.
 """
 
 import ast
@@ -25,27 +24,27 @@ from berth.contract.nearest import close_match, nearest
 TRUE_WORDS = frozenset({"true", "1", "yes", "on", "y", "t"})
 FALSE_WORDS = frozenset({"false", "0", "no", "off", "n", "f"})
 NONE_WORDS = frozenset({"None", "null", ""})
-# Values that transformers 5 no longer takes, by name: what each is read as.
+# Hyperparameter → values that transformers 5 no longer accepts → their replacements.
 DEPRECATED_VALUES = {"optim": {"adamw_hf": "adamw_torch"}}
-QUOTE_LAYERS = 3  # the most that was seen: a notebook's json.dumps twice, and a framework estimator's own
+QUOTE_LAYERS = 3  # the most seen so far: json.dumps twice in a notebook, and once in a framework estimator
 
 PLATFORM_PREFIXES = ("sagemaker_", "_tuning_")
 PLATFORM_NAMES = frozenset({"default_user_module_name"})
-# The kit's launcher reads this one before any rank starts; run_qa only has to know the name.
+# The launcher reads these before any rank starts; run_qa only has to accept the names.
 LAUNCHER_NAMES = frozenset({"processes_per_host"})
 
-UNSET: Any = object()  # what `decode` returns for None, null and the empty text: leave the option's default
+UNSET: Any = object()  # returned by `decode` for None, null and empty text: the option keeps its default
 
 
 class HyperparameterError(JobError):
-    """One sentence that names every hyperparameter that can't be used, and what to do."""
+    """One sentence with every invalid hyperparameter and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A hyperparameter that is known: its name, declared type, and the values it is limited to (none: any).
+    """A known hyperparameter: its name, declared type and allowed values (`choices`; empty: any).
 
-    For people: `default` as text, empty for none, and `meaning`, a sentence, empty if nobody wrote one.
+    For listings: `default` as text, empty for None, and `meaning`, a sentence or empty.
     """
 
     name: str
@@ -57,12 +56,12 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class DeprecatedName:
-    """What becomes of a hyperparameter that no longer exists under its name.
+    """How a deprecated hyperparameter is handled.
 
-    With `new`, the same setting under another name. Else `type` is how its value is read, and `apply(value)` gives the
-    new hyperparameters as typed values and one line for the log; it raises ValueError, with the end of a sentence,
-    where the old setting can't be honoured. Where a current option still bears the name, it counts unless `always`.
-    `blank` is a value of the new hyperparameter that means the same as leaving it out.
+    new: its current name, if it was only renamed. Otherwise its value is parsed as `type`, and `apply(value)` returns
+    the replacements as typed values and the end of a log line. `apply` raises ValueError, with the end of a sentence,
+    if the old setting can't be honoured. If a current option has the same name, the option is used unless `always`.
+    blank: a value of the new hyperparameter that means the same as leaving it out.
     """
 
     type: Any = str
@@ -72,15 +71,15 @@ class DeprecatedName:
     blank: Any = None
 
     def counts(self, name: str, options: Mapping[str, Option]) -> bool:
-        """Whether the name is read as a deprecated one, given the options of the transformers at hand."""
+        """Whether the name is handled as deprecated, given the options of the installed transformers."""
         return (not self.new or self.new in options) and (self.always or name not in options)
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Typed values of what was given (never a None), the platform's own keys as text, and lines for the log.
+    """Typed values (never None), SageMaker's own keys as text, and lines for the log.
 
-    `problems`: of each name that can't be used what is wrong with it, a part of a sentence (see `refusal`).
+    problems: invalid name → what is wrong with it, a part of a sentence (see `refusal`).
     """
 
     values: dict[str, Any]
@@ -90,7 +89,7 @@ class Parsed:
 
 
 def options_of(*classes: type) -> dict[str, Option]:
-    """The options that dataclasses declare, in their order: one for every field that `__init__` takes."""
+    """The options that dataclasses declare, in order: one per field of `__init__`."""
     options: dict[str, Option] = {}
     for cls in classes:
         hints = get_type_hints(cls)
@@ -102,7 +101,7 @@ def options_of(*classes: type) -> dict[str, Option]:
                     hints[spec.name],
                     tuple(spec.metadata.get("choices") or ()),
                     "" if default is dataclasses.MISSING else default_text(default),
-                    " ".join(str(spec.metadata.get("help") or "").split()).replace("%%", "%"),  # as argparse reads it
+                    " ".join(str(spec.metadata.get("help") or "").split()).replace("%%", "%"),  # argparse's escape
                 )
     return options
 
@@ -116,19 +115,19 @@ def default_text(value: Any) -> str:
 
 
 def is_platform(name: str) -> bool:
-    """Whether SageMaker or its SDK put this key there: no program is meant to see it."""
+    """Whether SageMaker or its SDK added this key; programs do not get it."""
     return name.startswith(PLATFORM_PREFIXES) or name in PLATFORM_NAMES
 
 
 def as_text(raw: Any) -> str:
-    """The text of a raw value. SageMaker sends text only; a hand-written file may hold JSON's own types."""
+    """The text of a raw value. SageMaker sends only text; a hand-written file may hold other JSON types."""
     if isinstance(raw, str):
         return raw
     return "null" if raw is None else json.dumps(raw)
 
 
 def unquote(text: str) -> str:
-    """Take off the JSON string quotes around a text, as many layers as clients put on (at most three)."""
+    """Remove the JSON string quotes that clients put around a text, up to three layers."""
     for _ in range(QUOTE_LAYERS):
         stripped = text.strip()
         if not (len(stripped) > 1 and stripped[0] == stripped[-1] == '"'):
@@ -141,9 +140,9 @@ def unquote(text: str) -> str:
 
 
 def decode(raw: Any, declared: Any, choices: tuple[str, ...] = ()) -> Any:
-    """Read one raw value as the declared type (a class, an Enum, Literal, list[...], dict[...] or a union of them).
+    """Parse one raw value as the declared type (a class, an Enum, Literal, list[...], dict[...] or a union of them).
 
-    Returns UNSET for None, null and the empty text. Raises ValueError with the end of a sentence: `is not a number`.
+    Returns UNSET for None, null and empty text. Raises ValueError with the end of a sentence: `'x' is not a number`.
     """
     text = unquote(as_text(raw))
     if text.strip() in NONE_WORDS:
@@ -160,7 +159,7 @@ def parse(
     options: Mapping[str, Option],
     deprecated: Mapping[str, DeprecatedName] | None = None,
 ) -> Parsed:
-    """Type every hyperparameter of `raw` as `read` does. Raises HyperparameterError that names all errors."""
+    """Like `read`, but raises HyperparameterError with all problems if there are any."""
     parsed = read(raw, options, deprecated or {})
     if parsed.problems:
         raise refusal(parsed.problems.values())
@@ -168,14 +167,14 @@ def parse(
 
 
 def read(raw: Mapping[str, Any], options: Mapping[str, Option], deprecated: Mapping[str, DeprecatedName]) -> Parsed:
-    """Type every hyperparameter of `raw`; a new name wins over its deprecated ones, and of these the first."""
+    """Parse every hyperparameter of `raw`. A current name wins over its deprecated ones, and the first of these."""
     parsed = Parsed({})
 
     def deprecated_name(given: str) -> DeprecatedName | None:
         old = deprecated.get(given.replace("-", "_"))
         return old if old and old.counts(given.replace("-", "_"), options) else None
 
-    # Deprecated names last, for they give way to what else is given.
+    # Deprecated names come last, because current names win.
     for given, value in sorted(raw.items(), key=lambda item: deprecated_name(item[0]) is not None):
         name = given.replace("-", "_")
         try:
@@ -205,7 +204,7 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
 
 def refusal(problems: Collection[str]) -> HyperparameterError:
-    """The error that names every problem, each a part of a sentence: `seed 'x' is not a whole number`."""
+    """The error with all problems, each a part of a sentence: `seed 'x' is not a whole number`."""
     parts = "; ".join(problems)
     if len(problems) == 1:
         return HyperparameterError(f"One hyperparameter can't be used: {parts}; fix it and start the job again.")
@@ -215,17 +214,17 @@ def refusal(problems: Collection[str]) -> HyperparameterError:
 
 
 def _replace(name: str, raw: Any, old: DeprecatedName, options: Mapping[str, Option], parsed: Parsed) -> None:
-    """Put what took an old setting's place into `parsed`, unless that is given there, and a line on it."""
+    """Add the replacement of a deprecated hyperparameter to `parsed`, unless it is set already, and a log line."""
     target = options[old.new] if old.new else Option(name, old.type)
     value = decode(raw, target.type, target.choices)
     if value is UNSET:
         return
     new, note = old.apply(value) if old.apply else ({old.new: value}, f"taken as {old.new}")
     for key, content in new.items():
-        there = parsed.values.get(key, old.blank)
-        if isinstance(there, dict) and isinstance(content, dict) and not there.keys() & content.keys():
-            parsed.values[key] = there | content
-        elif there == old.blank:
+        current = parsed.values.get(key, old.blank)
+        if isinstance(current, dict) and isinstance(content, dict) and not current.keys() & content.keys():
+            parsed.values[key] = current | content
+        elif current == old.blank:
             parsed.values[key] = content
         else:
             note = f"ignored, {key} is given"
@@ -239,7 +238,7 @@ def _members(declared: Any) -> list[Any]:
 
 
 def _decode_member(text: str, members: list[Any]) -> Any:
-    """Read a text as the first of the union's members that it can be, structures first and plain text last."""
+    """Parse a text as the first member of the union that fits: structures first, plain text last."""
     word = text.strip()
     objects = [member for member in members if _is_object(member)]
     if objects and word.startswith("{"):
@@ -299,7 +298,7 @@ def _float(word: str) -> float:
 
 
 def _enum(word: str, declared: type[Enum]) -> str:
-    """The plain value of an Enum, given as it (`epoch`) or as Python prints the member (`IntervalStrategy.EPOCH`)."""
+    """The value of an Enum member, written plainly (`epoch`) or as Python prints it (`IntervalStrategy.EPOCH`)."""
     name = word.rpartition(".")[2] if word.startswith(f"{declared.__name__}.") else word
     for member in declared:
         if name.lower() in (str(member.value).lower(), member.name.lower()):
@@ -311,11 +310,11 @@ def _none_of(word: str, choices: Iterable[str]) -> str:
     choices = list(choices)
     near = close_match(word, choices, 0.5)
     hint = f" (did you mean {near}?)" if near else ""
-    return f"{word!r} is none of {', '.join(choices)}{hint}"
+    return f"{word!r} is not one of {', '.join(choices)}{hint}"
 
 
 def _literal(word: str) -> Any:
-    """A structure written as JSON or, by a plain estimator, as Python prints it."""
+    """A structure written as JSON or, by a plain estimator, as a Python literal; None for other texts."""
     try:
         return json.loads(word)
     except ValueError:

@@ -1,7 +1,7 @@
-"""How a job wants to be launched: `distribution=` as the SDK sends it, our environment variables, our hyperparameter.
+"""Launch options of a job, from the SDK's `distribution=`, the BERTH_* variables and `processes_per_host`.
 
-Framework estimators send `sagemaker_*` hyperparameters; a generic Estimator sends nothing, so two environment variables
-do the same.
+Framework estimators send `distribution=` as `sagemaker_*` hyperparameters. A generic Estimator sends nothing; with it,
+BERTH_DISTRIBUTION and BERTH_PROCESSES_PER_HOST do the same.
 """
 
 import re
@@ -22,7 +22,7 @@ _LOG_LEVELS = ("info", "debug")
 TIMEOUT_VARIABLE = "BERTH_RENDEZVOUS_TIMEOUT"
 PEER_TIMEOUT = "BERTH_PEER_TIMEOUT"
 LEAST_PEER_TIMEOUT = 4.0
-"""Seconds: a host gives a sign of life each second, and half of the time-out must not pass between two."""
+"""Seconds. Hosts send a heartbeat every second, and the time-out must be more than two intervals long."""
 TRACE = "BERTH_TRACE"
 MOST_TRACED = 100
 PRICE = "BERTH_PRICE_PER_HOUR"
@@ -41,8 +41,8 @@ _VARIABLES = (
     SMDISTRIBUTED,
 )
 _SET_FOR_PROGRAMS = ("BERTH_BACKEND", "BERTH_FAILURE_FILE", "BERTH_RANK_EVENTS")
-OF_TRAINING = (*_VARIABLES, *_SET_FOR_PROGRAMS)
-"""All names that the training image knows, with those that it sets for its own processes."""
+TRAINING_VARIABLES = (*_VARIABLES, *_SET_FOR_PROGRAMS)
+"""All BERTH_* variables of the training image, including those that it sets for its own processes."""
 _DISTRIBUTIONS = ("none", "mpi", "smddp")
 _REFUSED = {
     "sagemaker_parameter_server_enabled": (
@@ -56,7 +56,7 @@ _REFUSED = {
         "asks for XLA, which this image does not have; remove it from distribution, or use mpi instead."
     ),
 }
-# Launched by mpirun, with the variables that torchrun would set.
+# These jobs are launched by mpirun too, with the variables that torchrun would set.
 _TORCH_LAUNCHERS = ("sagemaker_torch_distributed_enabled", "sagemaker_pytorch_ddp_enabled")
 _EXPORTS_PARAMETER = "mca_base_env_list"
 _SET_BY_PLAN = {
@@ -77,15 +77,17 @@ _SET_BY_PLAN = {
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """What was asked for, read and checked; `problems` are sentences that stop the job.
+    """The checked options. None or empty means that the job does not set them.
 
-    `smddp` is SageMaker's data parallel library, `efa` that NCCL must not fall back to TCP. `processes` per host is
-    None when nobody said, and so are `timeout`, the seconds that hosts wait for each other, and `peer_timeout`, the
-    seconds of silence after which a host counts as lost; `exports` are variables from mpirun's `-x NAME=value`, which
-    every host gets. `debug`: the log shows the launch plan with its command lines and
-    settings. `trace`: the steps of run_qa whose time is taken apart, none when nobody said. `model_parallel` are the
-    options of SageMaker's model parallel library, unchecked, empty where it was not asked for; `smdistributed` says
-    whose libraries of that name there are, empty: AWS's where they are, else the kit's.
+    mpi: mpirun starts ranks. mpi4py: it runs them through mpi4py, whose runner ends all ranks when one raises.
+    smddp: use SageMaker's data parallel library.
+    efa: fail if NCCL would fall back to TCP. debug: log the launch plan's command lines and settings.
+    timeout: seconds that hosts wait for each other. peer_timeout: seconds of silence after which a host counts as lost.
+    trace: the steps of run_qa whose time is broken down.
+    model_parallel: the options of SageMaker's model parallel library, unchecked.
+    smdistributed: whose libraries to import: open, aws or off; empty: AWS's if installed, else berth's.
+    processes: ranks per host, set by `processes_source`. exports: variables of mpirun's `-x NAME=value`, for all hosts.
+    reasons: why the ranks are started in this way, for the log. problems: sentences; any of them stops the job.
     """
 
     mpi: bool = False
@@ -109,7 +111,7 @@ class LaunchOptions:
 def read_launch_options(
     hyperparameters: Mapping[str, str], program: str | None, environ: Mapping[str, str]
 ) -> LaunchOptions:
-    """Read all that a job says about its launch; never raises, all problems are collected. `program` is the user's."""
+    """Read the launch options; never raises, because `problems` collects all errors. program: the user's, if any."""
     values = {name: unquote(text).strip() for name, text in hyperparameters.items()}
     problems = [
         f"{name} {sentence}"
@@ -119,8 +121,8 @@ def read_launch_options(
     model_parallel = _model_parallel(program, values, problems)
     options = _distribution(program, values, environ, problems)
     if model_parallel and program and not options.mpi and not environ.get("BERTH_DISTRIBUTION", "").strip():
-        asked = "mpirun: distribution smdistributed modelparallel was asked for"
-        options = replace(options, mpi=True, mpi4py=True, reasons=(*options.reasons, asked))
+        reason = "mpirun: distribution smdistributed modelparallel was asked for"
+        options = replace(options, mpi=True, mpi4py=True, reasons=(*options.reasons, reason))
     options = _variables(options, environ, problems)
     processes, source = _processes(program, values, environ, problems)
     mpi_options, exports = _mpi_options(values, problems)
@@ -141,8 +143,9 @@ def read_launch_options(
 
 
 def read_mp_parameters(text: str) -> dict[str, Any]:
-    """The options of the model parallel library in a hyperparameter's text, unchecked, empty where it says nothing;
-    ValueError with the end of a sentence unless it is an object.
+    """The options of the model parallel library in the text of `mp_parameters`: unchecked, empty if it sets none.
+
+    Raises ValueError, with the end of a sentence, unless the text is a JSON object.
     """
     text = unquote(text).strip()
     if text.lower() in ("", "false", "0", "none", "null"):
@@ -152,7 +155,7 @@ def read_mp_parameters(text: str) -> dict[str, Any]:
 
 
 def _model_parallel(program: str | None, values: Mapping[str, str], problems: list[str]) -> Mapping[str, Any]:
-    """What was asked of the model parallel library, if it is an object; what it means, the launch plan knows."""
+    """The options of `mp_parameters` if it is an object; the launch plan checks them."""
     try:
         given = read_mp_parameters(values.get(MP_PARAMETERS, ""))
     except ValueError as error:
@@ -170,7 +173,7 @@ def _model_parallel(program: str | None, values: Mapping[str, str], problems: li
 def _distribution(
     program: str | None, values: Mapping[str, str], environ: Mapping[str, str], problems: list[str]
 ) -> LaunchOptions:
-    """By what the ranks are to be started, with the reasons: by hyperparameters, and then BERTH_DISTRIBUTION."""
+    """How to start the ranks, and why. BERTH_DISTRIBUTION overrides the hyperparameters."""
     reasons: list[str] = []
 
     def on(name: str) -> bool:
@@ -208,34 +211,34 @@ def _distribution(
 
 
 def _variables(options: LaunchOptions, environ: Mapping[str, str], problems: list[str]) -> LaunchOptions:
-    """The options with what the other BERTH_* variables say; a misspelt name is a problem, too."""
+    """The options completed by the other BERTH_* variables; misspelt names are problems."""
     problems += misspelt_ours(environ, _VARIABLES)
-    strict = False
+    efa = False
     try:
-        strict = decode(environ.get(REQUIRE_EFA, ""), bool) is True
+        efa = decode(environ.get(REQUIRE_EFA, ""), bool) is True
     except ValueError:
         problems.append(f"{REQUIRE_EFA} must be 1 or 0, not {environ[REQUIRE_EFA]!r}.")
     level = _one_of(environ, LOG_LEVEL, _LOG_LEVELS, problems)
-    whose = _one_of(environ, SMDISTRIBUTED, _SMDISTRIBUTED, problems)
+    smdistributed = _one_of(environ, SMDISTRIBUTED, _SMDISTRIBUTED, problems)
 
-    def noted(read: Callable[[Mapping[str, str]], Any]) -> Any:
+    def collect(read: Callable[[Mapping[str, str]], Any]) -> Any:
         try:
             return read(environ)
         except JobError as error:
             problems.append(str(error))
             return None
 
-    timeout, peer_timeout = noted(read_timeout), noted(read_peer_timeout)
-    trace = noted(read_trace) or range(0)
-    noted(read_price)  # run_qa asks for it when it starts
+    timeout, peer_timeout = collect(read_timeout), collect(read_peer_timeout)
+    trace = collect(read_trace) or range(0)
+    collect(read_price)  # only checked here; run_qa reads it when it starts
     return replace(
         options,
-        efa=strict,
+        efa=efa,
         debug=level == "debug",
         timeout=timeout,
         peer_timeout=peer_timeout,
         trace=trace,
-        smdistributed=whose,
+        smdistributed=smdistributed,
     )
 
 
@@ -249,21 +252,19 @@ def _one_of(environ: Mapping[str, str], name: str, choices: tuple[str, ...], pro
 
 
 def read_timeout(environ: Mapping[str, str]) -> float | None:
-    """Seconds that hosts wait for each other, None when nobody said; JobError unless it is a positive number."""
+    """Seconds that hosts wait for each other, None if not set. Raises JobError unless it is a positive number."""
     return _positive(environ, TIMEOUT_VARIABLE, "a number of seconds above 0")
 
 
 def read_peer_timeout(environ: Mapping[str, str]) -> float | None:
-    """Seconds of silence after which a host counts as lost, None when nobody said; JobError unless it is a number that
-    is long enough.
-    """
+    """Seconds of silence after which a host counts as lost, None if not set. Raises JobError if it is too short."""
     what = f"a number of seconds, {LEAST_PEER_TIMEOUT:.0f} or more"
     return _positive(environ, PEER_TIMEOUT, what, least=LEAST_PEER_TIMEOUT)
 
 
 def read_price(environ: Mapping[str, str]) -> float | None:
-    """Dollars that one instance costs in an hour, None when nobody said; JobError unless it is a positive number."""
-    return _positive(environ, PRICE, "what an instance costs in an hour, dollars as a plain number above 0")
+    """Dollars per hour of one instance, None if not set. Raises JobError unless it is a positive number."""
+    return _positive(environ, PRICE, "the price of an instance per hour in dollars, a plain number above 0")
 
 
 def _positive(environ: Mapping[str, str], name: str, what: str, least: float = 0.0) -> float | None:
@@ -280,7 +281,7 @@ def _positive(environ: Mapping[str, str], name: str, what: str, least: float = 0
 
 
 def read_trace(environ: Mapping[str, str]) -> range:
-    """The steps to trace, counted from 1, none when nobody said; JobError unless it is a step or a range of few."""
+    """The steps to trace, counted from 1, empty if not set. Raises JobError unless it is a step or a short range."""
     text = environ.get(TRACE, "").strip()
     if not text:
         return range(0)
@@ -297,8 +298,9 @@ def read_trace(environ: Mapping[str, str]) -> range:
 def _processes(
     program: str | None, values: Mapping[str, str], environ: Mapping[str, str], problems: list[str]
 ) -> tuple[int | None, str]:
-    """Processes per host from the first place that says something. A user's program may have a hyperparameter of its
-    own by our name.
+    """Processes per host and the setting that says so; the first setting wins.
+
+    A user's program may have its own hyperparameter `processes_per_host`, so it counts only for run_qa.
     """
     places = {"BERTH_PROCESSES_PER_HOST": environ.get("BERTH_PROCESSES_PER_HOST", "")}
     if program is None:
@@ -318,10 +320,10 @@ def _processes(
 
 
 def _mpi_options(values: Mapping[str, str], problems: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Options for mpirun as the user wrote them, and the variables among them (`-x NAME=value`, the same as an MCA
-    parameter, AWS's `--NCCL_DEBUG=INFO`).
+    """The user's options for mpirun, and the variables among them (`-x NAME=value`, the MCA parameter for the same,
+    AWS's `--NCCL_DEBUG=INFO`).
 
-    `-x NAME` alone needs nothing: every host's ranks have that host's whole environment.
+    `-x NAME` without a value is dropped: the ranks of each host have its whole environment anyway.
     """
     names = ("sagemaker_mpi_custom_mpi_options", "sagemaker_distributed_dataparallel_custom_mpi_options")
     words: list[str] = []
@@ -353,6 +355,6 @@ def _mpi_options(values: Mapping[str, str], problems: list[str]) -> tuple[tuple[
 
 
 def _exports(given: Iterable[str]) -> dict[str, str]:
-    """The variables among `NAME=value` and `NAME`, which gets the value that it has."""
+    """The variables with a value among `NAME=value` and `NAME`."""
     pairs = (text.partition("=") for text in given)
     return {name.strip(): value for name, equals, value in pairs if equals}

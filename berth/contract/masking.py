@@ -1,56 +1,58 @@
-"""What a log shows of values that may be secret: stars for what a name says is one, wherever it stands.
+"""Hides secrets in logs: a value is replaced by stars if its name sounds secret.
 
-`masked` is for a command line, `shown` for one value with its name, `mask_text` for a line of anybody's words. A name
-is judged by its words: `hub_token`, `--api-keys` and `dbPass` sound secret, `tokenizer_name` and `author` do not.
+`masked` takes a command line, `shown` one named value, `mask_text` a line of any program's output. The words of a name
+decide: `hub_token`, `--api-keys` and `dbPass` sound secret, `tokenizer_name` and `author` do not.
 """
 
 import re
 from collections.abc import Sequence
 
 STARS = "***"
-# A word of a name that says enough, wherever in the name it stands.
+# A name with one of these words sounds secret.
 _SECRET_WORD = re.compile(
     r"(?:auth|authorization|authentication|bearer|cookie|cred|dsn|jwt|key|passcode|passphrase|pwd|sas|sig|signature|"
     r"webhook)s?"
-    # Names are written together as well (hftoken, dbpassword).
+    # Some names are written as one word (hftoken, dbpassword).
     r"|\w*(?:token|secret|password|passwd|credential|apikey|accesskey|authkey|dbpwd)s?"
 )
 _TOKEN = re.compile(r"tokens?")
-# Next to one of these words a token is a piece of text, and the value a number of them or that text.
-_OF_TEXT = re.compile(
+# Next to one of these words, `token` means a piece of text (max_tokens, pad_token), which is not secret.
+_TEXT_TOKEN_WORDS = re.compile(
     r"added|additional|batch|bos|cls|count|decoder|encoder|eos|ids?|image|length|limit|mask|max|min|n|new|num|number|pad|"
     r"per|prediction|sep|sequence|size|special|start|stop|target|types?|unk|vocab"
 )
 _WORDS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-# A name is taken whole, and only from its first character: else a long word costs the square of its length.
+# Possessive, and only at the start of a name: otherwise the time is quadratic in the length of a word.
 _NAMED = re.compile(r"(?<![\w-])([\w-]++)[\"']?\s*+[=:]")
-# Up to the last @ before the path: a password may hold one, or (against RFC 3986, 3.2.1) a slash after its colon.
+# Up to the last @ before the path, because a password may contain @, or (against RFC 3986, 3.2.1) a slash.
 _USER = re.compile(r"(?<=://)(?:[^/?#\s\"']*@|[^/?#\s\"':@]+:(?!\d+/)[^\s\"'@]{0,1000}@)")
 _BEARER = re.compile(r"\b(bearer|authorization\W+basic)\s+[\w.~+/-]{8,}=*", re.IGNORECASE)
-# `name=value` and `"name": "value"`; prose has colons too ("KeyError: 'a'"), so there the name must be in quotes.
+# `name=value` and `"name": "value"`. Before a colon the name must be quoted: prose has colons too ("KeyError: 'a'").
 _IN_TEXT = re.compile(
     r"(?<![\w-])(?P<name>[\w-]++)(?:=|[\"']\s*:\s*)(?P<value>\"[^\"]*\"|'[^']*'|[^\s&,;'\"(){}\[\]]+)"
 )
 
 
 def sounds_secret(name: str) -> bool:
-    """Whether what bears this name is not to be shown."""
+    """Whether a value of this name must be hidden."""
     words = [word.rstrip("0123456789").lower() for word in _WORDS.split(name)]
     words = [word for word in words if word]
-    if any(map(_OF_TEXT.fullmatch, words)):
+    if any(map(_TEXT_TOKEN_WORDS.fullmatch, words)):
         words = [word for word in words if not _TOKEN.fullmatch(word)]
-    # `pass` as the last word only: db_pass is one, pass_through says what is done.
+    # `pass` counts only as the last word: db_pass is a secret, pass_through is a verb.
     return any(map(_SECRET_WORD.fullmatch, words)) or words[-1:] == ["pass"]
 
 
 def shown(name: str, value: str) -> str:
-    """A value for a log: stars where its name sounds secret, and from the first secret on that it holds itself
-    (`API_KEY=abc`, `{'token': 'abc'}`, `?sig=abc`); no user information of an address.
+    """A value for a log: stars if its name sounds secret.
+
+    A value that contains a secret (`API_KEY=abc`, `{'token': 'abc'}`, `?sig=abc`) is cut there; the user and password
+    of a URL are replaced by stars.
     """
     if sounds_secret(name):
         return STARS
     value = _USER.sub(f"{STARS}@", value)
-    if name in ("-x", "--x"):  # mpirun's: a variable for every rank, of which only its owner knows what it is
+    if name in ("-x", "--x"):  # mpirun exports a variable, which may be anything
         variable, equals, _ = value.partition("=")
         return f"{variable}={STARS}" if equals else value
     first = next((match for match in _NAMED.finditer(value) if sounds_secret(match[1])), None)
@@ -58,13 +60,13 @@ def shown(name: str, value: str) -> str:
 
 
 def masked(command: Sequence[str]) -> list[str]:
-    """A command line with the values of arguments that sound secret replaced."""
+    """The command line with secret values replaced."""
     names = ["", *(argument if argument.startswith("-") else "" for argument in command[:-1])]
     return [shown(name, argument) for name, argument in zip(names, command, strict=True)]
 
 
 def mask_text(text: str) -> str:
-    """Anybody's words (pip's, mpirun's, an exception's) without the secrets that can be told by their shape."""
+    """Text of any program (pip, mpirun, an exception) without the secrets that can be recognised by their form."""
 
     def stars(match: re.Match[str]) -> str:
         if not sounds_secret(match["name"]):

@@ -1,8 +1,8 @@
-"""METRIC_DEFINITIONS: what an estimator reads out of the log of a job of `run_qa`, ready for `metric_definitions=`.
+"""METRIC_DEFINITIONS: the metrics in the log of a `run_qa` job, for an estimator's `metric_definitions=`.
 
-SageMaker looks for each expression in each line, and takes the first group as a number. CreateTrainingJob takes 40
-definitions at most, names of 255 characters and expressions of 500 (botocore's model of the API, 1.44).
-`rendered` is what train/README.md shows.
+SageMaker searches each line of the log for each expression; the first group is the number. CreateTrainingJob accepts up
+to 40 definitions, names of 255 characters and expressions of 500 (botocore's model of the API, 1.44).
+train/README.md shows the output of `rendered`.
 """
 
 import json
@@ -10,9 +10,9 @@ import json
 _NUMBER = "([0-9.]+)"
 _STEP = "step [0-9]+ of [0-9]+  "
 _TRACE = "trace: steps? [0-9].*  "
-# The name of a metric → what stands before its number in the line; that it names one line alone is for a test to say.
+# Metric → expression for the text before its number. A test checks that each one matches only its own line.
 _BEFORE = {
-    # While it trains, every log_seconds.
+    # During training, every log_seconds.
     "loss": f"{_STEP}loss: ",
     "examples_per_second": f"{_STEP}.*examples/s: ",
     "tokens_per_second": f"{_STEP}.*tokens/s: ",
@@ -27,10 +27,10 @@ _BEFORE = {
     "int8_exact_match": "int8: on .* exact match ",
     # Once, after training.
     **{name: f"{name} = " for name in ("train_loss", "train_runtime", "train_samples_per_second", "epoch")},
-    # Where BERTH_TRACE asks for it.
+    # If BERTH_TRACE is set.
     "trace_step_seconds": f"{_TRACE}step: ",
     **{f"trace_{name}_percent": f"{_TRACE}{name}: " for name in ("compute", "communication", "data", "other")},
-    # The table at the end.
+    # The summary at the end.
     **{
         f"seconds_{phase}": f"summary  {phase}: +"
         for phase in ("start", "features", "training", "evaluation", "saving", "total")
@@ -47,5 +47,5 @@ METRIC_DEFINITIONS = [
 
 
 def rendered() -> str:
-    """The definitions as JSON, which is Python as well: one to a line."""
+    """The definitions, one per line, as JSON that is also valid Python."""
     return "[\n" + ",\n".join(f"    {json.dumps(each)}" for each in METRIC_DEFINITIONS) + "\n]"

@@ -1,4 +1,4 @@
-"""What a model's config.json says against question answering, before its weights are loaded; for both images."""
+"""Reasons in config.json why a model can't answer questions, checked before its weights are loaded; for both images."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,36 +6,35 @@ from typing import Any
 from berth.contract.other_models import HANDLER
 
 _NO_SEPARATOR = "has no separator between question and context"
-_PAGES = "reads the places of words on a page, and a question and its context have none"
+_PAGES = "needs the positions of words on a page, and a question and its context have none"
 UNUSABLE = {
-    "xlnet": "puts [CLS] at the end of its input, and the first token has to stand for no answer",
+    "xlnet": "puts [CLS] at the end of its input, but the first token must stand for no answer",
     "fnet": "takes no attention mask, so its answers would change with the padding of a batch",
-    "lxmert": "reads pictures as well",
+    "lxmert": "needs pictures as well",
     **dict.fromkeys(("gpt2", "gpt_neo", "gpt_neox", "gptj", "bloom", "falcon", "mpt"), _NO_SEPARATOR),
     **dict.fromkeys(("layoutlm", "layoutlmv2", "layoutlmv3", "lilt", "markuplm"), _PAGES),
 }
-"""Architectures that transformers has for question answering and the kit can't use, by `model_type`: the reason."""
+"""`model_type` → why berth can't use this architecture, although transformers has it for question answering."""
 OTHER_ARCHITECTURE = "use a model such as BERT, RoBERTa, DeBERTa or ModernBERT"
 
-
 _PRETRAINED = ("Model", "ForPreTraining", "ForMaskedLM")
-"""Ends of classes without a head, or with the one of pretraining: what a fine-tuning starts from."""
+"""Suffixes of classes without a head or with a pretraining head, which can be fine-tuned."""
 
 
 def architectures(config: Mapping[str, Any]) -> list[str]:
-    """The classes that saved the model, such as BertForSequenceClassification; none if the config does not say."""
+    """The model's classes, such as BertForSequenceClassification; empty if the config does not name any."""
     names = config.get("architectures")
     return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def has_other_head(config: Mapping[str, Any]) -> bool:
-    """Whether the model was saved without a head for question answering, as far as the config says."""
+    """Whether the config names classes and none of them is for question answering."""
     names = architectures(config)
     return bool(names) and not any("QuestionAnswering" in name for name in names)
 
 
 def other_head(config: Mapping[str, Any], *, embedder: bool = False) -> str:
-    """What the model is if it has no head for question answering, and what to do; empty if it may have one.
+    """The error if the model has no head for question answering: what it is and what to do; empty if it may have one.
 
     embedder: whether sentence-transformers saved it.
     """
@@ -48,7 +47,7 @@ def other_head(config: Mapping[str, Any], *, embedder: bool = False) -> str:
 
 
 def unusable(config: Mapping[str, Any]) -> str:
-    """Why no model of this architecture can be used, with what to do; empty if it may be."""
+    """The error if berth can't use this architecture: the reason and what to do; empty if it may."""
     kind = config.get("model_type")
     reason = UNUSABLE.get(kind) if isinstance(kind, str) else None
     return f"this is a model of type {kind}, which {reason}: {OTHER_ARCHITECTURE}" if reason else ""

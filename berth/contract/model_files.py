@@ -1,6 +1,6 @@
-"""What a model folder must hold, by names and sizes of files: on the machine as in the images.
+"""The files that a model folder must hold, checked by name and size, on the user's machine and in the images.
 
-Archives made by hand, and those of the SDK, often hold one folder more; a model one level down is taken.
+A model may be one folder down, because archives made by hand or by the SDK often have an extra folder.
 """
 
 import json
@@ -11,8 +11,8 @@ from berth.contract.other_models import folder_kind, other_format
 
 CONFIG = "config.json"
 NULL_THRESHOLD = "null_score_diff_threshold"
-"""In the config of a model that was trained on questions without an answer: by how much "no answer" must be more likely
-than the best span, as a difference of sums of two logits."""
+"""Key in the config of a model trained on unanswerable questions: "no answer" wins if its score (the sum of two logits)
+exceeds the best span's by more than this."""
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 TOKENIZERS = (
     "tokenizer.json",
@@ -26,13 +26,13 @@ TOKENIZERS = (
 )
 _GIT_LFS = b"version https://git-lfs"
 _MOST_OF_POINTER = 1024
-"""Bytes, which the specification of Git LFS allows."""
+"""Bytes; the limit in the specification of Git LFS."""
 
 
 def model_homes(folder: Path) -> list[Path]:
-    """The folder itself if it holds a config.json, else all those right below that do, by their names.
+    """The folder itself if it holds a config.json, otherwise its direct subfolders that do, sorted by name.
 
-    Not hidden ones: what is being written, or was when a job was killed, is in one.
+    Hidden folders are skipped: they hold files that are being written, or that a killed job left.
     """
     if (folder / CONFIG).is_file():
         return [folder]
@@ -40,19 +40,20 @@ def model_homes(folder: Path) -> list[Path]:
 
 
 def model_home(folder: Path) -> Path | None:
-    """The folder itself, or the only folder right below, that holds a config.json."""
+    """The folder with the model's config.json: `folder` itself or its only such subfolder; None if there is not one."""
     homes = model_homes(folder)
     return homes[0] if len(homes) == 1 else None
 
 
 def first_file(home: Path, names: tuple[str, ...]) -> str | None:
-    """The first of `names` that is a file in `home` and not empty."""
+    """The first of `names` that is a non-empty file in `home`."""
     return next((name for name in names if (home / name).is_file() and (home / name).stat().st_size), None)
 
 
 def file_faults(folder: Path, named: str | Path, *, tokenizer: bool = True) -> list[str]:
-    """What `folder`, which the user calls `named`, lacks of a model of transformers: a sentence each, without its full
-    stop, with what to do. `tokenizer`: whether one must be there, too.
+    """What is missing in `folder` for a transformers model: sentences without full stop, with what to do.
+
+    named: the folder's name in the sentences. tokenizer: whether one is required.
     """
     if not folder.is_dir():
         return [f"{named} does not exist: mount or unpack the model there"]
@@ -69,19 +70,19 @@ def _faults_of_home(home: Path, called: Path, *, tokenizer: bool) -> Iterator[st
         other, remedy = other_format(home)
         only = f" but {other}: {remedy}" if other else ": save the model next to its config.json"
         yield f"{called} has no weights (`{WEIGHTS[0]}` or `{WEIGHTS[2]}`){only}"
-    elif lacking := [name for name in _shards(home / weights) if not (home / name).is_file()]:
-        number = f" and {len(lacking) - 1} more" if lacking[1:] else ""
-        yield f"{called} lacks {lacking[0]}{number}, which {weights} names: add the missing files"
-    found = first_file(home, TOKENIZERS)
-    if tokenizer and found is None:
+    elif missing := [name for name in _shards(home / weights) if not (home / name).is_file()]:
+        number = f" and {len(missing) - 1} more" if missing[1:] else ""
+        yield f"{called} lacks {missing[0]}{number}, which {weights} names: add the missing files"
+    tokenizer_file = first_file(home, TOKENIZERS)
+    if tokenizer and tokenizer_file is None:
         yield f"{called} has no tokenizer (`{TOKENIZERS[0]}` or `{TOKENIZERS[1]}`): save it next to the model"
-    for name in filter(None, (weights, found)):
+    for name in filter(None, (weights, tokenizer_file)):
         if _is_git_lfs(home / name):
             yield f"{called / name} is a pointer of Git LFS and not the file: run `git lfs pull` and pack it again"
 
 
 def _shards(index: Path) -> list[str]:
-    """The files of weights that an index names; none for a file that is no index, or can't be read."""
+    """The weight files that an index lists; empty if the file is not an index or can't be read."""
     if not index.name.endswith(".index.json"):
         return []
     try:
@@ -92,9 +93,9 @@ def _shards(index: Path) -> list[str]:
 
 def _is_git_lfs(path: Path) -> bool:
     try:
-        if path.stat().st_size > _MOST_OF_POINTER:  # and is not opened, for a channel may be streamed
+        if path.stat().st_size > _MOST_OF_POINTER:  # larger files are not opened, because a channel may be streamed
             return False
         with path.open("rb") as file:
             return file.read(len(_GIT_LFS)) == _GIT_LFS
-    except OSError:  # the image says which user can't read it
+    except OSError:  # the image reports an unreadable file, with its user
         return False

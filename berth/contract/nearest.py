@@ -1,4 +1,4 @@
-"""Which known hyperparameter a name most likely means: by the field's usual short forms, its words or its letters."""
+"""Suggests the hyperparameter that a name most likely means: by common short forms, by words or by letters."""
 
 import difflib
 from collections.abc import Collection, Iterable
@@ -53,24 +53,24 @@ SHORT_FORMS = {
     "resume_from_checkpoint": ("resume", "resume_from"),
     "processes_per_host": ("nproc_per_node", "num_processes", "nproc", "world_size", "num_gpus"),
 }
-"""By hyperparameter of run_qa, what other programs and libraries call it."""
+"""Hyperparameter of run_qa → its names in other programs and libraries."""
 _MEANT = {short: name for name, forms in SHORT_FORMS.items() for short in forms}
 
 
 def close_match(name: str, known: Iterable[str], likeness: float = 0.8) -> str:
-    """The one of `known` that is most like `name`, empty if none is; `likeness` is difflib's, 0 to 1."""
+    """The known name most similar to `name`; empty if none reaches `likeness` (difflib's ratio, 0 to 1)."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)), "")
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
-    """The one of `known` that `name` most likely means; None if none is near."""
+    """The known name that `name` most likely means; None if none is similar."""
     plain = name.replace("-", "_").lower()
     if (meant := _MEANT.get(plain)) in known:
         return meant
     if found := close_match(plain, known):
         return found
     words = set(plain.split("_"))
-    holders = [each for each in known if words <= set(each.split("_"))]
-    if holders:
-        return min(holders, key=lambda each: (len(each), each))
+    with_words = [option for option in known if words <= set(option.split("_"))]
+    if with_words:
+        return min(with_words, key=lambda option: (len(option), option))
     return close_match(plain, known, 0.5) or None

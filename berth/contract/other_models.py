@@ -1,6 +1,6 @@
-"""What a folder holds that is no model of transformers: by its files' names, on the machine as in both images.
+"""Recognises folders without a usable transformers model by their file names, on the user's machine and in both images.
 
-A look at names and at small JSON files only; nothing is unpickled or imported.
+Only names and small JSON files are read; nothing is unpickled or imported.
 """
 
 import json
@@ -56,12 +56,13 @@ _OTHER_FORMATS = (
     ("*.tar", "an archive", "unpack it there"),
     ("*.zip", "an archive", "unpack it there"),
 )
-"""Names of files → what they are, and what to do; the first row that fits."""
+"""File name, what the file is, what to do; the first matching row is used."""
 
 
 def other_format(folder: Path, files: tuple[str, ...] | None = None) -> tuple[str, str]:
-    """What a folder without a config.json, or without weights for PyTorch, holds instead, such as `a pickle, such as
-    scikit-learn's (model.pkl)`, and what to do; two empty words if no name tells.
+    """The format of a folder without config.json or PyTorch weights, and what to do; two empty texts if unknown.
+
+    Example of a format: `a pickle, such as scikit-learn's (model.pkl)`. files: names below the folder, if known.
     """
     names = _file_names(folder) if files is None else files
     for pattern, what, remedy in _OTHER_FORMATS:
@@ -71,9 +72,9 @@ def other_format(folder: Path, files: tuple[str, ...] | None = None) -> tuple[st
 
 
 def folder_kind(folder: Path, homes: Sequence[Path], tokenizers: Sequence[str]) -> str:
-    """What a folder without exactly one model is, and what to do, after the folder's name; never empty.
+    """What a folder without exactly one model holds, and what to do: a sentence after the folder's name; never empty.
 
-    homes: the folders with a config.json, none or several; tokenizers: names of files that are one.
+    homes: its folders with a config.json, none or several. tokenizers: names of tokenizer files.
     """
     files = _file_names(folder)
     for marker, described in _MARKERS.items():
@@ -106,12 +107,12 @@ def _several(names: list[str]) -> str:
 
 
 def is_embedder(home: Path) -> bool:
-    """Whether sentence-transformers saved the model, which makes embeddings."""
+    """Whether sentence-transformers saved the model, so that it computes embeddings."""
     return (home / _EMBEDDER).is_file()
 
 
 def adapter_fault(home: Path) -> str:
-    """That a whole model has an adapter beside it, which would not be used, after the folder's name; else empty."""
+    """The error if a complete model has an unused adapter next to it, a sentence after the folder's name; or empty."""
     if not (home / _ADAPTER).is_file():
         return ""
     what = _adapter(home / _ADAPTER)
@@ -136,18 +137,18 @@ _MARKERS: Mapping[str, Callable[[Path], str]] = {
     _EMBEDDER: lambda file: f"holds a sentence-transformers model, which makes embeddings: {HANDLER}",
     "model_index.json": lambda file: f"holds {_diffusers(file)}: {HANDLER}",
 }
-"""Files that say what a folder is, whatever else is in it."""
+"""File → what a folder with this file is, whatever else is in it."""
 
 
 def _file_names(folder: Path) -> tuple[str, ...]:
-    """Names below the folder, shallow ones first; without hidden ones and what belongs to a handler."""
+    """Names below the folder, shallow ones first, without hidden files and folders called `code`."""
     return tuple(sorted(_walk(folder), key=lambda name: (name.count("/"), name)))
 
 
 def _walk(folder: Path) -> Iterator[str]:
     left = _MOST_FILES
     for root, folders, files in os.walk(folder):
-        folders[:] = sorted(each for each in folders if not each.startswith(".") and each != "code")
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "code")
         for name in sorted(files):
             if not name.startswith("."):
                 left -= 1
@@ -176,7 +177,7 @@ def _few(names: list[str] | tuple[str, ...]) -> str:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A JSON object; an empty one where the file has none."""
+    """The JSON object in a file; empty if the file has none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,5 +1,6 @@
-"""Whether a job runs a program of the user's, or the kit's own run_qa, which is for transformers 5. An image with
-another refuses run_qa, and so does this machine before it starts one.
+"""Whether a job runs the user's program or run_qa, which needs transformers 5.
+
+An image with another transformers rejects run_qa; the user's machine checks the same before it starts a container.
 """
 
 from collections.abc import Mapping
@@ -7,26 +8,26 @@ from collections.abc import Mapping
 from berth.contract.hyperparameters import unquote
 
 TRANSFORMERS = 5
-"""The first major version of transformers that run_qa is for."""
+"""The lowest major version of transformers that run_qa supports."""
 
 HYPERPARAMETER = "sagemaker_program"
 VARIABLE = "SAGEMAKER_PROGRAM"
-"""An image that brings its program names it by this variable; a job may set it as well."""
+"""Set by an image that contains its program; a job may set it as well."""
 
 
 def find_program(hyperparameters: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
-    """The user's program, relative to the code folder; None if nobody names one, which means run_qa.
+    """The user's program, relative to the code folder; None means run_qa.
 
     environ: the container's variables. They take precedence, as in sagemaker-training (environment.py, 5.1.4).
     """
     return environ.get(VARIABLE) or unquote(hyperparameters.get(HYPERPARAMETER, "")).strip() or None
 
 
-def without_run_qa(transformers: str, cuda: str) -> str:
-    """Why an image with this transformers can't run run_qa, in a sentence; empty where it can, or where its version is
-    not known (empty).
+def run_qa_error(transformers: str, cuda: str) -> str:
+    """Why an image with this transformers can't run run_qa, in a sentence; empty if it can.
 
-    cuda: the CUDA of the image's torch, such as 12.4 or 13.0.3; empty for a CPU build.
+    transformers: empty if the version is unknown, which counts as suitable. cuda: the CUDA of the image's torch, such
+    as 12.4 or 13.0.3; empty for a CPU build.
     """
     if not transformers or int(transformers.partition(".")[0]) >= TRANSFORMERS:
         return ""

@@ -1,8 +1,7 @@
-"""The hyperparameters that an image's run_qa knows, as JSON: written in the image, read where transformers is not
-installed.
+"""The hyperparameters of an image's run_qa as JSON, for machines without transformers.
 
-`python -P -m berth.train.run_qa.schema` prints it in a training image. Options that are read from it type and refuse
-values as the image's own do, so mistakes can be told before a container starts.
+`python -P -m berth.train.run_qa.schema` prints the schema in a training image. Options read from it parse and reject
+values as in the image, so mistakes are reported before a container starts.
 """
 
 import json
@@ -22,7 +21,7 @@ _NAMES = {kind: name for name, kind in _PLAIN.items()}
 
 
 class SchemaError(ValueError):
-    """The text is no schema that this version of the kit reads; an image of another version may have written it."""
+    """The text is not a schema that this version of berth reads; another version may have written it."""
 
 
 def write_schema(options: Mapping[str, Option]) -> str:
@@ -45,13 +44,13 @@ def read_schema(text: str) -> dict[str, Option]:
     try:
         content = json.loads(text)
         if content["version"] != VERSION:
-            raise SchemaError(f"the schema has version {content['version']!r}, and {VERSION} is read here")
+            raise SchemaError(f"the schema has version {content['version']!r}, not {VERSION}")
         return {
             row["name"]: Option(
                 row["name"],
                 _union(row["kinds"]),
                 tuple(row["choices"]),
-                # An image of an earlier build says neither.
+                # Images of earlier builds have neither.
                 row.get("default", ""),
                 row.get("meaning", ""),
             )
@@ -60,11 +59,11 @@ def read_schema(text: str) -> dict[str, Option]:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         if isinstance(error, SchemaError):
             raise
-        raise SchemaError(f"this is no schema ({type(error).__name__}: {error})") from error
+        raise SchemaError(f"this is not a schema ({type(error).__name__}: {error})") from error
 
 
 def _kinds(declared: Any) -> list[Any]:
-    """A declared type as JSON: its union's members in their order, of which the first that fits a value counts."""
+    """A declared type as JSON: the members of its union, in order."""
     if get_origin(declared) in (Union, types.UnionType):
         return [kind for member in get_args(declared) for kind in _kinds(member)]
     if declared is type(None):
@@ -93,5 +92,5 @@ def _type(kind: Any) -> Any:
         return list[_union(kind["list"])]  # type: ignore[misc]
     if "enum" in kind:
         return Enum(kind["enum"], kind["members"])
-    # Of its values only the image knows the rules; a field that does not exist is refused in the same words.
+    # Only the image knows the rules for the values. An unknown field raises the same error here.
     return make_dataclass(kind["class"], [(name, Any, None) for name in kind["fields"]])

@@ -1,6 +1,6 @@
-"""Whether the server can answer questions with the model in a folder: one check, on the machine as in the image.
+"""Whether the server can answer questions with the model in a folder, checked on the user's machine and in the image.
 
-It reads names of files and config.json; the weights decide in the image (berth.runtime.engines.pytorch).
+It reads only file names and config.json; the image also checks the weights (berth.runtime.engines.pytorch).
 """
 
 import json
@@ -15,8 +15,9 @@ from berth.contract.other_models import adapter_fault, is_embedder
 
 
 def serving_faults(folder: Path, named: str | Path) -> list[str]:
-    """Why the model in `folder`, which the user calls `named`, can't answer questions: a sentence each, without its
-    full stop, with what to do; none if it may.
+    """Why the model in `folder` can't answer questions: sentences without full stop, with what to do; empty if it may.
+
+    named: the folder's name in the sentences.
     """
     faults = file_faults(folder, named)
     home = model_home(folder)
@@ -26,13 +27,13 @@ def serving_faults(folder: Path, named: str | Path) -> list[str]:
     config, reason = read_config(home)
     if reason:
         return [f"{called / CONFIG} {reason}", *faults]
-    found = other_head(config, embedder=is_embedder(home)) or unusable(config)
+    head = other_head(config, embedder=is_embedder(home)) or unusable(config)
     adapter = adapter_fault(home)
-    return [*([f"{called}: {found}"] if found else []), *([f"{called} {adapter}"] if adapter else []), *faults]
+    return [*([f"{called}: {head}"] if head else []), *([f"{called} {adapter}"] if adapter else []), *faults]
 
 
 def read_config(home: Path) -> tuple[Mapping[str, Any], str]:
-    """The config.json in `home`, and what is wrong with it, after its name; empty if nothing."""
+    """The config.json in `home`, and its error, a sentence after the file's name; empty if it is valid."""
     try:
         config = json.loads((home / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Gold answers as data write them, among them the ways to write "the context does not answer", and where they are."""
+"""Parses gold answers in all their layouts, including those for unanswerable questions, and checks their offsets."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -7,9 +7,9 @@ from typing import Any
 
 MISSING = '"answers" is missing'
 UNKNOWN = -1
-"""The start of an answer whose offset the data do not have; only data to train on need it."""
+"""The start of an answer without an offset in the data; only training data need one."""
 _QUOTED = 60
-"""Characters of a text that a sentence quotes."""
+"""The most characters of a text to quote in a message."""
 _NEEDS = 'an answer needs a string "text" and a whole number "answer_start"'
 
 
@@ -19,23 +19,23 @@ class Answer:
 
     text: str
     start: int
-    """Offset of its first character in the context, in characters (code points); UNKNOWN if the data do not say."""
+    """Offset of its first character in the context, in characters (code points); UNKNOWN if the data have none."""
 
 
 def says_impossible(fields: Mapping[str, Any]) -> bool:
-    """Whether a row says `is_impossible`, which counts whatever its answers are (some tools put plausible ones there).
+    """Whether a row has `is_impossible`, which overrides its answers (some tools write plausible ones there).
 
-    Tables bring it as a number or a word as well.
+    In tables it may be a number or a word.
     """
     return str(fields.get("is_impossible")).lower() in ("true", "1", "1.0")
 
 
 def answers_of(fields: Mapping[str, Any], *, offsets: bool) -> tuple[Answer, ...] | str:
-    """The answers of a row, none if its context does not answer; a text that says what is wrong with them.
+    """The answers of a row (empty: unanswerable), or the text of an error.
 
     Layouts: `[{"text", "answer_start"}, …]` (official), `{"text": […], "answer_start": […]}` (flat rows), one text with
-    one start, and bare texts. No answer: `is_impossible`, null or anything empty, an empty text at any offset, and the
-    offset -1 of a text that is not in the context. Without `offsets`, an answer may lack its "answer_start".
+    one start, and bare texts. Unanswerable: `is_impossible`, null or anything empty, an empty text at any offset, and
+    the offset -1 of a text that is not in the context. offsets: whether every answer needs an "answer_start".
     """
     if says_impossible(fields):
         return ()
@@ -78,24 +78,26 @@ def _pairs(value: object) -> Iterable[tuple[object, object]] | str:
 
 
 def whole_number(value: object) -> int | None:
-    """An integer, also of a float without a fraction, which tables make of integers; None for anything else."""
+    """The value as an integer if it is one, or a float without fraction (as in tables); else None."""
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def is_misplaced(answer: Answer, context: str) -> bool:
-    """Whether the text is not (or is nothing) at its offset in the context."""
+    """Whether the text is empty or not at its offset in the context."""
     return not answer.text or answer.start < 0 or not context.startswith(answer.text, answer.start)
 
 
 def misplacement(answer: Answer, context: str) -> str:
-    """A misplaced answer, and what is at its offset: `'Oslo', at 4 there stands 'slo ' (the text stands at 3)`."""
-    there = context[answer.start : answer.start + len(answer.text)] if answer.start >= 0 else ""
-    stands = f"there stands {_quoted(there)}" if there else f"there is none of its {len(context)} characters"
+    """A misplaced answer and the text at its offset: `'Oslo', but 'slo ' is at 4 (the text is at 3)`."""
+    actual = context[answer.start : answer.start + len(answer.text)] if answer.start >= 0 else ""
+    length = f"the context has {len(context)} characters and nothing"
     at = context.find(answer.text)
-    elsewhere = f"the text stands at {at}" if at >= 0 else "the text is nowhere in the context"
-    return f"{_quoted(answer.text)}, at {answer.start} {stands} ({elsewhere})"
+    elsewhere = f"the text is at {at}" if at >= 0 else "the text is not in the context"
+    return (
+        f"{_quoted(answer.text)}, but {_quoted(actual) + ' is' if actual else length} at {answer.start} ({elsewhere})"
+    )
 
 
 def _quoted(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What is wrong in data files, all of it in one sentence: file, row (counted from 1), id, and what to do."""
+"""Collects the errors of data files into one message: file, row (counted from 1), id, and what to do."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -9,18 +9,18 @@ SHOWN = 10
 
 
 class DataError(ValueError):
-    """The data can't be used; the message is one sentence for the user: the file, the place and what to do."""
+    """The data can't be used; the message is for the user: the file, the place and what to do."""
 
 
 class Where(NamedTuple):
-    """Where a question stands: `line 12`, `row 3` or `article 1, paragraph 2, question 1` of a file."""
+    """The place of a question: `line 12`, `row 3` or `article 1, paragraph 2, question 1` of a file."""
 
     file: Path
     place: str
 
 
 class Fault(NamedTuple):
-    """What is wrong with a row, and what to `do`; `id` is empty where it has none. A row may have several."""
+    """An error of a row, and what to `do`; `id` is empty if the row has none. A row may have several faults."""
 
     where: Where
     id: str
@@ -29,7 +29,7 @@ class Fault(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A row with all its faults in words."""
+    """A row with the text of all its faults."""
 
     where: Where
     id: str
@@ -37,7 +37,7 @@ class _Row(NamedTuple):
 
 
 class Faults:
-    """The faults of a data set, added in its order: of its rows the first that a sentence shows, and their number."""
+    """The faults of a data set, added in order. Keeps the first rows for the message and counts the others."""
 
     def __init__(self) -> None:
         self._rows: dict[Where, list[Fault]] = {}
@@ -48,7 +48,7 @@ class Faults:
         return self._counts[True] > 0
 
     def add(self, fault: Fault, *, forbids: bool = True) -> None:
-        """Note a fault; one that does not forbid the data is told only beside others that do."""
+        """Add a fault. forbids: false for a fault that is only reported together with others."""
         if fault.where != self._last:
             self._last = fault.where
             self._counts[forbids] += 1
@@ -58,13 +58,13 @@ class Faults:
             self._rows[fault.where].append(fault)
 
     def sentence(self) -> str:
-        """The first ten rows, in the order of their files, with all that is wrong with each; and how many more."""
+        """The message: the first ten rows with their faults, grouped by file, and the number of further rows."""
         shown = [
             _Row(where, faults[0].id, ", and ".join(fault.what for fault in faults))
             for where, faults in list(self._rows.items())[:SHOWN]
         ]
         count = sum(self._counts.values())
-        files = [f"{file}, {_in_file(list(of_file))}" for file, of_file in groupby(shown, lambda row: row.where.file)]
+        files = [f"{file}, {_in_file(list(rows))}" for file, rows in groupby(shown, lambda row: row.where.file)]
         if count > SHOWN:
             files.append(f"and {count - SHOWN} more")
         remedies = "; ".join(dict.fromkeys(fault.do for row in shown for fault in self._rows[row.where]))
@@ -74,7 +74,9 @@ class Faults:
 
 
 def _in_file(rows: Sequence[_Row]) -> str:
-    """`line 2, line 3 (id b): the question has no answer; line 7 (id g): …`: neighbours with one fault together."""
+    """`line 2, line 3 (id b): the question has no answer; line 7 (id g): …`; consecutive rows with equal faults are
+    grouped.
+    """
     return "; ".join(f"{at(list(alike))}: {what}" for what, alike in groupby(rows, lambda row: row.what))
 
 

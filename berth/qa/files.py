@@ -1,15 +1,15 @@
-"""Opens data files and walks their rows: one mapping per question, with the place where it stands, counted from 1.
+"""Reads data files row by row: one mapping per question, with its place in the file, counted from 1.
 
-Layouts, recognised by the file's name and by what is in it:
+Layouts, recognised by the file's name and content:
 
 * `.json`: the official SQuAD layout, `{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, …}]}]}]}`; flat rows,
-  `{"data": [{"id", "question", "context", "answers"}, …]}`, the bare list or one row alone; or JSON lines under this
-  name, which is what `datasets.Dataset.to_json` writes;
+  `{"data": [{"id", "question", "context", "answers"}, …]}`, only the list, or a single row; or JSON lines under this
+  name, as written by `datasets.Dataset.to_json`;
 * `.jsonl`: one flat row per line;
 * `.parquet`: one flat row per row (needs pyarrow, which only the training image has).
 
-`.gz` and `.xz` may follow `.json` and `.jsonl`. A row that is none is a Fault among the rows, and reading goes on.
-Whether a row is a good question is squad.py's business.
+`.gz` and `.xz` may follow `.json` and `.jsonl`. An invalid row becomes a Fault, and reading continues. squad.py checks
+whether a row is a valid question.
 """
 
 import codecs
@@ -27,14 +27,11 @@ from berth.qa.faults import DataError, Fault, Where
 LAYOUT = '{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers": …}]}]}]}'
 NOT_JSON = "not JSON"
 ROW = '{"id": …, "question": …, "context": …, "answers": {"text": […], "answer_start": […]}}'
-
-
 LIKE_ROWS = f"rows look like {ROW}"
 LIKE_QUESTIONS = (
     'questions look like {"id": …, "question": …, "answers": [{"text": …, "answer_start": …}]}, in the "qas" of a '
     'paragraph with its "context"'
 )
-
 
 METADATA = frozenset(
     f"{stem}.json"
@@ -43,12 +40,12 @@ METADATA = frozenset(
         *("manifest", "meta", "metadata", "readme", "schema", "state", "statistics", "stats"),
     )
 )
-"""Names of files that tools put next to data, and that hold no questions; read only if there is no other file."""
+"""Names of files without questions that tools write next to data; read only if there is no other file."""
 _ARTICLE = "article"
 
 
 def like(where: Where) -> str:
-    """What a good question looks like in the layout in which one stands there."""
+    """An example of a question in the layout of this place."""
     return LIKE_QUESTIONS if where.place.startswith(_ARTICLE) else LIKE_ROWS
 
 
@@ -60,7 +57,7 @@ class Row(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The files of a folder, hidden ones left out: `data`, and `others` that are no data by their names."""
+    """The files of a folder except hidden ones: `data`, and `others` whose names are not those of data."""
 
     data: list[Path]
     others: list[Path]
@@ -69,32 +66,31 @@ class Found(NamedTuple):
 def find(path: Path) -> Found:
     """The data files of `path`: itself, or those below a folder, sorted by name.
 
-    Raises DataError where there is nothing to read.
+    Raises DataError if there are none.
     """
     if path.is_file():
         if _kind(path) is None:
-            raise DataError(f"{path} is no data file by its name: it must end in {_SUFFIXES}.")
+            raise DataError(f"{path} is not a data file: its name must end in {_SUFFIXES}.")
         return Found([path], [])
     if not path.is_dir():
         raise DataError(f"{path} does not exist: pass a data file, or a folder that holds some ({_SUFFIXES}).")
     below = [p for p in sorted(path.rglob("*")) if p.is_file()]
     below = [p for p in below if not any(part.startswith(".") for part in p.relative_to(path).parts)]
     arrow = [p for p in below if p.suffix == ".arrow"]
-    if arrow:  # Dataset.save_to_disk, whose state.json and dataset_info.json are no data
+    if arrow:  # of Dataset.save_to_disk, whose state.json and dataset_info.json are not data
         raise DataError(f"{arrow[0]} is an Arrow file of datasets' save_to_disk: save it with to_parquet or to_json.")
     data = [p for p in below if _kind(p) is not None]
     if not data:
-        there = ", ".join(p.name for p in below[:3]) or "nothing"
-        raise DataError(f"{path} holds no data file ({_SUFFIXES}), it holds {there}: put the SQuAD file there.")
+        names = ", ".join(p.name for p in below[:3]) or "nothing"
+        raise DataError(f"{path} holds no data file ({_SUFFIXES}), it holds {names}: put the SQuAD file there.")
     questions = [p for p in data if p.name.lower() not in METADATA] or data
     return Found(questions, [p for p in below if p not in questions])
 
 
 def rows(path: Path) -> Iterator[Row | Fault]:
-    """Every question of the data file `path`, in its order. JSON lines and Parquet are read part by part, other JSON as
-    a whole.
+    """The rows of a data file, in order. JSON lines and Parquet are read in parts, other JSON as a whole.
 
-    Raises DataError when it can't be read as data at all, or no further.
+    Raises DataError if the file, or the rest of it, can't be read.
     """
     kind = _kind(path)
     if kind == ".parquet":
@@ -110,9 +106,9 @@ _PACKINGS = (".gz", ".xz")
 _COLUMNS = ("question", "context")
 _MORE_COLUMNS = ("id", "answers", "is_impossible")
 _CHUNK = 1 << 20
-"""Bytes that are read at a time."""
+"""Bytes to read at a time."""
 _MEMORY_PER_CHARACTER = 8
-"""Bytes that a character of a JSON text takes at most while it is parsed, as text and in Python's objects."""
+"""The most bytes per character of a JSON text while it is parsed, as text and in Python's objects."""
 _TOO_MANY_DIGITS = "a number has too many digits"
 """Python reads whole numbers of up to 4300 digits (sys.set_int_max_str_digits)."""
 _SUFFIXES = ".json, .jsonl (also with .gz or .xz) or .parquet"
@@ -140,7 +136,7 @@ def _open(path: Path) -> Any:
 
 
 def _chunks(path: Path) -> Iterator[str]:
-    """The unpacked text, a byte order mark taken off, in parts."""
+    """The unpacked text in parts, without byte order mark."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     size = begin = 0
     try:
@@ -188,7 +184,7 @@ def _json_rows(path: Path) -> Iterator[Row | Fault]:
 
 
 def _whole_text(path: Path) -> str:
-    """The text of a file that is parsed as a whole. Raises DataError if that takes more memory than there is."""
+    """The text of a file that is parsed as a whole. Raises DataError if that needs more memory than there is."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     chunks, size = [], 0
     for chunk in _chunks(path):
@@ -203,7 +199,7 @@ def _whole_text(path: Path) -> str:
 
 
 def _entry_rows(path: Path, number: int, entry: object) -> Iterator[Row | Fault]:
-    """Of an article, or of a flat row."""
+    """The rows of an article, or the flat row."""
     if not isinstance(entry, dict) or "paragraphs" not in entry:
         yield _row(Where(path, f"row {number}"), entry)
     elif not isinstance(entry["paragraphs"], list):
@@ -215,7 +211,7 @@ def _entry_rows(path: Path, number: int, entry: object) -> Iterator[Row | Fault]
 
 def _paragraph_rows(path: Path, in_paragraph: str, paragraph: object) -> Iterator[Row | Fault]:
     if not isinstance(paragraph, dict):
-        yield _misfit(Where(path, in_paragraph), "it is no JSON object")
+        yield _misfit(Where(path, in_paragraph), "it is not a JSON object")
     elif "context" not in paragraph:
         yield _misfit(Where(path, in_paragraph), 'the paragraph has no "context"')
     elif not isinstance(paragraph.get("qas"), list):
@@ -248,7 +244,7 @@ def _line_rows(path: Path, chunks: Iterable[str]) -> Iterator[Row | Fault]:
 
 
 def _lines(chunks: Iterable[str]) -> Iterator[str]:
-    # Not splitlines(): JSON strings may hold U+2028 and other characters that it takes for a line's end.
+    # Not splitlines(), which also splits at U+2028 and other characters that JSON strings may contain.
     begun: list[str] = []
     for chunk in chunks:
         first, *others = chunk.split("\n")
@@ -271,9 +267,9 @@ def _parquet_rows(path: Path) -> Iterator[Row | Fault]:
         # Read, not mapped: a channel in FastFile mode can't be mapped.
         with parquet.ParquetFile(path, memory_map=False, buffer_size=_CHUNK) as file:
             columns = file.schema_arrow.names
-            if lacking := [name for name in _COLUMNS if name not in columns]:
+            if missing := [name for name in _COLUMNS if name not in columns]:
                 raise DataError(
-                    f"{path} has no column {' and none '.join(lacking)}, only {', '.join(columns) or 'none at all'}: "
+                    f"{path} has no column {' or '.join(missing)}, only {', '.join(columns) or 'none at all'}: "
                     f"{LIKE_ROWS}."
                 )
             wanted = [name for name in (*_COLUMNS, *_MORE_COLUMNS) if name in columns]
@@ -288,7 +284,7 @@ def _parquet_rows(path: Path) -> Iterator[Row | Fault]:
 
 
 def _row(where: Where, value: object) -> Row | Fault:
-    return Row(where, value) if isinstance(value, dict) else _misfit(where, "it is no JSON object")
+    return Row(where, value) if isinstance(value, dict) else _misfit(where, "it is not a JSON object")
 
 
 def _misfit(where: Where, what: str) -> Fault:

@@ -1,8 +1,8 @@
-"""Exact match and F1 as the official SQuAD scripts, v1.1 and v2.0, define them, in percent over a data set.
+"""Exact match and F1 as defined by the official SQuAD scripts, v1.1 and v2.0, in percent over a data set.
 
-Texts are compared after `normalize`; an answer's score is its best over the gold answers. The versions differ: in v2.0
-a question without answers wants the empty prediction, gold answers that normalise to nothing don't count, and two empty
-texts share an F1 of 1 (in v1.1 of 0). A test compares both with an independent package on all of both dev sets.
+Texts are compared after `normalize`; a prediction's score is its best over the gold answers. In v2.0 the right
+prediction for a question without answers is empty, gold answers that normalize to nothing are ignored, and two empty
+texts have an F1 of 1 (in v1.1: 0). A test compares both versions with an independent package on both complete dev sets.
 """
 
 import re
@@ -19,19 +19,19 @@ _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
 
 def normalize(text: str) -> str:
-    """Lower case, without ASCII punctuation, then without English articles, words parted by one space."""
+    """Lower case, without ASCII punctuation and English articles, with single spaces."""
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, gold: str) -> float:
-    """1.0 if both are the same text once normalised, else 0.0."""
+    """1.0 if both texts are equal after `normalize`, else 0.0."""
     return float(normalize(prediction) == normalize(gold))
 
 
 def f1(prediction: str, gold: str, empty: float = 0.0) -> float:
     """Harmonic mean of precision and recall over words, 0 to 1; words count as often as they occur.
 
-    `empty` is the score of two texts that are both empty once normalised: 0.0 in v1.1, 1.0 in v2.0.
+    empty: the score if both texts are empty after `normalize`: 0.0 in v1.1, 1.0 in v2.0.
     """
     predicted, wanted = normalize(prediction).split(), normalize(gold).split()
     if not predicted and not wanted:
@@ -41,8 +41,9 @@ def f1(prediction: str, gold: str, empty: float = 0.0) -> float:
 
 
 def question_scores(prediction: str, golds: Sequence[str], *, v2: bool) -> tuple[float, float]:
-    """Exact match and F1 of one question, 0 to 1, against its best gold answer; without golds it is v2.0's, which wants
-    the empty prediction.
+    """Exact match and F1 of one question, 0 to 1, each against its best gold answer.
+
+    Without golds, which is allowed only in v2.0, the right prediction is empty.
     """
     wanted = [gold for gold in golds if normalize(gold)] or [""] if v2 else golds
     exact = max(exact_match(prediction, gold) for gold in wanted)
@@ -58,9 +59,9 @@ def evaluate(
     """Scores of `predictions` (id → text; empty means "no answer") on all examples.
 
     Keys: `exact_match`, `f1` (percent) and `total`; for v2.0 also `HasAns_*` and `NoAns_*`, each with `exact`, `f1` and
-    `total`, for the kinds of question there are. `version_2_with_negative` None: v2.0 if an example has no answers.
+    `total`, if there are such questions. version_2_with_negative: None means v2.0 if an example has no answers.
 
-    A question without prediction scores 0 (v1.1's rule; v2.0's script can't score such a file).
+    A question without a prediction scores 0, as in v1.1 (v2.0's script can't score such a file).
     """
     if not examples:
         raise ValueError("No questions to evaluate on: pass at least one.")

@@ -1,4 +1,4 @@
-"""Scripts that write no space between words, such as Chinese, Japanese and Thai; Korean writes one."""
+"""Scripts without spaces between words, such as Chinese, Japanese and Thai (but not Korean)."""
 
 import re
 
@@ -18,10 +18,10 @@ _UNSPACED = re.compile(
 
 
 def unspaced(text: str) -> npt.NDArray[np.bool_] | None:
-    """(characters,): which are of such a script; None if none is."""
+    """(characters,): true for characters of such a script; None if there are none."""
     if text.isascii():
         return None
-    found = np.zeros(len(text), np.bool_)
+    mask = np.zeros(len(text), np.bool_)
     for run in _UNSPACED.finditer(text):
-        found[run.start() : run.end()] = True
-    return found if found.any() else None
+        mask[run.start() : run.end()] = True
+    return mask if mask.any() else None

@@ -1,12 +1,12 @@
-"""From a model's start and end logits to spans of the context, best first.
+"""Decodes a model's start and end logits into spans of the context, best first.
 
-One decoder, two uses. `EVALUATION` is the SQuAD recipe's: a span's score is the sum of its two logits, compared over
+There are two ways. `EVALUATION` is that of the SQuAD recipe: a span's score is the sum of its two logits, compared over
 all windows. `SERVING` is that of the question-answering pipeline that transformers 5.3 removed: softmax of the start
-times softmax of the end inside each window, spans widened to whole words, equal texts merged (what 4.57 did; but it
-widened to the whole sentence in scripts without spaces, where a span stays as it is here). Both are exhaustive over all
-spans of up to `max_answer_tokens`; the recipe itself looks at the 20 best starts and ends only.
+times softmax of the end in each window; spans are widened to whole words, and equal texts are merged, as in 4.57. (In
+scripts without spaces 4.57 widened spans to the whole sentence; here they stay as they are.) Both search all spans of
+up to `max_answer_tokens`; the recipe itself considers only the 20 best starts and ends.
 
-A span's answer is always `context[start:end]`, in characters of the context as it was given.
+A span's answer is always `context[start:end]`, in characters of the original context.
 """
 
 import math
@@ -25,19 +25,19 @@ IndexArray = npt.NDArray[np.intp]
 Logits = Sequence[Any] | npt.NDArray[Any]
 """One row per window: arrays or lists of numbers."""
 
-_Found = tuple[float, int, int]
-"""Score, first character, the one after the last."""
+_ScoredSpan = tuple[float, int, int]
+"""Score, start and end (exclusive), in characters."""
 
 _BATCH_SPANS = 32 * 384 * 30
-"""Spans scored at a time: those of 32 windows of 384 tokens by 30 lengths are 3 MB, about what a core's cache holds."""
+"""Spans to score at a time: those of 32 windows with 384 tokens and 30 lengths take 3 MB, about a core's cache."""
 
 
 class AnswersTooLongError(ValueError):
-    """The answers, or the spans that compete to be one, have more characters than `Decoding` allows."""
+    """The answers, or the candidates for them, have more characters than `Decoding` allows."""
 
 
 class LogitsError(ValueError):
-    """The model's logits are no basis for an answer; the message is one sentence for the user."""
+    """The model's logits are not numbers; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Span:
     start: int
     """First character in the context."""
     end: int
-    """The character after the last; start == end == 0 and an empty answer mean "the context does not say"."""
+    """The character after the last; start == end == 0 and an empty answer mean "no answer"."""
     answer: str
 
 
@@ -58,24 +58,24 @@ class Decoding:
     """How to decode; start from `EVALUATION` or `SERVING` and change fields with `dataclasses.replace`."""
 
     score: Literal["logits", "probabilities"]
-    """`logits`: their sum; equal spans of several windows count once, with the best score. `probabilities`: the product
-    of softmaxes over the context and [CLS] of a window; scores of equal texts add up (over windows too, as in the
-    pipeline, so that the score of an answer that overlapping windows share can pass 1)."""
+    """`logits`: their sum; of equal spans in several windows the best counts. `probabilities`: the product of the
+    softmaxes over the context and [CLS] of a window. Scores of equal texts are added, over windows too as in the
+    pipeline, so the score of an answer in several overlapping windows can exceed 1."""
     max_answer_tokens: int
     n_best: int
-    """Spans returned per example, at most."""
+    """The most spans to return per example."""
     align_to_words: bool
     """Widen a span that begins or ends inside a word to the whole word (`Window.words`)."""
     no_answer: bool = False
-    """Whether "the context does not say" (SQuAD v2.0) is an answer; its score is that of [CLS] as start and end, the
-    lowest over the windows."""
+    """Whether "no answer" (SQuAD v2.0) is allowed; its score is that of [CLS] as start and end, the lowest of all
+    windows."""
     null_threshold: float = 0.0
-    """How far the no-answer's sum of logits must be above the best span's to come first; of probabilities it must be
-    exp(null_threshold) times the best span's, which in one window is the same."""
+    """The no-answer comes first if its sum of logits exceeds the best span's by more than this; as a probability, if
+    it exceeds exp(null_threshold) times the best span's, which is the same in one window."""
     most_candidate_characters: int | None = None
-    """Characters of all spans whose texts are compared, over all examples; only `probabilities` compares texts."""
+    """Limit of the characters of all compared spans in all examples; only `probabilities` compares texts."""
     most_answer_characters: int | None = None
-    """Characters of all answers, over all examples."""
+    """Limit of the characters of all answers in all examples."""
 
     def __post_init__(self) -> None:
         for name in ("max_answer_tokens", "n_best"):
@@ -92,20 +92,20 @@ def best_spans(
 ) -> tuple[FloatArray, IndexArray, IndexArray]:
     """The best spans of each window, best first: scores, first tokens, last tokens, each (windows, k), k ≤ n_best.
 
-    `start`, `end`: (windows, tokens), added to make a span's score; -inf where no span may start or end. Where a window
-    has fewer than k spans, its last scores are -inf.
+    start, end: (windows, tokens), whose sum is a span's score; -inf where no span may start or end. If a window has
+    fewer than k spans, its last scores are -inf.
     """
     windows, tokens = start.shape
     lengths = min(max_answer_tokens, tokens)
     padded = np.full((windows, tokens + lengths - 1), -np.inf)
     padded[:, :tokens] = end
-    # ends[w, i, d] = end[w, i + d]: the band of the table start by end that holds every allowed span, and no more.
+    # ends[w, i, d] = end[w, i + d]: the band of the table of starts and ends with exactly the allowed spans.
     ends = np.lib.stride_tricks.sliding_window_view(padded, lengths, axis=1)
     scores = (start[:, :, None] + ends).reshape(windows, tokens * lengths)
     k = min(n_best, scores.shape[1])
     top = np.argpartition(-scores, k - 1, axis=1)[:, :k]
     top_scores = np.take_along_axis(scores, top, axis=1)
-    order = np.lexsort((top, -top_scores), axis=1)  # of equal scores the earlier, then the shorter span
+    order = np.lexsort((top, -top_scores), axis=1)  # ties: the earlier span first, then the shorter one
     top = np.take_along_axis(top, order, axis=1)
     first = top // lengths
     return np.take_along_axis(top_scores, order, axis=1), first, first + top % lengths
@@ -118,22 +118,22 @@ def predict(
     contexts: Sequence[str],
     decoding: Decoding,
 ) -> list[list[Span]]:
-    """The best spans of every example, best first, never none.
+    """The best spans of every example, best first; at least one per example.
 
-    `start_logits[i]` and `end_logits[i]` belong to `windows[i]`: rows of its tokens, padding behind them is ignored (so
-    a padded array (windows, tokens) will do). `contexts[e]` is the context of the windows with `example == e`. An
-    example whose context holds no token at all (only white space or control characters) gets the empty answer, score 0.
+    `start_logits[i]` and `end_logits[i]` are the logits of the tokens of `windows[i]`; padding after them is ignored,
+    so padded arrays (windows, tokens) are fine. `contexts[e]` is the context of the windows with `example == e`. An
+    example whose context has no token (only white space or control characters) gets the empty answer with score 0.
 
-    Raises LogitsError when a logit of a window is not a number, and AnswersTooLongError over a limit of `decoding`. A
-    span can be as long as its context whatever its tokens, for a word that the tokenizer does not know is one token.
+    Raises LogitsError if a logit of a window is not a number, and AnswersTooLongError over a limit of `decoding`. Even
+    a span of one token can be as long as the context, because a word that the tokenizer does not know is one token.
     """
     if not len(windows) == len(start_logits) == len(end_logits):
         raise ValueError(f"{len(windows)} windows, {len(start_logits)} start and {len(end_logits)} end logits.")
     as_probabilities = decoding.score == "probabilities"
-    # The pipeline's number of candidates, on which the sums over equal texts depend.
+    # The pipeline's number of candidates; the sums over equal texts depend on it.
     widened = as_probabilities and decoding.align_to_words
     candidates = 2 * decoding.n_best + 10 if widened else decoding.n_best
-    found: list[list[_Found]] = [[] for _ in contexts]
+    candidate_spans: list[list[_ScoredSpan]] = [[] for _ in contexts]
     null = np.full(len(contexts), np.inf)
     for part in _parts(windows, decoding.max_answer_tokens):
         batch = windows[part]
@@ -155,7 +155,7 @@ def predict(
             null[window.example] = min(null[window.example], no_answer[row])
             chars = window.words if decoding.align_to_words else window.offsets
             keep = real[row]
-            found[window.example].extend(
+            candidate_spans[window.example].extend(
                 zip(
                     scores[row, keep].tolist(),
                     chars[firsts[row, keep], 0].tolist(),
@@ -167,12 +167,12 @@ def predict(
     answered = _Characters("answers", decoding.most_answer_characters)
     return [
         _rank(_merge(spans_of_one, context, decoding, compared), float(null_score), context, decoding, answered)
-        for spans_of_one, null_score, context in zip(found, null, contexts, strict=True)
+        for spans_of_one, null_score, context in zip(candidate_spans, null, contexts, strict=True)
     ]
 
 
 def _parts(windows: Sequence[Window], max_answer_tokens: int) -> Iterator[slice]:
-    """As many windows at a time as have `_BATCH_SPANS` spans, or one."""
+    """Slices of windows with up to `_BATCH_SPANS` spans, at least one window each."""
     tokens = max((len(window.input_ids) for window in windows), default=1)
     size = max(1, _BATCH_SPANS // (tokens * min(max_answer_tokens, tokens)))
     return (slice(first, first + size) for first in range(0, len(windows), size))
@@ -187,7 +187,7 @@ class _Characters:
         self.sum = 0
 
     def add(self, count: int) -> None:
-        """AnswersTooLongError once the sum is over the limit."""
+        """Add a length; AnswersTooLongError if the sum exceeds the limit."""
         self.sum += count
         if self.most is not None and self.sum > self.most:
             raise AnswersTooLongError(f"the {self.name} have more than {self.most} characters in all")
@@ -196,7 +196,7 @@ class _Characters:
 def _stack(
     batch: Sequence[Window], start_logits: Logits, end_logits: Logits
 ) -> tuple[npt.NDArray[np.bool_], FloatArray, FloatArray]:
-    """(windows, longest) each: which tokens are the context's, start and end logits with -inf as padding."""
+    """Three arrays (windows, longest): mask of the context's tokens, start logits, end logits; padded with -inf."""
     longest = max(len(window.input_ids) for window in batch)
     inside = np.zeros((len(batch), longest), np.bool_)
     start, end = np.full((2, len(batch), longest), -np.inf)
@@ -205,7 +205,7 @@ def _stack(
         inside[row, window.context_start : window.context_end] = True
         start[row, :size] = np.asarray(start_logits[row])[:size]
         end[row, :size] = np.asarray(end_logits[row])[:size]
-    broken = ~(start < np.inf) | ~(end < np.inf)  # -inf is a way to mask, NaN and +inf are no scores
+    broken = ~(start < np.inf) | ~(end < np.inf)  # models may mask with -inf; NaN and +inf are invalid
     if broken.any():
         raise LogitsError(
             "The model's scores are not numbers (NaN or infinite): its weights are broken, train it again with a lower "
@@ -215,31 +215,31 @@ def _stack(
 
 
 def _log_softmax(logits: FloatArray, inside: npt.NDArray[np.bool_]) -> FloatArray:
-    """Over the context and [CLS] of each window, as the pipeline; -inf elsewhere."""
+    """The log-softmax over the context and [CLS] of each window, as in the pipeline; -inf elsewhere."""
     kept = inside.copy()
     kept[:, 0] = True
     masked = np.where(kept, logits, -np.inf)
-    peak = np.maximum(masked.max(axis=1, keepdims=True), -1e300)  # finite, also if all of them are masked
+    peak = np.maximum(masked.max(axis=1, keepdims=True), -1e300)  # finite even if all are masked
     shifted = masked - peak
-    # One after the other, so that the zeros of padding change no bit of it: `sum` adds in an order that hangs on the
-    # width. At least 1, the peak's own share, unless all are masked.
+    # cumsum adds in order, so that the zeros of padding do not change the result; the order of `sum` depends on the
+    # width. The total is at least 1, because exp(0) of the peak is in it, unless all are masked.
     total = np.exp(shifted).cumsum(axis=1)[:, -1:]
     return np.asarray(shifted - np.log(np.maximum(total, 1.0)))
 
 
-def _merge(found: Sequence[_Found], context: str, decoding: Decoding, compared: _Characters) -> list[_Found]:
-    """One entry per answer, best first."""
-    merged: dict[object, _Found] = {}
+def _merge(spans: Sequence[_ScoredSpan], context: str, decoding: Decoding, compared: _Characters) -> list[_ScoredSpan]:
+    """One span per answer, best first."""
+    merged: dict[object, _ScoredSpan] = {}
     if decoding.score == "logits":
-        for score, start, end in found:
+        for score, start, end in spans:
             known = merged.get((start, end))
             if known is None or score > known[0]:
                 merged[start, end] = (score, start, end)
     else:
-        places = {(start, end) for _, start, end in found}
-        compared.add(sum(end - start for start, end in places))  # before any text is cut
+        places = {(start, end) for _, start, end in spans}
+        compared.add(sum(end - start for start, end in places))  # before any text is copied
         texts = {(start, end): context[start:end].lower() for start, end in places}
-        for score, start, end in found:
+        for score, start, end in spans:
             text = texts[start, end]
             before, at, to = merged.get(text, (0.0, start, end))
             merged[text] = (before + score, at, to)
@@ -247,7 +247,7 @@ def _merge(found: Sequence[_Found], context: str, decoding: Decoding, compared: 
 
 
 def _rank(
-    spans: list[_Found], null_score: float, context: str, decoding: Decoding, answered: _Characters
+    spans: list[_ScoredSpan], null_score: float, context: str, decoding: Decoding, answered: _Characters
 ) -> list[Span]:
     ranked: list[Span] = []
     for score, start, end in spans:
@@ -264,21 +264,21 @@ def _rank(
 
 
 def _least_score(null_score: float, decoding: Decoding) -> float:
-    """Of a span that comes before the no-answer."""
+    """The lowest score of a span that comes before "no answer"."""
     if decoding.score == "logits":
         return null_score - decoding.null_threshold
-    # Not over what a float holds: a threshold of thousands means never, or always.
+    # Clipped to the range of a float: a threshold of thousands means never, or always.
     return null_score * math.exp(min(max(-decoding.null_threshold, -700.0), 700.0))
 
 
 def _span(score: float, start: int, end: int, context: str) -> Span:
-    """Without white space at its ends (some tokenizers' offsets have it), and never cutting a combining mark off."""
+    """The span without white space at its ends (some tokenizers' offsets include it), and with all combining marks."""
     text = context[start:end]
     if not text.strip():
         return Span(score, 0, 0, "")
     start += len(text) - len(text.lstrip())
     end = start + len(text.strip())
-    # A tokenizer that strips accents drops trailing marks: its offsets make "cafe" of c a f e U+0301.
+    # The offsets of a tokenizer that strips accents exclude trailing marks: "cafe" instead of c a f e U+0301.
     while end < len(context) and unicodedata.category(context[end])[0] == "M":
         end += 1
     while start > 0 and unicodedata.category(context[start])[0] == "M" and not context[start - 1].isspace():

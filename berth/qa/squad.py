@@ -1,7 +1,8 @@
-"""Questions with their contexts and gold answers: read from files, checked, refused with a sentence that says where.
+"""Reads and checks questions with their contexts and gold answers; errors name the place in the file.
 
-`read` and QuestionReader take SQuAD v1.1, v2.0 and anything of the same shape, in the layouts of files.py. AnswerCheck
-sorts out questions whose answers are not where the data says. Both go through data that no memory would hold.
+`read` and QuestionReader accept SQuAD v1.1, v2.0 and data of the same form, in the layouts of files.py. AnswerCheck
+skips questions whose answers are not at their offsets. QuestionReader and AnswerCheck process the questions one by one,
+so the data may be larger than memory.
 """
 
 from collections import Counter
@@ -29,12 +30,12 @@ _NO_ANSWER = (
 )
 _ID = "give every question a text or a whole number as its id, or leave all ids out"
 _COUNT_CHARACTERS = (
-    "count answer_start in characters of the context as it stands in the file (not in bytes, and before any change of "
+    "count answer_start in characters of the context as it is in the file (not in bytes, and before any change of "
     "white space or line ends)"
 )
 _KINDS = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
 MISPLACED_LIMIT = 0.10
-"""Above this share of questions whose answers are not at their offsets, the offsets of the whole data set are wrong."""
+"""Above this share of questions with misplaced answers, the data set is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,13 @@ class Example:
     question: str
     context: str
     answers: tuple[Answer, ...]
-    """Any of them is right; none (v2.0) means that the context does not answer the question."""
+    """Any of them is right; empty (v2.0) means that the context does not answer the question."""
     where: Where | None = field(default=None, compare=False, repr=False)
-    """Where it was read, for messages."""
+    """Its place in the data, for messages."""
 
 
 def read(path: Path, *, version_2_with_negative: bool = False, offsets: bool = False) -> list[Example]:
-    """All questions of a data file or of the data files in a folder, as QuestionReader has them."""
+    """All questions of a data file, or of the data files in a folder, checked."""
     reader = QuestionReader(path, version_2_with_negative=version_2_with_negative, offsets=offsets)
     examples = list(reader)
     reader.check()
@@ -59,12 +60,12 @@ def read(path: Path, *, version_2_with_negative: bool = False, offsets: bool = F
 
 
 class QuestionReader:
-    """The questions of a data file or of the data files in a folder, one after another, in order.
+    """Iterates over the questions of a data file, or of the data files in a folder, in order.
 
-    To be gone through once, to the end or not, and to be checked afterwards. A file that is not SQuAD or is empty
-    raises DataError while it is read. With `offsets`, as for training, every answer needs one; whether it is right is
-    left to `AnswerCheck`, but wrong ones are told beside other faults. Without `answers`, as for predictions, none of
-    the questions needs any; `scored` tells whether they have them.
+    Iterate once, then call `check`. A file that is empty or not SQuAD raises DataError while it is read.
+    offsets: every answer needs an offset, as for training. `AnswerCheck` checks whether the offsets are right; here,
+    wrong ones are only reported together with other faults. answers: false if the questions need no answers, as for
+    predictions; then `scored` tells whether they have them.
     """
 
     def __init__(
@@ -75,9 +76,9 @@ class QuestionReader:
         self.version_2_with_negative = version_2_with_negative
         self.offsets = offsets
         self._faults = Faults()
-        self._ids: set[int] = set()  # their hashes: the ids themselves would fill the memory where the files do not
+        self._ids: set[int] = set()  # hashes, because the ids of a large data set may not fit into memory
         self.counts: Counter[Path] = Counter()
-        """Good questions of each file that was begun."""
+        """Valid questions per file, of the files read so far."""
         self._unscored = 0
         self._unanswerable = 0
         self._made = 0
@@ -88,15 +89,16 @@ class QuestionReader:
         return ((file, rows(file)) for file in find(self.path).data)
 
     def __iter__(self) -> Iterator[Example]:
-        """Up to the first fault: what follows it is looked at for more faults only."""
+        """Yields questions up to the first fault; the rest is only searched for more faults."""
         for example in self._examples():
             self.counts[example.where.file if example.where else self.path] += 1
             if not self._faults:
                 yield example
 
     def check(self) -> None:
-        """Raises DataError that names every question, of those that were read, that lacks its text or its context, the
-        id of which can't be one or comes twice (the metrics go by id), or that lacks an answer although
+        """Raises DataError with the faults of the questions read so far.
+
+        Faults: a missing text or context, an invalid or repeated id (metrics use ids), and a missing answer if
         `version_2_with_negative` is off.
         """
         if self._faults:
@@ -109,23 +111,23 @@ class QuestionReader:
 
     @property
     def scored(self) -> bool:
-        """Whether the questions that were read say what is right, so that predictions can be measured."""
+        """Whether questions read so far have answers, so that predictions can be scored."""
         return self._unscored < self.counts.total()
 
     def notes(self) -> list[str]:
-        """What was done to the questions, in lines for the log."""
+        """Remarks on the questions, as lines for the log."""
         lines = []
         if self._unanswerable:
             lines.append(f"{counted(self._unanswerable, 'question')} without an answer")
         if self._made:
             lines.append(
-                f"{counted(self._made, 'question')} without an id: file and place stand for it, such as "
+                f"{counted(self._made, 'question')} without an id: file and place are used instead, such as "
                 f"{self._first_made!r}"
             )
         return lines
 
     def _examples(self) -> Iterator[Example]:
-        """Every good question; the others are noted as faults."""
+        """All valid questions; invalid ones are added to the faults."""
         for file, content in self.files():
             first_fault, parsed, empty = None, False, True
             for row in content:
@@ -138,12 +140,12 @@ class QuestionReader:
                     first_fault = first_fault or found[0]
                     for fault in found:
                         self._faults.add(fault)
-            if first_fault and not parsed:  # no file of lines: that each of them is none says no more
+            if first_fault and not parsed:  # not JSON lines: one fault is enough
                 alone = Faults()
                 alone.add(first_fault)
                 raise DataError(alone.sentence())
             if empty:
-                raise DataError(f"{file} holds no question: pass a file with questions, or remove it from the folder.")
+                raise DataError(f"{file} has no question: pass a file with questions, or remove it from the folder.")
 
     def _example(self, row: Row | Fault) -> Example | list[Fault]:
         if not isinstance(row, Row):
@@ -179,7 +181,7 @@ class QuestionReader:
         return Example(id_ or self._made_id(where), fields["question"], fields["context"], answers, where)
 
     def _made_id(self, where: Where) -> str:
-        """Of a question that has none: `part.json, row 3`."""
+        """The id of a question that has none: `part.json, row 3`."""
         name = where.file.name if where.file == self.path else str(where.file.relative_to(self.path))
         made = f"{name}, {where.place}"
         self._made += 1
@@ -188,15 +190,15 @@ class QuestionReader:
 
 
 def misplaced(example: Example) -> bool:
-    """Whether an answer's text is not (or is nothing) at its offset in the context."""
+    """Whether an answer's text is empty or not at its offset in the context."""
     return any(is_misplaced(answer, example.context) for answer in example.answers)
 
 
 class AnswerCheck:
-    """Leaves out the questions whose answer's text is not at its offset, of data that is called `source`.
+    """Skips questions whose answer's text is not at its offset. source: the name of the data in messages.
 
-    A misplaced answer is left out even if its text stands elsewhere in the context: which of several places is meant
-    would be a guess, and training on a wrong guess goes unseen. Questions without answers are kept.
+    A question is skipped even if the text occurs elsewhere in the context: choosing a place would be a guess, and
+    training on a wrong guess would not be noticed. Questions without answers are kept.
     """
 
     def __init__(self, source: str = "the data") -> None:
@@ -206,7 +208,7 @@ class AnswerCheck:
         self._first: list[Example] = []
 
     def kept(self, examples: Iterable[Example]) -> Iterator[Example]:
-        """The others, in order."""
+        """The questions that are not skipped, in order."""
         for example in examples:
             self.seen += 1
             if misplaced(example):
@@ -216,8 +218,10 @@ class AnswerCheck:
                 yield example
 
     def check(self, *, all_read: bool = True) -> None:
-        """Raises DataError where more than 10 % of the questions are left out; of data that was not read to its end
-        more than ten, too, for the share of a few says nothing.
+        """Raises DataError if more than 10 % of the questions were skipped.
+
+        all_read: false if the data was not read to its end. Then at least eleven must be skipped as well, because the
+        share among a few questions means little.
         """
         if self.skipped <= max(MISPLACED_LIMIT * self.seen, 0 if all_read else SHOWN):
             return
@@ -228,8 +232,9 @@ class AnswerCheck:
         )
 
     def note(self) -> str:
-        """`1 question skipped, whose answer is not at its answer_start: train.jsonl, line 8 (id q8), the first …`; else
-        empty.
+        """`1 question skipped, whose answer is not at its answer_start: train.jsonl, line 8 (id q8), the first …`.
+
+        Empty if none was skipped.
         """
         if not self.skipped:
             return ""
@@ -238,7 +243,7 @@ class AnswerCheck:
         return f"{count} skipped, whose answer is not at its answer_start: {self._places()}, the first {first}"
 
     def _places(self) -> str:
-        """The places of up to ten questions, by file, and the number of the rest."""
+        """The places of up to ten skipped questions, by file, and the number of others."""
         files: dict[str, list[Fault]] = {}
         for fault in map(_misplaced_fault, self._first):
             files.setdefault(str(fault.where.file), []).append(fault)
@@ -258,7 +263,7 @@ def _misplacement(example: Example) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """False for a text with half a surrogate pair, which JSON can spell ("\\ud83d") and no tokenizer takes."""
+    """False for a text with an unpaired surrogate, which JSON can contain ("\\ud83d") and tokenizers reject."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -267,16 +272,16 @@ def is_unicode(text: str) -> bool:
 
 
 def _id(value: object) -> tuple[str, str]:
-    """The id as text, empty if there is none; and what is wrong with it."""
-    if value is None or value == "" or value != value:  # a table's hole is NaN
+    """The id as text, empty if there is none; and its error, or an empty text."""
+    if value is None or value == "" or value != value:  # missing values of tables are NaN
         return "", ""
     if (number := whole_number(value)) is not None:
         return str(number), ""
     if isinstance(value, str):
         return value, ""
     if isinstance(value, float):
-        return "", f"the id {value} is no whole number"
-    return "", f"the id is {_KINDS.get(type(value), 'no text')}"
+        return "", f"the id {value} is not a whole number"
+    return "", f"the id is {_KINDS.get(type(value), 'not a text')}"
 
 
 def _text_fault(row: Row, key: str) -> tuple[str, str] | None:

@@ -1,6 +1,6 @@
-"""The tokenizer of a model as windows need it: pairs in, encodings out, by the tokenizers library alone.
+"""A model's tokenizer for pairs of texts, based only on the tokenizers library.
 
-A server that has it in one file starts without transformers, whose import takes seconds and a hundred megabytes.
+A server that loads it from one file need not import transformers, which takes seconds and a hundred megabytes.
 """
 
 import json
@@ -12,12 +12,12 @@ from tokenizers import Encoding, Tokenizer
 
 
 class SlowTokenizerError(ValueError):
-    """The tokenizer is not one of the tokenizers library, so it has no offsets; the message is one sentence."""
+    """The tokenizer does not use the tokenizers library, so it has no offsets; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairTokenizer:
-    """Encodes pairs of texts whole: no truncation, no padding, and no token that a text could spell."""
+    """Encodes pairs of texts without truncation and padding; special tokens that are spelt in a text are plain text."""
 
     library: Tokenizer
     token_types: bool
@@ -25,7 +25,7 @@ class PairTokenizer:
 
     @classmethod
     def of(cls, tokenizer: Any, *, token_types: bool) -> Self:
-        """A copy of what a fast tokenizer of transformers holds; SlowTokenizerError for another."""
+        """A copy of a fast tokenizer of transformers; SlowTokenizerError for a slow one."""
         if not getattr(tokenizer, "is_fast", False):
             raise SlowTokenizerError(
                 "This model has a slow tokenizer only, without offsets: use a model with a tokenizer.json."
@@ -38,28 +38,28 @@ class PairTokenizer:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `to_json` wrote; ValueError for anything else."""
+        """Read what `to_json` wrote; ValueError for any other text."""
         try:
             fields = json.loads(text)
         except ValueError as error:
-            raise ValueError(f"it is no tokenizer ({error})") from error
+            raise ValueError(f"it is not a tokenizer ({error})") from error
         if not isinstance(fields, dict) or not isinstance(fields.get("token_types"), bool) or "library" not in fields:
-            raise ValueError("it is no tokenizer that the kit wrote")
+            raise ValueError("it is not a tokenizer that berth wrote")
         try:
             return cls(_library(fields["library"]), fields["token_types"])
-        except Exception as error:  # the library raises no other type
-            raise ValueError(f"it is no tokenizer ({error})") from error
+        except Exception as error:  # the library raises plain Exception
+            raise ValueError(f"it is not a tokenizer ({error})") from error
 
     def to_json(self) -> str:
-        """The whole tokenizer as text."""
+        """The tokenizer as text."""
         return json.dumps({"token_types": self.token_types, "library": json.loads(self.library.to_str())})
 
     def encode(self, pairs: Sequence[tuple[str, str]]) -> list[Encoding]:
-        """An encoding for each pair of valid Unicode texts."""
+        """One encoding per pair of valid Unicode texts."""
         return list(self.library.encode_batch(list(pairs)))
 
     def sharing(self) -> "PairTokenizer":
-        """A tokenizer of the same encodings for data of which many pairs share a text; itself where it knows none."""
+        """A tokenizer with the same encodings, faster if pairs share texts; itself if the post-processor is unknown."""
         fields = json.loads(self.library.to_str())
         if (fields["post_processor"] or {}).get("type") not in SharingTokenizer.PROCESSORS:
             return self
@@ -68,40 +68,40 @@ class PairTokenizer:
 
 @dataclass(frozen=True, slots=True)
 class SharingTokenizer(PairTokenizer):
-    """Encodes each text once, however many pairs it is in: a context of SQuAD has five questions.
+    """Encodes each text once, even if it is in many pairs: a context of SQuAD has five questions.
 
-    As the library itself does for a pair, it encodes both texts by `parts`, the tokenizer without its post-processor,
-    and puts them together by that.
+    Like the library itself for a pair, it encodes both texts with `parts`, the tokenizer without its post-processor,
+    and combines them with the post-processor.
     """
 
     PROCESSORS: ClassVar = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
-    """Those that set the token types of both texts, whatever they were before."""
+    """Post-processors that set the token types of both texts, whatever they were before."""
     parts: Tokenizer
 
     def encode(self, pairs: Sequence[tuple[str, str]]) -> list[Encoding]:
-        """An encoding for each pair of valid Unicode texts."""
+        """One encoding per pair of valid Unicode texts."""
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
         encoded = dict(zip(texts, self.parts.encode_batch(texts), strict=True))
         return [self.library.post_process(encoded[first], encoded[second]) for first, second in pairs]
 
 
 def _library(fields: dict[str, Any]) -> Tokenizer:
-    """The tokenizer of a tokenizer.json for texts of users: it neither truncates nor pads, and a special token that is
-    spelt in a text, such as `</s>`, is text.
+    """The tokenizer of a tokenizer.json for users' texts: without truncation and padding, and with special tokens that
+    are spelt in a text, such as `</s>`, as plain text.
     """
     library = Tokenizer.from_str(json.dumps(_without_spelt_tokens(fields)))
     library.no_truncation()
     library.no_padding()
-    library.encode_special_tokens = True  # the name means: as text. No tokenizer.json can say it
+    library.encode_special_tokens = True  # it means "encode them as plain text"; tokenizer.json has no such setting
     return library
 
 
 def _without_spelt_tokens(fields: dict[str, Any]) -> dict[str, Any]:
-    """The same tokenizer, but special tokens begin with a space in its vocabulary; ids stay the same.
+    """The same tokenizer and ids, but with a space before each special token in the vocabulary.
 
-    `encode_special_tokens` is not enough: models that look for whole pieces (Unigram, WordPiece, WordLevel) find
-    `</s>` in their vocabulary all the same. No piece of a text has a space, which is replaced or cut at before. BPE
-    finds only what its merges make.
+    `encode_special_tokens` is not enough: models that look up whole pieces (Unigram, WordPiece, WordLevel) still find
+    `</s>` in their vocabulary. No piece of a text has a space, because spaces are replaced or split at before. BPE
+    needs no change, because it finds only what its merges produce.
     """
     model = fields["model"]
     if "merges" in model:

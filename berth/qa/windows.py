@@ -1,8 +1,8 @@
-"""Long contexts cut into overlapping windows that a model can take: [CLS] question [SEP] piece of context [SEP].
+"""Cuts long contexts into overlapping windows that fit the model: [CLS] question [SEP] piece of context [SEP].
 
-The windows are those of the tokenizer's own `truncation="only_second"` with `stride` (a test compares them), but they
-are cut here, from one encoding without truncation, because the tokenizer's way is not safe in a server: it sets its
-truncation on an object that all threads share, and a question that leaves too little room ends in a Rust panic that
+The windows equal those of the tokenizer's own `truncation="only_second"` with `stride` (a test compares them). They are
+cut here, from one encoding without truncation, because the tokenizer's way is not safe in a server: its truncation is a
+setting of an object that all threads share, and a question that leaves too little room causes a Rust panic that
 `except Exception` does not catch (tokenizers 0.23).
 """
 
@@ -23,37 +23,37 @@ from berth.qa.tokenizer import PairTokenizer
 IntArray = npt.NDArray[np.int32]
 
 _CHUNK = 256
-"""Pairs tokenised at a time: an encoding holds its tokens as strings too, gigabytes for the whole of SQuAD."""
+"""Pairs to tokenize at a time: encodings hold their tokens as strings too, which takes gigabytes for all of SQuAD."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What a server asks of windows, and training does not."""
+    """Settings of a server that training does not use."""
 
     shrink_stride: bool = False
-    """For a stride that nobody asked for: a question that leaves too little room for it gets one of half the room."""
+    """For a default stride: if a question leaves too little room for it, use half of the room instead."""
     most_tokens: int | None = None
-    """Tokens that all windows together may have."""
+    """The most tokens of all windows together."""
     least_tokens: int = 1
-    """What a shorter window counts as, for none is cheaper."""
+    """A shorter window counts as this many tokens, because it costs as much."""
 
 
 class WindowError(ValueError):
-    """A question and its context can't be cut into windows; the message is one sentence for the user."""
+    """The settings or a pair are invalid, so that no windows can be cut; the message is one sentence for the user."""
 
     def __init__(self, message: str, example: int | None = None) -> None:
         super().__init__(message)
         self.example = example
-        """Index of the example at fault, None when the settings are."""
+        """Index of the invalid example, None if the settings are invalid."""
 
 
 class TooManyWindowsError(WindowError):
-    """The windows have more tokens than `Serving.most_tokens`; counted before any of the pair's is made."""
+    """The windows have more tokens than `Serving.most_tokens`; raised before the pair's windows are cut."""
 
     def __init__(self, windows: int, tokens: int, most: int, example: int) -> None:
         super().__init__(f"The texts make {windows} windows with {tokens} tokens, over the limit of {most}.", example)
         self.windows = windows
-        """Those of all pairs up to the one at fault, itself included."""
+        """The windows of all pairs up to this one, included."""
         self.tokens = tokens
 
 
@@ -62,22 +62,22 @@ class Window:
     """One row for the model, unpadded; the attention mask is all ones."""
 
     example: int
-    """Index of the example or pair that it comes from."""
+    """Index of its example or pair."""
     input_ids: IntArray
     """(tokens,)"""
     token_type_ids: IntArray | None
-    """(tokens,); None for a model that takes none."""
+    """(tokens,); None if the model does not take them."""
     offsets: IntArray
-    """(tokens, 2): first character and the one after the last, in the context as given; 0, 0 outside the context."""
+    """(tokens, 2): start and end (exclusive) of each token, in characters of the context; 0, 0 outside the context."""
     words: IntArray
-    """(tokens, 2): the same for the whole word that a token is a part of; in scripts without spaces the token alone."""
+    """(tokens, 2): start and end of the word that contains the token; in scripts without spaces, of the token."""
     context_start: int
-    """The context's tokens are those at context_start ≤ i < context_end, possibly none."""
+    """The context's tokens are at context_start ≤ i < context_end; there may be none."""
     context_end: int
     start: int | None = None
-    """Label: index of the answer's first token; 0 ([CLS]) when the answer is not (all) in this window."""
+    """Label: index of the answer's first token; 0 ([CLS]) if the answer is not completely in this window."""
     end: int | None = None
-    """Label: index of the answer's last token, itself included."""
+    """Label: index of the answer's last token (inclusive)."""
 
     @property
     def context_mask(self) -> npt.NDArray[np.bool_]:
@@ -87,11 +87,11 @@ class Window:
 
 
 def position_count(model: Any) -> int | None:
-    """The most tokens that a window may have for a model of transformers, None where its config names no limit."""
+    """The most tokens of a window for a transformers model, None if its config has no limit."""
     positions = getattr(model.config, "max_position_embeddings", None)
     if not positions:
         return None
-    # RoBERTa and its kin count theirs from behind the padding id.
+    # RoBERTa and related models number positions from padding_idx + 1.
     padding = getattr(getattr(model.base_model, "embeddings", None), "padding_idx", None)
     return int(positions) - (0 if padding is None else int(padding) + 1)
 
@@ -105,7 +105,7 @@ def make_windows(
     label: bool = False,
     serving: Serving | None = None,
 ) -> list[Window]:
-    """As `cut_windows`, all of them."""
+    """The windows of `cut_windows` as a list."""
     return list(cut_windows(tokenizer, examples, max_length, stride, label=label, serving=serving))
 
 
@@ -120,14 +120,14 @@ def cut_windows(
 ) -> Iterator[Window]:
     """Windows of all examples, or (question, context) pairs, in order; every example has at least one.
 
-    `max_length` and `stride` (the overlap of neighbours) are in tokens. With `label`, each window carries the position
-    of its example's first answer, whose text must stand at its offset (`squad.AnswerCheck`), or none if the data do
-    not say where that is. Questions are never cut.
+    max_length, stride (the overlap of neighbours): in tokens. label: add the position of the example's first answer,
+    whose text must be at its offset (`squad.AnswerCheck`); no position if the data have no offset. Questions are never
+    cut.
 
-    Raises WindowError when settings make no sense, when a text is not valid Unicode, and when a question leaves no more
-    than `stride` tokens for a context that needs more: windows could not advance. Raises TooManyWindowsError over the
-    limit of `serving`. Its sentences call `max_length` by the name that the user knows it by: a server's is
-    `max_seq_len`, training's `max_seq_length`.
+    Raises WindowError if settings are invalid, if a text is not valid Unicode, or if a question leaves at most `stride`
+    tokens for a longer context, so that windows could not advance. Raises TooManyWindowsError over the limit of
+    `serving`. Messages call `max_length` by the user's name for it: `max_seq_len` in a server, `max_seq_length` in
+    training.
     """
     length_name = "max_seq_length" if serving is None else "max_seq_len"
     if not 0 <= stride < max_length:
@@ -159,13 +159,13 @@ def cut_windows(
 
 
 def _begins(size: int, room: int, stride: int) -> range:
-    """Where the windows of a context of `size` tokens begin: the last is the first that reaches the context's end."""
+    """The starts of the windows of a context of `size` tokens, up to the first window that reaches the end."""
     return range(0, size - stride, room - stride) if size > room else range(1)
 
 
 def _pair(example: Example | tuple[str, str]) -> tuple[str, str]:
     question, context = (example.question, example.context) if isinstance(example, Example) else example
-    return question.lstrip(), context  # as the SQuAD recipe: one of its questions begins with 25,000 spaces
+    return question.lstrip(), context  # as in the SQuAD recipe: one question begins with 25,000 spaces
 
 
 def _lacks_offset(example: Example | tuple[str, str]) -> bool:
@@ -173,7 +173,7 @@ def _lacks_offset(example: Example | tuple[str, str]) -> bool:
 
 
 def _first_answer(example: Example | tuple[str, str]) -> tuple[int, int] | None:
-    """First character and the one after the last of the answer to train on."""
+    """Start and end (exclusive) of the answer to train on, in characters."""
     if not isinstance(example, Example):
         raise TypeError("label=True needs examples with answers, not pairs.")
     if not example.answers:
@@ -183,7 +183,7 @@ def _first_answer(example: Example | tuple[str, str]) -> tuple[int, int] | None:
 
 
 def _encode(tokenizer: PairTokenizer, pairs: list[tuple[str, str]], first: int) -> list[Encoding]:
-    """The encodings of whole pairs; WindowError for a text that has none."""
+    """The encodings of pairs; WindowError for a text that is not valid Unicode."""
     for index, texts in enumerate(pairs, start=first):
         if not all(is_unicode(text) for text in texts):
             raise WindowError("A text holds half a character (an unpaired surrogate): send valid Unicode.", index)
@@ -191,7 +191,7 @@ def _encode(tokenizer: PairTokenizer, pairs: list[tuple[str, str]], first: int) 
 
 
 class _Pair:
-    """One encoded pair as arrays, over the whole context."""
+    """One encoded pair as arrays, with the whole context."""
 
     def __init__(self, index: int, encoding: Encoding, context: str, *, token_types: bool) -> None:
         self.index = index
@@ -209,7 +209,7 @@ class _Pair:
             self.words = _word_spans(self.offsets, encoding.word_ids, inside, context)
 
     def answer_tokens(self, answer: tuple[int, int]) -> tuple[int, int] | None:
-        """First and last token that touch the answer's characters; None if none does (it is only white space)."""
+        """First and last token that overlap the answer; None if none does (the answer is white space)."""
         inside = self.offsets[self.begin : self.end]
         first = int(np.searchsorted(inside[:, 1], answer[0], side="right"))
         last = int(np.searchsorted(inside[:, 0], answer[1], side="left")) - 1
@@ -217,8 +217,10 @@ class _Pair:
 
 
 def _word_spans(offsets: IntArray, word_ids: list[int | None], inside: slice, context: str) -> IntArray:
-    """For each context token the characters of its whole word; the token's own where the tokenizer knows no words, and
-    in scripts without spaces, where what it takes for a word can be the whole sentence.
+    """For each context token, the characters of its word.
+
+    The token's own characters if the tokenizer has no words, and in scripts without spaces, where the tokenizer may
+    take a whole sentence for a word.
     """
     ids = word_ids[inside]
     if None in ids:
@@ -237,7 +239,7 @@ def _word_spans(offsets: IntArray, word_ids: list[int | None], inside: slice, co
 
 
 def _too_long(name: str, room: int, max_length: int, stride: int, length_name: str) -> str:
-    """The sentence for a question that leaves no `room`, or too little for the stride."""
+    """The error of a question that leaves no `room`, or too little for the stride."""
     left = f"with it {max(room, 0)} of a window's {max_length} tokens are left for the context"
     if room <= 0:
         return f"The question {name} is too long: {left}; shorten it or raise {length_name}."
@@ -248,7 +250,7 @@ def _too_long(name: str, room: int, max_length: int, stride: int, length_name: s
 
 
 def _cut(pair: _Pair, begins: range, room: int, answer: tuple[int, int] | None, *, label: bool) -> Iterator[Window]:
-    """The windows of a pair, each with up to `room` tokens of its context from where it begins."""
+    """The windows of a pair; each has up to `room` tokens of the context from its start."""
     before = pair.begin
     tokens = pair.answer_tokens(answer) if answer is not None else None
     for offset in begins:

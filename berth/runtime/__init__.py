@@ -1,23 +1,23 @@
-"""What both images run on, next to qa/.
+"""Code that runs in both images.
 
-cpus             the CPUs of this container, in whole ones
+cpus             number of CPUs that this container may use
 codes            exit codes and names of signals
-config_files     the files that SageMaker lays into /opt/ml/input/config
-dispatch         process 1: the image's own command, or another in its place
-failure_file     the sentence that a program leaves for /opt/ml/output/failure
+config_files     the files in /opt/ml/input/config
+dispatch         process 1: runs the image's own command, or another one instead
+failure_file     writes the error for /opt/ml/output/failure
 interfaces       the network interfaces of this host
-log              how a line of the log begins
-memory           what of it this container may use, has used and may still take
-pip_environment  what pip gets on a closed network: certificates, wheels, a warm pool's cache
-rank             a rank's place among the ranks of its job
-software         which software set of docker/pins.toml the image carries
-requirements     pip for a user's requirements.txt; missing_tools knows what it needs that the image lacks,
-                 installed_packages what it replaced
-whole_files      files and folders that nobody sees half of
-subprocesses     a command or a function in a child process, with a limit that holds
-gpu              the driver and the GPUs: whether torch can run on them, and what they do
-hints            what helps when a user's program fails
-engines          windows in, logits out
+log              prefixes of log lines
+memory           limit, peak and free memory of this container
+pip_environment  settings of pip on a closed network: certificates, wheels, a warm pool's cache
+rank             a rank's numbers
+software         the image's software set, from docker/pins.toml
+requirements     installs a user's requirements.txt with pip; missing_tools explains builds that fail because a tool is
+                 missing, installed_packages finds packages that it replaced
+whole_files      writes files and folders atomically
+subprocesses     runs a command or a function in a child process with a time limit
+gpu              checks whether torch can run on this host's driver and GPUs, and measures them
+hints            suggests fixes when a user's program fails
+engines          run models: windows → logits
 
-Which files a model consists of stands in berth.contract.model_files, which the user's machine reads as well.
+The files of a model are in berth.contract.model_files, which the user's machine reads as well.
 """

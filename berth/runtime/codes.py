@@ -1,15 +1,15 @@
-"""Exit codes and signals, as a shell counts and names them."""
+"""Exit codes and names of signals, as in a shell."""
 
 import signal
 
 
 def exit_code(code: int) -> int:
-    """What the shell makes of a subprocess' return code: 128 + n for signal n."""
+    """A subprocess' return code as a shell's exit code: 128 + n for signal n."""
     return 128 - code if code < 0 else code
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL for 9; SIG99 for a number that has no name here."""
+    """SIGKILL for 9; SIG99 for a number without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,10 +1,10 @@
-"""The files that SageMaker lays into /opt/ml/input/config: which are read, and what others ask for in vain.
+"""The files that SageMaker writes to /opt/ml/input/config, and who reads them.
 
 hyperparameters, resourceconfig, inputdataconfig   train/planning/job.py
-checkpointconfig                                   here
+checkpointconfig                                   this module
 tensorboardoutputconfig                            train/run_qa/reporting/records.py
-debughookconfig, profilerconfig                    of SageMaker Debugger, which the image does not have: see `notes`
-_PLATFORM_FILES                                   for SageMaker's own agents, nothing for a training
+debughookconfig, profilerconfig                    SageMaker Debugger, which the image does not have: see `notes`
+_PLATFORM_FILES                                    SageMaker's own agents, not the job
 """
 
 import json
@@ -25,7 +25,8 @@ _PLATFORM_FILES = {
     "upstreamoutputdataconfig.json",
 }
 _FRAMEWORK_PROFILING = "ProfilingConfig"
-"""Ends the names of the parameters that the profiler's library in an image reads, such as DataloaderProfilingConfig."""
+"""Suffix of parameters for framework profiling, such as DataloaderProfilingConfig; a library in the image reads them.
+"""
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -48,8 +49,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def checkpoint_folder(root: Path) -> Path:
-    """The folder below `root` (/opt/ml) or elsewhere that SageMaker copies to S3 and restores: an estimator's
-    checkpoint_local_path, by default /opt/ml/checkpoints. Raises JobError.
+    """The folder that SageMaker copies to S3 and restores: the estimator's checkpoint_local_path, by default
+    `root`/checkpoints (root: /opt/ml). Raises JobError if the path is invalid.
     """
     named = read_object(root / FOLDER / _CHECKPOINTS).get("LocalPath") or root / "checkpoints"
     if not isinstance(named, str | Path) or not Path(named).is_absolute():
@@ -61,12 +62,12 @@ def checkpoint_folder(root: Path) -> Path:
 
 
 def wants_checkpoints(root: Path) -> bool:
-    """Whether SageMaker, or whoever laid out `root`, keeps what a job writes to the checkpoint folder."""
+    """Whether checkpoints of the job are kept: the job configures them, or the folder exists."""
     return bool(read_object(root / FOLDER / _CHECKPOINTS)) or checkpoint_folder(root).is_dir()
 
 
 def notes(root: Path) -> list[str]:
-    """Lines for the log: the checkpoint folder that the job names, and files that ask for what the image does not do.
+    """Lines for the log: the job's checkpoint folder, and config files that have no effect in this image.
 
     Raises JobError for a file that can't be read.
     """
@@ -75,17 +76,17 @@ def notes(root: Path) -> list[str]:
     if checkpoints := read_object(folder / _CHECKPOINTS):
         copied = f", copied to {uri}" if (uri := checkpoints.get("S3Uri")) else ""
         lines.append(f"checkpoints: {checkpoint_folder(root)}{copied} ({_CHECKPOINTS})")
-    in_vain = []
+    ignored = []
     if read_object(folder / _HOOK):
-        in_vain.append(f"{_HOOK} (SageMaker Debugger's hook is not in this image: no tensors are saved)")
+        ignored.append(f"{_HOOK} (SageMaker Debugger's hook is not in this image: no tensors are saved)")
     parameters = read_object(folder / _PROFILER).get("ProfilingParameters")
     if isinstance(parameters, dict) and any(name.endswith(_FRAMEWORK_PROFILING) for name in parameters):
-        in_vain.append(
+        ignored.append(
             f"{_PROFILER} (framework profiling is not in this image; SageMaker's system metrics do not need it)"
         )
     known = {*_READ, *_PLATFORM_FILES, _CHECKPOINTS, _HOOK, _PROFILER}
     present = sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
-    in_vain += [f"{name} (unknown)" for name in present if name not in known]
-    if in_vain:
-        lines.append(f"ignored in {folder}: {', '.join(in_vain)}")
+    ignored += [f"{name} (unknown)" for name in present if name not in known]
+    if ignored:
+        lines.append(f"ignored in {folder}: {', '.join(ignored)}")
     return lines

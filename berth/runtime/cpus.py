@@ -1,8 +1,8 @@
-"""How many CPUs this container may really use, in both images.
+"""The number of CPUs that this container may use, for both images.
 
-A container with `--cpus 2` on a host of 64 still sees 64 CPUs; as many threads would only wait for each other (and
-older model servers started one worker per CPU they saw). What counts is the smaller of the CPUs that the process may be
-scheduled on and the quota of its cgroup, rounded down: where a thread is throttled, the others wait for it.
+A container with `--cpus 2` on a host with 64 CPUs still sees 64, but 64 threads would only wait for each other. The
+number is the smaller of the CPUs on which the process may be scheduled and the quota of its cgroup. The quota is
+rounded down, because all threads wait for a throttled one.
 """
 
 import os
@@ -14,7 +14,7 @@ _ROOT = Path("/")
 def cpu_quota(root: Path = _ROOT) -> float | None:
     """The quota of this container in CPUs (1.5 = one and a half), from cgroup v2 or v1; None if there is no limit.
 
-    `root` is that of the file system.
+    root: the root of the file system.
     """
     cgroup = root / "sys/fs/cgroup"
     try:
@@ -31,27 +31,27 @@ def cpu_quota(root: Path = _ROOT) -> float | None:
 
 
 def whole_cpus(schedulable: int, quota: float | None) -> int:
-    """CPUs within the quota, at least one; `schedulable` counts those of the scheduler's mask."""
+    """CPUs within the quota, at least one. schedulable: the number of CPUs in the process's affinity mask."""
     return schedulable if quota is None else max(1, min(schedulable, int(quota)))
 
 
 def count_cpus(root: Path = _ROOT) -> int:
-    """`whole_cpus` for this process."""
+    """The number of CPUs that this process may use."""
     return whole_cpus(len(os.sched_getaffinity(0)), cpu_quota(root))
 
 
 def thread_count(cpus: int, wanted: str | None) -> int:
-    """Threads for a model that has `cpus` for itself: `wanted` (OMP_NUM_THREADS) if it is a positive number."""
+    """Threads for a model with `cpus` CPUs: `wanted` (OMP_NUM_THREADS) if it is a positive number, else `cpus`."""
     return int(wanted) if wanted is not None and wanted.isdecimal() and int(wanted) > 0 else cpus
 
 
 def model_threads() -> int:
-    """`thread_count` for the one model of this process."""
+    """Threads for the only model of this process."""
     return thread_count(count_cpus(), os.environ.get("OMP_NUM_THREADS"))
 
 
 def has_vnni(root: Path = _ROOT) -> bool:
-    """Whether this CPU adds products of 8-bit numbers in 32 bits. Older ones add pairs of them in 16, where they
+    """Whether this CPU adds products of 8-bit numbers in 32 bits (VNNI). Older CPUs add pairs in 16 bits, which may
     overflow.
     """
     try:

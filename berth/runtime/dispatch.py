@@ -1,8 +1,8 @@
-"""What process 1 of an image does with its arguments.
+"""How process 1 of an image handles its arguments.
 
-IMAGE            the image's own command, `train` or `serve`
-IMAGE train      the same; this is what SageMaker sends
-IMAGE COMMAND …  COMMAND in its place (a shell, a script)
+IMAGE            runs the image's own command, `train` or `serve`
+IMAGE train      the same; SageMaker passes this
+IMAGE COMMAND …  runs COMMAND instead (a shell, a script)
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from berth.runtime.log import ERROR_PREFIX
 
-USAGE, CANNOT_RUN, NOT_FOUND = 2, 126, 127  # exit codes as a shell has them
+USAGE, CANNOT_RUN, NOT_FOUND = 2, 126, 127  # a shell's exit codes
 
 
 def run_command(
@@ -21,10 +21,10 @@ def run_command(
     refusal: Callable[[Sequence[str]], str],
     not_run: Callable[[str, OSError], str],
 ) -> int:
-    """Run the image's own command `name`, or let another replace this process; the exit code, 126 or 127 if that fails.
+    """Run the image's own command `name`, or execute another command in place of this process.
 
-    refusal: why these arguments are refused; empty for those of another command. not_run: why another command could
-    not be run.
+    Returns the exit code; 126 or 127 if another command can't be executed. refusal: returns the error for invalid
+    arguments, empty for another command. not_run: returns the error of a command that can't be executed.
     """
     if list(arguments) in ([], [name]):
         return run()

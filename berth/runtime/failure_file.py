@@ -1,4 +1,4 @@
-"""The sentence that a program of the training image leaves for /opt/ml/output/failure."""
+"""Writes the error of a program in the training image for /opt/ml/output/failure."""
 
 import os
 from pathlib import Path
@@ -9,10 +9,9 @@ FAILURE_FILE_VARIABLE = "BERTH_FAILURE_FILE"
 
 
 def write_failure(sentence: str) -> bool:
-    """For a program under our entry: leave the sentence that is to stand first in /opt/ml/output/failure, then exit
-    non-zero. The entry of each host says it in the log.
+    """Set the first sentence of /opt/ml/output/failure; the program then exits non-zero. Each host's entry logs it.
 
-    Outside the training image (no BERTH_FAILURE_FILE) nothing is written; returns False.
+    Outside the training image (BERTH_FAILURE_FILE is not set) it does nothing and returns False.
     """
     path = os.environ.get(FAILURE_FILE_VARIABLE)
     if path:
@@ -21,4 +20,4 @@ def write_failure(sentence: str) -> bool:
 
 
 SENTENCE_CHARACTERS = 900
-"""The longest sentence of a report."""
+"""The most characters of a sentence in a report."""

@@ -1,6 +1,4 @@
-"""What an interpreter has installed, and what a `pip install` changed: the packages that it replaced, the requirements
-that no longer hold.
-"""
+"""The installed packages of an interpreter, and the changes of a `pip install`: replaced packages and new conflicts."""
 
 import json
 import re
@@ -20,7 +18,7 @@ print(json.dumps([[each.metadata["Name"], each.version, each.requires or []] for
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """One installed package; `requires` are its requirements, as its metadata has them."""
+    """One installed package; `requires` are the requirements in its metadata."""
 
     version: str
     requires: tuple[str, ...] = ()
@@ -28,7 +26,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A package, by its normalised name, that had one version before and has another after."""
+    """A package, by its normalised name, and its versions before and after."""
 
     name: str
     before: str
@@ -37,7 +35,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A package in a version that `dependant` does not take: that one needs `needs`, such as `>=1.31,<3`."""
+    """A package whose version does not meet `needs`, such as `>=1.31,<3`, of the package `dependant`."""
 
     name: str
     version: str
@@ -51,23 +49,23 @@ Packages = Mapping[str, Package]
 
 
 def normalised(name: str) -> str:
-    """A package's name as an index compares it."""
+    """A package's name as package indexes normalise it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def installed_packages(python: str) -> dict[str, Package]:
-    """What that interpreter would import: of two of one name the first on its path."""
+    """The packages that the interpreter would import: if a name occurs twice, the first on its path."""
     command = [python, "-P", "-c", _LIST]
     listed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    found: dict[str, Package] = {}
+    packages: dict[str, Package] = {}
     for name, version, requires in listed:
         if name and version:
-            found.setdefault(normalised(name), Package(version, tuple(requires)))
-    return found
+            packages.setdefault(normalised(name), Package(version, tuple(requires)))
+    return packages
 
 
 def replaced_packages(before: Packages, after: Packages) -> list[Replaced]:
-    """What has another version now, by name."""
+    """The packages whose version changed, sorted by name."""
     return [
         Replaced(name, before[name].version, package.version)
         for name, package in sorted(after.items())
@@ -76,13 +74,13 @@ def replaced_packages(before: Packages, after: Packages) -> list[Replaced]:
 
 
 def new_conflicts(before: Packages, after: Packages) -> list[Conflict]:
-    """Requirements that do not hold now and held before, or that a new package brings."""
+    """Requirements that are violated now and were not violated before."""
     known = set(_conflicts(before))
     return [each for each in _conflicts(after) if each not in known]
 
 
 def dependants(packages: Packages, names: set[str]) -> set[str]:
-    """The packages, by normalised name, that require one of these."""
+    """The normalised names of packages that require one of `names`."""
     return {key for key, package in packages.items() if names & {name for name, _ in _requirements(package)}}
 
 
@@ -95,16 +93,16 @@ def _conflicts(packages: Packages) -> Iterator[Conflict]:
 
 
 def _bounds(needs: SpecifierSet) -> str:
-    """`>=1.31.0,<3.0`: the lower bound first."""
+    """`>=1.31.0,<3.0`: lower bounds first."""
     return ",".join(sorted(map(str, needs), key=lambda each: (each[0] != ">", each)))
 
 
 def _requirements(package: Package) -> Iterator[tuple[str, SpecifierSet]]:
-    """Name and bounds of what a package requires here, without extras."""
+    """Name and bounds of a package's requirements on this platform, without extras."""
     for text in package.requires:
         try:
             requirement = Requirement(text)
-        except InvalidRequirement:  # of a package of long ago
+        except InvalidRequirement:  # in very old packages
             continue
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             yield normalised(requirement.name), requirement.specifier

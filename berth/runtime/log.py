@@ -1,9 +1,9 @@
-"""How a line of the kit's log begins, in both images.
+"""Prefixes of berth's log lines in both images.
 
-What writes the lines stays apart: training's handler (train/hosts/log.py) writes those of several processes whole, to
-stdout, and hides secrets; the server's (serve/log.py) takes in those of its libraries, on stderr.
+The log handlers differ: training's (train/hosts/log.py) writes whole lines of several processes to stdout and hides
+secrets; the server's (serve/log.py) writes to stderr and also handles the logs of its libraries.
 """
 
 PREFIX = "berth: "
 ERROR_PREFIX = "berth: error: "
-"""Of the one sentence that a user's mistake ends in; what starts a container reads it off its output."""
+"""Prefix of the error that ends a container because of a user's mistake; programs that start containers parse it."""

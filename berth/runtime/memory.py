@@ -1,6 +1,6 @@
-"""What memory this container may use and has used, from its cgroup (v2 or v1) and its host; and giving some back.
+"""Limit, peak and free memory of this container, from its cgroup (v2 or v1) and its host.
 
-`root` is that of the file system.
+root: the root of the file system.
 """
 
 import ctypes
@@ -11,13 +11,11 @@ _ROOT = Path("/")
 _UNLIMITED_BYTES = 1 << 60  # cgroup v1 writes a number near 2**63 for "no limit"
 
 WORKER_SCORE, CONVERSION_SCORE = 500, 1000
-"""Which process the kernel kills first where memory lacks: a conversion, then a worker, then the server."""
+"""oom_score_adj: if memory runs out, the kernel kills a conversion first, then a worker, then the server."""
 
 
 def available_memory(root: Path = _ROOT) -> int:
-    """Bytes until the cgroup's limit, or until the host has none left. What the kernel keeps of files and
-    can drop at any time counts as free.
-    """
+    """Free bytes within the cgroup's limit and on the host. File cache that the kernel can drop counts as free."""
     cgroup = root / "sys/fs/cgroup"
     host = _named(root / "proc/meminfo", "MemAvailable:") * 1024
     for limit, usage, stat, name in (
@@ -31,9 +29,7 @@ def available_memory(root: Path = _ROOT) -> int:
 
 
 def memory_limit(root: Path = _ROOT) -> int | None:
-    """Bytes that this container may use: its cgroup's limit or the machine's memory, whichever is less; None where
-    neither is known.
-    """
+    """Bytes that this container may use: the smaller of its cgroup's limit and the host's memory; None if unknown."""
     cgroup = root / "sys/fs/cgroup"
     limits = [
         _number(cgroup / "memory.max"),
@@ -44,35 +40,36 @@ def memory_limit(root: Path = _ROOT) -> int | None:
 
 
 def memory_peak(root: Path = _ROOT) -> int | None:
-    """The most bytes that this container has used so far, None where the kernel does not say."""
+    """Peak memory of this container in bytes, None if the kernel does not report it."""
     v2, v1 = root / "sys/fs/cgroup/memory.peak", root / "sys/fs/cgroup/memory/memory.max_usage_in_bytes"
     peak = _number(v2)
     return _number(v1) if peak is None else peak
 
 
 def oom_kills(root: Path = _ROOT) -> int:
-    """How many processes of this container the kernel has killed for memory."""
+    """How many processes of this container the kernel has killed because memory ran out."""
     cgroup = root / "sys/fs/cgroup"
     return _named(cgroup / "memory.events", "oom_kill") or _named(cgroup / "memory/memory.oom_control", "oom_kill")
 
 
 def set_oom_score(process: int, score: int, root: Path = _ROOT) -> None:
-    """Have the kernel kill the process with that id before those with a lower score, if memory is short. Raising it
-    needs no rights; if it can't be raised, the kernel chooses by size alone.
+    """Let the kernel kill this process before those with a lower score if memory runs out.
+
+    Raising the score needs no privileges. If it fails, the kernel chooses by size alone.
     """
     with suppress(OSError):
         (root / f"proc/{process}/oom_score_adj").write_text(str(score), "ascii")
 
 
-def give_back() -> None:
-    """Let the C library give back what it keeps of freed memory (4 ms); other libraries than glibc do so unasked."""
+def trim_heap() -> None:
+    """Make glibc return freed memory to the kernel (4 ms); other C libraries do so by themselves."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def _number(path: Path) -> int | None:
-    """What is in a file; None for no number, such as "max", or no file."""
+    """The number in a file; None if the file is missing or has another content, such as "max"."""
     try:
         text = path.read_text("ascii").strip()
     except OSError:
@@ -81,7 +78,7 @@ def _number(path: Path) -> int | None:
 
 
 def _named(path: Path, name: str) -> int:
-    """The number behind a name, 0 where there is none."""
+    """The number after a name in a file; 0 if it is missing."""
     try:
         lines = path.read_text("ascii").splitlines()
     except OSError:

@@ -1,5 +1,5 @@
-"""A requirement that pip can't install because a tool is missing in the image (git, gcc, rustc, cmake), and the line or
-the wheel that goes without it.
+"""Explains a requirement that pip can't install because the image lacks a tool (git, gcc, rustc, cmake), and suggests a
+line or a wheel that needs no tool.
 """
 
 import re
@@ -36,13 +36,11 @@ _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _TAG = re.compile(r"v?\d+(?:\.\d+)+[\w.+-]*|(?:release|version)[-/]?v?\d[\w.+-]*", re.IGNORECASE)
 _LACKING = "which this image does not have"
 _PREBUILT = {"psycopg2": "psycopg2-binary"}
-"""Package → the one that is the same with a wheel."""
+"""Package → the same package with a wheel."""
 
 
 def missing_tool_sentence(output: Sequence[str], name: str, text: str) -> str:
-    """Why `name`, a requirements file with that text, could not be installed, if pip's output tells of a missing tool;
-    else "".
-    """
+    """The error if pip's output mentions a missing tool; else "". name, text: of the requirements file."""
     tools = list(dict.fromkeys(tool for line in output if (tool := _tool(line))))
     if not tools:
         return ""
@@ -63,7 +61,7 @@ def _tool(line: str) -> str:
 
 
 def _version_control(numbers: Sequence[int], tool: str, name: str, lines: Mapping[int, str]) -> str:
-    """For repositories: their archives, which need no tool; all such lines at once."""
+    """The error for all lines with repositories: use their archives, which need no tool."""
     where = " and ".join(f"line {number}" for number in numbers)
     ways = []
     for number in numbers:
@@ -74,21 +72,21 @@ def _version_control(numbers: Sequence[int], tool: str, name: str, lines: Mappin
 
 
 def _compiler(output: Sequence[str], tools: Sequence[str], name: str, lines: Mapping[int, str]) -> str:
-    """For a package that is built: the line of the requirements file that wants it, and where to build it."""
+    """The error for a package that must be built: the line that requires it, and where to build it."""
     origins = [match for line in output if (match := _FROM_LINE.match(line))]
     built = next((match for line in reversed(output) if (match := _BUILT.search(line))), None)
     package = (built["one"] or built["other"]) if built else origins[-1]["what"] if origins else ""
     numbers = [int(match["line"]) for match in origins if _plain(package) in _plain(match["what"])]
-    # pip does not say it of a path.
+    # For a path pip does not print the line.
     numbers += [number for number, line in lines.items() if package and _plain(package) in _plain(line)]
     line = lines.get(numbers[0], "") if numbers else ""
     is_direct = bool(line) and _plain(package) in _plain(line)
     origin = f"line {numbers[0]} ({line})" if is_direct else package
     if line and not is_direct:
-        origin = f"{package}, which line {numbers[0]} ({line}) wants,"
+        origin = f"{package}, which line {numbers[0]} ({line}) needs,"
     needed = " and ".join(tools[:3])
     if other := _PREBUILT.get(package):
-        way = f"write {other} instead, which is the same with a wheel"
+        way = f"write {other} instead, which is the same package with a wheel"
     else:
         way = _wheel(line if is_direct else package, needed, name)
     return (
@@ -104,13 +102,14 @@ def _wheel(requirement: str, tools: str, name: str) -> str:
         f'run `pip wheel --no-deps "{quoted}"` on a machine with Linux, Python {python} and {tools}, and put the wheel '
         f"next to {name}"
     )
-    # pip takes a wheel that lies there for a name, and not for a path or an address.
+    # pip finds a wheel next to the file for a package's name, but not for a path or a URL.
     return f"{way}, and its path (./NAME.whl) in place of the line" if "/" in quoted else way
 
 
 def archive_line(line: str) -> str:
-    """The line with the archive of a GitHub repository's state in place of the repository: `peft @
-    https://github.com/huggingface/peft/archive/refs/tags/v0.17.1.zip`. "" for any other line.
+    """The line with the archive of a GitHub repository instead of the repository; "" for any other line.
+
+    Example: `peft @ https://github.com/huggingface/peft/archive/refs/tags/v0.17.1.zip`.
     """
     match = _GITHUB.match(line.partition(" #")[0].strip())
     if match is None:
@@ -123,7 +122,7 @@ def archive_line(line: str) -> str:
 
 
 def _full_ref(ref: str) -> str:
-    """A ref that has not the form of a commit or a tag is taken for a branch."""
+    """The full name of a ref; one that does not look like a commit or a tag counts as a branch."""
     if ref == "HEAD" or ref.startswith("refs/") or _COMMIT.fullmatch(ref):
         return ref
     return f"refs/{'tags' if _TAG.fullmatch(ref) else 'heads'}/{ref}"

@@ -1,4 +1,4 @@
-"""A rank's place among the ranks of its job, as mpirun, torchrun or SageMaker's drivers tell it."""
+"""A rank's numbers, from the variables of mpirun, torchrun or SageMaker's drivers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ MASTER_PORT = 29500
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A rank's four numbers, and its host's name where that is known. Without a launcher: the only rank of one."""
+    """A rank's four numbers and, if known, its host's name. Without a launcher it is the only rank."""
 
     rank: int = 0
     local_rank: int = 0
@@ -20,7 +20,7 @@ class Rank:
 
     @classmethod
     def from_mpirun(cls, environ: Mapping[str, str]) -> "Rank | None":
-        """From what mpirun sets; None for a program that runs without mpirun."""
+        """From mpirun's variables; None without mpirun."""
         names = ("RANK", "LOCAL_RANK", "SIZE", "LOCAL_SIZE")
         values = [environ.get(f"OMPI_COMM_WORLD_{name}") for name in names]
         if any(value is None for value in values):
@@ -30,7 +30,7 @@ class Rank:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Rank":
-        """From RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE. Raises JobError where they contradict each other."""
+        """From RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE. Raises JobError if they contradict each other."""
         names = {"rank": "RANK", "local_rank": "LOCAL_RANK", "world_size": "WORLD_SIZE"}
         given = {field: int(environ[name]) for field, name in names.items() if environ.get(name)}
         world_size = given.get("world_size", 1)
@@ -45,16 +45,16 @@ class Rank:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the rank that speaks and writes."""
+        """Whether this is the rank that logs and writes files."""
         return self.rank == 0
 
     @property
     def hosts(self) -> int:
-        """How many hosts the ranks are on, the same number on each."""
+        """The number of hosts; each has the same number of ranks."""
         return self.world_size // self.local_world_size
 
     def variables(self) -> dict[str, str]:
-        """What torch and the user's script read."""
+        """The variables that torch and the user's script read."""
         return {
             "RANK": str(self.rank),
             "LOCAL_RANK": str(self.local_rank),

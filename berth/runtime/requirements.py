@@ -1,4 +1,4 @@
-"""pip for what a user asks for: what it says, readable, and why it failed, in one sentence."""
+"""Installs a user's requirements with pip: shortens its output and explains a failure in one sentence."""
 
 import contextlib
 import os
@@ -27,25 +27,25 @@ _UNREACHED = re.compile(
     r"No route to host|Network is unreachable|ConnectTimeoutError|ReadTimeoutError|ProxyError|"
     r"NO_CERTIFICATE_OR_CRL_FOUND|40[37] Client Error|401 Error"
 )
-# pip says so up to five times for each package, in 300 characters.
+# pip prints this up to five times per package, with 300 characters.
 _RETRYING = re.compile(r"\s*WARNING: Retrying \(Retry\(")
-# Folders and pages of links come after the indexes; the public index is not named.
+# pip prints indexes first, then folders and pages of links; it does not print the public index.
 _PLACES = re.compile(r"Looking in (indexes|links): (.+)")
 _PACKAGE = re.compile(r"(?:satisfies the requirement|No matching distribution found for) ([^\s;(]+)")
-# What pip says after the output of a setup.py or another build.
+# pip prints this after the output of a setup.py or another build.
 _END_OF_BUILD = "[end of output]"
 _COLLECTING = re.compile(r"Collecting (\S+)")
 _OTHER_PYTHON = re.compile(r"Ignored the following versions that require a different python version: (.*)")
 _PUBLIC_INDEX = "https://pypi.org/simple"
 _LINE_CHARACTERS = 200
-# pip says at the begin from which line a requirement comes, and at the end why a build failed.
+# pip prints a requirement's line at the start, and why a build failed at the end.
 _KEPT_LINES, _TAIL_LINES = 3000, 40
 _VENDOR = "put the wheels next to it and `--no-index` into its first line"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What pip is to install: its name in a sentence, and pip's own arguments for it."""
+    """What to install: its name in messages, and pip's arguments for it."""
 
     name: str
     arguments: tuple[str, ...]
@@ -55,7 +55,7 @@ REQUIREMENTS = Wanted(FILE, ("-r", FILE))
 
 
 class RequirementsError(Exception):
-    """A requirements.txt can't be installed; one sentence."""
+    """The requirements can't be installed; the message is one sentence."""
 
 
 def install(
@@ -65,16 +65,17 @@ def install(
     wanted: Wanted = REQUIREMENTS,
     certificates: Path | None = None,
 ) -> PackageNote | None:
-    """pip install for that interpreter, in `folder`, so that vendored wheels can be named by relative paths, or not at
-    all. `say` gets pip's lines; `certificates` is a folder of those that it trusts as well.
+    """Run pip install for an interpreter in `folder`, so that wheels there are found, also by relative paths.
 
-    Returns what it replaced in the image; RequirementsError with the reason if it fails.
+    say: gets pip's lines. certificates: a folder of additional certificates to trust.
+
+    Returns a note on packages of the image that were replaced; RequirementsError with the reason if pip fails.
     """
     settings = pip_environment(folder, os.environ, certificates)
     if missing := next((str(path) for path in settings.certificates if not path.exists()), None):
         raise RequirementsError(
-            f"{wanted.name} could not be installed, because the certificate {missing}, which PIP_CERT or "
-            "REQUESTS_CA_BUNDLE names, is not there; give its path in the container, or one inside the source folder."
+            f"{wanted.name} could not be installed, because the certificate {missing} of PIP_CERT or "
+            "REQUESTS_CA_BUNDLE does not exist; give its path in the container, or one inside the source folder."
         )
     before = installed_packages(python)
     code, output = _run_pip(folder, python, say, wanted, settings)
@@ -93,7 +94,7 @@ def _run_pip(
     """pip's exit code and its last lines."""
     with TemporaryDirectory() as scratch:
         trusted = trust(_one_file(settings.certificates, Path(scratch))) if settings.certificates else {}
-        # -P: a user's own module next to requirements.txt must not stand in for one of pip's.
+        # -P: a user's module next to requirements.txt must not hide one of pip's.
         process = subprocess.Popen(
             [
                 python,
@@ -127,14 +128,14 @@ def _run_pip(
 
 
 def _text(folder: Path, wanted: Wanted) -> str:
-    """What the requirements file says; "" for what is no such file."""
+    """The text of the requirements file; "" if there is none."""
     with contextlib.suppress(OSError, ValueError):
         return (folder / wanted.arguments[wanted.arguments.index("-r") + 1]).read_text("utf-8", "replace")
     return ""
 
 
 def _one_file(certificates: Sequence[Path], scratch: Path) -> Path:
-    """What pip takes as one path: the only one as it is, several in a file in `scratch`."""
+    """One path for pip: several certificates are joined into a file in `scratch`."""
     if len(certificates) == 1:
         return certificates[0]
     bundle = scratch / "certificates.pem"
@@ -143,7 +144,7 @@ def _one_file(certificates: Sequence[Path], scratch: Path) -> Path:
 
 
 def readable(output: Iterable[str]) -> Iterator[str]:
-    """pip's output for the log: that it tries an index again in a few words and once, and no line without end."""
+    """pip's output for the log: a retry is logged once and briefly, and long lines are cut."""
     seen: set[str] = set()
     for line in output:
         if _RETRYING.match(line):
@@ -161,10 +162,10 @@ def failed_install(
     name: str = FILE,
     certificates: Sequence[Path] = (),
 ) -> str:
-    """The sentence for pip's output: its error, or that it reached no index, which pip calls a missing version.
+    """The sentence for pip's output: its error, or an unreachable index, which pip reports as a missing version.
 
-    places: where pip says that it looked, `indexes` and `links`; of the public index it says nothing. certificates:
-    the files that pip trusted, none for the system's.
+    places: the `indexes` and `links` that pip printed; it does not print the public index. certificates: the files that
+    pip trusted; empty for the system's.
     """
     if obstacle := next((match[0] for line in output if (match := _UNREACHED.search(line))), None):
         package = next((f" for {match[1]}" for line in output if (match := _PACKAGE.search(line))), "")
@@ -198,7 +199,7 @@ def failed_install(
 
 
 def _looked_in(places: Mapping[str, str]) -> str:
-    """The places in words; pip names the public index in no way, and so not that it is turned off either."""
+    """The searched places. pip never prints the public index, so it is unknown whether it is turned off."""
     if "indexes" not in places and "links" in places:
         return f"wheels in {places['links']}, and the public index unless it is turned off"
     index = f"index: {places.get('indexes', _PUBLIC_INDEX)}"

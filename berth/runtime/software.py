@@ -1,8 +1,4 @@
-"""Which software set this image carries: /opt/berth/software.json, which the build lays there from docker/pins.toml.
-
-`read` gives it, `described` is the line of a log that says it; `installed` asks for any package's version,
-`is_installed` for a module.
-"""
+"""The software set of this image, from /opt/berth/software.json, which the build writes from docker/pins.toml."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +13,7 @@ SHOWN = ("transformers", "accelerate", "datasets", "torch")
 
 @dataclass(frozen=True)
 class Software:
-    """The set's name, the profile that it is in, and the variables that it wants in every Python's environment."""
+    """The set's name, its profile, and the variables that it sets for every Python in the image."""
 
     name: str
     profile: str
@@ -25,7 +21,7 @@ class Software:
 
 
 def read(path: Path = PATH) -> Software | None:
-    """The set of this image; None outside of an image."""
+    """The software set of this image; None outside an image."""
     try:
         document = json.loads(path.read_text())
         return Software(document["name"], document["profile"], document["environment"])
@@ -34,13 +30,13 @@ def read(path: Path = PATH) -> Software | None:
 
 
 def described(software: Software) -> str:
-    """The set in a line, with the versions that a script looks at first."""
-    versions = [f"{name} {found}" for name in SHOWN if (found := installed(name))]
+    """A log line with the set and the versions of the main packages."""
+    versions = [f"{name} {number}" for name in SHOWN if (number := installed(name))]
     return f"software: set {software.name} of profile {software.profile}: {', '.join(versions)}"
 
 
 def installed(package: str) -> str:
-    """The version of a package in this image; empty for none."""
+    """The version of an installed package; empty if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -51,10 +47,10 @@ def is_installed(module: str) -> bool:
     """Whether a module can be found, without importing it."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that it is in
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
 def kit_version() -> str:
-    """The installed kit's version, so that hosts with different images don't train together."""
+    """berth's version; hosts compare it, so that different images don't train together."""
     return installed("berth") or "unknown"

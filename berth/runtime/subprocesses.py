@@ -1,8 +1,8 @@
-"""A child process with a time limit that holds even where the child can't be killed: a command, or a function.
+"""Runs a command or a function in a child process with a time limit that holds even if the child can't be killed.
 
-Inside a hung driver a process sleeps in the kernel (state D in ps), and SIGKILL waits with it until the driver comes
-back, if it ever does. subprocess.run and multiprocessing would wait as long, beyond any limit of their own; here the
-child is left behind.
+A process in a hung driver sleeps in the kernel (state D in ps) and does not die of SIGKILL until the driver returns, if
+it ever does. subprocess.run and multiprocessing would wait for it beyond their time limit; here the child is left
+behind.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-_KILLED_SECONDS = 2.0  # for a killed child to be gone; any but a sleeper in the kernel goes at once
-_LAST_SECONDS = 15.0  # for an orderly end, once the result is there: the driver frees memory, caches are written
+_KILLED_SECONDS = 2.0  # wait for a killed child; it dies at once unless it sleeps in the kernel
+_LAST_SECONDS = 15.0  # wait for a child after its result: the driver frees memory, caches are written
 
 
 def run(
@@ -30,7 +30,7 @@ def run(
     stderr: int = subprocess.PIPE,
     cwd: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """As subprocess.run, without input and with the output as text; subprocess.TimeoutExpired after `limit` seconds."""
+    """Like subprocess.run, without input and with output as text; subprocess.TimeoutExpired after `limit` seconds."""
     child = subprocess.Popen(
         command,
         env=dict(environ),
@@ -49,7 +49,7 @@ def run(
 
 
 def _end_command(child: subprocess.Popen[str]) -> None:
-    """Kill the child if it still runs, and wait for it, but not for ever: one that stays ends with its container."""
+    """Kill the child if it still runs, and wait a short time for it; if it stays, it ends with its container."""
     if child.returncode is None:
         child.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -61,7 +61,7 @@ def _end_command(child: subprocess.Popen[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """How a function ended: its value, or in `error` one line that says why there is none, and the traceback."""
+    """The result of a function: its value, or one line in `error` and the traceback, if there is one."""
 
     value: Any = None
     error: str = ""
@@ -69,13 +69,13 @@ class CallResult:
 
 
 def call(function: Callable[[], Any], limit: float, environment: Mapping[str, str] | None = None) -> CallResult:
-    """Call `function`, which can be pickled, in a child that has `limit` seconds; whatever becomes of it, the caller
-    gets a value or a sentence. `environment` adds to this process's.
+    """Call `function`, which must be picklable, in a child process for at most `limit` seconds.
 
-    The child is a new interpreter (a process that forked could not use CUDA) in a process group of its own, which ends
-    with it: ranks and compilers that it started go too. What it prints goes to stderr.
+    environment: variables to add. The child is a new interpreter, because a forked process could not use CUDA. It has
+    its own process group, which is killed at the end together with ranks and compilers that it started. Its output goes
+    to stderr.
     """
-    import multiprocessing  # not needed where a command is run, which is at the start of every job
+    import multiprocessing  # slow to import, and not needed by `run`, which every job calls at its start
     from multiprocessing.connection import wait
 
     context = multiprocessing.get_context("spawn")
@@ -100,10 +100,10 @@ def call(function: Callable[[], Any], limit: float, environment: Mapping[str, st
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as one line: its type and the line that says what happened.
+    """An exception as one line: its type and message.
 
-    The last line where the text is a traceback (of a rank), else the first, with the next one where it ends in a colon
-    (torch's `backend='inductor' raised:`).
+    If the message is a traceback (of a rank): its last line. Otherwise the first line of the message, with the next one
+    if it ends with a colon (torch's `backend='inductor' raised:`).
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(line.startswith("Traceback ") for line in lines):
@@ -131,7 +131,7 @@ def _death(code: int | None) -> str:
 
 
 def _end_group(process: Any) -> None:
-    """Kill what is left of the child's group, and the child itself if it has not come as far as to make one."""
+    """Kill the child's process group, and the child itself in case it has not created the group yet."""
     for kill in (lambda: os.killpg(process.pid, signal.SIGKILL), process.kill):
         try:
             kill()
@@ -141,5 +141,5 @@ def _end_group(process: Any) -> None:
     if process.is_alive():
         from multiprocessing.process import _children  # type: ignore[attr-defined]
 
-        # Left behind, by the interpreter too, which would join it before it ends itself.
+        # Forget the child; otherwise the interpreter would wait for it at exit.
         _children.discard(process)

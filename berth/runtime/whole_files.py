@@ -1,7 +1,7 @@
-"""Files and folders that are written aside and then renamed, so that nobody ever sees half of one; and their locks.
+"""Writes files and folders atomically: under a temporary name, then renamed; and file locks.
 
-A signal may kill the writer at any moment, and SageMaker uploads what is in the folders all the same. What a killed
-writer leaves has a hidden name, by which `remove_leftovers` finds it.
+A signal may kill the writer at any moment, and SageMaker uploads the folders anyway. A killed writer leaves a hidden
+file or folder, which `remove_leftovers` removes.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ _MARK = ".berth-partial-"
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text file. Raises OSError, and the earlier file stays as it was."""
+    """Write a text file atomically. If it raises OSError, the previous file is unchanged."""
     part = _aside(path)
     try:
         part.write_text(text, "utf-8")
@@ -28,7 +28,7 @@ def write(path: Path, text: str) -> None:
 
 @contextmanager
 def scratch(target: Path) -> Iterator[Path]:
-    """An empty folder on the file system of `target`, to write in what is renamed to it; removed at the end."""
+    """A temporary folder on the file system of `target`, for files that will be renamed to it; removed at the end."""
     part = _aside(target)
     part.mkdir(parents=True)
     try:
@@ -39,17 +39,15 @@ def scratch(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of that file, which one process has at a time: until the block or the process ends. Raises
-    OSError.
-    """
+    """Hold an exclusive lock on a file until the block or the process ends. Raises OSError."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed writers of this host left in or below a folder, once all of its writers have ended."""
-    for path in list(folder.rglob(f"{_of_this_host()}*")):
+    """Remove what killed writers of this host left below a folder. Call it after all its writers have ended."""
+    for path in list(folder.rglob(f"{_host_prefix()}*")):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -58,9 +56,9 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _aside(path: Path) -> Path:
-    return path.with_name(f"{_of_this_host()}{os.urandom(4).hex()}-{path.name}")
+    return path.with_name(f"{_host_prefix()}{os.urandom(4).hex()}-{path.name}")
 
 
-def _of_this_host() -> str:
-    """Several hosts share their folders in the SDK's local mode."""
+def _host_prefix() -> str:
+    """The prefix of temporary names. It includes the host, because hosts share folders in the SDK's local mode."""
     return f"{_MARK}{os.uname().nodename}-"

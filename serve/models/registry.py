@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from berth.runtime.memory import available_memory, give_back
+from berth.runtime.memory import available_memory, trim_heap
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
 from berth.serve.limits import RequestLimits
@@ -261,7 +261,7 @@ class ModelRegistry:
         model.service = None
         del self._models[model.name]
         gc.collect()  # the service and its pool, which know each other, with the tokenizer that the front had
-        give_back()
+        trim_heap()
 
     def _room(self) -> int:
         """Bytes for another model: what is free now, and would be if each that is there took what it will need, for a

@@ -34,7 +34,7 @@ class NcclDouble:
 def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(dist, "ProcessGroupNCCL", NcclDouble, raising=False)
-    monkeypatch.setattr(backend, "_said", [])
+    monkeypatch.setattr(backend, "_used_backends", [])
 
 
 @pytest.mark.usefixtures("gpus")

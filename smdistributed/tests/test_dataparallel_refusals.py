@@ -19,11 +19,11 @@ def test_before_the_ranks_have_met(name: str) -> None:
     given = [torch.zeros(1)] if name in ("all_reduce", "broadcast") else []
     with pytest.raises(RuntimeError) as error:
         getattr(dist, name)(*given)
-    assert str(error.value) == f"{name} was called before the ranks have met; {FIRST}"
+    assert str(error.value) == f"{name} was called before init_process_group; {FIRST}"
 
 
 def test_a_model_before_the_ranks_have_met() -> None:
-    with pytest.raises(RuntimeError, match="DistributedDataParallel was called before the ranks have met"):
+    with pytest.raises(RuntimeError, match="DistributedDataParallel was called before init_process_group"):
         DistributedDataParallel(torch.nn.Linear(1, 1))
 
 
@@ -52,7 +52,7 @@ def test_a_group_of_some_ranks() -> None:
 
 def test_a_reduction_that_there_is_not() -> None:
     with pytest.raises(ValueError, match=r"^op is 'sum'; use one of smdistributed\.dataparallel\.torch"):
-        dist._torchs("sum")
+        dist._torch_op("sum")
 
 
 def test_a_function_of_torchs_own() -> None:

@@ -57,7 +57,7 @@ def test_ranks_groups_and_objects_on_four_ranks(tmp_path: Path) -> None:
     assert [each["received"] for each in found] == ["from 1"] * 4
     assert (found[2]["sent"], found[3]["sent"]) == (("to", 0), ("to", 1))
     assert [each["summed"] for each in found] == [3.0, 3.0, 7.0, 7.0]
-    assert first["refused"] == "PP_RANK 2 is not there; this rank's group has 0 to 1."
+    assert first["refused"] == "PP_RANK 2 does not exist; this rank's group has 0 to 1."
     assert first["again"].startswith("smp.init was called before with other parameters")
 
 
@@ -90,7 +90,7 @@ def test_what_init_is_given_goes_before_the_jobs_options() -> None:
 
 @pytest.mark.parametrize("text", ["partitions", "[1]", "{"])
 def test_options_that_are_no_object_are_refused(text: str) -> None:
-    with pytest.raises(ParameterError, match="which is no JSON object"):
+    with pytest.raises(ParameterError, match="which is not a JSON object"):
         groups.requested(None, {groups.VARIABLE: text})
 
 

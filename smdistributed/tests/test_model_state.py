@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from berth.smdistributed.modelparallel.torch import model_state
-from berth.smdistributed.modelparallel.torch.stand_in import is_away, send_parameter_away
+from berth.smdistributed.modelparallel.torch.stand_in import is_remote_parameter, offload_parameter
 
 
 class Counting(nn.Linear):
@@ -33,7 +33,7 @@ class Tied(nn.Module):
 def module() -> Tied:
     made = Tied()
     for name, parameter in list(made.away.named_parameters()):
-        send_parameter_away(parameter, f"away.{name}, which is on partition 1")
+        offload_parameter(parameter, f"away.{name}, which is on partition 1")
     return made
 
 
@@ -55,7 +55,7 @@ def test_only_what_is_here_is_loaded(module: Tied) -> None:
     model_state.load(module, given.state_dict(), here, strict=True)
     assert torch.equal(module.first.weight, given.first.weight)
     assert (module.first.count, module.away.count) == (3, 0)
-    assert is_away(module.away.weight)
+    assert is_remote_parameter(module.away.weight)
 
 
 @pytest.mark.parametrize(

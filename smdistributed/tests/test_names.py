@@ -45,7 +45,7 @@ def test_a_fused_layer_norm_computes_as_torchs_and_is_told_from_it() -> None:
 
 @pytest.mark.parametrize("name", ["FusedLAMB", "FusedNovoGrad"])
 def test_optimizers_of_apex_are_refused_when_imported(name: str) -> None:
-    with pytest.raises(ImportError, match=f"smp.optimizers.{name} is not supported, for it needs NVIDIA's apex"):
+    with pytest.raises(ImportError, match=f"smp.optimizers.{name} is not supported because it needs NVIDIA's apex"):
         getattr(optimizers, name)
 
 

@@ -129,9 +129,9 @@ def test_options_of_the_librarys_inside_are_accepted_with_a_line() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("partitons", "partitons is no option of smdistributed modelparallel; did you mean partitions?"),
-        ("Microbatches", "Microbatches is no option of smdistributed modelparallel; did you mean microbatches?"),
-        ("zzz", "zzz is no option of smdistributed modelparallel; remove it."),
+        ("partitons", "partitons is not an option of smdistributed modelparallel; did you mean partitions?"),
+        ("Microbatches", "Microbatches is not an option of smdistributed modelparallel; did you mean microbatches?"),
+        ("zzz", "zzz is not an option of smdistributed modelparallel; remove it."),
         ("horovod", "horovod is for TensorFlow, and this kit is for PyTorch; use ddp instead."),
         ("trace_device", "trace_device is an argument of smp.DistributedModel; give it there."),
         (
@@ -161,7 +161,7 @@ def test_what_is_not_there_yet_is_refused(given: dict[str, Any], beginning: str)
 
 def test_a_manual_partition_needs_a_default() -> None:
     (sentence,) = problems({"partitions": 2, "auto_partition": False})
-    assert sentence.startswith("auto_partition is false, so default_partition must say")
+    assert sentence.startswith("auto_partition is false, so default_partition is needed")
     assert parse({"partitions": 2, "auto_partition": False, "default_partition": 1}).default_partition == 1
 
 
@@ -178,8 +178,8 @@ def test_one_half_precision_is_enough() -> None:
 @pytest.mark.parametrize("world_size", [2, 3, 6])
 def test_the_degree_must_divide_the_ranks(world_size: int) -> None:
     assert problems({"partitions": 4, "ddp": True}, world_size) == (
-        f"4 partitions do not divide the {world_size} ranks of this job; change their number, "
-        "that of ranks on a host, or that of hosts.",
+        f"4 partitions do not divide the {world_size} ranks of this job; change the number of partitions, "
+        "of ranks per host, or of hosts.",
     )
 
 

@@ -22,23 +22,23 @@ def heard(*events: dict[str, Any]) -> Peers:
 def test_the_first_rank_that_did_not_end_as_it_should_is_the_cause() -> None:
     assert heard({"rank": 1, "ended": ""}).broken() is None
     peers = heard({"rank": 2, "ended": None}, {"rank": 1, "ended": "ValueError: no"}, {"rank": 2, "ended": ""})
-    assert "Rank 2 ended without a word" in str(peers.broken())
+    assert "Rank 2 ended without an error message" in str(peers.broken())
     assert heard({"rank": 1, "ended": "ValueError: no"}).broken() == "Rank 1 ended: ValueError: no"
 
 
 def test_a_rank_that_has_ended_as_it_should_is_waited_for_in_vain() -> None:
     peers = heard({"rank": 1, "ended": ""})
-    assert "Rank 1 has come to its script's end" in str(peers.in_vain(0, Waiting(STEP, (0, 1))))
-    assert peers.in_vain(0, Waiting(STEP, (0, 2))) is None
-    assert peers.in_vain(0, None) is None
+    assert "Rank 1 has finished its script" in str(peers.cannot_succeed(0, Waiting(STEP, (0, 1))))
+    assert peers.cannot_succeed(0, Waiting(STEP, (0, 2))) is None
+    assert peers.cannot_succeed(0, None) is None
 
 
 def test_two_that_wait_for_each_other_in_different_calls() -> None:
     mine, theirs = Waiting(STEP, (0, 1)), {"rank": 1, "what": BARRIER, "ranks": [0, 1]}
-    assert "rank 1 for rank 0 in smp.barrier(WORLD)" in str(heard(theirs).in_vain(0, mine))
-    assert heard({**theirs, "what": STEP}).in_vain(0, mine) is None
-    assert heard({**theirs, "ranks": [1, 2]}).in_vain(0, mine) is None, "it does not wait for this one"
-    assert heard(theirs, {"rank": 1, "goes on": True}).in_vain(0, mine) is None
+    assert "rank 1 for rank 0 in smp.barrier(WORLD)" in str(heard(theirs).cannot_succeed(0, mine))
+    assert heard({**theirs, "what": STEP}).cannot_succeed(0, mine) is None
+    assert heard({**theirs, "ranks": [1, 2]}).cannot_succeed(0, mine) is None, "it does not wait for this one"
+    assert heard(theirs, {"rank": 1, "goes on": True}).cannot_succeed(0, mine) is None
 
 
 def test_the_first_of_those_that_wait_names_who_does_not_come() -> None:
@@ -69,7 +69,7 @@ def test_what_one_rank_tells_all_others_hear() -> None:
         time.sleep(0.01)
     assert second.peers.failed == hub.peers.failed == {1: (1, "é" * 100_000)}
     one.close()
-    assert "Rank 1 ended without a word" in str(second.cause([0]))
+    assert "Rank 1 ended without an error message" in str(second.cause([0]))
     with pytest.raises(RankLost, match="Rank 1 ended"), second.named([0]):
         raise RuntimeError
     for each in (hub, second):

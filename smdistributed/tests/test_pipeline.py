@@ -79,7 +79,7 @@ def test_a_transfers_two_ends_are_asked_for_together(found: list[Any]) -> None:
 
 
 def test_swapped_transfers_raise(found: list[Any]) -> None:
-    assert "Transfer 7 arrived where 8 was expected" in found[1]["swapped"]
+    assert "Transfer 7 arrived instead of 8" in found[1]["swapped"]
 
 
 def test_a_deterministic_server_equals_one_process_to_the_last_bit(found: list[Any]) -> None:
@@ -105,12 +105,12 @@ def test_two_forward_passes_before_a_backward_pass(found: list[Any]) -> None:
 
 ON_ALL = {
     "remote": "the module is broken",
-    "form": "the result's form must follow from the inputs' shapes",
+    "form": "the result's form must depend only on the inputs' shapes",
     "mismatch": "every rank must call the same step functions in the same order",
     "batch": "A batch of 3 can't be split into 2 microbatches",
     "argument": "which is on rank 1: It can't be sent to another rank",
     "local backward": "call model.backward(loss)",
-    "twice backward": "A second backward pass leads through blocks.3",
+    "twice backward": "A second backward pass goes through blocks.3",
     "step in step": "was called within a step",
     "outside": "The model was called outside a step",
     "backward outside": "model.backward was called outside a step",

@@ -71,7 +71,7 @@ def test_a_payload_holds_tensors_of_any_kind() -> None:
 
 def test_another_transfers_payload_raises() -> None:
     metas = [Meta((2,), torch.float32)]
-    with pytest.raises(wire.TransferError, match="Transfer 5 arrived where 6 was expected"):
+    with pytest.raises(wire.TransferError, match="Transfer 5 arrived instead of 6"):
         wire.empty(wire.fill(5, metas, [torch.ones(2)], CPU), 6, metas)
     empty = wire.poison(6, metas, CPU)
     assert empty.numel() == wire.layout(metas)[1]
@@ -135,14 +135,14 @@ def test_gradients_meet_where_graphs_do() -> None:
 def test_a_parameter_of_another_rank_refuses_its_values() -> None:
     parameter = nn.Linear(2, 3).weight
     optimizer = torch.optim.AdamW([parameter])
-    stand_in.send_parameter_away(parameter, "weight, which is on partition 1")
-    assert stand_in.is_away(parameter)
+    stand_in.offload_parameter(parameter, "weight, which is on partition 1")
+    assert stand_in.is_remote_parameter(parameter)
     assert (tuple(parameter.shape), parameter.numel(), parameter.grad) == ((3, 2), 6, None)
     assert parameter.requires_grad_(requires_grad=False).requires_grad is False
     optimizer.zero_grad()
     optimizer.step()
     nn.utils.clip_grad_norm_([parameter], 1.0)
-    with pytest.raises(RuntimeError, match="The values of weight, which is on partition 1, were asked for"):
+    with pytest.raises(RuntimeError, match="The values of weight, which is on partition 1, are not on this rank"):
         parameter.sum()
 
 

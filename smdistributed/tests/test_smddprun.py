@@ -46,7 +46,7 @@ def test_ranks_of_mpirun_and_torchrun(environ: dict[str, str], expected: dict[st
     [
         ({"WORLD_SIZE": "2"}, "RANK is not set, and the job has several ranks; start it with mpirun or torchrun."),
         (MPIRUN | {"OMPI_COMM_WORLD_LOCAL_RANK": ""}, "LOCAL_RANK is not set, and the job has several ranks"),
-        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', which is no number; start the job with mpirun or torchrun."),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', which is not a number; start the job with mpirun or torchrun."),
         (
             MPIRUN | {"SM_HOSTS": "broken"},
             "MASTER_ADDR is not set, and the ranks are on several hosts; set it to the first host's name, with mpirun "
@@ -84,7 +84,7 @@ def test_it_becomes_the_program_with_what_torch_reads(tmp_path: Path) -> None:
 def test_what_it_can_not_start_is_said(tmp_path: Path) -> None:
     missing = smddprun(tmp_path, "no-such-program", **MPIRUN)
     assert missing.returncode == 127
-    assert missing.stderr == "smddprun: there is no program no-such-program; name one that is on PATH, or its path.\n"
+    assert missing.stderr == "smddprun: program no-such-program not found; pass a program on PATH, or its path.\n"
     lost = smddprun(tmp_path, sys.executable, **MPIRUN)
     assert (lost.returncode, lost.stderr[:34]) == (2, "smddprun: MASTER_ADDR is not set, ")
 

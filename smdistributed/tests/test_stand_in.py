@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from berth.smdistributed.modelparallel.torch.stand_in import is_away, send_parameter_away
+from berth.smdistributed.modelparallel.torch.stand_in import is_remote_parameter, offload_parameter
 
 
 @pytest.fixture
 def module() -> nn.Linear:
     made = nn.Linear(3, 4)
-    send_parameter_away(made.weight, "head.weight, which is on partition 1")
+    offload_parameter(made.weight, "head.weight, which is on partition 1")
     return made
 
 
@@ -44,13 +44,13 @@ READS: dict[str, Callable[[nn.Linear], Any]] = {
 def test_values_that_are_not_here_are_named_not_invented(module: nn.Linear, name: str) -> None:
     with pytest.raises(RuntimeError) as raised:
         READS[name](module)
-    said = "The values of head.weight, which is on partition 1, were asked for on another rank"
+    said = "The values of head.weight, which is on partition 1, are not on this rank"
     assert said in str(raised.value)
     assert "call state_dict() or local_parameters() of smp.DistributedModel" in str(raised.value)
 
 
 def test_what_needs_no_values_is_answered(module: nn.Linear) -> None:
-    assert is_away(module.weight)
+    assert is_remote_parameter(module.weight)
     assert sum(each.numel() for each in module.parameters()) == 16
     assert (module.weight.shape, module.weight.dtype, module.weight.grad) == ((4, 3), torch.float32, None)
     assert repr(module.weight) == "head.weight, which is on partition 1 (4, 3)"

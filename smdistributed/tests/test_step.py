@@ -71,11 +71,11 @@ def test_step_output() -> None:
 def test_an_output_that_is_taken_for_a_tensor_says_what_makes_one() -> None:
     output = StepOutput([torch.tensor(1.0), torch.tensor(3.0)])
     assert repr(output) == "<StepOutput of 2 microbatches, of which reduce_mean() makes a loss, concat() logits>"
-    with pytest.raises(AttributeError, match=r"item is of one tensor, and a step gives one for each microbatch"):
+    with pytest.raises(AttributeError, match=r"item needs one tensor, and a step returns one per microbatch"):
         output.item()
     with pytest.raises(AttributeError, match="'StepOutput' object has no attribute 'items'"):
         output.items()
-    with pytest.raises(TypeError, match=r"float\(\) takes one: reduce_mean\(\) makes a loss"):
+    with pytest.raises(TypeError, match=r"one per microbatch: reduce_mean\(\) makes a loss"):
         float(output)
     assert copy.deepcopy(output).outputs == output.outputs
 
@@ -90,5 +90,5 @@ def test_a_step_without_a_model() -> None:
     def train_step(x):
         return x
 
-    with pytest.raises(RuntimeError, match=r"no model is wrapped; give the model to smp\.DistributedModel"):
+    with pytest.raises(RuntimeError, match=r"before a model was wrapped; wrap it with smp\.DistributedModel"):
         train_step(torch.ones(2))

@@ -32,6 +32,7 @@ PAGES = (
     "sample/README.md",
     "serve/README.md",
     "train/README.md",
+    "smdistributed/CHANGELOG.md",
     "smdistributed/README.md",
 )
 FOUND = (path for pattern in ("docs/*.md", "examples/**/README.md") for path in pins.ROOT.glob(pattern))

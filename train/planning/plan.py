@@ -12,7 +12,7 @@ from berth.contract.errors import JobError
 from berth.contract.host_names import listed
 from berth.contract.launch_options import REQUIRE_EFA, SMDISTRIBUTED, TRACE, LaunchOptions
 from berth.contract.masking import STARS, masked, shown
-from berth.contract.own_program import without_run_qa
+from berth.contract.own_program import run_qa_error
 from berth.runtime.interfaces import choose_interface
 from berth.train.planning import efa, model_parallel, sentences, smddp
 from berth.train.planning.hardware import SMALL_SHM_BYTES, Hardware
@@ -244,7 +244,7 @@ def _problems(
     """Problems that show only on this host and in its image. `settings`: all variables that the user sets."""
     problems = []
     gpus = found.hardware.usable_gpus
-    if job.program is None and (refusal := without_run_qa(found.transformers, found.hardware.cuda or "")):
+    if job.program is None and (refusal := run_qa_error(found.transformers, found.hardware.cuda or "")):
         problems.append(refusal)
     if choice.kind == "mpirun" and gpus and options.processes and options.processes > gpus:
         problems.append(

@@ -13,7 +13,7 @@ from berth.common.kept import Kept, answer_key
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.hyperparameters import FALSE_WORDS, HyperparameterError, Option, parse, unquote
 from berth.contract.launch_options import read_launch_options
-from berth.contract.own_program import find_program, without_run_qa
+from berth.contract.own_program import find_program, run_qa_error
 from berth.contract.schema import SchemaError, read_schema
 from berth.contract.splits import SPLITS, check_names
 from berth.images.pins import pins
@@ -52,7 +52,7 @@ def check_run_qa(image: SelectedImage) -> None:
     """
     pinned = {} if image.derived else image.labels
     cuda = pinned.get("berth.cuda", "")
-    if refusal := without_run_qa(pinned.get("berth.transformers", ""), "" if cuda == pins.NONE else cuda):
+    if refusal := run_qa_error(pinned.get("berth.transformers", ""), "" if cuda == pins.NONE else cuda):
         raise UserError(refusal)
 
 

@@ -1,7 +1,7 @@
-"""What both images know of the host's GPUs: whether torch can run on them.
+"""Checks whether torch can run on the host's GPUs; for both images.
 
-driver         detects the driver's version and its GPUs, by libcuda in a child process
-compatibility  what fits which driver and GPU, as one sentence; pure
-start          puts the two before torch, and takes cuda-compat where it helps
-bench          measures what the GPUs do
+driver         detects the driver's version and GPUs with libcuda, in a child process
+compatibility  compares torch with driver and GPUs; explains an incompatibility in one sentence; pure
+start          runs both before torch is imported, and enables cuda-compat if it helps
+bench          measures the GPUs' performance
 """

@@ -1,6 +1,6 @@
-"""Whether an image's torch can run on what the driver showed: None, or one sentence that says what fits.
+"""Whether an image's torch can run on the detected driver and GPUs: None, or one sentence with what fits. Pure.
 
-Pure. Which CUDA needs which driver and which GPU is said in berth/contract/gpu_hosts.py, which a push reads as well.
+berth/contract/gpu_hosts.py has the driver and GPUs that each CUDA needs; a push reads it as well.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class UsableGpus:
-    """How many GPUs a program is to use; `refusal` is the sentence that forbids to go on, `line` one for the log."""
+    """How many GPUs to use. refusal: an error that prevents the start. line: for the log."""
 
     gpus: int
     refusal: str | None = None
@@ -32,14 +32,14 @@ class UsableGpus:
 
 
 def too_old(cuda: str, state: DriverState) -> bool:
-    """Whether the driver knows no CUDA that this one can do with: the only case in which cuda-compat can help."""
+    """Whether the driver is too old for this CUDA; only then can cuda-compat help."""
     return state.version is not None and state.version < minimum(parse(cuda))
 
 
 def incompatibility(cuda: str | None, gpus: int, state: DriverState, compat: DriverState | None = None) -> str | None:
-    """Judge a torch built for `cuda` (None: a CPU build) on a host with `gpus` device nodes.
+    """The error if torch for `cuda` (None: a CPU build) can't run on a host with `gpus` device nodes; or None.
 
-    `compat` is what was detected through cuda-compat, where that was tried and did not help.
+    compat: the state with cuda-compat, if it was tried and did not help.
     """
     if cuda is None or gpus == 0:
         return None
@@ -66,10 +66,10 @@ def incompatibility(cuda: str | None, gpus: int, state: DriverState, compat: Dri
 
 
 def usable_gpus(nodes: int, state: DriverState, visible: str | None, *, every: bool = True) -> UsableGpus:
-    """What to use of `nodes` GPUs where there is no incompatibility: those that the driver offers.
+    """How many of `nodes` GPUs to use if there is no incompatibility: those that the driver offers.
 
-    Fewer than the nodes are right with MIG, and where `visible` (CUDA_VISIBLE_DEVICES) chooses. Else a GPU is lost, and
-    a program that needs `every` one must not go on with the rest.
+    Fewer than `nodes` are expected with MIG, or if `visible` (CUDA_VISIBLE_DEVICES) selects some. Otherwise a GPU is
+    lost, which is an error if the program needs `every` one.
     """
     offered = len(state.devices)
     chosen = bool(visible and visible.strip())
@@ -92,9 +92,7 @@ def usable_gpus(nodes: int, state: DriverState, visible: str | None, *, every: b
 
 
 def no_gpu(cuda: str, nodes: int, visible: str | None) -> str:
-    """The line for the log where no GPU is to be used; `nodes` counts those that `visible` (CUDA_VISIBLE_DEVICES) may
-    hide.
-    """
+    """The log line if no GPU is used. nodes: the host's GPUs, which `visible` (CUDA_VISIBLE_DEVICES) may hide."""
     hint = "docker run --gpus all passes GPUs in"
     if nodes and visible is not None:
         hint = f"CUDA_VISIBLE_DEVICES is '{visible}', which hides the {nodes} here: unset it to use them"
@@ -136,7 +134,7 @@ def _host_for(cuda: Version) -> str:
 
 
 def _remedy(wanted: Version, state: DriverState, compat: DriverState | None) -> str:
-    """What runs here as it is, and else what would with another driver."""
+    """An image that runs here, or else hosts and images that would work."""
     fitting = {
         name: cuda for name, cuda in PROFILES.items() if all(suits(cuda, device.capability) for device in state.devices)
     }

@@ -1,8 +1,8 @@
-"""What this host's NVIDIA driver says of itself and of its GPUs, detected before torch is imported.
+"""Detects this host's NVIDIA driver and GPUs before torch is imported.
 
-`detect_in_child` does so in a child process, `python -P -m berth.runtime.gpu.driver`, which prints one line of JSON: a
-driver that crashes or hangs takes only the child along, and a process that has called cuInit must not fork its ranks
-later. Standard library only, for both images. Every function takes the root of the file system where it looks at files.
+`detect_in_child` uses a child process, `python -P -m berth.runtime.gpu.driver`, which prints one line of JSON: if the
+driver crashes or hangs, only the child is affected, and a process that has called cuInit must not fork ranks later.
+Standard library only, for both images. root: the root of the file system.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from typing import Any
 
 from berth.runtime import subprocesses
 
-TIME_LIMIT = 60.0  # seconds; cuInit takes one or two on eight GPUs, more where the driver has just been loaded
+TIME_LIMIT = 60.0  # seconds; cuInit takes one or two on eight GPUs, more if the driver has just been loaded
 _ROOT = Path("/")
 _LIBRARY = "libcuda.so.1"
 _NAME_BYTES = 256
@@ -39,11 +39,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
-    """What was detected of the driver.
+    """The detected driver.
 
-    `missing` is why libcuda can't be loaded and `fault` what became of asking it (it crashed, it hung): both empty if
-    all went well. `version` is the newest CUDA that the driver knows. `code` is what cuInit answered (0: well), `name`
-    that code's name. `closed` are device nodes that this process may not open, looked at only where cuInit failed.
+    missing: why libcuda can't be loaded. fault: why the detection failed (it crashed, it hung). Both are empty if it
+    succeeded. version: the newest CUDA that the driver supports. code: cuInit's result (0: success). name: the code's
+    name. closed: device nodes that this process may not open; checked only if cuInit failed.
     """
 
     missing: str = ""
@@ -56,11 +56,11 @@ class DriverState:
 
 
 def count_gpus(root: Path, environ: Mapping[str, str]) -> int:
-    """Device nodes /dev/nvidia0, 1, …, or one for WSL's; fewer if CUDA_VISIBLE_DEVICES names fewer.
+    """The number of device nodes /dev/nvidia0, 1, … (WSL has one node); fewer if CUDA_VISIBLE_DEVICES names fewer.
 
-    What may be there: the driver alone knows MIG instances, UUIDs and GPUs that are lost (compatibility.usable_gpus).
+    This is an estimate: only the driver knows MIG instances, UUIDs and lost GPUs (compatibility.usable_gpus).
     """
-    # WSL2 has one device for all GPUs of the machine in place of theirs (docs.nvidia.com/cuda/wsl-user-guide).
+    # WSL2 has a single device for all GPUs of the machine (docs.nvidia.com/cuda/wsl-user-guide).
     nodes = len(_nodes(root)) or int((root / "dev/dxg").exists())
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -69,7 +69,7 @@ def count_gpus(root: Path, environ: Mapping[str, str]) -> int:
 
 
 def torch_cuda() -> str | None:
-    """The CUDA version in torch's version file, read without the seconds that importing torch takes; None without."""
+    """The CUDA version in torch's version file, because importing torch takes seconds; None without CUDA or torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None
@@ -82,7 +82,7 @@ def torch_cuda() -> str | None:
 
 
 def detect(root: Path = _ROOT) -> DriverState:
-    """Ask libcuda, in this process."""
+    """Query libcuda in this process."""
     try:
         cuda = ctypes.CDLL(_LIBRARY)
     except OSError as error:
@@ -147,7 +147,7 @@ def _device(cuda: ctypes.CDLL, index: int) -> Device:
 
 
 def _error_name(cuda: ctypes.CDLL, code: int) -> str:
-    """CUDA_ERROR_NO_DEVICE for 100, as the driver itself calls it; empty for a code that it does not know."""
+    """The driver's name for a code: CUDA_ERROR_NO_DEVICE for 100; empty if it does not know the code."""
     text = ctypes.c_char_p()
     if cuda.cuGetErrorName(code, ctypes.byref(text)) == 0 and text.value:
         return text.value.decode("ascii", "replace")

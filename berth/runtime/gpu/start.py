@@ -1,8 +1,8 @@
-"""Before an image trains or serves: can its torch run on this host's GPUs? If not, why, in one sentence.
+"""Checks before training or serving whether torch can run on this host's GPUs, and explains in one sentence why not.
 
-Where only the driver is too old and the image holds NVIDIA's cuda-compat, the libraries of a newer driver that run on
-an older kernel module, they are tried and, if they work, taken: by this process, which starts itself again with them in
-LD_LIBRARY_PATH, so that everything it starts has them too.
+If only the driver is too old and the image contains NVIDIA's cuda-compat (libraries of a newer driver that run on an
+older kernel module), these are tried. If they work, this process executes itself again with them in LD_LIBRARY_PATH, so
+that all its child processes use them too.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from berth.runtime.gpu import compatibility, driver
 from berth.runtime.gpu.compatibility import UsableGpus
 
-# Where the image puts cuda-compat; another place than NVIDIA's, whose runtime would use it by rules of its own.
+# Where the image puts cuda-compat. Not in NVIDIA's place, where NVIDIA's container runtime would apply its own rules.
 COMPAT = Path("/usr/local/cuda-compat")
 _HELD = (signal.SIGTERM, signal.SIGINT)
 
@@ -27,11 +27,11 @@ def check(
     *,
     every: bool = True,
 ) -> UsableGpus:
-    """How many GPUs to use, or the sentence that forbids to go on. `cuda` is torch's, None for a CPU build; `gpus`
-    counts device nodes, and `every` says that all of them are needed.
+    """How many GPUs to use, or the error that prevents the start.
 
-    Does not return where cuda-compat helps: the same program then begins again, with SIGTERM and SIGINT held back until
-    it calls `unblock_signals`. `say` gets a line for the log.
+    cuda: torch's CUDA, None for a CPU build. gpus: the number of device nodes. every: whether all are needed. say: gets
+    log lines. Does not return if cuda-compat helps: the program is executed again, with SIGTERM and SIGINT blocked
+    until it calls `unblock_signals`.
     """
     if cuda is None:
         return UsableGpus(gpus)
@@ -42,32 +42,34 @@ def check(
     state = driver.detect_in_child(os.environ)
     sentence = compatibility.incompatibility(cuda, gpus, state)
     if sentence is None:
-        found = compatibility.usable_gpus(gpus, state, visible, every=every)
-        if found.line:
-            say(found.line)
-        return found
+        usable = compatibility.usable_gpus(gpus, state, visible, every=every)
+        if usable.line:
+            say(usable.line)
+        return usable
     newer = with_folder(compat, os.environ)
     if not compatibility.too_old(cuda, state) or newer is None:
         return UsableGpus(0, sentence)
     through = driver.detect_in_child(newer)
     if compatibility.incompatibility(cuda, gpus, through) is None:
-        say(f"cuda-compat: the host's driver is too old for CUDA {cuda}, and {compat} does in its place")
-        # The new program has no handlers yet, and process 1 of a container ignores a signal without one. A signal that
-        # is blocked waits, and both the mask and what waits outlive execve.
+        say(f"cuda-compat: the host's driver is too old for CUDA {cuda}, so {compat} is used instead")
+        # The new program has no handlers at first, and process 1 of a container ignores signals without one. A blocked
+        # signal stays pending, and the mask and pending signals survive execve.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], newer)
     return UsableGpus(0, compatibility.incompatibility(cuda, gpus, state, through))
 
 
 def unblock_signals() -> None:
-    """Let through what came while this program began again; for every program that calls `check`, once it has handlers
-    and before it starts a child, which would inherit the mask.
+    """Deliver signals that came while the program was executed again.
+
+    Every program that calls `check` calls this after setting handlers and before starting a child, which would inherit
+    the mask.
     """
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
 
 
 def with_folder(compat: Path, environ: Mapping[str, str]) -> dict[str, str] | None:
-    """The environment in which `compat` comes before the driver's own folder; None if there is none, or it does so."""
+    """The environment with `compat` before the driver's folder; None if `compat` is missing or already in the path."""
     before = environ.get("LD_LIBRARY_PATH", "")
     if str(compat) in before.split(":") or not (compat / "libcuda.so.1").exists():
         return None

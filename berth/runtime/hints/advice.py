@@ -1,4 +1,4 @@
-"""Advice of other libraries in their exceptions: a `pip install` becomes the line for requirements.txt."""
+"""Advice in exceptions of other libraries: a `pip install` becomes a line for requirements.txt."""
 
 import re
 
@@ -14,7 +14,7 @@ _SYSTEM_TOOLS = ("apt", "apt-get", "brew", "yum")
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
-    """The line of requirements.txt that does what the message advises; "" if it advises no installation."""
+    """The line for requirements.txt that follows the message's advice; "" if it advises no installation."""
     del context
     if names := _packages(raised.message):
         return add_lines(names)
@@ -33,7 +33,7 @@ def _packages(message: str) -> list[str]:
 
 
 def _words(command: re.Match[str]) -> list[str]:
-    """What a command installs. Without backticks only the first: text may follow."""
+    """The packages of an install command. Without backticks only the first, because text may follow."""
     text = command["words"] if command["open"] else command["words"].removesuffix(command["more"])
     words = [word.strip(_QUOTES).rstrip(".,;") for word in text.split()]
     return [word for word in words if word and not word.startswith("-")]

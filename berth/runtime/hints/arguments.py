@@ -1,4 +1,4 @@
-"""What argparse refused: a job passes every hyperparameter as `--name value`."""
+"""Arguments that argparse rejected; a job passes every hyperparameter as `--name value`."""
 
 import re
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _RANK_DEFAULT = 'int(os.environ.get("LOCAL_RANK", 0))'
 
 
 def line_hint(line: str, context: ProgramContext) -> str:
-    """What to do about argparse's last line."""
+    """The hint for argparse's last line."""
     match = _ERROR.match(line)
     if match is None:
         return ""
@@ -42,7 +42,7 @@ def line_hint(line: str, context: ProgramContext) -> str:
 
 
 def _valued_flags(command: Sequence[str], known: dict[str, ParserArgument]) -> list[tuple[str, str]]:
-    """Flags without a value that got one, each with how it was passed."""
+    """Flags that take no value but got one: the name, and the argument as it was passed."""
     pairs = zip(command, [*command[1:], "--"], strict=True)
     return [
         (option, f"--{option} {value}")

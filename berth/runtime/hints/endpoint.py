@@ -1,4 +1,4 @@
-"""What a handler looks for and an endpoint does not have: variables of jobs, files in other folders, the Hub."""
+"""Things that a handler needs and an endpoint does not have: variables of jobs, files in other folders, the Hub."""
 
 import re
 from pathlib import Path
@@ -11,11 +11,11 @@ _PATH = re.compile(
     r"(?:No such file or directory|Unable to find|Not a directory):? '([^']+)'|Directory (\S+) not found"
 )
 _UNWRITABLE = re.compile(r"Permission denied|Read-only file system")
-_OF_JOBS = re.compile(r"SM_\w+|(?:LOCAL_|WORLD_)?RANK|(?:LOCAL_)?WORLD_SIZE")
+_JOB_VARIABLES = re.compile(r"SM_\w+|(?:LOCAL_|WORLD_)?RANK|(?:LOCAL_)?WORLD_SIZE")
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
-    """Where the value or the file is, or where the handler may write."""
+    """Where the value or file is, or where the handler may write."""
     if not context.serving:
         return ""
     if raised.name == "SystemExit":
@@ -32,7 +32,7 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
 
 
 def _variable(name: str) -> str:
-    if _OF_JOBS.fullmatch(name):
+    if _JOB_VARIABLES.fullmatch(name):
         return f"; {name} is a variable of training jobs: model_fn gets the model's folder as model_dir"
     return f'; the endpoint has no such variable: give the model env={{"{name}": "…"}} (with build.py run: -e {name}=…)'
 

@@ -1,11 +1,11 @@
-"""A variable of the environment that a program reads and that the job does not set."""
+"""Environment variables that a program reads and the job does not set."""
 
 import re
 
 from berth.contract.nearest import close_match
 from berth.runtime.hints.program import ProgramContext, RaisedException
 
-_OF_RANKS = (
+_RANK_VARIABLES = (
     "RANK",
     "LOCAL_RANK",
     "WORLD_SIZE",
@@ -13,20 +13,20 @@ _OF_RANKS = (
     "OMPI_COMM_WORLD_RANK",
     "OMPI_COMM_WORLD_LOCAL_RANK",
 )
-_OF_TORCH = re.compile(r"env:// rendezvous: environment variable (\w+) expected, but not set")
+_TORCH_RENDEZVOUS = re.compile(r"env:// rendezvous: environment variable (\w+) expected, but not set")
 _CHANNEL, _HYPERPARAMETER = "SM_CHANNEL_", "SM_HP_"
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
     """Where the value is, or how the job gets the variable."""
-    if found := _OF_TORCH.search(raised.message):
-        return _of_ranks(found[1])
+    if match := _TORCH_RENDEZVOUS.search(raised.message):
+        return _rank_variable(match[1])
     name = raised.message.strip("'\"")
     from_os = bool(raised.files) and (raised.files[-1] == "<frozen os>" or raised.files[-1].endswith("/os.py"))
     if raised.kind != "KeyError" or not from_os:
         return ""
-    if name in _OF_RANKS:
-        return _of_ranks(name)
+    if name in _RANK_VARIABLES:
+        return _rank_variable(name)
     if name.startswith(_CHANNEL):
         return _channel(name, context)
     if name.startswith(_HYPERPARAMETER):
@@ -40,7 +40,7 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
     )
 
 
-def _of_ranks(name: str) -> str:
+def _rank_variable(name: str) -> str:
     default = "1" if "SIZE" in name else "0"
     return (
         f"; the program runs once per host here, without ranks: set the job's variable BERTH_DISTRIBUTION to mpi, or "
@@ -58,6 +58,6 @@ def _channel(name: str, context: ProgramContext) -> str:
 
 
 def _near(name: str, context: ProgramContext) -> str:
-    """The variable of the same kind that the job sets and that is most like `name`; empty if none is."""
+    """The most similar variable of the same kind that the job sets; empty if none is similar."""
     prefix = next(each for each in (_HYPERPARAMETER, _CHANNEL, "SM_") if name.startswith(each))
     return close_match(name, sorted(each for each in context.environ if each.startswith(prefix)))

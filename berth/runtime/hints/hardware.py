@@ -1,4 +1,4 @@
-"""CUDA in an image or on a host that has none."""
+"""CUDA in an image or on a host without it."""
 
 import re
 
@@ -16,7 +16,7 @@ _AVAILABLE = "torch.cuda.is_available()"
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
-    """The image to build, and what to write so that the program runs without a GPU."""
+    """The image or instance to use, and how to write the program so that it runs without a GPU."""
     if _LOADED.search(raised.message):
         return '; load it with map_location="cpu"'
     if _NCCL.search(raised.message):

@@ -1,4 +1,4 @@
-"""A file of the user's that has the name of a package, and is imported in its place."""
+"""A user's file that has the name of a package and is imported instead of it."""
 
 import importlib.util
 import re
@@ -13,12 +13,12 @@ _MODULE = re.compile(
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
-    """To rename that file."""
+    """Advises to rename the file."""
     match = _MODULE.search(raised.message)
     if match is None or raised.name not in ("ImportError", "ModuleNotFoundError", "AttributeError"):
         return ""
     module = match["imported"] or match["looked_in"] or match["parent"]
     own = next((each for each in (f"{module}.py", f"{module}/") if (context.code_dir / each).exists()), "")
-    # This process does not have the source folder on its path.
+    # find_spec finds the package, because the source folder is not on this process's path.
     hides = own and importlib.util.find_spec(module) is not None
     return f"; your own {own} hides the package {module}: rename it" if hides else ""

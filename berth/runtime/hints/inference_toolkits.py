@@ -1,4 +1,4 @@
-"""Modules of other model servers and their toolkits, which a handler imports and the inference image does not have."""
+"""Modules of other model servers and their toolkits that a handler imports and the inference image does not have."""
 
 import re
 
@@ -20,8 +20,8 @@ _REMEDIES = {
     "djl_python": f"a handler of DJL Serving does not run here: {_FUNCTIONS}",
     "triton_python_backend_utils": f"a model of Triton does not run here: {_FUNCTIONS}",
 }
-# sagemaker_pytorch_serving_container, sagemaker_mxnet_container, sagemaker_sklearn_container and their like.
-_OF_FRAMEWORK = re.compile(r"sagemaker_(?!inference|training|huggingface)\w+_(?:serving_)?container")
+# sagemaker_pytorch_serving_container, sagemaker_mxnet_container, sagemaker_sklearn_container and similar.
+_FRAMEWORK_CONTAINER = re.compile(r"sagemaker_(?!inference|training|huggingface)\w+_(?:serving_)?container")
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
@@ -30,6 +30,6 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
     if match is None or not context.serving or raised.name not in ("ModuleNotFoundError", "ImportError"):
         return ""
     module = (match[1] or match[2]).partition(".")[0]
-    if _OF_FRAMEWORK.fullmatch(module):
+    if _FRAMEWORK_CONTAINER.fullmatch(module):
         return f"; {module} belongs to another image: import from sagemaker_inference instead, or {_BUILT_IN}"
     return f"; {_REMEDIES[module]}" if module in _REMEDIES else ""

@@ -1,4 +1,4 @@
-"""Exceptions whose text is enough to know what helps."""
+"""Hints for exceptions with a known message."""
 
 import re
 
@@ -6,7 +6,7 @@ from berth.runtime.hints.program import ProgramContext, RaisedException
 
 _LABELS = "labels must be from 0 to num_labels - 1"
 _REMEDIES = (
-    # The module that runs as a program; the last but one is a worker's.
+    # The module that runs as a program; berth.serve.workers.process is the inference image's worker.
     (
         r"Can't get attribute '(?P<name>\w+)' on <module "
         r"'(?:__main__|__mp_main__|berth\.serve\.workers\.process|[\w.]+\.__main__)'",
@@ -30,7 +30,7 @@ _REMEDIES = (
         r"load_best_model_at_end requires the save and eval strategy to match",
         'give TrainingArguments the same save_strategy as its evaluation strategy, such as "epoch"',
     ),
-    # As torch 2.13 words them, from here on.
+    # From here on, messages of torch 2.13.
     (
         r"Target (?P<label>-?\d+) is out of bounds",
         _LABELS + ": map the label {label}, or load the model with more num_labels",
@@ -49,7 +49,7 @@ _REMEDIES = (
         "a worker that is killed has mostly run out of memory: use fewer num_workers or a smaller batch",
     ),
 )
-"""Pattern of a message → what to do; the first that fits."""
+"""Pattern of a message → what to do; the first match is used."""
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:

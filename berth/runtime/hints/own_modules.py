@@ -1,4 +1,4 @@
-"""A missing module that lies in the user's own source folder, where Python does not look for it."""
+"""A missing module that is in the user's source folder, where Python does not look for it."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)")
 
 
 def hint(top: str, context: ProgramContext) -> str:
-    """What to do about a module that the source folder has in another place or by nearly that name."""
+    """The hint for a module that the source folder has in another place or under a similar name."""
     code_dir = context.code_dir
     modules = list(_modules(code_dir))
     if place := next((path for path in modules if path.stem == top), None):
@@ -42,8 +42,8 @@ def is_own(top: str, context: ProgramContext) -> bool:
     return (context.code_dir / f"{top}.py").is_file() or (context.code_dir / top).is_dir()
 
 
-def alone(module: str, context: ProgramContext) -> str:
-    """What a program that came without other files may lack: the user's own."""
+def single_file(module: str, context: ProgramContext) -> str:
+    """The start of a hint if the job got only one Python file: the module may be another file of the user."""
     modules = list(_modules(context.code_dir))
     if len(modules) != 1:
         return ""
@@ -56,7 +56,7 @@ def alone(module: str, context: ProgramContext) -> str:
 
 
 def _modules(code_dir: Path) -> Iterator[Path]:
-    """Python files and the folders that hold some, those at the top first."""
+    """Python files and folders with Python files, top folders first."""
     for _, (folder, folders, files) in zip(range(_FOLDERS), os.walk(code_dir), strict=False):
         folders[:] = sorted(name for name in folders if name not in _SKIPPED and not name.startswith("."))
         yield from (Path(folder, name) for name in sorted(files) if name.endswith(".py") and name != "__init__.py")
@@ -64,10 +64,10 @@ def _modules(code_dir: Path) -> Iterator[Path]:
 
 
 def _elsewhere(module: str, parent: Path, context: ProgramContext) -> str:
-    """The module is in the folder `parent`, relative to the source folder."""
+    """The hint for a module in the folder `parent`, relative to the source folder."""
     where = f"; {module} is in {parent}/ of your source folder"
     project = next((name for name in _PROJECT_FILES if (context.code_dir / name).is_file()), None)
-    if project == "setup.py":  # it is installed without being asked for
+    if project == "setup.py":  # berth installs such a project without a line in requirements.txt
         return (
             f'{where}, and setup.py does not install it: give setup() package_dir={{"": "{parent}"}} and '
             f'packages=find_packages("{parent}")'
@@ -81,7 +81,7 @@ def _elsewhere(module: str, parent: Path, context: ProgramContext) -> str:
 
 
 def _nearly(module: str, path: Path, code_dir: Path) -> str:
-    """Only capitals, or - for _, are different: a file system of Windows or macOS takes either."""
+    """The hint for a name that differs only in case or in - and _; file systems of Windows and macOS ignore case."""
     shown = path.relative_to(code_dir)
     if path.stem.isidentifier():
         return f"; your source folder has {shown}: capitals count, import {'.'.join(shown.with_suffix('').parts)}"
@@ -89,7 +89,7 @@ def _nearly(module: str, path: Path, code_dir: Path) -> str:
 
 
 def _listed_elsewhere(module: str, code_dir: Path) -> str:
-    """The requirements file in a folder below that has a package of this name; "" for none."""
+    """Another requirements file that has a package of this name; "" if there is none."""
     for path in sorted(code_dir.glob("*/**/requirements*.txt")) + sorted(code_dir.glob("requirements[-_.]?*.txt")):
         lines = path.read_text("utf-8", "replace").splitlines()
         if any(_same(match[1], module) for line in lines if (match := _REQUIREMENT.match(line))):

@@ -1,4 +1,4 @@
-"""A file or folder that is not where a program looks for it: channels, outputs, the source folder."""
+"""Hints for a file or folder that is not where the program looks for it: channels, outputs, the source folder."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from berth.contract.nearest import close_match
 from berth.runtime.hints.program import ProgramContext, RaisedException
 
-# In the words of the system, of datasets, of transformers (for a model's folder) and of torch.save.
+# Messages of the operating system, datasets, transformers (for a model's folder) and torch.save.
 _PATHS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -90,5 +90,5 @@ def _in_channel(path: Path, name: str, folder: Path) -> str:
 
 
 def find_below(name: str, folder: Path) -> Path | None:
-    """A file or folder of that name below a folder."""
+    """A file or folder with this name below a folder; only the first 2,000 entries are searched."""
     return next((each for _, each in zip(range(_LISTED), folder.rglob("*"), strict=False) if each.name == name), None)

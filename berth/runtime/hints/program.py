@@ -1,4 +1,4 @@
-"""What a hint may look at: the exception that ended a program, and how the program was started."""
+"""The input of a hint: the exception that ended a program, and how the program was started."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class RaisedException:
 
 @dataclass(frozen=True, slots=True)
 class PackageNote:
-    """What to say of packages that a requirements.txt replaced, and the modules whose failures it explains."""
+    """A text on packages that a requirements.txt replaced, and the modules whose failures it explains."""
 
     text: str
     modules: tuple[str, ...]
@@ -53,19 +53,20 @@ class ProgramContext:
 
     @property
     def owner(self) -> str:
-        """What has variables."""
+        """Whose variables the program reads: endpoint or job."""
         return "endpoint" if self.serving else "job"
 
     @property
     def channels(self) -> dict[str, Path]:
-        """The job's channels by name: their folders."""
+        """Channel of the job → its folder."""
         prefix = "SM_CHANNEL_"
         variables = sorted(self.environ.items())
         return {name.removeprefix(prefix).lower(): Path(value) for name, value in variables if name.startswith(prefix)}
 
     def is_own(self, file: str) -> bool:
-        """Whether a frame's file is the user's own. mpi4py's runner gives the program a relative name, and Cython its
-        sources, such as pyarrow/error.pxi.
+        """Whether a frame's file is the user's own.
+
+        A relative name is the program's, under mpi4py's runner, or that of a Cython source, such as pyarrow/error.pxi.
         """
         relative = file[:1] not in ("/", "<") and not file.endswith((".pyx", ".pxi", ".pxd"))
         return relative or file.startswith(f"{self.code_dir}/")

@@ -1,4 +1,4 @@
-"""`from .model import Net` in a program, which runs as a script and so belongs to no package."""
+"""`from .model import Net` in a program, which runs as a script and is therefore not in a package."""
 
 import ast
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""What to write instead of arguments and imports that the image's transformers does not have: all that the user's
-sources use.
+"""Replacements for arguments and imports that the image's transformers does not have.
 
-Nothing is searched unless the exception says that such a name is missing. The releases are those whose source was read:
-4.26, 4.33, 4.40, 4.41, 4.45, 4.46, 4.49, 4.53, 4.57, 5.0, 5.5, 5.15 and 5.23.
+If an exception says that such a name is missing, all user sources are searched, so that the hint lists every one. The
+table is based on the sources of transformers 4.26, 4.33, 4.40, 4.41, 4.45, 4.46, 4.49, 4.53, 4.57, 5.0, 5.5, 5.15 and
+5.23.
 """
 
 import ast
@@ -21,7 +21,7 @@ from berth.runtime.hints.sources import calls, stamps, trees
 
 @dataclass(frozen=True, slots=True)
 class OldName:
-    """What to write instead of a name, and the first and last release of transformers that has it."""
+    """What to write instead of a name, and the last and first release of transformers that has it."""
 
     advice: str
     until: str = "99"
@@ -56,14 +56,14 @@ NAMES: Mapping[str, Mapping[str, OldName]] = {
     },
     IMPORTS: {"AdamW": OldName("for AdamW use torch.optim.AdamW", "4.49")},
 }
-"""What has the name, then the name."""
+"""Owner of the name → name."""
 CANDIDATES = ("4.57.6", "4.49.0")
-"""Releases to make an image with, that between them have what scripts for transformers 4.41 and later use. An image of
-each was made by `profile add`.
+"""Releases for a new image; scripts for transformers 4.41 and later run with one of them. `profile add` was tried with
+both.
 """
 _INSIDE = re.compile(r"/(?:site|dist)-packages/(?:transformers|accelerate|datasets|evaluate)/")
 _MOST_CHARACTERS = 560
-"""Of what to write instead: the failure's sentence holds 900 with the exception and the image."""
+"""Limit of the replacements; the whole sentence, with the exception and the image, may have 900."""
 _KEYWORD = re.compile(r"([A-Za-z_]\w*)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'")
 _IMPORT = re.compile(r"cannot import name '(\w+)' from '(transformers|datasets)'")
 _UNUSED = re.compile(r"Some specified arguments are not used by the HfArgumentParser: \[(.*)")
@@ -71,14 +71,14 @@ _OPTION = re.compile(r"(?:^|[\s'\"])--([A-Za-z][\w-]*)")
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
-    """For an exception of what the user's own code calls; empty where it is none of a removed name."""
+    """The hint for an exception in a call of the user's own code; empty unless a removed name caused it."""
     outside = [file for file in raised.files if not _INSIDE.search(file) and not file.startswith("<")]
     own = bool(outside) and context.is_own(outside[-1])
     return message_hint(raised.message, context.code_dir, this_image()) if own else ""
 
 
 def message_hint(message: str, code_dir: Path, here: ThisImage) -> str:
-    """What to write instead, and the image that has all that the script uses; "" if the message is of nothing known."""
+    """The replacements, and the image that has all names of the script; "" for other messages."""
     if not here.versions.get("transformers"):
         return ""
     version = Version(here.versions["transformers"])
@@ -88,13 +88,13 @@ def message_hint(message: str, code_dir: Path, here: ThisImage) -> str:
     pairs = _missing(message)
     missing = _known(pairs)
     if not missing:
-        # A script that imports what no table knows was written for an older release.
+        # A script that imports an unknown name was written for an older release.
         is_old = imported and imported[2] == "transformers" and version.major >= 5
         return f"; for scripts of transformers 4 {image_with(CANDIDATES[0], here)}" if is_old else ""
     used, own_classes = names_used(code_dir, stamps(code_dir))
     keyword = _KEYWORD.match(message)
     if all(each.is_in(version) for each in missing) or (keyword and keyword[1] in own_classes):
-        return ""  # then something else is wrong
+        return ""  # the image has the names, or the class is the user's own
     used = [*missing, *(each for each in used if each not in missing)]
     gone = [each.advice for each in used if not each.is_in(version)]
     lacks = f"has no `{pairs[0][1]}`" if len(gone) == 1 else f"lacks {len(gone)} names of this script"
@@ -119,12 +119,12 @@ def _known(names: Sequence[tuple[str, str]]) -> list[OldName]:
 
 
 def _owner(class_name: str) -> str:
-    """Which of transformers' classes one of that name is, or probably comes from."""
+    """The class of transformers that a class of this name is, or is probably derived from."""
     return next((each for each in (ARGUMENTS, TRAINER) if class_name.endswith(each)), "")
 
 
 def _image(used: Sequence[OldName], version: Version, here: ThisImage) -> str:
-    """The profile, or the command that makes an image, whose transformers has all that the script uses."""
+    """The profile, or the command for a new image, whose transformers has all names of the script."""
     kits = [row.transformers for row in PROFILES.values() if row.hardware == here.hardware]
     for candidate in (max(kits, key=Version), *CANDIDATES, min(kits, key=Version)):
         release = Version(candidate)
@@ -139,8 +139,9 @@ def _minor(version: Version) -> str:
 
 @functools.lru_cache(maxsize=1)
 def names_used(code_dir: Path, _stamps: Hashable) -> tuple[list[OldName], frozenset[str]]:
-    """The known names in a source folder, and its classes that have an __init__ of their own. Kept while no file
-    changes, because a handler may fail at each request, and reading takes up to a second.
+    """The known names in a source folder, and its classes with their own __init__.
+
+    Cached until a file changes, because a handler may fail at every request, and parsing takes up to a second.
     """
     found: list[tuple[str, str]] = []
     own_classes = set[str]()

@@ -1,4 +1,4 @@
-"""transformers 5 has no question-answering pipeline: what does the same."""
+"""Replacements for the question-answering pipeline, which transformers 5 does not have."""
 
 import re
 
@@ -13,7 +13,7 @@ _REMOVED = re.compile(
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
-    """Our own pipeline in a handler; elsewhere an image with an older transformers."""
+    """In a handler berth's own pipeline; elsewhere an image with an older transformers."""
     if not _REMOVED.search(raised.message):
         return ""
     if context.serving:

@@ -1,5 +1,5 @@
-"""Packages of the image that a requirements.txt replaced: what is said before the program starts, and behind a failure
-that comes from them.
+"""Packages of the image that a requirements.txt replaced: a note for the log before the program starts, which is
+repeated after a failure that they may have caused.
 """
 
 import re
@@ -24,8 +24,9 @@ _MODULES = {"pillow": "PIL", "scikit-learn": "sklearn", "pyyaml": "yaml", "proto
 
 
 def package_note(before: Packages, after: Packages, name: str, text: str, here: ThisImage) -> PackageNote | None:
-    """The note for a requirements file called `name` with that text, of the packages before and after; None where it
-    replaced nothing and broke no requirement.
+    """The note on the packages before and after; None if no package was replaced and no requirement was violated.
+
+    name, text: of the requirements file.
     """
     replaced, conflicts = replaced_packages(before, after), new_conflicts(before, after)
     if not replaced and not conflicts:
@@ -44,7 +45,7 @@ def package_note(before: Packages, after: Packages, name: str, text: str, here: 
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
-    """The note, behind an exception that comes from a replaced package or one that needs it."""
+    """The note, if the exception comes from a replaced package or one that depends on it."""
     note = context.package_note
     if note is None or not note.modules:
         return ""
@@ -65,9 +66,9 @@ def requirement_lines(text: str) -> dict[str, tuple[int, str]]:
 
 
 def _replacements(replaced: Sequence[Replaced], lines: Mapping[str, tuple[int, str]], name: str) -> str:
-    """`requirements.txt replaces transformers 5.23.0 with 4.27.1`: those that it names, or else all."""
-    asked = [each for each in replaced if each.name in lines]
-    shown = sorted(asked, key=lambda each: lines[each.name][0]) or list(replaced)
+    """`requirements.txt replaces transformers 5.23.0 with 4.27.1`: the file's packages, or else all replaced ones."""
+    requested = [each for each in replaced if each.name in lines]
+    shown = sorted(requested, key=lambda each: lines[each.name][0]) or list(replaced)
     words = [f"{each.name} {each.before} with {each.after}" for each in shown[:_SHOWN]]
     with_them = ""
     if len(replaced) > len(words):
@@ -82,7 +83,7 @@ def _replacements(replaced: Sequence[Replaced], lines: Mapping[str, tuple[int, s
 def _conflicts(conflicts: Sequence[Conflict], lines: Mapping[str, tuple[int, str]], name: str) -> Iterator[str]:
     """`huggingface-hub 0.36.0 (requirements.txt, line 1) conflicts with transformers 5.23.0 (needs >=1.31.0,<3.0)`."""
     for package in list(dict.fromkeys(each.name for each in conflicts))[:_SHOWN]:
-        # What scripts import first.
+        # transformers first, because scripts import it first.
         same = sorted((each for each in conflicts if each.name == package), key=_rank)[:_SHOWN]
         number = lines.get(package, (0, ""))[0]
         where = f" ({name}, line {number})" if number else ""
@@ -97,17 +98,17 @@ def _rank(conflict: Conflict) -> tuple[bool, str]:
 def _remedy(
     replaced: Sequence[Replaced], conflicts: Sequence[Conflict], lines: Mapping[str, tuple[int, str]], here: ThisImage
 ) -> str:
-    """An image with the versions, where transformers or torch is asked for; else what to do about the conflicts."""
-    asked = {each.name: each.after for each in replaced if each.name in lines}
-    versions = {each: asked[each] for each in _ADDED_BY_OPTION if each in asked}
+    """An image with the versions if the file requests transformers or torch; else how to resolve the conflicts."""
+    requested = {each.name: each.after for each in replaced if each.name in lines}
+    versions = {each: requested[each] for each in _ADDED_BY_OPTION if each in requested}
     if version := versions.pop("transformers", ""):
         return image_with(version, here, versions)
     if "torch" in versions:
         return f"{add_command(here, versions)} makes an image with it"
-    return ", ".join(dict.fromkeys(_of_conflicts(conflicts, lines)))
+    return ", ".join(dict.fromkeys(_conflict_remedies(conflicts, lines)))
 
 
-def _of_conflicts(conflicts: Sequence[Conflict], lines: Mapping[str, tuple[int, str]]) -> Iterator[str]:
+def _conflict_remedies(conflicts: Sequence[Conflict], lines: Mapping[str, tuple[int, str]]) -> Iterator[str]:
     for each in conflicts:
         name, dependant = each.name, each.dependant
         if name in lines:

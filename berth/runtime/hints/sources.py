@@ -1,4 +1,4 @@
-"""The user's own source files, as far as they can be parsed."""
+"""Parses the user's source files; files that can't be parsed are skipped."""
 
 import ast
 import contextlib
@@ -18,12 +18,12 @@ class ParserArgument:
 
 
 def files(code_dir: Path) -> list[Path]:
-    """The Python files below the source folder, or the first of them."""
+    """The Python files below the source folder; at most the first 300."""
     return sorted(code_dir.rglob("*.py"))[:_FILES]
 
 
 def stamps(code_dir: Path) -> tuple[tuple[Path, int], ...]:
-    """The same with when each was changed, by which what was read of them can be kept."""
+    """The files with their modification times, as a cache key."""
     return tuple((path, path.lstat().st_mtime_ns) for path in files(code_dir))
 
 
@@ -35,7 +35,7 @@ def trees(code_dir: Path) -> Iterator[tuple[Path, ast.Module]]:
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Each call with the last part of the name that is called."""
+    """The calls, each with the last part of the called name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             function = node.func
@@ -44,7 +44,7 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
 
 
 def parser_arguments(code_dir: Path) -> dict[str, ParserArgument]:
-    """The options that the scripts' parsers know, by name."""
+    """The options of the scripts' parsers, by name."""
     found: dict[str, ParserArgument] = {}
     for _, tree in trees(code_dir):
         for name, call in calls(tree):

@@ -1,7 +1,7 @@
-"""The hints in their order: the first that has something to say is the remedy.
+"""The hints in order; the first that applies is used.
 
-A hint gets the failure and the program's context, and returns a text that starts with "; ", to stand behind the cause,
-or "". A hint that raises must not hide the failure that it explains.
+A hint gets the failure and the program's context. It returns a text that starts with "; " and follows the cause, or "".
+An exception in a hint is ignored, so that it can't hide the user's failure.
 """
 
 import importlib
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from berth.runtime.hints.program import ProgramContext, RaisedException
 
-OF_EXCEPTIONS = (
+EXCEPTION_HINTS = (
     "hidden_packages",
     "replaced_packages",
     "inference_toolkits",
@@ -27,29 +27,29 @@ OF_EXCEPTIONS = (
     "advice",
 )
 """Modules whose `hint` takes an exception."""
-OF_JOBS = ("environment", "places")
-"""Those that speak of a job, whose program trains."""
-OF_LAST_LINES = ("arguments", "tools")
+JOB_HINTS = ("environment", "places")
+"""Modules whose hints apply only to training jobs."""
+LAST_LINE_HINTS = ("arguments", "tools")
 """Modules whose `line_hint` takes a line."""
 
 
 def remedy(raised: RaisedException, context: ProgramContext) -> str:
-    """What helps against the exception that ended a program; "" if nothing is known."""
+    """The hint for the exception that ended a program; "" if there is none."""
     one_line = replace(raised, message=" ".join(raised.message.split()))
-    modules = [each for each in OF_EXCEPTIONS if not (context.serving and each in OF_JOBS)]
+    modules = [each for each in EXCEPTION_HINTS if not (context.serving and each in JOB_HINTS)]
     return _first(modules, "hint", one_line, context)
 
 
 def last_line_remedy(line: str, context: ProgramContext) -> str:
-    """What helps where a program ended without an exception, by its last line on stderr; "" if nothing is known."""
-    return _first(OF_LAST_LINES, "line_hint", line, context)
+    """The hint for the last line on stderr of a program that ended without an exception; "" if there is none."""
+    return _first(LAST_LINE_HINTS, "line_hint", line, context)
 
 
 def _first(modules: Sequence[str], function: str, failure: RaisedException | str, context: ProgramContext) -> str:
     for module in modules:
         try:
-            # Imported here: a program that does not fail needs none of them, and what they import a user's
-            # requirements.txt may have broken.
+            # Imported here, because only failed programs need hints, and a user's requirements.txt may have broken the
+            # packages that they import.
             text: str = getattr(importlib.import_module(f"berth.runtime.hints.{module}"), function)(failure, context)
         except Exception:  # a user's files and messages can be anything
             continue

@@ -15,11 +15,11 @@ _IN_PYTHON = {
     "unzip": "use shutil.unpack_archive",
     "zip": "use shutil.make_archive",
 }
-"""Command → what does the same without it."""
+"""Command → a replacement in Python."""
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
-    """For a command that subprocess did not find, and a system library that a package did not find."""
+    """The hint for a command that subprocess did not find, or a system library that a package did not find."""
     del context
     if found := _LIBRARY.search(raised.message):
         if found[1] == "libGL":
@@ -31,7 +31,7 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
 
 
 def line_hint(line: str, context: ProgramContext) -> str:
-    """For a command that a shell did not find."""
+    """The hint for a command that a shell did not find."""
     del context
     match = _NOT_FOUND.search(line)
     return _advice(match[1]) if match else ""

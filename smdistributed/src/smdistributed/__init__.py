@@ -1,10 +1,10 @@
-"""An open implementation of SageMaker's libraries of this name, of their public interfaces; not AWS's.
+"""An open implementation of the public interfaces of SageMaker's `smdistributed` libraries; not AWS's code.
 
 dataparallel   the data parallel library (SMDDP), versions 1 and 2
 modelparallel  the model parallel library, version 1
-ranks          which rank this process is, by the launcher's variables: both read them here
+ranks          reads this process's rank from the launcher's variables, for both libraries
 """
 
 __version__ = "1.0.0+berth"
 OPEN = True
-"""By which a program sees that this is not AWS's library."""
+"""Tells a program that this is not AWS's library."""

@@ -224,7 +224,9 @@ def test_questions_without_ids_get_their_places(tmp_path: Path, name: str, conte
         reader = QuestionReader(path, offsets=True)
         assert [example.id for example in reader] == [f"{name}, {word} {number}" for number in (1, 2, 3)]
         reader.check()
-        assert reader.notes() == [f"3 questions without an id: file and place stand for it, such as '{name}, {word} 1'"]
+        assert reader.notes() == [
+            f"3 questions without an id: file and place are used instead, such as '{name}, {word} 1'"
+        ]
 
 
 @pytest.mark.parametrize(("given", "id_"), [(7, "7"), (12.0, "12"), (1e15, "1000000000000000"), ("x", "x")])
@@ -240,9 +242,9 @@ HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
     [
         pytest.param("t.json", "", r"t\.json is empty: pass a file", id="empty"),
         pytest.param("t.jsonl", "\n \n", r"t\.jsonl is empty", id="blank-lines"),
-        pytest.param("t.json", {"data": []}, r"t\.json holds no question", id="no-questions"),
-        pytest.param("t.json", official([]), r"t\.json holds no question", id="no-paragraphs"),
-        pytest.param("t.parquet", [], r"t\.parquet holds no question", id="parquet-no-rows"),
+        pytest.param("t.json", {"data": []}, r"t\.json has no question", id="no-questions"),
+        pytest.param("t.json", official([]), r"t\.json has no question", id="no-paragraphs"),
+        pytest.param("t.parquet", [], r"t\.parquet has no question", id="parquet-no-rows"),
         pytest.param("t.json", '{"data": [', r"t\.json is not JSON, line 1 column 11: .*; fix or", id="cut-off"),
         pytest.param("t.json", "[]\n[]", r"t\.json is not JSON, line 2 column 1: Extra data; fix", id="two-lists"),
         pytest.param("t.json", "[" * 100_000, r"t\.json is not SQuAD, it is nested too deeply", id="deep"),
@@ -251,7 +253,7 @@ HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
         pytest.param("t.jsonl", "1" * 5000, r"line 1: not JSON \(a number has too many digits\)", id="digits-line"),
         pytest.param("t.json", "42", r't\.json is not SQuAD, it has no list "data"', id="number"),
         pytest.param("t.json", {"text": "x"}, r'not SQuAD, it has no list "data": the layout is \{"data"', id="other"),
-        pytest.param("t.json", {"data": ["x"]}, r"t\.json, row 1: not SQuAD, it is no JSON object", id="strings"),
+        pytest.param("t.json", {"data": ["x"]}, r"t\.json, row 1: not SQuAD, it is not a JSON object", id="strings"),
         pytest.param("t.json", {"data": [{"paragraphs": 1}]}, r'article 1: .* no list "paragraphs"', id="paragraphs"),
         pytest.param("t.json", {"data": [{"paragraphs": [{"qas": []}]}]}, r'paragraph 1: .* no "context"', id="ctx"),
         pytest.param("t.json", {"data": [{"paragraphs": [{"context": "x"}]}]}, r'no list "qas"', id="qas"),
@@ -263,7 +265,9 @@ HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
             r'line 1 \(id a\): "question" is missing, and "context" is missing, and "answers" is missing; rows look',
             id="all-of-one-row",
         ),
-        pytest.param("t.json", [ROW | {"id": 12.5}], r"row 1: the id 12\.5 is no whole number; give", id="id-fraction"),
+        pytest.param(
+            "t.json", [ROW | {"id": 12.5}], r"row 1: the id 12\.5 is not a whole number; give", id="id-fraction"
+        ),
         pytest.param("t.json", [ROW | {"id": True}], "the id is true or false", id="id-bool"),
         pytest.param("t.json", [ROW | {"id": ["q1"]}], "the id is a list", id="id-list"),
         pytest.param("t.json", [ROW | {"id": {"$oid": "q1"}}], "the id is an object", id="id-object"),
@@ -283,8 +287,8 @@ HALF = lines(EXPECTED, ascii_only=True).replace("\\ud83d\\udc69", "\\ud83d", 1)
         pytest.param("t.json", [ROW | {"is_impossible": True}], "the question has no answer", id="contradiction"),
         pytest.param("t.json", [ROW, ROW], r"row 2: the id 'q1' is used before; give", id="duplicate"),
         pytest.param("t.jsonl", HALF, r'line 1 \(id q1\): "context" holds half a character', id="surrogate"),
-        pytest.param("t.txt", "x", r"t\.txt is no data file by its name: it must end in \.json", id="suffix"),
-        pytest.param("t.arrow.xz", "x", r"t\.arrow\.xz is no data file", id="packed-suffix"),
+        pytest.param("t.txt", "x", r"t\.txt is not a data file: its name must end in \.json", id="suffix"),
+        pytest.param("t.arrow.xz", "x", r"t\.arrow\.xz is not a data file", id="packed-suffix"),
     ],
 )
 def test_faults_are_refused_with_one_sentence(tmp_path: Path, name: str, content: object, message: str) -> None:
@@ -303,7 +307,9 @@ def test_faults_are_refused_with_one_sentence(tmp_path: Path, name: str, content
 def test_official_layout_names_the_place(tmp_path: Path) -> None:
     data = official(EXPECTED)
     data["data"][0]["paragraphs"][1]["qas"][0]["id"] = 1.5  # type: ignore[index]
-    with pytest.raises(DataError, match=r"t\.json, article 1, paragraph 2, question 1: the id 1\.5 is no whole number"):
+    with pytest.raises(
+        DataError, match=r"t\.json, article 1, paragraph 2, question 1: the id 1\.5 is not a whole number"
+    ):
         read(write(tmp_path / "t.json", data))
 
 
@@ -359,9 +365,7 @@ def test_parquet_damaged_anywhere_is_refused_or_reads_as_rows(tmp_path: Path, co
 
 def test_parquet_with_other_columns_names_those_that_it_has(tmp_path: Path) -> None:
     path = write(tmp_path / "t.parquet", [{"text": "Oslo", "label": 1, "id": "q"}])
-    with pytest.raises(
-        DataError, match=r"t\.parquet has no column question and none context, only text, label, id: ro"
-    ):
+    with pytest.raises(DataError, match=r"t\.parquet has no column question or context, only text, label, id: ro"):
         read(path)
 
 
@@ -399,8 +403,8 @@ def test_answers_beside_their_offsets_are_skipped_and_named(tmp_path: Path) -> N
     answers.check()
     assert answers.note() == (
         "2 questions skipped, whose answer is not at its answer_start: "
-        f"{tmp_path}/t.jsonl, line 1 (id q0), line 2 (id q1), the first 'Oslo', at {OSLO + 1} there stands 'slo ' (the "
-        f"text stands at {OSLO})"
+        f"{tmp_path}/t.jsonl, line 1 (id q0), line 2 (id q1), the first 'Oslo', but 'slo ' is at {OSLO + 1} (the "
+        f"text is at {OSLO})"
     )
     one = AnswerCheck()
     assert list(one.kept(examples[:1])) == []
@@ -421,7 +425,7 @@ def refused(examples: list[Example], *, all_read: bool = True) -> str:
 def test_too_many_answers_beside_their_offsets_are_refused() -> None:
     told = refused(numbered(20, wrong=5))
     assert told.startswith("In train 5 of 20 questions have an answer whose text is not ")
-    assert "(id q4)), the first 'Oslo', at " in told
+    assert "(id q4)), the first 'Oslo', but " in told
     assert "(id q9); and 3 more), the first" in refused(numbered(20, wrong=13))
     assert ": count answer_start in characters" in told
     assert not refused(numbered(20, wrong=2))
@@ -455,13 +459,13 @@ def test_all_faults_of_a_file_are_told_at_once_with_row_and_id(tmp_path: Path, n
         f"{word} 2: the id is a list; "
         f'{word} 3 (id bad2): "question" is a number, not a text; '
         f'{word} 4 (id bad3): "answers" has another shape; '
-        f"{word} 5 (id bad4): an answer's text is not at its answer_start: 'Oslo', at {OSLO + 1} there stands 'slo ' "
-        f"(the text stands at {OSLO}); "
+        f"{word} 5 (id bad4): an answer's text is not at its answer_start: 'Oslo', but 'slo ' is at {OSLO + 1} "
+        f"(the text is at {OSLO}); "
         f"{word} 7: the id 'q0' is used before; "
         f"{word} 8 (id bad8): the question has no answer. "
         "Set version_2_with_negative to True if the data has questions that the context does not answer, otherwise "
         "remove the question; give every question a text or a whole number as its id, or leave all ids out; rows look "
-        f"like {row}; count answer_start in characters of the context as it stands in the file (not in bytes, and "
+        f"like {row}; count answer_start in characters of the context as it is in the file (not in bytes, and "
         "before any change of white space or line ends); give every question its own id."
     )
     assert "\n" not in told
@@ -553,9 +557,12 @@ def test_questions_without_answers_are_kept() -> None:
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (Answer("jane roe", 4), "'jane roe', at 4 there stands 'Jane Roe' (the text is nowhere in the context)"),
-        (Answer("Jane Roe", 5), "'Jane Roe', at 5 there stands 'ane Roe ' (the text stands at 4)"),
-        (Answer("John", 99), "'John', at 99 there is none of its 16 characters (the text is nowhere in the context)"),
+        (Answer("jane roe", 4), "'jane roe', but 'Jane Roe' is at 4 (the text is not in the context)"),
+        (Answer("Jane Roe", 5), "'Jane Roe', but 'ane Roe ' is at 5 (the text is at 4)"),
+        (
+            Answer("John", 99),
+            "'John', but the context has 16 characters and nothing at 99 (the text is not in the context)",
+        ),
     ],
 )
 def test_what_stands_where_a_misplaced_answer_should(answer: Answer, told: str) -> None:

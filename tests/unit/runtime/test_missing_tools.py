@@ -114,7 +114,7 @@ LINE = "Collecting {} (from -r requirements.txt (line {}))"
                 "  ERROR: Failed building wheel for fast_rows",
             ],
             "numpy\nrows==1\n",
-            "fast_rows, which line 2 (rows==1) wants, has no wheel for this image, and building one needs g++,",
+            "fast_rows, which line 2 (rows==1) needs, has no wheel for this image, and building one needs g++,",
         ),
     ],
 )

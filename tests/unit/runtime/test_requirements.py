@@ -214,6 +214,6 @@ def test_a_certificate_that_is_not_there_is_named_before_pip_runs(code: Path, mo
     with pytest.raises(RequirementsError) as caught:
         install(code, "no-such-python", print)
     assert str(caught.value) == (
-        f"requirements.txt could not be installed, because the certificate {code}/no-such.pem, which PIP_CERT or "
-        "REQUESTS_CA_BUNDLE names, is not there; give its path in the container, or one inside the source folder."
+        f"requirements.txt could not be installed, because the certificate {code}/no-such.pem of PIP_CERT or "
+        "REQUESTS_CA_BUNDLE does not exist; give its path in the container, or one inside the source folder."
     )

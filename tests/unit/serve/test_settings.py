@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.contract.launch_options import OF_TRAINING
+from berth.contract.launch_options import TRAINING_VARIABLES
 from berth.serve import log
 from berth.serve.limits import MEBIBYTE, RequestLimits, for_handler, for_questions
 from berth.serve.settings import (
@@ -194,12 +194,17 @@ def test_a_name_that_is_nearly_ours_is_refused() -> None:
         read_settings({"BERTH_PRECISON": "int8"})
     assert str(caught.value) == "the variable BERTH_PRECISON is not known: did you mean BERTH_PRECISION?"
     # BERTH_FAILURE_FILE is near BERTH_FAILURE_GRACE, and the training image's own.
-    assert read_settings(dict.fromkeys(OF_TRAINING, "mpi") | {"BERTH_COLOUR": "red"}) == ServerSettings()
+    assert read_settings(dict.fromkeys(TRAINING_VARIABLES, "mpi") | {"BERTH_COLOUR": "red"}) == ServerSettings()
 
 
 def test_names_that_nobody_reads_are_told(tmp_path: Path) -> None:
     chosen = ServerSettings(model_dir=tmp_path)
-    others = ["SAGEMAKER_MODEL_DIR", "SAGEMAKER_MODEL_SERVER_VMARGS", "SAGEMAKER_MODEL_SERVER_WORKERS", *OF_TRAINING]
+    others = [
+        "SAGEMAKER_MODEL_DIR",
+        "SAGEMAKER_MODEL_SERVER_VMARGS",
+        "SAGEMAKER_MODEL_SERVER_WORKERS",
+        *TRAINING_VARIABLES,
+    ]
     given = ["SAGEMAKER_MODEL_SERVER_WORKER", "BERTH_COLOUR", "BERTH_DISTRIBUTON", "BERTH_PRECISION"]
     assert idle_variables(chosen, dict.fromkeys(others + given, "1")) == [
         "BERTH_COLOUR",

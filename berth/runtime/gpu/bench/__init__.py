@@ -1,7 +1,10 @@
-"""What a machine's GPUs do, measured: `python -P -m berth.runtime.gpu.bench.check`.
+"""Measures a machine's GPUs: `python -P -m berth.runtime.gpu.bench.check`.
 
-check            the checks in their order, a table and a JSON document
-collectives, compute      all-reduce; matrix product, training step, torch.compile; berth.serve brings a question
-peaks            what chips and links can do at most; pure
-machine, record, timing                  versions of what was measured, the form of a result, a clock
+check        runs the checks; prints a table and writes JSON
+collectives  check: all-reduce
+compute      checks: matrix product, training step, torch.compile (berth.serve adds inference)
+peaks        maximum speed of chips and links; pure
+machine      versions of hardware and software
+record       the result of a check; the table
+timing       measures the seconds of a call
 """

@@ -1,4 +1,4 @@
-"""The image's own check of a machine's GPUs: what they do, next to what they could do, as a table and as JSON.
+"""Measures a machine's GPUs and compares them with the hardware's limits; prints a table and writes JSON.
 
 Usage: python -P -m berth.runtime.gpu.bench.check [--row NAME=MODULE:CHECK …] [--json FILE] [--device cpu]
        [--only CHECK …]
@@ -8,10 +8,10 @@ matrix-product   compute.py      16-bit products next to the chip's peak
 training-step    compute.py      a step of a BERT-large for question answering
 torch-compile    compute.py      the compiler, from empty caches
 
-`--row` adds a check that another package brings, as berth.serve does with inference=berth.serve.gpu_check:INFERENCE; it
-is skipped where that package is not installed. Each check runs in a process of its own (subprocesses.call), so that
-none can harm the next. The table goes to stdout, progress to stderr. Exit code 1 if a check failed or there is no GPU;
-`--device cpu` walks the same way without one, small and without limits to compare with.
+`--row` adds a check of another package, such as inference=berth.serve.gpu_check:INFERENCE; it is skipped if the package
+is not installed. Each check runs in a separate process (subprocesses.call), so that it can't affect the next one. The
+table goes to stdout, progress to stderr. Exit code 1 if a check failed or there is no GPU. `--device cpu` runs small
+checks without a GPU and without limits.
 """
 
 import argparse
@@ -40,9 +40,9 @@ from berth.runtime.software import is_installed
 from berth.runtime.subprocesses import CallResult
 
 DESCRIBE_LIMIT = 120.0
-# No check asks the network, and a library's hub client must not try.
+# No check needs the network, and the libraries' hub clients must not use it.
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-# With a GPU in the machine too, `--device cpu` is about the CPU.
+# `--device cpu` hides the GPUs of the machine.
 HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -55,7 +55,7 @@ CHECKS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the checks and says what they found; the exit code."""
+    """Runs the checks and prints the results; returns the exit code."""
     signal.signal(signal.SIGTERM, _terminated)
     start.unblock_signals()
     checks = (*CHECKS, *_rows(arguments))
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def check_of_row(row: str) -> Check | Record:
-    """The check that NAME=MODULE:CHECK names, or its record where the module is not installed."""
+    """The check for NAME=MODULE:CHECK, or a record that it is skipped because the module is not installed."""
     parts = re.fullmatch(r"([\w-]+)=([\w.]+):(\w+)", row)
     if parts is None:
         raise argparse.ArgumentTypeError(f"`{row}` is not of the form NAME=MODULE:CHECK")
@@ -83,12 +83,12 @@ def _run(checks: Sequence[Check | Record], options: argparse.Namespace) -> int:
     if not is_installed("torch"):
         return _refuse("torch is not installed here: install it, or run this in one of the kit's images.")
     if options.json and not os.access(options.json.absolute().parent, os.W_OK):
-        return _refuse(f"{options.json} can't be written: name a file in a folder that is there and yours.")
+        return _refuse(f"{options.json} can't be written: name a file in an existing folder that you may write to.")
     if options.device == "cuda" and driver.count_gpus(Path("/"), {}):
-        # As `train` and `serve` begin; where cuda-compat is taken, this program begins again.
-        found = start.check(driver.torch_cuda(), driver.count_gpus(Path("/"), os.environ), _say)
-        if found.refusal:
-            return _refuse(found.refusal)
+        # The same check as at the start of `train` and `serve`; with cuda-compat this program is executed again.
+        usable = start.check(driver.torch_cuda(), driver.count_gpus(Path("/"), os.environ), _say)
+        if usable.refusal:
+            return _refuse(usable.refusal)
     environment = OFFLINE | collectives.ENVIRONMENT | (HIDDEN if options.device == "cpu" else {})
     described = subprocesses.call(partial(machine.describe, options.device), DESCRIBE_LIMIT, environment)
     refusal = unusable(options.device, described)
@@ -112,7 +112,7 @@ def _run(checks: Sequence[Check | Record], options: argparse.Namespace) -> int:
 
 
 def run_check(check: Check, device: str, environment: dict[str, str]) -> Record:
-    """The record of one check, whatever becomes of it."""
+    """Run a check; returns its record, also if it is skipped or fails."""
     for module in check.needs:
         if not is_installed(module):
             return skipped(check.name, why_skipped(module))
@@ -120,9 +120,9 @@ def run_check(check: Check, device: str, environment: dict[str, str]) -> Record:
 
 
 def record_of(check: Check, device: str, result: CallResult) -> Record:
-    """The record of a check by how its process ended.
+    """The record of a check, from the result of its process.
 
-    Without a GPU torch.compile needs a C++ compiler, which no image has: only there its lack is no failure.
+    On a CPU torch.compile needs a C++ compiler, which no image has; then the check is skipped.
     """
     if isinstance(result.value, Measured):
         return judge(check.name, result.value)
@@ -142,7 +142,7 @@ def why_skipped(module: str) -> str:
 
 
 def unusable(device: str, described: CallResult) -> str:
-    """Why the checks can't be made on `device`, one sentence with what to do; empty if they can."""
+    """The error if the checks can't run on `device`, with what to do; empty if they can."""
     if described.error:
         return f"torch can't be used here ({described.error}): install it again, in a build for this machine."
     if device == "cpu" or described.value["devices"]:
@@ -160,7 +160,7 @@ def unusable(device: str, described: CallResult) -> str:
 
 
 def report(device: str, described: dict[str, Any], records: Sequence[Record]) -> dict[str, Any]:
-    """All of it in plain types: when, by which command, on what, and what was found."""
+    """The report in plain types: date, command, machine and results."""
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "command": shlex.join(["python", *sys.orig_argv[1:]]),
@@ -171,7 +171,7 @@ def report(device: str, described: dict[str, Any], records: Sequence[Record]) ->
 
 
 def _rows(arguments: Sequence[str] | None) -> list[Check | Record]:
-    """What `--row` names, read first: `--only` chooses among these as well."""
+    """The checks of `--row`. They are parsed first, because `--only` may name them."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--row", action="append", default=[], type=check_of_row)
     rows: list[Check | Record] = parser.parse_known_args(arguments)[0].row
@@ -187,16 +187,16 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
         "--row",
         action="append",
         metavar="NAME=MODULE:CHECK",
-        help="one more check, of another package, may be given many times",
+        help="add a check of another package (repeatable)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was found to a file")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: the same, small, without a GPU")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: small checks without a GPU")
     parser.add_argument(
         "--only",
         action="append",
         choices=names,
         metavar="CHECK",
-        help=f"only this check, may be given many times: {', '.join(names)}",
+        help=f"run only this check (repeatable): {', '.join(names)}",
     )
     return parser
 
@@ -211,7 +211,7 @@ def _refuse(sentence: str) -> int:
 
 
 def _terminated(signum: int, frame: FrameType | None) -> None:
-    """SIGTERM as an exception, so that a running check is ended: PID 1 of a container would ignore it."""
+    """Turn SIGTERM into an exception, which ends a running check; process 1 of a container would ignore the signal."""
     raise SystemExit(128 + signum)
 
 

@@ -1,4 +1,4 @@
-"""The all-reduce over the GPUs of this host, one process a GPU, as a training job does it after every step."""
+"""The all-reduce over the GPUs of this host, one process per GPU, as in a training job after every step."""
 
 import os
 import subprocess
@@ -18,14 +18,14 @@ SIZES = {"cuda": (MIB, 16 * MIB, 64 * MIB, 256 * MIB), "cpu": (MIB // 4, MIB)}
 REPEATS = {"cuda": 20, "cpu": 5}
 CPU_RANKS = 2
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
-# All ranks are on this host: they find each other over the loopback, which a container without a network has too.
+# All ranks are on this host and use the loopback interface, which exists in a container without network too.
 ENVIRONMENT = {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
 
 
 def all_reduce(device: str) -> Measured:
-    """Bus bandwidth in GB/s (peaks.bus_bandwidth) at the largest of SIZES, float32 sums checked first.
+    """Bus bandwidth in GB/s (peaks.bus_bandwidth) for the largest of SIZES; float32 sums are checked first.
 
-    With one GPU there is no link: NCCL is started and sums over one rank. On `cpu` two ranks do it over gloo.
+    With one GPU there is no link to measure: NCCL only starts and sums over one rank. On `cpu` two ranks use gloo.
     """
     import torch
     from torch import multiprocessing
@@ -64,7 +64,7 @@ def all_reduce(device: str) -> Measured:
 
 
 def _rank(rank: int, ranks: int, device: str, meeting: str, results: "SimpleQueue[dict[int, float]]") -> None:
-    """One rank: seconds of an all-reduce by its size in bytes, of the slowest rank, put by rank 0."""
+    """One rank. Rank 0 puts a dict into `results`: size in bytes → seconds of an all-reduce on the slowest rank."""
     import torch
     from torch import distributed
 
@@ -85,7 +85,9 @@ def _rank(rank: int, ranks: int, device: str, meeting: str, results: "SimpleQueu
         wrong = int((buffer != ranks * (ranks + 1) / 2).sum())
         if wrong:
             raise ArithmeticError(f"{wrong} of {size // 4} sums over {ranks} ranks are wrong")
-        buffer.normal_().mul_(1e-6)  # small, for every repeat multiplies them; not zeros, on which chips run faster
+        buffer.normal_().mul_(
+            1e-6
+        )  # small, because every repeat multiplies them; not zeros, with which chips are faster
         call = partial(distributed.all_reduce, buffer)
         timing.seconds_of_round(call, device, REPEATS[device])
         distributed.barrier()
@@ -111,7 +113,7 @@ def _link() -> peaks.Link | None:
 
 
 def nvidia_smi(*words: str) -> str:
-    """What `nvidia-smi` prints, empty where it is not there or fails."""
+    """The output of `nvidia-smi`; empty if it is missing or fails."""
     try:
         done = subprocesses.run(["nvidia-smi", *words], 60, os.environ)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,6 +1,6 @@
-"""What one GPU computes: a matrix product, a training step, a compiled training step. Random data and weights only.
+"""Checks of single GPUs: a matrix product, a training step, a compiled training step, all with random data and weights.
 
-Every GPU of the host is tried with the matrix product, the first with the others. On `cpu` all of it runs small, to try
+The matrix product runs on every GPU of the host, the others only on the first. On `cpu` everything is small, to test
 the check itself.
 """
 
@@ -12,11 +12,11 @@ from typing import Any
 from berth.runtime.gpu.bench import peaks, timing
 from berth.runtime.gpu.bench.record import Measured
 
-SIDE = {"cuda": 8192, "cpu": 256}  # rows and columns of a matrix: large enough to fill any chip of today
+SIDE = {"cuda": 8192, "cpu": 256}  # rows and columns of a matrix: large enough to keep any current chip busy
 TOLERANCE = 1e-2  # relative error of a 16-bit product
 COMPILED_TOLERANCE = 1e-3  # of float32 gradients, summed in another order
 BATCH, WINDOW = {"cuda": 8, "cpu": 2}, {"cuda": 384, "cpu": 32}
-# The sizes of BERT-large (Devlin et al. 2019, section 3); the small one only walks the same way.
+# The sizes of BERT-large (Devlin et al. 2019, section 3), and of a small model to test the check.
 BERT: dict[str, dict[str, Any]] = {
     "cuda": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
     "cpu": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128},
@@ -25,7 +25,7 @@ WIDTH, HEADS = {"cuda": 1024, "cpu": 64}, {"cuda": 16, "cpu": 4}
 
 
 def precision(device: str, index: int = 0) -> Any:
-    """The 16-bit torch.dtype that the device's tensor cores take."""
+    """The 16-bit torch.dtype that the device's tensor cores support."""
     import torch
 
     capability = torch.cuda.get_device_capability(index) if device == "cuda" else (8, 0)
@@ -33,9 +33,9 @@ def precision(device: str, index: int = 0) -> Any:
 
 
 def matrix_product(device: str) -> Measured:
-    """TFLOP/s (2·n³ operations) of a 16-bit product of two n × n matrices, next to the chip's dense peak.
+    """TFLOP/s (2·n³ operations) of a 16-bit product of two n × n matrices; the limit is the chip's dense peak.
 
-    On several GPUs the figure is the slowest one's. ArithmeticError if a product is wrong.
+    With several GPUs it is the value of the slowest. ArithmeticError if a product is wrong.
     """
     import torch
 
@@ -136,12 +136,12 @@ def training_step(device: str) -> Measured:
 
 
 def torch_compile(device: str) -> Measured:
-    """Seconds in which torch.compile makes the forward and backward pass of a transformer block, from empty caches.
+    """Seconds that torch.compile needs for the forward and backward pass of a transformer block, with empty caches.
 
-    Empty, for a cache would hide that the compiler is missing. ArithmeticError if output or gradients are not eager's.
+    A filled cache would hide a missing compiler. ArithmeticError if output or gradients differ from eager mode.
     """
     with tempfile.TemporaryDirectory() as folder:
-        # Read when torch and Triton are imported: this is a process of its own, which has not done so.
+        # torch and Triton read these when they are imported, which this process has not done yet.
         os.environ["TORCHINDUCTOR_CACHE_DIR"], os.environ["TRITON_CACHE_DIR"] = f"{folder}/inductor", f"{folder}/triton"
         return _compile(device)
 
@@ -155,7 +155,7 @@ def _compile(device: str) -> Measured:
         width, HEADS[device], 4 * width, dropout=0.0, activation="gelu", batch_first=True, device=device
     )
     compiled = torch.compile(block, fullgraph=True)
-    # Weights, for the bare sum of a normalized output does not depend on the input: its gradients are rounding errors.
+    # Weights are needed: the plain sum of a normalized output is constant, so its gradients would be rounding errors.
     inputs, weights = torch.randn(2, BATCH[device], WINDOW[device], width, device=device)
 
     def step(module: Any) -> list[Any]:

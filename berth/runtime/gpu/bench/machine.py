@@ -1,4 +1,4 @@
-"""What a check ran on: GPUs, driver, and the versions of what drives them, as torch and nvidia-smi say."""
+"""Describes the machine: GPUs, driver and versions, from torch and nvidia-smi."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ from berth.runtime.software import installed
 def describe(device: str) -> dict[str, Any]:
     """Plain types, for the JSON: `versions`, `devices` (name, capability, memory in bytes) and the host's CPUs.
 
-    Versions of what is not there are None; `devices` is empty where torch can use no GPU.
+    Versions of missing software are None; `devices` is empty if torch can't use a GPU.
     """
     import torch
 
@@ -42,7 +42,7 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def driver(output: str, module: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """The driver's version: what nvidia-smi printed, else what the kernel module says of itself."""
+    """The driver's version, from the output of nvidia-smi, or else from the kernel module."""
     if output.strip():
         return output.split()[0]
     try:

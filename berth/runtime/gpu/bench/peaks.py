@@ -1,7 +1,7 @@
-"""What the hardware could do at best: a chip's dense matrix product, and the link between GPUs. Pure.
+"""The hardware's peak performance: a chip's dense matrix product, and the link between GPUs. Pure.
 
-The peaks are of dense (not sparse) 16-bit products with 32-bit sums, from NVIDIA's datasheets, which print the sparse
-figure first: half of it is the dense one. A chip that is not listed is measured without a limit.
+The peaks are those of dense 16-bit products with 32-bit sums, from NVIDIA's datasheets. These print the sparse value
+first; the dense one is half of it. A chip that is not listed is measured without a limit.
 """
 
 import re
@@ -13,9 +13,9 @@ _PCIE_LANE_GB = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A chip's peak in TFLOP/s and where it is stated; below `enough` of it a matrix product is slow.
+    """A chip's peak in TFLOP/s and its source. A matrix product is slow if it reaches less than `enough` of the peak.
 
-    Cards that the slot alone supplies (70 W) can't hold their clock: two fifths of the peak is a good result there.
+    Cards that get power only from the slot (70 W) can't hold their clock; two fifths of the peak are a good result.
     """
 
     pattern: str
@@ -24,7 +24,7 @@ class Chip:
     enough: float = 0.6
 
 
-# By the name that the driver gives, without "NVIDIA" and "Tesla"; the first that matches.
+# Patterns match the driver's name of the chip without "NVIDIA" and "Tesla"; the first match is used.
 CHIPS = (
     Chip(r"V100-PCIE", 112.0, "NVIDIA V100 datasheet (PCIe)"),
     Chip(r"V100-SXM", 125.0, "NVIDIA V100 datasheet (SXM2)"),
@@ -44,9 +44,10 @@ CHIPS = (
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins the GPUs: its name and the bytes per second that one GPU can send, in GB/s (10^9).
+    """The link between GPUs: its name, and how much one GPU can send, in GB/s (10^9 bytes).
 
-    Below `enough` of that an all-reduce is slow. Over PCIe the GPUs often meet in the host's memory only.
+    An all-reduce is slow if it reaches less than `enough` of that. Over PCIe, GPUs often exchange data only through the
+    host's memory.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Link:
 
 
 def chip(name: str) -> Chip | None:
-    """The chip that a driver calls `name`; None for an unknown one and for a part of one (MIG)."""
+    """The chip with the driver's `name`; None for an unknown chip and for a part of one (MIG)."""
     if " MIG " in name:
         return None
     short = re.sub(r"^(NVIDIA|Tesla)\s+", "", re.sub(r"^NVIDIA\s+", "", name))
@@ -63,7 +64,7 @@ def chip(name: str) -> Chip | None:
 
 
 def half_precision(capability: tuple[int, int]) -> str:
-    """The 16-bit type that the chip's tensor cores take: V100 (7.0) and T4 (7.5) know no bfloat16."""
+    """The 16-bit type of the chip's tensor cores: V100 (7.0) and T4 (7.5) do not support bfloat16."""
     return "bfloat16" if capability >= (8, 0) else "float16"
 
 

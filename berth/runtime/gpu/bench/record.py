@@ -1,8 +1,8 @@
-"""A check of the GPUs, what it found as a record, and the records as a table. Pure.
+"""A check of the GPUs, its result as a record, and the table of records. Pure.
 
-A check gives a `Measured`; `judge` turns it, or the reason why there is none, into a `Record`. A ratio is the measured
-value over the limit that the hardware's maker states; a check is slow where its ratio is below what such a chip or link
-reaches in practice. Slow is a hint for people, only failed is a failure.
+A check returns a `Measured`; `judge`, `failed` and `skipped` make a `Record`. The ratio is the measured value divided
+by the manufacturer's limit. A check is slow if its ratio is below what such a chip or link reaches in practice. Slow is
+only a hint; the exit code depends on failed checks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +22,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a check measured: `value` and `limit` in `unit`, None where there is nothing to measure or to compare with.
+    """The result of a check: `value` and `limit` in `unit`, None if there is nothing to measure or to compare with.
 
-    `enough` is the ratio of value to limit below which it counts as slow. `note` is for the table, `details` (plain
-    types) for the JSON.
+    enough: it counts as slow if the ratio of value to limit is lower. note: for the table. details (plain types): for
+    the JSON.
     """
 
     value: float | None
@@ -38,7 +38,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check: its name, what measures (given the device), its time limit in seconds, and the modules that it needs."""
+    """A check: name, function that measures a device, time limit in seconds, and required modules."""
 
     name: str
     measure: Callable[[str], Measured]
@@ -48,7 +48,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A check's name and how it ended; `note` is the reason where it was skipped or failed."""
+    """A check's name and outcome; `note` is the reason if it was skipped or failed."""
 
     name: str
     status: Status
@@ -60,7 +60,7 @@ class Record:
 
     @property
     def ratio(self) -> float | None:
-        """Value over limit, None where one of them is unknown."""
+        """Value divided by limit, None if one of them is unknown."""
         return None if self.value is None or not self.limit else self.value / self.limit
 
     def as_dict(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Record:
 
 
 def judge(name: str, measured: Measured) -> Record:
-    """The record of a check that came to its end."""
+    """The record of a completed check."""
     record = Record(
         name, Status.OK, measured.note, measured.value, measured.unit, measured.limit, dict(measured.details)
     )
@@ -79,17 +79,17 @@ def judge(name: str, measured: Measured) -> Record:
 
 
 def failed(name: str, reason: str, trace: str = "") -> Record:
-    """The record of a check that did not; `trace` goes into the JSON."""
+    """The record of a failed check; `trace` is for the JSON."""
     return Record(name, Status.FAILED, reason, details={"traceback": trace} if trace else {})
 
 
 def skipped(name: str, reason: str) -> Record:
-    """The record of a check that can't be made here."""
+    """The record of a check that can't run here."""
     return Record(name, Status.SKIPPED, reason)
 
 
 def table(records: Sequence[Record]) -> str:
-    """One line a record under a line of titles, aligned, without trailing spaces."""
+    """The table: a header and one line per record, aligned, without trailing spaces."""
     rows = [("check", "measured", "limit", "share", "status", "note")]
     for record in records:
         share = "" if record.ratio is None else f"{record.ratio:.2f}"

@@ -1,4 +1,4 @@
-"""How long a call takes on a GPU, whose work goes on after the call has returned."""
+"""Measures the time of a call on a GPU, including work that continues after the call has returned."""
 
 import math
 import statistics
@@ -8,11 +8,11 @@ from typing import Any
 
 WARM_UP = 3
 ROUNDS = 5
-LEAST = {"cuda": 0.3, "cpu": 0.02}  # seconds of a round
+LEAST = {"cuda": 0.3, "cpu": 0.02}  # minimum seconds of a round
 
 
 def seconds_of(call: Callable[[], Any], device: str) -> float:
-    """Seconds of one call: the median of `ROUNDS` rounds, each of enough calls to fill `LEAST`, after a few more."""
+    """Seconds of one call: after a warm-up, the median of `ROUNDS` rounds of at least `LEAST` seconds."""
     for _ in range(WARM_UP):
         call()
     repeats = max(1, math.ceil(LEAST[device] / max(seconds_of_round(call, device, 1), 1e-6)))
@@ -20,7 +20,7 @@ def seconds_of(call: Callable[[], Any], device: str) -> float:
 
 
 def seconds_of_round(call: Callable[[], Any], device: str, repeats: int) -> float:
-    """Seconds of one of `repeats` calls that follow each other, from an idle device to an idle device."""
+    """Average seconds of `repeats` consecutive calls, from an idle device to an idle device."""
     synchronize(device)
     began = time.perf_counter()
     for _ in range(repeats):
@@ -30,7 +30,7 @@ def seconds_of_round(call: Callable[[], Any], device: str, repeats: int) -> floa
 
 
 def synchronize(device: str) -> None:
-    """Waits for the device's work; a CPU's is done already."""
+    """Wait until the device is idle; does nothing on a CPU."""
     if device != "cpu":
         import torch
 

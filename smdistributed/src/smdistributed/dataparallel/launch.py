@@ -1,9 +1,9 @@
-"""`smddprun COMMAND …`: starts a rank, as mpirun calls it. Sets the variables that are missing, and becomes COMMAND.
+"""`smddprun COMMAND …`: mpirun starts it once per rank. It sets the missing variables and executes COMMAND.
 
 Usage: mpirun -np 2 smddprun python train.py
 
 Source: docs.aws.amazon.com/sagemaker/latest/dg/data-parallel-bring-your-own-container.html, and sagemaker-training's
-smdataparallel.py, by which mpirun calls it.
+smdataparallel.py, which builds the mpirun command.
 """
 
 import os
@@ -17,23 +17,25 @@ USAGE = "usage: smddprun COMMAND …, as in: mpirun -np 2 smddprun python train.
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the rank gets on top of `environ`; SMDATAPARALLEL_LOCAL_RANK is what transformers before 4.18 reads.
+    """The variables to add to `environ`; transformers before 4.18 reads SMDATAPARALLEL_LOCAL_RANK.
 
-    RuntimeError as `launch_variables`.
+    RuntimeError as in `launch_variables`.
     """
-    found = launch_variables(environ)
-    return {**found, "SMDATAPARALLEL_LOCAL_RANK": found["LOCAL_RANK"]}
+    added = launch_variables(environ)
+    return {**added, "SMDATAPARALLEL_LOCAL_RANK": added["LOCAL_RANK"]}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The console script. Returns only if there is nothing to become: 2 for a wrong call, 127 for no such program."""
+    """The console script. Returns only if it does not execute COMMAND: 0 after --help, 2 for a wrong call or
+    environment, 127 for a missing program.
+    """
     command = list(sys.argv[1:] if arguments is None else arguments)
     if not command or command[0] in ("-h", "--help"):
         print(USAGE, file=sys.stderr if not command else sys.stdout)
         return 0 if command else 2
     program = shutil.which(command[0])
     if program is None:
-        print(f"smddprun: there is no program {command[0]}; name one that is on PATH, or its path.", file=sys.stderr)
+        print(f"smddprun: program {command[0]} not found; pass a program on PATH, or its path.", file=sys.stderr)
         return 127
     try:
         environ = {**os.environ, **variables(os.environ)}

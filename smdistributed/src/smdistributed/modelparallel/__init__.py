@@ -1,10 +1,10 @@
 """SageMaker's model parallel library, version 1, as its documentation describes it.
 
-parameters  the options of a job, read and checked; pure, without torch
+parameters  parses and checks the options of a job; pure, without torch
 torch       `import smdistributed.modelparallel.torch as smp`
-tensorflow  refused with a sentence: this is for PyTorch
+tensorflow  raises ImportError: this is for PyTorch
 """
 
 __version__ = "1.15.0+berth"
 OPEN = True
-"""By which a program sees that this is not AWS's library, also where AWS's other half stands beside it."""
+"""Tells a program that this half is not AWS's; the other half may be."""

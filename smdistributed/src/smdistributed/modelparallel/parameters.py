@@ -1,8 +1,8 @@
-"""The options of `distribution={"smdistributed": {"modelparallel": {"parameters": …}}}`: read, checked, judged.
+"""Parses and checks the options of `distribution={"smdistributed": {"modelparallel": {"parameters": …}}}`.
 
-Pure, and without torch: the launcher reads them before any rank starts, `smp.init` in every rank. An option is
-honoured, accepted with a line that says why it changes nothing, or refused with the reason; all problems are reported
-together.
+Pure, and without torch: the launcher reads the options before any rank starts, and `smp.init` in every rank. An option
+is honoured, accepted with a log line that says why it has no effect, or refused with the reason. All problems are
+reported together.
 
 Source: SageMaker Python SDK, doc/api/training/smd_model_parallel_general.rst.
 """
@@ -19,7 +19,7 @@ PLACEMENTS = ("cluster", "spread", *("".join(letters) for letters in permutation
 
 
 class ParameterError(ValueError):
-    """What is wrong with the options, a sentence each in `problems`."""
+    """Invalid options; `problems` has one sentence per problem."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__(" Also, ".join(problems))
@@ -28,10 +28,10 @@ class ParameterError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelParallelParameters:
-    """What a job asks for, checked. `remarks` are lines on what was accepted and changes nothing.
+    """The checked options of a job. remarks: log lines, such as one per accepted option without effect.
 
-    `default_partition` is where a module goes that no `smp.partition` names; None with the automatic partition.
-    `active_microbatches` bounds how many microbatches are open at a time; None: pipeline_parallel_degree + 2.
+    default_partition: for modules that no `smp.partition` assigns; None with the automatic partition.
+    active_microbatches: how many microbatches may be open at a time; None: pipeline_parallel_degree + 2.
     """
 
     pipeline_parallel_degree: int = 1
@@ -53,7 +53,7 @@ class ModelParallelParameters:
 
     @property
     def partitions(self) -> int:
-        """The older name of pipeline_parallel_degree, which scripts read."""
+        """pipeline_parallel_degree under its older name, which scripts read."""
         return self.pipeline_parallel_degree
 
     @property
@@ -122,7 +122,7 @@ HONOURED: Mapping[str, Kind] = {
     "sharded_data_parallel_degree": _DEGREE,
     "shard_optimizer_state": _flag,
 }
-"""Option → its values. Of the last three only the value that turns them off is taken so far: see _not_yet."""
+"""Option → its values. The last three are not implemented: `_not_implemented` refuses values that turn them on."""
 
 _WITHOUT_SHARDING = "tunes sharded data parallelism, which this job does not use"
 _BY_PARAMETERS = "the automatic partition balances parameters"
@@ -135,7 +135,7 @@ ACCEPTED: Mapping[str, tuple[Kind, str]] = {
     "fp16_params": (_flag, "parameters keep the type that the script gives them"),
     "offload_activations": (_flag, "activations stay on the device that computed them"),
     "activation_loading_horizon": (_whole(1), "activations stay on the device that computed them"),
-    "activation_checkpointing": (_anything, "it is no option: call smp.set_activation_checkpointing on a module"),
+    "activation_checkpointing": (_anything, "it is not an option: call smp.set_activation_checkpointing on a module"),
     "delayed_parameter_initialization": (_anything, "parameters are made when the script makes them"),
     "parameter_server": (_anything, "it is for TensorFlow, and not an option of model parallelism"),
     "processes_per_host": (_anything, "it is an option of mpi in distribution, and belongs there"),
@@ -152,12 +152,12 @@ ACCEPTED: Mapping[str, tuple[Kind, str]] = {
     "sdp_hierarchical_allgather": (_anything, _WITHOUT_SHARDING),
     "sdp_gradient_clipping": (_anything, _WITHOUT_SHARDING),
 }
-"""Option → its values, and why it changes nothing here."""
+"""Option → its values, and why it has no effect here."""
 
 _VERSION_2 = (
     "is an option of version 2 of the library, which is not this interface; shard with torch's own FSDP instead."
 )
-_OF_MODEL = "is an argument of smp.DistributedModel; give it there."
+_MODEL_ARGUMENT = "is an argument of smp.DistributedModel; give it there."
 REFUSED: Mapping[str, str] = {
     "horovod": "is for TensorFlow, and this kit is for PyTorch; use ddp instead.",
     "xla": "is for TensorFlow, and this kit is for PyTorch; remove it.",
@@ -168,18 +168,18 @@ REFUSED: Mapping[str, str] = {
     "expert_parallel_degree": _VERSION_2,
     "context_parallel_degree": _VERSION_2,
     "random_seed": _VERSION_2,
-    "trace_device": _OF_MODEL,
-    "trace_execution_times": _OF_MODEL,
-    "backward_passes_per_step": _OF_MODEL,
-    "average_grads_across_microbatches": _OF_MODEL,
-    "num_microbatches": "is no option; say microbatches.",
+    "trace_device": _MODEL_ARGUMENT,
+    "trace_execution_times": _MODEL_ARGUMENT,
+    "backward_passes_per_step": _MODEL_ARGUMENT,
+    "average_grads_across_microbatches": _MODEL_ARGUMENT,
+    "num_microbatches": "is not an option; use microbatches.",
 }
 
 
 def parse(mapping: Mapping[str, Any], world_size: int | None = None) -> ModelParallelParameters:
-    """The checked options; ParameterError with all that is wrong.
+    """The checked options; ParameterError with all problems.
 
-    `world_size`: the number of ranks, where it is known, for the degrees must divide it.
+    world_size: the number of ranks if it is known; the degrees must divide it.
     """
     problems: list[str] = []
     remarks: list[str] = []
@@ -198,7 +198,7 @@ def parse(mapping: Mapping[str, Any], world_size: int | None = None) -> ModelPar
             problems.append(_refusal(name))
     _one_degree(values, problems)
     parameters = ModelParallelParameters(**values)
-    problems += [*_not_yet(parameters), *_contradictions(parameters)]
+    problems += [*_not_implemented(parameters), *_contradictions(parameters)]
     if world_size is not None:
         problems += _indivisible(parameters, world_size)
         remarks += _replicas(parameters, world_size)
@@ -208,7 +208,7 @@ def parse(mapping: Mapping[str, Any], world_size: int | None = None) -> ModelPar
 
 
 def _read(name: str, value: Any, kind: Kind, into: tuple[dict[str, Any], list[str]]) -> None:
-    """Put the value in order, or say what it may be; a JSON null is the default."""
+    """Parse a value, or report what it must be; a JSON null keeps the default."""
     values, problems = into
     if value is None:
         return
@@ -224,7 +224,7 @@ def _refusal(name: str) -> str:
     known = [*HONOURED, *ACCEPTED]
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else "remove it."
-    return f"{name} is no option of smdistributed modelparallel; {hint}"
+    return f"{name} is not an option of smdistributed modelparallel; {hint}"
 
 
 def _one_degree(values: dict[str, Any], problems: list[str]) -> None:
@@ -239,23 +239,23 @@ def _one_degree(values: dict[str, Any], problems: list[str]) -> None:
         )
 
 
-def _not_yet(parameters: ModelParallelParameters) -> list[str]:
-    """What has its place in the interface and is not there yet."""
+def _not_implemented(parameters: ModelParallelParameters) -> list[str]:
+    """Problems with documented options that are not implemented yet."""
     problems = []
     if (degree := parameters.tensor_parallel_degree) > 1:
         problems.append(
-            f"tensor_parallel_degree is {degree}, and tensor parallelism is not there yet; set it to 1, and split the "
-            "model by partitions."
+            f"tensor_parallel_degree is {degree}, and tensor parallelism is not implemented; set it to 1, and split "
+            "the model by partitions."
         )
     if (degree := parameters.sharded_data_parallel_degree) > 1:
         problems.append(
-            f"sharded_data_parallel_degree is {degree}, and sharded data parallelism is not there yet; set it to 1, "
+            f"sharded_data_parallel_degree is {degree}, and sharded data parallelism is not implemented; set it to 1, "
             "and use torch's FSDP or partitions."
         )
     if parameters.shard_optimizer_state:
         problems.append(
-            "shard_optimizer_state is true, and sharding the optimizer's state is not there yet; set it to false, and "
-            "use more partitions."
+            "shard_optimizer_state is true, and sharding the optimizer's state is not implemented; set it to false, "
+            "and use more partitions."
         )
     return problems
 
@@ -265,7 +265,7 @@ def _contradictions(parameters: ModelParallelParameters) -> list[str]:
     degree, default = parameters.pipeline_parallel_degree, parameters.default_partition
     if not parameters.auto_partition and default is None:
         problems.append(
-            "auto_partition is false, so default_partition must say where modules go that no smp.partition names; add "
+            "auto_partition is false, so default_partition is needed, for modules that no smp.partition assigns; add "
             '"default_partition": 0.'
         )
     if default is not None and default >= degree:
@@ -284,8 +284,8 @@ def _indivisible(parameters: ModelParallelParameters, world_size: int) -> list[s
         return []
     degrees = f"{pipeline} partitions" + (f" times tensor_parallel_degree {tensor}" if tensor > 1 else "")
     return [
-        f"{degrees} do not divide the {world_size} ranks of this job; change their number, that of ranks on a host, or "
-        "that of hosts."
+        f"{degrees} do not divide the {world_size} ranks of this job; change the number of partitions, of ranks per "
+        "host, or of hosts."
     ]
 
 

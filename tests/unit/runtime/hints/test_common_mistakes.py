@@ -216,9 +216,9 @@ def test_a_hint_that_fails_hides_neither_the_failure_nor_other_hints(monkeypatch
 
 
 def test_every_module_of_the_table_has_its_function() -> None:
-    for module in table.OF_EXCEPTIONS:
+    for module in table.EXCEPTION_HINTS:
         assert callable(importlib.import_module(f"berth.runtime.hints.{module}").hint)
-    for module in table.OF_LAST_LINES:
+    for module in table.LAST_LINE_HINTS:
         assert callable(importlib.import_module(f"berth.runtime.hints.{module}").line_hint)
 
 

@@ -67,7 +67,10 @@ def test_mpirun_starts_it_where_nothing_else_is_said() -> None:
 
 REFUSED = {
     "indivisible": ({"partitions": 3}, "mp_parameters: 3 partitions do not divide the 4 ranks"),
-    "unknown": ({"partition": 2}, "mp_parameters: partition is no option of smdistributed modelparallel; did you mean"),
+    "unknown": (
+        {"partition": 2},
+        "mp_parameters: partition is not an option of smdistributed modelparallel; did you mean",
+    ),
     "both": ({"partitions": 2, "pipeline_parallel_degree": 4}, "two names of one option; keep one."),
     "not yet": ({"tensor_parallel_degree": 2}, "mp_parameters: tensor_parallel_degree is 2"),
     "no object": ("[1]", "give it as a JSON object of options."),
@@ -90,7 +93,7 @@ def test_off_leaves_out_what_was_asked_for() -> None:
 def test_all_that_is_wrong_with_a_job_is_named_at_once() -> None:
     with pytest.raises(JobError) as error:
         planned({"partitions": 3, "partitiones": 1}, BERTH_TRACE="never")
-    assert "partitiones is no option" in str(error.value)
+    assert "partitiones is not an option" in str(error.value)
     assert "BERTH_TRACE" in str(error.value)
     assert "does not divide" not in str(error.value), "the number of ranks counts once the rest is right"
 

@@ -1,4 +1,4 @@
-"""The TensorFlow half of the library, which is not here."""
+"""The library's TensorFlow interface, which is not supported."""
 
 raise ImportError(
     "smdistributed.dataparallel.tensorflow is for TensorFlow, and this is for PyTorch; use a TensorFlow image, or "

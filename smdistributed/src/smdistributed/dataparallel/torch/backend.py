@@ -1,7 +1,7 @@
-"""The backend `smddp` of torch.distributed: NCCL where there are GPUs, else gloo, both as torch has them.
+"""The backend `smddp` of torch.distributed: torch's own NCCL if there are GPUs, else its gloo.
 
-AWS's is NCCL with collectives of its own for some of AWS's instances. This one has none, and says so, once, on the
-first rank. As NCCL, it moves tensors of GPUs only where there are any: "cpu:gloo,cuda:smddp" moves both.
+AWS's backend is NCCL with special collectives for some of AWS's instances. This one has none; the first rank logs once
+that it is not AWS's. If there are GPUs it moves only GPU tensors, like NCCL; "cpu:gloo,cuda:smddp" moves both kinds.
 """
 
 import atexit
@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 
 NAME = "smddp"
-_said: list[str] = []  # what each process group of this process goes over
-_kept: list[Any] = []
+_used_backends: list[str] = []  # NCCL or gloo, per process group of this process
+_gloo_groups: list[Any] = []
 
 
 def register() -> None:
@@ -24,36 +24,38 @@ def register() -> None:
 
 
 def _create(options: Any, given: Any) -> Any:
-    """What torch.distributed calls for each process group: its store, ranks and time limit, and NCCL's own options."""
-    over = "NCCL" if torch.cuda.is_available() else "gloo"
-    _say(options.group_rank, options.group_size, over)
-    made = _nccl(options, given) if over == "NCCL" else _gloo(options)
-    made._set_sequence_number_for_group()
-    return made
+    """Called by torch.distributed per process group. options: store, ranks and time-out; given: NCCL's options."""
+    backend = "NCCL" if torch.cuda.is_available() else "gloo"
+    _announce(options.group_rank, options.group_size, backend)
+    group = _nccl(options, given) if backend == "NCCL" else _gloo(options)
+    group._set_sequence_number_for_group()
+    return group
 
 
 def _gloo(options: Any) -> Any:
-    """Kept to the end of the process. Where a DDP outlives destroy_process_group and is the last to let go of it, torch
-    2.13 waits for gloo's thread with Python's lock in hand, which the thread may be waiting for, and hangs.
+    """A gloo group that lives until the process ends.
+
+    Otherwise torch 2.13 can hang if a DDP outlives destroy_process_group: when it drops the last reference to the
+    group, torch waits for gloo's thread while it holds the GIL, which that thread may need.
     """
-    made = dist.ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=options.timeout)
-    if not _kept:
-        atexit.register(_kept.clear)
-    _kept.append(made)
-    return made
+    group = dist.ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=options.timeout)
+    if not _gloo_groups:
+        atexit.register(_gloo_groups.clear)
+    _gloo_groups.append(group)
+    return group
 
 
 def _nccl(options: Any, given: Any) -> Any:
-    ours = given or dist.ProcessGroupNCCL.Options()
-    ours._timeout = options.timeout
-    ours.global_ranks_in_group = options.global_ranks_in_group
-    ours.group_name = options.group_id
-    return dist.ProcessGroupNCCL(options.store, options.group_rank, options.group_size, ours)
+    nccl_options = given or dist.ProcessGroupNCCL.Options()
+    nccl_options._timeout = options.timeout
+    nccl_options.global_ranks_in_group = options.global_ranks_in_group
+    nccl_options.group_name = options.group_id
+    return dist.ProcessGroupNCCL(options.store, options.group_rank, options.group_size, nccl_options)
 
 
-def _say(rank: int, size: int, over: str) -> None:
-    """The one line of a job: the first group that a process makes is that of all ranks."""
-    if not _said and rank == 0:
+def _announce(rank: int, size: int, backend: str) -> None:
+    """Log one line per job: the first group of a process contains all ranks."""
+    if not _used_backends and rank == 0:
         ranks = "1 rank" if size == 1 else f"{size} ranks"
-        print(f"smddp: open implementation, not AWS's library: {ranks} over {over}", file=sys.stderr, flush=True)
-    _said.append(over)
+        print(f"smddp: open implementation, not AWS's library: {ranks} over {backend}", file=sys.stderr, flush=True)
+    _used_backends.append(backend)

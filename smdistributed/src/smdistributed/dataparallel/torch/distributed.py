@@ -1,8 +1,8 @@
 """SMDDP version 1: `import smdistributed.dataparallel.torch.distributed as dist`, its collectives over all ranks.
 
-There is one group, WORLD. Collectives change their tensors in place, and return a handle with `wait()` if `async_op`.
-Source: SageMaker Python SDK, doc/api/training/sdp_versions/v1.2.x/smd_data_parallel_pytorch.rst; get_local_size and
-reduce, which scripts call as well, are as in torch.distributed.
+The only group is WORLD. Collectives change their tensors in place; with `async_op` they return a handle with `wait()`.
+Source: SageMaker Python SDK, doc/api/training/sdp_versions/v1.2.x/smd_data_parallel_pytorch.rst. get_local_size and
+reduce are not documented there, but scripts call them; they follow torch.distributed.
 """
 
 import enum
@@ -28,27 +28,27 @@ class ReduceOp(enum.Enum):
 
 
 class group:
-    """The groups of ranks there are."""
+    """The groups of ranks."""
 
     WORLD = "WORLD"
 
 
-_TORCHS = {
+_TORCH_OPS = {
     ReduceOp.SUM: dist.ReduceOp.SUM,
-    ReduceOp.AVERAGE: dist.ReduceOp.SUM,  # gloo can't average: divided afterwards
+    ReduceOp.AVERAGE: dist.ReduceOp.SUM,  # gloo can't average, so the sum is divided afterwards
     ReduceOp.MIN: dist.ReduceOp.MIN,
     ReduceOp.MAX: dist.ReduceOp.MAX,
 }
 
 
 class AveragedWork:
-    """The handle of an average under way, which is a sum until `wait` has divided it, once."""
+    """The handle of an asynchronous average: the tensor holds the sum until `wait` divides it."""
 
     def __init__(self, work: Any, tensor: torch.Tensor) -> None:
         self._work, self._tensor, self._divided = work, tensor, False
 
     def wait(self, timeout: Any = None) -> bool:
-        """Until the tensor is the average."""
+        """Wait until the tensor holds the average."""
         done = self._work.wait() if timeout is None else self._work.wait(timeout)
         if not self._divided:
             self._divided = True
@@ -56,12 +56,12 @@ class AveragedWork:
         return bool(done)
 
     def is_completed(self) -> bool:
-        """Whether the ranks have exchanged; the tensor is the average after `wait`."""
+        """Whether the sum is complete; the tensor holds the average only after `wait`."""
         return bool(self._work.is_completed())
 
 
 def __getattr__(name: str) -> Any:
-    """A name that torch.distributed has and SMDDP's version 1 does not."""
+    """AttributeError, with a hint for names that only torch.distributed has."""
     if not name.startswith("_") and hasattr(dist, name):
         raise AttributeError(
             f"SMDDP's version 1 has no {name}; use torch.distributed.{name}, with the backend smddp of "
@@ -71,35 +71,35 @@ def __getattr__(name: str) -> Any:
 
 
 def check_group(given: Any) -> None:
-    """ValueError for a group that is not the one of all ranks."""
+    """ValueError unless the group is None or contains all ranks."""
     if given is not None and given is not group.WORLD and given is not dist.group.WORLD:
         raise ValueError("SMDDP's version 1 has one group of ranks, group.WORLD; leave out group and process_group.")
 
 
 def check_initialized(what: str) -> None:
-    """RuntimeError before init_process_group; `what` was called."""
+    """RuntimeError before init_process_group; `what` is the function that was called."""
     if not dist.is_initialized():
         raise RuntimeError(
-            f"{what} was called before the ranks have met; call "
+            f"{what} was called before init_process_group; call "
             "smdistributed.dataparallel.torch.distributed.init_process_group() first."
         )
 
 
 def join_environment(environ: MutableMapping[str, str]) -> None:
-    """Set what torch.distributed reads of what a launcher has not set; nothing in a process without a launcher."""
+    """Set the variables of torch.distributed that the launcher did not set; does nothing without a launcher."""
     if started_by_launcher(environ):
         environ.update(launch_variables(environ))
 
 
 def is_available() -> bool:
-    """Whether a launcher started this process, so that there is something to initialize."""
+    """Whether a launcher started this process."""
     return started_by_launcher(os.environ)
 
 
 def init_process_group(*args: Any, **kwargs: Any) -> None:
-    """Meet the other ranks. Arguments are torch.distributed's and have no effect; a second call changes nothing.
+    """Join the other ranks. Arguments are torch.distributed's and have no effect; a second call does nothing.
 
-    ValueError for another group than WORLD; RuntimeError where the launcher's variables don't say which rank this is.
+    ValueError for another group than WORLD; RuntimeError if the launcher's variables are incomplete.
     """
     check_group(kwargs.get("group"))
     if dist.is_initialized():
@@ -144,23 +144,23 @@ def get_local_size() -> int:
 
 
 def all_reduce(tensor: torch.Tensor, op: Any = ReduceOp.SUM, group: Any = group.WORLD, async_op: bool = False) -> Any:
-    """Combine the ranks' tensors of one shape, so that every rank's is the result. `op`: a ReduceOp, SUM if None."""
+    """Combine the ranks' tensors of equal shape; every rank gets the result. `op`: a ReduceOp, SUM if None."""
     _check("all_reduce", group)
-    work = dist.all_reduce(tensor, _torchs(op), async_op=async_op)
+    work = dist.all_reduce(tensor, _torch_op(op), async_op=async_op)
     return _averaged(work, tensor) if op is ReduceOp.AVERAGE else work
 
 
 def reduce(
     tensor: torch.Tensor, dst: int = 0, op: Any = ReduceOp.SUM, group: Any = group.WORLD, async_op: bool = False
 ) -> Any:
-    """As all_reduce, but the result is on rank `dst` only; elsewhere the tensor is undefined afterwards."""
+    """Like all_reduce, but only rank `dst` gets the result; on other ranks the tensor is undefined afterwards."""
     _check("reduce", group)
-    work = dist.reduce(tensor, dst, _torchs(op), async_op=async_op)
+    work = dist.reduce(tensor, dst, _torch_op(op), async_op=async_op)
     return _averaged(work, tensor) if op is ReduceOp.AVERAGE else work
 
 
 def broadcast(tensor: torch.Tensor, src: int = 0, group: Any = group.WORLD, async_op: bool = False) -> Any:
-    """Give every rank the tensor of rank `src`, in its own of the same shape."""
+    """Copy the tensor of rank `src` into every rank's tensor of the same shape."""
     _check("broadcast", group)
     return dist.broadcast(tensor, src, async_op=async_op)
 
@@ -168,7 +168,7 @@ def broadcast(tensor: torch.Tensor, src: int = 0, group: Any = group.WORLD, asyn
 def all_gather(
     tensor_list: list[torch.Tensor], tensor: torch.Tensor, group: Any = group.WORLD, async_op: bool = False
 ) -> Any:
-    """Fill the list, one tensor for each rank, with the ranks' tensors, all of one shape."""
+    """Copy the ranks' tensors, all of one shape, into `tensor_list`, which has one tensor per rank."""
     _check("all_gather", group)
     return dist.all_gather(tensor_list, tensor, async_op=async_op)
 
@@ -181,7 +181,7 @@ def all_to_all_single(
     group: Any = group.WORLD,
     async_op: bool = False,
 ) -> Any:
-    """Give each rank its part of `input_t`, and put the parts that come into `output_t`, in the order of ranks.
+    """Send each rank its part of `input_t`, and put the received parts into `output_t`, ordered by rank.
 
     Sizes are along the first dimension; None splits evenly.
     """
@@ -190,7 +190,7 @@ def all_to_all_single(
 
 
 def barrier(group: Any = group.WORLD, async_op: bool = False) -> Any:
-    """Wait until every rank is here."""
+    """Wait until every rank calls it."""
     _check("barrier", group)
     return dist.barrier(async_op=async_op)
 
@@ -200,12 +200,12 @@ def _check(what: str, given: Any) -> None:
     check_group(given)
 
 
-def _torchs(op: Any) -> Any:
-    """torch's operation of a ReduceOp; torch's own is taken as it is."""
+def _torch_op(op: Any) -> Any:
+    """torch's operation for a ReduceOp; torch's own operations are returned unchanged."""
     if op is None:
         return dist.ReduceOp.SUM
     if isinstance(op, ReduceOp):
-        return _TORCHS[op]
+        return _TORCH_OPS[op]
     if isinstance(op, dist.ReduceOp | dist.ReduceOp.RedOpType):
         return op
     raise ValueError(f"op is {op!r}; use one of smdistributed.dataparallel.torch.distributed.ReduceOp.")
@@ -219,6 +219,6 @@ def _averaged(work: Any, tensor: torch.Tensor) -> Any:
 
 
 def _divide(tensor: torch.Tensor) -> None:
-    """In place; whole numbers stay whole, as NCCL's average leaves them."""
+    """Divide in place by the number of ranks; integers are truncated, as in NCCL's average."""
     whole = not (tensor.is_floating_point() or tensor.is_complex())
     tensor.div_(dist.get_world_size(), rounding_mode="trunc" if whole else None)

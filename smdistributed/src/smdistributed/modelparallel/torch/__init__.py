@@ -1,22 +1,22 @@
 """The public names of `import smdistributed.modelparallel.torch as smp`.
 
-topology   which rank holds which partition of which replica; pure
-groups     init, ranks and sizes, process groups, the exchange of objects
-state      the one state of a process
-partition  which module runs on which partition; partition_table shows it before the first step. auto_partition chooses
-           by what module_tree knows of the model, ties (what must stay together) and balance (even runs)
-optimizer  DistributedOptimizer, with its loss_scale
-checkpoint save and load, partial and full; files are whole or not there
-amp        GradScaler, and the types of the options fp16 and bf16
-creation   contexts for making a model; nn, optimizers and utils are names that published scripts import
-step       @smp.step and StepOutput: a batch in microbatches
-model      DistributedModel; model_state is its state dicts, gradients what replicas exchange,
-           activation its checkpoints
-pipeline   a step on every rank: coordinator (pp_rank 0) and server (the others) exchange messages over a wire; the
-           coordinator's threads take turns by a baton and keep a tape, which the backward pass reads from its end;
-           remote is tensors of other ranks, stand_in their modules, in_place what these change,
-           seeds random numbers
-watch      ranks hear of each other's ends and failures, so that none waits for ever; peers is what they know
+topology    which rank holds which partition of which replica; pure
+groups      init, ranks and sizes, process groups, exchange of Python objects
+state       the state of this process
+partition   assigns modules to partitions: manually, or by auto_partition, which uses module_tree (the structure of the
+            model), ties (modules that must stay together) and balance (even loads). partition_table shows the result
+optimizer   DistributedOptimizer and its loss_scale
+checkpoint  saves and loads partial and full checkpoints; files writes them atomically
+amp         GradScaler, and autocast for the options fp16 and bf16
+creation    contexts for creating a model; nn, optimizers and utils hold names that published scripts import
+step        @smp.step and StepOutput: splits a batch into microbatches
+model       DistributedModel, with model_state (state dicts), gradients (exchanged between replicas) and activation
+            (checkpointing)
+pipeline    runs a step on every rank. The coordinator (pp_rank 0) and the server (other ranks) exchange messages over a
+            wire. The coordinator's threads take turns holding a baton and record calls on a tape; backward replays it
+            in reverse. remote has the tensors of other ranks, stand_in their modules, in_place handles arguments that
+            modules change, seeds the random numbers
+watch       tells ranks when others end or fail, so that none waits forever; peers holds what is known of them
 """
 
 from . import amp, model, nn, optimizers, utils

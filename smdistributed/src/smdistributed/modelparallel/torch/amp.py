@@ -1,4 +1,4 @@
-"""Mixed precision by torch.autocast: what the options fp16 and bf16 do, and GradScaler, one decision for all ranks.
+"""Mixed precision: autocast for the options fp16 and bf16, and a GradScaler that decides for all ranks together.
 
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst, amp.GradScaler.
 """
@@ -14,7 +14,7 @@ from .state import state
 
 
 def mixed_precision() -> AbstractContextManager[Any]:
-    """How a step function runs: as the options fp16 and bf16 say, else as the script has it."""
+    """The context of a step function: autocast with the option fp16 or bf16, else none."""
     if not (state.parameters.fp16 or state.parameters.bf16):
         return nullcontext()
     return torch.autocast(_device_type(), torch.float16 if state.parameters.fp16 else torch.bfloat16)
@@ -25,16 +25,16 @@ def _device_type() -> str:
 
 
 class GradScaler(torch.amp.GradScaler):
-    """torch's, but that a gradient that is not finite on one rank keeps all ranks of the replica from their step.
+    """torch's GradScaler, except that a non-finite gradient on one rank skips the step on all ranks of the replica.
 
-    `device`: "cuda" where there is a GPU, else "cpu". The loss is scaled in the step function, on pp_rank 0 alone; the
-    scale is the same everywhere, for every rank calls `step` and `update`.
+    device: by default "cuda" if there is a GPU, else "cpu". The loss is scaled in the step function, only on pp_rank 0.
+    The scale is the same on all ranks because each calls `step` and `update`.
     """
 
     def __init__(self, *args: Any, device: str | None = None, **kwargs: Any) -> None:
         super().__init__(device or _device_type(), *args, **kwargs)
         if self.is_enabled():
-            # Not at the first loss: the other ranks never see one, nor may the threads of microbatches race for it.
+            # torch does this at the first loss, but other ranks have no loss, and microbatch threads would race.
             self._lazy_init_scale_growth_tracker(torch.device(self._device))
 
     def _unscale_grads_(
@@ -44,7 +44,7 @@ class GradScaler(torch.amp.GradScaler):
         found_inf: torch.Tensor,
         allow_fp16: bool,  # noqa: FBT001
     ) -> dict[torch.device, torch.Tensor]:
-        """Also said to the other partitions, and by a rank that has no gradient."""
+        """Like torch's, with found_inf of all partitions; a rank without gradients takes part too."""
         found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
         if pp_size() > 1:
             here = max((float(each) for each in found.values()), default=0.0)

@@ -1,7 +1,7 @@
-"""The automatic partition: the coarsest cut that balances about as well as the finest.
+"""The automatic partition: the coarsest cut of the model whose balance is close to the best.
 
-Few cuts mean few messages, so modules are opened one by one, the largest first, and the first cut is taken whose
-fullest partition is nearly as small as any cut's.
+A coarse cut needs few messages. So modules are opened (replaced by their children) one by one, the largest first, and
+the first cut is used whose fullest partition is nearly as small as in the best cut.
 """
 
 from .balance import runs, smallest_bound
@@ -9,46 +9,46 @@ from .module_tree import ModuleTree, memory_of
 from .ties import Cut, Group, cut
 
 _GOOD_ENOUGH = 1.10  # times the fullest partition of the best cut
-_NEAR_IDEAL = 1.03  # times the average of all partitions: nothing is gained by looking further
-_SMALL = 0.05  # of the average
-_TOO_SMALL_TO_OPEN = 0.02  # of the average
+_NEAR_IDEAL = 1.03  # times the average of all partitions: finer cuts are not tried
+_SMALL = 0.05  # share of the average
+_TOO_SMALL_TO_OPEN = 0.02  # share of the average
 _MOST_OPENED = 200
 
 
 def automatic(tree: ModuleTree, degree: int) -> tuple[Cut, dict[str, int]]:
-    """A cut, and the partition of each of its units. ValueError, with how many would fit, for too many partitions."""
+    """A cut and the partition of each unit. If there are too many partitions, ValueError with the possible number."""
     candidates = _candidates(tree, degree)
     if candidates[-1].most_partitions < degree:
         raise ValueError(candidates[-1].most_partitions)
     fitting = [(_fullest(each, degree), each) for each in candidates if each.most_partitions >= degree]
     best = min(fullest for fullest, _ in fitting)
-    chosen = next(each for fullest, each in fitting if fullest <= _GOOD_ENOUGH * best)
-    groups = _small_ones_absorbed(chosen, degree)
+    coarsest = next(each for fullest, each in fitting if fullest <= _GOOD_ENOUGH * best)
+    groups = _merge_small_groups(coarsest, degree)
     costs = [group.cost() for group in groups]
-    placed = runs(costs, degree, chosen.fixed.cost(), empty_first=chosen.anchored)
-    partitions = dict.fromkeys(chosen.fixed.names, 0)
+    placed = runs(costs, degree, coarsest.fixed.cost(), empty_first=coarsest.anchored)
+    partitions = dict.fromkeys(coarsest.fixed.names, 0)
     for group, index in zip(groups, placed, strict=True):
         partitions.update(dict.fromkeys(group.names, index))
-    return chosen, partitions
+    return coarsest, partitions
 
 
-def _small_ones_absorbed(chosen: Cut, degree: int) -> list[Group]:
-    """Groups with the small modules that follow a large one in it: a table of positions stays with that of the words.
+def _merge_small_groups(best: Cut, degree: int) -> list[Group]:
+    """Merge small groups into the large one before them, such as position embeddings into word embeddings.
 
-    Where a small module goes hardly changes the balance, and alone it costs a message each way.
+    A small group hardly changes the balance, but on its own it may cost a message in each direction.
     """
-    average = sum(group.cost() for group in [chosen.fixed, *chosen.groups]) / degree
-    found: list[Group] = []
+    average = sum(group.cost() for group in [best.fixed, *best.groups]) / degree
+    merged: list[Group] = []
     room = 0.0
-    for left, group in zip(range(len(chosen.groups), 0, -1), chosen.groups, strict=True):
+    for left, group in zip(range(len(best.groups), 0, -1), best.groups, strict=True):
         cost = group.cost()
-        if cost <= room and len(found) + left + chosen.anchored > degree:
-            found[-1].absorb(group)
+        if cost <= room and len(merged) + left + best.anchored > degree:
+            merged[-1].absorb(group)
             room -= cost
         else:
-            found.append(Group(list(group.names), dict(group.tensors)))
+            merged.append(Group(list(group.names), dict(group.tensors)))
             room = _SMALL * average if cost > _SMALL * average else 0.0
-    return found
+    return merged
 
 
 def _fullest(each: Cut, degree: int) -> float:
@@ -57,7 +57,7 @@ def _fullest(each: Cut, degree: int) -> float:
 
 
 def _candidates(tree: ModuleTree, degree: int) -> list[Cut]:
-    """Cuts from coarse to fine, until one is near the ideal or nothing of weight can be opened."""
+    """Cuts from coarse to fine, until one is nearly ideal or no module worth opening is left."""
 
     def cost(name: str) -> float:
         return memory_of(tree.tensors(name))

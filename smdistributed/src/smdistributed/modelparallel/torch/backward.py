@@ -1,7 +1,7 @@
-"""The backward pass over all ranks: a microbatch's tape from its end.
+"""The backward pass over all ranks: replays a microbatch's tape in reverse.
 
-The graphs of the ranks meet where the tape has a record. What this rank holds continues with torch's own backward; what
-an owner holds, with a request to it. Gradients go from owner to owner where tensors did.
+Each record of the tape connects the graphs of two ranks. This rank's graph continues with torch's own backward, an
+owner's with a request to it. Gradients take the reverse way of the tensors, also directly from owner to owner.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,9 +18,9 @@ from .wire import Incoming, Wire, meta_of
 
 
 class BackwardPass:
-    """`transfer` gives the number of the next transfer; `wait` waits for another rank, and lets others run.
+    """transfer: returns the next transfer's number. wait: waits for another rank while other microbatches run.
 
-    `in_order`: sums up this rank's gradients where their order counts.
+    in_order: sums this rank's gradients in a fixed order; None: in any order.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class BackwardPass:
         tensors: Sequence[torch.Tensor],
         gradients: Sequence[torch.Tensor | None] | None,
     ) -> None:
-        """From these tensors, which are here, to everything that led to them on any rank."""
+        """Run the backward pass from these local tensors through all ranks."""
         microbatch.backward = True
         microbatch.passes += 1
         try:
@@ -52,7 +52,7 @@ class BackwardPass:
         return self._in_order.part(microbatch.index, microbatch.passes) if self._in_order else nullcontext()
 
     def _unwind(self, microbatch: Microbatch) -> None:
-        """The tape, from its end. What it holds stays, for a second loss may lead there; a used graph says so then."""
+        """Replay the tape in reverse. Its records stay, because a second loss may reach them and find spent graphs."""
         waiting: list[tuple[Put, Incoming]] = []
         done: list[Record] = []
         while microbatch.tape:
@@ -86,8 +86,8 @@ class BackwardPass:
             return
         if record.spent:
             raise RuntimeError(
-                f"A second backward pass leads through {record.name}, whose graph the first one used up; add up the "
-                "losses and call model.backward once."
+                f"A second backward pass goes through {record.name}, whose graph the first one used up; add the losses "
+                "and call model.backward once."
             )
         record.spent = True
         self._wire.send(record.owner, Backward(microbatch.index, record.number, microbatch.passes))
@@ -106,7 +106,7 @@ class BackwardPass:
         target.reached, source.reached = False, True
 
     def _ask_both(self, sender: tuple[int, SendGradient], receiver: tuple[int, AddGradient]) -> None:
-        """Both ends of a transfer, with nothing in between, or two owners would see two orders of transfers."""
+        """Send both requests of a transfer directly after each other, so that all owners see the same order."""
         self._wire.send(*sender)
         self._wire.send(*receiver)
 
@@ -119,7 +119,7 @@ class BackwardPass:
         return incoming
 
     def _continue_here(self, microbatch: Microbatch, waiting: list[tuple[Put, Incoming]]) -> None:
-        """The backward pass of this rank's graph, from the tensors that went away."""
+        """Continue the backward pass of this rank's graph from the tensors that were sent to other ranks."""
         departures = []
         for record, incoming in waiting:
             (gradient,) = self._wait(incoming.wait)

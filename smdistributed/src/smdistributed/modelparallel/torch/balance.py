@@ -1,15 +1,15 @@
-"""Runs of modules that follow each other, cut so that the fullest one is as small as can be; pure arithmetic."""
+"""Splits a sequence of modules into consecutive runs whose largest load is minimal; pure arithmetic."""
 
 from collections.abc import Sequence
 from itertools import accumulate
 
 _STEPS_OF_BISECTION = 50
 Choice = tuple[float, float]
-"""The fullest run's load, and the sum of all loads' squares."""
+"""The largest load of a run, and the sum of the squared loads."""
 
 
 def smallest_bound(costs: Sequence[float], parts: int, first: float = 0.0) -> float:
-    """The least load that `parts` runs can be kept under. `first` is what the first run carries already."""
+    """The smallest possible maximum load of `parts` runs. first: load that the first run has already."""
     low = max([first, *costs, (first + sum(costs)) / parts])
     if _parts_under(costs, low, first) <= parts:
         return low
@@ -24,7 +24,7 @@ def smallest_bound(costs: Sequence[float], parts: int, first: float = 0.0) -> fl
 
 
 def _parts_under(costs: Sequence[float], bound: float, first: float) -> int:
-    """How many runs it takes, none above the bound."""
+    """The number of runs if no load may exceed the bound."""
     parts, load = 1, first
     for cost in costs:
         if load + cost > bound:
@@ -34,9 +34,9 @@ def _parts_under(costs: Sequence[float], bound: float, first: float) -> int:
 
 
 def runs(costs: Sequence[float], parts: int, first: float = 0.0, *, empty_first: bool = False) -> list[int]:
-    """For each cost its run, 0 to parts - 1, in order; the fullest is as small as can be, the others about even.
+    """The run of each cost, 0 to parts - 1, in order. The largest load is minimal and the others are about even.
 
-    `first`: what the first run carries already; `empty_first`: it needs no cost of its own. No other run is empty.
+    first: load that the first run has already. empty_first: the first run may be empty; no other may.
     ValueError if there are too few costs.
     """
     if len(costs) + empty_first < parts:
@@ -56,7 +56,7 @@ def runs(costs: Sequence[float], parts: int, first: float = 0.0, *, empty_first:
 
 
 def _one_run_more(best: list[Choice | None], sums: list[float]) -> tuple[list[Choice | None], list[int]]:
-    """For each count of costs the best choice with one run more, and where that run begins."""
+    """Per number of costs, the best choice with one more run, and where that run begins."""
     following: list[Choice | None] = [None] * len(sums)
     begin = [0] * len(sums)
     for end in range(1, len(sums)):
@@ -66,7 +66,7 @@ def _one_run_more(best: list[Choice | None], sums: list[float]) -> tuple[list[Ch
                 continue
             load = sums[end] - sums[place]
             choice = (max(before[0], load), before[1] + load**2)
-            chosen = following[end]
-            if chosen is None or choice < chosen:
+            current = following[end]
+            if current is None or choice < current:
                 following[end], begin[end] = choice, place
     return following, begin

@@ -1,10 +1,11 @@
-"""Whose turn it is among the threads that run microbatches: one at a time.
+"""Lets the threads of the microbatches run one at a time: only the thread with the baton runs.
 
-A thread that waits for another rank gives the baton up. Who gets it next: the first in order of priority of those whose
-wait is over; or, where runs must repeat to the last bit, the one that gave it up first, its wait over or not.
+A thread releases the baton while it waits for another rank. The next thread is the one with the highest priority among
+those whose wait is over. With `in_turn`, for bit-equal runs, it is the one that released the baton first, even if its
+wait is not over.
 
-No microbatch overtakes an earlier one on the way forward, whoever's wait ends first: every module sees them in their
-order, and running statistics are those of one process.
+In the forward pass no microbatch overtakes an earlier one, in whatever order their replies arrive. So every module sees
+the microbatches in order, and running statistics equal those of one process.
 """
 
 import itertools
@@ -19,25 +20,25 @@ Key = tuple[int, int]
 
 
 class Halted(BaseException):
-    """Another thread failed; this one ends, too. No Exception, for a script may catch those."""
+    """Another thread failed, so this one ends too. Not an Exception, because scripts catch those."""
 
 
 class Baton:
-    """`in_turn`: the order does not depend on when a wait ends."""
+    """in_turn: the order of the threads does not depend on timing."""
 
     def __init__(self, *, in_turn: bool) -> None:
         self._in_turn, self._changed = in_turn, threading.Condition()
         self._queue: set[Key] = set()
         self._next: Key | None = None
         self._passed: dict[int, int] = {}
-        """By open microbatch, in their order: how many stations of its way forward, which are calls of other ranks and
-        tensors fetched from them, it has left behind."""
+        """Open microbatch → how many stations of its forward pass it has passed. A station is a call of another rank or
+        a tensor fetched from it."""
         self._backward: set[int] = set()
         self._busy, self._stopped = False, False
         self._tickets = itertools.count()
 
     def line_up(self, priority: int, microbatch: int) -> Key:
-        """A place in the queue; the first one opens the microbatch. With `in_turn` the queue has no priorities."""
+        """Join the queue; the first time opens the microbatch. With `in_turn` the priority is ignored."""
         with self._changed:
             key = (next(self._tickets), microbatch) if self._in_turn else (priority, microbatch)
             self._queue.add(key)
@@ -46,7 +47,7 @@ class Baton:
             return key
 
     def take(self, key: Key) -> None:
-        """Wait for one's turn. Halted when there is none any more."""
+        """Wait for this thread's turn. Halted if another thread failed."""
         with self._changed:
             while not self._stopped and (self._busy or self._next != key):
                 self._changed.wait()
@@ -64,13 +65,13 @@ class Baton:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Let no thread run any more, but for the one that has the baton."""
+        """Let no thread run any more, except the one that has the baton."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
     def wait(self, wait: Callable[[], Result], priority: int, microbatch: int) -> Result:
-        """Wait for something, and let others run meanwhile."""
+        """Call `wait` while other threads run; returns its result."""
         key = self.line_up(priority, microbatch) if self._in_turn else None
         self.give_up()
         result = wait()
@@ -78,7 +79,7 @@ class Baton:
         return result
 
     def passes(self, microbatch: int) -> bool:
-        """Leave a station behind where there is nothing to wait for; False if earlier microbatches must do so first."""
+        """Pass a station without waiting; False if an earlier microbatch must pass it first."""
         with self._changed:
             free = microbatch in self._free()
             if free:
@@ -87,7 +88,7 @@ class Baton:
 
     @contextmanager
     def backward(self, microbatch: int) -> Iterator[None]:
-        """On its way back a microbatch overtakes whom it likes, and later ones need not stay behind it."""
+        """In the backward pass a microbatch may overtake others, and may be overtaken."""
         with self._changed:
             self._backward.add(microbatch)
         try:
@@ -97,7 +98,7 @@ class Baton:
                 self._backward.remove(microbatch)
 
     def close(self, microbatch: int) -> None:
-        """The microbatch that has the baton is done: nobody need stay behind it."""
+        """The microbatch with the baton is done and blocks no other."""
         with self._changed:
             del self._passed[microbatch]
 
@@ -106,16 +107,16 @@ class Baton:
             self._passed[microbatch] += 1
 
     def _free(self) -> set[int]:
-        """The microbatches that overtake nobody by going on."""
-        found, least = set(), math.inf
+        """The microbatches that may continue without overtaking an earlier one."""
+        free, least = set(), math.inf
         for microbatch, passed in self._passed.items():
             if microbatch in self._backward:
-                found.add(microbatch)
+                free.add(microbatch)
                 continue
             if passed < least:
-                found.add(microbatch)
+                free.add(microbatch)
             least = min(least, passed)
-        return found
+        return free
 
     def _choose(self) -> None:
         free = self._free()

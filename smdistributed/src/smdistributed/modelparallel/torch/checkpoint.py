@@ -1,7 +1,7 @@
 """save, load, save_checkpoint and resume_from_checkpoint.
 
-A partial checkpoint is a folder with a file per rank of a replica, and resumes with the same degrees only; a full one
-is a plain state dict of the whole model, which any program can load, with the optimizer's beside it.
+A partial checkpoint is a folder with files per rank of a replica; it resumes only with the same degrees. A full one is
+a plain state dict of the whole model, which any program can load, with a file for the optimizer next to it.
 
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
 """
@@ -41,7 +41,7 @@ def save(
     pickle_protocol: int = 2,
     **_: Any,
 ) -> None:
-    """torch.save; with `partial` to a file of this rank, whose name ends in its mp_rank."""
+    """torch.save; with `partial` to this rank's file, whose name ends with its mp_rank."""
     path = Path(f"{os.fspath(f)}_{mp_rank()}" if partial else f)
     files.write(obj, path, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
 
@@ -53,12 +53,12 @@ def load(
     partial: bool = True,  # noqa: FBT001, FBT002
     **pickle_load_args: Any,
 ) -> Any:
-    """What `save` wrote; with `partial` the file of this rank. SMPCheckpointError if it is not there."""
+    """Load what `save` wrote; with `partial` this rank's file. SMPCheckpointError if the file is missing."""
     path = Path(f"{os.fspath(f)}_{mp_rank()}" if partial else f)
     if not path.is_file():
         other = "full" if partial else "partial"
         raise SMPCheckpointError(
-            f"{path} is not there; check the path, whether it was saved as a {other} one, and whether the job that "
+            f"{path} does not exist; check the path, whether it was saved as a {other} one, and whether the job that "
             "saved it had as many partitions."
         )
     return torch.load(path, map_location, pickle_module, weights_only=False, **pickle_load_args)
@@ -73,9 +73,9 @@ def save_checkpoint(
     user_content: Any = None,
     **more: Any,
 ) -> None:
-    """Write model, optimizer and what the user gives, whole or not at all. All ranks call it, or those of rdp_rank 0.
+    """Save model, optimizer and user content atomically. All ranks call it, or at least those of rdp_rank 0.
 
-    `more`: num_kept_partial_checkpoints, how many partial ones stay; translate_if_full changes nothing.
+    more: num_kept_partial_checkpoints, how many partial checkpoints to keep. Other keywords have no effect.
 
     Raises SMPCheckpointError on all ranks of the replica if one can't write.
     """
@@ -121,7 +121,7 @@ def _save_partial(folder: Path, tag: str, parts: Mapping[str, Any], user_content
 
     _on_all(clear, place, _SAVE)
     _on_all(write, place, _SAVE)
-    for host in dict.fromkeys(hosts):  # one after the other, for they may share the folder
+    for host in dict.fromkeys(hosts):  # one after the other, because they may share the folder
         _on_all(functools.partial(publish, host), place, _SAVE)
 
 
@@ -132,7 +132,7 @@ def _save_full(folder: Path, tag: str, parts: Mapping[str, Any], user_content: A
     def write() -> None:
         if not first:
             return
-        # The model last: where a new one is, all is.
+        # The model comes last: if the new one is there, all files are.
         together = {folder / f"optimizer_{tag}": whole["optimizer"]} if "optimizer" in whole else {}
         together |= {folder / f"user_content_{tag}": user_content}
         together |= {folder / tag: whole["model"]} if "model" in whole else {}
@@ -152,32 +152,32 @@ def _rankinfo(kind: str) -> str:
 
 
 class _Call(NamedTuple):
-    """What all ranks of a replica do together, and what is said of a place where one could not."""
+    """A collective call, and the error after the path if a rank fails in it."""
 
     name: str
     failure: str
 
 
-_SAVE = _Call("smp.save_checkpoint", "could not be written on mp_rank {}: {}; mend that, and save again.")
+_SAVE = _Call("smp.save_checkpoint", "could not be written on mp_rank {}: {}; fix this and save again.")
 _RESUME = _Call("smp.resume_from_checkpoint", "could not be read from on mp_rank {}: {}; take another checkpoint.")
 
 
 def _hosts() -> list[str]:
-    """Of the ranks of this replica."""
+    """The host of each rank of this replica."""
     return exchanged(socket.gethostname(), MP_GROUP, _SAVE.name)
 
 
 def _on_all(work: Callable[[], _Result], place: Path, call: _Call) -> _Result:
-    """Do it on every rank of the replica; if one fails, all raise, so that none waits for the others."""
-    result, said = None, ""
+    """Do the work on every rank of the replica; if one fails, all raise, so that none waits for the others."""
+    result, sentence = None, ""
     cause: Exception | None = None
     try:
         result = work()
     except SMPCheckpointError as error:
-        said, cause = str(error), error
+        sentence, cause = str(error), error
     except Exception as error:  # whatever pickle and the file system raise
-        said, cause = f"{place} {call.failure.format(mp_rank(), f'{type(error).__name__}: {error}')}", error
-    if reasons := [each for each in exchanged(said, MP_GROUP, call.name) if each]:
+        sentence, cause = f"{place} {call.failure.format(mp_rank(), f'{type(error).__name__}: {error}')}", error
+    if reasons := [each for each in exchanged(sentence, MP_GROUP, call.name) if each]:
         raise SMPCheckpointError(reasons[0]) from cause
     return cast("_Result", result)
 
@@ -191,10 +191,10 @@ def resume_from_checkpoint(
     translate_function: Callable[[Any], Any] | None = None,
     **_: Any,
 ) -> Any:
-    """Load into the wrapped model and optimizer; returns the user's content. All ranks call it; `tag` None: the newest.
+    """Load into the wrapped model and optimizer, before the first step or later; returns the user content.
 
-    Before the first step, too. SMPCheckpointError on all ranks of the replica if it is not there or not whole, if a
-    partial one was saved with other degrees, or if there is no wrapped model or optimizer to load into.
+    All ranks call it. tag: None means the newest. SMPCheckpointError on all ranks of the replica if the checkpoint is
+    missing or incomplete, if a partial one was saved with other degrees, or if no model or optimizer is wrapped.
     """
     folder = Path(path)
     skipped = () if load_optimizer else ("optimizer",)
@@ -212,7 +212,7 @@ def _newest(folder: Path) -> str:
     newest = folder / _NEWEST
     if not newest.is_file():
         raise SMPCheckpointError(
-            f"{newest} is not there, so no checkpoint is the newest; give a tag, or check the path."
+            f"{newest} does not exist, so the newest checkpoint is unknown; give a tag, or check the path."
         )
     return newest.read_text().strip()
 
@@ -222,7 +222,7 @@ def _read_partial(folder: Path, tag: str | None, skipped: Sequence[str]) -> tupl
     place = folder / f"{tag or _newest(folder)}_partial"
     files.recover(place)
     if not place.is_dir():
-        raise SMPCheckpointError(f"{place} is not there; check path and tag, or resume with partial=False.")
+        raise SMPCheckpointError(f"{place} does not exist; check path and tag, or resume with partial=False.")
     if not (place / _MANIFEST).is_file():
         raise SMPCheckpointError(f"{place} has no {_MANIFEST}, so it was not saved by this library; take another one.")
     manifest = json.loads((place / _MANIFEST).read_text())
@@ -232,34 +232,34 @@ def _read_partial(folder: Path, tag: str | None, skipped: Sequence[str]) -> tupl
                 f"{place} was saved with {name} {saved}, and this job has {degree}; set it to {saved}, or save a full "
                 "checkpoint (partial=False), which loads with any."
             )
-    found = {kind: place / _rankinfo(kind) for kind in manifest["parts"] if kind not in skipped}
-    _have_targets(found, place)
-    parts = {kind: torch.load(file, "cpu", weights_only=False) for kind, file in found.items()}
+    part_files = {kind: place / _rankinfo(kind) for kind in manifest["parts"] if kind not in skipped}
+    _check_targets(part_files, place)
+    parts = {kind: torch.load(file, "cpu", weights_only=False) for kind, file in part_files.items()}
     return parts, torch.load(place / _USER_CONTENT, "cpu", weights_only=False)
 
 
 def _read_full(folder: Path, tag: str | None, skipped: Sequence[str]) -> tuple[dict[str, Any], Any]:
-    """The whole states by kind, and the user's content, which a state dict of another program lacks."""
+    """The full states by kind, and the user's content; None if the state dict is another program's."""
     tag = tag or _newest(folder)
     if not (folder / tag).is_file():
-        raise SMPCheckpointError(f"{folder / tag} is not there; check path and tag, or resume with partial=True.")
+        raise SMPCheckpointError(f"{folder / tag} does not exist; check path and tag, or resume with partial=True.")
     parts: dict[str, Any] = {"model": folder / tag}
     beside, content = folder / f"optimizer_{tag}", folder / f"user_content_{tag}"
     if beside.is_file() and "optimizer" not in skipped:
         parts["optimizer"] = beside
-    _have_targets(parts, folder / tag)
+    _check_targets(parts, folder / tag)
     parts["model"] = torch.load(parts["model"], "cpu", weights_only=True)
     if "optimizer" in parts:
         parts["optimizer"] = torch.load(parts["optimizer"], "cpu", weights_only=False)
     return parts, torch.load(content, "cpu", weights_only=False) if content.is_file() else None
 
 
-def _have_targets(kinds: Iterable[str], place: Path) -> None:
-    """SMPCheckpointError if the script has not wrapped what a checkpoint is to be loaded into."""
+def _check_targets(kinds: Iterable[str], place: Path) -> None:
+    """SMPCheckpointError if the script has not wrapped the model or optimizer that the checkpoint needs."""
     for kind in kinds:
         if getattr(state, kind) is None:
             wrapper = f"smp.Distributed{kind.capitalize()}"
             other = ", or resume with load_optimizer=False" if kind == "optimizer" else ""
             raise SMPCheckpointError(
-                f"{place} can't be loaded, for the script has no {wrapper} yet; call {wrapper} before{other}."
+                f"{place} can't be loaded, because the script has no {wrapper} yet; call {wrapper} before{other}."
             )

@@ -1,8 +1,8 @@
-"""Runs the script's step function on pp_rank 0: one thread for each microbatch, one of them at a time.
+"""Runs the script's step function on pp_rank 0: one thread per microbatch, only one of which runs at a time.
 
-A call of a module of another rank is written down on the microbatch's tape, as is every tensor that goes from one rank
-to another; the backward pass reads the tape from its end. Whatever concerns two ranks is asked of both before the baton
-is given up, so that all ranks see all transfers in one order.
+Calls of other ranks' modules and transfers of tensors between ranks are recorded on the microbatch's tape; the backward
+pass replays it in reverse. Both ranks of a transfer get their requests before the baton is released, so that all ranks
+see all transfers in the same order.
 """
 
 import itertools
@@ -37,32 +37,32 @@ from .messages import (
 from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, change, local, pack, unpack, version
 from .seeds import begin_stream, draw, may_draw, mixed, random_state, set_random_state
 from .server import FORMS, StepMismatch, training_of
-from .stand_in import is_away, local_parameters
+from .stand_in import is_remote_parameter, local_parameters
 from .tape import Called, Fetched, Microbatch, Moved, Put, Sending
 from .threads import MicrobatchThreads
 from .wire import Incoming, Poisoned, Wire, meta_of
 
 RESULTS = 1 << 12
-"""How many results a call may have: numbers of tensors are given in blocks of so many."""
+"""The most tensors that a call may return: each call reserves a block of this many tensor numbers."""
 
 
 class RemoteFailed(RuntimeError):
-    """Another rank failed; the step's end tells why."""
+    """Another rank failed; `Coordinator.finish` gets the reason."""
 
 
 class OutsideStep(RuntimeError):
-    """A module that is spread over ranks was called where no step runs."""
+    """A module that is spread over ranks was called outside a step."""
 
     def __init__(self, what: str = "The model was called") -> None:
         super().__init__(
-            f"{what} outside a step; with more than one partition, do it in a function with the decorator @smp.step, "
+            f"{what} outside a step; with more than one partition, do this in a function with the decorator @smp.step, "
             "which every rank calls."
         )
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """`simple`: forward passes come first; `open_microbatches` at a time; `in_turn`: the order always is the same."""
+    """simple: the schedule of that name. open_microbatches: limit. in_turn: the order does not depend on timing."""
 
     simple: bool
     open_microbatches: int
@@ -70,12 +70,12 @@ class Schedule:
 
 
 class Coordinator:
-    """Asks the owners. `servers`: their ranks; `named`: the model's modules and parameters by name."""
+    """Sends requests to the owners. servers: their ranks. named: the model's modules and parameters by name."""
 
     def __init__(self, wire: Wire, servers: Sequence[int], named: Mapping[str, Any], schedule: Schedule) -> None:
         self._wire, self._servers, self._named, self._schedule = wire, servers, dict(named), schedule
-        # What the other end has, too; this rank's own parameters travel as tensors, with their gradients.
-        known = {name: each for name, each in named.items() if isinstance(each, nn.Module) or is_away(each)}
+        # Sent by name, because the owner has them too. This rank's own parameters are sent as tensors with gradients.
+        known = {name: each for name, each in named.items() if isinstance(each, nn.Module) or is_remote_parameter(each)}
         self._ids = {id(each): name for name, each in known.items()}
         self._numbers, self._transfers = itertools.count(1), itertools.count(1)
         self._forms: dict[Any, tuple[int, Form]] = {}
@@ -90,7 +90,7 @@ class Coordinator:
     # ---- one step ----
 
     def open(self, hello: Hello, seed: int) -> None:
-        """Begin a step on all ranks. StepMismatch, on all ranks, if they are not about to run the same function."""
+        """Begin a step on all ranks. StepMismatch on all ranks if they do not call the same step function."""
         others = [(server, self._wire.receive(server)) for server in self._servers]
         error = None
         for server, other in others:
@@ -98,7 +98,7 @@ class Coordinator:
                 error = (
                     f"Rank {self._wire.rank} calls the step function {hello.function} as its step {hello.steps}, rank "
                     f"{server} calls {other.function} as its step {other.steps}; every rank must call the same step "
-                    "functions in the same order, those for evaluation, too."
+                    "functions in the same order, including those for evaluation."
                 )
         for server in self._servers:
             self._wire.send(server, Opening(error, seed))
@@ -106,7 +106,7 @@ class Coordinator:
             raise StepMismatch(error)
 
     def run(self, bodies: Sequence[Callable[[], Any]], seed: int) -> list[Any]:
-        """What the function returns for each microbatch, with all tensors here. The first error of any is raised."""
+        """The function's result for each microbatch, with all tensors fetched. Raises the first error."""
         self._baton = Baton(in_turn=self._schedule.in_turn)
         self.went_backward = False
         if self._in_order:
@@ -122,18 +122,18 @@ class Coordinator:
         return threads.outputs
 
     def finish(self) -> str | None:
-        """End the step on all owners: what failed there, if anything did."""
+        """End the step on all owners; the error if one of them failed."""
         replies = []
         for server in self._servers:
             replies.append((server, self._wire.expect(server)))
             self._wire.send(server, Finish())
-        found: list[tuple[int, ServerStatus]] = [(server, reply.wait()) for server, reply in replies]
-        failed = [(server, status) for server, status in found if status.error]
+        statuses: list[tuple[int, ServerStatus]] = [(server, reply.wait()) for server, reply in replies]
+        failed = [(server, status) for server, status in statuses if status.error]
         failed.sort(key=lambda each: not each[1].caused)
         return f"A module failed on rank {failed[0][0]}:\n{failed[0][1].error}" if failed else None
 
     def tell(self, outcome: StepOutcome, tensors: Sequence[torch.Tensor] = ()) -> None:
-        """How the step ended, to all owners."""
+        """Tell all owners how the step ended."""
         for server in self._servers:
             transfer = next(self._transfers)
             self._wire.send(server, outcome._replace(transfer=transfer))
@@ -151,23 +151,23 @@ class Coordinator:
 
     @property
     def microbatch(self) -> Microbatch:
-        """The one that this thread runs. OutsideStep if it runs none."""
+        """The microbatch of this thread. OutsideStep if there is none."""
         if not self.runs_here:
             raise OutsideStep
         found: Microbatch = self._thread.microbatch
         return found
 
     def _run_microbatch(self, microbatch: Microbatch, place: Key, body: Callable[[], Any]) -> Any:
-        """Run the function, from its turn on to its end. The baton is this thread's afterwards, unless Halted."""
+        """Wait for the microbatch's turn and run the function. This thread has the baton afterwards, unless Halted."""
         self._thread.microbatch = microbatch
         self._baton.take(place)
         begin_stream(microbatch.seed)
-        found = tree_map(local, body())
+        result = tree_map(local, body())
         for record in microbatch.tape:
             if isinstance(record, Fetched) and record.holder.gradient is not None:
                 raise RuntimeError(
-                    "A gradient stayed on this rank, for loss.backward() was called in the step function; call "
-                    "model.backward(loss), which goes on to the other partitions."
+                    "A gradient stayed on this rank, because loss.backward() was called in the step function; call "
+                    "model.backward(loss), which continues on the other partitions."
                 )
         for server in self._servers:
             self._wire.send(server, EndMicrobatch(microbatch.index))
@@ -175,10 +175,10 @@ class Coordinator:
             self._in_order.end(microbatch.index)
         microbatch.over = True
         microbatch.tape.clear()
-        return found
+        return result
 
     def _wait(self, wait: Callable[[], Any]) -> Any:
-        """Wait for another rank; other microbatches run meanwhile."""
+        """Wait for another rank while other microbatches run."""
         microbatch = self.microbatch
         first = microbatch.backward != self._schedule.simple
         microbatch.random = random_state()
@@ -192,7 +192,7 @@ class Coordinator:
     # ---- forward ----
 
     def call(self, names: tuple[str, ...], owner: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of modules of another rank, one after the other; its tensors stay there."""
+        """Call modules of another rank one after the other; the result's tensors stay there."""
         microbatch = self.microbatch
         if microbatch.backward and torch.is_grad_enabled():
             raise RuntimeError(
@@ -233,16 +233,16 @@ class Coordinator:
                 self._wait(lambda: None)
         else:
             form = self._learn(key, number, self._wait(reply.wait))  # type: ignore[union-attr]
-        found = self._results(microbatch, request, owner, sending.inputs, form)
+        results = self._results(microbatch, request, owner, sending.inputs, form)
         for place, at in form.changed:
-            change(tensors[place], found[at])
-            found[at] = tensors[place]
+            change(tensors[place], results[at])
+            results[at] = tensors[place]
         inputs = {input_name(place): tensor for place, tensor in enumerate(tensors)}
-        result, _ = unpack(form.packed, found, ChainMap(inputs, self._named))
+        result, _ = unpack(form.packed, results, ChainMap(inputs, self._named))
         return as_in_one_process(result, (args, kwargs))
 
     def _seeds(self, microbatch: Microbatch, names: tuple[str, ...]) -> tuple[int, ...]:
-        """What each module's stream begins with: drawn here where the module, if it ran here, would draw it."""
+        """The seed of each module's stream; drawn from this stream exactly if the module would do so if it ran here."""
         seeds = []
         for name in names:
             if name not in self._draws:
@@ -253,7 +253,7 @@ class Coordinator:
         return tuple(seeds)
 
     def _issue(self, owner: int, request: Call, sending: Sending) -> None:
-        """To both ends of every transfer at once: this order is the one that all ranks see."""
+        """Send the requests to both ends of every transfer; all ranks see the transfers in this order."""
         for old, _, transfer in sending.moves:
             self._wire.send(old.owner, Push(request.microbatch, old.number, old.meta, owner, transfer))
         self._wire.send(owner, request)
@@ -272,15 +272,15 @@ class Coordinator:
         self, microbatch: Microbatch, request: Call, owner: int, inputs: list[Handle], form: Form
     ) -> list[Any]:
         grad = request.modes.grad
-        gone = None if grad else self._forget(microbatch)
+        gone = None if grad else self._release_callback(microbatch)
         handles = [Handle(request.results + place, owner, meta, gone) for place, meta in enumerate(form.metas)]
         if grad:
             microbatch.tape.append(Called(" → ".join(request.names), owner, request.results, inputs, handles))
         device, fetch = self._wire.device, self._fetch
         return [RemoteTensor.make(handle, microbatch, device, fetch) for handle in handles]
 
-    def _forget(self, microbatch: Microbatch) -> Callable[[int, int], None]:
-        """What frees a tensor at its owner once nobody here can use it; told with the next call."""
+    def _release_callback(self, microbatch: Microbatch) -> Callable[[int, int], None]:
+        """A callback for a tensor that is no longer used here; the next call tells the owner to release it."""
 
         def gone(owner: int, number: int) -> None:
             if not microbatch.over:
@@ -296,16 +296,16 @@ class Coordinator:
         return next(self._numbers) * RESULTS
 
     def _bring(self, tensor: torch.Tensor, owner: int, sending: Sending) -> Handle:
-        """The number of a tensor at an owner, where it is already, or goes with this call."""
+        """The handle of a tensor at an owner; sends the tensor with this call if it is not there yet."""
         microbatch = self.microbatch
         if isinstance(tensor, RemoteTensor) and not tensor.changed:
             if tensor.microbatch is not microbatch:
                 raise OutsideStep("A tensor of another microbatch or step was used")
             return self._move(microbatch, tensor.handle, owner, sending)
         tensor = local(tensor)
-        if is_away(tensor):
+        if is_remote_parameter(tensor):
             raise RuntimeError(
-                "A parameter of another partition was given to a module; put the two on one partition, with "
+                "A parameter of another partition was passed to a module; put both on one partition, with "
                 "smp.set_partition and auto_partition false."
             )
         wants = tensor.requires_grad and torch.is_grad_enabled()
@@ -352,7 +352,7 @@ class Coordinator:
     # ---- backward ----
 
     def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None] | None) -> None:
-        """The gradients of all that led to these tensors, here and at all owners."""
+        """The backward pass from these tensors, here and at all owners."""
         microbatch = self.microbatch
         self.went_backward = True
         here = [local(tensor) for tensor in tensors]

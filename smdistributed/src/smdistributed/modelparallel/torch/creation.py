@@ -1,4 +1,4 @@
-"""Contexts in which scripts make their model.
+"""Contexts in which scripts create their model.
 
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
 """
@@ -18,10 +18,10 @@ def model_creation(
     dtype: torch.dtype | None = None,
     **_: Any,
 ) -> Iterator[None]:
-    """Parameters that are made inside have this type; with the options fp16 or bf16 they stay float32 all the same.
+    """Create parameters with this dtype. With the options fp16 or bf16, a half-precision dtype is ignored.
 
-    These options compute in half precision, and an optimizer needs float32. The other keywords of the documentation
-    belong to tensor parallelism, which is refused: NotImplementedError.
+    These options compute in half precision by autocast, and the optimizer needs float32 parameters. The other
+    documented keywords belong to tensor parallelism and have no effect; `tensor_parallelism`: NotImplementedError.
     """
     if tensor_parallelism:
         raise NotImplementedError(
@@ -39,5 +39,5 @@ def model_creation(
 
 @contextmanager
 def delay_param_initialization(enabled: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002
-    """Changes nothing: parameters are made at once, and each rank lets go of the others' at the first step."""
+    """Has no effect: parameters are created at once, and each rank frees those of other ranks at the first step."""
     yield

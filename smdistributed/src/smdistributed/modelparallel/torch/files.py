@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside, then renamed."""
+"""Writes files and folders atomically: under a temporary name next to the target, then renamed."""
 
 import contextlib
 import os
@@ -13,12 +13,12 @@ import torch
 
 
 def write(value: Any, path: Path, *, pickle_module: Any = pickle, pickle_protocol: int = 2) -> None:
-    """torch.save, so that nobody ever sees half a file, whoever else writes it."""
+    """torch.save, atomically, even if several processes write the file."""
     write_all({path: value}, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
 
 
 def write_all(values: Mapping[Path, Any], *, pickle_module: Any = pickle, pickle_protocol: int = 2) -> None:
-    """The same for files that belong together: none is replaced before all are written, and the last one comes last."""
+    """`write` for several files: all are written before the first is renamed; they are renamed in order."""
     beside = {path: _beside(path) for path in values}
     try:
         for path, value in values.items():
@@ -35,7 +35,7 @@ def write_all(values: Mapping[Path, Any], *, pickle_module: Any = pickle, pickle
 
 
 def write_text(text: str, path: Path) -> None:
-    """The same for a line of text."""
+    """Write a text file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = _beside(path)
     beside.write_text(text)
@@ -43,9 +43,9 @@ def write_text(text: str, path: Path) -> None:
 
 
 def put_in_place(finished: Path, place: Path) -> None:
-    """Rename a finished folder; one of that name that was there before goes. Another host may have done it already.
+    """Rename a finished folder to its place and remove the previous one. Another host may have done so already.
 
-    Between two renames none is there by its name; `recover` puts the old one back.
+    Between the two renames the place is empty; `recover` restores the previous folder.
     """
     if not finished.exists() and place.exists():
         return
@@ -57,18 +57,18 @@ def put_in_place(finished: Path, place: Path) -> None:
 
 
 def recover(place: Path) -> None:
-    """After a process died between the two renames of `put_in_place`. Any number of processes may call it."""
+    """Restore the previous folder if a process died between the renames of `put_in_place`. Several may call it."""
     if not place.exists():
         with contextlib.suppress(OSError):
             _old(place).rename(place)
 
 
 def keep_newest(folder: Path, ending: str, count: int) -> None:
-    """Remove the oldest folders of this ending, so that so many stay."""
+    """Remove the oldest folders with this suffix, except the `count` newest."""
     found = [path for path in folder.iterdir() if path.is_dir() and path.name.endswith(ending)]
     found = [path for path in found if not path.name.startswith(".")]
     for path in sorted(found, key=lambda each: each.stat().st_mtime_ns)[:-count]:
-        # Whole or not there: half a folder of that name would be taken for a checkpoint.
+        # Rename it first: a half-removed folder must not look like a checkpoint.
         gone = path.with_name(f".{path.name}.gone")
         with contextlib.suppress(FileNotFoundError):
             path.rename(gone)
@@ -84,5 +84,5 @@ def _old(place: Path) -> Path:
 
 
 def remove(folder: Path) -> None:
-    """A folder with all that is in it, if it is there."""
+    """Remove a folder with its contents, if it exists."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Gradients of a step: summed up, averaged over its microbatches and the replicas, added to those of earlier steps."""
+"""Gradients of a step: summed, averaged over microbatches and replicas, and added to those of earlier steps."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,14 +14,14 @@ from .state import state
 from .watch import RankLost
 
 BUCKET = 64 << 20
-"""Bytes that go over the wire at once."""
+"""Bytes of gradients per all-reduce."""
 _CLIPPING = "the clipping of gradients"
 
 
 class GradientExchange:
-    """One rank's parameters. `group`: the replicas' process group, None without data parallelism.
+    """Averages one rank's gradients. group: the replicas' process group, None without data parallelism.
 
-    `passes`: how many steps add up before the replicas exchange gradients; `average`: over the microbatches.
+    passes: number of steps before the replicas exchange gradients. average: whether to average over the microbatches.
     """
 
     def __init__(self, group: Any, *, passes: int = 1, average: bool = True) -> None:
@@ -30,16 +30,16 @@ class GradientExchange:
         self._earlier: list[torch.Tensor | None] = []
 
     def before(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Set the gradients of earlier steps aside, for they are averaged already."""
+        """Set the gradients of earlier steps aside, because they are averaged already."""
         self._earlier = []
         for parameter in parameters:
             self._earlier.append(parameter.grad)
             parameter.grad = None
 
     def after(self, parameters: Sequence[nn.Parameter], microbatches: int, function: str | None) -> None:
-        """With the step's gradients in place. Every rank of the group calls it, with its own of the same parameters.
+        """Average the step's gradients. Every rank of the group calls it with its copies of the same parameters.
 
-        `function`: the step function's name, if it went backward. RankLost if a step failed at another replica.
+        function: the step function's name, None without a backward pass. RankLost if a step failed at another replica.
         """
         for parameter in parameters:
             if parameter.grad is not None and self._average and microbatches > 1:
@@ -63,10 +63,10 @@ class GradientExchange:
         with watch.waiting("the exchange of gradients between replicas", ranks), watch.named(ranks, replicas=True):
             self._reduce_together(parameters, agreed(self._group, ranks, function, parameters))
 
-    def _reduce_together(self, parameters: Sequence[nn.Parameter], there: Sequence[int]) -> None:
-        """`there`: whether any replica has a gradient of a parameter."""
+    def _reduce_together(self, parameters: Sequence[nn.Parameter], has_gradient: Sequence[int]) -> None:
+        """has_gradient: per parameter, whether any replica has a gradient."""
         gradients = []
-        for parameter, anywhere in zip(parameters, there, strict=True):
+        for parameter, anywhere in zip(parameters, has_gradient, strict=True):
             if anywhere and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             if anywhere and parameter.grad is not None:
@@ -81,10 +81,10 @@ class GradientExchange:
 
 
 class GradientsInOrder:
-    """Adds up one rank's gradients as one process does that runs the microbatches one after the other.
+    """Sums one rank's gradients in the same order as one process that runs the microbatches one after the other.
 
-    Sums of floats depend on their order. So what the backward pass of a microbatch adds to a parameter, in as many
-    parts as there are calls of it, is summed up first, and added to those of earlier microbatches in their order.
+    Sums of floats depend on the order. So the parts that a microbatch's backward pass adds to a parameter are summed
+    first, and the sums are added in the order of the microbatches.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -98,7 +98,7 @@ class GradientsInOrder:
 
     @contextmanager
     def part(self, microbatch: int, backward_pass: int) -> Iterator[None]:
-        """Within it, gradients are this pass'."""
+        """In this context the parameters' gradients are those of one backward pass."""
         passes = self._kept.setdefault(microbatch, {})
         before = [parameter.grad for parameter in self._parameters]
         own = passes.get(backward_pass, [None] * len(self._parameters))
@@ -114,7 +114,7 @@ class GradientsInOrder:
             parameter.grad = gradient
 
     def end(self, microbatch: int) -> None:
-        """A microbatch is over: its gradients are added as soon as all earlier ones are."""
+        """End a microbatch; its gradients are added after those of all earlier ones."""
         self._over.add(microbatch)
         while self._next in self._over:
             for _, gradients in sorted(self._kept.pop(self._next, {}).items()):
@@ -125,34 +125,35 @@ class GradientsInOrder:
 
 
 def agreed(group: Any, ranks: Sequence[int], function: str, parameters: Sequence[nn.Parameter]) -> Sequence[int]:
-    """For each parameter, whether any replica has a gradient; RankLost unless all come from the same step.
+    """Per parameter, whether any replica has a gradient; RankLost unless all replicas are in the same step.
 
-    A replica in which the step failed is not here: this one hears of it while it waits.
+    A replica whose step failed does not take part; the watch ends the wait then.
     """
     mark = mixed(function)
     head = [state.watch.failures, -state.watch.failures, mark, -mark]
-    told = torch.tensor([*head, *(parameter.grad is not None for parameter in parameters)], dtype=torch.int64)
-    told = told if "cpu" in dist.get_backend_config(group) else told.to(parameters[0].device)
-    work = dist.all_reduce(told, dist.ReduceOp.MAX, group=group, async_op=True)
+    values = torch.tensor([*head, *(parameter.grad is not None for parameter in parameters)], dtype=torch.int64)
+    values = values if "cpu" in dist.get_backend_config(group) else values.to(parameters[0].device)
+    work = dist.all_reduce(values, dist.ReduceOp.MAX, group=group, async_op=True)
     state.watch.wait_for_replicas(work, ranks)
-    found: list[int] = told.tolist()
-    if found[0] != -found[1]:
-        elsewhere = state.watch.failed_at(ranks) if state.watch.failures < found[0] else None
+    # Of each pair, the maximum of a value and of its negative: they are opposite only if all replicas agree.
+    maxima: list[int] = values.tolist()
+    if maxima[0] != -maxima[1]:
+        elsewhere = state.watch.failed_at(ranks) if state.watch.failures < maxima[0] else None
         raise RankLost(
             elsewhere
-            or "A step failed at this replica and not at the others, so that they no longer train the same model; "
-            "start the job again, from its latest checkpoint."
+            or "A step failed at this replica and not at the others, so they no longer train the same model; start the "
+            "job again from its latest checkpoint."
         )
-    if found[2] != -found[3]:
+    if maxima[2] != -maxima[3]:
         raise RankLost(
-            f"This replica ends the step function {function}, another one ends another; every replica must train by "
-            "the same step functions in the same order."
+            f"This replica ends the step function {function}, but another replica ends a different one; every replica "
+            "must call the same step functions in the same order."
         )
-    return found[4:]
+    return maxima[4:]
 
 
 def clip(gradients: Sequence[torch.Tensor], max_norm: float, norm_type: float) -> float:
-    """Scale this rank's gradients so that the norm over all partitions is `max_norm` at most; the norm before."""
+    """Scale this rank's gradients so that the norm over all partitions is at most `max_norm`; returns the old norm."""
     norms = [float(torch.linalg.vector_norm(gradient.float(), norm_type)) for gradient in gradients]
     if norm_type == float("inf"):
         total = reduced(max(norms, default=0.0), dist.ReduceOp.MAX, _CLIPPING)
@@ -165,7 +166,7 @@ def clip(gradients: Sequence[torch.Tensor], max_norm: float, norm_type: float) -
 
 
 def buckets(tensors: Iterable[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
-    """Neighbours of one type and device, up to `size` bytes together, a larger tensor alone; pure."""
+    """Group consecutive tensors of one type and device up to `size` bytes; a larger tensor is alone; pure."""
     bucket: list[torch.Tensor] = []
     filled = 0
     for tensor in tensors:
@@ -181,7 +182,7 @@ def buckets(tensors: Iterable[torch.Tensor], size: int) -> Iterator[list[torch.T
 
 
 def broadcast_all(tensors: Iterable[torch.Tensor], source: int, group: Any) -> None:
-    """Every rank of the group gets the tensors of rank `source` of the world."""
+    """Copy the tensors of WORLD's rank `source` to every rank of the group."""
     for tensor in tensors:
         whole = tensor.detach().contiguous()
         dist.broadcast(whole, source, group=group)

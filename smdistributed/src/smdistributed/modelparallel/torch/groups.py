@@ -1,7 +1,7 @@
 """`smp.init`, ranks and sizes, process groups, and the exchange of Python objects.
 
-The launcher is mpirun (OMPI_COMM_WORLD_*) or torchrun (RANK, WORLD_SIZE, …); without either a process is alone.
-Objects and control messages go over gloo, tensors of GPUs over NCCL: each group has both where there are GPUs.
+The launcher is mpirun (OMPI_COMM_WORLD_*) or torchrun (RANK, WORLD_SIZE, …); without one, the process is the only rank.
+Objects and control messages use gloo, GPU tensors use NCCL; if there are GPUs, every group has both backends.
 
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_common_api.rst.
 """
@@ -19,7 +19,7 @@ from torch._C._distributed_c10d import HashStore
 
 from ...ranks import launch_variables
 from ..parameters import ModelParallelParameters, ParameterError, parse
-from .peers import at_odds
+from .peers import mismatched_calls
 from .state import state
 from .topology import Topology
 from .watch import RankLost, connect
@@ -40,7 +40,7 @@ class CommGroup(enum.Enum):
 
 
 class RankType(enum.Enum):
-    """How the number of a rank is to be understood: its place in one of this rank's groups."""
+    """The group in which a rank's number counts."""
 
     WORLD_RANK = "world"
     MP_RANK = "mp"
@@ -54,31 +54,31 @@ WORLD, MP_GROUP, DP_GROUP, PP_GROUP, TP_GROUP, RDP_GROUP = CommGroup
 
 
 class SMPNotInitialized(RuntimeError):
-    """Something was asked for that only `smp.init()` sets up."""
+    """A function was called before `smp.init()`."""
 
     def __init__(self) -> None:
         super().__init__("The model parallel library is not initialized; call smp.init() first.")
 
 
 def requested(config: Mapping[str, Any] | None, environ: Mapping[str, str]) -> Mapping[str, Any]:
-    """The options that are in force, raw: those given to `init`, else the job's, else none; pure."""
+    """The unchecked options: those passed to `init`, else the job's, else none; pure."""
     if config is not None:
         return config
     text = environ.get(VARIABLE) or "{}"
     try:
-        found = json.loads(text)
-        found = json.loads(found) if isinstance(found, str) else found
+        options = json.loads(text)
+        options = json.loads(options) if isinstance(options, str) else options
     except json.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
-        raise ParameterError((f"{VARIABLE} is {text!r}, which is no JSON object; set it to one, like {{}}.",))
-    return found
+        options = None
+    if not isinstance(options, dict):
+        raise ParameterError((f"{VARIABLE} is {text!r}, which is not a JSON object; set it to one, like {{}}.",))
+    return options
 
 
 def init(config: Mapping[str, Any] | None = None) -> None:
-    """Read the options, join the other ranks, make the groups. Every rank calls it; a second call changes nothing.
+    """Read the options, join the other ranks and create the groups. Every rank calls it; a second call does nothing.
 
-    `config`: the options; None takes those of the job. ParameterError with all that is wrong with them.
+    config: the options; None: those of the job. ParameterError with all problems of the options.
     """
     if state.initialized:
         _same_again(config)
@@ -98,18 +98,18 @@ def init(config: Mapping[str, Any] | None = None) -> None:
         everyone = topology.world_size
         state.watch = connect(dist.get_rank(), everyone, os.environ["MASTER_ADDR"], lambda obj: allgather(obj, WORLD))
     if dist.get_rank() == 0:
-        _say(parameters, topology)
+        _announce(parameters, topology)
 
 
 def _same_again(config: Mapping[str, Any] | None) -> None:
     if config is not None and parse(config, state.topology.world_size) != state.parameters:
         raise RuntimeError(
-            "smp.init was called before with other parameters, which are in force; call it once, with those you want."
+            "smp.init was called before with other parameters, which stay in effect; call it once, with those you want."
         )
 
 
 def _join_world() -> None:
-    """torch.distributed's process group of all ranks, unless the script made one. Sets the variables of torchrun."""
+    """Initialize torch.distributed unless the script has done so. Sets torchrun's variables."""
     variables = launch_variables(os.environ)
     os.environ.update(variables)
     if dist.is_initialized():
@@ -122,19 +122,22 @@ def _join_world() -> None:
 
 
 def _make_groups(topology: Topology, rank: int) -> dict[CommGroup, tuple[tuple[int, ...], Any]]:
-    """This rank's groups. Every rank makes all groups in one order, as torch.distributed wants it; equal ones once."""
-    made: dict[tuple[int, ...], Any] = {topology.world_group(rank): dist.group.WORLD}
-    found = {}
+    """This rank's groups. Every rank creates all groups in the same order, as torch.distributed requires.
+
+    Groups with the same ranks are created once.
+    """
+    process_groups: dict[tuple[int, ...], Any] = {topology.world_group(rank): dist.group.WORLD}
+    own_groups = {}
     for kind in CommGroup:
         group_of = getattr(topology, f"{kind.value}_group")
         for ranks in topology.groups(group_of):
-            if ranks not in made:
-                made[ranks] = dist.new_group(list(ranks))
-        found[kind] = (group_of(rank), made[group_of(rank)])
-    return found
+            if ranks not in process_groups:
+                process_groups[ranks] = dist.new_group(list(ranks))
+        own_groups[kind] = (group_of(rank), process_groups[group_of(rank)])
+    return own_groups
 
 
-def _say(parameters: ModelParallelParameters, topology: Topology) -> None:
+def _announce(parameters: ModelParallelParameters, topology: Topology) -> None:
     lines = [
         f"open implementation, not AWS's library: {topology.pp} partitions × {topology.rdp} replicas "
         f"({parameters.placement_strategy}), {parameters.microbatches} microbatches, {parameters.pipeline}",
@@ -166,7 +169,7 @@ def process_group(group: CommGroup) -> Any:
 def _accessors(
     group: CommGroup,
 ) -> tuple[Callable[[], int], Callable[[], int], Callable[[], list[int]], Callable[[], Any]]:
-    """For one kind of group: this rank's place in it, its size, its ranks, its process group."""
+    """Functions for one kind of group: this rank's place in it, its size, its ranks, its process group."""
 
     def rank_in_group() -> int:
         return group_ranks(group).index(dist.get_rank())
@@ -177,10 +180,10 @@ def _accessors(
     def ranks() -> list[int]:
         return list(group_ranks(group))
 
-    def of_torch() -> Any:
+    def torch_group() -> Any:
         return process_group(group)
 
-    return rank_in_group, group_size, ranks, of_torch
+    return rank_in_group, group_size, ranks, torch_group
 
 
 rank, size, get_world_group, get_world_process_group = _accessors(WORLD)
@@ -192,32 +195,32 @@ rdp_rank, rdp_size, get_rdp_group, get_rdp_process_group = _accessors(RDP_GROUP)
 
 
 def local_rank() -> int:
-    """This rank's place among those of its host."""
+    """This rank's number on its host, from 0."""
     group_ranks(WORLD)
     return int(os.environ["LOCAL_RANK"])
 
 
 def local_size() -> int:
-    """How many ranks this host has."""
+    """The number of ranks on this host."""
     group_ranks(WORLD)
     return int(os.environ["LOCAL_WORLD_SIZE"])
 
 
 def num_microbatches() -> int:
-    """Into how many microbatches a step splits its batch."""
+    """The number of microbatches into which a step splits its batch."""
     return state.parameters.microbatches
 
 
 def _global_rank(number: int, rank_type: RankType) -> int:
     ranks = group_ranks(CommGroup(rank_type.value))
     if not 0 <= number < len(ranks):
-        raise ValueError(f"{rank_type.name} {number} is not there; this rank's group has 0 to {len(ranks) - 1}.")
+        raise ValueError(f"{rank_type.name} {number} does not exist; this rank's group has 0 to {len(ranks) - 1}.")
     return ranks[number]
 
 
 def barrier(group: CommGroup = WORLD) -> None:
     """Wait for every rank of the group."""
-    # Over gloo, and without a device: a barrier of NCCL would take the first GPU of a rank that chose none yet.
+    # Over gloo, because a barrier of NCCL would use the first GPU on a rank that has not chosen one yet.
     exchanged(None, group, f"smp.barrier({group.name})")
 
 
@@ -232,32 +235,33 @@ def mp_barrier() -> None:
 
 
 def pp_barrier() -> None:
-    """Wait for the ranks among which this replica's partitions are spread."""
+    """Wait for the ranks that hold this replica's partitions."""
     barrier(PP_GROUP)
 
 
 def allgather(obj: Any, group: CommGroup) -> list[Any]:
-    """What every rank of the group gave, by rank. Every rank of the group calls it, with a picklable object."""
+    """The objects of all ranks of the group, by rank. Every rank of the group calls it with a picklable object."""
     return exchanged(obj, group, f"smp.allgather({group.name})")
 
 
 def exchanged(obj: Any, group: CommGroup, what: str) -> list[Any]:
-    """The same in a call of another name. RankLost if it is not `what` that the other ranks call.
+    """Like `allgather`, for the call `what`. RankLost if another rank makes a different call.
 
-    Groups of the same ranks are one group of torch.distributed's, in which any call would get another one's objects.
+    The check is needed because groups with the same ranks share one process group: without it, different calls would
+    get each other's objects.
     """
     ranks = group_ranks(group)
-    found: list[Any] = [None] * len(ranks)
+    gathered: list[Any] = [None] * len(ranks)
     with state.watch.waiting(what, ranks, together=True), state.watch.named(ranks):
-        dist.all_gather_object(found, (what, obj), group=process_group(group))
-    for other, (called, _) in zip(ranks, found, strict=True):
+        dist.all_gather_object(gathered, (what, obj), group=process_group(group))
+    for other, (called, _) in zip(ranks, gathered, strict=True):
         if called != what:
-            raise RankLost(at_odds(dist.get_rank(), what, other, called))
-    return [each for _, each in found]
+            raise RankLost(mismatched_calls(dist.get_rank(), what, other, called))
+    return [each for _, each in gathered]
 
 
 def reduced(value: float, operation: Any, what: str) -> float:
-    """A number over the partitions of this replica, each of which is in the call `what`."""
+    """Reduce a number over the partitions of this replica, all of which make the call `what`."""
     total = torch.tensor(value, dtype=torch.float64)
     if pp_size() > 1:
         ranks = group_ranks(PP_GROUP)

@@ -1,6 +1,7 @@
-"""Arguments that a module changes in place: a list that it appends to, a dict or an object that it keeps its state in.
+"""Arguments that a remote module changes in place, such as a list that it appends to or an object with its state.
 
-Its owner has copies of them. So what it changed in these goes back with the result, and is done to the caller's own.
+The module's owner has only copies. So the changed copies are sent back with the result and applied to the caller's
+objects.
 """
 
 from collections import OrderedDict, defaultdict
@@ -14,33 +15,33 @@ _DICTS = (dict, OrderedDict, defaultdict)
 
 
 class WithArguments(NamedTuple):
-    """A result, and what became of the arguments."""
+    """A result together with the changed arguments."""
 
     result: Any
     arguments: Any
 
 
 def can_change(tree: Any) -> bool:
-    """Whether a module could change an argument in place, its tensors aside; pure."""
+    """Whether a module could change the arguments in place, not counting their tensors; pure."""
     if isinstance(tree, tuple):
         return any(can_change(each) for each in tree)
     return not isinstance(tree, _FIXED)
 
 
 def input_name(place: int) -> str:
-    """By which a tensor in the arguments travels back, where it is still what it was."""
+    """The name under which an unchanged tensor of the arguments is sent back."""
     return f"input {place}"
 
 
 class TakeOver:
-    """Does to a caller's objects what was done to copies of them; `own` is by the copies' ids."""
+    """Applies the changes of copies to the caller's objects."""
 
     def __init__(self) -> None:
         self._own: dict[int, Any] = {}
         self._copies: list[Any] = []
 
     def __call__(self, own: Any, copy: Any) -> Any:
-        """What stands in the place of `own`: itself, if it can be changed."""
+        """Update `own` from its changed copy; returns `own`, or the copy if `own` can't be changed."""
         if id(copy) in self._own:
             return self._own[id(copy)]
         if own is copy or type(own) is not type(copy):
@@ -50,7 +51,7 @@ class TakeOver:
         if not can_change(own):
             return copy
         self._own[id(copy)] = own
-        self._copies.append(copy)  # an id counts as long as the object lives
+        self._copies.append(copy)  # keeps the id unique
         if isinstance(own, list):
             own[:] = [*map(self, own, copy), *copy[len(own) :]]
         elif isinstance(own, set):
@@ -68,7 +69,7 @@ class TakeOver:
         own.update(items)
 
     def own_in(self, result: Any) -> Any:
-        """A result, with the caller's objects in the place of their copies."""
+        """The result with the caller's objects instead of their copies."""
         if id(result) in self._own:
             return self._own[id(result)]
         if isinstance(result, tuple):
@@ -80,17 +81,17 @@ class TakeOver:
         return result
 
 
-def as_in_one_process(found: Any, arguments: Any) -> Any:
-    """A call's result, after its arguments were changed as the module changed its copies of them."""
-    if not isinstance(found, WithArguments):
-        return found
+def as_in_one_process(reply: Any, arguments: Any) -> Any:
+    """Apply a module's in-place changes to the caller's arguments, and return the call's result."""
+    if not isinstance(reply, WithArguments):
+        return reply
     take_over = TakeOver()
-    take_over(arguments, found.arguments)
-    return take_over.own_in(found.result)
+    take_over(arguments, reply.arguments)
+    return take_over.own_in(reply.result)
 
 
 def _tuple_like(one: Any, parts: list[Any]) -> Any:
-    """A tuple of its kind; itself if nothing is new."""
+    """A tuple of the same type with these parts; the tuple itself if all parts are the same."""
     if len(parts) == len(one) and all(part is old for part, old in zip(parts, one, strict=True)):
         return one
     return type(one)(*parts) if hasattr(one, "_fields") else type(one)(parts)

@@ -1,4 +1,4 @@
-"""What a loss is multiplied with so that small gradients survive float16; pure arithmetic.
+"""The factor of the loss that keeps small gradients from vanishing in float16; pure arithmetic.
 
 Source of the arguments and defaults: SageMaker Python SDK, smd_model_parallel_pytorch.rst, DistributedOptimizer.
 """
@@ -10,10 +10,10 @@ from typing import Any
 
 @dataclass
 class LossScale:
-    """A scale that stays (`dynamic` false), or one that halves after an overflow and doubles after a quiet window.
+    """A fixed scale, or a dynamic one: divided by `scale_factor` after overflows, multiplied after a window without.
 
-    `delayed_shift` overflows are let pass before the scale falls; a quiet window lets as many pass again, with
-    `consecutive_hysteresis` every step without overflow does.
+    The scale falls from overflow number `delayed_shift` on; earlier ones are tolerated. The count starts again after a
+    window without overflow, or, with `consecutive_hysteresis`, after every step without one.
     """
 
     scale: float = 1.0
@@ -27,7 +27,7 @@ class LossScale:
     overflows_passed: int = 0
 
     def update(self, *, overflow: bool) -> None:
-        """After a step: it overflowed, and was left out, or not."""
+        """Call after each step. overflow: whether the step overflowed and was skipped."""
         if not self.dynamic:
             return
         if overflow:
@@ -57,10 +57,10 @@ _FIRST_DYNAMIC_SCALE = 2.0**32
 
 
 def loss_scale(static: float | None, *, dynamic: bool, arguments: Mapping[str, Any]) -> LossScale:
-    """As DistributedOptimizer is asked for it; ValueError for an argument that is not there."""
+    """The LossScale for DistributedOptimizer's arguments; ValueError for an unknown argument."""
     if unknown := [name for name in arguments if name not in _ARGUMENTS]:
         raise ValueError(f"dynamic_loss_args has no {unknown[0]}; it takes {', '.join(_ARGUMENTS)}.")
     if not dynamic:
         return LossScale(scale=float(static or 1.0))
-    chosen = {"init_scale": _FIRST_DYNAMIC_SCALE, **arguments}
-    return LossScale(scale=float(chosen.pop("init_scale")), dynamic=True, **chosen)
+    settings = {"init_scale": _FIRST_DYNAMIC_SCALE, **arguments}
+    return LossScale(scale=float(settings.pop("init_scale")), dynamic=True, **settings)

@@ -1,6 +1,6 @@
-"""What the coordinator asks of an owner of modules, and what it is told.
+"""The messages between the coordinator and the owners of modules.
 
-Tensors have numbers, which the coordinator gives; those of one microbatch are released together.
+The coordinator numbers the tensors; an owner releases those of a microbatch together.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from .wire import Meta
 
 
 class Modes(NamedTuple):
-    """The state of a thread that a call's result depends on. `autocast`: device type, on or off, type.
+    """The thread state on which a call's result depends. autocast: per device type, whether it is on, and its dtype.
 
-    `training`: a byte for each of the called modules and those below them.
+    training: one byte per called module and submodule.
     """
 
     grad: bool
@@ -25,7 +25,7 @@ class Modes(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A tensor that comes from another owner, under a number of its own."""
+    """A tensor that comes from another owner and gets a new number here."""
 
     number: int
     meta: Meta
@@ -34,12 +34,11 @@ class Move(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Call modules, one after the other; the first gets the arguments. Its results get the numbers from `results` on.
+    """Call modules one after the other; the first gets the arguments. The results are numbered from `results` on.
 
-    `inputs`: for each tensor in the arguments its number, and whether it wants a gradient. `puts`: tensors that come
-    with the call, in payload `transfer`. `seeds`: of each module's random numbers. `expected`: an earlier call whose
-    result this one's will resemble; None: say how the result looks. `free`: tensors that nobody needs any more, by
-    microbatch and number.
+    inputs: number of each tensor in the arguments, and whether it needs a gradient. puts: tensors that come with the
+    call, in payload `transfer`. seeds: per module, for its random numbers. expected: an earlier call whose result has
+    the same form; None: reply with the form. free: tensors to release, by microbatch and number.
     """
 
     results: int
@@ -57,9 +56,9 @@ class Call(NamedTuple):
 
 
 class Form(NamedTuple):
-    """How a call's result looks: packed without its tensors. None where the call failed.
+    """The form of a call's result: packed without its tensors. If the call failed, None is sent instead.
 
-    `changed`: inputs that were changed in place: place of the input, and place among the result's tensors.
+    changed: inputs changed in place: index of the input, and index among the result's tensors.
     """
 
     packed: bytes
@@ -86,7 +85,7 @@ class Backward(NamedTuple):
 
 
 class SendGradient(NamedTuple):
-    """Send a tensor's gradient, as far as it is known, to another rank, and forget it."""
+    """Send a tensor's gradient, if it has one, to another rank and drop it."""
 
     microbatch: int
     number: int
@@ -112,7 +111,7 @@ class EndMicrobatch(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """The step is over: say whether anything failed."""
+    """The step is over; the owner replies with a ServerStatus."""
 
 
 class Hello(NamedTuple):
@@ -123,14 +122,14 @@ class Hello(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """The step begins, unless `error` says why not."""
+    """The step begins, unless there is an `error`."""
 
     error: str | None
     seed: int = 0
 
 
 class ServerStatus(NamedTuple):
-    """A traceback, or nothing: all went well. `caused` is false where only what another rank sent was missing."""
+    """A traceback, or None if nothing failed. caused: false if it failed only because another rank sent no data."""
 
     error: str | None = None
     caused: bool = True
@@ -150,7 +149,7 @@ Request = Call | Push | Backward | SendGradient | AddGradient | EndMicrobatch | 
 
 
 def current_modes(training: bytes = b"") -> Modes:
-    """Those of this thread."""
+    """The modes of this thread."""
     kinds = ("cpu", "cuda")
     autocast = tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds)
     return Modes(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast, training)
@@ -158,7 +157,7 @@ def current_modes(training: bytes = b"") -> Modes:
 
 @contextmanager
 def in_modes(modes: Modes) -> Iterator[None]:
-    """This thread in a state that was another's."""
+    """Run this thread in the modes of another one."""
     with ExitStack() as stack:
         if modes.inference != torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(modes.inference))

@@ -37,8 +37,8 @@ from .partition import owner, owners, plan
 from .partition_table import table
 from .peers import STEP
 from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
-from .seeds import give_streams
-from .stand_in import send_parameter_away
+from .seeds import install_random_streams
+from .stand_in import offload_parameter
 from .state import state
 from .wire import Wire, device_groups
 
@@ -46,16 +46,16 @@ Hook = Callable[[Any, Any], Any]
 
 
 class DistributedModel(nn.Module):
-    """`module` spread over the partitions. Wrapping it again gives the same object.
+    """The script's model, spread over the partitions. Wrapping it again returns the same object.
 
     Honoured: `backward_passes_per_step` (steps before replicas exchange gradients), `broadcast_buffers`,
-    `average_grads_across_microbatches`. Other keywords of the documentation are taken and change nothing. RuntimeError
-    before `init` and for a second model.
+    `average_grads_across_microbatches`. Other documented keywords have no effect. RuntimeError before `init` and for a
+    second model.
     """
 
     module: nn.Module
     steps: int
-    """How many steps were taken, those before a checkpoint included: random numbers of a step follow from it."""
+    """Number of steps so far, including those before a resumed checkpoint; it seeds a step's random numbers."""
 
     def __new__(cls, module: nn.Module, *_: Any, **__: Any) -> "DistributedModel":
         if not state.initialized:
@@ -105,7 +105,7 @@ class DistributedModel(nn.Module):
     # ---- the partition ----
 
     def partition(self) -> None:
-        """Give each rank its part; at the first step of all ranks, or at once where there is one partition."""
+        """Give each rank its part. Happens at the first step, or at once if there is only one partition."""
         if self.partitioned:
             return
         device = _device()
@@ -113,7 +113,8 @@ class DistributedModel(nn.Module):
         self._owners = owners(self.module, self._plan)
         if pp_size() > 1:
             self._spread(device)
-        give_streams(self.module, [self.module.get_submodule(name) for name, index in self._plan.items() if index])
+        remote_modules = [self.module.get_submodule(name) for name, index in self._plan.items() if index]
+        install_random_streams(self.module, exclude=remote_modules)
         with torch.no_grad():
             for _, tensor in (*self.local_named_parameters(), *self.local_named_buffers()):
                 tensor.data = tensor.data.to(device)
@@ -136,7 +137,7 @@ class DistributedModel(nn.Module):
         named: dict[str, Any] = {**dict(self.module.named_modules()), **dict(self.module.named_parameters())}
         for name, parameter in list(self.module.named_parameters()):
             if self._owners[name] != here:
-                send_parameter_away(parameter, f"{name}, which is on partition {self._owners[name]}")
+                offload_parameter(parameter, f"{name}, which is on partition {self._owners[name]}")
         parameters = state.parameters
         if here == 0:
             simple = parameters.pipeline == "simple"
@@ -159,7 +160,7 @@ class DistributedModel(nn.Module):
         return self._pipeline.running
 
     def run_step(self, function: str, bodies: Bodies) -> list[Any]:
-        """Run a step function's microbatches on all ranks; what it returned for each. For smp.step."""
+        """Run a step function's microbatches on all ranks and return the result of each. For smp.step."""
         everyone, pipeline = get_world_group(), get_pp_group()
         with state.watch.waiting(STEP, pipeline if self.partitioned else everyone), state.watch.named(everyone):
             self.partition()
@@ -190,7 +191,7 @@ class DistributedModel(nn.Module):
         return [each._version for each in self.local_buffers() if not each.is_inference()]
 
     def _share_buffers(self, before: Sequence[int]) -> None:
-        """Running statistics of the first replica for all, where a step changed them."""
+        """Broadcast the buffers that the step changed (running statistics) from the first replica."""
         if not (self._sync_buffers and state.parameters.ddp and dp_size() > 1):
             return
         buffers = [each for each in self.local_buffers() if not each.is_inference()]
@@ -198,7 +199,7 @@ class DistributedModel(nn.Module):
         broadcast_all(changed, get_dp_group()[0], get_dp_process_group())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's forward. OutsideStep where no step runs, with more than one partition."""
+        """The model's forward. OutsideStep if no step runs and there is more than one partition."""
         if pp_size() > 1 and not self.in_step:
             raise OutsideStep
         return self.module(*args, **kwargs)
@@ -208,7 +209,7 @@ class DistributedModel(nn.Module):
         tensors: torch.Tensor | Sequence[torch.Tensor],
         grad_tensors: torch.Tensor | Sequence[torch.Tensor | None] | None = None,
     ) -> None:
-        """As torch.autograd.backward, through all partitions; in a step only."""
+        """Like torch.autograd.backward, through all partitions; with more than one, only in a step."""
         if pp_size() > 1 and not self.in_step:
             raise OutsideStep("model.backward was called")
         listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
@@ -218,9 +219,9 @@ class DistributedModel(nn.Module):
         self._pipeline.backward(listed, gradients)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """Scale the gradients down to a norm over all partitions; the norm before. Every rank of a replica calls it.
+        """Clip the gradients by their norm over all partitions; returns the old norm. All ranks of a replica call it.
 
-        torch's function of this name sees one partition, and a norm that is too small. Trainer prefers this one.
+        torch's function of this name sees only one partition, so its norm is too small. Trainer prefers this method.
         """
         if state.loss_scale != 1.0:
             return torch.tensor(state.optimizer.clip_master_grads(max_norm, norm_type))
@@ -240,7 +241,7 @@ class DistributedModel(nn.Module):
     # ---- hooks ----
 
     def register_post_partition_hook(self, hook: Hook) -> RemovableHandle:
-        """Call hook(model, optimizer) once the model is partitioned, before the first forward; at once if it is."""
+        """Call hook(model, optimizer) after partitioning, before the first forward; at once if already partitioned."""
         handle = RemovableHandle(self._after_partition)
         if self.partitioned:
             hook(self, state.optimizer)
@@ -255,29 +256,29 @@ class DistributedModel(nn.Module):
         return handle
 
     def register_comm_hook(self, *_: Any) -> None:
-        """Refused: gradients are exchanged by one all-reduce after the step."""
+        """NotImplementedError: replicas exchange gradients after the step, without hooks."""
         raise NotImplementedError(
             "register_comm_hook is not supported: replicas average their gradients after each step; leave it out."
         )
 
     def join(self, *_: Any, **__: Any) -> None:
-        """Refused: every rank must take as many steps as the others."""
+        """NotImplementedError: every rank must take as many steps as the others."""
         raise NotImplementedError("model.join() is not supported; give every rank as many batches as the others.")
 
-    # ---- what is this rank's ----
+    # ---- this rank's part ----
 
     def _is_local(self, name: str) -> bool:
-        """Of a parameter or buffer, or of what a module keeps besides, which has no owner of its own."""
+        """Whether this rank owns a parameter, a buffer or a module's extra state (which its module's owner has)."""
         if not self.partitioned and not self._owners:
             return True
         return self._owners.get(name, owner(name, self._plan)) == pp_rank()
 
     def local_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Names and parameters of this rank's partition; of the whole model before it is partitioned."""
+        """Names and parameters of this rank's partition, or of the whole model before it is partitioned."""
         return ((name, each) for name, each in self.module.named_parameters() if self._is_local(name))
 
     def local_parameters(self) -> Iterator[nn.Parameter]:
-        """Those without names."""
+        """The parameters of `local_named_parameters`."""
         return (each for _, each in self.local_named_parameters())
 
     def local_named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -285,7 +286,7 @@ class DistributedModel(nn.Module):
         return ((name, each) for name, each in self.module.named_buffers() if self._is_local(name))
 
     def local_buffers(self) -> Iterator[torch.Tensor]:
-        """Those without names."""
+        """The buffers of `local_named_buffers`."""
         return (each for _, each in self.local_named_buffers())
 
     def local_named_modules(self) -> Iterator[tuple[str, nn.Module]]:
@@ -294,7 +295,7 @@ class DistributedModel(nn.Module):
         return ((name, each) for name, each in named if owner(name, self._plan) == pp_rank())
 
     def local_modules(self) -> Iterator[nn.Module]:
-        """Those without names."""
+        """The modules of `local_named_modules`."""
         return (each for _, each in self.local_named_modules())
 
     # ---- state ----
@@ -307,13 +308,13 @@ class DistributedModel(nn.Module):
         return {name: each for name, each in model_state.entries(self.module).items() if self._is_local(name)}
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """The whole model's, on the CPU. Every rank of a replica calls it, once the model is partitioned."""
+        """The state dict of the whole model; with several partitions on the CPU, and all ranks of a replica call it."""
         if not self.partitioned or pp_size() == 1:
             return self.module.state_dict(*args, **kwargs)
         return model_state.gathered(self._local_entries(), list(model_state.entries(self.module)))
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, **_: Any) -> Any:  # type: ignore[override]  # noqa: FBT001, FBT002
-        """Take over a state, partial or whole; before the first step, too. Every rank calls it.
+        """Load a partial or full state dict, before the first step or later. Every rank calls it.
 
         RuntimeError for names that are missing or unknown, unless `strict` is false.
         """
@@ -326,7 +327,7 @@ class DistributedModel(nn.Module):
         return self.module.load_state_dict(given, strict=strict)
 
     def cpu(self) -> "DistributedModel":
-        """The whole model on every rank's CPU is not supported; state_dict() gathers it."""
+        """NotImplementedError if the model is spread over GPUs; state_dict() gathers it on the CPU."""
         if pp_size() > 1 and self.partitioned and _device().type != "cpu":
             raise NotImplementedError(
                 "model.cpu() is not supported with more than one partition; use model.state_dict()."
@@ -334,7 +335,7 @@ class DistributedModel(nn.Module):
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> "DistributedModel":
-        """Once partitioned, each rank's part stays on its device."""
+        """Moves the module; once it is spread over partitions, each part stays on its device."""
         if not (self.partitioned and pp_size() > 1):
             self.module.to(*args, **kwargs)
         return self

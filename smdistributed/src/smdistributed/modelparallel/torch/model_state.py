@@ -1,4 +1,4 @@
-"""State dicts of a model that is spread over ranks, and what its optimizer's have in common with them."""
+"""State dicts of a model that is spread over ranks, and helpers that its optimizer's state dicts use too."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -9,27 +9,29 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from .groups import PP_GROUP, exchanged
-from .stand_in import is_away
+from .stand_in import is_remote_parameter
 
 IS_PARTIAL = "_smp_is_partial"
-"""The documentation's mark of a state dict that holds one rank's part."""
-_EXTRA_STATE = "_extra_state"  # how torch names what a module keeps besides tensors
+"""The documented key that marks a state dict of one rank's part."""
+_EXTRA_STATE = "_extra_state"  # torch's name for a module's state besides tensors
 
 
 def entries(module: nn.Module) -> dict[str, Any]:
-    """A module's state dict, where it may hold other ranks' parameters, which have no values.
+    """A module's state dict, which may include parameters of other ranks, without values.
 
-    A tensor of several names is one object, so that it is sent and saved once.
+    A tensor with several names stays one object, so that it is sent and saved once.
     """
-    found = module.state_dict(keep_vars=True)
-    without_graph = {
-        id(each): each if is_away(each) else each.detach() for each in found.values() if isinstance(each, torch.Tensor)
+    values = module.state_dict(keep_vars=True)
+    detached = {
+        id(each): each if is_remote_parameter(each) else each.detach()
+        for each in values.values()
+        if isinstance(each, torch.Tensor)
     }
-    return {name: without_graph.get(id(each), each) for name, each in found.items()}
+    return {name: detached.get(id(each), each) for name, each in values.items()}
 
 
 def on_cpu(values: Any) -> Any:
-    """Containers with their tensors on the CPU, detached; one of several names stays one object."""
+    """Containers with their tensors detached and on the CPU; a tensor that occurs twice stays one object."""
     moved: dict[int, torch.Tensor] = {}
 
     def move(value: Any) -> Any:
@@ -43,7 +45,7 @@ def on_cpu(values: Any) -> Any:
 
 
 def gathered(local: Mapping[str, Any], order: Sequence[str]) -> "OrderedDict[str, Any]":
-    """All partitions together, in this order. RuntimeError where one is missing, which would be lost silently."""
+    """The entries of all partitions, in this order. RuntimeError if one is missing."""
     whole: dict[str, Any] = {}
     for part in exchanged(on_cpu(local), PP_GROUP, "model.state_dict()"):
         whole.update(part)
@@ -55,7 +57,7 @@ def gathered(local: Mapping[str, Any], order: Sequence[str]) -> "OrderedDict[str
 def load(
     module: nn.Module, given: Mapping[str, Any], is_local: Callable[[str], bool], *, strict: bool
 ) -> "nn.modules.module._IncompatibleKeys":
-    """Copy what is this rank's. RuntimeError for missing and unknown names if `strict`, and for other shapes."""
+    """Load this rank's entries. RuntimeError for wrong shapes and, if `strict`, for missing or unknown names."""
     own = module.state_dict(keep_vars=True)
     missing, unknown = [name for name in own if name not in given], [name for name in given if name not in own]
     tensors = {name: each for name, each in own.items() if name in given and not name.endswith(_EXTRA_STATE)}

@@ -1,24 +1,24 @@
-"""A model's module tree as a partition sees it: what can be cut out, what can be opened, which tensors are whose.
+"""A model's module tree for partitioning: which modules can be cut out or opened, and which tensors they have.
 
-A module is cut out by sending the arguments of its call to its owner, so only modules that are called can be: a
-ModuleList is never called, and its layers take its place. A module that is opened runs on partition 0 itself, with
-the tensors that are its own, and its children are cut out in its stead.
+Cutting out a module means that its calls are sent to its owner. So only modules that are called can be cut out; a
+ModuleList is never called, and its layers take its place. An opened module runs on partition 0 with its own tensors,
+and its children are cut out instead.
 """
 
 import torch
 from torch import nn
 
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
-# The rest of torch's own modules read their children's weights instead of calling them, like MultiheadAttention.
+# torch's other modules may read their children's weights instead of calling them, like MultiheadAttention.
 _TORCHS_TO_OPEN = (nn.Sequential, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
 _STATES_WITH_GRADIENT = 4  # the parameter, its gradient and two moments of Adam
 
 Tensors = dict[int, torch.Tensor]
-"""By id, for tensors compare by their values."""
+"""By id, because tensors compare by value."""
 
 
 def memory_of(tensors: Tensors) -> float:
-    """Bytes that these tensors need in training, activations aside."""
+    """Bytes that these tensors need in training, without activations."""
     return float(
         sum(
             tensor.numel() * tensor.element_size() * (_STATES_WITH_GRADIENT if tensor.requires_grad else 1)
@@ -30,7 +30,7 @@ def memory_of(tensors: Tensors) -> float:
 class ModuleTree:
     """The tree below `root`, by the names of named_modules(); "" is the root itself.
 
-    Every module counts as called but for containers, in the order in which they were registered.
+    All modules except containers count as called, in the order of their registration.
     """
 
     def __init__(self, root: nn.Module) -> None:
@@ -39,20 +39,20 @@ class ModuleTree:
         self._tensors = {name: _tensors(module) for name, module in self.modules.items()}
 
     def is_called(self, name: str) -> bool:
-        """Whether a module's forward is called, as far as can be known."""
+        """Whether a module's forward is probably called: it has one and is not a container."""
         module = self.modules[name]
         unimplemented = getattr(type(module).forward, "__name__", "") == "_forward_unimplemented"
         return not isinstance(module, _CONTAINERS) and not unimplemented
 
     def can_open(self, name: str) -> bool:
-        """Whether a module's children can be cut out in its stead."""
+        """Whether a module's children can be cut out instead of it."""
         module = self.modules[name]
         torchs_own = type(module).__module__.startswith("torch.") and not isinstance(module, _TORCHS_TO_OPEN)
         parametrized = hasattr(module, "parametrizations")
         return not torchs_own and not parametrized and bool(self.children(name))
 
     def children(self, name: str) -> list[str]:
-        """What takes the place of a module that is opened: called modules, below containers too, in order."""
+        """The called modules that replace an opened module, in order; those in containers too."""
         if name not in self._children:
             found: list[str] = []
             for child in self._direct(name):
@@ -64,7 +64,7 @@ class ModuleTree:
         return [f"{name}.{child}" if name else child for child, _ in self.modules[name].named_children()]
 
     def called_below(self, name: str) -> list[str]:
-        """A module and all that are called below it."""
+        """A module and all called modules below it."""
         return [name, *(each for child in self.children(name) for each in self.called_below(child))]
 
     def tensors(self, name: str) -> Tensors:
@@ -72,9 +72,9 @@ class ModuleTree:
         return self._tensors[name]
 
     def own_tensors(self, name: str) -> Tensors:
-        """The parameters and buffers that stay with a module that is opened, those of no module that is cut out.
+        """The parameters and buffers that stay with an opened module: those of no child that is cut out.
 
-        A tensor that is the module's own and a child's, too, is among them.
+        A tensor that the module shares with a child is included.
         """
         cut = {key for child in self.children(name) for key in self.tensors(child)}
         own = {key: tensor for key, tensor in self.tensors(name).items() if key not in cut}
@@ -85,7 +85,7 @@ class ModuleTree:
         return own
 
     def is_shared(self, name: str) -> bool:
-        """Whether the very module stands in the tree under another name, too."""
+        """Whether the module object occurs in the tree under several names."""
         return sum(module is self.modules[name] for module in self.modules.values()) > 1
 
 

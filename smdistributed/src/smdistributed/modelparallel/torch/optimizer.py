@@ -1,8 +1,8 @@
-"""DistributedOptimizer: any optimizer of torch, whose state dicts know that each rank has a part.
+"""DistributedOptimizer: any torch optimizer, with state dicts for a model that is spread over ranks.
 
-The optimizer keeps its object and stays an instance of its own class, for learning rate schedulers look at both. Its
-parameter groups name the whole model's parameters on every rank, and only those of this rank's partition ever have
-gradients: a state's index is its parameter's place in the groups, the same on all ranks.
+The optimizer stays the same object and an instance of its class, because learning rate schedulers check both. On every
+rank its parameter groups contain the whole model's parameters, but only those of the rank's partition get gradients. So
+a state's index, its parameter's place in the groups, is the same on all ranks.
 
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
 """
@@ -25,25 +25,25 @@ _STEPS = "_smp_steps"
 
 
 class _States(NamedTuple):
-    """Optimizer states by their parameters' places: of all parameters, or of one rank's."""
+    """Parameter's place → optimizer state; of one rank's parameters if `partial`, else of all."""
 
     states: Mapping[int, Any]
     partial: bool
 
 
 class DistributedOptimizer(torch.optim.Optimizer):
-    """`optimizer`, with this class among its own. The other arguments count with fp16 only.
+    """The passed optimizer, whose class is extended by this one. The other arguments have an effect only with fp16.
 
-    `static_loss_scale`: what losses are multiplied with; `dynamic_loss_scale`: it changes by itself, by
-    `dynamic_loss_args`: init_scale, scale_factor, scale_window, min_scale, delayed_shift, consecutive_hysteresis.
+    static_loss_scale: factor of the loss. dynamic_loss_scale: adapt the factor, with `dynamic_loss_args`: init_scale,
+    scale_factor, scale_window, min_scale, delayed_shift, consecutive_hysteresis.
     """
 
     _loss_scale: LossScale
     _unscaled: bool
     _pending: _States | None
-    """Loaded, and waiting for the partition."""
+    """States that were loaded before the model was partitioned."""
     overflow: bool
-    """Whether the gradients of the latest step were not finite, so that it was left out."""
+    """Whether the latest step was skipped because its gradients were not finite."""
 
     def __new__(cls, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> "DistributedOptimizer":
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -53,7 +53,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if not isinstance(optimizer, cls):
             base = type(optimizer)
             optimizer.__class__ = type(base.__name__, (cls, base), {"__module__": base.__module__})
-            # What a scheduler that was made before put there; it would pass this class by.
+            # A scheduler that was created earlier has wrapped `step` on the object, which would bypass this class.
             optimizer.__dict__.pop("step", None)
         return optimizer  # type: ignore[return-value]  # it is one now
 
@@ -74,27 +74,27 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def optimizer(self) -> "DistributedOptimizer":
-        """Itself: the wrapper and what it wraps are one."""
+        """Itself: the wrapper and the wrapped optimizer are one object."""
         return self
 
     @property
     def loss_scale(self) -> float:
-        """What model.backward multiplies a loss with."""
+        """The factor by which model.backward multiplies the loss."""
         return self._loss_scale.scale if state.parameters.fp16 else 1.0
 
     def _in_order(self) -> list[torch.nn.Parameter]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
     def _local(self) -> list[tuple[int, torch.nn.Parameter]]:
-        """This rank's parameters, by their place."""
+        """This rank's parameters with their places."""
         if not state.partitioned or pp_size() == 1:
             return list(enumerate(self._in_order()))
         here = {id(parameter) for _, parameter in state.model.local_named_parameters()}
         return [(place, parameter) for place, parameter in enumerate(self._in_order()) if id(parameter) in here]
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """Update this rank's parameters. With fp16 a step whose gradients overflowed on any rank is left out on all."""
-        self._opt_called = True  # what schedulers look for
+        """Update this rank's parameters. With fp16 the step is skipped on all ranks if gradients overflowed on one."""
+        self._opt_called = True  # schedulers check it
         if not state.parameters.fp16:
             return super().step(closure)
         self._unscale()
@@ -104,12 +104,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return done
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002
-        """As torch's."""
+        """Like torch's zero_grad."""
         self._unscaled = False
         super().zero_grad(set_to_none)
 
     def _unscale(self) -> None:
-        """Divide the gradients by the loss scale, once a step, and find out whether they are finite on all ranks."""
+        """Divide the gradients by the loss scale, once per step, and check whether they are finite on all ranks."""
         if self._unscaled or not state.parameters.fp16:
             return
         gradients = self._gradients()
@@ -120,7 +120,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._unscaled = True
 
     def clip_master_grads(self, max_norm: float, norm_type: float = 2.0) -> float:
-        """As clip_grad_norm_ of DistributedModel, but with fp16 the loss scale is taken out before."""
+        """Like DistributedModel.clip_grad_norm_, after removing the loss scale (with fp16)."""
         self._unscale()
         return clip(self._gradients(), max_norm, norm_type)
 
@@ -128,7 +128,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return [parameter.grad for _, parameter in self._local() if parameter.grad is not None]
 
     def local_state_dict(self, gather_if_shard: bool = True) -> dict[str, Any]:  # noqa: FBT001, FBT002
-        """The state of this rank's parameters, marked as partial; of all before the model is partitioned."""
+        """The state of this rank's parameters, or of all before the model is partitioned; marked as partial."""
         whole = super().state_dict()
         if self._pending is not None:
             kept = self._pending.states
@@ -138,7 +138,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return {**whole, "state": kept, **self._extra(), IS_PARTIAL: True, _PARTITIONS: pp_size()}
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of all parameters, on the CPU. Every rank of a replica calls it."""
+        """The state of all parameters; with several partitions it is on the CPU, and all ranks of a replica call it."""
         whole = {**super().state_dict(), **self._extra()}
         if pp_size() == 1:
             return whole
@@ -147,14 +147,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         return {**whole, "state": states}
 
     def _extra(self) -> dict[str, Any]:
-        """What torch's optimizers do not have: the loss scale, and the steps, of which random numbers depend."""
-        found: dict[str, Any] = {_LOSS_SCALE: self._loss_scale.state_dict()} if state.parameters.fp16 else {}
-        return found | ({_STEPS: state.model.steps} if state.model is not None else {})
+        """State that torch's optimizers do not have: the loss scale, and the step count, which seeds random numbers."""
+        scale: dict[str, Any] = {_LOSS_SCALE: self._loss_scale.state_dict()} if state.parameters.fp16 else {}
+        return scale | ({_STEPS: state.model.steps} if state.model is not None else {})
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over a state, partial or whole; each rank keeps what is its own, as soon as the model is partitioned.
+        """Load a partial or full state; each rank keeps its part once the model is partitioned.
 
-        RuntimeError for a partial one of a job with another number of partitions.
+        RuntimeError for a partial state of a job with another number of partitions.
         """
         partial = bool(state_dict.get(IS_PARTIAL))
         if partial and state_dict.get(_PARTITIONS, pp_size()) != pp_size():
@@ -170,7 +170,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if pp_size() == 1:
             super().load_state_dict(given)
             return
-        # Learning rates count at once, for schedulers read them before the first step.
+        # Load the learning rates now, because schedulers read them before the first step.
         super().load_state_dict({**given, "state": {}})
         waiting = self._pending is not None
         self._pending = _States(given["state"], partial)
@@ -182,30 +182,30 @@ class DistributedOptimizer(torch.optim.Optimizer):
             state.model.register_post_partition_hook(self._load_pending)
 
     def _load_pending(self, *_: Any) -> None:
-        """With the partition known; the arguments are those of a hook."""
+        """Load the pending states once the model is partitioned; the arguments are a hook's."""
         if self._pending is None:
             return
-        found = self._pending.states
+        states = self._pending.states
         here = {place for place, _ in self._local()}
         if self._pending.partial:
-            # Of all ranks only where the partition has changed since.
+            # Gather the states of all ranks only if the partition has changed since they were saved.
             what = "optimizer.load_state_dict()"
-            told = exchanged((here, set(found)), PP_GROUP, what)
-            everywhere = set().union(*(has for _, has in told))
-            if not all(wants & everywhere <= has for wants, has in told):
-                found = self._merged(found, what)
-        kept = {place: values for place, values in found.items() if place in here}
+            places = exchanged((here, set(states)), PP_GROUP, what)
+            everywhere = set().union(*(available for _, available in places))
+            if not all(needed & everywhere <= available for needed, available in places):
+                states = self._merged(states, what)
+        kept = {place: values for place, values in states.items() if place in here}
         self._pending = None
         super().load_state_dict({**super().state_dict(), "state": kept})
 
     def _merged(self, states: Mapping[int, Any], what: str) -> dict[int, Any]:
-        """All ranks' states, on the CPU, in the call `what`. RuntimeError if a place is not one parameter on all."""
+        """The states of all ranks, on the CPU; `what` is the call. RuntimeError if the ranks' parameters differ."""
         shapes = [tuple(parameter.shape) for parameter in self._in_order()]
         parts = exchanged((shapes, on_cpu(states)), PP_GROUP, what)
         if any(each != parts[0][0] for each, _ in parts):
             raise RuntimeError(
-                "The ranks' optimizers have different parameters, so that their states can't be put together; make the "
-                "optimizer of model.parameters() on every rank, or use local_state_dict()."
+                "The ranks' optimizers have different parameters, so their states can't be merged; create the "
+                "optimizer from model.parameters() on every rank, or use local_state_dict()."
             )
         merged: dict[int, Any] = {}
         for _, part in parts:

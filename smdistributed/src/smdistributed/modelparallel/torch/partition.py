@@ -1,7 +1,7 @@
-"""Which module runs on which partition: automatic, by parameters, or as the script says.
+"""Assigns modules to partitions: automatically by the memory of their parameters, or as the script says.
 
-A plan names the modules that are cut out and their partition; what it does not name runs on partition 0, where the
-user's step function runs, too. Modules that share a tensor stay together.
+A plan maps modules to partitions. Modules that it does not name run on partition 0, with the user's step function.
+Modules that share a tensor stay together.
 
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
 """
@@ -27,19 +27,19 @@ _plain_init = nn.Module.__init__
 
 
 class PartitionError(ValueError):
-    """A model can't be put onto the partitions that were asked for."""
+    """The model can't be split into the requested partitions."""
 
 
 @contextmanager
 def partition(index: int) -> Iterator[None]:
-    """Modules that are made inside go to this partition, if auto_partition is false; the innermost context counts.
+    """Put modules created in this context onto a partition, if auto_partition is false; the innermost context wins.
 
-    ValueError for a partition that is not there; RuntimeError before `init`.
+    ValueError for a partition that does not exist; RuntimeError before `init`.
     """
     _check(index)
     stack = _contexts.__dict__.setdefault("stack", [])
     stack.append(index)
-    setattr(nn.Module, "__init__", _tagging_init)  # noqa: B010, for mypy takes a plain assignment for a mistake
+    setattr(nn.Module, "__init__", _tagging_init)  # noqa: B010, because mypy rejects a plain assignment
     try:
         yield
     finally:
@@ -55,9 +55,9 @@ def _tagging_init(module: nn.Module, *args: Any, **kwargs: Any) -> None:
 
 
 def set_partition(module: nn.Module, index: int) -> None:
-    """Put a module and all below it onto a partition, if auto_partition is false.
+    """Put a module and its submodules onto a partition, if auto_partition is false.
 
-    ValueError for a partition that is not there; RuntimeError before `init`, and once the model is partitioned.
+    ValueError for a partition that does not exist; RuntimeError before `init`, and after the model was partitioned.
     """
     _check(index)
     if state.partitioned:
@@ -68,17 +68,17 @@ def set_partition(module: nn.Module, index: int) -> None:
 
 def _check(index: int) -> None:
     if not state.initialized:
-        raise RuntimeError("How many partitions there are is not known yet; call smp.init() first.")
+        raise RuntimeError("The number of partitions is not known yet; call smp.init() first.")
     degree = state.parameters.pipeline_parallel_degree
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < degree:
-        raise ValueError(f"Partition {index!r} is not there; the model has {degree}, so choose from 0 to {degree - 1}.")
+        raise ValueError(f"No partition {index!r}; the model has {degree}, so choose from 0 to {degree - 1}.")
 
 
 def plan(module: nn.Module, parameters: ModelParallelParameters) -> dict[str, int]:
-    """Module name → partition, for those not on partition 0; none of them is inside another.
+    """Module name → partition, for modules not on partition 0; none of them contains another.
 
-    A module that stands in several places has one name here, and get_submodule finds it by that.
-    PartitionError says why a model can't be partitioned.
+    A module that occurs several times in the tree has only one of its names here. PartitionError if the model can't be
+    partitioned.
     """
     degree = parameters.pipeline_parallel_degree
     if degree == 1:
@@ -88,13 +88,13 @@ def plan(module: nn.Module, parameters: ModelParallelParameters) -> dict[str, in
     if not parameters.auto_partition:
         return _manual(tree, parameters.default_partition or 0, degree)
     try:
-        chosen, partitions = automatic(tree, degree)
+        best, partitions = automatic(tree, degree)
     except ValueError as error:
         raise PartitionError(
             f"{type(module).__name__} has no more than {error} modules with parameters of their own to put on {degree} "
             "partitions; choose fewer partitions."
         ) from None
-    return _joined(tree, chosen, partitions)
+    return _joined(tree, best, partitions)
 
 
 def _refuse_torchscript(module: nn.Module) -> None:
@@ -106,13 +106,13 @@ def _refuse_torchscript(module: nn.Module) -> None:
             )
 
 
-def _joined(tree: ModuleTree, chosen: Cut, partitions: dict[str, int]) -> dict[str, int]:
-    """The plan of a cut; where all children of an opened module are on one partition, it goes there in their stead."""
+def _joined(tree: ModuleTree, best: Cut, partitions: dict[str, int]) -> dict[str, int]:
+    """The plan of a cut. If all children of an opened module are on one partition, the module itself moves there."""
     partitions = dict(partitions)
-    for name in reversed(chosen.opened):
+    for name in reversed(best.opened):
         children = tree.children(name)
         indexes = {partitions.get(child, 0) for child in children}
-        elsewhere = {key for unit in chosen.units if unit not in children for key in tree.tensors(unit)}
+        elsewhere = {key for unit in best.units if unit not in children for key in tree.tensors(unit)}
         if name and len(indexes) == 1 and not elsewhere & tree.own_tensors(name).keys():
             partitions = {each: index for each, index in partitions.items() if each not in children}
             partitions[name] = indexes.pop()
@@ -120,13 +120,13 @@ def _joined(tree: ModuleTree, chosen: Cut, partitions: dict[str, int]) -> dict[s
 
 
 def _named_once(tree: ModuleTree, partitions: dict[str, int]) -> dict[str, int]:
-    """Without what is on partition 0, and a module that stands in several places under one of its names."""
+    """The plan without partition 0, and with one name per module, even if it occurs several times in the tree."""
     by_module = {id(tree.modules[name]): name for name in reversed(partitions)}
     return {name: index for name, index in partitions.items() if index and by_module[id(tree.modules[name])] == name}
 
 
 def _manual(tree: ModuleTree, default: int, degree: int) -> dict[str, int]:
-    """As the script's contexts say. A module that is on another partition than one below it runs on partition 0."""
+    """The plan of the script's contexts. A module whose submodules are on different partitions runs on partition 0."""
     opened, units = [""], []
     partitions: dict[str, int] = {}
 
@@ -150,7 +150,8 @@ def _manual(tree: ModuleTree, default: int, degree: int) -> dict[str, int]:
         for name in group.names:
             if tree.tensors(name) and partitions[name] != index:
                 warnings.warn(
-                    f"smp: {name} shares a tensor with what is on partition {index}, and goes there.", stacklevel=2
+                    f"smp: {name} moves to partition {index}, because it shares a tensor with a module there.",
+                    stacklevel=2,
                 )
                 partitions[name] = index
     if missing := [index for index in range(1, degree) if index not in partitions.values()]:
@@ -171,9 +172,9 @@ def owner(name: str, plan: Mapping[str, int]) -> int:
 
 
 def owners(module: nn.Module, plan: Mapping[str, int]) -> dict[str, int]:
-    """The partition of every parameter and buffer, by all names that it has; a plan names each module once."""
+    """The partition of every parameter and buffer, under each of its names."""
     named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-    of_tensor: dict[int, int] = {}
-    for name, tensor in named:
-        of_tensor[id(tensor)] = max(owner(name, plan), of_tensor.get(id(tensor), 0))
-    return {name: of_tensor[id(tensor)] for name, tensor in named}
+    partitions: dict[int, int] = {}
+    for name, tensor in named:  # a plan has one name per module, so under the others the owner seems to be 0
+        partitions[id(tensor)] = max(owner(name, plan), partitions.get(id(tensor), 0))
+    return {name: partitions[id(tensor)] for name, tensor in named}

@@ -1,4 +1,4 @@
-"""The table that is printed before the first step: what each partition has, and how much memory it takes."""
+"""The table of partitions, printed before the first step: parameters, memory and modules of each."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,8 +12,10 @@ _MOST_CHARACTERS = 60
 
 
 def table(module: nn.Module, plan: Mapping[str, int], degree: int) -> str:
-    """Lines of partition, parameters, estimated memory and modules. The memory is that of the parameters, their
-    gradients and Adam's two moments, without activations; a parameter of several names counts once.
+    """The table: partition, number of parameters, estimated memory, modules.
+
+    The memory is that of parameters, gradients and Adam's two moments, without activations. A parameter with several
+    names counts once.
     """
     rows = [("partition", "parameters", "memory", "modules")]
     held: list[Tensors] = [{} for _ in range(degree)]
@@ -38,7 +40,7 @@ def _size(memory: float) -> str:
 def _names(
     module: nn.Module, plan: Mapping[str, int], places: Mapping[str, int], name: str = ""
 ) -> list[tuple[str, int]]:
-    """The largest modules that are wholly on one partition, with it, and opened ones' own parameters."""
+    """The largest modules that are on one partition, and the own parameters of opened modules, with their partition."""
     inside = [each for each in plan if each.startswith(f"{name}." if name else "")]
     if not inside:
         tensors = [*module.named_parameters(name), *module.named_buffers(name)]
@@ -52,7 +54,7 @@ def _names(
 
 
 def ranges(names: list[str]) -> Iterator[str]:
-    """Names with numbers that follow each other in one: layer.0, layer.1, layer.2 → layer.0-2."""
+    """Merge names with consecutive numbers: layer.0, layer.1, layer.2 → layer.0-2."""
     at = 0
     while at < len(names):
         end = at

@@ -1,6 +1,6 @@
-"""What a rank knows of the others, and whether it waits in vain; pure.
+"""What a rank knows of the others, and whether they can still do what it waits for; pure.
 
-A rank tells the others that it ended, that a step failed there, and, once it has waited for a while, what it waits for.
+A rank tells the others when it ends, when a step fails there, and, after it has waited for a while, what it waits for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 STEP = "a step function"
-"""What is waited for in a step, under whatever name: a step of another name is an error of its own."""
+"""What a rank waits for in any step function. Step functions with different names are reported as another error."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a rank waits for: a call that each of `ranks` must make, too."""
+    """A call in which a rank waits until each of `ranks` makes it too."""
 
     what: str
     ranks: tuple[int, ...]
 
 
-def at_odds(me: int, mine: str, other: int, others: str) -> str:
-    """Two ranks wait for each other in two calls."""
+def mismatched_calls(me: int, mine: str, other: int, others: str) -> str:
+    """The error of two ranks that wait for each other in different calls."""
     return (
         f"Rank {me} waits for rank {other} in {mine}, and rank {other} for rank {me} in {others}; every rank must call "
         "the library's functions equally often and in the same order."
@@ -29,14 +29,14 @@ def at_odds(me: int, mine: str, other: int, others: str) -> str:
 
 @dataclass
 class Peers:
-    """Of each other rank: how it ended ("" is as it should, None without a word), what it waits for, failed steps."""
+    """Per rank: how it ended ("": normally, None: its connection closed), what it waits for, its failed steps."""
 
     ended: dict[int, str | None] = field(default_factory=dict)
     waiting: dict[int, Waiting] = field(default_factory=dict)
     failed: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def hear(self, event: Mapping[str, Any]) -> None:
-        """Take note of what a rank told, or what was seen of it."""
+        """Record an event that a rank sent, or that was observed."""
         rank = int(event["rank"])
         if "ended" in event:
             self.ended.setdefault(rank, event["ended"])
@@ -48,43 +48,44 @@ class Peers:
             self.waiting.pop(rank, None)
 
     def broken(self) -> str | None:
-        """Why the job can't go on, whatever this rank does: the first rank that did not end as it should."""
+        """The error if a rank failed, so that the job can't continue: the first one that did not end normally."""
         for rank, how in self.ended.items():
             if how is None:
                 return (
-                    f"Rank {rank} ended without a word: it was killed, for want of memory perhaps, or its host is gone."
+                    f"Rank {rank} ended without an error message: it was killed, perhaps because memory ran out, or "
+                    "its host is gone."
                 )
             if how:
                 return f"Rank {rank} ended: {how}"
         return None
 
-    def in_vain(self, me: int, mine: Waiting | None) -> str | None:
-        """Why what this rank waits for will not come."""
+    def cannot_succeed(self, me: int, mine: Waiting | None) -> str | None:
+        """The error if what this rank waits for can't happen any more."""
         if mine is None:
             return None
         for rank in mine.ranks:
             if rank in self.ended and rank != me:
                 return (
-                    f"Rank {rank} has come to its script's end, and rank {me} waits for it in {mine.what}; every rank "
-                    "must call the library's functions equally often and in the same order."
+                    f"Rank {rank} has finished its script, and rank {me} waits for it in {mine.what}; every rank must "
+                    "call the library's functions equally often and in the same order."
                 )
             other = self.waiting.get(rank)
             if other is not None and me in other.ranks and other.what != mine.what:
-                return at_odds(me, mine.what, rank, other.what)
+                return mismatched_calls(me, mine.what, rank, other.what)
         return None
 
     def missing(self, me: int, mine: Waiting) -> str | None:
-        """Who does not come to a call that all make together; said by the first of those that wait there."""
+        """A log line with the ranks that have not made a collective call; only for the lowest rank that waits."""
         here = [rank for rank in mine.ranks if rank == me or self.waiting.get(rank) == mine]
-        away = [str(rank) for rank in mine.ranks if rank not in here]
-        if not away or here[0] != me:
+        late = [str(rank) for rank in mine.ranks if rank not in here]
+        if not late or here[0] != me:
             return None
-        return f"rank {me} waits for rank {' and '.join(away)} in {mine.what}, which every rank of the group must call."
+        return f"rank {me} waits for rank {' and '.join(late)} in {mine.what}, which every rank of the group must call."
 
     def failed_more_often(self, than: int, ranks: Sequence[int]) -> str | None:
-        """What failed at a replica, if a step failed at one of these ranks and not here, where `than` steps did."""
+        """The error if more steps failed at one of these ranks than here, where `than` steps failed."""
         for rank in ranks:
             count, text = self.failed.get(rank, (0, ""))
             if count > than:
-                return f"A step failed on rank {rank}, which is another replica's:\n{text}"
+                return f"A step failed on rank {rank} of another replica:\n{text}"
         return None

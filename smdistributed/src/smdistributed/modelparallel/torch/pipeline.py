@@ -1,4 +1,4 @@
-"""One replica's ranks as a pipeline: the first coordinates, the others serve; what a step is on each of them."""
+"""Runs a step on the ranks of one replica: the first rank coordinates, the others serve their modules."""
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -12,22 +12,22 @@ from .messages import Hello, StepOutcome
 from .remote import pack, unpack
 from .seeds import mixed, seeded
 from .server import ModuleServer
-from .stand_in import call_in_runs, can_run_at_once, runs, send_module_away
+from .stand_in import call_in_runs, can_run_at_once, redirect_module, runs
 from .wire import Wire, meta_of
 
 Bodies = Callable[[], Sequence[Callable[[], Any]]]
-"""Splits the batch: the step function with the arguments of each microbatch. Called where the step runs only."""
+"""Splits the batch and returns the step function per microbatch. Called only on the rank that runs the step."""
 
 
 class StepResult(NamedTuple):
-    """What the function returned for each microbatch, and whether it called model.backward."""
+    """The function's result per microbatch, and whether it called model.backward."""
 
     outputs: list[Any]
     went_backward: bool
 
 
 class Alone:
-    """The only rank of its replica: one microbatch after the other."""
+    """The only rank of its replica: runs one microbatch after the other."""
 
     running = False
     """Whether a step runs."""
@@ -36,7 +36,7 @@ class Alone:
         self._went_backward = False
 
     def run(self, hello: Hello, bodies: Bodies) -> StepResult:
-        """A step."""
+        """Run a step."""
         seed = mixed(torch.initial_seed(), hello.steps)
         self._went_backward, self.running = False, True
         try:
@@ -49,13 +49,13 @@ class Alone:
             self.running = False
 
     def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None] | None) -> None:
-        """Gradients, as torch computes them."""
+        """torch's own backward pass."""
         self._went_backward = True
         torch.autograd.backward(tensors, gradients)
 
 
 class First:
-    """pp_rank 0: runs the script's function."""
+    """pp_rank 0: runs the script's step function."""
 
     def __init__(self, wire: Wire, servers: Sequence[int], named: Mapping[str, Any], schedule: Schedule) -> None:
         self._coordinator = Coordinator(wire, servers, named, schedule)
@@ -70,7 +70,7 @@ class First:
         return self._coordinator.call(names, owner, args, kwargs)
 
     def run(self, hello: Hello, bodies: Bodies) -> StepResult:
-        """A step on all ranks of the replica; an error of any is raised on each."""
+        """Run a step on all ranks of the replica; an error on one is raised on all."""
         seed = mixed(torch.initial_seed(), hello.steps)
         self._coordinator.open(hello, seed)
         outputs: list[Any] = []
@@ -82,20 +82,20 @@ class First:
             error = raised
         remote = self._coordinator.finish()
         if error is not None or remote is not None:
-            said = "".join(traceback.format_exception(error)) if error is not None else remote
-            self._coordinator.tell(StepOutcome(f"The step {hello.function} failed. {said}"))
+            reason = "".join(traceback.format_exception(error)) if error is not None else remote
+            self._coordinator.tell(StepOutcome(f"The step {hello.function} failed. {reason}"))
             raise error if error is not None else RuntimeError(remote)
         went_backward = self._coordinator.went_backward
         self._coordinator.tell(StepOutcome(None, packed, tuple(map(meta_of, tensors)), 0, went_backward), tensors)
         return StepResult(outputs, went_backward)
 
     def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None] | None) -> None:
-        """Gradients, on all ranks."""
+        """The backward pass through all ranks."""
         self._coordinator.backward(tensors, gradients)
 
 
 class Other:
-    """Serves its modules; its own call of the script's function does not run it."""
+    """Another rank: serves its modules when the script calls the step function, without running the function."""
 
     running = False
 
@@ -103,14 +103,14 @@ class Other:
         self._server = ModuleServer(wire, coordinator, named, in_order=in_order)
 
     def run(self, hello: Hello, bodies: Bodies) -> StepResult:
-        """A step. RuntimeError with the traceback of the rank that failed."""
+        """Serve a step. RuntimeError with the traceback of the rank that failed."""
         outcome, tensors = self._server.run(hello.function, hello.steps)
         if outcome.error is not None:
             raise RuntimeError(outcome.error)
         return StepResult(unpack(outcome.packed, tensors), outcome.went_backward)
 
     def backward(self, tensors: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None] | None) -> None:
-        """Never called: the function runs on pp_rank 0."""
+        """Never called, because the function runs on pp_rank 0."""
         raise AssertionError
 
 
@@ -118,9 +118,9 @@ Ask = Callable[[tuple[str, ...], int, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def put_stand_ins(root: nn.Module, plan: Mapping[str, int], ranks: Sequence[int], here: int, ask: Ask) -> None:
-    """Every module of the plan that is another rank's asks for it there; neighbours in an nn.Sequential ask once.
+    """Redirect the calls of other ranks' modules; consecutive ones in an nn.Sequential share one request.
 
-    `ranks`: of the pipeline, by partition; `here`: this rank's partition.
+    ranks: the pipeline's ranks by partition. here: this rank's partition.
     """
     owner_of = {id(root.get_submodule(name)): index for name, index in plan.items()}
     name_of = {id(root.get_submodule(name)): name for name in plan}
@@ -130,7 +130,7 @@ def put_stand_ins(root: nn.Module, plan: Mapping[str, int], ranks: Sequence[int]
                 _merge(module, owner_of, name_of, ranks, ask)
     for name, index in plan.items():
         if index != here:
-            send_module_away(root.get_submodule(name), _asking(ask, name, ranks[index]))
+            redirect_module(root.get_submodule(name), _asking(ask, name, ranks[index]))
 
 
 def _merge(
@@ -138,13 +138,13 @@ def _merge(
 ) -> None:
     children = dict(sequential._modules)
     owners = [owner_of.get(id(child), 0) for child in children.values()]
-    # A child that holds some of the plan's modules runs here, as one that is on no other partition does.
-    found = runs(list(children), owners)
-    if any(owner and len(names) > 1 for names, owner in found):
+    # Children that are not in the plan run here, including those that contain modules of the plan.
+    grouped = runs(list(children), owners)
+    if any(owner and len(names) > 1 for names, owner in grouped):
         assert isinstance(sequential, nn.Sequential)
         call_in_runs(
             sequential,
-            found,
+            grouped,
             lambda run, value: ask(tuple(name_of[id(children[name])] for name in run[0]), ranks[run[1]], (value,), {}),
         )
 

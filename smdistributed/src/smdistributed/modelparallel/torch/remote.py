@@ -1,8 +1,8 @@
-"""Tensors that another rank holds, and how the arguments and results of its modules travel.
+"""Tensors of other ranks, and the serialization of arguments and results.
 
-A `RemoteTensor` has a shape and a type now; its data is fetched only when an operator needs it, so that a run of
-modules on one rank exchanges nothing. `Arrival` and `Departure` are where the graphs of two ranks meet: autograd nodes
-that hand a gradient over.
+A `RemoteTensor` has a shape and a type; its data is fetched only when an operator needs it, so consecutive modules on
+one rank exchange nothing. `Arrival` and `Departure` are autograd nodes that connect the graphs of two ranks: they hand
+the gradient over.
 """
 
 import io
@@ -18,7 +18,7 @@ from .wire import Meta
 
 
 class Handle:
-    """A tensor at its owner, by number. `reached`: a gradient may be there. `gone` hears when nobody needs it."""
+    """A tensor at its owner, by number. reached: it may have a gradient there. gone: called when it is unused here."""
 
     __slots__ = ("gone", "meta", "number", "owner", "reached")
 
@@ -31,7 +31,7 @@ class Handle:
 
 
 class GradientHolder:
-    """Where an Arrival leaves its gradient, and a Departure finds one."""
+    """Holds the gradient that an Arrival received, or that a Departure continues with."""
 
     __slots__ = ("gradient", "value")
 
@@ -42,18 +42,18 @@ class GradientHolder:
         self.value, self.gradient = None, None
 
     def add(self, gradient: torch.Tensor | None) -> None:
-        """Sum up what arrives, for a tensor may be used in several places."""
+        """Add a gradient; a tensor that is used several times has several."""
         if gradient is not None:
             self.gradient = gradient if self.gradient is None else self.gradient + gradient
 
     def take(self) -> torch.Tensor | None:
-        """The sum; none is left."""
+        """Return the sum and clear it."""
         taken, self.gradient = self.gradient, None
         return taken
 
 
 class Arrival(torch.autograd.Function):
-    """A tensor that came from another rank, as a node of the local graph: no leaf, so it may be changed in place."""
+    """A tensor from another rank as a node of the local graph. It is not a leaf, so it may be changed in place."""
 
     @staticmethod
     def forward(ctx: Any, token: torch.Tensor, holder: GradientHolder) -> torch.Tensor:
@@ -69,9 +69,9 @@ class Arrival(torch.autograd.Function):
 
 
 class Departure(torch.autograd.Function):
-    """A local tensor that goes to another rank: backward() of the scalar result continues with the gradient from there.
+    """A local tensor sent to another rank: backward() of the scalar result continues with the gradient from there.
 
-    The node remembers the tensor as it left, so that the script may change it in place afterwards.
+    The node refers to the tensor as it was sent, so the script may change it in place afterwards.
     """
 
     @staticmethod
@@ -85,7 +85,7 @@ class Departure(torch.autograd.Function):
 
 
 def arrive(value: torch.Tensor, holder: GradientHolder) -> torch.Tensor:
-    """`value` as a tensor whose gradient `holder` gets."""
+    """`value` as a tensor whose gradient goes to `holder`."""
     holder.value = value
     with torch.enable_grad():
         return Arrival.apply(torch.zeros((), requires_grad=True), holder)  # type: ignore[no-any-return,no-untyped-call]
@@ -105,7 +105,7 @@ def version(tensor: torch.Tensor) -> int:
 
 
 class RemoteTensor(torch.Tensor):
-    """A tensor of another rank: shape, type and device are known; its data comes when it is first needed."""
+    """A tensor of another rank: shape, type and device are known; its data is fetched when first needed."""
 
     handle: Handle
     microbatch: Any
@@ -118,24 +118,25 @@ class RemoteTensor(torch.Tensor):
     def make(
         handle: Handle, microbatch: Any, device: torch.device, fetch: Callable[["RemoteTensor"], torch.Tensor]
     ) -> "RemoteTensor":
-        """The tensor behind a handle, which belongs to a microbatch. `fetch` brings it here."""
+        """The tensor of a handle, for a microbatch. fetch: returns its data."""
         shell = torch.empty(handle.meta.shape, dtype=handle.meta.dtype, device="meta")
-        made: RemoteTensor = torch.Tensor._make_subclass(RemoteTensor, shell, require_grad=False)
-        made.handle, made.microbatch, made._device, made._fetch, made._value = handle, microbatch, device, fetch, None
-        return made
+        tensor: RemoteTensor = torch.Tensor._make_subclass(RemoteTensor, shell, require_grad=False)
+        tensor.handle, tensor.microbatch, tensor._device = handle, microbatch, device
+        tensor._fetch, tensor._value = fetch, None
+        return tensor
 
     def value(self) -> torch.Tensor:
-        """The tensor itself, here."""
+        """The local copy with data, fetched at the first call."""
         state = self.__dict__
         if state["_value"] is None:
             fetched = state["_value"] = state["_fetch"](self)
             state["_at_arrival"] = version(fetched)
-        found: torch.Tensor = state["_value"]
-        return found
+        value: torch.Tensor = state["_value"]
+        return value
 
     @property
     def changed(self) -> bool:
-        """Whether the script changed it in place since it was fetched: then it is no longer what its owner has."""
+        """Whether the script changed the local copy in place, so that it differs from the owner's tensor."""
         value: torch.Tensor | None = self.__dict__["_value"]
         return value is not None and version(value) != self.__dict__["_at_arrival"]
 
@@ -153,7 +154,7 @@ class RemoteTensor(torch.Tensor):
                 return _ANSWERS[name](first)
             if name == "backward":
                 raise RuntimeError(
-                    "loss.backward() stays on this rank, and another one holds the loss; call model.backward(loss)."
+                    "loss.backward() stays on this rank, but another rank holds the loss; call model.backward(loss)."
                 )
         return func(*tree_map(local, args), **tree_map(local, kwargs or {}))
 
@@ -166,18 +167,18 @@ _ANSWERS: Mapping[str, Callable[[RemoteTensor], Any]] = {
     "requires_grad": lambda tensor: tensor.__dict__["handle"].meta.requires_grad,
     "is_leaf": lambda tensor: not tensor.__dict__["handle"].meta.requires_grad,
 }
-"""What a shell without data would answer wrongly."""
+"""Attributes for which the tensor without data would return wrong values."""
 
 
 def local(each: Any) -> Any:
-    """A tensor's data, fetched if another rank holds it; anything else as it is."""
+    """The tensor with its data, fetched if another rank holds it; other objects unchanged."""
     return each.value() if isinstance(each, RemoteTensor) else each
 
 
 def change(tensor: torch.Tensor, after: RemoteTensor) -> None:
-    """What a module of another rank did to its argument in place, for whoever holds the argument here.
+    """Apply a remote module's in-place change of an argument to the caller's tensor.
 
-    Without gradients the argument keeps those that it has, as torch has it.
+    If gradients are disabled and the tensor requires one, only its data changes, as in torch.
     """
     follows = torch.is_grad_enabled() or not tensor.requires_grad
     if isinstance(tensor, RemoteTensor) and not tensor.changed and follows:
@@ -187,7 +188,7 @@ def change(tensor: torch.Tensor, after: RemoteTensor) -> None:
 
 
 class _Pickler(pickle.Pickler):
-    """Takes the tensors out, wherever in an object they are; modules of the model travel by name."""
+    """Collects the tensors of an object instead of pickling them; the model's modules are pickled as names."""
 
     def __init__(self, file: io.BytesIO, named: Mapping[int, str]) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -215,9 +216,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def pack(tree: Any, named: Mapping[int, str] | None = None) -> tuple[bytes, list[torch.Tensor]]:
-    """Any object as bytes without its tensors, and the tensors in order, each once.
+    """An object as bytes without its tensors, and the list of the tensors, each once.
 
-    `named`: what both ends know, by id: it travels by name. TypeError for what can't be pickled.
+    named: id → name of objects that both ends have; they are sent as names. TypeError if it can't be pickled.
     """
     file = io.BytesIO()
     pickler = _Pickler(file, named or {})
@@ -231,19 +232,19 @@ def pack(tree: Any, named: Mapping[int, str] | None = None) -> tuple[bytes, list
 
 
 def unpack(data: bytes, tensors: Sequence[Any], named: Mapping[str, Any] | None = None) -> Any:
-    """What `pack` took apart."""
+    """The object that `pack` took apart."""
     return _Unpickler(data, tensors, {} if named is None else named).load()
 
 
 class Names(dict[str, Any]):
-    """What travels by name stands for itself where only the shape of an object is compared."""
+    """Maps every name to itself, to compare the structure of packed objects."""
 
     def __missing__(self, name: str) -> str:
         return name
 
 
 class Place:
-    """Stands for a tensor where only the shape of an object is compared."""
+    """A placeholder for a tensor, to compare the structure of packed objects."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -255,7 +256,7 @@ class Place:
 
 
 def same_form(one: bytes, other: bytes, count: int) -> bool:
-    """Whether two packed objects with `count` tensors are alike but for the tensors' data."""
+    """Whether two packed objects with `count` tensors differ at most in the tensors' data."""
     if one == other:
         return True
     places = [Place(number) for number in range(count)]

@@ -1,9 +1,8 @@
-"""Random numbers that do not depend on which thread or rank is faster, nor on how many ranks there are.
+"""Random numbers that do not depend on timing or on the number of ranks.
 
-Every microbatch of a step has a stream of its own, and so has every call of a module that may use random numbers: its
-seed is drawn from the stream of what called it. So a module gets the same numbers wherever it runs, and again when a
-gradient checkpoint runs it a second time, for checkpoints put the caller's stream back. With a module of another rank
-its owner is told the seed.
+Every microbatch of a step has its own stream. So has every call of a module that may use random numbers; its seed is
+drawn from the caller's stream, and sent to the owner if the module is on another rank. So a module gets the same
+numbers wherever it runs, and when a gradient checkpoint runs it again, because checkpoints restore the caller's stream.
 """
 
 import hashlib
@@ -19,7 +18,7 @@ _DRAWING = (
     nn.modules.dropout._DropoutNd, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d, nn.MultiheadAttention,
     nn.RNNBase,
 )  # fmt: skip
-"""Of torch's own modules those that use random numbers themselves."""
+"""torch's own modules that use random numbers directly."""
 
 
 def mixed(*parts: int | str) -> int:
@@ -33,19 +32,19 @@ def _on_gpu() -> bool:
 
 
 def random_state() -> Any:
-    """Where this process's generators stand."""
+    """The state of this process's generators: CPU and, if in use, GPU."""
     return torch.get_rng_state(), torch.cuda.get_rng_state() if _on_gpu() else None
 
 
 def set_random_state(state: Any) -> None:
-    """Put this process's generators back to where they stood."""
+    """Restore the state of this process's generators."""
     torch.set_rng_state(state[0])
     if state[1] is not None:
         torch.cuda.set_rng_state(state[1])
 
 
 def begin_stream(seed: int) -> None:
-    """As torch.manual_seed for the devices in use, which takes a hundred times as long."""
+    """Seed the generators in use; a hundred times as fast as torch.manual_seed."""
     torch.default_generator.manual_seed(seed)
     if _on_gpu():
         torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
@@ -53,7 +52,7 @@ def begin_stream(seed: int) -> None:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Random numbers of a stream of their own; the process's own stream goes on afterwards as if nothing had been."""
+    """Use a separate random stream in this context; the process's own stream continues unchanged afterwards."""
     before = random_state()
     begin_stream(seed)
     try:
@@ -63,38 +62,38 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def draw() -> int:
-    """A seed from the stream that is in use."""
+    """Draw a seed from the current stream."""
     return int(torch.randint(1 << 62, ()))
 
 
 def may_draw(module: nn.Module) -> bool:
-    """Whether a module, or one in it, may use random numbers; the same on every rank."""
+    """Whether a module or one of its submodules may use random numbers; the same on every rank."""
     return any(
         isinstance(each, _DRAWING) or not type(each).__module__.startswith("torch.nn.") for each in module.modules()
     )
 
 
-def give_streams(root: nn.Module, besides: Collection[nn.Module] = ()) -> None:
-    """From now on a stream for every call of a module that may draw, where it is in training mode.
+def install_random_streams(root: nn.Module, exclude: Collection[nn.Module] = ()) -> None:
+    """Start a new stream at every call of a module that may draw and is in training mode.
 
-    `besides`: those that get one from the rank that calls them.
+    exclude: modules whose streams the calling rank seeds.
     """
-    called_from_afar = set(map(id, besides))
+    excluded = set(map(id, exclude))
     for module in root.modules():
-        if id(module) not in called_from_afar and may_draw(module):
+        if id(module) not in excluded and may_draw(module):
             module.register_forward_pre_hook(_enter, prepend=True)
             module.register_forward_hook(_leave, always_call=True)
 
 
 _callers = threading.local()
-"""Streams of the modules around the one that runs, innermost last: `stack`, of each thread."""
+"""Per thread, `stack`: the calling modules, innermost last, with the random states to restore."""
 
 
 def _stack() -> list[tuple[nn.Module, Any]]:
     if not hasattr(_callers, "stack"):
         _callers.stack = []
-    found: list[tuple[nn.Module, Any]] = _callers.stack
-    return found
+    stack: list[tuple[nn.Module, Any]] = _callers.stack
+    return stack
 
 
 def _enter(module: nn.Module, args: Any) -> None:

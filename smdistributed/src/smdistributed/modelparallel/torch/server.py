@@ -1,8 +1,8 @@
-"""The owner of modules: does what the coordinator asks, in the order in which it asks.
+"""The owner of modules: handles the coordinator's requests in order.
 
-A thread reads requests ahead and makes room for the tensors that come with them, so that they travel while modules
-compute. A failure does not stop the loop: whatever others wait for is sent, empty, until the step's end, where the
-traceback is told; so nobody waits for ever.
+A thread reads requests ahead and starts to receive their tensors, so that transfers overlap with computation. A failure
+does not stop the loop, so that no rank waits forever: until the end of the step it sends payloads without data, and
+then the traceback.
 """
 
 import itertools
@@ -42,36 +42,34 @@ from .stand_in import local_parameters
 from .wire import Incoming, Poisoned, TransferError, Wire, meta_of
 
 FORMS = 4096
-"""How many results' forms are remembered."""
+"""The most forms of results to remember."""
 
 
 @dataclass
 class Graph:
-    """A call that waits for its backward: its results and its inputs, by number."""
+    """A call that waits for its backward pass: its results and inputs, by number."""
 
     results: list[tuple[int, torch.Tensor]]
     inputs: list[tuple[int, GradientHolder]]
 
 
 @dataclass
-class Shelf:
-    """What one microbatch keeps here, by number."""
+class MicrobatchState:
+    """One microbatch's tensors, gradients and graphs on this rank, by number."""
 
     values: dict[int, torch.Tensor] = field(default_factory=dict)
     gradients: dict[int, torch.Tensor] = field(default_factory=dict)
     graphs: dict[int, Graph] = field(default_factory=dict)
 
     def add_gradient(self, number: int, gradient: torch.Tensor | None) -> None:
-        """Sum up the gradients of a tensor."""
+        """Add to the gradient of a tensor."""
         if gradient is not None:
             earlier = self.gradients.get(number)
             self.gradients[number] = gradient if earlier is None else earlier + gradient
 
 
-class Look(NamedTuple):
-    """Arguments as they were before the call: the tensors in them, their versions, and the rest, packed, if a module
-    could change it.
-    """
+class ArgumentSnapshot(NamedTuple):
+    """Arguments before a call: their tensors and the tensors' versions; the rest packed if a module could change it."""
 
     arguments: Any
     inputs: Sequence[torch.Tensor]
@@ -84,9 +82,9 @@ class StepMismatch(RuntimeError):
 
 
 class ModuleServer:
-    """Serves the modules of `model` that are this rank's. `named`: modules and parameters by name.
+    """Runs the modules of this rank. named: the model's modules and parameters by name.
 
-    `in_order`: gradients are summed up in the order of the microbatches.
+    in_order: sum gradients in the order of the microbatches.
     """
 
     def __init__(self, wire: Wire, coordinator: int, named: Mapping[str, Any], *, in_order: bool) -> None:
@@ -94,7 +92,7 @@ class ModuleServer:
         self._ids = {id(each): name for name, each in named.items() if isinstance(each, nn.Module)}
         self._in_order = GradientsInOrder(local_parameters(named)) if in_order else None
         self._forms: dict[int, Form] = {}
-        self._shelves: dict[int, Shelf] = {}
+        self._microbatches: dict[int, MicrobatchState] = {}
         self._status = ServerStatus()
         self._handlers: Mapping[type, Callable[[Any, list[Incoming]], None]] = {
             Call: self._call,
@@ -106,8 +104,8 @@ class ModuleServer:
         }
 
     def run(self, function: str, steps: int) -> tuple[StepOutcome, list[Any]]:
-        """One step: how it ended, and the tensors of its outputs. StepMismatch before anything is computed."""
-        self._status, self._shelves = ServerStatus(), {}
+        """One step: how it ended, and the tensors of its outputs. StepMismatch if the ranks call different steps."""
+        self._status, self._microbatches = ServerStatus(), {}
         if self._in_order:
             self._in_order.begin()
         self._wire.send(self._coordinator, Hello(function, steps))
@@ -118,16 +116,16 @@ class ModuleServer:
         requests: queue.SimpleQueue[tuple[Request, list[Incoming]] | BaseException] = queue.SimpleQueue()
         threading.Thread(target=self._read_ahead, args=(requests,), daemon=True).start()
         while True:
-            found = requests.get()
-            if isinstance(found, BaseException):
-                raise found
-            if isinstance(found[0], Finish):
+            item = requests.get()
+            if isinstance(item, BaseException):
+                raise item
+            if isinstance(item[0], Finish):
                 break
-            self._handlers[type(found[0])](*found)
+            self._handlers[type(item[0])](*item)
         return self._end()
 
     def _end(self) -> tuple[StepOutcome, list[Any]]:
-        self._shelves = {}
+        self._microbatches = {}
         self._wire.send(self._coordinator, self._status)
         outcome: StepOutcome = self._wire.receive(self._coordinator)
         tensors: list[Any] = []
@@ -142,11 +140,11 @@ class ModuleServer:
             while not isinstance(request, Finish):
                 request = self._wire.receive(self._coordinator)
                 requests.put((request, self._expect(request)))
-        except BaseException as error:  # the loop waits for this thread: it hears of everything
+        except BaseException as error:  # passed on to the loop, which waits for this thread
             requests.put(error)
 
     def _expect(self, request: Request) -> list[Incoming]:
-        """Room for what comes with a request, in the order in which it was sent."""
+        """Start to receive the payloads of a request, in the order in which they were sent."""
         expect = self._wire.expect_tensors
         if isinstance(request, AddGradient):
             return [expect(request.source, request.transfer, [request.meta])]
@@ -155,18 +153,18 @@ class ModuleServer:
         puts = [expect(self._coordinator, request.transfer, [meta for _, meta in request.puts])] if request.puts else []
         return puts + [expect(move.source, move.transfer, [move.meta]) for move in request.moves]
 
-    def _shelf(self, microbatch: int) -> Shelf:
-        return self._shelves.setdefault(microbatch, Shelf())
+    def _state(self, microbatch: int) -> MicrobatchState:
+        return self._microbatches.setdefault(microbatch, MicrobatchState())
 
     def _failed(self, error: BaseException) -> None:
-        """The first failure is what the step's end tells."""
+        """Keep the first failure; it is reported at the end of the step."""
         if self._status.error is None:
-            # TransferError is this rank's own; an empty payload only says that another one failed.
+            # A Poisoned payload means that another rank failed; any other error is this rank's.
             self._status = ServerStatus(traceback.format_exc(), not isinstance(error, Poisoned))
 
     def _call(self, request: Call, incoming: list[Incoming]) -> None:
         for microbatch, number in request.free:
-            self._shelf(microbatch).values.pop(number, None)
+            self._state(microbatch).values.pop(number, None)
         form = None
         try:
             self._store(request, incoming)
@@ -178,7 +176,7 @@ class ModuleServer:
             self._wire.send(self._coordinator, form)
 
     def _store(self, request: Call, incoming: list[Incoming]) -> None:
-        values = self._shelf(request.microbatch).values
+        values = self._state(request.microbatch).values
         payloads = [each.wait() for each in incoming]
         numbers = [number for number, _ in request.puts] + [move.number for move in request.moves]
         for number, tensor in zip(numbers, [tensor for each in payloads for tensor in each], strict=True):
@@ -186,17 +184,17 @@ class ModuleServer:
             values[number] = tensor
 
     def _compute(self, request: Call) -> Form:
-        shelf = self._shelf(request.microbatch)
+        state = self._state(request.microbatch)
         inputs: list[torch.Tensor] = []
         holders: list[tuple[int, GradientHolder]] = []
         for number, wants_gradient in request.inputs:
-            value = shelf.values[number].detach()
+            value = state.values[number].detach()
             if wants_gradient and request.modes.grad:
                 holders.append((number, GradientHolder()))
                 value = arrive(value, holders[-1][1])
             inputs.append(value)
         args, kwargs = given = unpack(request.arguments, inputs, self._named)
-        before = self._look(given, inputs)
+        before = self._snapshot(given, inputs)
         modules = [self._named[name] for name in request.names]
         set_training(modules, request.modes)
         with in_modes(request.modes):
@@ -207,22 +205,21 @@ class ModuleServer:
         form, tensors = self._form(request.names[0], result, before)
         self._check(request, form)
         results = [(request.results + place, tensor) for place, tensor in enumerate(tensors)]
-        shelf.values.update({number: tensor.detach() for number, tensor in results})
+        state.values.update({number: tensor.detach() for number, tensor in results})
         if request.modes.grad:
-            shelf.graphs[request.results] = Graph([each for each in results if each[1].requires_grad], holders)
+            state.graphs[request.results] = Graph([each for each in results if each[1].requires_grad], holders)
         return form
 
-    def _look(self, given: Any, inputs: Sequence[torch.Tensor]) -> Look:
-        """How the arguments look."""
+    def _snapshot(self, given: Any, inputs: Sequence[torch.Tensor]) -> ArgumentSnapshot:
         args, kwargs = given
         packed = pack(given, self._known(inputs))[0] if can_change((*args, *kwargs.values())) else None
-        return Look(given, inputs, [version(each) for each in inputs], packed)
+        return ArgumentSnapshot(given, inputs, [version(each) for each in inputs], packed)
 
     def _known(self, inputs: Sequence[torch.Tensor | None]) -> dict[int, str]:
         return {**self._ids, **{id(each): input_name(place) for place, each in enumerate(inputs) if each is not None}}
 
-    def _form(self, name: str, result: Any, before: Look) -> tuple[Form, list[torch.Tensor]]:
-        """A result's form and tensors, together with what the module changed in its arguments in place."""
+    def _form(self, name: str, result: Any, before: ArgumentSnapshot) -> tuple[Form, list[torch.Tensor]]:
+        """The form and tensors of a result, including arguments that the module changed in place."""
         inputs = before.inputs
         changed = [version(each) != old for each, old in zip(inputs, before.versions, strict=True)]
         try:
@@ -230,14 +227,14 @@ class ModuleServer:
                 result = WithArguments(result, before.arguments)
         except TypeError as error:
             raise TypeError(f"{name} changed an argument in place. {error}") from error
-        known = self._known([None if there else each for each, there in zip(inputs, changed, strict=True)])
+        known = self._known([None if is_changed else each for each, is_changed in zip(inputs, changed, strict=True)])
         packed, tensors = pack((result, list(itertools.compress(inputs, changed))), known)
         places = {id(each): place for place, each in enumerate(tensors)}
         pairs = tuple((place, places[id(each)]) for place, each in enumerate(inputs) if changed[place])
         return Form(packed, tuple(meta_of(each) for each in tensors), pairs), tensors
 
     def _check(self, request: Call, form: Form) -> None:
-        """That the coordinator, which went on without waiting, took the result for what it is."""
+        """RuntimeError if the result's form is not the one that the coordinator assumed without waiting."""
         if request.expected is None:
             if len(self._forms) < FORMS:
                 self._forms[request.results] = form
@@ -247,57 +244,57 @@ class ModuleServer:
         if not alike or not same_form(expected.packed, form.packed, len(form.metas)):
             before, now = ([tuple(meta.shape) for meta in each.metas] for each in (expected, form))
             raise RuntimeError(
-                f"{' → '.join(request.names)} gave {now} for inputs that look like earlier ones, for which it gave "
-                f"{before}; the result's form must follow from the inputs' shapes, so put the module on partition 0, "
-                "with smp.set_partition and auto_partition false."
+                f"{' → '.join(request.names)} returned {now} for inputs that look like earlier ones, for which it "
+                f"returned {before}; the result's form must depend only on the inputs' shapes, so put the module on "
+                "partition 0, with smp.set_partition and auto_partition false."
             )
 
     def _push(self, request: Push, incoming: list[Incoming]) -> None:
         failed = self._status.error is not None
-        tensors = None if failed else [self._shelf(request.microbatch).values[request.number]]
+        tensors = None if failed else [self._state(request.microbatch).values[request.number]]
         self._wire.send_tensors(request.destination, request.transfer, [request.meta], tensors)
 
     def _backward(self, request: Backward, incoming: list[Incoming]) -> None:
         if self._status.error is not None:
             return
-        shelf = self._shelf(request.microbatch)
+        state = self._state(request.microbatch)
         try:
-            graph = shelf.graphs.pop(request.call)
-            found = [(tensor, shelf.gradients.pop(number, None)) for number, tensor in graph.results]
+            graph = state.graphs.pop(request.call)
+            found = [(tensor, state.gradients.pop(number, None)) for number, tensor in graph.results]
             reached = [(tensor, gradient) for tensor, gradient in found if gradient is not None]
             if reached:
                 part = self._in_order and self._in_order.part(request.microbatch, request.backward_pass)
                 with part or nullcontext():
                     torch.autograd.backward([tensor for tensor, _ in reached], [gradient for _, gradient in reached])
             for number, holder in graph.inputs:
-                shelf.add_gradient(number, holder.take())
+                state.add_gradient(number, holder.take())
         except Exception as error:
             self._failed(error)
 
     def _send_gradient(self, request: SendGradient, incoming: list[Incoming]) -> None:
         failed = self._status.error is not None
-        tensors = None if failed else [self._shelf(request.microbatch).gradients.pop(request.number, None)]
+        tensors = None if failed else [self._state(request.microbatch).gradients.pop(request.number, None)]
         self._wire.send_tensors(request.destination, request.transfer, [request.meta], tensors)
 
     def _add_gradient(self, request: AddGradient, incoming: list[Incoming]) -> None:
         try:
-            self._shelf(request.microbatch).add_gradient(request.number, incoming[0].wait()[0])
+            self._state(request.microbatch).add_gradient(request.number, incoming[0].wait()[0])
         except (Poisoned, TransferError) as error:
             self._failed(error)
 
     def _release(self, request: EndMicrobatch, incoming: list[Incoming]) -> None:
-        self._shelves.pop(request.microbatch, None)
+        self._microbatches.pop(request.microbatch, None)
         if self._in_order:
             self._in_order.end(request.microbatch)
 
 
 def training_of(modules: list[nn.Module]) -> bytes:
-    """Whether each module, and each below it, is in training mode."""
+    """One byte per module and submodule: whether it is in training mode."""
     return bytes(each.training for module in modules for each in module.modules())
 
 
 def set_training(modules: list[nn.Module], modes: Modes) -> None:
-    """As the step function's rank has it, where a script may have called train() or eval() within the step."""
+    """Copy the training modes of the rank that runs the step, where a script may call train() or eval() in the step."""
     below = [each for module in modules for each in module.modules()]
     for each, training in zip(below, modes.training, strict=True):
         each.training = bool(training)

@@ -1,8 +1,8 @@
-"""What stands where a module or a parameter is another rank's.
+"""Stand-ins for modules and parameters of other ranks.
 
-Modules and parameters keep their object, for scripts and optimizers hold them; their class changes. A stand-in for a
-module asks its owner, hooks and gradient checkpointing included, for these run where the module runs. One for a
-parameter answers for its shape and refuses all that needs its values.
+Modules and parameters stay the same objects, because scripts and optimizers refer to them; only their class changes. A
+module's stand-in calls the owner; hooks and gradient checkpointing run there. A parameter's stand-in has a shape, and
+raises if its values are needed.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,13 +15,13 @@ from torch.utils._pytree import tree_leaves
 AskOwner = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
-class AwayParameter(nn.Parameter):
-    """A parameter of another rank's partition: it has a shape, and never a gradient. `said`: its name and place."""
+class RemoteParameter(nn.Parameter):
+    """A parameter of another rank's partition: it has a shape but never a gradient. label: its name and partition."""
 
-    said: str
+    label: str
 
-    def __repr__(self) -> str:  # type: ignore[override]  # torch's wants contents
-        return f"{self.said} {tuple(self.shape)}"
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's has an argument
+        return f"{self.label} {tuple(self.shape)}"
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -29,11 +29,11 @@ class AwayParameter(nn.Parameter):
         if name in ("__get__", "__set__", "__delete__"):
             name = getattr(getattr(func, "__self__", None), "__name__", "")
         if name not in _ANSWERED:
-            found = [each for each in tree_leaves((args, kwargs)) if isinstance(each, AwayParameter)]
+            parameters = [each for each in tree_leaves((args, kwargs)) if isinstance(each, RemoteParameter)]
             raise RuntimeError(
-                f"The values of {found[0].said}, were asked for on another rank ({name}), which has its shape only; "
-                "call state_dict() or local_parameters() of smp.DistributedModel, not of the module in it, and use a "
-                "parameter in its own module's forward only."
+                f"The values of {parameters[0].label}, are not on this rank, which has only its shape ({name}); call "
+                "state_dict() or local_parameters() of smp.DistributedModel, not of the wrapped module, and use a "
+                "parameter only in its own module's forward."
             )
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
@@ -47,33 +47,33 @@ _ANSWERED = {
 }  # fmt: skip
 
 
-def send_parameter_away(parameter: nn.Parameter, said: str) -> None:
-    """Free a parameter's memory, and leave its shape. `said`: what an error calls it."""
+def offload_parameter(parameter: nn.Parameter, label: str) -> None:
+    """Free a parameter's memory and keep its shape. label: its name and partition, for errors."""
     parameter.grad = None
     parameter.data = torch.empty(1, dtype=parameter.dtype, device=parameter.device).expand(parameter.shape)
-    parameter.__class__ = AwayParameter
-    parameter.__dict__["said"] = said
+    parameter.__class__ = RemoteParameter
+    parameter.__dict__["label"] = label
 
 
-def is_away(parameter: torch.Tensor) -> bool:
+def is_remote_parameter(parameter: torch.Tensor) -> bool:
     """Whether another rank holds a parameter."""
-    return isinstance(parameter, AwayParameter)
+    return isinstance(parameter, RemoteParameter)
 
 
 def local_parameters(named: Mapping[str, Any]) -> list[nn.Parameter]:
-    """Those that this rank holds, of modules and parameters by name."""
-    return [each for each in named.values() if isinstance(each, nn.Parameter) and not is_away(each)]
+    """The parameters that this rank holds. named: modules and parameters by name."""
+    return [each for each in named.values() if isinstance(each, nn.Parameter) and not is_remote_parameter(each)]
 
 
 def with_methods(module: nn.Module, **methods: Callable[..., Any]) -> None:
-    """Change the class of one object, by one that differs in these methods only."""
+    """Replace methods of one module, by giving it a subclass."""
     base = type(module)
     more = {"__module__": base.__module__, "__qualname__": base.__qualname__, **methods}
     module.__class__ = type(base.__name__, (base,), more)
 
 
-def send_module_away(module: nn.Module, ask: AskOwner) -> None:
-    """From now on a call of the module asks its owner."""
+def redirect_module(module: nn.Module, ask: AskOwner) -> None:
+    """Redirect the module's calls to its owner."""
 
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return ask(args, kwargs)
@@ -82,26 +82,26 @@ def send_module_away(module: nn.Module, ask: AskOwner) -> None:
 
 
 Run = tuple[tuple[str, ...], int]
-"""Names of children that follow each other on one partition, and that partition."""
+"""Names of consecutive children on one partition, and their owner."""
 
 
 def runs(names: list[str], owners: list[int]) -> list[Run]:
-    """Neighbours with one owner together; pure."""
-    found: list[Run] = []
+    """Group consecutive names with the same owner; pure."""
+    grouped: list[Run] = []
     for name, owner in zip(names, owners, strict=True):
-        if found and found[-1][1] == owner:
-            found[-1] = ((*found[-1][0], name), owner)
+        if grouped and grouped[-1][1] == owner:
+            grouped[-1] = ((*grouped[-1][0], name), owner)
         else:
-            found.append(((name,), owner))
-    return found
+            grouped.append(((name,), owner))
+    return grouped
 
 
-def call_in_runs(sequential: nn.Sequential, found: list[Run], ask: Callable[[Run, Any], Any]) -> None:
-    """From now on an nn.Sequential, which runs on partition 0, asks for a whole run of its children at once."""
+def call_in_runs(sequential: nn.Sequential, grouped: list[Run], ask: Callable[[Run, Any], Any]) -> None:
+    """Make an nn.Sequential on partition 0 call each run of remote children with one request."""
 
     def forward(self: nn.Sequential, value: Any) -> Any:
         children = self._modules
-        for names, owner in found:
+        for names, owner in grouped:
             if owner:
                 value = ask((names, owner), value)
             else:
@@ -113,5 +113,5 @@ def call_in_runs(sequential: nn.Sequential, found: list[Run], ask: Callable[[Run
 
 
 def can_run_at_once(module: nn.Module) -> bool:
-    """Whether a module only calls its children in their order."""
+    """Whether a module only calls its children in order."""
     return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward

@@ -1,4 +1,4 @@
-"""The one state of a process: what was asked for, where this rank stands, the model and optimizer that were wrapped.
+"""The library's state in this process: parameters, topology, and the wrapped model and optimizer.
 
 Scripts read it as `smp.state`: `smp.state.cfg.fp16`, `smp.state.model`.
 """
@@ -14,14 +14,14 @@ from .watch import Watch
 
 @dataclass
 class ModuleManager:
-    """What Hugging Face's Trainer looks at: functions between its state dicts and those of split layers; none here."""
+    """Read by Hugging Face's Trainer: functions that translate state dicts of split layers; there are none."""
 
     translate_functions: list[Callable[..., Any]] = field(default_factory=list)
 
 
 @dataclass
 class ProcessState:
-    """Set by `init`, DistributedModel and DistributedOptimizer; `groups` by kind of group: ranks and process group."""
+    """Set by `init`, DistributedModel and DistributedOptimizer. groups: kind of group → ranks and process group."""
 
     parameters: ModelParallelParameters = field(default_factory=ModelParallelParameters)
     topology: Topology = field(default_factory=lambda: Topology(1))
@@ -34,17 +34,17 @@ class ProcessState:
 
     @property
     def cfg(self) -> ModelParallelParameters:
-        """The parameters, by the name that published scripts use."""
+        """The parameters under the name that published scripts use."""
         return self.parameters
 
     @property
     def loss_scale(self) -> float:
-        """What a loss is multiplied with before its backward pass: above 1 with fp16 only."""
+        """The factor of the loss before its backward pass; always 1 without fp16."""
         return 1.0 if self.optimizer is None else float(self.optimizer.loss_scale)
 
     @property
     def partitioned(self) -> bool:
-        """Whether there is a model, and each rank knows its part."""
+        """Whether a model is wrapped and partitioned."""
         return self.model is not None and bool(self.model.partitioned)
 
 

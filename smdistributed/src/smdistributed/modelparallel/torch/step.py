@@ -1,4 +1,4 @@
-"""`@smp.step`: the function runs once for each microbatch of its batch.
+"""`@smp.step`: runs the function once per microbatch.
 
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_common_api.rst.
 """
@@ -19,7 +19,7 @@ _REMEDY = "reduce_mean() makes a loss, concat() logits"
 
 
 class StepOutput:
-    """A tensor that a step function returned, for each microbatch; `outputs` lists them."""
+    """The tensors that a step function returned, one per microbatch, in `outputs`."""
 
     def __init__(self, outputs: Sequence[torch.Tensor]) -> None:
         self.outputs = list(outputs)
@@ -28,33 +28,33 @@ class StepOutput:
         return f"<StepOutput of {len(self.outputs)} microbatches, of which {_REMEDY}>"
 
     def __getattr__(self, name: str) -> Any:
-        """What a tensor has and this has not, such as item(); AttributeError that says what to call first."""
+        """AttributeError; for an attribute of tensors, such as item(), with what to call first."""
         if hasattr(torch.Tensor, name) and not name.startswith("__"):
-            raise AttributeError(f"{name} is of one tensor, and a step gives one for each microbatch: {_REMEDY}.")
+            raise AttributeError(f"{name} needs one tensor, and a step returns one per microbatch: {_REMEDY}.")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __float__(self) -> float:
-        raise TypeError(f"A step gives a tensor for each microbatch, and float() takes one: {_REMEDY}.")
+        raise TypeError(f"float() needs one tensor, and a step returns one per microbatch: {_REMEDY}.")
 
     def reduce_mean(self) -> torch.Tensor:
-        """Their mean, element by element; in float32 for whole numbers."""
+        """The mean over the microbatches, element by element; float32 for integers."""
         stacked = torch.stack(self.outputs)
         return (stacked if stacked.is_floating_point() or stacked.is_complex() else stacked.float()).mean(0)
 
     def reduce_sum(self) -> torch.Tensor:
-        """Their sum, element by element."""
+        """The sum over the microbatches, element by element."""
         return torch.stack(self.outputs).sum(0)
 
     def concat(self) -> torch.Tensor:
-        """One after the other along the batch's dimension; numbers become a row."""
+        """Concatenate along the first dimension; scalars become a vector."""
         return torch.cat([each.reshape(1) if each.dim() == 0 else each for each in self.outputs])
 
     def stack(self) -> torch.Tensor:
-        """With a first dimension more: the microbatch."""
+        """Stack along a new first dimension, the microbatch."""
         return torch.stack(self.outputs)
 
     def detach(self) -> "StepOutput":
-        """Without their graphs."""
+        """A StepOutput of the detached tensors."""
         return StepOutput([each.detach() for each in self.outputs])
 
     def __getitem__(self, index: int) -> torch.Tensor:
@@ -68,9 +68,10 @@ class StepOutput:
 
 
 def slice_of(value: Any, count: int, index: int, axis: int = 0) -> Any:
-    """One of `count` equal parts of an argument along `axis`; pure. ValueError if it does not divide.
+    """Part `index` of `count` equal parts of an argument along `axis`; pure. ValueError if it can't be split evenly.
 
-    Tensors, lists, tuples, sets and mappings of them, and what has a method smp_slice are split; all else stays whole.
+    Splits tensors, containers of them (lists, tuples, sets, mappings) and objects with a method smp_slice; everything
+    else stays whole.
     """
     if isinstance(value, torch.Tensor):
         if value.dim() == 0:
@@ -96,20 +97,20 @@ def slice_of(value: Any, count: int, index: int, axis: int = 0) -> Any:
 
 
 def _with_values(like: Any, values: dict[Any, Any]) -> Any:
-    """A mapping of the same kind with other values; a dict where its kind does not allow that."""
+    """A mapping of the same type with other values; a dict if the type does not allow that."""
     if type(like) is dict:
         return values
     try:
-        made = copy.copy(like)
+        mapping = copy.copy(like)
         for name, each in values.items():
-            made[name] = each
-    except Exception:  # a mapping of anybody's may refuse anything
+            mapping[name] = each
+    except Exception:  # a user's mapping type may raise anything
         return values
-    return made
+    return mapping
 
 
 def merged(outputs: Sequence[Any]) -> Any:
-    """What a function returned for each microbatch, as one: tensors as StepOutput, other values as a list; pure."""
+    """Merge the results of the microbatches: tensors become a StepOutput, other values a list; pure."""
     first = outputs[0]
     if isinstance(first, torch.Tensor):
         return StepOutput(outputs)
@@ -131,10 +132,10 @@ def step(
     detach_outputs: bool = True,  # noqa: FBT001, FBT002
     **accepted: Any,
 ) -> Any:
-    """Decorate the function of a forward and backward pass, or of a forward pass alone.
+    """Decorate a function that runs a forward pass, with or without a backward pass.
 
-    `non_split_inputs`: names of arguments that stay whole; `input_split_axes`: the batch's axis by name, 0 for others;
-    `detach_outputs`: returned tensors lose their graphs. Works with and without parentheses.
+    non_split_inputs: names of arguments that are not split. input_split_axes: argument → axis of the batch, 0 for
+    others. detach_outputs: detach returned tensors. Works with and without parentheses.
     """
     if function is None:
         return functools.partial(
@@ -159,8 +160,8 @@ def step(
 
         def body(part: inspect.BoundArguments) -> Any:
             with mixed_precision():
-                found = function(*part.args, **part.kwargs)
-            return tree_map(_detached, found) if detach_outputs else found
+                result = function(*part.args, **part.kwargs)
+            return tree_map(_detached, result) if detach_outputs else result
 
         def bodies() -> list[Callable[[], Any]]:
             parts = [arguments(bound, count, index) for index in range(count)]
@@ -172,15 +173,15 @@ def step(
 
 
 def is_tracing() -> bool:
-    """Whether the step function runs to be traced, and not to train: never, as models are not traced."""
+    """Whether the step function is being traced; always false, because models are not traced."""
     return False
 
 
 def _model_for(function: Callable[..., Any]) -> Any:
     if state.model is None:
         raise RuntimeError(
-            f"The step {function.__name__} was called and no model is wrapped; give the model to smp.DistributedModel, "
-            "and what that returns to the step."
+            f"The step {function.__name__} was called before a model was wrapped; wrap it with smp.DistributedModel, "
+            "and use the wrapped model in the step."
         )
     if state.model.in_step:
         raise RuntimeError(

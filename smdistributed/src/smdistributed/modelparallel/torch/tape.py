@@ -1,4 +1,4 @@
-"""What a microbatch did across ranks, in order: its tape, which the backward pass reads from its end."""
+"""The tape of a microbatch: its calls and transfers between ranks in order; the backward pass replays it in reverse."""
 
 import weakref
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from .remote import GradientHolder, Handle
 
 @dataclass
 class Put:
-    """A local tensor went to another rank. `departure` is None if it takes no gradient."""
+    """A local tensor was sent to another rank. departure: None if it needs no gradient."""
 
     handle: Handle
     departure: torch.Tensor | None = None
@@ -20,7 +20,7 @@ class Put:
 
 @dataclass
 class Moved:
-    """A tensor went from one owner to another."""
+    """A tensor was sent from one owner to another."""
 
     source: Handle
     target: Handle
@@ -28,7 +28,7 @@ class Moved:
 
 @dataclass
 class Fetched:
-    """A tensor came here."""
+    """A tensor was fetched to this rank."""
 
     handle: Handle
     holder: GradientHolder
@@ -36,7 +36,7 @@ class Fetched:
 
 @dataclass
 class Called:
-    """A module was called. `spent`: its graph is used up."""
+    """Remote modules were called. spent: a backward pass has used up the graph."""
 
     name: str
     owner: int
@@ -51,7 +51,7 @@ Record = Put | Moved | Fetched | Called
 
 @dataclass
 class Microbatch:
-    """What a thread runs. `copies`: what is where already; `passes`: how many backward passes began."""
+    """The state of a microbatch. puts, copies: tensors that other ranks have. passes: backward passes so far."""
 
     index: int
     seed: int
@@ -67,7 +67,7 @@ class Microbatch:
 
 @dataclass
 class Sending:
-    """What a call takes with it."""
+    """The tensors of a call: all inputs, those sent with it, and those that come from other owners."""
 
     inputs: list[Handle] = field(default_factory=list)
     puts: list[tuple[Handle, torch.Tensor]] = field(default_factory=list)

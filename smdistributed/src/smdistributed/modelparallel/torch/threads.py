@@ -1,4 +1,4 @@
-"""The threads of one step: one for each microbatch, and so many at a time as may be open."""
+"""The threads of a step: one per microbatch; a limited number is open at a time."""
 
 import threading
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from .messages import current_modes, in_modes
 from .seeds import random_state, set_random_state
 
 RunMicrobatch = Callable[[int, Key], Any]
-"""Runs one microbatch in its thread, from its place in the queue for the baton on."""
+"""Runs one microbatch in its thread; the arguments are its index and its place in the queue for the baton."""
 
 
 class MicrobatchThreads:
-    """`outputs` and `errors` of a step's microbatches; one that ends opens the next."""
+    """Runs a step's microbatches and collects `outputs` and `errors`; each one that ends opens the next."""
 
     def __init__(self, baton: Baton, run: RunMicrobatch, count: int, at_a_time: int) -> None:
         self.outputs: list[Any] = [None] * count
@@ -26,16 +26,16 @@ class MicrobatchThreads:
         self._threads: list[threading.Thread] = []
 
     def run(self) -> None:
-        """Run all of them, to the end."""
+        """Run all microbatches and wait for their threads."""
         before = random_state()
         for thread in filter(None, [self._open() for _ in range(self._at_a_time)]):
             thread.start()
-        for thread in self._threads:  # those that are opened meanwhile are seen, too
+        for thread in self._threads:  # the list grows while threads open others
             thread.join()
         set_random_state(before)
 
     def _open(self) -> threading.Thread | None:
-        """The next microbatch's thread, which has its place in the queue; None if all are open."""
+        """The next microbatch's thread, already in the queue; None if all microbatches were opened."""
         index = next(self._left, None)
         if index is None:
             return None
@@ -57,6 +57,6 @@ class MicrobatchThreads:
             self._baton.give_up()
         except Halted:
             pass
-        except BaseException as error:  # raised by the thread that runs the step
+        except BaseException as error:  # the thread that runs the step raises it
             self.errors.append(error)
             self._baton.stop()

@@ -1,4 +1,4 @@
-"""What must be on one partition: modules that share a tensor, and those without tensors with what comes before."""
+"""Modules that must be on one partition: those that share a tensor; those without tensors and their predecessor."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from .module_tree import ModuleTree, Tensors, memory_of
 
 @dataclass
 class Group:
-    """Modules that go together, the first of them first."""
+    """Modules that stay together, in the order of their calls."""
 
     names: list[str] = field(default_factory=list)
     tensors: Tensors = field(default_factory=dict)
@@ -21,7 +21,7 @@ class Group:
         self.tensors.update(other.tensors)
 
     def cost(self) -> float:
-        """Bytes of their tensors in training, a shared one once."""
+        """Bytes of the tensors in training; a shared one counts once."""
         return memory_of(self.tensors)
 
 
@@ -29,7 +29,7 @@ class Group:
 class Cut:
     """A way to cut a tree: `opened` modules run on partition 0, `units` are cut out, in the order of their calls.
 
-    `groups` are the units that can go anywhere, `fixed` those that share a tensor with an opened module.
+    groups: units that may be on any partition. fixed: units that must be on partition 0.
     """
 
     opened: list[str]
@@ -39,17 +39,17 @@ class Cut:
 
     @property
     def anchored(self) -> bool:
-        """Whether partition 0 has tensors already, so that no group has to be there."""
+        """Whether partition 0 has tensors already, so that it needs no group."""
         return bool(self.fixed.tensors)
 
     @property
     def most_partitions(self) -> int:
-        """How many partitions can have tensors of their own."""
+        """The most partitions for which each has tensors."""
         return len(self.groups) + self.anchored
 
 
 def cut(tree: ModuleTree, opened: list[str], units: list[str]) -> Cut:
-    """Group what belongs together."""
+    """Create a cut by grouping the units that must stay together."""
     fixed = Group()
     for name in opened:
         fixed.tensors.update(tree.own_tensors(name))
@@ -69,8 +69,8 @@ def cut(tree: ModuleTree, opened: list[str], units: list[str]) -> Cut:
 
 
 def _components(tree: ModuleTree, units: list[str], fixed: Tensors) -> dict[str, int]:
-    """Unit → the number of its component by shared tensors, in order of the first; -1 with a fixed tensor."""
-    of_tensor = dict.fromkeys(fixed, -1)
+    """Unit → component of units that share tensors, numbered by its first unit; -1: shares a fixed tensor."""
+    components = dict.fromkeys(fixed, -1)
     parents = {-1: -1}
 
     def root(key: int) -> int:
@@ -81,6 +81,6 @@ def _components(tree: ModuleTree, units: list[str], fixed: Tensors) -> dict[str,
     for number, name in enumerate(units):
         parents[number] = number
         for tensor in tree.tensors(name):
-            first, second = sorted((root(of_tensor.setdefault(tensor, number)), root(number)))
+            first, second = sorted((root(components.setdefault(tensor, number)), root(number)))
             parents[second] = first
     return {name: root(number) for number, name in enumerate(units)}

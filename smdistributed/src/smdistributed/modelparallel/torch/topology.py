@@ -1,7 +1,7 @@
 """Which rank holds which partition of which replica; pure arithmetic.
 
 A rank has a coordinate in each kind of parallelism: D (reduced data parallel: the replica), P (pipeline: the partition)
-and T (tensor). A placement is an order of the letters; the right-most one changes from each rank to the next.
+and T (tensor). A placement is an order of these letters; the right-most coordinate changes fastest.
 
 Source: SageMaker Python SDK, doc/api/training/smd_model_parallel_general.rst, "Placement Strategy".
 """
@@ -10,15 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 ORDERS = {"cluster": "DPT", "spread": "TPD"}
-"""Named placements and their order of letters."""
+"""Named placement → order of letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """`pp` partitions by `tp` tensor ranks, and as many replicas as `world_size` has room for.
+    """`pp` partitions times `tp` tensor ranks, and world_size / (pp · tp) replicas.
 
-    `placement`: cluster, spread or a permutation of DPT. A group is a tuple of ranks in ascending order, and a rank's
-    place in it is its rank of that kind.
+    placement: cluster, spread or a permutation of DPT. A group is a tuple of ranks in ascending order; a rank's place
+    in it is its rank of that kind.
     """
 
     world_size: int
@@ -32,11 +32,11 @@ class Topology:
 
     @property
     def rdp(self) -> int:
-        """How many replicas there are."""
+        """The number of replicas."""
         return self.world_size // (self.pp * self.tp)
 
     def coordinate(self, letter: str, rank: int) -> int:
-        """Where a rank is in one kind of parallelism: letter D, P or T."""
+        """A rank's coordinate in one kind of parallelism: letter D, P or T."""
         sizes = {"D": self.rdp, "P": self.pp, "T": self.tp}
         order = ORDERS.get(self.placement, self.placement)
         for faster in reversed(order[order.index(letter) + 1 :]):
@@ -44,7 +44,7 @@ class Topology:
         return rank % sizes[letter]
 
     def _alike(self, rank: int, letters: str) -> tuple[int, ...]:
-        """The ranks that agree with a rank in these coordinates."""
+        """The ranks with the same coordinates for these letters."""
         key = [self.coordinate(letter, rank) for letter in letters]
         every = range(self.world_size)
         return tuple(each for each in every if [self.coordinate(letter, each) for letter in letters] == key)
@@ -62,7 +62,7 @@ class Topology:
         return self._alike(rank, "P")
 
     def pp_group(self, rank: int) -> tuple[int, ...]:
-        """The ranks among which a replica's partitions are spread, in their order."""
+        """The ranks that hold the partitions of a replica."""
         return self._alike(rank, "DT")
 
     def tp_group(self, rank: int) -> tuple[int, ...]:
@@ -70,9 +70,9 @@ class Topology:
         return self._alike(rank, "DP")
 
     def rdp_group(self, rank: int) -> tuple[int, ...]:
-        """The ranks that hold the very same parameters."""
+        """The ranks that hold the same parameters."""
         return self._alike(rank, "PT")
 
     def groups(self, group_of: Callable[[int], tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-        """All groups of one kind, each once, in one order on every rank: `topology.groups(topology.pp_group)`."""
+        """All groups of one kind, in the same order on every rank: `topology.groups(topology.pp_group)`."""
         return tuple(dict.fromkeys(group_of(rank) for rank in range(self.world_size)))

@@ -1,4 +1,4 @@
-"""What published scripts take from smp.utils."""
+"""The function of smp.utils that published scripts use."""
 
 from .groups import rank
 

@@ -1,8 +1,8 @@
-"""Ranks hear of each other beside the work: of an end, of a failed step, of two that wait for each other.
+"""Tells every rank when another one ends or fails a step, or when two wait for each other in different calls.
 
-Nothing that waits in torch.distributed can be told to stop. So each rank has a thread, connected with that of rank 0,
-which passes on what it hears; a connection that closes tells of a rank that was killed. What waits asks here for the
-cause when its own connection breaks. Where nothing breaks, the thread ends the process with a sentence.
+A wait in torch.distributed can't be interrupted. So each rank has a thread that is connected to rank 0's, which
+forwards all events; a closed connection means that a rank was killed. When a rank's torch connection breaks, it looks
+up the cause here. If none breaks, the thread ends the process with an error.
 """
 
 import atexit
@@ -26,22 +26,22 @@ from .peers import Peers, Waiting
 
 TICK = 0.25
 LONG_WAIT = 2.0
-"""Seconds after which a rank says what it waits for; most waits are shorter."""
+"""Seconds after which a rank tells the others what it waits for; most waits are shorter."""
 PATIENCE = 10.0
-"""Seconds after which a line names those that do not come to a call that all make together."""
+"""Seconds after which the ranks that have not joined a collective call are logged."""
 GRACE_WAITING, GRACE_ENDED = 3.0, 6.0
-"""Seconds from when a wait is known to be in vain, or a rank to have ended, until the process is ended."""
+"""Seconds until the process is ended: after its wait can't succeed any more, and after a rank has failed."""
 CAUSE = 3.0
-"""Seconds that a broken connection waits for the news why."""
+"""Seconds to wait for the cause of a broken connection."""
 _TOKEN_BYTES = 16
 
 
 class RankLost(RuntimeError):
-    """Another rank has ended, or will never do what this one waits for."""
+    """Another rank has ended, or will never make the call that this one waits for."""
 
 
 class Watch:
-    """This rank's end. `links`: connections, by rank; rank 0 has one to each, the others have one to rank 0."""
+    """The watch of one rank. links: rank → connection; rank 0 has one to every rank, the others only one to rank 0."""
 
     def __init__(self, rank: int, links: Mapping[int, socket.socket]) -> None:
         self.rank, self.peers, self.failures = rank, Peers(), 0
@@ -50,7 +50,7 @@ class Watch:
         self._lock, self._news = threading.Lock(), threading.Condition()
         self._mine: tuple[Waiting, float] | None = None
         self._barrier: tuple[Waiting, float] | None = None
-        self._told: Waiting | None = None
+        self._reported: Waiting | None = None
         self._together, self._missed = False, False
         self._since: tuple[str, float] | None = None
         self._over = False
@@ -58,20 +58,20 @@ class Watch:
 
     @property
     def connected(self) -> bool:
-        """Whether it hears of any other rank."""
+        """Whether there are connections to other ranks."""
         return bool(self._buffers)
 
     def start(self) -> None:
-        """Listen, until the process ends."""
+        """Start the thread; it runs until the process ends."""
         threading.Thread(target=self._run, name="smp-watch", daemon=True).start()
 
-    # ---- what the process does ----
+    # ---- called by the process ----
 
     @contextmanager
     def waiting(self, what: str, ranks: Sequence[int], *, together: bool = False) -> Iterator[None]:
-        """Within it this rank waits for others; only its main thread says so.
+        """In this context the rank waits in the call `what` for `ranks`; for the main thread only.
 
-        `together`: they come to this call at about the same time, so that a line names who does not.
+        together: all ranks make the call at about the same time, so late ones are logged.
         """
         before = self._mine, self._together
         self._mine, self._together, self._missed = (Waiting(what, tuple(ranks)), time.monotonic()), together, False
@@ -82,9 +82,9 @@ class Watch:
 
     @contextmanager
     def named(self, ranks: Sequence[int], *, replicas: bool = False) -> Iterator[None]:
-        """Within it torch.distributed talks to these ranks; RankLost, in its error's stead, if one of them is gone.
+        """In this context torch.distributed talks to these ranks; its RuntimeErrors become RankLost with the cause.
 
-        `replicas`: they hold the same partition, and a failed step is what ended one.
+        replicas: the ranks hold the same partition, so the cause may be a failed step of another replica.
         """
         try:
             yield
@@ -100,58 +100,58 @@ class Watch:
         self._tell({"rank": self.rank, "failed": self.failures, "text": text})
 
     def wait_for_replicas(self, work: Any, ranks: Sequence[int]) -> None:
-        """Wait for an exchange with these ranks. RankLost if a step failed at one of them, which will not come."""
+        """Wait for an exchange with these ranks. RankLost if a step failed at one, which then never joins it."""
         pause = 5e-5
         while not work.is_completed():
             if found := self.peers.failed_more_often(self.failures, ranks):
-                self._abandoned.append(work)  # its thread still uses it
+                self._abandoned.append(work)  # keep it alive: torch's thread still uses it
                 raise RankLost(found)
             time.sleep(pause)
             pause = min(1.5 * pause, 0.05)
         work.wait()
 
     def end(self, how: str) -> None:
-        """Tell all ranks that this one ends; "" is as it should."""
+        """Tell all ranks how this one ends; "": normally."""
         if not self._over:
             self._over = True
             self._tell({"rank": self.rank, "ended": how})
 
     def forget(self) -> None:
-        """In a child of this process, which has copies of the connections: they would outlive it."""
+        """Close the connections in a forked child; otherwise they would stay open after this process ended."""
         self._over = True
         for link in self._links.values():
             link.close()
 
     def failed_at(self, ranks: Sequence[int]) -> str | None:
-        """What failed at one of these ranks and not here, as soon as that is known."""
-        self._heard(lambda: self.peers.failed_more_often(self.failures, ranks) or self.peers.broken())
+        """The error if a step failed at one of these ranks and not here; waits up to CAUSE seconds for the event."""
+        self._wait_for_event(lambda: self.peers.failed_more_often(self.failures, ranks) or self.peers.broken())
         return self.peers.failed_more_often(self.failures, ranks)
 
-    def _heard(self, ask: Callable[[], str | None]) -> str | None:
-        """An answer that some news may bring, if it does within CAUSE seconds."""
+    def _wait_for_event(self, read_error: Callable[[], str | None]) -> str | None:
+        """The result of `read_error`, called again after every event for up to CAUSE seconds while it is None."""
         until = time.monotonic() + CAUSE
         with self._news:
-            while (found := ask()) is None and self._news.wait(until - time.monotonic()):
+            while (error := read_error()) is None and self._news.wait(until - time.monotonic()):
                 pass
-        return found
+        return error
 
     def cause(self, ranks: Sequence[int]) -> RankLost:
-        """Why the connection to one of these ranks broke, as soon as that is known."""
-        found = self._heard(self._verdict)
+        """Why the connection to one of these ranks broke; waits up to CAUSE seconds for the event."""
+        error = self._wait_for_event(self._fatal_error)
         others = " or ".join(str(each) for each in ranks if each != self.rank)
-        return RankLost(found or f"The connection to rank {others} broke; look at its log.")
+        return RankLost(error or f"The connection to rank {others} broke; look at its log.")
 
-    def _verdict(self) -> str | None:
-        found = self._waits()
-        return self.peers.broken() or self.peers.in_vain(self.rank, found[0] if found else None)
+    def _fatal_error(self) -> str | None:
+        waiting = self._waits()
+        return self.peers.broken() or self.peers.cannot_succeed(self.rank, waiting[0] if waiting else None)
 
     def _waits(self) -> tuple[Waiting, float] | None:
         """What this rank waits for, and since when."""
         if self._mine:
             return self._mine
-        found = torchs_barrier()
-        if found is None or self._barrier is None or self._barrier[0] != found:
-            self._barrier = (found, time.monotonic()) if found else None
+        barrier = torchs_barrier()
+        if barrier is None or self._barrier is None or self._barrier[0] != barrier:
+            self._barrier = (barrier, time.monotonic()) if barrier else None
         return self._barrier
 
     # ---- the thread ----
@@ -164,8 +164,8 @@ class Watch:
                     self._read(links[link], link)
             else:
                 time.sleep(TICK)
-            self._say_what_is_waited_for()
-            self._end_if_in_vain()
+            self._report_wait()
+            self._end_if_hopeless()
 
     def _read(self, rank: int, link: socket.socket) -> None:
         try:
@@ -185,44 +185,44 @@ class Watch:
             self.peers.hear(event)
             self._news.notify_all()
         if self.rank == 0:
-            self._tell(event, besides=source)
+            self._tell(event, exclude=source)
 
-    def _tell(self, event: Mapping[str, Any], besides: int = -1) -> None:
+    def _tell(self, event: Mapping[str, Any], exclude: int = -1) -> None:
         data = json.dumps(event).encode() + b"\n"
         with self._lock:
             for rank, link in list(self._links.items()):
-                if rank != besides:
+                if rank != exclude:
                     try:
                         link.sendall(data)
                     except OSError:
-                        continue  # it has ended: reading from it tells so
+                        continue  # that rank has ended; the next read reports it
 
-    def _say_what_is_waited_for(self) -> None:
+    def _report_wait(self) -> None:
         mine, now = self._waits(), time.monotonic()
         long = mine[0] if mine and now - mine[1] > LONG_WAIT else None
         if mine and self._together and not self._missed and now - mine[1] > PATIENCE:
             self._missed = True
-            if said := self.peers.missing(self.rank, mine[0]):
-                print(f"smp: {said}", file=sys.stderr, flush=True)
-        if long == self._told:
+            if line := self.peers.missing(self.rank, mine[0]):
+                print(f"smp: {line}", file=sys.stderr, flush=True)
+        if long == self._reported:
             return
-        self._told = long
+        self._reported = long
         if long is None:
             self._tell({"rank": self.rank, "goes on": True})
         else:
             self._tell({"rank": self.rank, "what": long.what, "ranks": long.ranks})
 
-    def _end_if_in_vain(self) -> None:
-        found, now = self._verdict(), time.monotonic()
-        if found is None or self._over:
+    def _end_if_hopeless(self) -> None:
+        error, now = self._fatal_error(), time.monotonic()
+        if error is None or self._over:
             self._since = None
             return
-        if self._since is None or self._since[0] != found:
-            self._since = (found, now)
+        if self._since is None or self._since[0] != error:
+            self._since = (error, now)
         grace = GRACE_ENDED if self.peers.broken() else GRACE_WAITING
         if now - self._since[1] > grace:
-            self.end(found)
-            end_process(found)
+            self.end(error)
+            end_process(error)
 
 
 def _main_threads_frame() -> FrameType | None:
@@ -230,13 +230,13 @@ def _main_threads_frame() -> FrameType | None:
 
 
 def torchs_barrier() -> Waiting | None:
-    """Where the main thread waits in torch.distributed's barrier, as scripts do while the first rank saves."""
+    """The main thread's wait in torch.distributed.barrier(), which scripts call while the first rank saves; or None."""
     frame = _main_threads_frame()
     while frame is not None and (frame.f_code.co_name, frame.f_globals.get("__name__")) != _BARRIER:
         frame = frame.f_back
     try:
         ranks = dist.get_process_group_ranks(frame.f_locals.get("group")) if frame else []
-    except (KeyError, ValueError):  # no group of this rank, or none any more
+    except (KeyError, ValueError):  # not a group of this rank, or already destroyed
         ranks = []
     return Waiting("torch.distributed.barrier()", tuple(ranks)) if ranks else None
 
@@ -245,7 +245,7 @@ _BARRIER = ("barrier", "torch.distributed.distributed_c10d")
 
 
 def end_process(sentence: str) -> None:
-    """As an uncaught exception of the main thread would, which can't be reached where it waits."""
+    """End the process as if RankLost were raised in the main thread, whose wait can't be interrupted."""
     frame = _main_threads_frame()
     print("".join(["This rank was here:\n", *traceback.format_stack(frame)]), file=sys.stderr)
     sys.excepthook(RankLost, RankLost(sentence), None)
@@ -255,7 +255,7 @@ def end_process(sentence: str) -> None:
 
 
 def keep_alive(link: socket.socket) -> None:
-    """Have a host that is gone noticed in about ten seconds."""
+    """Make the kernel detect a host that is gone within about ten seconds."""
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):  # macOS lacks one of them
@@ -263,7 +263,7 @@ def keep_alive(link: socket.socket) -> None:
 
 
 def connect(rank: int, size: int, host: str, share: Callable[[Any], list[Any]]) -> Watch:
-    """Connect all ranks' watches. `host`: rank 0's; `share`: what each rank gave, by rank. Every rank calls it."""
+    """Connect the watches of all ranks; every rank calls it. host: rank 0's. share: an all-gather of objects."""
     if rank == 0:
         with socket.create_server(("", 0), backlog=size) as server:
             token = secrets.token_bytes(_TOKEN_BYTES)
@@ -285,7 +285,7 @@ def connect(rank: int, size: int, host: str, share: Callable[[Any], list[Any]]) 
 
 
 def _accept(server: socket.socket, token: bytes, size: int) -> dict[int, socket.socket]:
-    """The connections of all other ranks; whoever does not know the token is none."""
+    """The connections of all other ranks; connections without the token are closed."""
     links: dict[int, socket.socket] = {}
     server.settimeout(60)
     while len(links) < size - 1:
@@ -306,14 +306,15 @@ def _accept(server: socket.socket, token: bytes, size: int) -> dict[int, socket.
 
 
 def how_it_ends() -> str:
-    """The exception that ends this process, "" if none does."""
+    """The uncaught exception that ends this process; "" if there is none."""
     error = getattr(sys, "last_value", None)
     return "" if error is None else "".join(traceback.format_exception_only(error)).strip()
 
 
 def _leave(watch: Watch) -> None:
-    """Tell the other ranks how this one ends. After RankLost, end the process here with exit code 1: gloo's threads may
-    still wait for the lost rank, and would abort the process with SIGABRT while Python shuts down.
+    """Tell the other ranks how this one ends. After RankLost, end the process at once with exit code 1.
+
+    Otherwise gloo's threads, which may still wait for the lost rank, could abort it with SIGABRT during shutdown.
     """
     watch.end(how_it_ends())
     if isinstance(getattr(sys, "last_value", None), RankLost):

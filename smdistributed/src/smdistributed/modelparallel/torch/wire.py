@@ -1,8 +1,8 @@
-"""What goes between two ranks: control messages over gloo, and payloads of tensors over the device's own backend.
+"""The traffic between two ranks: control messages over gloo, and payloads of tensors over the device's backend.
 
-A control message is one frame, pickled; they arrive in the order in which they were sent. A payload is one buffer of
-bytes: a header with the number of the transfer, then the tensors. Neither NCCL nor gloo with one tag tells transfers
-apart, so both ends must issue them in one order; the number in the header turns a mistake in that into an error.
+A control message is pickled into a frame, or a second one if it is long. Messages arrive in the order in which they
+were sent. A payload is one buffer: a header with the transfer's number, then the tensors. Neither NCCL nor gloo with a
+single tag distinguishes transfers, so both ends must issue them in the same order; the number detects mistakes.
 """
 
 import itertools
@@ -16,15 +16,15 @@ import torch.distributed as dist
 from .state import state
 
 FRAME = 1 << 16
-"""Bytes of a control message that needs no second one."""
+"""Bytes of a frame; a longer control message is sent in a second one."""
 _PREFIX, _ALIGNMENT, _WORD = 16, 16, 8
 _CONTROL, _TENSORS, _OVERFLOW = 11, 12, 1000
-"""Tags of gloo, which keep the kinds of traffic apart within one group."""
+"""Tags of gloo, which separate the kinds of traffic within one group."""
 _FINE, _POISON = 0, 1
 
 
 class Meta(NamedTuple):
-    """What a tensor looks like: enough to make room for it."""
+    """Shape and type of a tensor: enough to allocate memory for it."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -32,27 +32,27 @@ class Meta(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """Size of the tensor's data in bytes."""
         return self.dtype.itemsize * torch.Size(self.shape).numel()
 
 
 def meta_of(tensor: torch.Tensor) -> Meta:
-    """The look of a tensor."""
+    """The Meta of a tensor."""
     return Meta(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
 
 
 class TransferError(RuntimeError):
-    """A payload is not the one that was expected: the two ends issued their transfers in different orders."""
+    """A payload is not the expected one: the two ends issued their transfers in different orders."""
 
 
 class Poisoned(RuntimeError):
-    """The sender failed before it had what it was to send."""
+    """The sender failed, so its payload has no data."""
 
 
 def layout(metas: Sequence[Meta]) -> tuple[list[int], int]:
     """Where each tensor begins in a payload, and the payload's size, in bytes; pure.
 
-    The header holds the transfer's number, a status and, for each tensor, whether it is there.
+    The header holds the transfer's number, a status and, per tensor, whether it is present.
     """
     end = _aligned(_WORD * (2 + len(metas)))
     starts = []
@@ -69,7 +69,7 @@ def _aligned(size: int) -> int:
 def fill(
     transfer: int, metas: Sequence[Meta], tensors: Sequence[torch.Tensor | None], device: torch.device
 ) -> torch.Tensor:
-    """A payload. A tensor that is None takes its room, and arrives as None."""
+    """Create a payload. A tensor that is None takes up its space and arrives as None."""
     starts, size = layout(metas)
     buffer = torch.empty(size, dtype=torch.uint8, device=device)
     header = [transfer, _FINE, *(tensor is not None for tensor in tensors)]
@@ -81,28 +81,28 @@ def fill(
 
 
 def poison(transfer: int, metas: Sequence[Meta], device: torch.device) -> torch.Tensor:
-    """A payload of the size that is expected, which says that there is nothing in it."""
+    """Create a payload of the expected size that is marked as without data."""
     buffer = torch.empty(layout(metas)[1], dtype=torch.uint8, device=device)
     buffer[: 2 * _WORD].view(torch.int64).copy_(torch.tensor([transfer, _POISON]))
     return buffer
 
 
 def empty(buffer: torch.Tensor, transfer: int, metas: Sequence[Meta]) -> list[torch.Tensor | None]:
-    """The tensors of a payload; they share its memory. TransferError when it is another transfer's, Poisoned if nothing
-    is in it.
+    """The tensors of a payload, which share its memory. TransferError if it belongs to another transfer, Poisoned if it
+    has no data.
     """
-    found, status, *present = buffer[: _WORD * (2 + len(metas))].view(torch.int64).tolist()
-    if found != transfer:
+    number, status, *present = buffer[: _WORD * (2 + len(metas))].view(torch.int64).tolist()
+    if number != transfer:
         raise TransferError(
-            f"Transfer {found} arrived where {transfer} was expected; this is an error of the model parallel library."
+            f"Transfer {number} arrived instead of {transfer}; this is a bug in the model parallel library."
         )
     if status != _FINE:
         raise Poisoned
     storage = buffer.untyped_storage()
     tensors: list[torch.Tensor | None] = []
-    for start, meta, there in zip(layout(metas)[0], metas, present, strict=True):
-        # No views of the buffer: these would share one version counter, and a change of one would spoil the others.
-        tensor = torch.empty(0, dtype=meta.dtype, device=buffer.device) if there else None
+    for start, meta, is_present in zip(layout(metas)[0], metas, present, strict=True):
+        # Views of the buffer would share one version counter, so changing one in place would invalidate the others.
+        tensor = torch.empty(0, dtype=meta.dtype, device=buffer.device) if is_present else None
         if tensor is not None and meta.bytes:
             tensor.set_(storage, start // meta.dtype.itemsize, meta.shape)  # type: ignore[call-overload]
         elif tensor is not None:
@@ -112,20 +112,20 @@ def empty(buffer: torch.Tensor, transfer: int, metas: Sequence[Meta]) -> list[to
 
 
 class Incoming:
-    """A payload that is under way."""
+    """A payload that is being received."""
 
     def __init__(self, work: Any, buffer: torch.Tensor, transfer: int, metas: Sequence[Meta], source: int) -> None:
         self._work, self._buffer, self._transfer, self._metas, self._source = work, buffer, transfer, metas, source
 
     def wait(self) -> list[torch.Tensor | None]:
-        """Its tensors, as soon as they are there. Other threads run meanwhile."""
+        """Wait for the payload and return its tensors."""
         with state.watch.named([self._source]):
             self._work.wait()
         return empty(self._buffer, self._transfer, self._metas)
 
 
 class IncomingMessage:
-    """A control message that is under way."""
+    """A control message that is being received."""
 
     def __init__(
         self, work: Any, buffer: torch.Tensor, overflow: Callable[[int, int], torch.Tensor], source: int
@@ -133,7 +133,7 @@ class IncomingMessage:
         self._work, self._buffer, self._overflow, self._source = work, buffer, overflow, source
 
     def wait(self) -> Any:
-        """The message, as soon as it is there."""
+        """Wait for the message and return it."""
         with state.watch.named([self._source]):
             self._work.wait()
             size, tag = self._buffer[:_PREFIX].view(torch.int64).tolist()
@@ -142,10 +142,10 @@ class IncomingMessage:
 
 
 class Wire:
-    """This rank's end of the connections to the ranks of its pipeline.
+    """This rank's connections to the other ranks of its pipeline.
 
-    `control`: a process group with gloo. `tensors(source, destination)`: the one that carries tensors that way.
-    Ranks are those of the world.
+    control: a process group with gloo. tensors(source, destination): the group for tensors in that direction.
+    Ranks are numbered as in WORLD.
     """
 
     def __init__(self, control: Any, tensors: Callable[[int, int], Any], device: torch.device) -> None:
@@ -165,7 +165,7 @@ class Wire:
             self._post(bytearray(body), destination, tag)
 
     def expect(self, source: int) -> IncomingMessage:
-        """The next control message of a rank. Messages arrive in the order of these calls."""
+        """Start to receive the next control message of a rank. Messages arrive in the order of these calls."""
         buffer = torch.empty(FRAME, dtype=torch.uint8)
 
         def overflow(size: int, tag: int) -> torch.Tensor:
@@ -184,7 +184,7 @@ class Wire:
     def send_tensors(
         self, destination: int, transfer: int, metas: Sequence[Meta], tensors: Sequence[torch.Tensor | None] | None
     ) -> None:
-        """Send a payload, as the tensors are now; returns at once. None: one that says that there is nothing in it."""
+        """Send a copy of the tensors as a payload; returns at once. None: send a payload without data."""
         if tensors is None:
             buffer = poison(transfer, metas, self.device)
         else:
@@ -193,14 +193,14 @@ class Wire:
         self.sent_bytes += sum(meta.bytes for meta in metas)
 
     def expect_tensors(self, source: int, transfer: int, metas: Sequence[Meta]) -> Incoming:
-        """The next payload of a rank. Payloads arrive in the order of these calls."""
+        """Start to receive the next payload of a rank. Payloads arrive in the order of these calls."""
         buffer = torch.empty(layout(metas)[1], dtype=torch.uint8, device=self.device)
         with state.watch.named([source]):
             work = dist.irecv(buffer, source, group=self._tensors(source, self.rank), tag=_TENSORS)
         return Incoming(work, buffer, transfer, metas, source)
 
     def drain(self) -> None:
-        """Wait until all that was sent has left."""
+        """Wait until everything was sent."""
         pending, self._pending = self._pending, []
         for work, _, destination in pending:
             with state.watch.named([destination]):
@@ -210,7 +210,7 @@ class Wire:
         self._send(torch.frombuffer(content, dtype=torch.uint8), destination, self._control, tag)
 
     def _send(self, buffer: torch.Tensor, destination: int, group: Any, tag: int) -> None:
-        """A buffer lives until it has left."""
+        """Send a buffer, and keep it alive until it was sent."""
         with state.watch.named([destination]):
             work = dist.isend(buffer, destination, group=group, tag=tag)
         self._pending.append((work, buffer, destination))
@@ -221,10 +221,10 @@ class Wire:
 def device_groups(
     pipelines: Sequence[Sequence[int]], rank: int, control: Any, device: torch.device
 ) -> Callable[[int, int], Any]:
-    """The group that carries tensors from one rank of a pipeline to another. Every rank of the world calls it.
+    """A function: source and destination rank → the group for tensors in that direction. Every rank calls this.
 
-    On GPUs, a group of two for each direction: NCCL runs the sends and receives of one group in one order, so that two
-    ranks that send to each other would wait for ever. gloo needs no more than the pipeline's own group.
+    On GPUs each direction has its own group of two. NCCL runs the sends and receives of a group in order, so two ranks
+    that send to each other in one group would deadlock. On CPUs gloo uses the pipeline's group.
     """
     if device.type == "cpu":
         return lambda source, destination: control

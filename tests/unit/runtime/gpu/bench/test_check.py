@@ -165,7 +165,9 @@ def test_a_json_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
     done = subprocess.run([*COMMAND, *options], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("berth: error: ")
-    assert done.stderr.endswith("report.json can't be written: name a file in a folder that is there and yours.\n")
+    assert done.stderr.endswith(
+        "report.json can't be written: name a file in an existing folder that you may write to.\n"
+    )
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def test_a_question_that_is_left_out_is_named_and_counted(tmp_path: Path) -> Non
     read = load(source(tmp_path, "train", rows(300, _8=MOVED)), Recipe(), None, said.append)
     skipped = (
         "train data: 1 question skipped, whose answer is not at its answer_start: "
-        f"{tmp_path}/train.jsonl, line 8 (id q8), the first 'Oslo', at 1 there stands 'slo ' (the text stands at 0)"
+        f"{tmp_path}/train.jsonl, line 8 (id q8), the first 'Oslo', but 'slo ' is at 1 (the text is at 0)"
     )
     assert said == ["train data: channel train", skipped, "train data: 299 of 300 questions"]
     assert (len(read.examples), read.notes) == (299, (skipped,))
@@ -67,7 +67,7 @@ def test_faults_of_every_split_and_of_both_kinds_are_told_in_one_run(tmp_path: P
     told = str(error.value)
     assert (
         "train.jsonl, line 3 (id q3): the question has no answer; line 8 (id q8): an answer's text is not at its "
-        "answer_start: 'Oslo', at 1 "
+        "answer_start: 'Oslo', but 'slo ' is at 1 "
     ) in told
     assert 'validation.jsonl, line 1 (id q1): "question" is empty' in told
 

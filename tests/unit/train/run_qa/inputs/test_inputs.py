@@ -70,7 +70,7 @@ Prepare = Callable[[Path], None]
 REFUSED: dict[str, tuple[Prepare, dict[str, str], str]] = {
     "pipe": (pipe, {}, "Channel train is in Pipe mode, which run_qa can't read: use File or FastFile mode."),
     "cut parquet": (cut_parquet, {}, "part.parquet can't be read as Parquet ("),
-    "other parquet": (other_parquet, {}, "part.parquet has no column question and none context, only text"),
+    "other parquet": (other_parquet, {}, "part.parquet has no column question or context, only text"),
     "no file": (lambda base: replace_train(base, "", b""), {}, "train holds no data file ("),
     "0 bytes": (lambda base: replace_train(base, "a.json", b""), {}, "a.json is empty: pass a file in SQuAD's layout"),
     "cut json": (lambda base: replace_train(base, "a.json", b'{"data": ['), {}, "a.json is not JSON, line 1 column 11"),

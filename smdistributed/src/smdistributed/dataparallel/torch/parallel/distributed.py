@@ -1,4 +1,4 @@
-"""SMDDP version 1's DistributedDataParallel: torch's, with the parameters that the documentation has.
+"""SMDDP version 1's DistributedDataParallel: torch's, with the documented parameters.
 
 Source: SageMaker Python SDK, doc/api/training/sdp_versions/v1.2.x/smd_data_parallel_pytorch.rst.
 """
@@ -12,11 +12,11 @@ from ..distributed import check_group, check_initialized
 
 
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
-    """The module on every rank with equal weights, whose gradients `backward` averages over the ranks.
+    """Keeps the module's weights equal on all ranks: `backward` averages the gradients.
 
-    `bucket_cap_mb`: megabytes of gradients that are averaged at once, 25 if None. `device_ids` and `output_device`,
-    which scripts give as their rank's GPU, have no effect on a module whose parameters are on the CPU: torch's own
-    refuses them there. RuntimeError before init_process_group; ValueError for another group than WORLD.
+    bucket_cap_mb: megabytes of gradients to average at once, 25 if None. device_ids and output_device, usually the
+    rank's GPU, are ignored for a module on the CPU, where torch would refuse them. RuntimeError before
+    init_process_group; ValueError for another group than WORLD.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
         if any(parameter.device.type != "cpu" for parameter in module.parameters()):
             options |= {"device_ids": device_ids or None, "output_device": output_device}
         with warnings.catch_warnings():
-            # The documentation has scripts say False, and torch 2.13 would have them say something else.
+            # AWS's documentation tells scripts to pass False, which torch 2.13 calls deprecated.
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
             super().__init__(
                 module,

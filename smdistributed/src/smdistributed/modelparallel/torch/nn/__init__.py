@@ -1,4 +1,4 @@
-"""Of smp.nn, what works without tensor parallelism; the rest says so. huggingface translates state dicts.
+"""The part of smp.nn that works without tensor parallelism; other names raise. huggingface translates state dicts.
 
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
 """
@@ -9,7 +9,7 @@ import torch
 
 
 class FusedLayerNorm(torch.nn.LayerNorm):
-    """torch's, whose kernel is a fused one; a class of its own, for scripts tell it from others with isinstance."""
+    """torch's LayerNorm, which is fused already; a subclass because scripts test for it with isinstance."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""A wrapped GPT-2 keeps the layers and names of Hugging Face's, so that there is nothing to translate.
+"""State dicts of GPT-2 need no translation: a wrapped GPT-2 keeps the layers and names of Hugging Face.
 
 Source: the arguments in aws/amazon-sagemaker-examples, model_parallel/gpt2/train_gpt_simple.py.
 """
