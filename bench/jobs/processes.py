@@ -35,7 +35,7 @@ for line in sys.stdin:
             os.dup2(os.open(rank["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
             os.dup2(1, 2)
             os.environ.update(rank["environment"])
-            run_qa.exit_now(run_qa.main())
+            program.exit_now(program.main())
         pids.append(pid)
     print(json.dumps(pids), flush=True)
     for pid in pids:

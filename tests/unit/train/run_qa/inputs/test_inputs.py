@@ -222,8 +222,8 @@ def test_a_hub_out_of_reach_is_told_within_seconds(
     environment = {name: value for name, value in clean_environment.items() if not name.lower().endswith("_proxy")}
     environment |= {"HF_HUB_OFFLINE": "", "HF_ENDPOINT": endpoint, "SAGEMAKER_BASE_DIR": str(tmp_path)}
     code = (
-        "import sys, time; from berth.train import run_qa; from berth.train.run_qa.inputs import hub; "
-        "began = time.monotonic(); code = run_qa.main(); print('took', time.monotonic() - began); sys.exit(code)"
+        "import sys, time; from berth.train.run_qa import program; from berth.train.run_qa.inputs import hub; "
+        "began = time.monotonic(); code = program.main(); print('took', time.monotonic() - began); sys.exit(code)"
     )
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 1
