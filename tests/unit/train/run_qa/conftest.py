@@ -74,7 +74,7 @@ for line in sys.stdin:
             exec(rank["before"], {})
             if most := int(os.environ.get("LARGEST_FILE", "0")):
                 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-            run_qa.exit_now(run_qa.main())
+            program.exit_now(program.main())
         ranks.append(pid)
     print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]), flush=True)
 """
