@@ -1,8 +1,8 @@
-"""Why a job failed, in one sentence, from the rank that failed to /opt/ml/output/failure on every host.
+"""The report of a failure, in one sentence, from the rank that failed to /opt/ml/output/failure on every host.
 
-A rank's wrapper makes a FailureReport of its program's end and leaves it in the host's run folder; the entry of each
-host sends the cause among them to the leader, which picks the job's and sends it back. SageMaker shows the first 1024
-characters of the file.
+The wrapper of a failed rank writes a FailureReport to the host's run folder. Each host's launcher sends the cause among
+its reports to the leader. The leader chooses the cause of the job and sends it back to all hosts. SageMaker shows the
+first 1024 characters of the file.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from berth.train.failures.native import bus_error_sentence
 from berth.train.failures.sentence import one_line
 
 SHOWN_CHARACTERS = 1024
-# Bounds of a report, also of one that comes over the network, next to SENTENCE_CHARACTERS.
+# Limits of a report, together with SENTENCE_CHARACTERS; also of one that was received over the network.
 DETAIL_LINES = 30
 LINE_CHARACTERS = 400
 _ROOM_BYTES = 8192
@@ -35,9 +35,9 @@ _ROOM_BYTES = 8192
 class FailureReport:
     """One failure.
 
-    `code` is the exit code (1 to 255), `when` the time at which it showed (seconds since the epoch), `detail` the last
-    lines on stderr, `echo` says that it only follows from another rank's or host's failure, `written` that the program
-    left the sentence itself (`write_failure`), `signalled` that a signal ended the rank, whatever the code tells.
+    code: the exit code (1 to 255). when: it happened, in seconds since the epoch. detail: the last lines on stderr.
+    echo: it only follows from another rank's or host's failure. written: the program itself wrote the sentence
+    (`write_failure`). signalled: a signal ended the rank, even if `code` says otherwise.
     """
 
     sentence: str
@@ -52,17 +52,17 @@ class FailureReport:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "FailureReport":
-        """Read the fields of a report from a file or from the rendezvous, within the lengths of one."""
-        given = {field.name: fields[field.name] for field in dataclasses.fields(cls) if field.name in fields}
+        """A report from the fields in a file or in a message of the rendezvous, cut to the limits above."""
+        known = {field.name: fields[field.name] for field in dataclasses.fields(cls) if field.name in fields}
         lines = tuple(str(line)[:LINE_CHARACTERS] for line in list(fields["detail"])[-DETAIL_LINES:])
-        return cls(**{**given, "sentence": one_line(str(fields["sentence"])), "detail": lines})
+        return cls(**{**known, "sentence": one_line(str(fields["sentence"])), "detail": lines})
 
     def to_fields(self) -> dict[str, Any]:
-        """Its fields within these lengths."""
+        """The report's fields, cut to the limits above."""
         return dataclasses.asdict(FailureReport.from_fields(dataclasses.asdict(self)))
 
     def text(self) -> str:
-        """The failure file: the sentence, then who and with which code, then the last lines that still fit."""
+        """The text of the failure file: the sentence, the rank and exit code, and the last stderr lines that fit."""
         who = f"rank {self.rank} on {self.host}" if self.rank is not None else self.host
         lines = [
             one_line(mask_text(self.sentence)),
@@ -79,34 +79,38 @@ class FailureReport:
 
 
 def cause(reports: Iterable[FailureReport]) -> FailureReport | None:
-    """The report that explains the others: the earliest that is no echo, else the earliest."""
+    """The report that explains the others: the earliest that is not an echo, else the earliest."""
     return min(reports, key=lambda report: (report.echo, report.when), default=None)
 
 
 def with_lone_echo_explained(report: FailureReport) -> FailureReport:
-    """Of a job whose only failure says that a peer has gone: that peer has ended, and not by a failure."""
+    """Add an explanation if the job's only failure is an echo: the peer has ended, but without a failure."""
     if not is_echo(report.sentence):
         return report
     hint = (
-        "; no rank reported another reason: one may have ended before, with fewer steps, so give all as many "
-        "(drop_last, or a DistributedSampler)"
+        "; no rank reported another reason: one may have ended earlier, after fewer steps; give all ranks the same "
+        "number of steps (drop_last, or a DistributedSampler)"
     )
     most = SENTENCE_CHARACTERS - len(hint)
     return replace(report, sentence=one_line(report.sentence, most) + hint)
 
 
 def stopped_sentence(number: int, *, begun: bool = True, overdue: float = 0.0) -> str:
-    """The end of a job whose hosts were sent a signal. No host or rank is named: none of them is the cause.
+    """The sentence for a job that was stopped by a signal. It names no host or rank, because none of them is the cause.
 
-    overdue: the seconds that its programs had to end, where they did not.
+    begun: the training had begun. overdue: the seconds after which its programs were killed; 0 if they ended in time.
     """
     when = "it was done" if begun else "training began; start it again"
-    late = f", and was ended after {overdue:.0f} s, for its program went on: let it save and end" if overdue else ""
+    late = (
+        f", and was killed after {overdue:.0f} s because its program did not end: let it save and end"
+        if overdue
+        else ""
+    )
     return f"the job was stopped by a signal ({signal_name(number)}) before {when}{late}."
 
 
 def launcher_sentence(code: int, lines: Sequence[str]) -> str:
-    """The cause when mpirun failed and no rank left a report: its own words, without the frame of dashes."""
+    """The sentence if mpirun failed and no rank left a report: mpirun's message, without its lines of dashes."""
     for line in lines:
         if match := re.search(r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)", line):
             if int(match[3]) == signal.SIGBUS:
@@ -127,19 +131,19 @@ def launcher_sentence(code: int, lines: Sequence[str]) -> str:
 
 
 def load_reports(folder: Path) -> list[FailureReport]:
-    """All reports that this host's ranks left; a half-written one cannot be there (they are renamed into place)."""
+    """All reports of this host's ranks. None is half-written, because they are renamed into place."""
     return [
         FailureReport.from_fields(json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("rank-*.json"))
     ]
 
 
 def save_report(folder: Path, report: FailureReport) -> None:
-    """Leave the report of one rank for this host's entry."""
+    """Write the report of one rank for this host's launcher."""
     whole_files.write(folder / f"rank-{report.rank or 0}.json", json.dumps(report.to_fields()))
 
 
 class FailureFile:
-    """/opt/ml/output/failure, which a user's program may write itself: what it wrote during this run stays."""
+    """/opt/ml/output/failure. The user's program may write it itself; then it is not overwritten."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -147,13 +151,13 @@ class FailureFile:
         self._room = path.with_name(".room-for-failure")
 
     def keep_room(self) -> None:
-        """Take the room that the report will need, for the job may fail because its disk is full."""
+        """Reserve disk space for the report, because the job may fail because its disk is full."""
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._room.write_bytes(bytes(_ROOM_BYTES))
 
     def give_up_room(self) -> None:
-        """At the job's end."""
+        """Free the reserved disk space."""
         with contextlib.suppress(OSError):
             self._room.unlink(missing_ok=True)
 
@@ -171,5 +175,5 @@ class FailureFile:
             return False
         self.give_up_room()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(report.text(), "utf-8", "backslashreplace")  # a file's name may be no UTF-8
+        self.path.write_text(report.text(), "utf-8", "backslashreplace")  # a file's name may not be valid UTF-8
         return True

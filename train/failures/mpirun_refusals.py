@@ -1,16 +1,16 @@
-"""Which of the user's custom MPI options Open MPI's mpirun refused, from what it wrote (4.1.8, each message seen)."""
+"""Finds the custom MPI option that Open MPI's mpirun rejected, from its output (each message seen with 4.1.8)."""
 
 import re
 from collections.abc import Iterable
 
-# A message, its lines joined by single spaces → what is wrong, in our words.
+# A message of mpirun, its lines joined by single spaces → our sentence.
 _REFUSALS = (
-    # -P is our Python's, whose path an option before it has taken for its value.
-    (r'Error: unknown option "-P"', "the last option lacks its value, or one of its values"),
+    # -P is an option of our Python, whose path mpirun took as the value of the user's last option.
+    (r'Error: unknown option "-P"', "the value, or one of the values, of mpirun's last option is missing"),
     (r'Error: unknown option "(?P<option>[^"]+)"', "mpirun does not know the option {option}"),
     (
         r'Error: option "(?P<option>[^"]+)" did not have enough parameters \((?P<count>\d+)\)',
-        "mpirun's option {option} lacks its values, {count} in all",
+        "mpirun's option {option} needs {count} values, and some are missing",
     ),
     (
         r"MCA parameter has been listed multiple times .*?MCA param: (?P<option>\S+)",
@@ -26,18 +26,18 @@ _REFUSALS = (
     ),
     (
         r"requested more processes than the ppr for this topology can support.*? PPR: (?P<option>\S+)",
-        "{option} (by -N, -npernode or ppr) is fewer processes on each host than the launch plan has",
+        "{option} (from -N, -npernode or ppr) is fewer processes per host than the launch plan has",
     ),
-    # A path would be our own Python, missing in an image that was changed.
+    # Only a name without a slash: a path is our own Python, missing in a modified image.
     (
         r"first unrecognized command line token as the executable\).*?Executable: (?P<option>[^/\s]+)(?: |$)",
-        "mpirun took {option} for the program, for it is no option",
+        "{option} is not an option of mpirun, which took it for the program",
     ),
 )
 
 
 def refused_option(lines: Iterable[str]) -> str | None:
-    """The sentence for an option that mpirun refuses, by its output; None where it says nothing of the kind."""
+    """The sentence for an option that mpirun rejected; None if its output has no such message."""
     text = " ".join(" ".join(lines).split())
     for pattern, words in _REFUSALS:
         if match := re.search(pattern, text):

@@ -1,17 +1,17 @@
 """The kit's own program, `python -m berth.train.run_qa`: question answering on SQuAD.
 
-It needs nothing of the launcher: torchrun, or a shell, can start it as well.
+It does not need berth's launcher: torchrun or a shell can start it, too.
 
-program                     the job from its hyperparameters to its report; __main__ calls it
-recipe, device              typed hyperparameters to completed settings; what of them GPUs and CPUs ask for
-schema                      what run_qa knows, as JSON for the machine that starts the container
+program                     the whole job, from its hyperparameters to its report; __main__ calls it
+recipe, device              completes the hyperparameters to a job's settings; fits the settings to GPU or CPU
+schema                      run_qa's hyperparameters as JSON, for the machine that starts the container
 inputs/                     where questions come from, and how they become batches
-model                       the hub or a channel to weights
-ranks, trainer, evaluation  the process group and its checks, the loop, EM and F1 over all ranks
-checkpoints/                what a training leaves for a next one, and how that goes on from it
-stopping, stop_signal       SIGTERM and saves by time: what becomes of them in a training
-agreement                   what all ranks do at the same step
-reporting/                  lines, figures, curve and trace: what a job tells of itself
-saved_model                 the model's files, all of them or none
+model                       loads the model from a channel, a path or the hub
+ranks, trainer, evaluation  the process group and its checks, the training loop, EM and F1 over all ranks
+checkpoints/                writes checkpoints, and chooses the one to resume from
+stopping, stop_signal       stops on SIGTERM; saves every few minutes
+agreement                   lets all ranks save and stop at the same step
+reporting/                  progress lines, metrics, the curve and the trace of a job
+saved_model                 writes the model's files: all of them or none
 export                      the model's graphs for OpenVINO, in fp32 and in int8
 """

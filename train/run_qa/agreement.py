@@ -1,9 +1,9 @@
-"""What all ranks do at the same place: save, stop, break off a step. Each asks, and all learn what any of them asked.
+"""Lets all ranks save, stop or break off a step at the same place: each sends its requests, and all read the union.
 
-A signal reaches the ranks at different moments, and rank 0's clock is its own; but a checkpoint and the end of a
-training are for all ranks together. So after every micro-batch, and in an evaluation after every batch, each rank sends
-what it asks for, and reads what was asked for in the round before: nobody waits for a message that has only just been
-sent, and every rank reads the same in the same place.
+All ranks must save and stop together, but a signal reaches them at different moments, and only rank 0's clock decides
+when to save. So after every micro-batch (in an evaluation, after every batch) each rank sends its requests and reads
+the union of the previous round. No rank has to wait for a message that was only just sent, and all ranks read the same
+requests at the same place.
 """
 
 from enum import Flag, auto
@@ -16,20 +16,20 @@ from berth.train.run_qa.ranks import group_device
 
 
 class AgreedStop(Exception):
-    """All ranks have agreed to stop, and leave what they are doing here."""
+    """All ranks have agreed to stop; raised on all of them at the same place."""
 
 
 class RankRequest(Flag):
-    """What a rank may ask all others for."""
+    """What a rank may ask all ranks to do."""
 
     SAVE = auto()
-    STOP = auto()  # after the step under way
-    BREAK_OFF = auto()  # before its end
-    ANSWER_AT_ONCE = auto()  # for this rank's steps are slow
+    STOP = auto()  # after the current step
+    BREAK_OFF = auto()  # in the middle of the current step
+    ANSWER_AT_ONCE = auto()  # use `settle` at the end of each step, because this rank's steps are slow
 
 
 class Agreement:
-    """One rank's side. All ranks must call each method equally often."""
+    """The agreement on one rank. All ranks must call the methods in the same order."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
@@ -37,7 +37,7 @@ class Agreement:
         self._stream: torch.cuda.Stream | None = None
 
     def exchange(self, mine: RankRequest) -> RankRequest:
-        """Ask for `mine`; what any rank asked for in the call before. A rank alone has its answer at once."""
+        """Send this rank's requests; return those of all ranks in the previous call. With one rank, return `mine`."""
         if self._rank.world_size == 1:
             return mine
         agreed = self._last_round()
@@ -48,7 +48,7 @@ class Agreement:
         return agreed
 
     def settle(self, mine: RankRequest) -> RankRequest:
-        """Ask for `mine`; what any rank has asked for so far, this call included. Waits for all ranks."""
+        """Send this rank's requests; return those of all ranks, including this call's. Waits for all ranks."""
         return self.exchange(mine) | self._last_round()
 
     def _last_round(self) -> RankRequest:
@@ -57,33 +57,33 @@ class Agreement:
 
 
 class _Round:
-    """One message to all ranks and from all of them: a sum of numbers, the collective that every backend knows.
+    """One exchange between all ranks, as an all_reduce sum, which every backend supports.
 
-    On a GPU it has a stream and an event of its own, so that nobody waits for what else the GPU has to do.
+    On a GPU it uses a separate stream and event, so it does not wait for the GPU's other work.
     """
 
     def __init__(self, mine: RankRequest, stream: torch.cuda.Stream | None) -> None:
-        asked = torch.tensor([float(each in mine) for each in RankRequest])
+        requests = torch.tensor([float(request in mine) for request in RankRequest])
         self._copied: torch.cuda.Event | None = None
         if stream is None:
-            self._sum = asked
+            self._sum = requests
             self._work = dist.all_reduce(self._sum, async_op=True)
             return
         with torch.cuda.stream(stream):
-            on_gpu = asked.to(stream.device)
+            on_gpu = requests.to(stream.device)
             self._work = dist.all_reduce(on_gpu, async_op=True)
             self._work.wait()  # makes the stream wait, not this thread
-            self._sum = torch.empty(asked.shape, pin_memory=True).copy_(on_gpu, non_blocking=True)
+            self._sum = torch.empty(requests.shape, pin_memory=True).copy_(on_gpu, non_blocking=True)
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._copied.record()
 
     def result(self) -> RankRequest:
-        """What any rank asked for."""
+        """The requests of all ranks."""
         if self._copied is None:
             self._work.wait()
         else:
             self._copied.synchronize()
         agreed = RankRequest(0)
-        for each, count in zip(RankRequest, self._sum.tolist(), strict=True):
-            agreed |= each if count else RankRequest(0)
+        for request, count in zip(RankRequest, self._sum.tolist(), strict=True):
+            agreed |= request if count else RankRequest(0)
         return agreed

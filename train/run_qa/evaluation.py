@@ -1,7 +1,7 @@
-"""Answers for a set of questions by all ranks together, and their exact match and F1.
+"""Answers a set of questions on all ranks together, and measures exact match and F1.
 
-Each rank predicts its share of the batches; rank 0 gathers the logits, decodes them and measures. Every window counts
-once: samplers of distributed loaders repeat some to fill up, which would falsify the metrics.
+Each rank computes its share of the batches; rank 0 gathers the logits, decodes and scores them. Every window counts
+once: samplers of distributed loaders would repeat some to fill the last batch, which would falsify the metrics.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from berth.train.run_qa.reporting.progress import LineCallback
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Metrics, on every rank, and predictions (id → text), on rank 0 only."""
+    """Metrics (on every rank) and predictions (id → text; on rank 0 only, elsewhere empty)."""
 
     scores: dict[str, float]
     predictions: dict[str, str]
@@ -32,7 +32,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """How to evaluate: the same for every question set of a job."""
+    """The settings of an evaluation, the same for every question set of a job."""
 
     collator: Collator
     decoding: Decoding
@@ -52,9 +52,10 @@ class Evaluator:
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> Result:
-        """Answer and measure; all ranks must call it. The model's mode (train, eval) is left as it was.
+        """Answer and score the questions; all ranks must call it. The model's mode (train, eval) is restored.
 
-        Raises AgreedStop where `interrupted`, which is asked after every batch and says the same on all ranks, is true.
+        `interrupted` is called after every batch and must return the same on all ranks. Raises AgreedStop if it is
+        true.
         """
         with self.lines.clock.during("evaluation"):
             was_training = model.training
@@ -84,7 +85,7 @@ class Evaluator:
         dataset = WindowDataset(windows)
         batches = length_batches(dataset.lengths, self.batch_size)
         rounds = -(-len(batches) // self.rank.world_size)
-        found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        logits: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         logged = 0
         for turn in range(rounds):
             # A rank without a batch in the last round repeats one: a sharded model needs every rank in every forward.
@@ -96,13 +97,13 @@ class Evaluator:
             start, end = output.start_logits.float().cpu().numpy(), output.end_logits.float().cpu().numpy()
             for row, index in enumerate(batch):
                 size = dataset.lengths[index]
-                found[int(index)] = (start[row, :size].copy(), end[row, :size].copy())
+                logits[int(index)] = (start[row, :size].copy(), end[row, :size].copy())
             if interrupted():
                 raise AgreedStop
             if (turn + 1) * 5 // rounds > logged:
                 logged = (turn + 1) * 5 // rounds
                 self.lines.say(f"evaluation {100 * (turn + 1) // rounds} % done")
-        return found
+        return logits
 
     def _measure(
         self, questions: QuestionSet, start: list[np.ndarray], end: list[np.ndarray]
@@ -119,35 +120,35 @@ class Evaluator:
 
 
 def length_batches(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
-    """Indices of all windows in batches of like length, longest first: memory that won't do shows at once."""
+    """Indices of all windows in batches of similar length. The longest come first, to show a lack of memory early."""
     order = np.argsort(-lengths, kind="stable")
     return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
 
 
 def label_loss(windows: Sequence[Window], start: Sequence[np.ndarray], end: Sequence[np.ndarray]) -> float:
-    """The training loss over windows with labels: mean cross entropy of start and end; 0 without any."""
+    """The training loss: mean cross entropy of start and end over the windows with labels; 0 if no window has any."""
     losses = [
-        (_surprise(first, window.start) + _surprise(last, window.end)) / 2
+        (_cross_entropy(first, window.start) + _cross_entropy(last, window.end)) / 2
         for window, first, last in zip(windows, start, end, strict=True)
         if window.start is not None and window.end is not None
     ]
     return float(np.mean(losses)) if losses else 0.0
 
 
-def _surprise(logits: np.ndarray, label: int) -> float:
+def _cross_entropy(logits: np.ndarray, label: int) -> float:
     peak = float(logits.max())
     return peak + float(np.log(np.exp(logits.astype(np.float64) - peak).sum())) - float(logits[label])
 
 
-def _flat(found: dict[int, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """The start and end logits of all windows one after the other (2 × tokens of all,)."""
-    return np.concatenate([np.zeros(0, np.float32), *(logits for pair in found.values() for logits in pair)])
+def _flat(by_window: dict[int, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """The start and end logits of all windows in one array (2 × the tokens of all windows,)."""
+    return np.concatenate([np.zeros(0, np.float32), *(logits for pair in by_window.values() for logits in pair)])
 
 
 def _by_window(
     indices: Sequence[Sequence[int]], logits: Sequence[np.ndarray], lengths: np.ndarray
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Start and end logits by window, of `lengths` tokens each, from what each rank made of its windows."""
+    """Start and end logits of all windows, in order. `indices` and `logits`: each rank's windows, and their `_flat`."""
     merged: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for windows, flat in zip(indices, logits, strict=True):
         sizes = np.repeat(lengths[np.asarray(windows, dtype=np.int64)], 2)

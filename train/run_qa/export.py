@@ -1,7 +1,7 @@
-"""What a job writes next to its model for OpenVINO: the graph in fp32, and in int8 where that is asked for.
+"""Writes OpenVINO graphs next to the model: in fp32, and on request in int8.
 
-Neither fails a job: the model is there, and a warning says what is missing. What could only fail is refused before the
-training.
+A failed export does not fail the job: the model is already written, and a warning says which graph is missing. Settings
+with which the export is bound to fail are refused before the training.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,14 +18,14 @@ from berth.train.run_qa.recipe import Recipe
 
 
 class Sample:
-    """At most so many of the questions that pass, each as likely as any other, and the same ones at each call."""
+    """A random sample of at most `most` questions (reservoir sampling, with a fixed seed)."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.examples: list[Example] = []
 
     def through(self, examples: Iterable[Example]) -> Iterator[Example]:
-        """The same questions; of the n-th, each place in the sample is taken with probability 1 / n."""
+        """Yield `examples` unchanged, and sample them on the way."""
         random = Random(0)
         for number, example in enumerate(examples, start=1):
             place = number - 1 if number <= self.most else random.randrange(number)
@@ -37,7 +37,7 @@ class Sample:
 
 
 def check(recipe: Recipe, counts: Mapping[str, int]) -> None:
-    """Raises HyperparameterError where the questions are too few to measure an int8 graph on; `counts` by split."""
+    """Raises HyperparameterError if there are too few questions to measure an int8 graph. `counts`: by split."""
     if not recipe.export_int8 or "train" not in counts:
         return
     if reason := quantization.too_few(counts.get("validation", 0), _limits(recipe)):
@@ -45,29 +45,29 @@ def check(recipe: Recipe, counts: Mapping[str, int]) -> None:
 
 
 def add_graph(folder: Path, say: Callable[[str], None]) -> None:
-    """Write the graph with which the inference image starts in seconds next to the model in `folder`."""
+    """Write the fp32 graph next to the model in `folder`; the inference image starts faster with it."""
     try:
         graph.make(folder, folder / graph.FOLDER)
     except (GraphError, ModelFilesError) as error:
-        say(f"warning: {error}: the model is saved without a graph for OpenVINO, and an endpoint starts more slowly")
+        say(f"warning: {error}: the model is saved without an OpenVINO graph, so an endpoint starts more slowly")
         return
     size = _megabytes(folder, "*")
-    say(f"model: its graph for a fast start of an endpoint adds {size:.0f} MB (export_openvino false leaves it out)")
+    say(f"model: its OpenVINO graph, for a fast endpoint start, adds {size:.0f} MB (export_openvino false: no graph)")
 
 
 def add_int8(recipe: Recipe, questions: CalibrationData, folder: Path, say: Callable[[str], None]) -> None:
-    """Quantise the graph next to the model, if it is there, and say what that loses."""
+    """Quantise the model's fp32 graph, and log the loss of F1; log a warning if there is no such graph."""
     if not (folder / graph.FOLDER / graph.MANIFEST).is_file():
-        say("warning: export_int8: the model has no graph to quantise, so it is saved without one in int8")
+        say("warning: export_int8: the model has no graph to quantise, so it is saved without an int8 graph")
         return
     settings = WindowSettings(recipe.max_seq_length, recipe.doc_stride, recipe.decoding())
     try:
         quantization.add_int8(folder, questions, settings, _limits(recipe), say)
     except GraphError as error:
-        say(f"warning: {error}: the model is saved with its fp32 graph alone")
+        say(f"warning: {error}: the model is saved with its fp32 graph only")
         return
     size = _megabytes(folder, "int8.*")
-    say(f"model: its int8 graph adds {size:.0f} MB; an endpoint serves it where BERTH_PRECISION is int8")
+    say(f"model: its int8 graph adds {size:.0f} MB; an endpoint uses it if BERTH_PRECISION is int8")
 
 
 def _limits(recipe: Recipe) -> Limits:

@@ -1,7 +1,7 @@
 """Find and load the model to fine-tune: from the channel `model`, a path, or the hub.
 
-A folder may hold the model one level down, or packed as `model.tar.gz` (that is how an earlier job leaves it, and how
-the SDK's `model_uri` delivers it).
+A folder may hold the model one level down, or packed as `model.tar.gz` (as an earlier job writes it, and as the SDK's
+`model_uri` delivers it).
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class ModelLoadError(JobError):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model with its tokenizer; `fresh` names the parts of the model that had no weights (the answer head)."""
+    """A model with its tokenizer. `fresh`: the parts of the model without stored weights, such as the answer head."""
 
     model: Any
     tokenizer: Any
@@ -42,31 +42,31 @@ class Loaded:
 
 
 def find(recipe: Recipe, paths: Paths, channels: frozenset[str]) -> tuple[str | Path, str]:
-    """Decide where the model comes from: a path or a name of the hub, and a line for the log.
+    """Decide where the model comes from. Returns its path or its name on the hub, and a line for the log.
 
-    A path that was given goes before the channel, the channel before a name.
+    An existing path takes precedence over the channel, the channel over a name.
     """
-    given = recipe.model_name_or_path
-    if given and Path(given).exists():
-        return Path(given), f"model: {given}"
+    name = recipe.model_name_or_path
+    if name and Path(name).exists():
+        return Path(name), f"model: {name}"
     if "model" in channels:
-        instead = f" (not model_name_or_path {given})" if given else ""
+        instead = f" (not model_name_or_path {name})" if name else ""
         return paths.channels / "model", f"model: channel model{instead}"
-    if not given:
+    if not name:
         raise ModelLoadError(
             "There is no model: pass model_name_or_path (a name of the hub or a path), or a channel model."
         )
-    if given.startswith(("/", "./", "../")):
+    if name.startswith(("/", "./", "../")):
         raise ModelLoadError(
-            f"model_name_or_path {given} is not there: check the path, or the channel that it lies in."
+            f"model_name_or_path {name} does not exist: check the path, and the channel that should contain it."
         )
-    return given, f"model: {given} of the hub"
+    return name, f"model: {name} of the hub"
 
 
 @contextlib.contextmanager
 def folder(path: Path, *, tokenizer: bool = True) -> Iterator[Path]:
-    """The folder with config and weights in or below `path`, in a temporary place where it is an archive, and so
-    unpacked there, or where its files can't be mapped. `tokenizer`: whether one must be in it.
+    """The folder with config and weights in or below `path`. An archive is unpacked into a temporary folder; files that
+    can't be memory-mapped are copied there. `tokenizer`: whether the folder must have one.
     """
     archive = path if path.is_file() else next(iter(sorted(path.glob("*.tar.gz"))), None)
     if model_home(path) is None and archive is not None:
@@ -87,7 +87,7 @@ def folder(path: Path, *, tokenizer: bool = True) -> Iterator[Path]:
 
 
 def _can_be_mapped(home: Path) -> bool:
-    """Whether the weights can be mapped into memory, which safetensors does; a FastFile channel's may not be."""
+    """Whether the weights can be memory-mapped, as safetensors does; files of a FastFile channel may not allow it."""
     with (home / str(first_file(home, WEIGHTS))).open("rb") as file:
         try:
             mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ).close()
@@ -97,11 +97,11 @@ def _can_be_mapped(home: Path) -> bool:
 
 
 def load(name: str | Path, recipe: Recipe) -> Loaded:
-    """Load config, tokenizer and model. Raises ModelLoadError where something is missing or the hub is not reached."""
-    there = (
+    """Load config, tokenizer and model. Raises ModelLoadError if a part is missing or the hub can't be reached."""
+    source = (
         folder(name, tokenizer=not recipe.tokenizer_name) if isinstance(name, Path) else contextlib.nullcontext(name)
     )
-    with there as place:
+    with source as place:
         return _load(str(place), str(name), recipe, local=isinstance(name, Path))
 
 
@@ -128,16 +128,15 @@ def _load(place: str, name: str, recipe: Recipe, *, local: bool) -> Loaded:
         raise ModelLoadError(f"{name}: {fault}.")
     _set_dropout(config, recipe)
     if has_other_head(config.to_dict()):
-        config.num_labels = 2  # of the head that is made here, whatever the other one had
+        config.num_labels = 2  # the new head's; the config has the other head's number
     if recipe.version_2_with_negative:
-        setattr(config, NULL_THRESHOLD, recipe.null_score_diff_threshold)  # for whoever serves the model
+        setattr(config, NULL_THRESHOLD, recipe.null_score_diff_threshold)  # read by the server
     with _reading("tokenizer", name, local=local):
         tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer_name or place, **source)
     if not tokenizer.is_fast:
         raise ModelLoadError(f"{name} has a slow tokenizer only, without offsets: use a model with a tokenizer.json.")
     with _reading("weights", name, local=local):
-        # 32 bits whatever the checkpoint holds: since transformers 5 the default is the checkpoint's own type, and
-        # weights of 16 bits do not learn from small steps.
+        # Always fp32: transformers 5 defaults to the checkpoint's type, and 16-bit weights round small updates away.
         model, info = AutoModelForQuestionAnswering.from_pretrained(
             place, config=config, dtype=torch.float32, output_loading_info=True, **source
         )
@@ -152,7 +151,7 @@ def _load(place: str, name: str, recipe: Recipe, *, local: bool) -> Loaded:
 
 
 def check_head(loaded: Loaded, name: str | Path) -> None:
-    """For a job that trains nothing: raises ModelLoadError for a model without a head for question answering."""
+    """For a job that does not train. Raises ModelLoadError if the model has no question-answering head."""
     if loaded.fresh:
         raise ModelLoadError(
             f"{name} has no weights for {', '.join(loaded.fresh)}, and this job trains nothing: pass a model that was "
@@ -162,14 +161,14 @@ def check_head(loaded: Loaded, name: str | Path) -> None:
 
 @contextlib.contextmanager
 def _reading(what: str, name: str, *, local: bool) -> Iterator[None]:
-    """Turn an error on a part of the model into a ModelLoadError."""
+    """Turn any exception while one part of the model is loaded into a ModelLoadError."""
     try:
         yield
-    except Exception as reason:  # whatever a damaged file makes transformers raise, the user's way out is the same
+    except Exception as reason:  # a damaged file makes transformers raise many types, but the advice is the same
         advice = (
             "copy or save the model again, with its tokenizer"
             if local
-            else "check the name, and in a job without a way to the hub pass the model as channel model"
+            else "check the name, and if the job can't reach the hub, pass the model as channel model"
         )
         why = tokenizer_fault(reason) if what == "tokenizer" else reason_of(reason)
         raise ModelLoadError(f"The {what} of {name} can't be loaded ({why}): {advice}.") from reason
@@ -182,14 +181,16 @@ def _set_dropout(config: Any, recipe: Recipe) -> None:
             continue
         target = next((candidate for candidate in candidates if hasattr(config, candidate)), None)
         if target is None:
-            raise ModelLoadError(f"{name} can't be set: a {config.model_type} model has no such setting; leave it out.")
+            raise ModelLoadError(
+                f"{name} can't be set: a {config.model_type} model does not have this setting; leave it out."
+            )
         setattr(config, target, value)
 
 
 def check_numbers(trained: Any) -> None:
-    """Raises JobError for weights of a training that came apart: such a model answers nothing, and looks like one."""
+    """Raises JobError if a weight is NaN or infinite: such a model loads, but can't answer anything."""
     if not all(bool(weight.isfinite().all()) for weight in trained.state_dict().values()):
         raise JobError(
-            "The training came apart: the model's weights are not numbers (NaN or infinite), so no model is written; "
-            "train with a lower learning_rate, with warmup_ratio, or with bf16 in place of fp16."
+            "Training diverged: the model's weights are not numbers (NaN or infinite), so no model is written; train "
+            "with a lower learning_rate, with warmup_ratio, or with bf16 instead of fp16."
         )

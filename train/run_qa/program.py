@@ -1,8 +1,8 @@
 """Fine-tune a model for extractive question answering: `python -m berth.train.run_qa`, no arguments, once per rank.
 
-Each rank reads SageMaker's hyperparameters itself, and the launcher's RANK, WORLD_SIZE and so on from its environment.
-The way through: hyperparameters → settings → sources → process group → windows → training → model → evaluation. Rank 0
-writes the model and its figures (reporting/records.py), and speaks; the others only compute.
+Each rank reads SageMaker's hyperparameters itself, and RANK, WORLD_SIZE and so on from its environment. The order is:
+hyperparameters → settings → sources → process group → windows → training → model → evaluation. Only rank 0 writes the
+log, the model and the metrics (reporting/records.py); the other ranks only compute.
 """
 
 import atexit
@@ -54,8 +54,8 @@ USER_ERRORS = (JobError, DataError, WindowError, LogitsError)
 
 
 def main() -> int:
-    """Run the job; the exit code. A user's mistake is reported to the entry, or where there is none by one line on
-    standard error; anything else ends in a traceback.
+    """Run the job and return the exit code. A user's mistake is reported in one sentence: to the launcher, or on stderr
+    if there is none. Any other exception is printed as a traceback.
     """
     signal = StopSignal()
     signal.end_with("before it had anything to save: start it again.")
@@ -75,10 +75,10 @@ def main() -> int:
 
 
 def exit_now(code: int) -> NoReturn:
-    """End this process with `code` at once, after what was registered to run at its end.
+    """Exit with `code` after the atexit functions, but without the rest of Python's shutdown.
 
-    The interpreter's own way out takes a second to collect what torch and transformers hold. Leaving out only that
-    (gc.freeze) ended one rank in thirty with SIGABRT, for gloo's threads run on while the rest is taken apart.
+    The shutdown takes a second, because it collects the objects of torch and transformers. Skipping only the collection
+    (gc.freeze) ended one rank in thirty with SIGABRT, because gloo's threads still run during the shutdown.
     """
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -112,7 +112,7 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     args = _arguments(training)
     on = "GPU" if cuda else f"CPU with {threads} {'thread' if threads == 1 else 'threads'} each"
     say(f"ranks: {rank.world_size}, {settings.backend}, {on}")
-    # Before the model: the answer head starts from random weights, which must be the same on every rank.
+    # Before the model is loaded: its answer head starts from random weights, which must be the same on every rank.
     (enable_full_determinism if args.full_determinism else set_seed)(args.seed)
     loaded = _load(name, recipe, args, rank, say, resumes=start.chosen is not None)
     clock.switch("features")
@@ -123,22 +123,22 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
         _take_over(start, trainer, loaded)
     if args.do_train and (steps := read_trace(environment)):
         trainer.trace_steps(TraceCallback(steps, paths.output_data / "trace", rank, say, cuda=cuda))
-    found: dict[str, Any] = {"world_size": rank.world_size}
+    figures: dict[str, Any] = {"world_size": rank.world_size}
     with records.history_of_a_failure(rank, paths.output_data, lambda: trainer.state.log_history):
         with suppress(AgreedStop):
-            _work(trainer, loaded, settings, inputs, paths, found)
-        if trainer.stopping.told and trainer.stopping.leaves_model and rank.leads:
-            records.finish(paths, trainer.lines, found, price, trainer.state.log_history)
+            _work(trainer, loaded, settings, inputs, paths, figures)
+        if trainer.stopping.agreed and trainer.stopping.leaves_model and rank.leads:
+            records.finish(paths, trainer.lines, figures, price, trainer.state.log_history)
         trainer.stopping.end(paths.model)
         for note in (note for each in inputs.questions.values() for note in each.notes):
             say(note)
         ranks.end_group()
         if not rank.leads:
             return
-        if recipe.export_int8 and args.do_train:  # at the end, for it takes minutes that no rank shall wait
+        if recipe.export_int8 and args.do_train:  # takes minutes, so only after the other ranks have ended
             signal.end_with(f"after the training: the model is in {paths.model}, without its int8 graph and figures.")
             export.add_int8(recipe, inputs.for_int8(), paths.model, say)
-        records.finish(paths, trainer.lines, found, price, trainer.state.log_history)
+        records.finish(paths, trainer.lines, figures, price, trainer.state.log_history)
     say(f"done: model, metrics.json and history.json are in {paths.model}")
 
 
@@ -148,28 +148,29 @@ def _work(
     settings: TrainingSettings,
     inputs: JobData,
     paths: Paths,
-    found: dict[str, Any],
+    figures: dict[str, Any],
 ) -> None:
-    """Train, write the model, evaluate, answer: what of it the job asks for, by all ranks; its figures go into `found`.
+    """Train, write the model, evaluate and predict, as far as the job asks for it. All ranks must call it.
 
-    Raises AgreedStop where the job was told to stop; `found` has the figures until then.
+    The metrics are added to `figures`. Raises AgreedStop if the job is to stop; the metrics so far are then in
+    `figures`.
     """
     recipe, args, lines, stopping = settings.recipe, trainer.args, trainer.lines, trainer.stopping
     lines.clock.switch("saving")
     if args.do_train:
         with lines.clock.during("training"):
-            found |= _train(trainer, inputs.questions["train"].count, lines.say)
+            figures |= _train(trainer, inputs.questions["train"].count, lines.say)
         if stopping.leaves_model:
             _save(trainer, loaded, paths.model, lines.say)
         stopping.check()
         if recipe.export_openvino and trainer.rank.leads:
             export.add_graph(paths.model, lines.say)
     if args.do_eval:
-        found |= trainer.evaluate()
-        found["eval_samples"] = inputs.questions["validation"].count
+        figures |= trainer.evaluate()
+        figures["eval_samples"] = inputs.questions["validation"].count
         _write(trainer.rank, paths.output_data / "eval_predictions.json", trainer.predictions)
     if args.do_predict:
-        found |= _predict(trainer, inputs, paths, lines.say)
+        figures |= _predict(trainer, inputs, paths, lines.say)
 
 
 def _settings(
@@ -177,8 +178,8 @@ def _settings(
 ) -> TrainingSettings:
     """Read, type and complete the hyperparameters."""
     parsed = read(read_object(paths.hyperparameters), options(TrainingArguments), DEPRECATED_NAMES)
-    found = _rank_environment(paths, channels, rank, environment)
-    settings = complete(parsed.values, paths, found, parsed.problems)
+    env = _rank_environment(paths, channels, rank, environment)
+    settings = complete(parsed.values, paths, env, parsed.problems)
     for note in [*parsed.notes, *settings.notes]:
         say(note)
     for warning in settings.warnings:
@@ -202,7 +203,7 @@ def _rank_environment(
 
 
 def _prepare_process(rank: Rank, events: str, environment: Mapping[str, str], *, cuda: bool) -> int:
-    """Threads, a log without progress bars, and where TensorBoard's events go; returns the number of threads."""
+    """Set the number of threads, turn off progress bars and set TensorBoard's folder; return the number of threads."""
     share = ranks.threads(rank.local_world_size)
     if "OMP_NUM_THREADS" not in environment and not cuda:
         torch.set_num_threads(share)
@@ -222,8 +223,9 @@ def _arguments(training: dict[str, Any]) -> TrainingArguments:
 def _load(
     name: str | Path, recipe: Recipe, args: TrainingArguments, rank: Rank, say: Callable[[str], None], *, resumes: bool
 ) -> Loaded:
-    """Load the model; transformers' own report on its weights is replaced by one line, or by none where the training
-    `resumes` and a checkpoint's weights take their place.
+    """Load the model, and log one line about its random weights instead of transformers' report.
+
+    There is no line if the training `resumes`: the checkpoint's weights then replace all of them.
     """
     transformers.utils.logging.set_verbosity_error()
     loaded = model.load(name, recipe)
@@ -232,7 +234,7 @@ def _load(
     level = args.get_process_log_level() if rank.leads else logging.ERROR
     transformers.utils.logging.set_verbosity(level)
     if loaded.fresh and not resumes:
-        say(f"model: {', '.join(loaded.fresh)} starts from random weights, all else is pretrained")
+        say(f"model: {', '.join(loaded.fresh)} starts from random weights, the rest is pretrained")
     return loaded
 
 
@@ -262,7 +264,7 @@ def _trainer(
 
 
 def _start(settings: TrainingSettings, job: str, rank: Rank, say: Callable[[str], None]) -> Start:
-    """Where the training of this `job` begins; one that goes on keeps the windows of a step."""
+    """Choose the checkpoint that this `job` resumes from; a resumed training keeps the number of windows per step."""
     if not settings.training["do_train"]:
         return Start()
     start = choice.choose(settings, job, rank, say)
@@ -273,44 +275,44 @@ def _start(settings: TrainingSettings, job: str, rank: Rank, say: Callable[[str]
 
 
 def _take_over(start: Start, trainer: QuestionAnsweringTrainer, loaded: Loaded) -> None:
-    """Take over the checkpoints of earlier starts, if they are of the same training."""
+    """Resume from the chosen checkpoint, after checking that it belongs to the same training."""
     identity = trainer.identity(loaded)
     choice.check_identity(start, identity)
     trainer.begin(start, identity)
 
 
 def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Train, prove that the ranks did it together, and return the figures."""
+    """Train, check that all ranks hold the same weights, and return the metrics."""
     rank, args = trainer.rank, trainer.args
     resume = str(trainer.last_checkpoint) if trainer.last_checkpoint else None
     try:
-        with choice.readable(resume, say):
+        with choice.reading_with_old_torch(resume, say):
             metrics = trainer.train(resume_from_checkpoint=resume).metrics
     except (RuntimeError, ValueError) as reason:
-        # torch's own words, of a model and of an optimizer
+        # torch's messages if the state of a model or of an optimizer does not fit.
         if resume is None or not ("loading state_dict" in str(reason) or "loaded state dict" in str(reason)):
             raise
-        raise choice.of_another(resume) from reason
-    found: dict[str, Any] = {} if trainer.lines.nothing_left else dict(metrics)
-    if args.load_best_model_at_end and not trainer.stopping.told and not trainer.sharded:
+        raise choice.mismatch_error(resume) from reason
+    figures: dict[str, Any] = {} if trainer.lines.nothing_left else dict(metrics)
+    if args.load_best_model_at_end and not trainer.stopping.agreed and not trainer.sharded:
         ranks.share_weights(rank, trainer.bare_model)
     if not trainer.sharded:
-        found["weights_sha256"] = ranks.check_equal(rank, trainer.bare_model)
+        figures["weights_sha256"] = ranks.check_equal(rank, trainer.bare_model)
         model.check_numbers(trainer.bare_model)
         if rank.world_size > 1:
-            say(f"weights: the same on all {rank.world_size} ranks, sha256 {found['weights_sha256'][:12]}")
-    found |= trainer.lines.overall
-    found["train_samples"] = questions
-    found["train_steps"] = trainer.state.global_step
-    found["epoch"] = trainer.state.epoch or 0.0
-    if rank.leads and not trainer.lines.nothing_left and not trainer.stopping.told:
+            say(f"weights: the same on all {rank.world_size} ranks, sha256 {figures['weights_sha256'][:12]}")
+    figures |= trainer.lines.overall
+    figures["train_samples"] = questions
+    figures["train_steps"] = trainer.state.global_step
+    figures["epoch"] = trainer.state.epoch or 0.0
+    if rank.leads and not trainer.lines.nothing_left and not trainer.stopping.agreed:
         for name in ("epoch", "train_loss", "train_runtime", "train_samples_per_second"):
-            report.metric(name, float(found[name]))
-    return found
+            report.metric(name, float(figures[name]))
+    return figures
 
 
 def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: Callable[[str], None]) -> None:
-    """Write model and tokenizer, by rank 0; a model that is spread over ranks is gathered by Trainer."""
+    """Write model and tokenizer on rank 0; Trainer gathers a sharded model, so then all ranks must call it."""
 
     def save(into: Path) -> None:
         if trainer.sharded:
@@ -327,12 +329,12 @@ def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: 
 def _predict(
     trainer: QuestionAnsweringTrainer, inputs: JobData, paths: Paths, say: Callable[[str], None]
 ) -> dict[str, float]:
-    """Answers of the test split into test_predictions.json; its scores in lines that no metric pattern finds."""
+    """Write the test split's answers to test_predictions.json; log its scores so that no metric pattern matches."""
     with trainer.lines.clock.during("features"):
         questions = inputs.question_set("test")
     result = trainer.answer(questions)
     if not result.scores:
-        say("test data: without answers, so the predictions are not measured")
+        say("test data: it has no answers, so the predictions are not measured")
     for name in sorted(result.scores.keys() & {"exact_match", "f1"}):
         say(f"test_{name}: {report.number(result.scores[name])}")
     _write(trainer.rank, paths.output_data / "test_predictions.json", result.predictions)
@@ -345,7 +347,7 @@ def _write(rank: Rank, path: Path, content: Any) -> None:
 
 
 def _set_library_variables(threads: int, tensorboard: str) -> None:
-    """In this process, one rank of run_qa: what the tokenizer, TensorBoard and datasets read when they are loaded."""
+    """Set the environment variables that the tokenizer, TensorBoard and datasets read when they are loaded."""
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))  # the tokenizer's threads
     os.environ["TENSORBOARD_LOGGING_DIR"] = tensorboard
     os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"

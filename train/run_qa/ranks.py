@@ -1,7 +1,8 @@
-"""This process as one rank of a job: its process group, and proof that the ranks really train together.
+"""This process as one rank of a job: its process group, and checks that the ranks really train together.
 
-With transformers 5 two ranks on a CPU train alone, each on the same data, without a word, if one setting is missing. So
-the group is started here, and every rank checks what came of it before the first step and after the last.
+With transformers 5 two ranks on a CPU each train alone on the same data, without a warning, if one setting (use_cpu) is
+missing. So run_qa starts the group itself, and every rank checks before the first step that its model is wrapped, and
+after the last that all weights are equal.
 """
 
 import hashlib
@@ -27,21 +28,21 @@ SMDDP = "smdistributed.dataparallel.torch.torch_smddp"
 
 
 class RankError(JobError):
-    """The ranks of this job are not the group they should be; the message is one sentence."""
+    """The ranks of this job can't train together, or did not; the message is one sentence."""
 
 
 def threads(local_world_size: int, root: Path = Path("/")) -> int:
-    """CPU threads for one rank: this container's cores shared by the ranks of this host, at least one."""
+    """CPU threads for one rank: the container's cores divided by the ranks on this host, at least one."""
     return max(1, count_cpus(root) // local_world_size)
 
 
 def start_group(rank: Rank, backend: str, timeout: int, *, cuda: bool) -> None:
-    """Start the process group of a job of several ranks; `timeout` is in seconds. Raises RankError where this host has
+    """Start the process group if the job has several ranks; `timeout` is in seconds. Raises RankError if this host has
     fewer GPUs than ranks.
     """
     if cuda and rank.local_world_size > (gpus := torch.cuda.device_count()):
         raise RankError(
-            f"This host has {counted(gpus, 'GPU')} and runs {rank.local_world_size} ranks, which take one each: run "
+            f"This host has {counted(gpus, 'GPU')} and runs {rank.local_world_size} ranks, which need one each: run "
             f"{gpus} (processes_per_host, or torchrun's --nproc-per-node), or set use_cpu to true."
         )
     if cuda:
@@ -59,15 +60,15 @@ def end_group() -> None:
 
 
 def group_device() -> torch.device:
-    """Where the tensors of a collective must lie: on the device that the ranks train on."""
+    """The device that a collective's tensors must be on: the one that the ranks train on."""
     on_gpu = dist.get_backend() != "gloo" and torch.cuda.is_available()
     return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
 
 
 def gather(content: Any, rank: Rank) -> list[Any]:
-    """What every rank holds, in the order of ranks, on every rank. It travels as JSON: lists, texts and numbers.
+    """Return every rank's `content`, in the order of ranks, on every rank. It is sent as JSON: lists, texts, numbers.
 
-    Not as pickle, which runs what a sender likes: the ports of a process group ask nobody who he is.
+    Not as pickle: unpickling can run code, and the ports of a process group do not authenticate the sender.
     """
     if rank.world_size == 1:
         return [content]
@@ -75,7 +76,7 @@ def gather(content: Any, rank: Rank) -> list[Any]:
 
 
 def gather_to_leader(content: Any, rank: Rank) -> list[Any] | None:
-    """The same on rank 0 only; the others get None."""
+    """Like `gather`, but on rank 0 only; the other ranks get None."""
     if rank.world_size == 1:
         return [content]
     everyone = _gather_bytes(_write(content), rank)
@@ -83,9 +84,9 @@ def gather_to_leader(content: Any, rank: Rank) -> list[Any] | None:
 
 
 def gather_floats_to_leader(values: np.ndarray, rank: Rank) -> list[np.ndarray] | None:
-    """Every rank's float32 numbers (any count,), on rank 0 only: their bytes, for as text they are five times as many.
+    """Every rank's float32 numbers (any count,), on rank 0 only; the other ranks get None.
 
-    The others get None.
+    They are sent as bytes, because JSON would be five times as large.
     """
     values = values.astype(np.float32, copy=False)
     if rank.world_size == 1:
@@ -95,7 +96,7 @@ def gather_floats_to_leader(values: np.ndarray, rank: Rank) -> list[np.ndarray] 
 
 
 def from_leader(content: Any, rank: Rank) -> Any:
-    """What rank 0 holds, on every rank."""
+    """Return rank 0's `content` on every rank."""
     if rank.world_size == 1:
         return content
     return _read(_gather_bytes(_write(content) if rank.leads else b"", rank)[0], 0)
@@ -110,16 +111,16 @@ def _read(data: bytes, sender: int) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise RankError(
-            f"What rank {sender} sent to the other ranks is not JSON: something else than this job's ranks may have "
-            "joined its process group; let nobody but the job's hosts reach their ports (security group)."
+            f"The message of rank {sender} to the other ranks is not JSON: another program may have joined the job's "
+            "process group; let only the job's hosts reach their ports (security group)."
         ) from error
 
 
 def _gather_bytes(data: bytes, rank: Rank) -> list[bytes]:
-    """Every rank's bytes, by all_gather alone, on the device that the ranks train on.
+    """Every rank's bytes, with all_gather only, on the device that the ranks train on.
 
-    torch's own collectives of objects choose the device by what the backend claims, which may be the CPU for `smddp`;
-    and a second group, over gloo, that backend does not allow.
+    torch's object collectives use a device that the backend declares, which may be the CPU for `smddp`. And that
+    backend does not allow a second group over gloo.
     """
     device = group_device()
     size = torch.tensor([len(data)], dtype=torch.int64, device=device)
@@ -135,7 +136,7 @@ def _gather_bytes(data: bytes, rank: Rank) -> list[bytes]:
 
 
 def check_settings(rank: Rank, training: Mapping[str, Any]) -> None:
-    """Stop unless all ranks go by the same settings: else they would wait for each other at different places, until
+    """Raises RankError if the ranks have different settings: they would wait for each other at different places, until
     `ddp_timeout`. All ranks must call it.
     """
     everyone = gather({name: repr(value) for name, value in training.items() if name != "output_dir"}, rank)
@@ -145,12 +146,12 @@ def check_settings(rank: Rank, training: Mapping[str, Any]) -> None:
         if odd:
             raise RankError(
                 f"{name} is {values[0]} on rank 0 and {values[odd]} on rank {odd}: give all hosts the same "
-                "hyperparameters and instances of one kind, and the folder for checkpoints to all of them or to none."
+                "hyperparameters and the same instance type, and mount the checkpoint folder on all of them or on none."
             )
 
 
 def check_wrapped(rank: Rank, model: torch.nn.Module) -> None:
-    """Stop unless the model that is about to train exchanges its gradients with the other ranks."""
+    """Raises RankError unless the model that is about to train exchanges its gradients with the other ranks."""
     if rank.world_size > 1 and not exchanges_gradients(model):
         raise RankError(
             f"On rank {rank.rank} the model is {type(model).__name__} and not wrapped to exchange gradients with the "
@@ -159,7 +160,7 @@ def check_wrapped(rank: Rank, model: torch.nn.Module) -> None:
 
 
 def exchanges_gradients(model: torch.nn.Module) -> bool:
-    """Whether a model is wrapped in DDP, FSDP or DeepSpeed (torch.compile may stand around it)."""
+    """Whether a model is wrapped in DDP, FSDP or DeepSpeed (and perhaps compiled by torch.compile)."""
     model = getattr(model, "_orig_mod", model)
     names = {cls.__name__ for cls in type(model).__mro__}
     return isinstance(model, DistributedDataParallel) or bool(
@@ -168,7 +169,7 @@ def exchanges_gradients(model: torch.nn.Module) -> bool:
 
 
 def fingerprint(model: torch.nn.Module) -> str:
-    """SHA-256 of all weights, bit by bit, in the order of their names."""
+    """SHA-256 of the names and bytes of all weights, sorted by name."""
     digest = hashlib.sha256()
     for name, weight in sorted(model.named_parameters()):
         digest.update(name.encode())
@@ -177,19 +178,19 @@ def fingerprint(model: torch.nn.Module) -> str:
 
 
 def check_equal(rank: Rank, model: torch.nn.Module) -> str:
-    """The fingerprint of the weights, after every rank was found to hold the same. Raises RankError otherwise."""
+    """Return the fingerprint of the weights if it is the same on all ranks. Raises RankError otherwise."""
     prints = gather(fingerprint(model), rank)
     if len(set(prints)) > 1:
         odd = [str(index) for index, each in enumerate(prints) if each != prints[0]]
         raise RankError(
-            f"Ranks {', '.join(odd)} ended with other weights than rank 0: they did not train together, so no model "
-            "is written; report this with the log."
+            f"The weights of ranks {', '.join(odd)} differ from rank 0's: they did not train together, so no model is "
+            "written; report this with the log."
         )
     return str(prints[0])
 
 
 def share_weights(rank: Rank, model: torch.nn.Module) -> None:
-    """Give every rank the weights of rank 0, which alone may have had the best checkpoint on its disk."""
+    """Send the weights of rank 0 to every rank: only rank 0 may have had the best checkpoint on its disk."""
     if rank.world_size > 1:
         for weight in model.state_dict().values():
             dist.broadcast(weight, src=0)

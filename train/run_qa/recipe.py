@@ -1,8 +1,8 @@
-"""The question-answering recipe: its own arguments, and how a job's settings are completed.
+"""The question-answering recipe: its own arguments, and the completion of a job's settings.
 
-`Recipe` holds what the well-known `run_qa.py` takes next to transformers' TrainingArguments, under the same names.
-`complete` is a pure function: what was given and what is there in, every setting of the job and lines for the log out.
-Nothing that was given is changed without a line.
+`Recipe` holds the arguments that the well-known `run_qa.py` takes next to transformers' TrainingArguments, under the
+same names. `complete` is a pure function from the hyperparameters and the rank's environment to all settings of the job
+and lines for the log. Each change of a given value is logged.
 """
 
 import tempfile
@@ -19,9 +19,9 @@ from berth.runtime.engines.quantization import MAX_F1_LOSS
 from berth.train.run_qa.device import RankEnvironment, choose_backend, fit_device
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-run-qa"
-DEFAULT_TIMEOUT = 1800  # seconds that a collective may take, transformers' own default
-KEPT_CHECKPOINTS = 2  # the older one is in S3 when the newer is written; where the best must stay, that is one more
-SAVE_MINUTES = 10.0  # where nothing else says when
+DEFAULT_TIMEOUT = 1800  # seconds for a collective; transformers' default
+KEPT_CHECKPOINTS = 2  # the older one is in S3 when the newer is written; plus one if the best must be kept
+SAVE_MINUTES = 10.0  # default, if neither save_minutes nor a save_ setting of transformers is given
 METRICS = ("f1", "exact_match", "loss")
 MEASURING_SCHEDULERS = ("reduce_lr_on_plateau", "greedy")  # learning rates that follow the evaluation
 
@@ -69,12 +69,12 @@ class Recipe:
 
     @property
     def limits(self) -> dict[str, int | None]:
-        """The most questions of each split that are used."""
+        """The maximum number of questions of each split; None: all."""
         most = (self.max_train_samples, self.max_eval_samples, self.max_predict_samples)
         return dict(zip(SPLITS, most, strict=True))
 
     def decoding(self) -> Decoding:
-        """How an evaluation makes answers of logits."""
+        """How an evaluation turns logits into answers."""
         return replace(
             EVALUATION,
             n_best=self.n_best_size,
@@ -86,7 +86,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Where SageMaker puts things, below `/opt/ml` or wherever SAGEMAKER_BASE_DIR says."""
+    """SageMaker's files and folders, below `/opt/ml` or below SAGEMAKER_BASE_DIR."""
 
     base: Path = Path("/opt/ml")
 
@@ -97,7 +97,7 @@ class Paths:
 
     @property
     def input_data_config(self) -> Path:
-        """Which channels there are, and how each is delivered."""
+        """The channels of the job, and how each is delivered."""
         return self.base / "input/config/inputdataconfig.json"
 
     @property
@@ -107,36 +107,36 @@ class Paths:
 
     @property
     def model(self) -> Path:
-        """What becomes model.tar.gz."""
+        """The folder that SageMaker packs into model.tar.gz."""
         return self.base / "model"
 
     @property
     def checkpoints(self) -> Path:
-        """What SageMaker copies to S3 while the job runs, if the job has a checkpoint_s3_uri. Raises JobError."""
+        """The folder that SageMaker copies to S3 while a job with a checkpoint_s3_uri runs. Raises JobError."""
         return checkpoint_folder(self.base)
 
     @property
     def tensorboard_config(self) -> Path:
-        """Where SageMaker's TensorBoard takes events from, in a job that has a TensorBoardOutputConfig."""
+        """SageMaker's file with the folder for TensorBoard's events; in a job with a TensorBoardOutputConfig."""
         return self.base / "input/config/tensorboardoutputconfig.json"
 
     @property
     def tensorboard(self) -> Path:
-        """The default of a TensorBoardOutputConfig."""
+        """The default folder of a TensorBoardOutputConfig."""
         return self.base / "output/tensorboard"
 
     @property
     def output_data(self) -> Path:
-        """What becomes output.tar.gz."""
+        """The folder that SageMaker packs into output.tar.gz."""
         return self.base / "output/data"
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """Everything that a job runs by.
+    """All settings of a job.
 
-    `keeps_checkpoints`: a next job may find what this one leaves in `checkpoints`, and does so where SageMaker
-    `uploads_checkpoints`. `save_seconds`: between checkpoints, next to what `training` says; 0: none. `notes` and
+    `keeps_checkpoints`: a later job may find this one's `checkpoints`; if SageMaker `uploads_checkpoints`, it will.
+    `save_seconds`: between checkpoints by time, in addition to those that `training` asks for; 0: none. `notes` and
     `warnings` are lines for the log.
     """
 
@@ -154,9 +154,9 @@ class TrainingSettings:
 
 
 def options(training_arguments: type) -> dict[str, Option]:
-    """Every hyperparameter that run_qa knows."""
+    """Every hyperparameter that run_qa accepts."""
     known = options_of(training_arguments, Recipe)
-    # Declared as text for the command line's sake, where a yes or no is meant as well.
+    # transformers declares these as text, but they may also be true or false.
     for name in ("fsdp", "resume_from_checkpoint"):
         if name in known:
             known[name] = replace(known[name], type=bool | str | None)
@@ -164,12 +164,12 @@ def options(training_arguments: type) -> dict[str, Option]:
 
 
 def complete(
-    values: Mapping[str, Any], paths: Paths, found: RankEnvironment, problems: Mapping[str, str] | None = None
+    values: Mapping[str, Any], paths: Paths, env: RankEnvironment, problems: Mapping[str, str] | None = None
 ) -> TrainingSettings:
     """Complete the typed hyperparameters `values` to the settings of a job.
 
-    Raises HyperparameterError that names those out of range, with the `problems` that were found before, by name; or
-    where two can't go together.
+    problems: earlier faults, by hyperparameter. Raises HyperparameterError with these and all values out of range, or
+    if two values contradict each other.
     """
     own = {spec.name for spec in fields(Recipe)}
     recipe = Recipe(**{name: value for name, value in values.items() if name in own})
@@ -177,13 +177,13 @@ def complete(
     notes: list[str] = []
     warnings: list[str] = []
     unread = {name.replace("-", "_") for name in problems or {}}
-    if faults := [*(problems or {}).values(), *_out_of_range(recipe, training, found, unread)]:
+    if faults := [*(problems or {}).values(), *_out_of_range(recipe, training, env, unread)]:
         raise refusal(faults)
-    _tasks(training, recipe, found, notes)
+    _tasks(training, recipe, env, notes)
     _int8(training, recipe, notes)
     _folders(training, paths, notes)
-    fit_device(training, found, warnings)
-    backend = choose_backend(training, found, warnings)
+    fit_device(training, env, warnings)
+    backend = choose_backend(training, env, warnings)
     resume = training.pop("resume_from_checkpoint", None)
     if resume is None:
         resume = not recipe.overwrite_output_dir
@@ -191,14 +191,14 @@ def complete(
             notes.append(
                 "overwrite_output_dir: training starts from the beginning, checkpoints of other jobs are not used"
             )
-    save_minutes = _strategies(training, recipe.save_minutes, found, notes)
+    save_minutes = _strategies(training, recipe.save_minutes, env, notes)
     saves = training["save_strategy"] != "no"
     checkpoints = Path(training["output_dir"])
     if not saves:
-        # Trainer makes this folder whatever comes; the one that SageMaker watches must not appear for nothing.
+        # Trainer always creates this folder; SageMaker's checkpoint folder must not appear if nothing is saved.
         training["output_dir"] = str(SCRATCH)
     _loading(training, recipe, notes)
-    _logging(training, found, warnings)
+    _logging(training, env, warnings)
     return TrainingSettings(
         recipe=recipe,
         training=training,
@@ -206,8 +206,8 @@ def complete(
         timeout=training.get("ddp_timeout", DEFAULT_TIMEOUT),
         checkpoints=checkpoints,
         resume=resume,
-        keeps_checkpoints=saves and (found.keeps_checkpoints or checkpoints != paths.checkpoints),
-        uploads_checkpoints=saves and found.keeps_checkpoints and checkpoints == paths.checkpoints,
+        keeps_checkpoints=saves and (env.keeps_checkpoints or checkpoints != paths.checkpoints),
+        uploads_checkpoints=saves and env.keeps_checkpoints and checkpoints == paths.checkpoints,
         save_seconds=60 * save_minutes,
         notes=notes,
         warnings=warnings,
@@ -215,10 +215,12 @@ def complete(
 
 
 def _out_of_range(
-    recipe: Recipe, training: Mapping[str, Any], found: RankEnvironment, unread: Collection[str]
+    recipe: Recipe, training: Mapping[str, Any], env: RankEnvironment, unread: Collection[str]
 ) -> list[str]:
-    """What is wrong with values of the right type; `unread` are names of others, of which only the default is known."""
-    problems = []
+    """The faults of values with the right type. `unread`: names whose value could not be read, so only the default is
+    known.
+    """
+    problems: list[str] = []
     counts = ("max_train_samples", "max_eval_samples", "max_predict_samples", "n_best_size", "max_answer_length")
     counted = {name: getattr(recipe, name) for name in counts}
     for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
@@ -228,20 +230,20 @@ def _out_of_range(
             problems.append(f"{name} is {value} and must be at least 1")
     for name in ("seed", "data_seed"):
         value = training.get(name)
-        if value is not None and not 0 <= value < 1 << 32:  # what numpy takes
+        if value is not None and not 0 <= value < 1 << 32:  # numpy's limits
             problems.append(f"{name} is {value} and must be from 0 to {(1 << 32) - 1}")
-    if training.get("fsdp") and found.world_size == 1:
-        problems.append("fsdp spreads the model over ranks, and this job has one: leave it out, or run more ranks")
+    if training.get("fsdp") and env.world_size == 1:
+        problems.append("fsdp shards the model over ranks, and this job has one: leave it out, or run more ranks")
     if "max_seq_length" not in unread and not 0 <= recipe.doc_stride < recipe.max_seq_length:
         problems.append(
             f"doc_stride is {recipe.doc_stride} and must be from 0 to below max_seq_length, {recipe.max_seq_length}"
         )
     if recipe.save_minutes is not None and not 0 <= recipe.save_minutes < float("inf"):
-        problems.append(f"save_minutes is {recipe.save_minutes} and must be at least 0, which is never by time")
-    if not recipe.int8_max_f1_loss >= 0:  # nor NaN
+        problems.append(f"save_minutes is {recipe.save_minutes} and must be at least 0 (0: no checkpoints by time)")
+    if not recipe.int8_max_f1_loss >= 0:  # also refuses NaN
         problems.append(f"int8_max_f1_loss is {recipe.int8_max_f1_loss} and must be at least 0")
     if not recipe.log_seconds >= 0:
-        problems.append(f"log_seconds is {recipe.log_seconds} and must be at least 0, which is a line for each step")
+        problems.append(f"log_seconds is {recipe.log_seconds} and must be at least 0 (0: a line for each step)")
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         value = getattr(recipe, name)
         if value is not None and not 0 <= value < 1:
@@ -249,18 +251,18 @@ def _out_of_range(
     return problems
 
 
-def _tasks(training: dict[str, Any], recipe: Recipe, found: RankEnvironment, notes: list[str]) -> None:
-    """Train where there is something to train on, evaluate where there is something to evaluate on."""
+def _tasks(training: dict[str, Any], recipe: Recipe, env: RankEnvironment, notes: list[str]) -> None:
+    """Set do_train and do_eval if they are not given: train and evaluate if there is data for it."""
     tasks = [split.task for split in SPLITS.values()]
     requested = any(training.get(task) for task in tasks)
     if "do_train" not in training:
         training["do_train"] = bool(
-            found.channels.intersection(SPLITS["train"].channels)
+            env.channels.intersection(SPLITS["train"].channels)
             or recipe.train_file
             or (recipe.dataset_name and not requested)
         )
     if not training["do_train"] and training.pop("load_best_model_at_end", False):
-        notes.append("load_best_model_at_end: ignored, nothing is trained")
+        notes.append("load_best_model_at_end: ignored, this job does not train")
     meanwhile = (
         training.get("eval_strategy", "no") != "no"
         or training.get("load_best_model_at_end", False)
@@ -268,58 +270,57 @@ def _tasks(training: dict[str, Any], recipe: Recipe, found: RankEnvironment, not
     )
     if "do_eval" not in training:
         training["do_eval"] = bool(
-            found.channels.intersection(SPLITS["validation"].channels)
+            env.channels.intersection(SPLITS["validation"].channels)
             or recipe.validation_file
             or meanwhile
             or (recipe.dataset_name and not requested)
         )
     elif meanwhile and not training["do_eval"]:
         training["do_eval"] = True
-        notes.append("do_eval: true, as evaluation while training is asked for")
+        notes.append("do_eval: true, because the settings ask for evaluation during training")
     if not any(training.get(task) for task in tasks):
         raise HyperparameterError(
             "There is nothing to do: pass SQuAD files as channel train (and validation), or dataset_name, "
             "and leave do_train and do_eval out or set one of them to true."
         )
-    chosen = [task.removeprefix("do_") for task in tasks if training.get(task)]
-    notes.append(f"tasks: {', '.join(chosen)}")
+    enabled = [task.removeprefix("do_") for task in tasks if training.get(task)]
+    notes.append(f"tasks: {', '.join(enabled)}")
 
 
 def _int8(training: Mapping[str, Any], recipe: Recipe, notes: list[str]) -> None:
-    """Refuse what could only fail after the training."""
+    """Refuse settings with which the int8 export would fail after the training."""
     if not recipe.export_int8:
         return
     if not recipe.export_openvino:
         raise HyperparameterError(
-            "export_int8 quantises the graph that export_openvino false leaves out: leave out one of the two."
+            "export_int8 quantises the graph that export_openvino writes, and export_openvino is false: leave out one "
+            "of the two."
         )
     if not training["do_train"]:
-        notes.append("export_int8: ignored, nothing is trained (`build.py quantize` takes a model that is there)")
+        notes.append("export_int8: ignored, this job does not train (`build.py quantize` takes an existing model)")
     elif not training["do_eval"]:
         raise HyperparameterError(
-            "export_int8 is measured on the questions of an evaluation, and this job has none: pass SQuAD files as "
+            "export_int8 is measured on validation questions, and this job does not evaluate: pass SQuAD files as "
             "channel validation, or validation_file, or leave export_int8 out."
         )
 
 
 def _folders(training: dict[str, Any], paths: Paths, notes: list[str]) -> None:
-    """Checkpoints never go into the model folder: they would all land in model.tar.gz."""
-    given = training.get("output_dir")
-    folder = Path(given).expanduser() if given else paths.checkpoints
-    # A relative one would lie in the current folder of the job, which is deleted with it.
+    """Set the checkpoint folder. It is never the model folder: all checkpoints would be packed into model.tar.gz."""
+    output_dir = training.get("output_dir")
+    folder = Path(output_dir).expanduser() if output_dir else paths.checkpoints
+    # A relative path would be below the job's working directory, which is deleted with the job.
     if not folder.is_absolute() or any(folder.is_relative_to(model) for model in (paths.model, Paths().model)):
         folder = paths.checkpoints
     training["output_dir"] = str(folder)
-    if given and str(folder) != given:
+    if output_dir and str(folder) != output_dir:
         notes.append(f"output_dir: the model goes to {paths.model}, checkpoints go to {folder}")
 
 
-def _strategies(
-    training: dict[str, Any], save_minutes: float | None, found: RankEnvironment, notes: list[str]
-) -> float:
-    """When to evaluate and when to write a checkpoint; returns the minutes between checkpoints, 0 for none by time."""
+def _strategies(training: dict[str, Any], save_minutes: float | None, env: RankEnvironment, notes: list[str]) -> float:
+    """Set when to evaluate and when to save; returns the minutes between checkpoints by time (0: none)."""
     if training.pop("enable_jit_checkpoint", False):
-        notes.append("enable_jit_checkpoint: ignored, a job that is stopped saves what it has without it")
+        notes.append("enable_jit_checkpoint: ignored, because run_qa itself saves when a job is stopped")
     best = training.get("load_best_model_at_end", False)
     if best or training.get("lr_scheduler_type") in MEASURING_SCHEDULERS:
         if "eval_strategy" not in training:
@@ -332,39 +333,39 @@ def _strategies(
         plain = {"exact": "exact_match"}.get(metric.removeprefix("eval_"), metric.removeprefix("eval_"))
         if plain not in METRICS:
             raise HyperparameterError(
-                f"metric_for_best_model is {metric!r}, which is not measured: give one of {', '.join(METRICS)}."
+                f"metric_for_best_model is {metric!r}, which run_qa does not measure: pass one of {', '.join(METRICS)}."
             )
         training["metric_for_best_model"] = plain
-    # transformers would take logging_steps, which is a share of the job here.
+    # transformers' default is logging_steps, which here is a fraction of the job (`_logging`).
     if training.get("eval_strategy") == "steps" and "logging_steps" not in training:
         training.setdefault("eval_steps", training.get("save_steps", 500) if best else 500)
-    asked = "save_strategy" in training or "save_steps" in training
+    when_given = "save_strategy" in training or "save_steps" in training
     if "save_strategy" in training or not training["do_train"]:
         training.setdefault("save_strategy", "no")
     elif best:
         training["save_strategy"] = training["eval_strategy"]
     elif "save_steps" in training:
         training["save_strategy"] = "steps"
-    elif found.keeps_checkpoints:
+    elif env.keeps_checkpoints:
         training["save_strategy"] = "epoch"
     else:
         training["save_strategy"] = "no"
     if best and training["save_strategy"] == "steps" and "eval_steps" in training:
         training.setdefault("save_steps", training["eval_steps"])
     if training["save_strategy"] == "no":
-        notes.append("checkpoints: none (give the estimator checkpoint_s3_uri, or save_strategy, to have them)")
+        notes.append("checkpoints: none (to write them, set checkpoint_s3_uri of the estimator, or save_strategy)")
         return 0.0
-    by_itself = found.keeps_checkpoints and not asked
-    if by_itself:
+    by_default = env.keeps_checkpoints and not when_given
+    if by_default:
         training.setdefault("save_total_limit", KEPT_CHECKPOINTS + bool(best))
-    minutes = (SAVE_MINUTES if by_itself else 0.0) if save_minutes is None else save_minutes
+    minutes = (SAVE_MINUTES if by_default else 0.0) if save_minutes is None else save_minutes
     often = f" and every {minutes:g} minutes" if minutes else ""
     notes.append(f"checkpoints: {training['save_strategy']}{often}, in {training['output_dir']}")
     return minutes
 
 
 def _loading(training: dict[str, Any], recipe: Recipe, notes: list[str]) -> None:
-    """How windows become batches, and what DDP must know of the model."""
+    """Set the sampling of windows, and DDP's option for unused parameters."""
     if "train_sampling_strategy" not in training:
         training["train_sampling_strategy"] = "random" if recipe.pad_to_max_length else "group_by_length"
     if recipe.pad_to_max_length:
@@ -372,23 +373,23 @@ def _loading(training: dict[str, Any], recipe: Recipe, notes: list[str]) -> None
             f"pad_to_max_length: every window is padded to {recipe.max_seq_length} tokens; "
             "without it batches are grouped by length, which is about three times as fast"
         )
-    # Every parameter of a question-answering head is used; looking for unused ones walks the graph at each step.
+    # All parameters of a question-answering model are used; DDP's search for unused ones would cost time at each step.
     training.setdefault("ddp_find_unused_parameters", False)
 
 
-def _logging(training: dict[str, Any], found: RankEnvironment, warnings: list[str]) -> None:
-    """No progress bars of Trainer's (reporting has lines), and about fifty entries of the history."""
+def _logging(training: dict[str, Any], env: RankEnvironment, warnings: list[str]) -> None:
+    """Turn off Trainer's progress bars (reporting/ writes lines instead); log about fifty entries to the history."""
     training["disable_tqdm"] = True
     training.setdefault("logging_steps", 0.02)
-    # transformers' own takes the mean so far for a loss that is none, 0 where each step is logged: that looks learnt.
+    # transformers would replace a NaN loss by the mean since the last log, or by 0: it would look like a good loss.
     training.setdefault("logging_nan_inf_filter", False)
     training["logging_first_step"] = training.get("logging_first_step", True)
-    # Where SageMaker's TensorBoard looks, and costs next to nothing where nobody does (records.tensorboard_folder).
-    usual = "tensorboard" if training["do_train"] and "tensorboard" in found.reporters else "none"
-    requested = training.get("report_to", usual)
+    # On by default: SageMaker's TensorBoard reads these events (records.tensorboard_folder), and they cost little.
+    default = "tensorboard" if training["do_train"] and "tensorboard" in env.reporters else "none"
+    requested = training.get("report_to", default)
     names = [requested] if isinstance(requested, str) else list(requested)
-    names = sorted(found.reporters) if "all" in names else [name for name in names if name != "none"]
+    names = sorted(env.reporters) if "all" in names else [name for name in names if name != "none"]
     for name in names:
-        if name not in found.reporters:
-            warnings.append(f"report_to {name} is not installed in this image: the job goes on without it")
-    training["report_to"] = [name for name in names if name in found.reporters] or "none"
+        if name not in env.reporters:
+            warnings.append(f"report_to {name} is not installed in this image: the job continues without it")
+    training["report_to"] = [name for name in names if name in env.reporters] or "none"

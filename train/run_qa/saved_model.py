@@ -1,8 +1,8 @@
-"""The model in /opt/ml/model: an earlier one, none, or all of this job's, whatever ends the job meanwhile.
+"""Writes the model to /opt/ml/model, so that a kill leaves an earlier model, no model, or this one, never a mixture.
 
-SageMaker uploads the folder of a job that was stopped or killed as well. It is a mount point and can't be renamed. So
-the files are written into a hidden folder in it and then moved, one by one. config.json, without which nothing loads a
-model, is removed first and moved last: a kill between the two, in some milliseconds, leaves no model but no mixture.
+SageMaker also uploads the folder if the job was stopped or killed. The folder is a mount point and can't be renamed. So
+the files are written into a hidden folder in it and then moved one by one. A model can't be loaded without config.json,
+so this file is removed first and moved last: a kill in these few milliseconds leaves no model.
 """
 
 from collections.abc import Callable
@@ -17,10 +17,10 @@ _WEIGHTS = ("model*.safetensors*", "pytorch_model*.bin*")
 
 
 def write(folder: Path, save: Callable[[Path], None]) -> None:
-    """Have `save` write a model into a folder that is given to it, and move that model into `folder`.
+    """Call `save` with a temporary folder, and move the model that it writes there into `folder`.
 
-    Files of other names stay in `folder`, but for an earlier model's weights. Raises JobError if the disk is full or
-    can't be written to; an earlier model is then still there.
+    Other files in `folder` stay, except for an earlier model's weights. Raises JobError if the disk is full or can't be
+    written to; an earlier model is then kept.
     """
     try:
         with whole_files.scratch(folder / "model") as written:
@@ -31,13 +31,13 @@ def write(folder: Path, save: Callable[[Path], None]) -> None:
             raise
         raise JobError(
             f"The model can't be written to {folder} ({cause(error)}): give the job a larger disk (volume_size); "
-            "with checkpoints, started again, it goes on from the last of them."
+            "if it has checkpoints and is started again, it resumes from the last one."
         ) from error
 
 
 def _move(written: Path, folder: Path) -> None:
     names = sorted(path.relative_to(written) for path in written.rglob("*") if path.is_file())
-    if not names:  # of a model that is spread over ranks, by a rank that writes nothing
+    if not names:  # this rank has no part of a sharded model to write
         return
     (folder / CONFIG).unlink(missing_ok=True)
     for stale in [path for pattern in _WEIGHTS for path in folder.glob(pattern)]:

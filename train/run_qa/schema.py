@@ -1,8 +1,8 @@
-"""Prints the hyperparameters that run_qa knows with the installed transformers, as one line of JSON:
+"""Prints run_qa's hyperparameters with the installed transformers, as one line of JSON:
 `python -P -m berth.train.run_qa.schema`.
 
-The machine that starts the container reads it with berth.contract.schema. Defaults are those of run_qa, which has some
-of its own, in a job on GPUs with the channels train and validation and a checkpoint folder.
+The machine that starts the container reads it with berth.contract.schema. The defaults are run_qa's (some differ from
+transformers') for a job on GPUs with the channels train and validation and a checkpoint folder.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ MEANINGS = {
     "cache_dir": "Where downloads of the hub are kept.",
     "model_revision": "Branch, tag or commit of the model on the hub.",
     "token": "Token for models and data sets of the hub that are not public.",
-    "trust_remote_code": "Run code that a model of the hub brings.",
+    "trust_remote_code": "Run the code that a model of the hub contains.",
     "hidden_dropout_prob": "Dropout of hidden layers, 0 to below 1, instead of the model's.",
     "attention_probs_dropout_prob": "Dropout of attention, 0 to below 1, instead of the model's.",
     "dataset_name": "A data set of the hub, such as squad, for splits without a channel or a file.",
@@ -35,18 +35,18 @@ MEANINGS = {
     "max_predict_samples": "Predict answers to this many questions at most.",
     "max_seq_length": "Tokens of a window: question and a part of the context.",
     "doc_stride": "Tokens by which the windows of a long context overlap.",
-    "pad_to_max_length": "Pad every window to max_seq_length, which is slower than batches of like lengths.",
+    "pad_to_max_length": "Pad every window to max_seq_length; slower than batches of similar lengths.",
     "version_2_with_negative": "Some questions have no answer, as in SQuAD 2.0.",
     "null_score_diff_threshold": "No answer is predicted if its score is above the best answer's by more than this.",
     "n_best_size": "Candidates that are considered for each question.",
     "max_answer_length": "Tokens of the longest answer that is predicted.",
     "overwrite_output_dir": "Start from the beginning although the checkpoint folder has checkpoints.",
-    "save_minutes": "Minutes between checkpoints; 0 for none by time. Without it 10, unless save_strategy or "
+    "save_minutes": "Minutes between checkpoints; 0: none by time. Default: 10, unless save_strategy or "
     "save_steps is set.",
     "log_seconds": "Seconds between lines with the loss; 0 for a line at each step.",
     "logging_dir": "Where events for TensorBoard go, instead of /opt/ml/output/tensorboard.",
     "export_openvino": "Write an OpenVINO graph into the model, which a server on a CPU loads.",
-    "export_int8": "Write an int8 graph, too, and measure what it loses on the validation data.",
+    "export_int8": "Write an int8 graph, too, and measure its loss of F1 on the validation data.",
     "int8_max_f1_loss": "F1 that the int8 graph may lose, in percent points.",
     "int8_few_questions": "Measure the int8 graph on fewer than 500 questions, too.",
     "do_train": "Train. Without it: if there is a channel train, train_file or dataset_name.",
@@ -56,7 +56,7 @@ MEANINGS = {
     "resume_from_checkpoint": "A checkpoint to start from, or false. Without it the newest one in the checkpoint "
     "folder.",
 }
-"""Of the recipe's own hyperparameters, and of those of transformers' that mean something else in run_qa."""
+"""Descriptions of the recipe's own hyperparameters, and of those of transformers that differ in run_qa."""
 
 
 def described() -> dict[str, Option]:
@@ -64,14 +64,14 @@ def described() -> dict[str, Option]:
     known = options(TrainingArguments)
     for name, meaning in MEANINGS.items():
         known[name] = replace(known[name], meaning=meaning)
-    found = RankEnvironment(
+    env = RankEnvironment(
         cuda=True,
         backend="nccl",
         channels=frozenset({"train", "validation"}),
         keeps_checkpoints=True,
         reporters=frozenset({"tensorboard"}),
     )
-    for name, value in complete({}, Paths(), found).training.items():
+    for name, value in complete({}, Paths(), env).training.items():
         if name in known:
             known[name] = replace(known[name], default=default_text(value))
     return known

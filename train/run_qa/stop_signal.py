@@ -1,7 +1,7 @@
-"""SIGTERM and SIGINT of one rank: the first is noted, or ends the rank where nothing is to be saved; a second always.
+"""SIGTERM and SIGINT of one rank: the first is noted, or ends the rank if nothing is to be saved; a second always does.
 
-SageMaker sends SIGTERM when it takes a host away, at a job's time limit and when a user stops the job, and SIGKILL
-120 s later.
+SageMaker sends SIGTERM at a spot interruption, at a job's time limit and when a user stops the job, and SIGKILL 120 s
+later.
 """
 
 import os
@@ -18,7 +18,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 class JobStopped(Exception):
-    """This job was told to stop, and has saved what there was; the message is one sentence for the failure file."""
+    """This job was stopped by a signal and has saved its state; the message is one sentence for the failure file."""
 
     def __init__(self, sentence: str, code: int) -> None:
         super().__init__(sentence)
@@ -26,74 +26,74 @@ class JobStopped(Exception):
 
 
 class StopSignal:
-    """What this process was told, from its first line on.
+    """The stop signal that this process received, if any.
 
-    A thread reads the signals: Python calls handlers in the main thread alone, which may be waiting for another rank
+    A thread reads the signals, because Python runs handlers only in the main thread, which may wait for another rank
     inside a library for half an hour.
     """
 
     def __init__(self) -> None:
-        self.number = 0  # 0: not told to stop
-        self.when = 0.0  # by the monotonic clock
-        self._how_far = ""
+        self.number = 0  # 0: no signal yet
+        self.when = 0.0  # monotonic clock
+        self._outcome = ""
         self._lock = threading.Lock()
 
     def listen(self) -> None:
-        """From now on a signal comes here."""
+        """Start to receive signals."""
         reader, writer = socket.socketpair()
-        writer.settimeout(0)  # as set_wakeup_fd asks for
+        writer.settimeout(0)  # set_wakeup_fd requires a non-blocking socket
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         for number in STOPS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # nohup, and shells for what they run in the background
-                signal.signal(number, _noted_by_the_thread)
-        # A data loader's process must not answer for this one when it is ended.
+            if signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup, and by a shell's background jobs
+                signal.signal(number, _ignore_signal)
+        # A data loader's worker must not write to this process' socket when it receives a signal.
         os.register_at_fork(after_in_child=_forget)
         threading.Thread(target=self._read, args=(reader, writer), name="signals", daemon=True).start()
 
-    def end_with(self, how_far: str) -> None:
-        """From now on a signal ends the process at once, for nothing is to be saved; its sentence says `how_far`."""
+    def end_with(self, outcome: str) -> None:
+        """From now on a signal ends the process at once: nothing is to be saved. `outcome`: the end of its sentence."""
         with self._lock:
-            self._how_far = how_far
+            self._outcome = outcome
             if self.number:
                 self._end()
 
     def hold(self) -> None:
-        """The first signal is only noted: who trains looks at `number` and ends in good order."""
+        """From now on the first signal is only noted: the training checks `number`, saves and ends."""
         with self._lock:
-            self._how_far = ""
+            self._outcome = ""
 
     def name(self) -> str:
-        """Of the signal. Where only another rank has had one, this rank says the usual."""
+        """The signal's name; SIGTERM if only another rank has received one."""
         return signal_name(self.number or signal.SIGTERM)
 
-    def stopped(self, how_far: str) -> JobStopped:
-        """What ends a job in good order: its sentence says how far it came."""
-        return JobStopped(self._sentence_of(how_far), exit_code(-(self.number or signal.SIGTERM)))
+    def stopped(self, outcome: str) -> JobStopped:
+        """The exception that ends a job after it has saved. `outcome`: the rest of its sentence."""
+        return JobStopped(self._stopped_sentence(outcome), exit_code(-(self.number or signal.SIGTERM)))
 
-    def _sentence_of(self, how_far: str) -> str:
-        return f"the job was stopped ({self.name()}) {how_far}"
+    def _stopped_sentence(self, outcome: str) -> str:
+        return f"the job was stopped ({self.name()}) {outcome}"
 
     def _read(self, reader: socket.socket, _writer: socket.socket) -> None:
         while data := reader.recv(1):
             if data[0] in STOPS:
-                self._told(data[0])
+                self._receive(data[0])
 
-    def _told(self, number: int) -> None:
+    def _receive(self, number: int) -> None:
         with self._lock:
             if self.number:
                 os._exit(exit_code(-number))
             self.number, self.when = number, time.monotonic()
-            if self._how_far:
+            if self._outcome:
                 self._end()
 
     def _end(self) -> None:
-        report.failure(self._sentence_of(self._how_far))
+        report.failure(self._stopped_sentence(self._outcome))
         sys.stdout.flush()
         os._exit(exit_code(-self.number))
 
 
-def _noted_by_the_thread(_number: int, _frame: object) -> None:
-    """What the kernel tells is written to the thread's socket before this is called."""
+def _ignore_signal(_number: int, _frame: object) -> None:
+    """Does nothing: Python has already written the signal's number to the socket that the thread reads."""
 
 
 def _forget() -> None:

@@ -1,8 +1,8 @@
-"""When a training saves and stops beyond what Trainer's own settings say: at a signal, and every few minutes.
+"""Saves and stops a training at a signal, and saves it every few minutes, in addition to Trainer's own settings.
 
-All ranks agree (agreement) after each micro-batch. At a stop the step under way is finished, or broken off if that
-would take too long; what is trained is saved where Trainer saves at the end of an epoch, to which a training that stops
-comes as well; and nothing is evaluated any more.
+All ranks agree after each micro-batch (agreement.py). At a stop the current step is finished, or broken off if that
+would take too long. Then nothing is evaluated any more, and the training is saved in `on_epoch_end`: Trainer calls it
+when it stops, also in the middle of an epoch.
 """
 
 import time
@@ -18,18 +18,18 @@ from berth.train.run_qa.recipe import TrainingSettings
 from berth.train.run_qa.stop_signal import StopSignal
 
 STEP_SECONDS = 60.0
-"""From the signal to the end of the step under way at most. Of SageMaker's 120 s the rest is for the checkpoint."""
+"""Limit from the signal to the end of the current step. The rest of SageMaker's 120 s is for the checkpoint."""
 LIMIT_SECONDS = 100.0
-"""For the step and the checkpoint together: of SageMaker's 120 s the job's end takes some as well."""
+"""Limit for the step and the checkpoint together; the rest of SageMaker's 120 s is for the end of the job."""
 SLOW_SECONDS = 1.0
-"""A micro-batch that takes longer is worth an answer at once at the end of a step, which costs a millisecond."""
+"""If micro-batches take longer, the ranks agree at once at the end of a step (a millisecond), not one batch later."""
 
 
 class Stopping(TrainerCallback):
-    """One rank's side."""
+    """The callback of one rank."""
 
     def __init__(self, signal: StopSignal, settings: TrainingSettings, trainer: CheckpointTrainer) -> None:
-        self.told = False  # all ranks have agreed to stop
+        self.agreed = False  # all ranks have agreed to stop
         self._signal = signal
         self._settings = settings
         self._trainer = trainer
@@ -37,7 +37,7 @@ class Stopping(TrainerCallback):
         self._say = trainer.say
         self._agreement = Agreement(trainer.rank)
         self._answers_at_once = False
-        self._told_when = 0.0
+        self._agreed_when = 0.0
         self._batches = MicroBatches()
         self._random: dict[str, Any] = {}
         self._state = TrainerState()
@@ -49,7 +49,7 @@ class Stopping(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        """From here on a signal is waited for."""
+        """From here on a signal no longer ends the process at once."""
         self._state = state
         self._saved_step = state.global_step
         self._checkpoint = self._trainer.last_checkpoint
@@ -65,12 +65,12 @@ class Stopping(TrainerCallback):
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        """After each micro-batch but a step's last."""
+        """After each micro-batch except a step's last one."""
         self._batches.count(time.monotonic())
-        left = args.gradient_accumulation_steps - self._batches.of_step
-        if RankRequest.BREAK_OFF in self._heed(self._agreement.exchange(self._wish(left))):
-            self._say(f"stopping: step {state.global_step + 1} would take too long, and is broken off")
-            if self._random:  # else no step was done, and nothing is saved
+        left = args.gradient_accumulation_steps - self._batches.in_step
+        if RankRequest.BREAK_OFF in self._apply(self._agreement.exchange(self._request(left))):
+            self._say(f"stopping: step {state.global_step + 1} would take too long and is broken off")
+            if self._random:  # empty before the first step is done; nothing is saved then
                 random_states.restore(self._random)
             control.should_training_stop = True
 
@@ -78,11 +78,11 @@ class Stopping(TrainerCallback):
         """After a step's last micro-batch and its update."""
         self._batches.count(time.monotonic())
         ask = self._agreement.settle if self._answers_at_once else self._agreement.exchange
-        self._heed(ask(self._wish(0)))
+        self._apply(ask(self._request(0)))
         if args.gradient_accumulation_steps > 1:
             self._random = random_states.current()
         at_epoch_end = float(state.epoch or 0).is_integer()
-        if self.told:
+        if self.agreed:
             control.should_training_stop = True
             control.should_evaluate = control.should_save = False  # `on_epoch_end` comes next
         elif self._save_due and not at_epoch_end:
@@ -91,53 +91,55 @@ class Stopping(TrainerCallback):
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        """Also the last call of a training that stops, wherever in the epoch that is."""
-        if self.told:
+        """Save if it is due. Trainer also calls this when a training stops in the middle of an epoch."""
+        if self.agreed:
             control.should_evaluate = False
             control.should_save = self.save_is_due
         elif self._save_due:
             control.should_save = control.should_save or self.save_is_due
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
-        """A checkpoint of this step is there, or could not be written."""
+        """A checkpoint of this step was written, or could not be written."""
         if self._trainer.last_checkpoint != self._checkpoint:
             self._checkpoint, self._saved_step = self._trainer.last_checkpoint, state.global_step
             if (seconds := self._trainer.checkpoint_seconds) > LIMIT_SECONDS:
                 self._say(
-                    f"warning: the checkpoint took {seconds:.0f} s, and SageMaker ends a stopped job after 120 s: a "
-                    "stop loses what was trained since the last checkpoint; set save_minutes lower, or use an instance "
-                    "with a faster disk"
+                    f"warning: the checkpoint took {seconds:.0f} s, and SageMaker kills a stopped job after 120 s: a "
+                    "stop loses all steps since the last checkpoint; set save_minutes lower, or use an instance with a "
+                    "faster disk"
                 )
         self._saved_when = time.monotonic()
         self._save_due = False
 
     @property
     def save_is_due(self) -> bool:
-        """Whether steps were trained that no checkpoint holds, in a job that writes checkpoints."""
+        """Whether the job writes checkpoints and has trained steps since the last one."""
         return self._settings.training["save_strategy"] != "no" and self._state.global_step > self._saved_step
 
     @property
     def leaves_model(self) -> bool:
-        """Whether the job is to write its model: not where a stop left all in S3, or nothing was trained."""
+        """Whether to write the model. A stopped job writes it if at least one step is done, and either it was the last
+        one or no uploaded checkpoint has all of them.
+        """
         step, last = self._state.global_step, self._state.max_steps
         saved = self._settings.uploads_checkpoints and not self.save_is_due
-        return not self.told or (step > 0 and (step >= last or not saved))
+        return not self.agreed or (step > 0 and (step >= last or not saved))
 
     def interrupted(self) -> bool:
-        """Whether all ranks have agreed to stop; all ranks must ask, and get the same answer."""
-        self._heed(self._agreement.exchange(self._wish(0)))
-        return self.told
+        """Whether all ranks have agreed to stop. All ranks must call it, and get the same answer."""
+        self._apply(self._agreement.exchange(self._request(0)))
+        return self.agreed
 
     def check(self) -> None:
-        """Raises AgreedStop on every rank if any was told to stop by now; waits for all ranks."""
-        self._heed(self._agreement.settle(self._wish(0)))
-        if self.told:
+        """Raises AgreedStop on every rank if any rank has received a signal. Waits for all ranks."""
+        self._apply(self._agreement.settle(self._request(0)))
+        if self.agreed:
             raise AgreedStop
 
     def end(self, model: Path) -> None:
-        """Raises JobStopped on every rank, once rank 0 has written what it writes, if the job was told to stop."""
-        self._agreement.settle(RankRequest(0))  # together, for mpirun ends all others soon after the first that ends
-        if not self.told:
+        """Raises JobStopped on every rank if the job was stopped; waits until rank 0 has written its files."""
+        self._agreement.settle(RankRequest(0))  # end together: mpirun ends the other ranks soon after the first one
+        if not self.agreed:
             return
         checkpoint = self._checkpoint if self._settings.keeps_checkpoints else None
         step, last = self._state.global_step, self._state.max_steps
@@ -145,76 +147,77 @@ class Stopping(TrainerCallback):
         uploaded = self._settings.uploads_checkpoints
         raise self._signal.stopped(stopped_where(step, last, left, checkpoint, uploaded=uploaded))
 
-    def _wish(self, batches_left: int) -> RankRequest:
-        """What this rank asks for now; `batches_left` of the step under way, 0 at its end."""
+    def _request(self, batches_left: int) -> RankRequest:
+        """This rank's requests now; `batches_left`: micro-batches left in the current step, 0 at its end."""
         now, mean = time.monotonic(), self._batches.mean_seconds
-        wish = RankRequest(0)
+        request = RankRequest(0)
         if self._signal.number:
-            wish |= RankRequest.STOP
-        waited = now - (self._signal.when or self._told_when)
+            request |= RankRequest.STOP
+        waited = now - (self._signal.when or self._agreed_when)
         limit = step_seconds(self._trainer.checkpoint_seconds)
-        if (self._signal.number or self.told) and overruns(waited, batches_left, mean, limit):
-            wish |= RankRequest.BREAK_OFF
+        if (self._signal.number or self.agreed) and overruns(waited, batches_left, mean, limit):
+            request |= RankRequest.BREAK_OFF
         every = self._settings.save_seconds
         if every and self._rank.leads and now - self._saved_when >= every:
             self._saved_when = now
-            wish |= RankRequest.SAVE
+            request |= RankRequest.SAVE
         if mean > SLOW_SECONDS:
-            wish |= RankRequest.ANSWER_AT_ONCE
-        return wish
+            request |= RankRequest.ANSWER_AT_ONCE
+        return request
 
-    def _heed(self, agreed: RankRequest) -> RankRequest:
-        if RankRequest.STOP in agreed and not self.told:
-            self.told, self._told_when = True, time.monotonic()
-            self._say(f"stopping: {self._signal.name()} came, so the job saves what it has and ends")
+    def _apply(self, agreed: RankRequest) -> RankRequest:
+        if RankRequest.STOP in agreed and not self.agreed:
+            self.agreed, self._agreed_when = True, time.monotonic()
+            self._say(f"stopping: received {self._signal.name()}, so the job saves its state and ends")
         self._save_due = self._save_due or RankRequest.SAVE in agreed
         self._answers_at_once = self._answers_at_once or RankRequest.ANSWER_AT_ONCE in agreed
         return agreed
 
 
 class MicroBatches:
-    """Counts those of the step under way, and knows how long one takes; saving and evaluation are not in it."""
+    """Counts the micro-batches of the current step, and measures their mean time, without saving and evaluation."""
 
     def __init__(self) -> None:
-        self.of_step = 0
+        self.in_step = 0
         self._begin = 0.0
         self._seconds = 0.0
         self._count = 0
 
     @property
     def mean_seconds(self) -> float:
-        """0 before the first."""
+        """The mean time of a micro-batch; 0 before the first."""
         return self._seconds / max(self._count, 1)
 
     def begin_step(self, now: float) -> None:
-        """The next one is a step's first."""
-        self.of_step, self._begin = 0, now
+        """A step begins."""
+        self.in_step, self._begin = 0, now
 
     def count(self, now: float) -> None:
-        """One is done."""
+        """A micro-batch is done."""
         self._seconds += now - self._begin
         self._begin = now
         self._count += 1
-        self.of_step += 1
+        self.in_step += 1
 
 
 def step_seconds(checkpoint_seconds: float) -> float:
-    """How long after the signal a step may end, so that a checkpoint which takes so long is written in time as well."""
+    """Seconds after the signal within which a step must end, so that a checkpoint of this duration is still in time."""
     return min(STEP_SECONDS, max(0.0, LIMIT_SECONDS - checkpoint_seconds))
 
 
 def overruns(waited: float, batches_left: int, mean: float, limit: float) -> bool:
-    """Whether the step under way would end later than `limit` seconds after the signal: `waited` of them have gone, and
-    so many micro-batches are left that take `mean` seconds each.
+    """Whether the current step would end later than `limit` seconds after the signal.
+
+    waited: seconds since the signal. batches_left: micro-batches left in the step, of `mean` seconds each.
     """
     return batches_left > 0 and waited + batches_left * mean > limit
 
 
 def stopped_where(step: int, last: int, model: Path | None, checkpoint: Path | None, *, uploaded: bool) -> str:
-    """How far a job came that was stopped, and how it goes on.
+    """The step that a stopped job reached, and where it will resume.
 
-    model: where it was written, None if it was not; checkpoint: the newest that a next job finds, for certain where
-    SageMaker has `uploaded` it.
+    model: the folder that it was written to, None if it was not. checkpoint: the newest one for a later job, which
+    finds it for certain if SageMaker has `uploaded` it.
     """
     goes_on = "by itself when it is started again with the same checkpoint_s3_uri."
     if model is None and checkpoint is None:

@@ -1,9 +1,9 @@
-"""transformers' Trainer with what question answering over several ranks needs.
+"""transformers' Trainer, adapted to question answering on several ranks.
 
-Four things differ from the stock: the order of windows is a pure function of seed and epoch, padding has no part in the
-loss, evaluation measures exact match and F1 on whole questions, and the log gets whole lines (reporting).
-Checkpoints are those of checkpoints/saving.py. `GuardCallback`
-stops a job whose ranks would train alone, `EpochCallback` keeps the order when a job goes on in the middle of an epoch.
+Four things differ from the original: the order of windows is a pure function of seed and epoch, the loss ignores
+padding, evaluation measures exact match and F1 on whole questions, and the log has whole lines (reporting/).
+checkpoints/saving.py writes the checkpoints. `GuardCallback` stops a job whose ranks would train alone, `EpochCallback`
+keeps the order when a job resumes in the middle of an epoch.
 """
 
 import time
@@ -28,7 +28,7 @@ from berth.train.run_qa.stopping import Stopping
 
 
 class GuardCallback(TrainerCallback):
-    """Before the first step: the model about to train must exchange its gradients with the other ranks."""
+    """Checks before the first step that the model exchanges its gradients with the other ranks."""
 
     def __init__(self, trainer: "QuestionAnsweringTrainer") -> None:
         self.trainer = trainer
@@ -36,16 +36,16 @@ class GuardCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        """Trainer has wrapped the model by now; `others` holds the bare one."""
+        """Trainer has wrapped the model by now; the model in `others` is not wrapped."""
         check_wrapped(self.trainer.rank, self.trainer.model_wrapped)
 
 
 class EpochCallback(TrainerCallback):
-    """Names the epoch to the sampler before each epoch, whatever loader Trainer draws from.
+    """Tells the sampler the number of each epoch before it begins.
 
-    A job that goes on in the middle of an epoch draws from a loader that skips what is done. On several ranks its
-    set_epoch does not reach the sampler (accelerate 1.15: SkipBatchSampler around BatchSamplerShard), so that the rest
-    of the epoch would have the order of epoch 0: questions twice or never.
+    A job that resumes in the middle of an epoch uses a loader that skips the finished batches. On several ranks its
+    set_epoch does not reach the sampler (accelerate 1.15: SkipBatchSampler around BatchSamplerShard). The rest of the
+    epoch would then have the order of epoch 0, with some questions twice and others never.
     """
 
     def on_epoch_begin(
@@ -56,7 +56,7 @@ class EpochCallback(TrainerCallback):
         train_dataloader: Any = None,
         **others: Any,
     ) -> None:
-        """`train_dataloader` is the whole one; the order is asked for with the first batch, after this."""
+        """`train_dataloader` is the loader of all batches. The sampler makes the order later, at the first batch."""
         train_dataloader.set_epoch(int(state.epoch or 0))
 
 
@@ -69,8 +69,8 @@ def span_loss(
 ) -> torch.Tensor:
     """Mean of the cross entropies of start and end: logits and mask (batch, width), labels (batch,).
 
-    The models' own loss takes padding for possible answers, so that it depends on what else is in the batch: several
-    ranks would not get the gradient of the joint batch.
+    The models' own loss counts padding as possible answers, so it depends on the other rows of the batch. Several ranks
+    would then get a different gradient from one process with the joint batch.
     """
     padding = attention_mask == 0
     losses = [
@@ -94,7 +94,7 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
     ) -> None:
         self.lines = evaluator.lines
         self.rank, self.say = self.lines.rank, self.lines.say
-        # Trainer wants an evaluation set whenever it is to evaluate while training; `evaluate` below uses its own.
+        # Trainer requires an evaluation set to evaluate during training; `evaluate` below uses `questions`.
         eval_dataset = WindowDataset(questions.windows) if questions else None
         super().__init__(
             model=loaded.model,
@@ -109,16 +109,16 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         event_files.keep_apart(self.callback_handler.callbacks)
         self.evaluator = evaluator
         self.questions = questions
-        self.stopping: Stopping  # by `stop_by`, before the first step or question
+        self.stopping: Stopping  # set by `stop_by`, before the first step or question
         self.trace: TraceCallback | None = None
 
     def stop_by(self, stopping: Stopping) -> None:
-        """Save and stop where `stopping` says."""
+        """Let `stopping` decide when to save and stop."""
         self.stopping = stopping
         self.add_callback(stopping)
 
     def trace_steps(self, trace: TraceCallback) -> None:
-        """Takes the time of the steps apart that `trace` names."""
+        """Profile the steps of `trace`."""
         self.trace = trace
         self.add_callback(trace)
 
@@ -137,12 +137,12 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         dataset = self.train_dataset if train_dataset is None else train_dataset
         if not isinstance(dataset, WindowDataset) or not (order := self._order(dataset)):
             return super()._get_train_sampler(train_dataset)
-        whole, rest = divmod(len(dataset), self.windows_at_once)
-        return OrderSampler(order, self.windows_at_once * (whole + (rest > 0 and not self.args.dataloader_drop_last)))
+        whole, rest = divmod(len(dataset), self.windows_per_batch)
+        return OrderSampler(order, self.windows_per_batch * (whole + (rest > 0 and not self.args.dataloader_drop_last)))
 
     def _order(self, dataset: WindowDataset) -> Callable[[int], np.ndarray] | None:
-        """In which order each epoch takes all windows; None for one that Trainer makes."""
-        group, seed = self.windows_at_once * self.args.gradient_accumulation_steps, self._order_seed
+        """A function from an epoch to the order of all windows; None if Trainer makes the order."""
+        group, seed = self.windows_per_batch * self.args.gradient_accumulation_steps, self._order_seed
         orders: dict[str, Callable[[int], np.ndarray]] = {
             "group_by_length": lambda epoch: grouped_order(dataset.lengths, group, seed, epoch),
             "random": lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(dataset)),
@@ -151,23 +151,23 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         return orders.get(self.args.train_sampling_strategy)
 
     def identity(self, loaded: Loaded) -> dict[str, str]:
-        """What this training is of; all ranks must call it."""
+        """The digests of model, weights and data; all ranks must call it."""
         assert isinstance(self.train_dataset, WindowDataset)
         order = [self.args.train_sampling_strategy, self._order_seed, self.args.dataloader_drop_last]
-        return identity.of_training(loaded, self.train_dataset, order, self.rank)
+        return identity.digest_training(loaded, self.train_dataset, order, self.rank)
 
     @property
     def _order_seed(self) -> int:
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def _run_epoch(self, *arguments: Any, **named: Any) -> None:
-        """Trainer's own takes one step more from a checkpoint in mid-epoch that has all steps (transformers 5.23)."""
+        """Skip the epoch if no step is left: Trainer would train one more from a mid-epoch checkpoint (5.23)."""
         if not self.lines.nothing_left:
             super()._run_epoch(*arguments, **named)  # type: ignore[no-untyped-call]
 
     def _maybe_log_save_evaluate(self, tr_loss: torch.Tensor, *arguments: Any, **named: Any) -> None:
-        """Trainer's own, but that an evaluation which is broken off leaves the checkpoint to be written, and that a
-        loss which is no number does not stay in the sum of the next ones: Trainer takes it off from itself.
+        """Like Trainer's, except: after an interrupted evaluation the checkpoint is still written, and a NaN loss does
+        not stay in the sum of the following ones (Trainer resets the sum with `-=`, and NaN minus NaN is NaN).
         """
         try:
             super()._maybe_log_save_evaluate(tr_loss, *arguments, **named)
@@ -180,12 +180,12 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
             tr_loss.nan_to_num_()
 
     def _load_best_model(self) -> None:
-        """Trainer's own, at the end of a training; one that was stopped goes on from what it is."""
-        if not self.stopping.told:
+        """Trainer's, at the end of a training; a stopped training keeps its current weights, to resume from them."""
+        if not self.stopping.agreed:
             super()._load_best_model()
 
     def get_batch_samples(self, *arguments: Any, **named: Any) -> Any:
-        """Trainer's own, all batches of a step: where a trace has to begin."""
+        """Trainer's, which fetches all batches of a step; a trace of the step begins here."""
         with self.trace.fetching(self.state.global_step + 1) if self.trace else nullcontext():
             return super().get_batch_samples(*arguments, **named)
 
@@ -196,20 +196,20 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         return_outputs: Any = None,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """`span_loss` in place of the model's own; the parameters are Trainer's, which passes them by position."""
+        """`span_loss` instead of the model's own loss; Trainer passes the parameters by position."""
         labels = inputs["start_positions"], inputs["end_positions"]
         output = model(**{name: value for name, value in inputs.items() if not name.endswith("_positions")})
         loss = span_loss(output.start_logits, output.end_logits, inputs["attention_mask"], *labels)
         return (loss, output) if return_outputs else loss
 
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *others: Any) -> torch.Tensor:
-        """Trainer's, counted."""
+        """Trainer's, and count the batch and its loss."""
         loss: torch.Tensor = super().training_step(model, inputs, *others)
         self.lines.meter.count(inputs["attention_mask"], loss)
         return loss
 
     def log(self, logs: dict[str, float], *others: Any) -> None:
-        """Trainer's, with the speed next to the loss."""
+        """Trainer's, with the speed added to each entry that has a loss."""
         if "loss" in logs:
             logs |= self.lines.logged(self.state.global_step)
         super().log(logs, *others)
@@ -219,7 +219,7 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
             super()._save_checkpoint(*arguments)
 
     def answer(self, questions: QuestionSet) -> Result:
-        """Answer and measure a question set with the model as it is; all ranks must call it."""
+        """Answer and score a question set with the current weights; all ranks must call it."""
         model = self.bare_model
         if not self.is_in_train:
             kind = torch.float16 if self.args.fp16_full_eval else torch.bfloat16 if self.args.bf16_full_eval else None
@@ -229,7 +229,7 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Exact match and F1 of the job's questions, on every rank, named `eval_f1` and so on; also in the log."""
+        """Return the scores of the job's questions on every rank, named `eval_f1` and so on, and log them."""
         if self.questions is None:
             raise ValueError("This job has no questions to evaluate on.")
         began = time.monotonic()

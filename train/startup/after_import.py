@@ -1,8 +1,8 @@
-"""Calls a function once a module has been imported, whoever imports it and whenever: `register("torch", function)`.
+"""Calls a function after a module has been imported: `register("torch", function)`.
 
-For the image's start-up file (berth.train.startup.start_hook): what a library is to be told, or asked at the end,
-without importing it, which takes seconds, in a Python that may never use it. It is loaded in every Python of the
-training image, and so imports nothing that is not loaded there already.
+The start-up hooks (berth.train.startup.start_hook) patch libraries with it, without importing them: that takes seconds,
+and the program may never use them. This module is loaded in every Python of the training image, so it imports only
+modules that are already loaded.
 """
 
 import sys
@@ -19,10 +19,11 @@ _waiting: "dict[str, list[Function]]" = {}
 
 
 def register(name: str, function: "Function") -> None:
-    """Have `function` called with the module `name`: at once if it has been imported, else whenever its import is done,
-    and once however often it is registered, because a virtual environment's start-up files are run twice. An error in
-    `function` is ignored: it must not reach the importing program. A function given as "module:name" is imported when
-    it is called.
+    """Call `function` with the module `name`: at once if it is already imported, else after each of its imports.
+
+    Registering a function again has no effect before the import (a virtual environment's start-up files run twice).
+    Exceptions of `function` are ignored: they must not reach the importing program. A function given as "module:name"
+    is imported when it is called.
     """
     module = sys.modules.get(name)
     if module is not None:
@@ -49,7 +50,7 @@ def _call(function: "Function", module: "ModuleType") -> None:
 
 
 class _Finder:
-    """First on sys.meta_path: has the others find a module that is waited for, and its loader call when it has run."""
+    """First on sys.meta_path: finds a registered module with the other finders, and patches its loader."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
@@ -65,11 +66,10 @@ class _Finder:
 
 
 def _call_after(spec: "ModuleSpec") -> None:
-    """Have the loader of `spec` call what waits for its module.
+    """Patch the loader of `spec` so that it calls the registered functions after it has run the module.
 
-    The loader stays the object that it is, for others look at its class and use its methods (inspect,
-    importlib.resources), and is as it was when the module runs. One that can't be told is left alone: Python's own for
-    built-in modules, which are classes.
+    The loader must remain the same object, because others use its class and methods (inspect, importlib.resources). The
+    patch is removed before the module runs. Loaders of built-in modules are classes and can't be patched: skip them.
     """
     loader = spec.loader
     own = getattr(loader, "__dict__", {"exec_module": None})

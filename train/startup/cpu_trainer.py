@@ -1,8 +1,9 @@
-"""transformers before 5 on a host without a GPU that torch can use: has its TrainingArguments and Trainer take the CPU.
+"""Makes TrainingArguments and Trainer of transformers before 5 use the CPU if torch can use no GPU.
 
-By itself 4.26 takes NCCL and `cuda:0` as soon as it is one of several ranks, refuses fp16 without a GPU, and so most
-scripts of that time. What a program itself puts on a device stays its own. Called by berth.train.startup.start_hook
-once a program has imported transformers.training_args.
+Without it transformers 4.26 uses NCCL and `cuda:0` if there are several ranks. It also refuses fp16 without a GPU, and
+so most scripts of that time. Only transformers is patched, not what a program itself puts on a device.
+berth.train.startup.start_hook calls the functions after the import of transformers.training_args and
+transformers.trainer.
 """
 
 import functools
@@ -13,14 +14,14 @@ from typing import Any
 
 from berth.runtime.log import PREFIX
 
-_GPU_ALONE = ("fp16", "fp16_full_eval", "tf32")
-"""What TrainingArguments refuse without a GPU, under their names there."""
+_GPU_ONLY = ("fp16", "fp16_full_eval", "tf32")
+"""The arguments that TrainingArguments refuses without a GPU."""
 _CPU_BACKENDS = ("gloo", "mpi", "ccl")
 
 
 def after_training_arguments(module: ModuleType, environ: MutableMapping[str, str] = os.environ) -> None:
-    """For transformers.training_args, once it is imported. That of transformers 5 and later, which takes the CPU by
-    itself, is left alone, as is a user's own module of that name.
+    """Patch transformers.training_args after its import. Skips transformers 5, which uses the CPU by default, and a
+    user's own module of that name.
     """
     arguments: Any = getattr(module, "TrainingArguments", None)
     if not hasattr(arguments, "no_cuda"):
@@ -42,8 +43,8 @@ def after_training_arguments(module: ModuleType, environ: MutableMapping[str, st
 
 
 def after_trainer(module: ModuleType) -> None:
-    """For transformers.trainer of before 5, once it is imported: for a job of smdistributed it gives its DDP the GPU of
-    its rank in any case, and DDP refuses one that is not there.
+    """Patch transformers.trainer before version 5 after its import: in a job with smdistributed it always passes the
+    rank's GPU to DDP, and DDP fails if that does not exist.
     """
     trainer: Any = getattr(module, "Trainer", None)
     arguments = getattr(module, "TrainingArguments", None)
@@ -52,38 +53,38 @@ def after_trainer(module: ModuleType) -> None:
         return
 
     @functools.wraps(original)
-    def wrapped(self: Any, *given: Any, **named: Any) -> Any:
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         import torch
 
         if torch.cuda.is_available():
-            return original(self, *given, **named)
-        # Its own __init__, and not another class: accelerate asks for instances of this one meanwhile.
-        parallel = torch.nn.parallel.DistributedDataParallel
-        of_torch = parallel.__init__
+            return original(self, *args, **kwargs)
+        # Patch __init__, not the class: accelerate checks isinstance of this class meanwhile.
+        ddp = torch.nn.parallel.DistributedDataParallel
+        ddp_init = ddp.__init__
 
         def without_devices(model: Any, module: Any, **options: Any) -> None:
-            of_torch(model, module, **{**options, "device_ids": None, "output_device": None})
+            ddp_init(model, module, **{**options, "device_ids": None, "output_device": None})
 
-        parallel.__init__ = without_devices  # type: ignore[method-assign,assignment]
+        ddp.__init__ = without_devices  # type: ignore[method-assign,assignment]
         try:
-            return original(self, *given, **named)
+            return original(self, *args, **kwargs)
         finally:
-            parallel.__init__ = of_torch  # type: ignore[method-assign]
+            ddp.__init__ = ddp_init  # type: ignore[method-assign]
 
     trainer._wrap_model = wrapped
 
 
 def take_cpu(arguments: Any, environ: MutableMapping[str, str]) -> list[str]:
-    """Set in TrainingArguments and in the environment what a training on CPUs wants; what was turned off for it."""
-    # From 4.34 on the old name draws a warning.
+    """Set TrainingArguments and the environment for a training on CPUs; returns the arguments that were turned off."""
+    # From 4.34 on no_cuda is deprecated and causes a warning.
     setattr(arguments, "use_cpu" if hasattr(arguments, "use_cpu") else "no_cuda", True)
-    # From 4.30 on accelerate chooses, and its choice is gloo.
+    # From 4.30 on accelerate chooses the backend: gloo.
     if hasattr(arguments, "xpu_backend") and arguments.xpu_backend not in _CPU_BACKENDS:
         arguments.xpu_backend = "gloo"
     if environ.get("WORLD_SIZE", "1") == "1":
-        # One that mpirun started by itself forms a group of one, which wants a leader all the same.
+        # A single rank started by mpirun also forms a process group, which needs a leader's address.
         environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    off = [name for name in _GPU_ALONE if getattr(arguments, name, None)]
+    off = [name for name in _GPU_ONLY if getattr(arguments, name, None)]
     for name in off:
         setattr(arguments, name, None if name == "tf32" else False)
     return off

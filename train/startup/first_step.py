@@ -1,9 +1,9 @@
-"""Notes in a rank's file what it exchanged before its first optimizer step, and a digest of its weights after it.
+"""Notes in a rank's file an exchange of tensors before its first optimizer step, and a digest of its weights after it.
 
-Ranks that train one model have equal weights after each step, to the last bit: DDP sees to that, whose exchange is
-below Python and not seen here. What shards or splits a model calls torch.distributed's own functions, or has DTensors
-for parameters. So weights that differ though nothing was exchanged are those of ranks that train apart, which
-berth.train.startup.rank_events says. Called by berth.train.startup.rank_hook.
+Ranks that train one model with DDP have bit-equal weights after each step. DDP's exchange is below Python and not seen
+here. Libraries that shard or split a model call torch.distributed's functions, or have DTensors as parameters. So if
+the weights differ and no exchange was seen, the ranks train separate models; berth.train.startup.rank_events then makes
+the warning. Called by berth.train.startup.rank_hook.
 """
 
 import functools
@@ -20,18 +20,18 @@ _EXCHANGES = (
     *("reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor"),
     *("batch_isend_irecv", "irecv", "isend", "recv", "send"),
 )
-"""torch.distributed's functions that move tensors; those that move objects call them. A barrier is none."""
+"""torch.distributed's functions that send tensors; those that send objects call them. barrier sends none."""
 
 
 class FirstStep:
-    """Watches a process until its first optimizer step is done; `say` takes an event."""
+    """Watches a process until its first optimizer step is done; calls `say` with each event."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._exchanged = self._done = False
 
     def watch_exchanges(self, module: ModuleType) -> None:
-        """Of torch.distributed.distributed_c10d, before others take its functions."""
+        """Wrap the functions of torch.distributed.distributed_c10d, before other modules import them from there."""
         for name in _EXCHANGES:
             if hasattr(module, name):
                 setattr(module, name, self._noting(getattr(module, name), module.torch))
@@ -47,18 +47,18 @@ class FirstStep:
         return exchange
 
     def hide(self, module: ModuleType) -> None:
-        """Of torch._dynamo.eval_frame: torch.compile must not compile the code of this watch, as it does not torch's.
+        """Tell torch._dynamo.eval_frame not to compile these wrappers, like torch's own functions.
 
-        Otherwise each exchange would break a graph once more.
+        Otherwise each exchange would cause one more graph break.
         """
         watching = [FirstStep._noting, FirstStep.watch_optimizers, _compiling, _recording, digest, note, self._say]
         for code in (code for function in watching for code in _codes(function.__code__)):
             module.skip_code(code)
 
     def watch_optimizers(self, module: ModuleType) -> None:
-        """Of torch.optim.optimizer; before 2.0 torch has no such hook, and nothing is noted."""
+        """Register hooks in torch.optim.optimizer. torch before 2.0 has no such hooks; then nothing is noted."""
         torch: Any = module.torch
-        depth = 0  # a ZeroRedundancyOptimizer steps another one with a share of the weights
+        depth = 0  # a ZeroRedundancyOptimizer calls the step of another one, which has a part of the weights
 
         def before_step(*_: Any) -> None:
             nonlocal depth
@@ -68,38 +68,39 @@ class FirstStep:
             nonlocal depth
             depth -= 1
             try:
-                # First: what is compiled must not depend on `_done`, or it is compiled again.
+                # _recording first: compiled code must not depend on `_done`, or it would be compiled again.
                 if _recording(torch) or self._done or depth:
                     return
                 self._done = True
-                seen = digest([each for group in optimizer.param_groups for each in group["params"]], torch.float64)
+                parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+                weights = digest(parameters, torch.float64)
             except Exception:
-                return  # of a torch or a tensor of some other kind; the program is to train as it would without
-            if seen:
-                self._say(f"{WEIGHTS}{seen}")
+                return  # an unknown version of torch or type of tensor must not disturb the program
+            if weights:
+                self._say(f"{WEIGHTS}{weights}")
 
         module.register_optimizer_step_pre_hook(before_step)
         module.register_optimizer_step_post_hook(after_step)
 
 
 def _compiling(torch: Any) -> bool:
-    """Whether torch.compile traces this call, which then must leave nothing in the graph; False in a torch without it.
+    """Whether torch.compile is tracing this call; False if torch has no compiler.
 
-    The compiler takes it for a constant.
+    The compiler treats the result as a constant, so the wrapper leaves nothing in the graph.
     """
     compiler: Any = getattr(torch, "compiler", None)
     return hasattr(compiler, "is_compiling") and bool(compiler.is_compiling())
 
 
 def _recording(torch: Any) -> bool:
-    """Whether torch.compile traces what runs, which then writes no file, or CUDA records it, which reads no weight."""
+    """Whether torch.compile is tracing (no file may be written) or CUDA captures a graph (no weight can be read)."""
     if _compiling(torch):
         return True
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's code and that of all functions in it."""
+    """The code objects of a function and of all functions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -108,9 +109,9 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def digest(parameters: list[Any], precise: Any) -> str:
     """A hash of each parameter's sum in the type `precise`: equal weights give equal hashes, different ones almost
-    never do. Empty for DTensors, of which each rank has a share.
+    never do. Empty if there are DTensors, because each rank has only a part of these.
     """
-    if any(hasattr(each, "placements") for each in parameters):
+    if any(hasattr(parameter, "placements") for parameter in parameters):
         return ""
-    sums = [float(each.detach().sum(dtype=precise)) for each in parameters]
+    sums = [float(parameter.detach().sum(dtype=precise)) for parameter in parameters]
     return f"{zlib.crc32(repr(sums).encode()):08x}"

@@ -1,11 +1,13 @@
-"""An older datasets next to newer files and a newer pyarrow: has it read what it could not.
+"""Lets an older datasets library read files of newer ones, and work with a newer pyarrow.
 
-Before 4 it knows no List, as which a newer one keeps each column of lists, tokens among them: load_from_disk of what
-a user's own machine saved ends in "must be called with a dataclass type or instance". Before 2.15 it keeps the type of
-its columns of arrays (Array2D to Array5D) as a pickle, which pyarrow 14 to 20 load only if told to: map or
-load_from_disk of images end in "Arrow type extension<…> does not have a datasets dtype equivalent". Told so, a data set
-of the job's own may run code, as it could with the pyarrow of that time. Called by berth.train.startup.start_hook once
-a program has imported datasets.features.features.
+datasets before 4 does not know List, the type that a newer one stores for columns of lists, such as tokens. So
+load_from_disk of data saved on a user's machine fails with "must be called with a dataclass type or instance".
+
+datasets before 2.15 stores the type of its array columns (Array2D to Array5D) as a pickle, which pyarrow 14 to 20 load
+only if that is enabled. So map or load_from_disk of images fail with "Arrow type extension<…> does not have a datasets
+dtype equivalent". If it is enabled, a data set can run code in the job, as with the pyarrow of that time.
+
+berth.train.startup.start_hook calls it after the import of datasets.features.features.
 """
 
 import dataclasses
@@ -16,17 +18,18 @@ from typing import Any
 
 
 def after_features(module: ModuleType) -> None:
-    """For datasets.features.features, once it is imported; what a newer one does by itself is left alone."""
+    """Patch datasets.features.features after its import; newer versions that don't need it are not changed."""
     generate = getattr(module, "generate_from_dict", None)
     if generate is not None and not dataclasses.is_dataclass(getattr(module, "List", None)):
-        # It calls itself by this name for what is inside.
+        # For nested types the function calls itself by this name, so it also calls the patched one.
         module.generate_from_dict = with_lists(generate, module.Sequence)  # type: ignore[attr-defined]
     load_pickled_types(getattr(module, "_ArrayXDExtensionType", None))
 
 
 def with_lists(generate: Callable[[Any], Any], sequence: Callable[..., Any]) -> Callable[[Any], Any]:
-    """datasets' `generate_from_dict`, which makes features of what a file says, with List as the `sequence` of old; a
-    list of several columns has no other form there than a Python list.
+    """Wrap datasets' `generate_from_dict`, which makes features from a file's description, so that it accepts List.
+
+    A List becomes the older `sequence`, or a Python list if its elements have several columns.
     """
 
     @functools.wraps(generate)
@@ -43,7 +46,7 @@ def with_lists(generate: Callable[[Any], Any], sequence: Callable[..., Any]) -> 
 
 
 def load_pickled_types(arrays: type | None) -> None:
-    """Have pyarrow load the types of columns that are pickles, if those of `arrays` are."""
+    """Let pyarrow load pickled column types, if the type `arrays` is stored as a pickle."""
     import pyarrow
 
     pickled = getattr(pyarrow, "PyExtensionType", None)

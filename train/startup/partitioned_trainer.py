@@ -1,11 +1,14 @@
-"""transformers' Trainer in a job that asks for partitions of SageMaker's model parallel library.
+"""transformers' Trainer in a job that asks for partitions of SageMaker's model parallel library (smp).
 
-That of transformers 5 has the library's path and can't go it, whichever implementation is there: it makes no optimizer
-before its scheduler asks for one (trainer.py of 5.23, delay_optimizer_creation), and it leaves sharing out rows to
-accelerate, which takes the ranks of a pipeline for replicas: half of the rows, with two partitions, no rank would see;
-and clipping gradients, of which accelerate sees one partition's. So by default it trains data-parallel and says so;
-BERTH_SMDISTRIBUTED=open takes the path, mended. One of before 5 goes it as it is. Without a GPU the devices of that
-path are the CPU in either. Called by berth.train.startup.start_hook once a program has imported the modules.
+Trainer 5 still has the smp code path, but it is broken with every implementation of the library:
+- The scheduler needs an optimizer that does not exist yet (trainer.py of 5.23, delay_optimizer_creation).
+- accelerate distributes the rows, and treats the ranks of a pipeline as replicas: with two partitions no rank would see
+  half of the rows.
+- accelerate clips gradients by the norm of one partition only.
+
+So by default Trainer 5 trains data-parallel, and the log says so; with BERTH_SMDISTRIBUTED=open it uses the smp path,
+with these faults patched. Trainer before 5 uses the smp path unchanged. Without a GPU both use the CPU as device.
+berth.train.startup.start_hook calls the functions after the import of the modules.
 """
 
 import functools
@@ -26,42 +29,42 @@ NOT_USED = (
 
 
 def after_import_utils(module: ModuleType, environ: Mapping[str, str] = os.environ) -> None:
-    """For transformers.utils.import_utils, before others take the function from it: transformers 5 is told that there
-    is no model parallel library, unless the kit's is asked for.
+    """Patch transformers.utils.import_utils, before other modules import the function from it: in transformers 5
+    is_sagemaker_mp_enabled returns False unless BERTH_SMDISTRIBUTED is open.
     """
-    if not _since_5() or choice(environ) == OPEN:
+    if not _is_transformers_5() or choice(environ) == OPEN:
         return
-    asked = getattr(module, "is_sagemaker_mp_enabled", None)
-    if asked is None:
+    original = getattr(module, "is_sagemaker_mp_enabled", None)
+    if original is None:
         return
 
     def is_sagemaker_mp_enabled() -> bool:
         return False
 
-    is_sagemaker_mp_enabled.asked = asked  # type: ignore[attr-defined]
+    is_sagemaker_mp_enabled.original = original  # type: ignore[attr-defined]
     module.is_sagemaker_mp_enabled = is_sagemaker_mp_enabled  # type: ignore[attr-defined]
 
 
 def after_training_arguments(module: ModuleType, environ: Mapping[str, str] = os.environ) -> None:
-    """For transformers.training_args: says what is not used, and gives the model parallel path the CPU."""
+    """Patch transformers.training_args: log that partitions are not used, or let the smp path use the CPU."""
     arguments: Any = getattr(module, "TrainingArguments", None)
     enabled: Any = getattr(module, "is_sagemaker_mp_enabled", None)
     if arguments is None or enabled is None:
         return
-    if (asked := getattr(enabled, "asked", None)) is not None:
-        if asked() and environ.get("RANK", "0") == "0":
-            _say_once(arguments)
+    if (original := getattr(enabled, "original", None)) is not None:
+        if original() and environ.get("RANK", "0") == "0":
+            _warn_once(arguments)
     elif "_setup_devices" in arguments.__dict__ and enabled():
-        _on_the_cpu(arguments)
+        _use_cpu(arguments)
 
 
 def after_trainer(module: ModuleType) -> None:
-    """For transformers.trainer of 5 and later: its scheduler finds the optimizer that nobody has made, its rows and its
-    metrics go by replicas, not by ranks, and it clips gradients by the norm of all partitions.
+    """Patch transformers.trainer 5 and later: create the optimizer before the scheduler, distribute rows and gather
+    metrics over replicas instead of ranks, and clip gradients by the norm of all partitions.
     """
     trainer: Any = getattr(module, "Trainer", None)
     enabled: Any = getattr(module, "is_sagemaker_mp_enabled", None)
-    if trainer is None or enabled is None or not _since_5() or not enabled():
+    if trainer is None or enabled is None or not _is_transformers_5() or not enabled():
         return
     original = trainer.create_scheduler
 
@@ -78,28 +81,28 @@ def after_trainer(module: ModuleType) -> None:
     @functools.wraps(create_accelerator)
     def create_accelerator_and_postprocess(self: Any) -> None:
         create_accelerator(self)
-        _teach(self.accelerator)
+        _patch_accelerator(self.accelerator)
 
     trainer.create_accelerator_and_postprocess = create_accelerator_and_postprocess
 
 
-def _teach(accelerator: Any) -> None:
-    """Has accelerate share out rows, and gather what evaluation found, over replicas; and clip over partitions."""
+def _patch_accelerator(accelerator: Any) -> None:
+    """Make accelerate distribute rows and gather results over replicas, and clip over all partitions."""
     import torch
     from accelerate.state import PartialState
     from accelerate.utils import recursively_apply
 
-    smp: Any = importlib.import_module("smdistributed.modelparallel.torch")  # whose it is, the finder says
+    smp: Any = importlib.import_module("smdistributed.modelparallel.torch")  # ours: smdistributed_finder
 
     for state in (PartialState(), accelerator.state):
         state.num_processes, state.process_index = smp.dp_size(), smp.dp_rank()
 
     def gather(tensors: Any) -> Any:
-        def of_all(tensor: Any) -> Any:
+        def gather_tensor(tensor: Any) -> Any:
             parts = smp.allgather(tensor.detach().reshape(-1, *tensor.shape[1:]).cpu(), smp.DP_GROUP)
             return torch.cat(parts).to(tensor.device)
 
-        return recursively_apply(of_all, tensors, error_on_other_type=True)
+        return recursively_apply(gather_tensor, tensors, error_on_other_type=True)
 
     def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         norm: torch.Tensor = smp.state.model.clip_grad_norm_(max_norm, norm_type)
@@ -108,14 +111,15 @@ def _teach(accelerator: Any) -> None:
     accelerator.gather, accelerator.clip_grad_norm_ = gather, clip_grad_norm_
 
 
-def _since_5() -> bool:
+def _is_transformers_5() -> bool:
+    """Whether the imported transformers is version 5 or later."""
     version = str(getattr(sys.modules.get("transformers"), "__version__", ""))
     major = version.partition(".")[0]
     return major.isdigit() and int(major) >= 5
 
 
-def _say_once(arguments: Any) -> None:
-    """With the first arguments that are made, for a script may import transformers for its models alone."""
+def _warn_once(arguments: Any) -> None:
+    """Log it with the first TrainingArguments: a script may import transformers only for its models."""
     original = arguments.__post_init__
 
     @functools.wraps(original)
@@ -127,8 +131,8 @@ def _say_once(arguments: Any) -> None:
     arguments.__post_init__ = first
 
 
-def _on_the_cpu(arguments: Any) -> None:
-    """The path names `cuda` and the rank's number, without asking whether there is one."""
+def _use_cpu(arguments: Any) -> None:
+    """Use the CPU if there is no GPU: the smp path always returns the device `cuda` with the rank's number."""
     original = arguments.__dict__["_setup_devices"]
 
     def setup_devices(self: Any) -> Any:

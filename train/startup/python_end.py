@@ -1,8 +1,8 @@
-"""In each Python of a rank: records what the interpreter ends with, for `berth.train.failures.ends`.
+"""In each Python of a rank: records how the interpreter ended, for `berth.train.failures.ends`.
 
-Only the interpreter knows which of the exceptions on stderr ended it: others were caught and logged. `install` is
-called by berth.train.startup.start_hook. It imports only modules that every Python has loaded anyway, and a record is a
-Python literal: `json` or `traceback` could be a file of the user's.
+Only the interpreter knows which of the exceptions on stderr ended it; the others were caught and logged.
+berth.train.startup.start_hook calls `install`. This module imports only modules that every Python loads anyway, and a
+record is a Python literal: a user's own file could be named `json` or `traceback`.
 """
 
 import atexit
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 ENDS_FOLDER = "BERTH_PYTHON_ENDS"
-"""Names the folder of the records."""
+"""Variable with the folder of the records."""
 PARENTS_VARIABLE = "BERTH_PYTHON_PARENTS"
-"""The process ids of the Pythons above this one, the first one first."""
+"""Variable with the process ids of this process' Python ancestors, the outermost first."""
 HOOKED = "hooked"
-"""A file of the folder: the process ids of Pythons without a Python above them. One without a record did not raise."""
+"""File in the folder: the process ids of the outermost Pythons that record their end. If such a process has no record,
+it did not raise.
+"""
 RAISED, EXIT, OS_EXIT, CHILD = "raised", "sys.exit", "os._exit", "child"
 _MESSAGE_CHARACTERS = 4000
 _FRAMES_EACH_END = 200
@@ -33,7 +35,7 @@ _installed: "list[_Recorder]" = []
 
 
 def install(environ: "MutableMapping[str, str]") -> None:
-    """Record this process' end, if it belongs to a rank. Virtual environments call it twice; once is enough."""
+    """Record this process' end, if it belongs to a rank. A second call, as in a virtual environment, does nothing."""
     folder = environ.get(ENDS_FOLDER)
     if not folder or _installed:
         return
@@ -58,7 +60,7 @@ class _Recorder:
         self.parents = parents
         self.pid = os.getpid()
         self.last: dict[str, Any] = {}
-        self.in_thread: tuple[float, dict[str, Any]] | None = None
+        self.thread_exception: tuple[float, dict[str, Any]] | None = None  # when it ended a thread
 
     def mark(self) -> None:
         """Note that this Python records its end."""
@@ -70,7 +72,7 @@ class _Recorder:
             return
 
     def watch(self) -> None:
-        """Put this recorder in front of the ways in which Python ends."""
+        """Wrap sys.excepthook, sys.exit and os._exit."""
         print_exception, leave, leave_at_once = sys.excepthook, sys.exit, os._exit
 
         def excepthook(kind: "type[BaseException]", value: BaseException, trace: "TracebackType | None") -> None:
@@ -93,7 +95,7 @@ class _Recorder:
         atexit.register(self._record_last)
 
     def watch_processes(self, module: "ModuleType") -> None:
-        """Record an exception that ends a process of multiprocessing, which prints and exits by itself."""
+        """Record an exception that ends a process of multiprocessing, which prints it without calling excepthook."""
         run = module.BaseProcess.run
 
         def recorded_run(process: "Any") -> None:
@@ -107,25 +109,25 @@ class _Recorder:
         module.BaseProcess.run = recorded_run
 
     def watch_threads(self, module: "Any") -> None:
-        """Keep the exception that ended a thread, for a program that ends by a number afterwards."""
+        """Keep the exception that ended a thread: the program may afterwards end with only an exit code."""
         show = module.excepthook
 
         def excepthook(args: "Any", /) -> None:
-            raised = _own(args.exc_value)
+            raised = _real_exception(args.exc_value)
             if raised is not None:
-                self.in_thread = time.monotonic(), _described(raised, _CHAIN)
+                self.thread_exception = time.monotonic(), _describe(raised, _CHAIN)
             show(args)
 
         module.excepthook = excepthook
 
     def _record_last(self) -> None:
-        """For a program that has put a hook of its own in place of ours. Python keeps what it shows a traceback of."""
+        """Record the exception if the program has replaced our excepthook: Python keeps it in sys.last_value."""
         value = getattr(sys, "last_value", None)
         if value is not None and self.last.get("how") != RAISED:
             self.record(RAISED, 1, value)
 
     def record_exit(self, status: object) -> None:
-        """Record a call of sys.exit, or forget an earlier one that was caught."""
+        """Record a call of sys.exit with an error; with status 0, delete the record of an earlier call."""
         handled = sys.exc_info()[1]
         if status is None or status is False or status == 0:
             self._forget()
@@ -142,18 +144,18 @@ class _Recorder:
         frames: "Sequence[tuple[str, int, str]]" = (),
         text: str = "",
     ) -> None:
-        """Write this process' record, in place of an earlier one. Never raises: the program ends as it would."""
+        """Write this process' record; it replaces an earlier one. Never raises, so the program ends as without it."""
         try:
             pid = os.getpid()
             last = self.last if self.last.get("pid") == pid else {}
-            raised = _own(value)
+            raised = _real_exception(value)
             if how != RAISED and last.get("how") == RAISED:
-                return  # what ended the main thread stays, whatever runs on the way out
-            described = None if raised is None else _described(raised, _CHAIN)
+                return  # keep the exception that ended the main thread
+            described = None if raised is None else _describe(raised, _CHAIN)
             if how == EXIT and not text:
-                described = self._of_thread() or described
+                described = self._recent_thread_exception() or described
             if described is None and (how == RAISED or (last.get("code") == code and not text)):
-                return  # only a request to end; or multiprocessing, which passes on the code of an end that is recorded
+                return  # a plain SystemExit; or multiprocessing exits with the code of an already recorded end
             self.last = {
                 "pid": pid,
                 "parents": [*self.parents, self.pid] if pid != self.pid else self.parents,
@@ -176,11 +178,11 @@ class _Recorder:
         except Exception:
             return
 
-    def _of_thread(self) -> "dict[str, Any] | None":
-        """The exception of a thread that ended just now: nobody has handled it, and the program ends by a number."""
-        if self.in_thread is None or time.monotonic() - self.in_thread[0] > _THREAD_SECONDS:
+    def _recent_thread_exception(self) -> "dict[str, Any] | None":
+        """The unhandled exception that ended a thread within the last _THREAD_SECONDS, if any."""
+        if self.thread_exception is None or time.monotonic() - self.thread_exception[0] > _THREAD_SECONDS:
             return None
-        return self.in_thread[1]
+        return self.thread_exception[1]
 
     def _forget(self) -> None:
         if self.last and self.last.get("how") != RAISED:
@@ -191,8 +193,8 @@ class _Recorder:
                 return
 
 
-def _own(value: "BaseException | None") -> "BaseException | None":
-    """The exception, or the one that was being handled where it is only a request to end; None for none."""
+def _real_exception(value: "BaseException | None") -> "BaseException | None":
+    """The exception; of SystemExit and the like the one behind it in the chain. None if there is none."""
     for _ in range(_CHAIN):
         if value is None or not isinstance(value, SystemExit | KeyboardInterrupt | GeneratorExit):
             return value
@@ -200,8 +202,8 @@ def _own(value: "BaseException | None") -> "BaseException | None":
     return None
 
 
-def _described(value: BaseException, chain: int) -> "dict[str, Any]":
-    """An exception in plain types, with the one behind it and, of a group, its members."""
+def _describe(value: BaseException, chain: int) -> "dict[str, Any]":
+    """An exception as plain types, with the one behind it in the chain and the members of a group."""
     kind = type(value)
     module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
     frames = _frames(value.__traceback__)
@@ -218,14 +220,14 @@ def _described(value: BaseException, chain: int) -> "dict[str, Any]":
         "kind": f"{module}{kind.__qualname__}",
         "message": "\n".join([message, *notes])[:_MESSAGE_CHARACTERS],
         "frames": frames,
-        "behind": _described(behind, chain - 1) if behind is not None and chain else None,
+        "behind": _describe(behind, chain - 1) if behind is not None and chain else None,
         "caused": value.__cause__ is not None,
-        "members": [_described(member, chain - 1) for member in members] if chain else [],
+        "members": [_describe(member, chain - 1) for member in members] if chain else [],
     }
 
 
 def _frames(trace: "TracebackType | None") -> "list[tuple[str, int, str]]":
-    """File, line and function of each frame, the outermost first; of a deep recursion both ends."""
+    """File, line and function of each frame, the outermost first; a deep recursion is shortened in the middle."""
     frames = []
     while trace is not None:
         frames.append(_place(trace.tb_frame.f_code, trace.tb_lineno))
@@ -235,13 +237,13 @@ def _frames(trace: "TracebackType | None") -> "list[tuple[str, int, str]]":
 
 
 def _callers() -> "list[tuple[str, int, str]]":
-    """The frames of who called sys.exit or os._exit, the outermost first."""
+    """The frames of the caller of sys.exit or os._exit, the outermost first."""
     frames: list[tuple[str, int, str]] = []
     frame = sys._getframe(1)
     while (up := frame.f_back) is not None and len(frames) < _FRAMES_EACH_END:
         frame = up
         frames.append(_place(frame.f_code, frame.f_lineno or 0))
-    return [found for found in reversed(frames) if found[0] != __file__]
+    return [place for place in reversed(frames) if place[0] != __file__]
 
 
 def _place(code: "CodeType", line: int) -> "tuple[str, int, str]":

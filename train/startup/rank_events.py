@@ -1,7 +1,7 @@
-"""Whether the ranks of a host trained together: events that their programs leave in the run folder, and what they show.
+"""Whether the ranks of a host trained together: events in a file per rank, and the warnings that follow from them.
 
-A rank's file has a line for each event, written when it happens, for a program may end in any way. The wrapper makes
-the file; berth.train.startup.rank_hook writes into it, in each Python of the rank, children of a shell script included.
+A rank's file has a line for each event, written at once, because the program may end at any time. The rank's wrapper
+creates the file; berth.train.startup.rank_hook writes to it in each Python of the rank, including child processes.
 """
 
 import os
@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 EVENTS_FILE_VARIABLE = "BERTH_RANK_EVENTS"
-GROUP_ASKED, GROUP = "process group asked for", "process group of "
+GROUP_REQUESTED, GROUP = "process group requested", "process group of "
 MPI = "mpi"
 EXCHANGED, WEIGHTS = "exchanged before the first step", "weights after the first step "
 APART, TOGETHER = "accelerate apart", "accelerate together"
 LAUNCHED = "started by torchrun on this host alone"
 UNSHARDED = "accelerate without fsdp"
-"""fsdp was asked for and accelerate (1.15) took no notice: on ranks without a GPU, where Trainer then trains by DDP."""
+"""fsdp was requested but accelerate (1.15) ignores it on ranks without a GPU; Trainer then uses DDP."""
 
 
 def note(path: str, event: str) -> None:
-    """Add an event to a rank's file. A disk that is full or a file that is gone is no fault of the program."""
-    try:  # not contextlib's suppress, which torch.compile would compile
+    """Add an event to a rank's file. Errors, such as a full disk, are ignored: they must not reach the program."""
+    try:  # not contextlib.suppress: torch.compile would compile it
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         try:
             os.write(descriptor, f"{event}\n".encode())
@@ -31,19 +31,19 @@ def note(path: str, event: str) -> None:
 
 
 def read_events(folder: Path) -> list[list[str]]:
-    """The events of each rank that was started on this host, in the order in which they happened."""
+    """The events of each rank on this host, in the order in which they happened."""
     return [path.read_text("utf-8", "replace").splitlines() for path in sorted(folder.iterdir())]
 
 
 def largest_group(ranks: Sequence[Sequence[str]]) -> int:
-    """The most ranks of a process group that one of these joined; 0 for none."""
+    """The size of the largest process group that one of these ranks joined; 0 if none joined any."""
     sizes = [event.removeprefix(GROUP) for events in ranks for event in events if event.startswith(GROUP)]
     return max((int(size) for size in sizes if size.isdigit()), default=0)
 
 
 def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
-    """What a user must know of ranks that did not train together, and what to set; empty if they did, as far as this
-    host's `ranks` show. `world_size` counts those of the job.
+    """A warning if the ranks did not train together, and what to set; empty if they did. `ranks`: the events of this
+    host's ranks. `world_size`: the ranks of the whole job.
     """
     if not ranks or world_size < 2:
         return ""
@@ -63,7 +63,7 @@ def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
             "model; leave fsdp out, use instances with GPUs, or call torch's fully_shard in the program"
         )
     # If init_process_group was called and failed, its own exception is reported; add nothing.
-    failed = any(_last(events, GROUP_ASKED, GROUP) == GROUP_ASKED for events in ranks)
+    failed = any(_last(events, GROUP_REQUESTED, GROUP) == GROUP_REQUESTED for events in ranks)
     if failed or any(MPI in events for events in ranks):
         return ""
     if largest_group(ranks) >= world_size:
@@ -76,7 +76,7 @@ def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
 
 
 def _differing_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
-    """The same of ranks that joined one group and then exchanged nothing over it, by their weights."""
+    """A warning if ranks of one process group have different weights and exchanged nothing; otherwise empty."""
     weights = {event for events in ranks for event in events if event.startswith(WEIGHTS)}
     if len(weights) < 2 or any(EXCHANGED in events for events in ranks):
         return ""
@@ -88,8 +88,9 @@ def _differing_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
 
 
 def script_sentence(gpus: int, hosts: int) -> str:
-    """What a user must know of a script that SDK v3 runs without distributed=, once on each of so many `hosts` with
-    `gpus` each, and what to set; empty if that leaves nothing idle or apart.
+    """A warning for a script that SDK v3 runs once per host, without distributed=, and what to set. `gpus`: per host.
+
+    Empty if there is only one host and at most one GPU.
     """
     parts = [f"{hosts} hosts may each train a model of their own"] if hosts > 1 else []
     if gpus > 1:
@@ -103,5 +104,5 @@ def script_sentence(gpus: int, hosts: int) -> str:
 
 
 def _last(events: Sequence[str], *kinds: str) -> str:
-    """The last event of these kinds; empty for none."""
+    """The last event that begins with one of `kinds`; empty if there is none."""
     return next((event for event in reversed(events) if event.startswith(kinds)), "")

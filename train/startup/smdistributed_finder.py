@@ -1,9 +1,9 @@
-"""Has `import smdistributed` find the kit's open implementation (berth/smdistributed) if AWS's wheel is missing.
+"""Lets `import smdistributed` find berth's open implementation (smdistributed/) if AWS's wheel is missing.
 
-The folder is nowhere on sys.path: programs ask whether there is a `smdistributed` (transformers does), and an image
-that had it there would answer for AWS's. The finder is last on sys.meta_path, so that a wheel of AWS's goes first; of
-one that has one half only, the other comes from ours. BERTH_SMDISTRIBUTED changes that: `open` puts ours first, `aws`
-leaves ours out, and `off` both. It is loaded in every Python of the training image, and so imports nothing.
+The finder is last on sys.meta_path, so AWS's wheel is found first; if that has only one half (dataparallel or
+modelparallel), the other comes from ours. BERTH_SMDISTRIBUTED changes this: `open` puts ours first, `aws` finds only
+AWS's, and `off` neither: so our folder is not on sys.path, where it would always be found. This module is loaded in
+every Python of the training image, so it imports nothing else.
 """
 
 import sys
@@ -22,26 +22,26 @@ WITHOUT = ("aws", OFF)
 
 
 def choice(environ: "Mapping[str, str]") -> str:
-    """What BERTH_SMDISTRIBUTED says; empty where it says nothing."""
+    """The value of BERTH_SMDISTRIBUTED in lower case; empty if it is not set."""
     return environ.get(VARIABLE, "").strip().lower()
 
 
 def install(environ: "Mapping[str, str]") -> None:
-    """Put the finder in its place, once; of a value that there is not, which the launch plan refuses, as of none."""
+    """Install the finder, once. An unknown value counts as none; the launch plan refuses it."""
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
-    chosen = choice(environ)
-    if chosen in (OPEN, OFF):
-        sys.meta_path.insert(0, Finder(chosen))
+    mode = choice(environ)
+    if mode in (OPEN, OFF):
+        sys.meta_path.insert(0, Finder(mode))
     else:
-        sys.meta_path.append(Finder(chosen))
+        sys.meta_path.append(Finder(mode))
 
 
 class Finder:
-    """Finds the package and what is directly in it; all below Python finds by the paths of these."""
+    """Finds the package and its direct submodules; Python finds the rest through their paths."""
 
-    def __init__(self, chosen: str = "", folder: str = "") -> None:
-        self.chosen = chosen
+    def __init__(self, mode: str = "", folder: str = "") -> None:
+        self.mode = mode
         self.folder = folder or "/".join(__file__.split("/")[:-3])
 
     def find_spec(
@@ -49,9 +49,9 @@ class Finder:
     ) -> "ModuleSpec | None":
         if name != PACKAGE and name not in PARTS:
             return None
-        if self.chosen in WITHOUT:
+        if self.mode in WITHOUT:
             if _importing():
-                raise ModuleNotFoundError(_refusal(name, self.chosen), name=name)
+                raise ModuleNotFoundError(_refusal(name, self.mode), name=name)
             return None
         from importlib.machinery import PathFinder
 
@@ -59,7 +59,7 @@ class Finder:
 
 
 def _importing() -> bool:
-    """Whether the module is to be imported, and not only asked for (importlib.util.find_spec), which must not raise."""
+    """Whether the module is being imported. importlib.util.find_spec only looks for it, and must not raise."""
     frame = sys._getframe(2)
     while frame is not None and frame.f_globals.get("__name__") == "importlib._bootstrap":
         if frame.f_code.co_name == "_find_and_load_unlocked":
@@ -68,10 +68,10 @@ def _importing() -> bool:
     return False
 
 
-def _refusal(name: str, chosen: str) -> str:
+def _refusal(name: str, mode: str) -> str:
     why = (
-        f"{VARIABLE} is off, which leaves out AWS's wheel and the kit's open implementation"
-        if chosen == OFF
-        else f"AWS's wheel is not in this image, and {VARIABLE} is aws, which leaves out the kit's open implementation"
+        f"{VARIABLE} is off, which disables AWS's wheel and berth's open implementation"
+        if mode == OFF
+        else f"AWS's wheel is not in this image, and {VARIABLE} is aws, which disables berth's open implementation"
     )
     return f"No module named {name!r}: {why}; unset {VARIABLE}, or set it to open."

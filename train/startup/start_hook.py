@@ -1,16 +1,16 @@
 """Runs at the start of every Python of the training image: `berth_start.pth` in its site-packages calls `start`.
 
-It is there for programs that our entry does not start: SDK v3's ModelTrainer replaces the image's entrypoint, and its
-drivers run torchrun, mpirun or Python themselves. Before it has decided that there is something to do it imports
-nothing; it never raises, and prints nothing but what berth.train.startup.rank_hook has to say under those drivers.
+It also reaches programs that our launcher does not start: SDK v3's ModelTrainer replaces the image's entrypoint, and
+its drivers run torchrun, mpirun or Python themselves. A module is imported only when its hook is needed, to keep the
+start fast. `start` never raises, and prints only the warnings of berth.train.startup.rank_hook.
 """
 
 import os
 
 SOFTWARE = "/opt/berth/software.json"
-"""Of berth.runtime.software, which is not loaded here: a dataclass alone would cost each Python several ms."""
+"""As in berth.runtime.software, which is not imported here: its dataclasses would cost each Python several ms."""
 _ENDS_FOLDER = "BERTH_PYTHON_ENDS"
-"""Of berth.train.startup.python_end, which only a Python of a rank loads."""
+"""As in berth.train.startup.python_end, which only a Python of a rank imports."""
 _CPU, _PARTITIONED, _METRICS = (
     "berth.train.startup.cpu_trainer",
     "berth.train.startup.partitioned_trainer",
@@ -26,14 +26,14 @@ _AFTER_IMPORT = (
     ("transformers.trainer", _CPU, "after_trainer"),
     ("transformers.trainer", _PARTITIONED, "after_trainer"),
 )
-"""After the import of a library's module: the module and the function of ours that is called with it."""
+"""Library module, and our module and function that is called with it after its import."""
 TYPE_CHECKING = False  # typing's own would cost each Python of the image 4 ms
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
 
 def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
-    """Do what is to be done in this process, whose environment is `environ`."""
+    """Install the hooks and set the variables that this process needs. `environ`: its environment."""
     try:
         for name, value in software_variables().items():
             environ.setdefault(name, value)
@@ -55,10 +55,10 @@ def start(environ: "MutableMapping[str, str]" = os.environ) -> None:
             from berth.train.startup import rank_hook
 
             rank_hook.watch(environ, world_size(environ))
-        elif "SM_MASTER_ADDR" in environ:  # which only SDK v3's drivers set
+        elif "SM_MASTER_ADDR" in environ:  # set only by SDK v3's drivers
             _watch_script(environ)
     except Exception:
-        return  # a program must start without this, too
+        return  # the program must start even if a hook fails
 
 
 def _watch_script(environ: "MutableMapping[str, str]") -> None:
@@ -71,65 +71,67 @@ def _watch_script(environ: "MutableMapping[str, str]") -> None:
 
 
 def software_variables(path: str = SOFTWARE) -> "dict[str, str]":
-    """The environment of the image's software set; nothing outside of an image."""
+    """The environment variables of the image's software set; empty outside an image."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except OSError:
         return {}
-    if '"environment": {}' in text:  # as most have it, for json's import takes longer than all else here
+    if '"environment": {}' in text:  # the usual case: avoids the import of json, the slowest part
         return {}
     import json
 
-    found: dict[str, str] = json.loads(text)["environment"]
-    return found
+    variables: dict[str, str] = json.loads(text)["environment"]
+    return variables
 
 
 def world_size(environ: "Mapping[str, str]") -> int:
-    """The ranks that this process is one of, as torchrun or mpirun says; 1 for a process by itself."""
+    """The number of ranks, from torchrun's or mpirun's variable; 1 if neither started this process."""
     text = environ.get("WORLD_SIZE") or environ.get("OMPI_COMM_WORLD_SIZE") or ""
     return int(text) if text.isdigit() else 1
 
 
 def interface_variables(environ: "Mapping[str, str]", root: str = "/") -> "dict[str, str]":
-    """Over which network interface libraries meet, where a job of SDK v3 names one: in local mode its drivers tell NCCL
-    of `ethwe`, which no container has, and they tell gloo of none. `root` is that of the file system.
+    """The variables for the network interface of NCCL and gloo, in a job of SDK v3 that names one.
+
+    In local mode its drivers set NCCL's variable to `ethwe`, which no container has, and they never set gloo's. `root`:
+    of the file system.
     """
-    named = environ.get("SM_NETWORK_INTERFACE_NAME")
+    configured = environ.get("SM_NETWORK_INTERFACE_NAME")
     nccl, several = environ.get("NCCL_SOCKET_IFNAME"), world_size(environ) > 1
-    if not named or not (nccl == named or several):
+    if not configured or not (nccl == configured or several):
         return {}
     from pathlib import Path
 
     from berth.runtime.interfaces import choose_interface, network_interfaces
 
-    interface = choose_interface(named, network_interfaces(Path(root)), alone=False)
-    found = {"NCCL_SOCKET_IFNAME": interface} if nccl == named != interface else {}
+    interface = choose_interface(configured, network_interfaces(Path(root)), alone=False)
+    variables = {"NCCL_SOCKET_IFNAME": interface} if nccl == configured != interface else {}
     if several and not environ.get("GLOO_SOCKET_IFNAME"):
-        found["GLOO_SOCKET_IFNAME"] = interface
-    return found
+        variables["GLOO_SOCKET_IFNAME"] = interface
+    return variables
 
 
 def rank_variables(environ: "Mapping[str, str]", gpus: int) -> "dict[str, str]":
-    """What torch's and accelerate's programs need to train together, for a rank whose environment lacks it. The ranks
-    of our own entry lack nothing (berth.train.launching.environment).
+    """The variables that programs with torch or accelerate need to train together; set only if they are missing. Our
+    launcher already sets them for its ranks (berth.train.launching.environment).
 
-    `gpus` are those that torch can use on this host.
+    gpus: the GPUs of this host that torch can use.
     """
     from berth.runtime.rank import MASTER_PORT, Rank
 
-    found = {}
+    variables = {}
     if not gpus:
-        # accelerate, and with it transformers' Trainer, starts no process group on a CPU without it.
-        found["ACCELERATE_USE_CPU"] = "true"
+        # Without it accelerate, and so transformers' Trainer, starts no process group on a CPU.
+        variables["ACCELERATE_USE_CPU"] = "true"
     rank = Rank.from_mpirun(environ)
     if rank is not None:
-        found |= rank.variables()
-        # Of SDK v3, whose MPI driver leaves it to the program to find its leader.
-        found["MASTER_PORT"] = environ.get("SM_MASTER_PORT") or str(MASTER_PORT)
+        variables |= rank.variables()
+        # SDK v3's MPI driver sets only its own SM_ variables for the leader.
+        variables["MASTER_PORT"] = environ.get("SM_MASTER_PORT") or str(MASTER_PORT)
         if leader := "127.0.0.1" if rank.local_world_size == rank.world_size else environ.get("SM_MASTER_ADDR"):
-            found["MASTER_ADDR"] = leader
-    return found
+            variables["MASTER_ADDR"] = leader
+    return variables
 
 
 def _usable_gpus(environ: "Mapping[str, str]") -> int:

@@ -1,8 +1,8 @@
-"""What a training leaves for a next one, and how that goes on from it.
+"""Writes checkpoints, and resumes a training from one.
 
-saving, random_states        checkpoints written whole or not at all, with the random states of all ranks
-manifest, checkpoint_folder  what a checkpoint is, and what lies in their folder
-choice, identity             which one a job goes on from, and whether it is of the same training
-recipe_changes               a learning rate, schedule or length that is not the checkpoint's
-global_batch                 a step's windows on another number of ranks
+saving, random_states        write whole checkpoints or none, with the random states of all ranks
+manifest, checkpoint_folder  the files of one checkpoint, and the folder of all checkpoints
+choice, identity             choose the checkpoint to resume from, and check that it is from the same training
+recipe_changes               resumes with a new learning rate, schedule or length
+global_batch                 keeps the windows of a step if the number of ranks changes
 """

@@ -1,10 +1,10 @@
-"""The checkpoint folder: what lies in it, how a checkpoint gets there whole, and which of them stay.
+"""The checkpoint folder: lists its checkpoints, completes a new one, and removes old ones.
 
-    .partial-XXXXXXXX/checkpoint-STEP   being written; never a checkpoint, and gone at the next start
-    checkpoint-STEP-XXXXXXXX            ours, with its manifest; a name is never written twice
-    checkpoint-STEP                     Trainer's own, from elsewhere: used if whole, never deleted
+    .partial-XXXXXXXX/checkpoint-STEP   being written; never used, and deleted at the next start
+    checkpoint-STEP-XXXXXXXX            ours, with its manifest; no name is used twice
+    checkpoint-STEP                     Trainer's, written by another program: used if complete, never deleted
 
-SageMaker copies the folder to S3 file by file while the job runs, and brings everything back at the next start.
+SageMaker copies the folder to S3 file by file while the job runs, and restores all of it at the next start.
 """
 
 import json
@@ -21,17 +21,17 @@ from berth.contract.model_files import WEIGHTS
 from berth.train.run_qa.checkpoints import manifest
 from berth.train.run_qa.checkpoints.manifest import MANIFEST, CheckpointManifest
 
-ASIDE = ".partial-"
-STATE = "trainer_state.json"  # of its own checkpoints Trainer writes it last
-INCOMPLETE = "checkpoint-is-incomplete.txt"  # there while Trainer saves at a signal (trainer_jit_checkpoint.py)
-OF_ANOTHER_VERSION = f"{MANIFEST} is of another version of the kit"
+PARTIAL = ".partial-"
+STATE = "trainer_state.json"  # the last file of a checkpoint that Trainer writes
+INCOMPLETE = "checkpoint-is-incomplete.txt"  # exists while Trainer saves at a signal (trainer_jit_checkpoint.py)
+OTHER_VERSION = f"{MANIFEST} is from another version of berth"
 _OURS = re.compile(r"checkpoint-(\d+)-[0-9a-f]{8}")
 _TRAINERS = re.compile(r"checkpoint-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One that is whole, as far as sizes tell. `manifest` is None for Trainer's own."""
+    """A checkpoint whose files all exist with the right sizes. `manifest` is None for one of Trainer's."""
 
     path: Path
     step: int
@@ -47,59 +47,61 @@ class Checkpoint:
         return bool(job) and self.manifest is not None and self.manifest.job == job
 
     @property
-    def age(self) -> tuple[int, int]:
-        """By which they are sorted: that of the newest is highest. Trainer's own come before ours."""
+    def recency(self) -> tuple[int, int]:
+        """The sort key: the newest checkpoint has the highest. Trainer's come before ours."""
         return (self.manifest.sequence if self.manifest else 0, self.step)
 
 
 @dataclass(slots=True)
 class Listing:
-    """What lies in a checkpoint folder: `whole` from oldest to newest; `torn` and `passed_over` with the reason."""
+    """The content of a checkpoint folder: `whole` checkpoints from oldest to newest, `incomplete` ones of ours and
+    `unusable` folders with the reason, and `partial` folders of checkpoints that were being written.
+    """
 
     whole: list[Checkpoint] = field(default_factory=list)
-    torn: dict[Path, str] = field(default_factory=dict)
-    passed_over: dict[Path, str] = field(default_factory=dict)
-    aside: list[Path] = field(default_factory=list)
+    incomplete: dict[Path, str] = field(default_factory=dict)
+    unusable: dict[Path, str] = field(default_factory=dict)
+    partial: list[Path] = field(default_factory=list)
 
     @property
     def sequence(self) -> int:
-        """The highest of all."""
-        return max((each.age[0] for each in self.whole), default=0)
+        """The highest sequence number of the whole checkpoints."""
+        return max((checkpoint.recency[0] for checkpoint in self.whole), default=0)
 
 
-def look(folder: Path) -> Listing:
-    """What lies in a folder; it may be missing."""
-    found = Listing()
+def scan(folder: Path) -> Listing:
+    """List the checkpoints of a folder, which may be missing."""
+    listing = Listing()
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         if path.is_symlink():
             continue
-        if path.name.startswith(ASIDE):
-            found.aside.append(path)
+        if path.name.startswith(PARTIAL):
+            listing.partial.append(path)
         elif not path.is_dir():
             continue
         elif match := _OURS.fullmatch(path.name):
             content = manifest.read(path)
             if content is None and not manifest.is_cut_off(path):
-                found.passed_over[path] = OF_ANOTHER_VERSION
-            elif fault := manifest.missing(path, content) if content else f"{MANIFEST} is missing or cut off":
-                found.torn[path] = fault
+                listing.unusable[path] = OTHER_VERSION
+            elif fault := manifest.size_fault(path, content) if content else f"{MANIFEST} is missing or cut off":
+                listing.incomplete[path] = fault
             else:
-                found.whole.append(Checkpoint(path, int(match[1]), content))
+                listing.whole.append(Checkpoint(path, int(match[1]), content))
         elif match := _TRAINERS.fullmatch(path.name):
             if fault := fault_of_trainers(path):
-                found.passed_over[path] = fault
+                listing.unusable[path] = fault
             else:
-                found.whole.append(Checkpoint(path, int(match[1]), None))
+                listing.whole.append(Checkpoint(path, int(match[1]), None))
         elif path.name.startswith("checkpoint"):
-            found.passed_over[path] = "its name is neither the kit's nor Trainer's"
-    found.whole.sort(key=lambda each: each.age)
-    return found
+            listing.unusable[path] = "its name is neither berth's nor Trainer's"
+    listing.whole.sort(key=lambda checkpoint: checkpoint.recency)
+    return listing
 
 
 def fault_of_trainers(path: Path) -> str:
-    """What keeps a folder without our manifest from being a checkpoint of Trainer's; empty if nothing."""
+    """Why a folder without our manifest is not a complete checkpoint of Trainer's; empty if it is one."""
     if (path / INCOMPLETE).exists():
-        return f"Trainer calls it incomplete ({INCOMPLETE})"
+        return f"Trainer marked it as incomplete ({INCOMPLETE})"
     if not any((path / name).is_file() for name in WEIGHTS):
         return "its weights are missing"
     try:
@@ -110,35 +112,35 @@ def fault_of_trainers(path: Path) -> str:
 
 
 def has_optimizer(path: Path) -> bool:
-    """Whether a checkpoint of Trainer's own has what Trainer goes on with; without one of both it takes neither."""
+    """Whether a checkpoint of Trainer's has optimizer and scheduler; Trainer restores both or neither."""
     return any(path.glob("optimizer*")) and (path / "scheduler.pt").is_file()
 
 
 def new_name(step: int) -> str:
-    """A name that no checkpoint has had."""
+    """A new random name, so that no name is used twice."""
     return f"checkpoint-{step}-{secrets.token_hex(4)}"
 
 
-def aside_of(folder: Path, name: str) -> Path:
-    """Where the checkpoint that is to be called `name` is written: in a folder of its own, on the same file system."""
-    return folder / f"{ASIDE}{name[-8:]}"
+def partial_folder(folder: Path, name: str) -> Path:
+    """The temporary folder, on the same file system, in which the checkpoint `name` is written."""
+    return folder / f"{PARTIAL}{name[-8:]}"
 
 
 def complete(written: Path, target: Path, content: CheckpointManifest) -> None:
-    """Make a checkpoint of the files in `written`: onto the disk, then the manifest, then the name. Raises OSError."""
+    """Make the files in `written` a checkpoint: flush them, write the manifest, then rename. Raises OSError."""
     for path in written.rglob("*"):
-        _onto_disk(path)
+        _flush(path)
     last = written / MANIFEST
-    last.write_text(manifest.text_of(content), encoding="utf-8")
+    last.write_text(manifest.render(content), encoding="utf-8")
     for path in (last, written):
-        _onto_disk(path)
+        _flush(path)
     written.rename(target)
-    _onto_disk(target.parent)
-    with suppress(OSError):  # what is left goes at the next start
+    _flush(target.parent)
+    with suppress(OSError):  # deleted at the next start otherwise
         written.parent.rmdir()
 
 
-def _onto_disk(path: Path) -> None:
+def _flush(path: Path) -> None:
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
@@ -146,17 +148,17 @@ def _onto_disk(path: Path) -> None:
         os.close(file)
 
 
-def superfluous(checkpoints: Sequence[Path], limit: int | None, best: Path | None) -> list[Path]:
-    """Those to remove of checkpoints, from oldest to newest, so that `limit` stay: the newest, and the best."""
+def to_prune(checkpoints: Sequence[Path], limit: int | None, best: Path | None) -> list[Path]:
+    """Which `checkpoints` (oldest first) to remove, so that `limit` are left; the newest and the best are kept."""
     if not limit or limit < 1:
         return []
-    stay = {checkpoints[-1], best} if checkpoints else set()
-    removable = [path for path in checkpoints if path not in stay]
+    kept = {checkpoints[-1], best} if checkpoints else set()
+    removable = [path for path in checkpoints if path not in kept]
     return removable[: max(0, len(checkpoints) - limit)]
 
 
 def remove(paths: Collection[Path]) -> None:
-    """Delete folders as far as the disk lets us; the manifest first, so that one cut off here is no checkpoint."""
+    """Delete folders, ignoring errors. The manifest goes first: a half-deleted folder is not a checkpoint."""
     for path in paths:
         try:
             (path / MANIFEST).unlink(missing_ok=True)

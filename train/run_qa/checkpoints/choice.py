@@ -1,7 +1,7 @@
-"""Which checkpoint a job goes on from.
+"""Chooses the checkpoint that a job resumes from.
 
-A job that was stopped (spot capacity, a time limit) finds its checkpoints back in the checkpoint folder and goes on
-from the newest that every rank has whole. What a checkpoint is stands in checkpoint_folder.py; saving.py writes them.
+A job that was stopped (spot interruption, time limit) finds its checkpoints in the checkpoint folder again, and resumes
+from the newest that every rank has whole. checkpoint_folder.py lists the checkpoints; saving.py writes them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,18 +23,18 @@ from berth.train.run_qa.checkpoints.identity import WORDS, difference
 from berth.train.run_qa.checkpoints.manifest import MANIFEST
 from berth.train.run_qa.recipe import TrainingSettings
 
-_WEIGHTS_ALONE = "it has weights alone (save_only_model)"
+_WEIGHTS_ONLY = "it has only weights (save_only_model)"
 BEGIN_AGAIN = "set overwrite_output_dir to true (and leave resume_from_checkpoint out) to start from the beginning"
 
 
 class CheckpointError(JobError):
-    """The checkpoint asked for can't be used; the message is one sentence."""
+    """The job can't resume from a checkpoint; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a training begins: what this host's checkpoint folder held, the checkpoint to go on from, and SageMaker's
-    name of the `job`.
+    """The start of a training: the `listing` of this host's checkpoint folder, the `chosen` checkpoint to resume from
+    (None: begin at step 0), and SageMaker's name of the `job`.
     """
 
     listing: Listing = field(default_factory=Listing)
@@ -43,18 +43,19 @@ class Start:
 
 
 def choose(settings: TrainingSettings, job: str, rank: Rank, say: Callable[[str], None]) -> Start:
-    """Where to go on, the same for all ranks, which must all call it; nothing is deleted yet.
+    """Choose the checkpoint to resume from, the same on all ranks, which must all call it. Nothing is deleted yet.
 
-    That is at the path that the user named, or at the newest that every rank has whole. A job that is to start from the
-    beginning does so once: after a spot interruption SageMaker starts it again by the same name.
+    That is the path that the user named, else the newest checkpoint that every rank has whole. With
+    overwrite_output_dir only checkpoints of this very job count: SageMaker restarts a job after a spot interruption
+    under the same name, and it must then not begin again.
     """
     folder, resume = settings.checkpoints, settings.resume
-    listing = checkpoint_folder.look(folder)
-    weights_alone = {each.path: _WEIGHTS_ALONE for each in listing.whole if not each.resumable}
-    for path, reason in {**listing.torn, **listing.passed_over, **weights_alone}.items():
-        say(f"{path} is passed over: {reason}")
+    listing = checkpoint_folder.scan(folder)
+    weights_only = {each.path: _WEIGHTS_ONLY for each in listing.whole if not each.resumable}
+    for path, reason in {**listing.incomplete, **listing.unusable, **weights_only}.items():
+        say(f"ignoring {path}: {reason}")
     if isinstance(resume, str):
-        chosen: Checkpoint | None = given(resume)
+        chosen: Checkpoint | None = read_named(resume)
     else:
         usable = [each for each in listing.whole if each.resumable and (resume or each.is_of(job))]
         chosen = _newest_of_all(usable, listing, rank, say)
@@ -64,53 +65,53 @@ def choose(settings: TrainingSettings, job: str, rank: Rank, say: Callable[[str]
         why = "overwrite_output_dir true would start from the beginning" if resume else "this job wrote it"
         say(f"going on from {chosen.path} ({why})")
         if chosen.manifest is None and not checkpoint_folder.has_optimizer(chosen.path):
-            say(f"warning: {chosen.path} has no optimizer and scheduler, which begin anew")
+            say(f"warning: {chosen.path} has no optimizer or no scheduler, so both start from the beginning")
     return Start(listing, chosen, job)
 
 
 def _newest_of_all(
     usable: list[Checkpoint], listing: Listing, rank: Rank, say: Callable[[str], None]
 ) -> Checkpoint | None:
-    """Found by what each rank's folder lists; only the one to be taken is read, by each rank."""
+    """The newest checkpoint that all ranks list. Each rank reads only that one; if it is damaged, the next one."""
     while True:
-        everyone = ranks.gather({each.path.name: list(each.age) for each in usable}, rank)
+        everyone = ranks.gather({each.path.name: list(each.recency) for each in usable}, rank)
         shared = set(everyone[0]).intersection(*everyone[1:])
         newest = max(shared, key=lambda name: everyone[0][name], default=None)
         if newest is None:
             return None
         mine = next(each for each in usable if each.path.name == newest)
-        faults = ranks.gather(manifest.altered(mine.path, mine.manifest) if mine.manifest else "", rank)
+        faults = ranks.gather(manifest.content_fault(mine.path, mine.manifest) if mine.manifest else "", rank)
         if not any(faults):
             return mine
-        say(f"{mine.path} is passed over: {next(filter(None, faults))}")
+        say(f"ignoring {mine.path}: {next(filter(None, faults))}")
         usable.remove(mine)
         listing.whole.remove(mine)
         if faults[rank.rank]:
-            listing.torn[mine.path] = faults[rank.rank]
+            listing.incomplete[mine.path] = faults[rank.rank]
 
 
-def given(path: str) -> Checkpoint:
-    """A checkpoint that the user named. Raises CheckpointError if it is not one."""
+def read_named(path: str) -> Checkpoint:
+    """The checkpoint at `path` (resume_from_checkpoint). Raises CheckpointError if it is not a whole one."""
     folder = Path(path)
     content = manifest.read(folder)
     if content:
-        fault = manifest.altered(folder, content) or ("" if content.resumable else _WEIGHTS_ALONE)
+        fault = manifest.content_fault(folder, content) or ("" if content.resumable else _WEIGHTS_ONLY)
     elif (folder / MANIFEST).is_file():
-        fault = f"{MANIFEST} is cut off" if manifest.is_cut_off(folder) else checkpoint_folder.OF_ANOTHER_VERSION
+        fault = f"{MANIFEST} is cut off" if manifest.is_cut_off(folder) else checkpoint_folder.OTHER_VERSION
     else:
         fault = checkpoint_folder.fault_of_trainers(folder)
     if fault:
         raise CheckpointError(
-            f"resume_from_checkpoint {path} is not a whole checkpoint ({fault}): name another, or leave it out to go "
-            "on from the newest."
+            f"resume_from_checkpoint {path} is not a whole checkpoint ({fault}): pass another, or leave it out to "
+            "resume from the newest."
         )
     return Checkpoint(folder, content.step if content else 0, content)
 
 
 def check_identity(start: Start, identity: Mapping[str, str]) -> None:
-    """Raises CheckpointError if the chosen checkpoint is of another training than this one.
+    """Raises CheckpointError if the chosen checkpoint is from another training.
 
-    Trainer's own say nothing of it: of them only those are refused that don't fit (`of_another`).
+    Trainer's checkpoints don't record this; one is refused only if its state can't be loaded (`mismatch_error`).
     """
     checkpoint = start.chosen
     if checkpoint is None or checkpoint.manifest is None:
@@ -123,24 +124,24 @@ def check_identity(start: Start, identity: Mapping[str, str]) -> None:
         )
 
 
-def of_another(checkpoint: str) -> CheckpointError:
-    """The sentence for one of Trainer's own that does not go into this job's model."""
+def mismatch_error(checkpoint: str) -> CheckpointError:
+    """The error for a checkpoint whose state does not fit this job's model or optimizer."""
     return CheckpointError(
-        f"The checkpoint {checkpoint} is of another model or optimizer than this job's: {BEGIN_AGAIN}, or pass the "
-        "model that it was written with."
+        f"The checkpoint {checkpoint} is from another model or optimizer: {BEGIN_AGAIN}, or pass the model that it was "
+        "written with."
     )
 
 
 @contextmanager
-def readable(checkpoint: str | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Lets Trainer read the optimizer and scheduler of a checkpoint with a torch older than 2.6, as profile cu124 has.
+def reading_with_old_torch(checkpoint: str | None, say: Callable[[str], None]) -> Iterator[None]:
+    """Lets Trainer load the optimizer and scheduler of a checkpoint with a torch older than 2.6 (profile cu124).
 
-    transformers refuses to: there a crafted file can make torch.load run code in spite of `weights_only`
-    (CVE-2025-32434). But without them a job that was stopped would begin again. So files of the kinds that open those
-    ways are refused by us (`check_state`), and the log says what is left: who may write the checkpoint must be trusted,
-    for torch before 2.10 a crafted file can corrupt memory as well (CVE-2026-24747). Nothing in the folder could prove
-    who wrote it: whoever can change a checkpoint can change a mark next to it. A checkpoint whose weights are no
-    safetensors, as none of ours is, keeps transformers' refusal. Can go with torch 2.5.
+    transformers refuses this: with such a torch a crafted file can make torch.load run code in spite of `weights_only`
+    (CVE-2025-32434). But without the two a stopped job would begin again. So we refuse the file formats that allow the
+    attack (`check_state`), and the log names the remaining risk: before torch 2.10 a crafted file can also corrupt
+    memory (CVE-2026-24747), so the checkpoint's writers must be trusted. A signature next to the checkpoint would not
+    help, because whoever can change a checkpoint can change it, too. If the weights are not safetensors (ours always
+    are), transformers' refusal applies. Remove this together with torch 2.5.
     """
     old = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6)
     if not old or checkpoint is None or not (Path(checkpoint) / "model.safetensors").is_file():
@@ -148,13 +149,13 @@ def readable(checkpoint: str | None, say: Callable[[str], None]) -> Iterator[Non
         return
     check_state(Path(checkpoint))
     say(
-        f"torch {torch.__version__} reads the optimizer of {checkpoint}: who can write there can run code in this job "
-        "(CVE-2025-32434, CVE-2026-24747); go on only from checkpoints whose writers you trust"
+        f"torch {torch.__version__} reads the optimizer of {checkpoint}: whoever can write there can run code in this "
+        "job (CVE-2025-32434, CVE-2026-24747); resume only from checkpoints whose writers you trust"
     )
     module: Any = transformers.trainer
     check = module.check_torch_load_is_safe
     module.check_torch_load_is_safe = lambda: None
-    # What the state of NumPy's generator is made of; for a newer torch transformers allows it itself.
+    # Types in the state of NumPy's generator; with a newer torch transformers allows them itself.
     reconstruct = numpy.zeros(0).__reduce__()[0]
     numbers: list[Any] = [reconstruct, numpy.ndarray, numpy.dtype, type(numpy.dtype(numpy.uint32))]
     try:
@@ -165,11 +166,11 @@ def readable(checkpoint: str | None, say: Callable[[str], None]) -> Iterator[Non
 
 
 def check_state(checkpoint: Path) -> None:
-    """Raises CheckpointError unless every file that Trainer gives to torch.load is a zip archive of tensors.
+    """Raises CheckpointError unless every file that Trainer passes to torch.load is a zip archive of tensors.
 
-    Those are read by the restricted unpickler alone. From others torch 2.5 reaches code that 2.6 refuses to run:
-    TorchScript archives go to torch.jit.load, files from before zip archives to the readers of those times
-    (pytorch/pytorch#145020). Asked of torch's own reader, which might see another archive than Python's.
+    torch 2.5 reads those only with the restricted unpickler. Other formats reach code that 2.6 refuses to run:
+    torch.jit.load for TorchScript archives, and the old readers for files that are not zip archives
+    (pytorch/pytorch#145020). Use torch's zip reader: Python's may parse a crafted archive differently.
     """
     for path in sorted([*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]):
         with path.open("rb") as file:
@@ -180,7 +181,7 @@ def check_state(checkpoint: Path) -> None:
             plain = False
         if not plain:
             raise CheckpointError(
-                f"{path} is not what Trainer writes (a zip archive of tensors; TorchScript and older formats can run "
-                "code): name another checkpoint, or leave resume_from_checkpoint out and set overwrite_output_dir to "
+                f"{path} is not a zip archive of tensors, as Trainer writes it (TorchScript and older formats can run "
+                "code): pass another checkpoint, or leave resume_from_checkpoint out and set overwrite_output_dir to "
                 "true to start from the beginning."
             )

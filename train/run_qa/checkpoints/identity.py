@@ -1,9 +1,9 @@
-"""What a training is of: digests of its model and its data. A checkpoint of another one is not its own.
+"""Digests of a training's model and data. A job resumes only from checkpoints with the same digests.
 
-model      the architecture: class and configuration, not what may change between two runs (dropout)
-weights    those that the training starts from, as they were loaded: two models of one architecture are two models
-data       every window with its labels, in order (so max_seq_length and doc_stride as well), and by which order an
-           epoch takes them: train_sampling_strategy and seed
+model      the architecture: class and configuration, without settings that may change between two runs (dropout)
+weights    the loaded weights that the training starts from: two models may have the same architecture
+data       every window with its labels, in order (so max_seq_length and doc_stride count, too), and the settings that
+           decide their order in an epoch: train_sampling_strategy, seed and dataloader_drop_last
 """
 
 import hashlib
@@ -29,27 +29,27 @@ WORDS = {
         "pass those that it was written with",
     ),
 }
-"""Of each digest, what differs with it and what to do."""
+"""For each digest: what differs if it differs, and what to do."""
 
 
-def of_model(config: Any) -> str:
-    """Of a configuration, what differs from the defaults of its class: a later transformers may have more of those."""
+def digest_config(config: Any) -> str:
+    """Digest the settings that differ from the class's defaults: a later transformers may have more defaults."""
     settings = {name: value for name, value in config.to_diff_dict().items() if name not in _VOLATILE}
     kept = {name: value for name, value in settings.items() if not name.startswith("_")}
     return _digest([type(config).__name__, kept])
 
 
-def of_weights(model: torch.nn.Module, fresh: Collection[str]) -> str:
-    """Of what was loaded, whatever its names and order; the parts of the model that start from random weights are
-    `fresh`, and follow from the seed.
+def digest_weights(model: torch.nn.Module, fresh: Collection[str]) -> str:
+    """Digest the loaded weights, independent of their names and order. The `fresh` parts of the model are left out:
+    their random weights follow from the seed.
     """
     loaded = (weight for name, weight in model.named_parameters() if name.partition(".")[0] not in fresh)
     numbers = (weight.detach().cpu().reshape(-1).view(torch.uint8).numpy().data for weight in loaded)
-    return _digest(sorted(hashlib.sha256(each).hexdigest() for each in numbers))
+    return _digest(sorted(hashlib.sha256(data).hexdigest() for data in numbers))
 
 
-def of_windows(dataset: WindowDataset, order: Sequence[Any]) -> str:
-    """Of windows and labels, and of `order`: what else decides when a window comes."""
+def digest_windows(dataset: WindowDataset, order: Sequence[Any]) -> str:
+    """Digest the windows with their labels, and `order`: the settings that decide their order in an epoch."""
     digest = hashlib.sha256(json.dumps(list(order)).encode())
     for index in range(len(dataset)):
         window = dataset[index]
@@ -58,15 +58,15 @@ def of_windows(dataset: WindowDataset, order: Sequence[Any]) -> str:
     return digest.hexdigest()
 
 
-def of_training(loaded: Loaded, dataset: WindowDataset, order: Sequence[Any], rank: Rank) -> dict[str, str]:
-    """The digests; all ranks must call it."""
-    mine = [of_weights(loaded.model, loaded.fresh), of_windows(dataset, order)] if rank.leads else []
+def digest_training(loaded: Loaded, dataset: WindowDataset, order: Sequence[Any], rank: Rank) -> dict[str, str]:
+    """All digests of a training; all ranks must call it."""
+    mine = [digest_weights(loaded.model, loaded.fresh), digest_windows(dataset, order)] if rank.leads else []
     weights, data = from_leader(mine, rank)
-    return {"model": of_model(loaded.model.config), "weights": weights, "data": data}
+    return {"model": digest_config(loaded.model.config), "weights": weights, "data": data}
 
 
 def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
-    """The first of model, weights and data in which two trainings differ; empty if they do not."""
+    """The first of model, weights and data that differs between two trainings; empty if none does."""
     return next((name for name in WORDS if one.get(name) != other.get(name)), "")
 
 

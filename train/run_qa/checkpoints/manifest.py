@@ -1,7 +1,7 @@
-"""What a checkpoint is: a folder with a manifest, berth_checkpoint.json, and all the files that it names.
+"""The manifest of a checkpoint, berth_checkpoint.json: a checkpoint is a folder with a manifest and all its files.
 
-The manifest is written last, so a folder without one is of a job that was killed, or of a copy that was cut off. S3
-brings files back in any order, and half of one: what lies there is compared with size and SHA-256.
+The manifest is written last, so without one the job was killed, or the copy was interrupted. SageMaker restores the
+files from S3 in any order, perhaps not completely, so they are compared with the manifest's sizes and SHA-256.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ MANIFEST = "berth_checkpoint.json"
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file's size and content."""
+    """A file's size, and the digest of its content."""
 
     bytes: int
     sha256: str
@@ -24,14 +24,14 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointManifest:
-    """What a checkpoint says of itself; numbers count from 1, but `step`.
+    """The content of a manifest. Numbers are at least 1, except `step`.
 
-    sequence: higher than that of every checkpoint which was in the folder before, also of a training that began again.
-    per_device_batch, accumulation: windows of a rank at once, and how often before a step.
-    resumable: it has more than weights (not save_only_model).
+    sequence: higher than that of every earlier checkpoint in the folder, even if the training began again.
+    per_device_batch, accumulation: windows per micro-batch of a rank, and micro-batches per step.
+    resumable: it has optimizer and scheduler, not only weights (save_only_model).
     identity: the digests of identity.py. recipe: learning rate, schedule and so on (recipe_changes.py).
-    job: SageMaker's name of the job that wrote it, empty if it had none.
-    files: by their path in the folder.
+    kit: the version of berth that wrote it. job: SageMaker's name of the job that wrote it; empty if it had none.
+    files: by path in the folder.
     """
 
     step: int
@@ -48,28 +48,28 @@ class CheckpointManifest:
 
     @property
     def global_batch(self) -> int:
-        """The windows of a step, of all ranks."""
+        """The windows of one step on all ranks."""
         return self.ranks * self.per_device_batch * self.accumulation
 
 
-def files_of(folder: Path) -> dict[str, StoredFile]:
-    """Every file below a folder, by its path in it."""
+def hash_files(folder: Path) -> dict[str, StoredFile]:
+    """Size and digest of every file below a folder, except the manifest, by path in the folder."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
     return {path.relative_to(folder).as_posix(): StoredFile(path.stat().st_size, sha256(path)) for path in paths}
 
 
-def text_of(manifest: CheckpointManifest) -> str:
-    """The file's content."""
+def render(manifest: CheckpointManifest) -> str:
+    """The manifest as JSON text."""
     return json.dumps(asdict(manifest), indent=1) + "\n"
 
 
 def read(folder: Path) -> CheckpointManifest | None:
-    """The manifest of a folder; None where there is none that this version of the kit can read."""
+    """The manifest of a folder; None if it is missing or this version of berth can't read it."""
     try:
-        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        known = {each.name: found[each.name] for each in fields(CheckpointManifest)}
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        known = {field.name: content[field.name] for field in fields(CheckpointManifest)}
         known["files"] = {
-            str(name): StoredFile(int(each["bytes"]), str(each["sha256"])) for name, each in known["files"].items()
+            str(name): StoredFile(int(file["bytes"]), str(file["sha256"])) for name, file in known["files"].items()
         }
         known["recipe"] = dict(known["recipe"])
         known["identity"] = {str(name): str(digest) for name, digest in known["identity"].items()}
@@ -81,30 +81,30 @@ def read(folder: Path) -> CheckpointManifest | None:
 
 
 def is_cut_off(folder: Path) -> bool:
-    """Whether what `read` can't read is half a manifest or none: a whole one may be of another version of the kit."""
+    """Whether a manifest that `read` can't read is missing or cut off. If not, another version of berth wrote it."""
     try:
         return not isinstance(json.loads((folder / MANIFEST).read_text(encoding="utf-8")), dict)
     except (OSError, ValueError, RecursionError):
         return True
 
 
-def missing(folder: Path, manifest: CheckpointManifest) -> str:
-    """Which of the files is not there or has another size, in words; empty if none."""
+def size_fault(folder: Path, manifest: CheckpointManifest) -> str:
+    """A sentence about the first file that is missing or has another size; empty if there is none."""
     for name, file in manifest.files.items():
         path = folder / name
         if not path.is_file():
             return f"{name} is missing"
-        if (found := path.stat().st_size) != file.bytes:
-            return f"{name} has {found} of {file.bytes} bytes"
+        if (size := path.stat().st_size) != file.bytes:
+            return f"{name} has {size} of {file.bytes} bytes"
     return ""
 
 
-def altered(folder: Path, manifest: CheckpointManifest) -> str:
-    """The same, and of each file its content; reads all of them."""
-    if fault := missing(folder, manifest):
+def content_fault(folder: Path, manifest: CheckpointManifest) -> str:
+    """Like `size_fault`, and also compares the content of all files."""
+    if fault := size_fault(folder, manifest):
         return fault
     wrong = (name for name, file in manifest.files.items() if sha256(folder / name) != file.sha256)
-    return next((f"{name} has other content than was written" for name in wrong), "")
+    return next((f"{name} has changed since it was written" for name in wrong), "")
 
 
 def sha256(path: Path) -> str:

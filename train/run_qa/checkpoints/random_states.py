@@ -1,6 +1,6 @@
-"""The random states of a rank: Python's, NumPy's, torch's on the CPU and on the rank's own GPU, as JSON.
+"""The random states of a rank (Python, NumPy, torch on the CPU and on the rank's GPU) as JSON.
 
-Rank 0 writes those of all ranks, and what travels between ranks is no pickle (ranks.gather).
+Rank 0 writes the states of all ranks. They are JSON because ranks send each other no pickles (ranks.gather).
 """
 
 import base64
@@ -12,7 +12,7 @@ import torch
 
 
 def current() -> dict[str, Any]:
-    """The states as they are, to be kept or sent."""
+    """The current states, in a form that can be stored as JSON."""
     version, numbers, gauss = random.getstate()
     name, keys, *rest = np.random.get_state()
     states = {
@@ -26,7 +26,7 @@ def current() -> dict[str, Any]:
 
 
 def restore(states: dict[str, Any]) -> None:
-    """Go on from what `current` gave. The GPU's is left alone where there was none, or is none now."""
+    """Restore the states that `current` returned. The GPU's is skipped if there was no GPU then, or is none now."""
     version, numbers, gauss = states["python"]
     random.setstate((version, tuple(numbers), gauss))
     name, keys, *rest = states["numpy"]

@@ -1,8 +1,8 @@
-"""A training that goes on with another learning rate, schedule or length than its checkpoint: this job's are taken.
+"""Resumes a training with this job's learning rate, schedule and length, if they differ from the checkpoint's.
 
-Trainer alone restores optimizer and scheduler with the old values, and after a raised `max_steps` the first step has
-rate 0, because the old schedule was over. So the manifest records the values (`recipe`). If one differs, the optimizer
-keeps only its moments, and the schedule is that of this job at the checkpoint's step.
+Trainer alone would restore optimizer and scheduler with the old values. With a higher `max_steps` the first step would
+have rate 0, because the old schedule was over. So the manifest records the values (`recipe`). The optimizer keeps its
+state but gets this job's options, and the schedule is set to this job's at the checkpoint's step.
 """
 
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
@@ -20,15 +20,15 @@ from berth.train.run_qa.recipe import MEASURING_SCHEDULERS
 _NUMBERS = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm")
 _SETTINGS = ("lr_scheduler_type", "lr_scheduler_kwargs", "fp16", "bf16", "optim", "optim_args")
 _OPTIMIZER = ("optim", "optim_args")
-"""Can't be changed: they decide what an optimizer's state holds."""
-_OF_GROUP = ("initial_lr", "weight_decay", "betas", "eps")
-"""Options of a parameter group that the recipe alone decides; some optimizers keep counters in other options."""
+"""Can't be changed: the optimizer's state depends on them."""
+_GROUP_OPTIONS = ("initial_lr", "weight_decay", "betas", "eps")
+"""Options of a parameter group that only the recipe sets; some optimizers keep counters in the other options."""
 _MEASURED = ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs")
-"""What decides a schedule that follows the evaluations."""
+"""The settings of a schedule that follows the evaluations."""
 
 
 class Change(NamedTuple):
-    """A value of the checkpoint's recipe, and this job's."""
+    """A setting that differs: the checkpoint's value (`old`) and this job's (`new`)."""
 
     name: str
     old: Any
@@ -36,45 +36,46 @@ class Change(NamedTuple):
 
 
 def recipe(args: TrainingArguments, config: Any, steps: int) -> dict[str, Any]:
-    """What decides the steps of a training besides its data, as JSON.
+    """The settings, except the data, that a training's steps depend on, as JSON.
 
-    config: the model's. steps: of the whole training. Warm-up is a number of steps here, also if a share was given.
+    config: the model's. steps: of the whole training. Warm-up is recorded as steps, even if it was given as a fraction.
     """
-    found: dict[str, Any] = {name: float(getattr(args, name)) for name in _NUMBERS}
-    found |= {name: _setting(args, name) for name in _SETTINGS}
-    found["warmup_steps"] = args.get_warmup_steps(steps)
-    found["max_steps"] = steps
-    found["num_train_epochs"] = args.num_train_epochs if args.max_steps <= 0 else None
+    values: dict[str, Any] = {name: float(getattr(args, name)) for name in _NUMBERS}
+    values |= {name: _setting(args, name) for name in _SETTINGS}
+    values["warmup_steps"] = args.get_warmup_steps(steps)
+    values["max_steps"] = steps
+    values["num_train_epochs"] = args.num_train_epochs if args.max_steps <= 0 else None
     for name, candidates in DROPOUTS.items():
-        found[name] = next((getattr(config, each) for each in candidates if hasattr(config, each)), None)
-    return found
+        values[name] = next((getattr(config, each) for each in candidates if hasattr(config, each)), None)
+    return values
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    """Every value of both that differs."""
+    """The settings that are in both recipes and differ."""
     return [Change(name, old[name], value) for name, value in new.items() if name in old and old[name] != value]
 
 
 def lines(old: Mapping[str, Any], new: Mapping[str, Any], step: int) -> list[str]:
-    """Lines for the log of a training with the recipe `new` that goes on from `step` of one with the recipe `old`,
-    which is empty if the checkpoint is Trainer's own.
+    """Log lines about the changes from the checkpoint's recipe `old` to this job's `new`; `step` is the checkpoint's.
+
+    `old` is empty if the checkpoint is Trainer's.
     """
     if not old:
-        return ["the checkpoint does not record its learning rate, schedule and the like: this job's are used"]
-    said = []
+        return ["the checkpoint does not record its learning rate, schedule and so on: this job's are used"]
+    messages = []
     changed = changes(old, new)
     for name, before, now in changed:
         if name == "optim":
-            said.append(f"optim: the checkpoint's {before} goes on, which is {now} in another implementation")
+            messages.append(f"optim: continues with the checkpoint's {before}, another implementation of {now}")
         else:
-            said.append(f"{name}: {_text(before)} → {_text(now)} from step {step + 1} on")
+            messages.append(f"{name}: {_text(before)} → {_text(now)} from step {step + 1} on")
     if new.get("lr_scheduler_type") in MEASURING_SCHEDULERS and {each.name for each in changed}.intersection(_MEASURED):
-        said.append("the schedule follows the evaluations, and starts again from this job's learning_rate")
-    return said
+        messages.append("the schedule follows the evaluations, and starts again from this job's learning_rate")
+    return messages
 
 
 def check_optimizer(checkpoint: Checkpoint, args: TrainingArguments) -> None:
-    """Raises CheckpointError where the checkpoint's optimizer is known to be another than this job's."""
+    """Raises CheckpointError if the checkpoint records another optimizer than this job's."""
     written = checkpoint.manifest.recipe if checkpoint.manifest else {}
     for name, before, now in changes(written, {name: _setting(args, name) for name in _OPTIMIZER}):
         if str(before).removesuffix("_fused") != str(now).removesuffix("_fused"):
@@ -93,11 +94,11 @@ def options(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def take_options(groups: Sequence[MutableMapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> None:
     """Give the parameter groups of a restored optimizer the options of this job's `new` one."""
     for group, options_of_group in zip(groups, new, strict=True):
-        group.update({name: options_of_group[name] for name in _OF_GROUP if name in options_of_group})
+        group.update({name: options_of_group[name] for name in _GROUP_OPTIONS if name in options_of_group})
 
 
 class SchedulerState:
-    """Takes the scheduler's place while Trainer restores the optimizer, and keeps the state that Trainer reads."""
+    """Replaces the scheduler while Trainer restores the optimizer, and keeps the scheduler state that Trainer reads."""
 
     def __init__(self) -> None:
         self.content: dict[str, Any] | None = None  # None: the checkpoint has none
@@ -114,12 +115,12 @@ def restore_schedule(
     rates: Sequence[float],
     changed: Collection[str],
 ) -> None:
-    """Set a new scheduler, and the rates of its optimizer, to where this job's schedule is at the checkpoint.
+    """Advance a new scheduler, and the learning rates of its optimizer, to the checkpoint's step.
 
-    written: the checkpoint's scheduler state. Its own count of steps is used, because it omits those that a gradient
-    scaler skipped; `step`, the checkpoint's, if it followed the evaluations and counted those. A schedule that follows
-    the evaluations keeps what it has measured unless its own settings `changed`; it then starts again from `rates`,
-    those of the parameter groups of a new optimizer.
+    written: the checkpoint's scheduler state. The step is the one that this state counted, because it omits steps that
+    a gradient scaler skipped; if it counted evaluations instead, it is the checkpoint's `step`. A schedule that follows
+    the evaluations keeps its state unless its own settings are among the `changed` ones. Then it starts again from
+    `rates`, the learning rates of a new optimizer's parameter groups.
     """
     by_steps = "lr_lambdas" in written
     if isinstance(scheduler, LambdaLR):

@@ -1,7 +1,7 @@
-"""Trainer with checkpoints that are whole or not there, and that another number of ranks can go on from.
+"""Trainer with checkpoints that are either whole or missing, and that another number of ranks can resume from.
 
-Trainer itself writes the files, into a folder aside (checkpoint_folder.py); rank 0 gives them the random states of all
-ranks, a manifest, and their name. Where weights are spread over ranks by accelerate, each of these writes its own part.
+Trainer writes the files into a temporary folder (checkpoint_folder.py). Rank 0 adds the random states of all ranks and
+a manifest, and renames the folder. If accelerate shards the weights, each rank writes its own part.
 """
 
 import json
@@ -20,35 +20,37 @@ from berth.runtime.rank import Rank
 from berth.runtime.software import kit_version
 from berth.train.run_qa import ranks
 from berth.train.run_qa.checkpoints import checkpoint_folder, manifest, random_states, recipe_changes
-from berth.train.run_qa.checkpoints.choice import Start, of_another
+from berth.train.run_qa.checkpoints.choice import Start, mismatch_error
 from berth.train.run_qa.checkpoints.manifest import CheckpointManifest
 
 RANDOM_STATES = "random_states.json"
-_OF_RUST = " (os error "
+_RUST_OS_ERROR = " (os error "
 
 
 @dataclass(slots=True)
 class _Saving:
-    """One checkpoint while it is written: its name, the folder aside, and what went wrong first."""
+    """A checkpoint that is being written: its final path, its temporary folder, and its first fault."""
 
     target: Path
-    aside: Path
+    partial: Path
     fault: str = ""
 
     def written(self, step: int) -> Path:
-        """Where Trainer puts the files."""
-        return self.aside / f"checkpoint-{step}"
+        """The folder that Trainer writes to."""
+        return self.partial / f"checkpoint-{step}"
 
 
 class CheckpointTrainer(Trainer):
-    """Sets `last_checkpoint`, the newest whole one (None: none yet). What can't be written is warned of, and
-    the training goes on: hours of it are worth more than the checkpoint, and its end is written elsewhere.
+    """Sets `last_checkpoint`, the newest whole one (None: none yet).
+
+    If a checkpoint can't be written, the training continues with a warning: hours of training are worth more than a
+    checkpoint, and the model at the end is written to another folder.
     """
 
     rank: Rank
     say: Callable[[str], None]
     last_checkpoint: Path | None = None
-    checkpoint_seconds = 0.0  # that the newest took
+    checkpoint_seconds = 0.0  # the time that the newest took to write
     _saving: _Saving | None = None
     _known: tuple[Path, ...] = ()
     _sequence = 0
@@ -58,14 +60,14 @@ class CheckpointTrainer(Trainer):
     _limit: int | None = None
 
     def begin(self, start: Start, identity: Mapping[str, str]) -> None:
-        """Take over what the checkpoint folder holds, and clear away what is none; after the identities were compared.
+        """Resume from the chosen checkpoint, and delete incomplete ones; call it after `choice.check_identity`.
 
-        All ranks must call it before `train`. One rank of each host deletes, and only what was there at the start.
+        All ranks must call it before `train`. One rank per host deletes, and only folders that existed at the start.
         """
         if start.chosen:
             recipe_changes.check_optimizer(start.chosen, self.args)
         listing, self._identity, self._job = start.listing, identity, start.job
-        # At the end of its loop Trainer itself would delete what is not the best of two, as what a stop has just saved.
+        # With a limit of 1, Trainer would delete all but the best at the end, even the one that a stop just saved.
         self._limit, self.args.save_total_limit = self.args.save_total_limit, None
         self._known = tuple(each.path for each in listing.whole if each.manifest)
         self._sequence = max(ranks.gather(listing.sequence, self.rank))
@@ -74,28 +76,28 @@ class CheckpointTrainer(Trainer):
             if start.chosen.manifest:
                 self._resumed_recipe = start.chosen.manifest.recipe
         if self.rank.local_rank == 0:
-            checkpoint_folder.remove([*listing.torn, *listing.aside])
+            checkpoint_folder.remove([*listing.incomplete, *listing.partial])
 
     def _init_training_state(self, max_steps: int, *arguments: Any, **named: Any) -> Any:
-        """Trainer's own, but that how often it saves, logs and evaluates is what this job says, not its checkpoint."""
-        found = super()._init_training_state(max_steps, *arguments, **named)
+        """Trainer's, but with this job's intervals of saving, logging and evaluation, not the checkpoint's."""
+        result = super()._init_training_state(max_steps, *arguments, **named)
         self.state.compute_steps(self.args, max_steps)
-        gone = self.state.best_metric is not None and self.state.best_model_checkpoint is None
-        if self.args.load_best_model_at_end and ranks.from_leader(gone, self.rank):
+        missing = self.state.best_metric is not None and self.state.best_model_checkpoint is None
+        if self.args.load_best_model_at_end and ranks.from_leader(missing, self.rank):
             self.say(
-                f"warning: the checkpoint of the best model so far (step {self.state.best_global_step}) is not there "
-                "any more: the best of what is trained from here on will be the model"
+                f"warning: the checkpoint of the best model so far (step {self.state.best_global_step}) no longer "
+                "exists: the model will be the best one from here on"
             )
             self.state.best_metric = self.state.best_global_step = None
-        return found
+        return result
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Trainer's own, but this job's recipe is used where it is not the checkpoint's (recipe_changes.py)."""
-        if checkpoint is None or self.is_deepspeed_enabled:  # DeepSpeed restores both by itself, with the model
+        """Trainer's, but with this job's recipe if the checkpoint's differs (recipe_changes.py)."""
+        if checkpoint is None or self.is_deepspeed_enabled:  # DeepSpeed restores both together with the model
             super()._load_optimizer_and_scheduler(checkpoint)
             if changed := recipe_changes.changes(self._resumed_recipe, self._recipe()):
                 names = ", ".join(change.name for change in changed)
-                self.say(f"warning: DeepSpeed may go on with the checkpoint's values of what changed: {names}")
+                self.say(f"warning: DeepSpeed may keep the checkpoint's values of these changed settings: {names}")
             return
         assert self.optimizer is not None
         fresh = recipe_changes.options(self.optimizer.param_groups)
@@ -110,7 +112,7 @@ class CheckpointTrainer(Trainer):
             return
         groups = self.optimizer.param_groups
         if self.optimizer.defaults.keys() - groups[0].keys():
-            raise of_another(checkpoint)
+            raise mismatch_error(checkpoint)
         old, new, step = self._resumed_recipe, self._recipe(), self.state.global_step
         for line in recipe_changes.lines(old, new, step) if step < self.state.max_steps else []:
             self.say(line)
@@ -123,37 +125,37 @@ class CheckpointTrainer(Trainer):
         return recipe_changes.recipe(self.args, getattr(self.model, "config", None), self.state.max_steps)
 
     @property
-    def windows_at_once(self) -> int:
-        """How many windows all ranks take at once; `gradient_accumulation_steps` times so many are a step."""
+    def windows_per_batch(self) -> int:
+        """Windows per micro-batch on all ranks together; a step has `gradient_accumulation_steps` micro-batches."""
         return self._train_batch_size * self.rank.world_size
 
     def _get_output_dir(self, trial: Any) -> str:
-        return str(self._saving.aside) if self._saving else super()._get_output_dir(trial)
+        return str(self._saving.partial) if self._saving else super()._get_output_dir(trial)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Write a checkpoint; all ranks must come here at the same step, and all learn how it ended."""
+        """Write a checkpoint. All ranks must call it at the same step, and all learn whether it succeeded."""
         began, step = time.monotonic(), self.state.global_step
         folder = Path(super()._get_output_dir(trial))
         name = ranks.from_leader(checkpoint_folder.new_name(step), self.rank)
         best = self.state.best_model_checkpoint
-        saving = _Saving(folder / name, checkpoint_folder.aside_of(folder, name))
+        saving = _Saving(folder / name, checkpoint_folder.partial_folder(folder, name))
         self._saving = saving
         try:
             with self._noting_faults():
                 super()._save_checkpoint(model, trial)
         finally:
             self._saving = None
-        # Trainer has noted the folder aside.
+        # Trainer recorded the temporary folder in best_model_checkpoint.
         is_best = bool(self.state.best_global_step) and self.state.best_global_step == step
         self.state.best_model_checkpoint = str(saving.target) if is_best else best
         if not self._first_fault(saving) and self.rank.leads:
             self._complete(saving)
         if fault := self._first_fault(saving):
             self.state.best_model_checkpoint = best
-            checkpoint_folder.remove([saving.aside])
+            checkpoint_folder.remove([saving.partial])
             self.say(
-                f"warning: no checkpoint of step {step} could be written into {folder} ({fault}): the training goes on "
-                "without it; free space there, or make it writable, or keep fewer by save_total_limit"
+                f"warning: no checkpoint of step {step} could be written into {folder} ({fault}): the training "
+                "continues without it; free space there, make it writable, or keep fewer checkpoints (save_total_limit)"
                 + (
                     "; the best model will be that of another step"
                     if is_best and self.args.load_best_model_at_end
@@ -161,8 +163,8 @@ class CheckpointTrainer(Trainer):
                 )
             )
             return
-        if self.rank.local_rank == 0 and saving.aside.is_dir():
-            self._complete(saving)  # weights spread by accelerate: a host with a disk of its own holds the rest
+        if self.rank.local_rank == 0 and saving.partial.is_dir():
+            self._complete(saving)  # sharded weights on a host with its own disk: complete this host's part
         if is_best and not saving.target.is_dir():
             self.state.best_model_checkpoint = best
         self.last_checkpoint = saving.target
@@ -176,7 +178,7 @@ class CheckpointTrainer(Trainer):
         written = saving.written(step)
         self._sequence += 1
         with _noting_in(saving):
-            self.state.save_to_json(str(written / checkpoint_folder.STATE))  # with the name that it gets
+            self.state.save_to_json(str(written / checkpoint_folder.STATE))  # again, with the final path
             content = CheckpointManifest(
                 step=step,
                 sequence=self._sequence,
@@ -188,27 +190,27 @@ class CheckpointTrainer(Trainer):
                 recipe=self._recipe(),
                 kit=kit_version(),
                 job=self._job,
-                files=manifest.files_of(written),
+                files=manifest.hash_files(written),
             )
             checkpoint_folder.complete(written, saving.target, content)
 
     def _keep_newest(self, newest: Path) -> None:
-        """Delete older ones beyond save_total_limit, by one rank of each host."""
+        """Delete older checkpoints beyond save_total_limit, on one rank per host."""
         if self.rank.local_rank:
             return
         best = self.state.best_model_checkpoint
         known = [*self._known, newest]
-        gone = checkpoint_folder.superfluous(known, self._limit, Path(best) if best else None)
-        checkpoint_folder.remove(gone)
-        self._known = tuple(path for path in known if path not in gone)
+        removed = checkpoint_folder.to_prune(known, self._limit, Path(best) if best else None)
+        checkpoint_folder.remove(removed)
+        self._known = tuple(path for path in known if path not in removed)
 
     def _first_fault(self, saving: _Saving) -> str:
-        """What went wrong on any rank; all must call it."""
+        """The fault of the first rank that has one; empty if none has. All ranks must call it."""
         return next(filter(None, ranks.gather(saving.fault, self.rank)), "")
 
     @contextmanager
     def _noting_faults(self) -> Iterator[None]:
-        """A disk that is full must not end this rank while others wait for it in Trainer's next collective."""
+        """Record write errors: a full disk must not end this rank while others wait in Trainer's next collective."""
         if self._saving is None:
             yield
             return
@@ -216,7 +218,7 @@ class CheckpointTrainer(Trainer):
             yield
 
     def save_model(self, *arguments: Any, **named: Any) -> None:
-        """Trainer's; of a checkpoint, its faults are noted."""
+        """Trainer's; while a checkpoint is written, write errors are recorded."""
         with self._noting_faults():
             super().save_model(*arguments, **named)
 
@@ -229,7 +231,7 @@ class CheckpointTrainer(Trainer):
             super()._save_scaler(output_dir)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Trainer uploads in the background, so from the folder that stays."""
+        """Skip it while the checkpoint is in its temporary folder: Trainer uploads in the background."""
         if self._saving is None:
             super()._push_from_checkpoint(checkpoint_folder)
 
@@ -240,7 +242,7 @@ class CheckpointTrainer(Trainer):
                 (Path(output_dir) / RANDOM_STATES).write_text(json.dumps(everyone), encoding="utf-8")
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        """Trainer calls it right before the first step. Other ranks' states fit nobody."""
+        """Trainer calls it right before the first step. With another number of ranks no states are restored."""
         if checkpoint and isinstance(self.model_wrapped, DistributedDataParallel):
             self._arrange_gradients()
         path = Path(checkpoint or "") / RANDOM_STATES
@@ -252,16 +254,17 @@ class CheckpointTrainer(Trainer):
             random_states.restore(everyone[self.rank.rank])
 
     def _arrange_gradients(self) -> None:
-        """One backward pass for nothing, after which DDP puts gradients together as in all steps but a job's first.
+        """Run one throwaway backward pass: DDP rebuilds its buckets after the first one, and the resumed job must use
+        the rebuilt order (torch's Reducer: rebuild_buckets).
 
-        In another arrangement three ranks or more add them up in another order, and Adam makes steps of the rounding
-        (torch's Reducer: rebuild_buckets after the first backward).
+        With other buckets three or more ranks would add the gradients in another order, and Adam turns the rounding
+        errors into steps.
         """
         assert self.train_dataset is not None
         inputs = self._prepare_inputs(self.data_collator([self.train_dataset[0]]))
         self.model_wrapped.train()
         with self.compute_loss_context_manager():
-            loss: Any = super().compute_loss(self.model_wrapped, inputs)  # the model's own, which no line counts
+            loss: Any = super().compute_loss(self.model_wrapped, inputs)  # the model's loss, not counted in the log
         loss.backward()
         self.model_wrapped.zero_grad()
 
@@ -271,21 +274,22 @@ def _noting_in(saving: _Saving) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not (is_write_error(error) or isinstance(error, RuntimeError)):  # torch's own writer raises that
+        if not (is_write_error(error) or isinstance(error, RuntimeError)):  # torch's file writer raises RuntimeError
             raise
         saving.fault = saving.fault or cause(error)
 
 
 def is_write_error(error: Exception) -> bool:
-    """Whether it is what a disk that is full, or read-only, makes of writing a model, or a tokenizer, whose library
-    raises a bare Exception (tokenizers 0.23: `No space left on device (os error 28)`).
+    """Whether writing a model or tokenizer failed because of the disk: full, read-only and so on.
+
+    The tokenizer's library raises a bare Exception (tokenizers 0.23: `No space left on device (os error 28)`).
     """
-    return isinstance(error, (OSError, SafetensorError)) or (type(error) is Exception and _OF_RUST in str(error))
+    return isinstance(error, (OSError, SafetensorError)) or (type(error) is Exception and _RUST_OS_ERROR in str(error))
 
 
 def cause(error: Exception) -> str:
     """Why a file could not be written, in a few words."""
     text = error.strerror if isinstance(error, OSError) else None
-    if "inline_container" in str(error):  # torch's writer counts bytes, and knows no more
-        text = "a file was cut off, as on a disk that is full"
-    return text or str(error).partition("\n")[0].partition(_OF_RUST)[0] or type(error).__name__
+    if "inline_container" in str(error):  # torch's writer only compares byte counts
+        text = "a file was cut off, as on a full disk"
+    return text or str(error).partition("\n")[0].partition(_RUST_OS_ERROR)[0] or type(error).__name__

@@ -1,6 +1,6 @@
-"""Where a job's questions come from: a file, a channel, or a data set of the hub, in this order.
+"""The source of a job's questions: a file, else a channel, else a data set of the hub.
 
-SageMaker puts each channel into a folder of its own. `find` decides, per split, what to read; questions.py reads it.
+SageMaker puts each channel into a separate folder. `find` decides per split what to read; questions.py reads it.
 """
 
 from dataclasses import dataclass, replace
@@ -15,8 +15,8 @@ from berth.train.run_qa.recipe import Paths, Recipe
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """Where one split comes from: `path` of a file or folder, or `dataset` of the hub. `warning`: what the names of its
-    files say against it.
+    """The source of one split: the `path` of a file or folder, or a `dataset` of the hub. `note`: a line for the log.
+    `warning`: set if the file names suggest another split.
     """
 
     split: str
@@ -27,8 +27,8 @@ class DataSource:
 
 
 def channels(paths: Paths, hosts: int = 1) -> frozenset[str]:
-    """The channels of this job. Raises DataError for one that is declared and missing, that is a pipe, or that is
-    divided among several hosts.
+    """The channels of this job. Raises DataError if a declared channel is missing, is in Pipe mode, or is divided among
+    several hosts.
     """
     declared = read_object(paths.input_data_config)
     for name, settings in declared.items():
@@ -41,20 +41,20 @@ def channels(paths: Paths, hosts: int = 1) -> frozenset[str]:
             )
         if not (paths.channels / name).exists():
             raise DataError(
-                f"Channel {name} is declared but {paths.channels / name} is not there: check the address that was "
-                "given to fit for it."
+                f"Channel {name} is declared but {paths.channels / name} does not exist: check the address that was "
+                "passed to fit for it."
             )
     if not paths.channels.is_dir():
         return frozenset(declared)
     return frozenset(declared) | {entry.name for entry in paths.channels.iterdir() if entry.is_dir()}
 
 
-def find(split: str, recipe: Recipe, paths: Paths, there: frozenset[str]) -> DataSource:
-    """Decide where a split comes from, given the channels `there`. Raises DataError with what to pass when there is
-    nothing.
+def find(split: str, recipe: Recipe, paths: Paths, available: frozenset[str]) -> DataSource:
+    """Decide where a split comes from. `available`: the job's channels. Raises DataError if there is no source; it says
+    what to pass.
     """
     file = getattr(recipe, f"{split}_file")
-    channel = next((name for name in SPLITS[split].channels if name in there), None)
+    channel = next((name for name in SPLITS[split].channels if name in available), None)
     if file:
         return _in_files(DataSource(split, f"{split} data: file {file}", path=_file(file, channel, paths)))
     if channel:
@@ -70,24 +70,24 @@ def find(split: str, recipe: Recipe, paths: Paths, there: frozenset[str]) -> Dat
 
 
 def _in_files(source: DataSource) -> DataSource:
-    """The same, its file names checked: a file that was named is meant, whatever it is called."""
+    """Check the file names of a folder. A single file is not checked: the user named it."""
     path = source.path
     if path is None or not path.is_dir():
         return source
     try:
-        found = files.find(path).data
-    except DataError:  # told where it is read, with the faults of other splits
+        data_files = files.find(path).data
+    except DataError:  # raised again when the split is read, together with the faults of other splits
         return source
-    refusal, warning = check_names(source.split, path, found)
+    refusal, warning = check_names(source.split, path, data_files)
     if refusal:
         raise DataError(refusal)
     return replace(source, warning=warning)
 
 
-def _file(given: str, channel: str | None, paths: Paths) -> Path:
-    """A file as it was given, or of that name in the split's channel."""
-    places = [Path(given), *([paths.channels / channel / given] if channel else [])]
-    for place in places:
-        if place.exists():
-            return place
-    raise DataError(f"File {given} is not there: looked at {' and '.join(str(place) for place in places)}.")
+def _file(name: str, channel: str | None, paths: Paths) -> Path:
+    """The file at the path `name`, else the file of this name in the split's channel."""
+    candidates = [Path(name), *([paths.channels / channel / name] if channel else [])]
+    for path in candidates:
+        if path.exists():
+            return path
+    raise DataError(f"File {name} does not exist: looked for {' and '.join(str(path) for path in candidates)}.")

@@ -1,7 +1,7 @@
 """From windows to batches: the dataset that Trainer draws from, the collator that pads, the sampler that groups.
 
-The sampler is ours because transformers' own draws from the global random state, which ranks share only until dropout
-has drawn from it: from the second epoch on each rank would see another order, and questions twice or never.
+The sampler is ours because transformers' uses the global random state. The ranks' states differ as soon as dropout has
+used them: from the second epoch on each rank would have another order, with some questions twice and others never.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +16,11 @@ from berth.qa.squad import Example
 from berth.qa.windows import Window
 from berth.train.run_qa.inputs.window_file import WindowFile
 
-MEGABATCH = 50  # batches that are sorted together: more waste less padding and mix less
+MEGABATCH = 50  # batches that are sorted together; more of them give less padding, but mix the windows less
 
 
 class WindowDataset(Dataset[dict[str, Any]]):
-    """Windows as the model's arguments: unpadded arrays (tokens,), and the labels of each window."""
+    """Windows as arguments of the model: unpadded arrays (tokens,) and, if the window has them, its labels."""
 
     def __init__(self, windows: Sequence[Window] | WindowFile) -> None:
         self.windows = windows
@@ -44,7 +44,7 @@ class WindowDataset(Dataset[dict[str, Any]]):
 
 
 class Collator:
-    """Pads a batch on the right to its longest window, or to `length`; `multiple` rounds the width up (GPUs like 8)."""
+    """Pads a batch on the right to its longest window, or to `length`; rounds up to `multiple` (8 is fast on GPUs)."""
 
     def __init__(self, pad_token_id: int, length: int | None = None, multiple: int = 1) -> None:
         self.pad_token_id = pad_token_id
@@ -73,10 +73,10 @@ class Collator:
 
 
 def grouped_order(lengths: np.ndarray, group: int, seed: int, epoch: int) -> np.ndarray:
-    """An order of all windows in which each run of `group` has like lengths, and the runs come in random order.
+    """An order of all windows in which each run of `group` windows has similar lengths; the runs are shuffled.
 
-    A pure function of its arguments, so all ranks agree on it. `group` is what all ranks take in one step; one process
-    with the joint batch sees the same order. The run that is not full comes last.
+    It is a pure function of its arguments, so all ranks agree on it. `group`: the windows of one step on all ranks, so
+    one process with the joint batch has the same order. An incomplete run comes last.
     """
     random = np.random.default_rng([seed, epoch])
     order = random.permutation(len(lengths))
@@ -90,9 +90,9 @@ def grouped_order(lengths: np.ndarray, group: int, seed: int, epoch: int) -> np.
 
 
 class OrderSampler(Sampler[int]):
-    """The windows of an epoch in the `order` of it, `count` of them: a longer epoch begins again with its first.
+    """The first `count` windows of an epoch, in its `order`; a `count` above their number repeats the first ones.
 
-    So an epoch's last step is as full with one rank as with several, which accelerate would fill in the same way.
+    So the last step of an epoch is filled with one rank as well as with several; accelerate would fill it the same way.
     """
 
     def __init__(self, order: Callable[[int], np.ndarray], count: int) -> None:
@@ -101,7 +101,7 @@ class OrderSampler(Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """The data loader's own set_epoch hands it on, before each epoch (see trainer.EpochCallback)."""
+        """Called before each epoch, by the data loader's set_epoch (see trainer.EpochCallback)."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class OrderSampler(Sampler[int]):
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """Questions to answer, and their windows; `scored`: whether they have answers to measure by."""
+    """Questions to answer, and their windows. `scored`: whether the data has answers to compare with."""
 
     examples: list[Example]
     windows: list[Window]

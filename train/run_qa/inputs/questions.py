@@ -1,6 +1,6 @@
-"""The questions of each split, read one after another from files or the hub: counted, checked, and kept or handed on.
+"""Reads the questions of each split one after another, from files or the hub; counts and checks them.
 
-Nothing here holds all of what is trained on, which may be more than fits into memory.
+The questions to train on are passed on one by one, never kept here: they may be more than fit into memory.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ HUB_SPLITS = {"train": ("train",), "validation": ("validation", "test"), "test":
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The questions of a split that are used: how many, a digest of them and of their order, the questions themselves
-    unless they were taken, and what the log ends with, such as which were left out. `scored`: they have answers to
-    measure by.
+    """The questions of a split: their `count`, a `digest` that depends on their order, and the `examples` (empty if
+    they were passed to a `Take`). `notes`: lines for the end of the log, such as skipped questions. `scored`: whether
+    the data has answers to compare with.
     """
 
     count: int
@@ -35,14 +35,14 @@ class Questions:
 
 
 Take = Callable[[Iterable[Example]], None]
-"""Goes through questions one after another, to the last."""
+"""Consumes all questions, one after another."""
 
 
 def load(
     source: DataSource, recipe: Recipe, limit: int | None, say: Callable[[str], None], take: Take | None = None
 ) -> Questions:
-    """The questions of a split, at most `limit`, behind which nothing is read; for training without those whose answer
-    is not at its offset. `take` gets them in place of the answer.
+    """Read the first `limit` questions of a split (None: all). For training, questions whose answer is not at its
+    offset are skipped. If there is a `take`, it gets the questions, and the result has no examples.
     """
     say(source.note)
     passed = Passed()
@@ -60,23 +60,23 @@ def load(
     notes += [f"train data: {answers.note()}"] if answers.skipped else []
     for line in notes:
         say(line)
-    there = counted(passed.count + answers.skipped, "question")
+    total = counted(passed.count + answers.skipped, "question")
     say(
         f"{source.split} data: "
-        + (f"{passed.count} of {there}" if all_read else f"the first {counted(limit or 0, 'question')}")
+        + (f"{passed.count} of {total}" if all_read else f"the first {counted(limit or 0, 'question')}")
     )
     return Questions(passed.count, passed.digest, examples, tuple(notes), reader.scored)
 
 
 class Passed:
-    """How many questions have passed, and their digest."""
+    """Counts and digests the questions that pass `through` it."""
 
     def __init__(self) -> None:
         self.count = 0
         self._sha256 = hashlib.sha256()
 
     def through(self, examples: Iterable[Example]) -> Iterator[Example]:
-        """The same questions."""
+        """Yield `examples` unchanged."""
         for example in examples:
             self.count += 1
             fields = (example.id, example.question, example.context, example.answers)
@@ -85,7 +85,7 @@ class Passed:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of ids, texts and answers, in their order."""
+        """The SHA-256 of ids, texts and answers, in order."""
         return self._sha256.hexdigest()
 
 
@@ -96,7 +96,7 @@ def load_all(
     say: Callable[[str], None],
     takes: Mapping[str, Take] | None = None,
 ) -> dict[str, Questions]:
-    """The questions of every split. Raises DataError with the faults of all of them."""
+    """Read the questions of every split. Raises DataError with the faults of all splits."""
     loaded: dict[str, Questions] = {}
     problems: list[str] = []
     for split, source in sources.items():
@@ -121,34 +121,34 @@ def _reader(source: DataSource, recipe: Recipe) -> QuestionReader:
 
 
 def _read_lines(source: DataSource, reader: QuestionReader) -> list[str]:
-    """Which files were read, with their counts, which were not, and what was done to the questions."""
+    """Log lines: the files that were read, with their counts; those that were not; and changes to questions."""
     lines = reader.notes()
     if source.path is not None and source.path.is_dir():
         folder = source.path
         read = [f"{file.relative_to(folder)} ({counted(count, 'question')})" for file, count in reader.counts.items()]
         lines.insert(0, f"read {_some(read)}")
         if others := [str(file.relative_to(folder)) for file in find(folder).others]:
-            lines.insert(1, f"not read, as no data by their names: {_some(others)}")
+            lines.insert(1, f"not read (not named like data files): {_some(others)}")
     return lines
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first of many."""
+    """The first names, and the number of the rest."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 
 
 def _from_hub(source: DataSource, recipe: Recipe) -> Iterable[Mapping[str, Any]]:
-    import datasets  # imported here: it takes seconds, and a job with channels does without
+    import datasets  # imported here because it takes seconds, and a job with channels does not need it
 
     try:
         loaded = datasets.load_dataset(
             source.dataset, recipe.dataset_config_name, cache_dir=recipe.cache_dir, token=recipe.token
         )
-    except Exception as reason:  # the hub's client has a dozen kinds of errors without a common parent
+    except Exception as reason:  # the hub's client raises a dozen types without a common base
         raise DataError(
             f"dataset_name {source.dataset} can't be loaded ({reason_of(reason)}): check the "
-            "name, and in a job without a way to the hub pass the data as channels train and validation."
+            "name, and if the job can't reach the hub, pass the data as channels train and validation."
         ) from reason
     split = next((name for name in HUB_SPLITS[source.split] if name in loaded), None)
     if split is None:
@@ -161,7 +161,7 @@ def _from_hub(source: DataSource, recipe: Recipe) -> Iterable[Mapping[str, Any]]
 
 
 class HubReader(QuestionReader):
-    """Rows of a hub data set in SQuAD's columns, read and checked as those of a file."""
+    """Reads and checks the rows of a hub data set with SQuAD's columns, like those of a file."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]], name: str, **settings: bool) -> None:
         super().__init__(Path(name), **settings)

@@ -1,7 +1,8 @@
-"""The windows that a job trains on, in files of the scratch folder: as many as its disk holds, whatever the memory.
+"""The windows that a job trains on, in files of the temporary folder, so their number is not limited by memory.
 
-A window in memory is an object with arrays, some kilobytes for two hundred tokens. Training needs its token ids, its
-token types and two labels; ids and types go into a file each as they are made, and are mapped when all are there.
+A window in memory is an object with arrays: some kilobytes for two hundred tokens. Training needs only its token ids,
+its token types and two labels. Ids and types are each written to a file and memory-mapped when all are written; the
+labels stay in memory.
 """
 
 import errno
@@ -23,11 +24,11 @@ from berth.qa.windows import Window, WindowError, cut_windows
 
 
 class ScratchError(JobError):
-    """The scratch folder can't take the windows; the message is one sentence for the user."""
+    """The windows do not fit into the temporary folder; the message is one sentence for the user."""
 
 
 class Cutting(NamedTuple):
-    """How questions become windows; `length` and `stride` in tokens, as of berth.qa.windows."""
+    """How questions are cut into windows; `length` and `stride` in tokens, as in berth.qa.windows."""
 
     tokenizer: PairTokenizer
     length: int
@@ -35,7 +36,7 @@ class Cutting(NamedTuple):
 
 
 class StoredWindow(NamedTuple):
-    """What training needs of a window; see berth.qa.windows.Window."""
+    """The parts of a window that training needs; see berth.qa.windows.Window."""
 
     input_ids: npt.NDArray[Any]
     token_type_ids: npt.NDArray[np.uint8] | None
@@ -44,9 +45,9 @@ class StoredWindow(NamedTuple):
 
 
 class WindowFile(Sequence[StoredWindow]):
-    """Windows with labels, made of questions by `fill`, and to be read after `finish`.
+    """Windows with labels: `fill` makes them from questions; after `finish` they can be read.
 
-    The files have no name: they go with the process, however it ends.
+    The files have no name, so they disappear with the process, however it ends.
     """
 
     def __init__(self, cutting: Cutting, folder: Path | None = None) -> None:
@@ -64,8 +65,8 @@ class WindowFile(Sequence[StoredWindow]):
         self._types: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
 
     def fill(self, examples: Iterable[Example]) -> None:
-        """Make the windows of these questions. All are gone through even where one can't be cut, which `finish` says:
-        faults of the data come before those of the settings.
+        """Make the windows of these questions. If one can't be cut, the rest is still read, and `finish` raises the
+        error: faults of the data are reported before those of the settings.
         """
         source = iter(examples)
         tokenizer, length, stride = self._cutting
@@ -83,7 +84,7 @@ class WindowFile(Sequence[StoredWindow]):
             pass
 
     def finish(self) -> None:
-        """Raises WindowError where a question could not be cut. The windows can be read from here on."""
+        """Make the windows readable. Raises WindowError if a question could not be cut."""
         if self._fault:
             raise self._fault
         self.lengths = np.array(self._lengths, np.int64)
@@ -93,7 +94,7 @@ class WindowFile(Sequence[StoredWindow]):
 
     @property
     def size(self) -> int:
-        """The bytes of its files."""
+        """The size of its files in bytes."""
         return sum(file.tell() for file in self._files)
 
     def __len__(self) -> int:
@@ -130,7 +131,7 @@ def _mapped(file: IO[bytes], kind: type[Any]) -> npt.NDArray[Any]:
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[None]:
-    """Raises ScratchError where the disk is full."""
+    """Raises ScratchError if the disk is full."""
     try:
         yield
     except OSError as error:

@@ -1,9 +1,9 @@
-"""What a job tells of itself, while it runs and at its end.
+"""The log lines and metrics of a job, while it runs and at its end.
 
-report                       how run_qa writes to the log, and JSON for people
-progress, throughput, phases lines while it trains; how fast it is, and where its seconds go
-summary                      the table at the end
+report                       writes to the log, and readable JSON
+progress, throughput, phases progress lines of the training; its speed; the seconds of each phase
+summary                      the table at the end of the log
 records, curve               metrics.json and history.json, TensorBoard's folder, and training.svg
-event_files                  TensorBoard's files, one for each writer
-trace, step_times            where the time of a few steps goes, where BERTH_TRACE asks
+event_files                  gives each of TensorBoard's writers a separate file
+trace, step_times            profile a few steps, if BERTH_TRACE is set
 """

@@ -1,6 +1,6 @@
-"""training.svg: loss, F1 and exact match, and examples a second over the steps of a training, one below the other.
+"""Draws training.svg: three panels with loss, F1 and exact match, and examples per second over the training's steps.
 
-Written as text, for a plotting library would be the largest package of the image after torch's own. Pure.
+It is written as text, because a plotting library would be the largest package of the image after torch. Pure.
 """
 
 import math
@@ -12,15 +12,15 @@ Point = tuple[float, float]
 
 _WIDTH, _LEFT, _RIGHT = 760, 64, 28
 _TOP, _PANEL, _GAP, _BOTTOM = 68, 170, 62, 46
-_HEADING = 22  # pixels above a panel: the values of its highest dots stand in between
+_HEADING = 22  # pixels between heading and panel, for the values of its highest dots
 _MOST_POINTS = 400
-_NAMED_POINTS = 12  # up to so many are drawn as dots with their values
+_NAMED_POINTS = 12  # a line of at most this many points is drawn with dots and values
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a panel: what the history calls it, what the reader does, and its colour (Okabe and Ito's, which
-    those who are colour-blind can tell apart).
+    """One line of a panel: its key in the history, its label, and its colour (from the palette of Okabe and Ito, for
+    colour-blind readers).
     """
 
     key: str
@@ -30,7 +30,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Lines on one scale, from 0 to `most`, or to what they reach."""
+    """Lines on one scale, from 0 to `most` (None: the highest value)."""
 
     title: str
     series: tuple[Series, ...]
@@ -47,7 +47,7 @@ _PANELS = (
 
 
 def draw(history: Sequence[Mapping[str, float]], title: str) -> str:
-    """The picture of a history (records.history); a panel without a figure in the history is left out."""
+    """The SVG of a history (records.history); panels without values in the history are omitted."""
     lines = {each.key: points for panel in _PANELS for each in panel.series if (points := _points(history, each.key))}
     panels = [panel for panel in _PANELS if any(each.key in lines for each in panel.series)]
     last = max((step for points in lines.values() for step, _ in points), default=1.0)
@@ -66,16 +66,16 @@ def draw(history: Sequence[Mapping[str, float]], title: str) -> str:
 
 
 def _points(history: Iterable[Mapping[str, float]], key: str) -> list[Point]:
-    """Steps and values that can be drawn; of very many, the mean of as many at a time as leaves few enough."""
-    by_step = {float(each["step"]): float(each[key]) for each in history if math.isfinite(each.get(key, math.nan))}
-    found = list(by_step.items())
-    size = -(-len(found) // _MOST_POINTS) or 1
-    groups = [found[first : first + size] for first in range(0, len(found), size)]
+    """Steps and finite values of a key; more than _MOST_POINTS of them are averaged in groups."""
+    by_step = {float(entry["step"]): float(entry[key]) for entry in history if math.isfinite(entry.get(key, math.nan))}
+    points = list(by_step.items())
+    size = -(-len(points) // _MOST_POINTS) or 1
+    groups = [points[first : first + size] for first in range(0, len(points), size)]
     return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]
 
 
 def ticks(most: float) -> list[float]:
-    """Round numbers from 0 to `most` or just above it, three to six of them."""
+    """Three to six round numbers from 0 to `most` or just above."""
     rough = max(most, 1e-6) / 4
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
@@ -83,9 +83,9 @@ def ticks(most: float) -> list[float]:
 
 
 def _drawn(panel: Panel, lines: Mapping[str, list[Point]], last: float, top: int) -> list[str]:
-    """A panel whose upper edge is `top` pixels from that of the picture."""
-    there = [each for each in panel.series if each.key in lines]
-    scale = ticks(panel.most or max(value for each in there for _, value in lines[each.key]))
+    """The SVG of a panel whose upper edge is `top` pixels below the picture's."""
+    drawn = [series for series in panel.series if series.key in lines]
+    scale = ticks(panel.most or max(value for series in drawn for _, value in lines[series.key]))
     right, bottom = _WIDTH - _RIGHT, top + _PANEL
 
     def x(step: float) -> float:
@@ -101,24 +101,25 @@ def _drawn(panel: Panel, lines: Mapping[str, list[Point]], last: float, top: int
     for step in ticks(last):
         if step <= last:
             parts.append(_text(x(step), bottom + 16, f"{step:g}", 'text-anchor="middle"'))
-    for turn, each in enumerate(there):
-        points = lines[each.key]
+    for turn, series in enumerate(drawn):
+        points = lines[series.key]
         path = " ".join(f"{x(step)},{y(value)}" for step, value in points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{each.colour}" stroke-width="1.8"/>')
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{series.colour}" stroke-width="1.8"/>')
         if len(points) <= _NAMED_POINTS:
             places = [(x(step), y(value), value) for step, value in points]
-            parts += _dots(each, places, -8 if turn == 0 else 16)
-        parts.append(_text(right - 90 * turn, top - _HEADING, each.label, f'text-anchor="end" fill="{each.colour}"'))
+            parts += _dots(series, places, -8 if turn == 0 else 16)
+        style = f'text-anchor="end" fill="{series.colour}"'
+        parts.append(_text(right - 90 * turn, top - _HEADING, series.label, style))
     return parts
 
 
-def _dots(series: Series, points: Iterable[tuple[float, float, float]], away: int) -> list[str]:
-    """Places and values as dots, with the values so many pixels below them."""
+def _dots(series: Series, points: Iterable[tuple[float, float, float]], offset: int) -> list[str]:
+    """The SVG of dots with their values; `points`: x, y and value; `offset`: pixels from the dot down to its value."""
     parts = []
     for x, y, value in points:
         parts.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{series.colour}"/>')
         style = f'text-anchor="middle" font-size="10" fill="{series.colour}"'
-        parts.append(_text(x, y + away, f"{value:.1f}", style))
+        parts.append(_text(x, y + offset, f"{value:.1f}", style))
     return parts
 
 

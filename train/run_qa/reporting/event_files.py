@@ -1,4 +1,4 @@
-"""TensorBoard's events in files that stay: transformers' callback takes a second writer for what follows a training."""
+"""Keeps TensorBoard's event files apart: transformers' callback opens a second writer for events after the training."""
 
 import itertools
 from collections.abc import Callable, Iterable
@@ -9,10 +9,10 @@ from transformers.integrations.integration_utils import TensorBoardCallback
 
 
 def keep_apart(callbacks: Iterable[TrainerCallback]) -> None:
-    """Have each writer of transformers' callback, if it is among these, write a file of its own.
+    """Give each writer of transformers' TensorBoard callback, if it is among `callbacks`, a separate file.
 
-    tensorboardX (2.6.5, event_file_writer.py) names a file by the second in which it is opened, and empties one that is
-    there: the evaluation's would take the place of the training's, where that took less than a second.
+    tensorboardX (2.6.5, event_file_writer.py) names a file by the second in which it is opened, and overwrites an
+    existing one: the evaluation's file would replace the training's if that took less than a second.
     """
     for callback in callbacks:
         if isinstance(callback, TensorBoardCallback):

@@ -1,4 +1,4 @@
-"""Where a job's seconds go: each second belongs to one phase, so that together they are the age of the process."""
+"""The seconds of each phase of a job. Each second belongs to one phase, so their sum is the age of the process."""
 
 import os
 import time
@@ -12,12 +12,12 @@ PHASES = ("start", "features", "training", "evaluation", "saving")
 def process_age() -> float:
     """Seconds since this process was started."""
     fields = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
-    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # proc(5): starttime, in ticks since the machine's start
+    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # proc(5): starttime, in ticks since boot
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
 class PhaseClock:
-    """Adds up the seconds of each phase; the first, `start`, is `age` seconds old."""
+    """Adds up the seconds of each phase. The first phase, `start`, began `age` seconds ago."""
 
     def __init__(self, age: float, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -26,7 +26,7 @@ class PhaseClock:
         self._spent = dict.fromkeys(PHASES, 0.0)
 
     def switch(self, phase: str) -> str:
-        """Begin a phase, or go on with it; returns the one that was under way."""
+        """Begin or continue a phase; returns the previous one."""
         before, now = self._phase, self._now()
         self._spent[before] += now - self._since
         self._phase, self._since = phase, now
@@ -34,7 +34,7 @@ class PhaseClock:
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
-        """A phase in the middle of another, which goes on after it."""
+        """A phase inside another one, which continues afterwards."""
         before = self.switch(phase)
         try:
             yield

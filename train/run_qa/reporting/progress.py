@@ -2,9 +2,9 @@
 
     step 40 of 312  loss: 2.1300  learning rate: 2.50e-05  examples/s: 12.3  tokens/s: 3456  padding: 8 %  …
 
-A line comes at the first and the last step, and every `log_seconds` in between. Which step that is all ranks know
-beforehand, for each line sets it by the speed of the steps before it: what the line says is of all ranks, and they meet
-for it once a line and not once a step. So after steps that suddenly take longer a line comes late, once.
+There is a line at the first and the last step, and about every `log_seconds` in between. A line has values of all
+ranks, which exchange them once per line, not once per step. So each line fixes the step of the next one, from the speed
+so far. If steps suddenly take longer, one line is late.
 """
 
 from collections import deque
@@ -18,13 +18,13 @@ from berth.train.run_qa.ranks import gather
 from berth.train.run_qa.reporting.phases import PhaseClock
 from berth.train.run_qa.reporting.throughput import Meter, Throughput, Totals, memory_used, step_seconds, throughput
 
-_RECENT = 6  # lines whose speed foretells when the training ends
+_RECENT = 6  # lines that the time left is estimated from
 
 
 def line(step: str, loss: float, rate: float, speed: Throughput, memory: float, left: float) -> str:
-    """A line of progress: `step` is "40 of 312", memory in bytes, what is left in seconds.
+    """A progress line: `step` is "40 of 312", `memory` in bytes, `left` in seconds.
 
-    Notebooks' expressions look for an equals sign, and must not find one here.
+    It has no equals sign, because the metric patterns of notebooks look for one.
     """
     return (
         f"step {step}  loss: {loss:.4f}  learning rate: {rate:.2e}  examples/s: {speed.examples:.1f}"
@@ -41,7 +41,7 @@ def duration(seconds: float) -> str:
 
 
 def next_due(step: int, seconds_a_step: float, every: float) -> int:
-    """The step of the next line, about `every` seconds after that of this one."""
+    """The step of the next line, about `every` seconds after this one."""
     return step + max(1, int(every / max(seconds_a_step, 1e-9)))
 
 
@@ -50,17 +50,17 @@ def _speeds(speed: Throughput) -> dict[str, float]:
 
 
 class LineCallback(TrainerCallback):
-    """Writes the lines, and knows how fast the job was; every rank has one, and the first rank's speaks."""
+    """Writes the progress lines and measures the speed. Every rank has one; only rank 0's writes to the log."""
 
     def __init__(self, rank: Rank, say: Callable[[str], None], clock: PhaseClock, every: float) -> None:
-        """every: seconds from line to line."""
+        """every: seconds between lines."""
         self.rank = rank
         self.say = say
         self.clock = clock
         self.every = every
         self.meter = Meter(rank, clock)
         self.nothing_left = False
-        self.overall: dict[str, float] = {}  # the speed of the whole training, once it is over
+        self.overall: dict[str, float] = {}  # the speed of the whole training, after its end
         self._due = 0
         self._rate = 0.0
         self._recent: deque[Totals] = deque(maxlen=_RECENT)
@@ -69,7 +69,7 @@ class LineCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        """Say so where the checkpoint is at or past the job's last step."""
+        """Log a warning if the checkpoint is at or past the job's last step."""
         self.nothing_left = state.global_step >= max(state.max_steps, 1)
         if self.nothing_left:
             self.say(
@@ -84,18 +84,18 @@ class LineCallback(TrainerCallback):
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        """The learning rate of this step: after it the scheduler sets that of the next."""
+        """Note this step's learning rate before the scheduler sets the next one."""
         self._rate = float(others["optimizer"].param_groups[0]["lr"])
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
-        """A line where one is due."""
+        """Write a line if one is due."""
         if state.global_step >= min(self._due, state.max_steps):
             self._write_line(args, state)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        """The last line of a training that ended before its last step."""
+        """Write the last line of a training that ended early, and compute the overall speed."""
         if state.global_step > self._recent[-1].step:
             self._write_line(args, state)
         if state.global_step > self._begin.step:

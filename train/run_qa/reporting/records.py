@@ -1,5 +1,5 @@
-"""The files of a job's figures: metrics.json and history.json, which go with the model and into output.tar.gz, and the
-curve, training.svg, in output.tar.gz.
+"""Writes a job's metrics: metrics.json and history.json into model.tar.gz and output.tar.gz, and the curve,
+training.svg, into output.tar.gz.
 """
 
 import json
@@ -15,32 +15,30 @@ from berth.train.run_qa.recipe import Paths
 from berth.train.run_qa.reporting import curve, report, summary
 from berth.train.run_qa.reporting.progress import LineCallback
 
-_OF_TRAINING = ("loss", "learning_rate", "examples_per_second", "tokens_per_second")
+_TRAINING_FIGURES = ("loss", "learning_rate", "examples_per_second", "tokens_per_second")
 
 TrainerLog = Sequence[Mapping[str, Any]]
-"""What Trainer keeps of its own log, TrainerState.log_history. It is in every checkpoint, so that a job which goes on
-from one has the history of the jobs before it.
-"""
+"""TrainerState.log_history. It is in every checkpoint, so a resumed job has the history from the start."""
 
 
 def history(log: TrainerLog) -> list[dict[str, float]]:
     """Items {step, loss, learning_rate, examples_per_second, tokens_per_second}, one every logging_steps, and
-    {step, f1, exact_match}, one for each evaluation. A figure that is no number, as the loss of a training that came
-    apart, is left out: JSON has none such.
+    {step, f1, exact_match}, one for each evaluation. NaN and infinity, as of a diverged loss, are left out, because
+    JSON does not have them.
     """
-    found = []
+    items = []
     for entry in log:
         if "loss" in entry:
-            figures = {name: entry[name] for name in _OF_TRAINING if name in entry}
-            found.append({"step": entry["step"]} | _numbers(figures))
+            figures = {name: entry[name] for name in _TRAINING_FIGURES if name in entry}
+            items.append({"step": entry["step"]} | _numbers(figures))
         elif "eval_f1" in entry:
             scores = {"f1": entry["eval_f1"], "exact_match": entry["eval_exact_match"]}
-            found.append({"step": entry["step"]} | scores)
-    return found
+            items.append({"step": entry["step"]} | scores)
+    return items
 
 
 def finish(paths: Paths, lines: LineCallback, metrics: Mapping[str, Any], price: float | None, log: TrainerLog) -> None:
-    """Write everything, of a job that has done its work, and say its table; `price` as of summary.cost."""
+    """Write all files of a finished job, and log the table of its metrics. `price`: as for summary.cost."""
     seconds = lines.clock.spent()
     metrics = {**metrics, "seconds": seconds, **summary.cost(sum(seconds.values()), lines.rank.hosts, price)}
     for folder in (paths.model, paths.output_data):
@@ -53,11 +51,11 @@ def finish(paths: Paths, lines: LineCallback, metrics: Mapping[str, Any], price:
 
 @contextmanager
 def history_of_a_failure(rank: Rank, folder: Path, log: Callable[[], TrainerLog]) -> Iterator[None]:
-    """Where what stands inside fails, the history so far is written to `folder`, by rank 0."""
+    """If the code inside fails, rank 0 writes the history so far to `folder`."""
     try:
         yield
     except BaseException:
-        # What failed is what the user must hear of, and a full disk may be it.
+        # Raise the original error, even if this write fails, too, because the disk is full.
         with suppress(OSError):
             if rank.leads and history(log()):
                 report.save(folder / "history.json", history(log()))
@@ -66,21 +64,21 @@ def history_of_a_failure(rank: Rank, folder: Path, log: Callable[[], TrainerLog]
 
 
 def tensorboard_folder(paths: Paths, logging_dir: str | None, environment: Mapping[str, str]) -> str:
-    """Where TensorBoard's events go: as the hyperparameter or transformers' variable says, else where SageMaker looks.
+    """The folder for TensorBoard's events: the hyperparameter's, else transformers' variable's, else SageMaker's.
 
-    SageMaker tells a container of a TensorBoardOutputConfig by a file of its own, with its LocalPath: so
-    smdebug/core/config_constants.py and hook_utils.py of awslabs/sagemaker-debugger read it.
+    SageMaker passes a TensorBoardOutputConfig to the container as a file with its LocalPath; see
+    smdebug/core/config_constants.py and hook_utils.py of awslabs/sagemaker-debugger.
     """
-    if asked := logging_dir or environment.get("TENSORBOARD_LOGGING_DIR"):
-        return asked
-    with suppress(OSError, ValueError, AttributeError):  # none, or nothing of ours: the default is where it looks then
+    if requested := logging_dir or environment.get("TENSORBOARD_LOGGING_DIR"):
+        return requested
+    with suppress(OSError, ValueError, AttributeError):  # no such file, or not such an object: use the default
         if path := json.loads(paths.tensorboard_config.read_text("utf-8")).get("LocalPath"):
             return str(path)
     return str(paths.tensorboard)
 
 
 def _numbers(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Without NaN and infinity."""
+    """The figures without NaN and infinity."""
     return {name: value for name, value in figures.items() if not isinstance(value, float) or math.isfinite(value)}
 
 

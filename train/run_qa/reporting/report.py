@@ -1,8 +1,8 @@
-"""How run_qa writes: lines in the log, and JSON for people.
+"""Writes run_qa's log lines, and readable JSON.
 
-Tuning jobs and notebooks read metrics out of the log by regular expressions (METRIC_PATTERNS). `metric` writes the
-lines that they are meant to find, as `name = number`. No other line may match one of them, and mpirun mixes the lines
-of several ranks, so everything goes out by `say`: a whole line in one write.
+Tuning jobs and notebooks read metrics from the log with regular expressions (METRIC_PATTERNS). `metric` writes the
+lines that these should match, as `name = number`. No other line may match. And mpirun mixes the output of several
+ranks, so every line is written whole, in one write.
 """
 
 import json
@@ -27,28 +27,25 @@ METRIC_PATTERNS = (
 
 
 def plain(text: str) -> str:
-    """One line without secrets that no metric pattern matches: an equals sign that would make one match becomes a
-    colon.
-    """
+    """`text` as one line without secrets that no metric pattern matches: if one would, equals signs become colons."""
     line = mask_text(" ".join(text.split("\n")).rstrip())
     return line.replace("=", ":") if any(re.search(pattern, line) for pattern in METRIC_PATTERNS) else line
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Write one line for people, by one write: ranks and hosts share the log."""
+    """Write one line that is not a metric, in one write, because ranks and hosts share the log."""
     _write(plain(text), stream or sys.stdout)
 
 
 def error(sentence: str) -> None:
-    """Write the sentence of a user's mistake, as the last line of standard error."""
+    """Write the error as the last line of stderr."""
     sys.stdout.flush()
     _write(ERROR_PREFIX + plain(sentence), sys.stderr)
 
 
 def failure(sentence: str) -> None:
-    """Leave why the job ends: to the entry, which says it in the log of every host, or where there is none as `error`.
-
-    What the entry says is cut at a length: of a longer sentence all is said here.
+    """Report why the job ends: to the launcher, which writes it to the log of every host, or with `error` if there is
+    no launcher. The launcher truncates the sentence, so a longer one is also written with `error`.
     """
     if not write_failure(sentence) or len(sentence) > SENTENCE_CHARACTERS:
         error(sentence)
@@ -60,13 +57,13 @@ def metric(name: str, value: float) -> None:
 
 
 def number(value: float) -> str:
-    """A plain decimal number: no exponent, four decimals at most, at least one."""
+    """`value` as a decimal number with one to four decimals and no exponent."""
     text = f"{value:.4f}".rstrip("0")
     return text + "0" if text.endswith(".") else text
 
 
 def save(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Write JSON that people can read, whole or not at all."""
+    """Write indented JSON; the file is either complete or unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     whole_files.write(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 

@@ -1,8 +1,8 @@
-"""Where a training step's time goes, by the events of torch's profiler. Pure: events in, seconds out.
+"""Divides a training step's time into categories, from the events of torch's profiler. Pure: events in, seconds out.
 
-Every moment of a step counts once: as compute where the device computes, else as communication where ranks exchange
-data, else as data where the loop waits for its batch, else as other (Python between operators). So communication that
-hides behind compute costs nothing here, and waiting for a slower rank is communication.
+Every moment of a step counts once: as compute if the device computes, else as communication if ranks exchange data,
+else as data if the loop waits for its batch, else as other (Python between operators). So communication that overlaps
+with compute does not count, and waiting for a slower rank is communication.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,21 +11,21 @@ from typing import Any
 CATEGORIES = ("compute", "communication", "data", "other")
 DATA_MARK = "wait for data"
 STEP_MARK = "step "
-"""The marks that trace.py sets, a step's with its number behind."""
+"""The names of trace.py's marks; a step's mark ends with its number."""
 
 Event = Mapping[str, Any]
 Spans = list[tuple[float, float]]
-"""Starts and ends, apart from each other and in order."""
+"""Starts and ends, sorted and without overlap."""
 
 _BLOCKING = ("c10d::", "_c10d_functional::", "record_param_comms")
-"""Operators in which a process group's caller waits; what gloo does meanwhile, in threads of its own, is `gloo:…`."""
+"""Operators in which the caller of a collective waits; gloo's work in its own threads is named `gloo:…`."""
 
 
 def times_of(events: Sequence[Event]) -> dict[str, float]:
-    """Seconds by category, over all marked steps among the events of a Chrome trace (their `ts` and `dur` are µs)."""
+    """Seconds by category over all marked steps of a Chrome trace; `ts` and `dur` of its events are µs."""
     spans = {kind: _union(each) for kind, each in _sorted_by_kind(events).items()}
     compute, communication, data = spans["kernel"], spans["exchange"], spans["data"]
-    if not compute:  # a CPU computes in operators, those apart that put a batch together or wait for other ranks
+    if not compute:  # on a CPU: all operators, except those that prepare a batch or wait for other ranks
         compute = _without(_without(spans["operator"], data), spans["blocking"])
         communication = _union([*communication, *spans["blocking"]])
     seconds = {}
@@ -38,7 +38,7 @@ def times_of(events: Sequence[Event]) -> dict[str, float]:
 
 
 def percentages(seconds: Mapping[str, float]) -> dict[str, int]:
-    """Whole percentages of the sum."""
+    """Each category's share of the sum, in whole percent."""
     total = sum(seconds.values()) or 1.0
     return {name: round(100 * each / total) for name, each in seconds.items()}
 
@@ -55,7 +55,7 @@ def _sorted_by_kind(events: Sequence[Event]) -> dict[str, list[tuple[float, floa
 
 
 def _kind(event: Event) -> str:
-    """What an event is here; empty for what says nothing of a step's time."""
+    """The kind of an event; empty if it does not count."""
     if event.get("ph") != "X":
         return ""
     name, category = str(event["name"]), event.get("cat")
@@ -85,7 +85,7 @@ def _union(spans: Iterable[tuple[float, float]]) -> Spans:
 
 
 def _without(spans: Spans, taken: Spans) -> Spans:
-    """What of `spans` is in none of `taken`."""
+    """The parts of `spans` that are not in `taken`."""
     left: Spans = []
     position = 0
     for first, end in spans:

@@ -1,9 +1,9 @@
-"""The table at the end of a job's log: where its seconds went, how fast it was, what it cost, how good it became.
+"""The table at the end of a job's log: seconds per phase, cost, speed, and scores.
 
     summary  training:       310.5 s
     summary  cost:            0.12 dollars (2 hosts, 0.57 an hour each)
 
-Each line says whose it is, for other lines may stand between them in a log. Pure.
+Each line begins with `summary`, because other lines may come between them in the log. Pure.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from berth.qa.faults import counted
 from berth.runtime.rank import Rank
 from berth.train.run_qa.reporting.phases import PHASES
 
-# In metrics.json: its name in the table, decimals, unit.
+# Name in metrics.json → name in the table, decimals, unit.
 _FIGURES = {
     "examples_per_second": ("examples/s", 1, ""),
     "tokens_per_second": ("tokens/s", 0, ""),
@@ -24,12 +24,12 @@ _FIGURES = {
 
 
 def cost(seconds: float, hosts: int, price: float | None) -> dict[str, float]:
-    """Dollars for all hosts, of which each costs `price` an hour; nothing where nobody said."""
+    """The cost of all hosts in dollars. `price`: of one host per hour; None: unknown, then the result is empty."""
     return {} if price is None else {"cost_dollars": round(seconds / 3600 * hosts * price, 4)}
 
 
 def table(metrics: Mapping[str, Any], rank: Rank, price: float | None) -> list[str]:
-    """The lines, by what stands in metrics.json; what the job did not measure has none."""
+    """The lines of the table, from metrics.json; values that the job did not measure are omitted."""
     seconds = metrics["seconds"]
     rows = [(phase, f"{seconds[phase]:.1f}", " s") for phase in PHASES]
     rows.append(("total", f"{sum(seconds.values()):.1f}", " s"))

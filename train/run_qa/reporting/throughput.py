@@ -1,7 +1,7 @@
-"""How much a job trains in a second: windows, real tokens, and how much of the batches is padding.
+"""The speed of a training: windows and real tokens per second, and the share of padding.
 
-Each rank counts its own batches as they are trained on, without a word to the others and without waiting for a GPU. The
-ranks put their counts together where a line of progress or an entry of the history is due, and at no other step.
+Each rank counts its own batches, without communication and without waiting for a GPU. The ranks add up their counts
+only when a progress line or an entry of the history is due.
 """
 
 import os
@@ -17,8 +17,8 @@ from berth.train.run_qa.reporting.phases import PhaseClock
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What all ranks have trained on since they started: up to which `step`, in how many `seconds` (evaluation and
-    saving apart), and how many windows. `tokens` are the real ones of the `positions` in the batches.
+    """The counts of all ranks since the start, up to `step`. `seconds`: of training, without evaluation and saving.
+    `positions`: in the batches, with padding. `tokens`: without padding.
     """
 
     step: int
@@ -30,7 +30,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Windows and real tokens a second, of all ranks together; padding is a percentage of all that they computed."""
+    """Windows and real tokens per second of all ranks together; padding in percent of all positions."""
 
     examples: float
     tokens: float
@@ -49,18 +49,18 @@ def throughput(earlier: Totals, later: Totals) -> Throughput:
 
 
 def step_seconds(earlier: Totals, later: Totals) -> float:
-    """Seconds that a step took between two readings."""
+    """Mean seconds per step between two readings."""
     return (later.seconds - earlier.seconds) / max(later.step - earlier.step, 1)
 
 
 class Meter:
-    """Counts what this rank trains on."""
+    """Counts the batches that this rank trains on."""
 
     def __init__(self, rank: Rank, clock: PhaseClock) -> None:
         self.rank = rank
         self.clock = clock
         self._windows = self._positions = 0
-        # On the device that trains: what is on its way there is added without waiting for it.
+        # Tensors on the training device: adding to them does not wait for the GPU.
         self._tokens: torch.Tensor | int = 0
         self._loss: torch.Tensor | float = 0.0
 
@@ -72,19 +72,19 @@ class Meter:
         self._loss = self._loss + loss.detach().double()
 
     def read(self, step: int) -> Totals:
-        """The counts of all ranks, of which each must call it; a GPU has done by then what was counted."""
+        """The counts of all ranks, which must all call it. Waits until the GPU has finished the counted batches."""
         mine = [self._windows, int(self._tokens), self._positions]
         windows, tokens, positions = (sum(counts) for counts in zip(*gather(mine, self.rank), strict=True))
         return Totals(step, self.clock.spent()["training"], windows, tokens, positions)
 
     def take_loss(self) -> float:
-        """The sum of this rank's losses since the last call: each step adds its mean."""
+        """The sum of this rank's step losses since the last call; a step's loss is the mean of its batches."""
         total, self._loss = float(self._loss), 0.0
         return total
 
 
 def memory_used(*, cuda: bool) -> int:
-    """Bytes: the most that torch held on this rank's GPU so far, or what this process holds now."""
+    """Bytes: the peak of torch's memory on this rank's GPU, or without a GPU this process' resident memory now."""
     if cuda:
         return torch.cuda.max_memory_allocated()
     resident = int(Path("/proc/self/statm").read_text("utf-8").split()[1])

@@ -1,7 +1,7 @@
-"""BERTH_TRACE: where the time of a few steps goes, in files for ui.perfetto.dev and in a line of the log.
+"""BERTH_TRACE: profiles a few steps; writes files for ui.perfetto.dev and a line to the log.
 
-Each step is profiled by itself, from the fetch of its batches to its end, so that an evaluation between two steps is in
-no file. All ranks end with the same step, and the first of them sums up.
+Each step is profiled separately, from the fetch of its batches to its end, so an evaluation between two steps is not
+included. All ranks profile the same steps, and rank 0 writes the summary.
 """
 
 import gzip
@@ -23,9 +23,7 @@ from berth.train.run_qa.reporting.step_times import CATEGORIES, DATA_MARK, STEP_
 
 
 class TraceCallback(TrainerCallback):
-    """Profiles `steps` of a training, which all ranks do alike; Trainer's fetch of a step's batches is to run in
-    `fetching`.
-    """
+    """Profiles the `steps` of a training, the same on all ranks. Trainer must fetch a step's batches in `fetching`."""
 
     def __init__(self, steps: range, folder: Path, rank: Rank, say: Callable[[str], None], *, cuda: bool) -> None:
         self.steps = steps
@@ -38,7 +36,7 @@ class TraceCallback(TrainerCallback):
 
     @contextmanager
     def fetching(self, step: int) -> Iterator[None]:
-        """Waiting for the batches of `step`, counted from 1, with which the step begins."""
+        """Begin to profile `step` (counted from 1): it starts with the wait for its batches, which runs inside this."""
         if step not in self.steps:
             yield
             return
@@ -51,21 +49,21 @@ class TraceCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        """Say what can't be traced; and profile nothing once, which takes seconds the first time."""
+        """Log if nothing can be traced; else start a profiler once, because the first start takes seconds."""
         if state.global_step >= self.steps[-1] or self.steps[0] > state.max_steps:
             trained = f"steps {state.global_step + 1} to {state.max_steps}"
             self.say(f"trace: nothing is traced, because this job trains {trained} ({TRACE})")
             return
         with self._new_profile():
             pass
-        ranks.gather([], self.rank)  # who was first would wait in the first step for the others
+        ranks.gather([], self.rank)  # wait here: otherwise the first step would include waiting for slower ranks
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any) -> None:
-        """The step's end, and after the last one the files and the summary."""
+        """End the step's profile; after the last one, write the files and the summary."""
         if state.global_step not in self.steps:
             return
         if self._cuda:
-            torch.cuda.synchronize()  # else the step's kernels would run on into what follows
+            torch.cuda.synchronize()  # otherwise the step's last kernels would not be in its profile
         self._open.close()
         if state.global_step == min(self.steps[-1], state.max_steps):
             self._finish()
@@ -73,16 +71,16 @@ class TraceCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
     ) -> None:
-        """Of a training that ended before the last of the steps, those that it had."""
+        """Write what was profiled if the training ends before the last of the steps."""
         self._open.close()
         self._finish()
 
     def _new_profile(self) -> profile:
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else a line on stderr for each start and end
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # without it kineto writes to stderr at each start and end
         return profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._cuda else [])])
 
     def _finish(self) -> None:
-        """Write this rank's files, and let rank 0 sum up; all ranks must come here together."""
+        """Write this rank's files, and the summary on rank 0; all ranks must call it together."""
         if not self._profiles:
             return
         seconds = dict.fromkeys(CATEGORIES, 0.0)
@@ -92,7 +90,7 @@ class TraceCallback(TrainerCallback):
                 events = write_trace(each, self.folder / f"trace-rank-{self.rank.rank}-step-{step}.json.gz")
                 for name, spent in times_of(events).items():
                     seconds[name] += spent
-        except (OSError, ValueError) as error:  # a full disk is no reason to lose a training
+        except (OSError, ValueError) as error:  # a full disk must not end the training
             steps, problem = [], str(error)
         self._profiles.clear()
         mine = {"steps": steps, "seconds": seconds, "problem": problem}
@@ -109,24 +107,24 @@ def write_trace(profiled: profile, path: Path) -> list[dict[str, Any]]:
     return events
 
 
-def summary(ranks_found: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
-    """The lines of the log, of what each rank found: a mean over ranks, the least and the most of them in brackets."""
+def summary(results: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
+    """Log lines from the results of all ranks: the mean over ranks, with the minimum and maximum in brackets."""
     lines = [
-        f"warning: trace: the files of rank {rank} are not written: {each['problem']}"
-        for rank, each in enumerate(ranks_found)
-        if each["problem"]
+        f"warning: trace: the files of rank {rank} are not written: {result['problem']}"
+        for rank, result in enumerate(results)
+        if result["problem"]
     ]
-    measured = [each for each in ranks_found if each["steps"]]
+    measured = [result for result in results if result["steps"]]
     if not measured:
         return lines
     steps = measured[0]["steps"]
-    mean = {name: sum(each["seconds"][name] for each in measured) / len(measured) for name in CATEGORIES}
+    mean = {name: sum(result["seconds"][name] for result in measured) / len(measured) for name in CATEGORIES}
     shares = percentages(mean)
-    of_each = [percentages(each["seconds"]) for each in measured]
+    rank_shares = [percentages(result["seconds"]) for result in measured]
     which = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
     parts = [f"trace: {which}", f"step: {sum(mean.values()) / len(steps):.3f} s"]
     for name in CATEGORIES:
-        values = [each[name] for each in of_each]
+        values = [share[name] for share in rank_shares]
         spread = f" ({min(values)} to {max(values)})" if len(measured) > 1 else ""
         parts.append(f"{name}: {shares[name]} %{spread}")
-    return [*lines, "  ".join(parts), f"trace: a file per rank and step for ui.perfetto.dev is in {folder}"]
+    return [*lines, "  ".join(parts), f"trace: files for ui.perfetto.dev, one per rank and step: {folder}"]

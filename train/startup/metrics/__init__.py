@@ -1,8 +1,8 @@
-"""The metrics that well-known scripts ask `evaluate` for, without a network: squad, squad_v2, glue and accuracy.
+"""The metrics that well-known scripts load with `evaluate`, without a network: squad, squad_v2, glue and accuracy.
 
-loading  evaluate.load and datasets.load_metric: these names are ours, any other goes its usual way
-modules  the four as modules of evaluate's
-figures  what they come to
+loading  patches evaluate.load and datasets.load_metric: they return our metrics for these names
+modules  the four metrics as classes of evaluate
+figures  computes their values
 
-Called by berth.train.startup.start_hook once a program has imported evaluate or datasets, and by nothing of the kit.
+berth.train.startup.start_hook calls `loading` after the import of evaluate or datasets; berth does not use them.
 """

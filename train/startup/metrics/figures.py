@@ -1,4 +1,4 @@
-"""The figures of squad, squad_v2 and glue under the names that evaluate's modules give them.
+"""Computes the values of squad, squad_v2 and glue, under the names of evaluate's modules.
 
 bench/results/2026-11-24-metrics.md compares them with evaluate's own modules, on 6,000 rows each.
 """
@@ -38,24 +38,26 @@ def squad_v2(
     references: Sequence[Mapping[str, Any]],
     threshold: float,
 ) -> dict[str, float]:
-    """The figures of SQuAD v2.0 in percent: over all questions, those with answers and those without, and the best that
-    another threshold would give. `no_answer` are probabilities by id; above `threshold` a question counts as answered
-    by nothing. ValueError for a question without prediction.
+    """The scores of SQuAD v2.0 in percent: for all questions, those with and those without answers, and the best scores
+    with another threshold.
+
+    no_answer: probability by id that there is no answer; above `threshold` the prediction counts as "no answer". Raises
+    ValueError if a question has no prediction.
     """
     golds = {reference["id"]: reference["answers"]["text"] for reference in references}
     if missing := [name for name in golds if name not in predictions]:
-        raise ValueError(f"squad_v2 wants a prediction for every reference: the question {missing[0]!r} has none.")
+        raise ValueError(f"squad_v2 needs a prediction for every reference: the question {missing[0]!r} has none.")
     raw = np.array([question_scores(predictions[name], texts, v2=True) for name, texts in golds.items()])
     answerable = np.array([bool(texts) for texts in golds.values()])
     silent = np.array([no_answer[name] > threshold for name in golds])
     judged = np.where(silent[:, None], ~answerable[:, None], raw)
 
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for prefix, part in (("", np.ones_like(answerable)), ("HasAns_", answerable), ("NoAns_", ~answerable)):
         if part.any():
             exact, overlap = (100 * judged[part].mean(axis=0)).tolist()
-            found |= {f"{prefix}exact": exact, f"{prefix}f1": overlap, f"{prefix}total": int(part.sum())}
-    # In the order of the predictions, which decides between equal probabilities.
+            scores |= {f"{prefix}exact": exact, f"{prefix}f1": overlap, f"{prefix}total": int(part.sum())}
+    # Equal probabilities stay in the order of the predictions.
     place = {name: row for row, name in enumerate(golds)}
     order = [place[name] for name in sorted(predictions, key=no_answer.__getitem__) if name in place]
     names = list(golds)
@@ -64,13 +66,14 @@ def squad_v2(
     for column, figure in enumerate(("exact", "f1")):
         gains = np.where(answerable, raw[:, column], -spoken.astype(float))[order]
         best, at = _best_threshold(gains, probabilities[order], int((~answerable).sum()))
-        found |= {f"best_{figure}": 100 * best / len(golds), f"best_{figure}_thresh": at}
-    return found
+        scores |= {f"best_{figure}": 100 * best / len(golds), f"best_{figure}_thresh": at}
+    return scores
 
 
 def _best_threshold(gains: Floats, probabilities: Floats, silent_score: int) -> tuple[float, float]:
-    """The best sum of scores, and the first probability up to which answers are given to reach it; 0.0 where no answer
-    at all is as good. `gains`: what each answer adds to the score of giving none, by rising probability.
+    """The best sum of scores, and the lowest threshold that reaches it; 0.0 if giving no answers is as good.
+
+    gains: each answer's gain over giving none, sorted by probability. silent_score: the sum if no answers are given.
     """
     sums = silent_score + np.cumsum(gains)
     at = int(sums.argmax())
@@ -80,16 +83,16 @@ def _best_threshold(gains: Floats, probabilities: Floats, silent_score: int) -> 
 
 
 def check_task(task: str) -> None:
-    """KeyError for a task that GLUE does not have."""
+    """Raises KeyError if GLUE does not have the task."""
     if task not in GLUE_TASKS:
         known = ", ".join(GLUE_TASKS)
         raise KeyError(
-            f"GLUE has no task {task!r}: load the metric by evaluate.load('glue', TASK), with one of {known}."
+            f"GLUE has no task {task!r}: load the metric with evaluate.load('glue', TASK), TASK being one of {known}."
         )
 
 
 def glue(task: str, predictions: npt.NDArray[Any], references: npt.NDArray[Any]) -> dict[str, float]:
-    """What GLUE judges a task by; arrays of labels, of scores for stsb. KeyError for a task that is none."""
+    """The metrics of a GLUE task, from arrays of labels (stsb: of scores). Raises KeyError for an unknown task."""
     check_task(task)
     if task == "stsb":
         from scipy.stats import pearsonr, spearmanr

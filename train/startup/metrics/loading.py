@@ -1,8 +1,7 @@
-"""evaluate.load and datasets.load_metric, as well-known scripts call them: the names of ours are answered here, before
-the network is asked; any other name goes its usual way.
+"""Patches evaluate.load and datasets.load_metric to return our metrics without the network; other names are unchanged.
 
-evaluate's own load asks its hub first, which a closed network does not have, and a script that has trained for hours
-ends there.
+evaluate's own load first connects to its hub. In a closed network this fails, perhaps after the script has trained for
+hours.
 """
 
 import functools
@@ -18,8 +17,8 @@ _DOWNLOAD_ARGUMENTS = ("path", "module_type", "download_config", "download_mode"
 
 
 def after_evaluate(loading: ModuleType) -> None:
-    """For evaluate.loading, once it is imported: its `load` knows ours, and so do all that import it from there. A
-    user's own package of that name is left alone.
+    """Patch `load` of evaluate.loading after its import, before other modules import it from there. Skips a user's own
+    package of that name.
     """
     if not hasattr(loading, "evaluation_module_factory"):
         return
@@ -27,43 +26,43 @@ def after_evaluate(loading: ModuleType) -> None:
 
 
 def after_datasets(datasets: ModuleType) -> None:
-    """For datasets, once it is imported: the `load_metric` that it had before 3.0, for scripts of that time, and where
-    it has one, ours before it. A user's own module of that name is left alone.
+    """Patch datasets.load_metric after the import of datasets, or add it: datasets 3.0 removed it, but older scripts
+    call it. Skips a user's own module of that name.
     """
     if not hasattr(datasets, "load_dataset"):
         return
-    before = getattr(datasets, "load_metric", None)
-    datasets.load_metric = with_ours(before) if before else _load_metric  # type: ignore[attr-defined]
+    original = getattr(datasets, "load_metric", None)
+    datasets.load_metric = with_ours(original) if original else _load_metric  # type: ignore[attr-defined]
 
 
 def with_ours(load: Callable[..., Any]) -> Callable[..., Any]:
-    """evaluate's `load`, or datasets' own `load_metric`, with our metrics. A script of that name in the working
-    directory still goes before them.
+    """Wrap evaluate's `load` or datasets' `load_metric` to return our metrics for our names. A script of that name in
+    the working directory takes precedence.
     """
     signature = inspect.signature(load)
-    further = next((name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD), "")
+    kwargs_name = next((name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD), "")
 
     @functools.wraps(load)
-    def answered(*arguments: Any, **options: Any) -> Any:
-        given = signature.bind(*arguments, **options).arguments
-        if not is_ours(given["path"], given.get("module_type")):
+    def load_ours(*arguments: Any, **options: Any) -> Any:
+        bound = signature.bind(*arguments, **options).arguments
+        if not is_ours(bound["path"], bound.get("module_type")):
             return load(*arguments, **options)
         from berth.train.startup.metrics import modules
 
-        more = given.pop(further, {})
-        own = {name: value for name, value in given.items() if name not in _DOWNLOAD_ARGUMENTS}
-        return getattr(modules, OURS[given["path"]])(**own, **more)
+        metric_options = bound.pop(kwargs_name, {})
+        named = {name: value for name, value in bound.items() if name not in _DOWNLOAD_ARGUMENTS}
+        return getattr(modules, OURS[bound["path"]])(**named, **metric_options)
 
-    return answered
+    return load_ours
 
 
 def is_ours(path: str, module_type: str | None, here: Path = Path()) -> bool:
-    """Whether that name is for us: a metric of ours, and no script of the user's, which evaluate finds in `here`."""
+    """Whether `path` names a metric of ours, and not the user's script of that name in the working directory `here`."""
     return path in OURS and module_type in (None, "metric") and not (here / path / f"{path}.py").is_file()
 
 
 def _load_metric(path: str, config_name: str | None = None, **options: Any) -> Any:
-    """datasets.load_metric, by evaluate's load."""
+    """datasets.load_metric, implemented with evaluate.load."""
     import evaluate
 
     return evaluate.load(path, config_name, **options)

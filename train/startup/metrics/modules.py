@@ -1,6 +1,6 @@
-"""The four metrics as modules of evaluate's, with the same features, arguments and keys as those on its hub.
+"""The four metrics as classes of evaluate, with the same features, arguments and keys as the modules on its hub.
 
-The names of the classes are those of the modules, for evaluate makes the one of the other.
+The classes must have these names: evaluate derives a metric's name from its class.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _REFERENCE = {"id": datasets.Value("string"), "answers": datasets.Sequence(_ANSW
 
 def _info(features: dict[str, Any], format: str | None = None) -> Any:
     return evaluate.MetricInfo(
-        description="The kit's own, with the figures of the module of this name on the hub.",
+        description="berth's implementation, with the values of the module of this name on the hub.",
         citation="",
         inputs_description="",
         features=datasets.Features(features),
@@ -39,7 +39,7 @@ class Squad(evaluate.Metric):  # type: ignore[misc]
 
 
 class SquadV2(evaluate.Metric):  # type: ignore[misc]
-    """The figures of SQuAD v2.0."""
+    """The scores of SQuAD v2.0."""
 
     def _info(self) -> Any:
         prediction = {
@@ -61,7 +61,7 @@ class SquadV2(evaluate.Metric):  # type: ignore[misc]
 
 
 class Glue(evaluate.Metric):  # type: ignore[misc]
-    """What GLUE judges the task by that is given as config_name."""
+    """The metrics of the GLUE task in config_name."""
 
     def _info(self) -> Any:
         figures.check_task(self.config_name)
@@ -73,7 +73,7 @@ class Glue(evaluate.Metric):  # type: ignore[misc]
 
 
 class Accuracy(evaluate.Metric):  # type: ignore[misc]
-    """The share of labels that are right, or their number with normalize=False."""
+    """The share of correct labels, or their number with normalize=False."""
 
     def _info(self) -> Any:
         kind = datasets.Value("int32")

@@ -121,7 +121,7 @@ SENTENCES = {
     ),
     "nothing": (
         "",
-        "train.py failed and wrote nothing to stderr; print the reason there before exiting.",
+        "train.py failed and wrote nothing to stderr; print the reason to stderr before exiting.",
     ),
 }
 
@@ -244,7 +244,7 @@ REFUSED = {
     ),
     # Of `-mca btl`, which takes our Python for its second value.
     "mpirun: Error: unknown option \"-P\"\nType 'mpirun --help' for usage.": (
-        "the last option lacks its value, or one of its values"
+        "the value, or one of the values, of mpirun's last option is missing"
     ),
     """\
 Your job has requested more processes than the ppr for
@@ -255,10 +255,10 @@ this topology can support:
   PPR: 1:node
 
 Please revise the conflict and try again.""": (
-        "1:node (by -N, -npernode or ppr) is fewer processes on each host than the launch plan has"
+        "1:node (from -N, -npernode or ppr) is fewer processes per host than the launch plan has"
     ),
     "mpirun: Error: option \"-mca\" did not have enough parameters (2)\nType 'mpirun --help' for usage.": (
-        "mpirun's option -mca lacks its values, 2 in all"
+        "mpirun's option -mca needs 2 values, and some are missing"
     ),
     """\
 ---------------------------------------------------------------------------
@@ -296,7 +296,7 @@ NOTE: A common cause for this error is misspelling a mpirun command
 Node:       algo-1
 Executable: stray
 --------------------------------------------------------------------------""": (
-        "mpirun took stray for the program, for it is no option"
+        "stray is not an option of mpirun, which took it for the program"
     ),
 }
 
@@ -317,7 +317,7 @@ def test_a_script_with_windows_line_ends_that_the_program_runs() -> None:
         "python3: can't open file '/opt/ml/code/train.py\\r': [Errno 2] No such file or directory",
     ):
         assert ending_sentence("train.sh", 127, [said, "over"], CODE) == (
-            "train.sh failed, for a script that it runs has Windows line ends (CRLF): convert it with "
+            "train.sh failed because a script that it runs has Windows line ends (CRLF): convert it with "
             "sed -i 's/\\r$//', or have your editor save it with LF."
         )
 

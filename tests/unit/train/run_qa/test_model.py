@@ -88,7 +88,11 @@ def test_windows_fit_the_models_positions(tokens: int, positions: int | None, le
     bare = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=positions), base_model=None)
     loaded = Loaded(bare, SimpleNamespace(model_max_length=tokens, num_special_tokens_to_add=lambda pair: 3), ())
     assert job_data.window_length(Recipe(max_seq_length=384, doc_stride=8), loaded, said.append) == length
-    assert said == ([f"warning: the model takes {length} tokens, not max_seq_length 384"] if warned else [])
+    assert said == (
+        [f"warning: max_seq_length is 384, but the model takes at most {length} tokens: using {length}"]
+        if warned
+        else []
+    )
 
 
 def other_class(tiny_model: Path, folder: Path, name: str, **config: Any) -> Path:

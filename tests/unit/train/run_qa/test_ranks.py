@@ -73,6 +73,6 @@ def test_ranks_send_each_other_json_and_a_pickle_runs_nothing(
     assert leader["floats"][0] == []
     assert [round(each * 3) for each in leader["floats"][1]] == [0, 1, 2]
     assert (other["leader"], other["floats"]) == (None, None)
-    assert leader["refused"].startswith("What rank 1 sent to the other ranks is not JSON: ")
+    assert leader["refused"].startswith("The message of rank 1 to the other ranks is not JSON: ")
     assert "refused" not in other
     assert not os.path.exists(environment["MARK"])

@@ -73,10 +73,10 @@ def test_completion(found: RankEnvironment, values: dict[str, Any], expected: di
         (
             RankEnvironment(channels=frozenset({"train"})),
             {},
-            "export_int8 is measured on the questions of an evaluation",
+            "export_int8 is measured on validation questions",
         ),
-        (CPU, {"do_eval": False}, "export_int8 is measured on the questions of an evaluation"),
-        (CPU, {"export_openvino": False}, "export_int8 quantises the graph that export_openvino false leaves out"),
+        (CPU, {"do_eval": False}, "export_int8 is measured on validation questions"),
+        (CPU, {"export_openvino": False}, "export_int8 quantises the graph that export_openvino writes"),
         (CPU, {"int8_max_f1_loss": -0.1}, "int8_max_f1_loss is -0.1 and must be at least 0"),
         (CPU, {"int8_max_f1_loss": float("nan")}, "int8_max_f1_loss is nan and must be at least 0"),
     ],
@@ -106,7 +106,7 @@ def test_too_few_questions_are_counted_before_training() -> None:
 def test_evaluation_while_training_goes_before_do_eval_false(values: dict[str, Any]) -> None:
     done = settings(do_eval=False, **values)
     assert done.training["do_eval"] is True
-    assert "do_eval: true, as evaluation while training is asked for" in done.notes
+    assert "do_eval: true, because the settings ask for evaluation during training" in done.notes
     assert "tasks: train, eval" in done.notes
     assert settings(do_eval=False, eval_strategy="no").training["do_eval"] is False
 
@@ -114,7 +114,7 @@ def test_evaluation_while_training_goes_before_do_eval_false(values: dict[str, A
 def test_no_best_model_where_nothing_is_trained() -> None:
     done = settings(do_train=False, load_best_model_at_end=True, eval_strategy="epoch")
     assert TrainingArguments(**done.training).load_best_model_at_end is False
-    assert "load_best_model_at_end: ignored, nothing is trained" in done.notes
+    assert "load_best_model_at_end: ignored, this job does not train" in done.notes
 
 
 def test_fsdp_on_several_ranks() -> None:
@@ -226,8 +226,8 @@ def test_tensorboard_gets_events_unless_somebody_says_otherwise() -> None:
     [
         (True, True, False, ""),
         (True, False, False, "a C compiler for Triton, and this image has none"),
-        (True, True, True, "a GPU, and there is none in use"),
-        (False, True, False, "a GPU, and there is none in use"),
+        (True, True, True, "a GPU, and this job uses none"),
+        (False, True, False, "a GPU, and this job uses none"),
     ],
 )
 def test_torch_compile_where_triton_can_work(cuda: bool, compiler: bool, use_cpu: bool, lacks: str) -> None:
@@ -235,7 +235,7 @@ def test_torch_compile_where_triton_can_work(cuda: bool, compiler: bool, use_cpu
     done = settings(there, torch_compile=True, **({"use_cpu": True} if use_cpu else {}))
     assert done.training.get("torch_compile", False) is not bool(lacks)
     said = [warning for warning in done.warnings if "torch_compile" in warning]
-    assert said == ([f"torch_compile needs {lacks}: the job goes on without it"] if lacks else [])
+    assert said == ([f"torch_compile needs {lacks}: the job continues without it"] if lacks else [])
 
 
 def test_group_and_resume() -> None:
@@ -271,7 +271,7 @@ def test_group_and_resume() -> None:
         (replace(GPU, capability=(7, 0)), {"bf16": True}, "bf16 needs a GPU of compute capability 8.0 or newer, and"),
         (replace(GPU, capability=(7, 5)), {"bf16_full_eval": True}, "this host's has 7.5: use fp16, or leave it out"),
         (replace(GPU, capability=(5, 2)), {"fp16": True}, "fp16 needs a GPU of compute capability 5.3 or newer, and"),
-        (CPU, {"fsdp": "full_shard"}, "fsdp spreads the model over ranks, and this job has one: leave it out"),
+        (CPU, {"fsdp": "full_shard"}, "fsdp shards the model over ranks, and this job has one: leave it out"),
     ],
 )
 def test_what_cannot_go_together(found: RankEnvironment, values: dict[str, Any], sentence: str) -> None:

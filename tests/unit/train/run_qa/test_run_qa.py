@@ -187,7 +187,7 @@ def test_a_training_that_comes_apart_leaves_no_model(
     job = new_job(tmp_path, tiny_model, asked | {"learning_rate": "1e38", "max_grad_norm": "0"})
     (end,) = host.run(job)
     assert end.code == 1
-    assert "The training came apart: the model's weights are not numbers" in end.err
+    assert "Training diverged: the model's weights are not numbers" in end.err
     assert losses_are_numbers(end.out) == [True, False, False, False, False]
     history = json.loads((job.base / "output/data/history.json").read_text())
     assert ["loss" in entry for entry in history] == [True, False, False, False, False]
@@ -323,9 +323,9 @@ ERRORS = {
         "3 hyperparameters can't be used: learning_rate 'fast' is not a number; max_seq_length 'x' is not a whole "
         "number; per_device_train_batch_size is -1 and must be at least 1; fix them",
     ),
-    "fsdp on one rank": ({"fsdp": "full_shard"}, "fsdp spreads the model over ranks, and this job has one"),
-    "no file": ({"train_file": "other.json"}, "File other.json is not there"),
-    "no path": ({"model_name_or_path": "/no/where"}, "model_name_or_path /no/where is not there"),
+    "fsdp on one rank": ({"fsdp": "full_shard"}, "fsdp shards the model over ranks, and this job has one"),
+    "no file": ({"train_file": "other.json"}, "File other.json does not exist"),
+    "no path": ({"model_name_or_path": "/no/where"}, "model_name_or_path /no/where does not exist"),
     "nothing": ({"do_train": "false", "do_eval": "false"}, "There is nothing to do"),
 }
 

@@ -109,7 +109,7 @@ def test_a_micro_batch_is_timed_without_what_lies_between_steps() -> None:
         batches.begin_step(begin)
         batches.count(begin + 2)
         batches.count(begin + 6)
-    assert (batches.of_step, batches.mean_seconds) == (2, 3.0)
+    assert (batches.in_step, batches.mean_seconds) == (2, 3.0)
 
 
 def checkpoints(job: Any) -> list[str]:
@@ -157,7 +157,7 @@ def test_a_signal_to_one_rank_saves_all_and_the_job_ends_as_if_it_had_never_stop
             assert f"berth: error: the job was stopped (SIGTERM) at step {reached[-1]} of 8: " in end.err
             assert f"checkpoints/{newest} holds all that was trained" in end.err
         assert not (pair[0].base / "model").exists()
-    assert "stopping: step 7 would take too long, and is broken off" in ends[0].out
+    assert "stopping: step 7 would take too long and is broken off" in ends[0].out
     assert reached == [2, 6]
     pair[1].before = ""
     ends = host.run(*pair)
@@ -178,7 +178,7 @@ def test_a_step_is_broken_off_for_a_checkpoint_that_takes_all_the_time(
     job.before = signal_in(STEP, 6, TAKES_TOO_LONG)
     (end,) = host.run(job)
     assert end.code == 143
-    assert "stopping: step 2 would take too long, and is broken off" in end.out
+    assert "stopping: step 2 would take too long and is broken off" in end.out
     assert "warning: the checkpoint took " in end.out
     (saved,) = checkpoints(job)
     assert f"(SIGTERM) at step 1 of 5: {tmp_path}/checkpoints/{saved} holds all that was trained" in end.err

@@ -45,7 +45,7 @@ def module(*, asked: bool | None = None) -> Any:
     made.TrainingArguments = Arguments
     made.is_sagemaker_mp_enabled = lambda: asked is None
     if asked is not None:
-        made.is_sagemaker_mp_enabled.asked = lambda: asked
+        made.is_sagemaker_mp_enabled.original = lambda: asked
     return made
 
 

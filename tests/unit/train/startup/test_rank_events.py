@@ -6,7 +6,7 @@ import pytest
 
 from berth.train.startup.rank_events import alone_sentence, largest_group, note, read_events, script_sentence
 
-JOINED = ["process group asked for", "process group of 4"]
+JOINED = ["process group requested", "process group of 4"]
 NONE = "4 ranks ran, but no process group of 4 was formed, without which each does the whole work: call torch."
 DIFFER = "the ranks' weights differ: the program joined 4 ranks in a process group and exchanged no gradients over it"
 FIRST, SECOND = ([*JOINED, f"weights after the first step {digest}"] for digest in ("1a2b3c4d", "4d3c2b1a"))
@@ -18,16 +18,16 @@ APART = "each of the 4 ranks trained a model of its own, for accelerate took no 
     [
         ([], ""),
         ([[], []], NONE),
-        ([["process group asked for", "process group of 1"]] * 2, NONE),
-        ([["process group asked for", "process group of 2"]] * 2, NONE),
+        ([["process group requested", "process group of 1"]] * 2, NONE),
+        ([["process group requested", "process group of 2"]] * 2, NONE),
         ([JOINED, JOINED], ""),
-        ([[*JOINED, "process group asked for", "process group of 1"]], ""),
+        ([[*JOINED, "process group requested", "process group of 1"]], ""),
         ([FIRST, SECOND], DIFFER),
         ([FIRST, FIRST], ""),
         ([FIRST, JOINED], ""),
         ([FIRST, [*JOINED, "exchanged before the first step", *SECOND]], ""),
         ([[*FIRST, "mpi"], SECOND], ""),
-        ([["process group asked for"], []], ""),
+        ([["process group requested"], []], ""),
         ([["mpi"], ["mpi"]], ""),
         ([[*JOINED, "accelerate together"]] * 2, ""),
         ([[*JOINED, "accelerate apart"]] * 2, APART),
@@ -63,7 +63,7 @@ def test_ranks_that_did_not_train_together_are_told_so(ranks: list[list[str]], s
 
 
 def test_ranks_that_each_started_ranks_of_their_own() -> None:
-    joined = ["started by torchrun on this host alone", "process group asked for", "process group of 2"]
+    joined = ["started by torchrun on this host alone", "process group requested", "process group of 2"]
     said = alone_sentence([joined, joined], 2)
     assert said.startswith("2 trainings ran: mpirun started the program 2 times")
     assert "BERTH_DISTRIBUTION" in said

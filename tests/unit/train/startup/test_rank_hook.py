@@ -126,14 +126,14 @@ def test_without_our_entry_and_v3s_drivers_nothing_is_said(tmp_path: Path) -> No
 def test_accelerate_is_seen_to_train_apart_beside_a_group_and_then_together(tmp_path: Path) -> None:
     """It joins a group of both ranks in either case. The start-up file would have set the variable."""
     run_ranks(MADE + ACCELERATED, tmp_path, ACCELERATE_USE_CPU="false", BERTH_RANK_EVENTS="events")
-    seen = ["process group asked for", "process group of 2", "accelerate apart", "accelerate together"]
+    seen = ["process group requested", "process group of 2", "accelerate apart", "accelerate together"]
     assert events(tmp_path) == [seen, seen]
 
 
 @pytest.mark.slow
 def test_accelerate_is_seen_to_take_no_notice_of_fsdp_without_a_gpu(tmp_path: Path) -> None:
     assert run_ranks(MADE + SHARDED, tmp_path, BERTH_RANK_EVENTS="events") == ["DistributedType.MULTI_CPU\n"] * 2
-    seen = ["process group asked for", "process group of 2", "accelerate without fsdp"]
+    seen = ["process group requested", "process group of 2", "accelerate without fsdp"]
     assert events(tmp_path) == [seen, seen]
 
 
@@ -154,7 +154,7 @@ def test_the_first_step_shows_whether_the_ranks_train_one_model(
     """What is exchanged after it, such as a metric, does not count."""
     run_ranks(MADE + STEP.format(model=model, optimizer=optimizer), tmp_path, BERTH_RANK_EVENTS="events")
     seen = events(tmp_path)
-    assert [each[:2] for each in seen] == [["process group asked for", "process group of 2"]] * 2
+    assert [each[:2] for each in seen] == [["process group requested", "process group of 2"]] * 2
     assert [each.count("exchanged before the first step") for each in seen] == [exchanged] * 2
     digests = [event for each in seen for event in each if event.startswith("weights after the first step ")]
     count = {"differ": (2, 2), "are equal": (2, 1), "are shared out": (0, 0)}[weights]

@@ -54,7 +54,7 @@ def test_aws_leaves_ours_out(wheel: Path) -> None:
     assert done.stdout == "None\n", "who only asks is told that there is none"
     assert done.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: No module named 'smdistributed': AWS's wheel is not in this image, and "
-        "BERTH_SMDISTRIBUTED is aws, which leaves out the kit's open implementation; unset BERTH_SMDISTRIBUTED, or set "
+        "BERTH_SMDISTRIBUTED is aws, which disables berth's open implementation; unset BERTH_SMDISTRIBUTED, or set "
         "it to open."
     )
     code = "import smdistributed.dataparallel as d; print(d.WHOSE); import smdistributed.modelparallel"
@@ -67,8 +67,8 @@ def test_aws_leaves_ours_out(wheel: Path) -> None:
 def test_off_leaves_both_out(installed: bool, wheel: Path) -> None:
     done = python("import smdistributed", wheel if installed else None, "off")
     assert done.stderr.splitlines()[-1] == (
-        "ModuleNotFoundError: No module named 'smdistributed': BERTH_SMDISTRIBUTED is off, which leaves out AWS's "
-        "wheel and the kit's open implementation; unset BERTH_SMDISTRIBUTED, or set it to open."
+        "ModuleNotFoundError: No module named 'smdistributed': BERTH_SMDISTRIBUTED is off, which disables AWS's "
+        "wheel and berth's open implementation; unset BERTH_SMDISTRIBUTED, or set it to open."
     )
 
 

@@ -33,12 +33,12 @@ WRITTEN = CheckpointManifest(
 def save(folder: Path, step: int, sequence: int = 1, *, resumable: bool = True, job: str = "") -> Path:
     """A checkpoint, as rank 0 makes one of what Trainer wrote aside."""
     name = checkpoint_folder.new_name(step)
-    files = checkpoint_folder.aside_of(folder, name) / f"checkpoint-{step}"
+    files = checkpoint_folder.partial_folder(folder, name) / f"checkpoint-{step}"
     (files / "part").mkdir(parents=True)
     (files / "model.safetensors").write_bytes(b"weights")
     (files / "part/optimizer.pt").write_bytes(b"momenta")
     content = replace(WRITTEN, step=step, sequence=sequence, resumable=resumable, job=job)
-    content = replace(content, files=manifest.files_of(files))
+    content = replace(content, files=manifest.hash_files(files))
     checkpoint_folder.complete(files, folder / name, content)
     return folder / name
 
@@ -69,9 +69,9 @@ def test_a_checkpoint_is_made_of_what_was_written_aside(tmp_path: Path) -> None:
         "model.safetensors": 7,
         "part/optimizer.pt": 7,
     }
-    assert manifest.altered(made, manifest.read(made) or WRITTEN) == ""
+    assert manifest.content_fault(made, manifest.read(made) or WRITTEN) == ""
     assert save(tmp_path, 20).name != made.name, "no name is written twice"
-    assert checkpoint_folder.look(tmp_path / "none").whole == []
+    assert checkpoint_folder.scan(tmp_path / "none").whole == []
 
 
 def cut(name: str, to: int) -> Callable[[Path], None]:
@@ -95,7 +95,7 @@ def turned(path: Path) -> None:
         (cut("model.safetensors", 6), "model.safetensors has 6 of 7 bytes"),
         (cut("part/optimizer.pt", 0), "part/optimizer.pt has 0 of 7 bytes"),
         (without("part/optimizer.pt"), "part/optimizer.pt is missing"),
-        (turned, "model.safetensors has other content than was written"),
+        (turned, "model.safetensors has changed since it was written"),
     ],
 )
 def test_what_s3_brought_back_half_is_never_taken(spoil: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
@@ -103,14 +103,14 @@ def test_what_s3_brought_back_half_is_never_taken(spoil: Callable[[Path], None],
     spoil(newest)
     found, said = start(tmp_path)
     assert said == [
-        f"{newest} is passed over: {reason}",
+        f"ignoring {newest}: {reason}",
         f"going on from {older} (overwrite_output_dir true would start from the beginning)",
     ]
     assert found.chosen is not None
     assert found.chosen.path == older
-    assert list(found.listing.torn) == [newest], "goes when the training begins"
+    assert list(found.listing.incomplete) == [newest], "goes when the training begins"
     with pytest.raises(CheckpointError, match=f"resume_from_checkpoint {newest} is not a whole checkpoint "):
-        choice.given(str(newest))
+        choice.read_named(str(newest))
 
 
 @pytest.mark.parametrize("change", [lambda fields: fields.pop("accumulation"), lambda fields: fields.update(files=[])])
@@ -122,12 +122,12 @@ def test_what_another_version_of_the_kit_wrote_is_passed_over_and_stays(
     change(fields)
     (made / MANIFEST).write_text(json.dumps(fields))
     found, said = start(tmp_path)
-    assert said == [f"{made} is passed over: {MANIFEST} is of another version of the kit"]
-    assert (found.chosen, found.listing.torn) == (None, {})
+    assert said == [f"ignoring {made}: {MANIFEST} is from another version of berth"]
+    assert (found.chosen, found.listing.incomplete) == (None, {})
     with pytest.raises(
-        CheckpointError, match=r"is not a whole checkpoint \(berth_checkpoint.json is of another version"
+        CheckpointError, match=r"is not a whole checkpoint \(berth_checkpoint.json is from another version"
     ):
-        choice.given(str(made))
+        choice.read_named(str(made))
 
 
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt"])
@@ -136,7 +136,7 @@ def test_that_trainers_own_has_no_optimizer_is_said(name: str, tmp_path: Path) -
     (own / name).unlink()
     found, said = start(tmp_path)
     assert found.chosen is not None
-    assert said[1:] == [f"warning: {own} has no optimizer and scheduler, which begin anew"]
+    assert said[1:] == [f"warning: {own} has no optimizer or no scheduler, so both start from the beginning"]
 
 
 def test_what_else_lies_there_is_passed_over_and_only_ours_goes(tmp_path: Path) -> None:
@@ -156,14 +156,14 @@ def test_what_else_lies_there_is_passed_over_and_only_ours_goes(tmp_path: Path) 
     assert found.chosen is not None
     assert found.chosen.path == own
     assert sorted(said[:-1]) == [
-        f"{tmp_path / 'checkpoint-100'} is passed over: trainer_state.json is missing or cut off",
-        f"{tmp_path / 'checkpoint-70'} is passed over: its weights are missing",
-        f"{weights_alone} is passed over: it has weights alone (save_only_model)",
-        f"{torn} is passed over: {MANIFEST} is missing or cut off",
-        f"{tmp_path / 'checkpoint-best'} is passed over: its name is neither the kit's nor Trainer's",
+        f"ignoring {tmp_path / 'checkpoint-100'}: trainer_state.json is missing or cut off",
+        f"ignoring {tmp_path / 'checkpoint-70'}: its weights are missing",
+        f"ignoring {weights_alone}: it has only weights (save_only_model)",
+        f"ignoring {torn}: {MANIFEST} is missing or cut off",
+        f"ignoring {tmp_path / 'checkpoint-best'}: its name is neither berth's nor Trainer's",
     ]
     assert {path.name for path in tmp_path.iterdir()} == there, "nothing goes before the identities were compared"
-    checkpoint_folder.remove([*found.listing.torn, *found.listing.aside])
+    checkpoint_folder.remove([*found.listing.incomplete, *found.listing.partial])
     assert {path.name for path in tmp_path.iterdir()} == there - {".partial-0a1b2c3d", torn.name}
     assert cut_state.is_dir()
 
@@ -175,7 +175,7 @@ def test_what_else_lies_there_is_passed_over_and_only_ours_goes(tmp_path: Path) 
         (without("trainer_state.json"), "trainer_state.json is missing or cut off"),
         (
             lambda path: (path / "checkpoint-is-incomplete.txt").touch(),
-            "Trainer calls it incomplete (checkpoint-is-incomplete.txt)",
+            "Trainer marked it as incomplete (checkpoint-is-incomplete.txt)",
         ),
     ],
 )
@@ -185,7 +185,7 @@ def test_of_trainers_own_too_what_is_not_whole_is_passed_over(
     older, newest = trainers_own(tmp_path, 20), trainers_own(tmp_path, 40)
     spoil(newest)
     found, said = start(tmp_path)
-    assert said[0] == f"{newest} is passed over: {reason}"
+    assert said[0] == f"ignoring {newest}: {reason}"
     assert found.chosen is not None
     assert found.chosen.path == older
     assert newest.is_dir(), "never deleted"
@@ -235,9 +235,9 @@ def test_the_newest_that_every_host_has_whole(
     monkeypatch.setattr(ranks, "gather", fake_gather)
     found, said = start(tmp_path)
     assert (found.chosen.path if found.chosen else None) == (None if taken is None else saved[taken])
-    assert found.listing.torn == {}, "here all are whole"
+    assert found.listing.incomplete == {}, "here all are whole"
     if fault:
-        assert said[0] == f"{saved[2]} is passed over: {fault}"
+        assert said[0] == f"ignoring {saved[2]}: {fault}"
     if taken is None:
         assert said == [
             f"warning: no checkpoint in {tmp_path} is whole on every host: training starts from the beginning"
@@ -260,9 +260,9 @@ def test_the_newest_that_every_host_has_whole(
 )
 def test_the_newest_and_the_best_stay(limit: int | None, best: str | None, gone: str) -> None:
     there = [Path(name) for name in "abcd"]
-    found = checkpoint_folder.superfluous(there, limit, Path(best) if best else None)
+    found = checkpoint_folder.to_prune(there, limit, Path(best) if best else None)
     assert found == [Path(name) for name in gone]
-    assert checkpoint_folder.superfluous([], limit, None) == []
+    assert checkpoint_folder.to_prune([], limit, None) == []
 
 
 def test_a_removal_that_is_cut_off_leaves_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ def test_a_removal_that_is_cut_off_leaves_no_checkpoint(tmp_path: Path, monkeypa
     monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors: None)
     checkpoint_folder.remove([made])
     assert (made / "model.safetensors").is_file()
-    assert list(checkpoint_folder.look(tmp_path).torn) == [made]
+    assert list(checkpoint_folder.scan(tmp_path).incomplete) == [made]
 
 
 @pytest.mark.parametrize(

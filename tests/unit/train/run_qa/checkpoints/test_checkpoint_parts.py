@@ -37,11 +37,11 @@ def test_a_step_keeps_its_windows_on_other_ranks() -> None:
         batches, other_bits = global_batch.keep(training, WRITTEN, ranks)
         assert training == {"per_device_train_batch_size": batch, "gradient_accumulation_steps": times}
         assert f"per_device_train_batch_size {batch}, gradient_accumulation_steps {times}" in batches
-        assert "not to the same bits" in other_bits
+        assert "not bit for bit" in other_bits
     small = {"per_device_train_batch_size": 2}
     assert len(global_batch.keep(small, WRITTEN, 2)) == 1, "a batch that was changed"
     assert small == {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 6}
-    with pytest.raises(CheckpointError, match="24 windows each, which 5 ranks can't share"):
+    with pytest.raises(CheckpointError, match="24 windows each, which can't be divided among 5 ranks"):
         global_batch.keep({}, WRITTEN, 5)
 
 
@@ -83,19 +83,19 @@ def config(tiny_model: Path) -> BertConfig:
     ],
 )
 def test_a_model_is_its_architecture(change: dict[str, Any], same: bool, config: BertConfig) -> None:
-    before = identity.of_model(config)
+    before = identity.digest_config(config)
     for name, value in change.items():
         setattr(config, name, value)
-    assert (identity.of_model(config) == before) is same
+    assert (identity.digest_config(config) == before) is same
 
 
 def test_the_weights_that_were_loaded_count_and_random_ones_do_not(config: BertConfig) -> None:
     model = BertForQuestionAnswering(config)
-    before = identity.of_weights(model, ("qa_outputs",))
+    before = identity.digest_weights(model, ("qa_outputs",))
     torch.nn.init.ones_(model.qa_outputs.weight)
-    assert identity.of_weights(model, ("qa_outputs",)) == before
+    assert identity.digest_weights(model, ("qa_outputs",)) == before
     model.load_state_dict(BertForQuestionAnswering(config).state_dict())
-    assert identity.of_weights(model, ("qa_outputs",)) != before
+    assert identity.digest_weights(model, ("qa_outputs",)) != before
 
 
 def dataset(*rows: tuple[list[int], int]) -> WindowDataset:
@@ -107,14 +107,14 @@ def dataset(*rows: tuple[list[int], int]) -> WindowDataset:
 
 def test_data_is_its_windows_and_their_order() -> None:
     rows = ([1, 2, 3], 1), ([1, 4], 0)
-    before = identity.of_windows(dataset(*rows), ["random", 42])
-    assert identity.of_windows(dataset(*rows), ["random", 42]) == before
+    before = identity.digest_windows(dataset(*rows), ["random", 42])
+    assert identity.digest_windows(dataset(*rows), ["random", 42]) == before
     others = [
-        identity.of_windows(dataset(*rows), ["random", 43]),
-        identity.of_windows(dataset(*reversed(rows)), ["random", 42]),
-        identity.of_windows(dataset(rows[0]), ["random", 42]),
-        identity.of_windows(dataset(rows[0], ([1, 4], 1)), ["random", 42]),
-        identity.of_windows(dataset(([1, 2], 1), ([3, 1, 4], 0)), ["random", 42]),
+        identity.digest_windows(dataset(*rows), ["random", 43]),
+        identity.digest_windows(dataset(*reversed(rows)), ["random", 42]),
+        identity.digest_windows(dataset(rows[0]), ["random", 42]),
+        identity.digest_windows(dataset(rows[0], ([1, 4], 1)), ["random", 42]),
+        identity.digest_windows(dataset(([1, 2], 1), ([3, 1, 4], 0)), ["random", 42]),
     ]
     assert len({before, *others}) == 6
     assert identity.difference({"model": "a", "weights": "b", "data": "c"}, {"model": "a", "data": "d"}) == "weights"

@@ -51,8 +51,8 @@ def test_a_file_that_trainer_does_not_write_is_refused(
 ) -> None:
     write(checkpoint / name)
     monkeypatch.setattr(torch, "__version__", "2.5.1")
-    with pytest.raises(CheckpointError, match=f"{name} is not what Trainer writes"):
-        with choice.readable(str(checkpoint), print):
+    with pytest.raises(CheckpointError, match=f"{name} is not a zip archive of tensors"):
+        with choice.reading_with_old_torch(str(checkpoint), print):
             pass
 
 
@@ -62,20 +62,20 @@ def test_what_trainer_writes_is_read_and_the_log_says_what_that_trusts(
     check = trainer.check_torch_load_is_safe
     monkeypatch.setattr(torch, "__version__", "2.5.1")
     said: list[str] = []
-    with choice.readable(str(checkpoint), said.append):
+    with choice.reading_with_old_torch(str(checkpoint), said.append):
         assert trainer.check_torch_load_is_safe is not check
     assert trainer.check_torch_load_is_safe is check
     (line,) = said
-    assert line.startswith(f"torch 2.5.1 reads the optimizer of {checkpoint}: who can write there can run code")
+    assert line.startswith(f"torch 2.5.1 reads the optimizer of {checkpoint}: whoever can write there can run code")
 
 
 def test_weights_that_are_no_safetensors_and_a_newer_torch_keep_the_check(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = trainer.check_torch_load_is_safe
-    with choice.readable(str(checkpoint), pytest.fail):
+    with choice.reading_with_old_torch(str(checkpoint), pytest.fail):
         assert trainer.check_torch_load_is_safe is check
     (checkpoint / "model.safetensors").unlink()
     monkeypatch.setattr(torch, "__version__", "2.5.1")
-    with choice.readable(str(checkpoint), pytest.fail):
+    with choice.reading_with_old_torch(str(checkpoint), pytest.fail):
         assert trainer.check_torch_load_is_safe is check

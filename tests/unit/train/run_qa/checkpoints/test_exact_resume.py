@@ -88,7 +88,7 @@ def test_it_goes_on_with_another_number_of_ranks(
     other = jobs(new_job, tmp_path / "other", tiny_model, after, given)
     said = run(host, other, whole[0].checkpoints()[1])
     assert f"a step keeps the checkpoint's {line}" in said
-    assert f"the checkpoint is of {before} rank" in said
+    assert f"the checkpoint is from {before} rank" in said
     assert other[0].metrics()["train_steps"] == whole[0].metrics()["train_steps"]
     assert losses(other[0])[2] == (3, pytest.approx(losses(whole[0])[2][1], abs=1e-3)), "the same windows"
     assert other[0].metrics()["eval_loss"] == pytest.approx(whole[0].metrics()["eval_loss"], rel=0.02)
@@ -105,7 +105,7 @@ PreTrainedTokenizerFast._save_pretrained = save
 @pytest.mark.parametrize(
     ("where", "cause"),
     [
-        ("weights", "a file was cut off, as on a disk that is full"),
+        ("weights", "a file was cut off, as on a full disk"),
         ("tokenizer", "No space left on device"),
         ("no folder", "No such file or directory"),
         ("read-only", "Read-only file system"),
@@ -129,7 +129,7 @@ def test_a_checkpoint_that_can_not_be_written_costs_no_training(
     assert [line.partition(" could")[0] for line in said] == [
         f"warning: no checkpoint of step {step}" for step in (5, 8)
     ]
-    assert all(f" into {folder} ({cause}): the training goes on without it; free space" in line for line in said)
+    assert all(f" into {folder} ({cause}): the training continues without it; free space" in line for line in said)
     if where == "tokenizer":  # which the model's own folder can't take either
         assert ends[0].code == 1
         assert f"The model can't be written to {tmp_path}/rank0/model ({cause}): give the job a" in ends[0].err

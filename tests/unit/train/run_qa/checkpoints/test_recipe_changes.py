@@ -140,7 +140,7 @@ def test_another_optimizer_is_refused(tmp_path: Path, tiny_model: Path, host: An
     (saved / MANIFEST).write_text(json.dumps(content | {"recipe": {}}))
     (end,) = host.run(job)
     assert end.code == 1
-    assert f"{saved} is of another model or optimizer than this job's" in end.err
+    assert f"{saved} is from another model or optimizer" in end.err
     assert "Traceback" not in end.err
 
 
@@ -160,7 +160,7 @@ def test_a_fused_optimizer_goes_on_from_one_that_is_not_and_says_so(tmp_path: Pa
     old = recipe_changes.recipe(arguments(tmp_path, optim="adamw_torch"), BertConfig(), 5)
     new = recipe_changes.recipe(arguments(tmp_path, optim="adamw_torch_fused"), BertConfig(), 5)
     assert recipe_changes.lines(old, new, 2) == [
-        "optim: the checkpoint's adamw_torch goes on, which is adamw_torch_fused in another implementation"
+        "optim: continues with the checkpoint's adamw_torch, another implementation of adamw_torch_fused"
     ]
 
 

@@ -101,7 +101,7 @@ def test_a_checkpoint_of_another_training_is_refused_and_stays(
     (own / MANIFEST).unlink()
     own.rename(own.with_name("checkpoint-5"))
     (end,) = host.run(job)
-    assert "checkpoint-5 is of another model or optimizer than this job's" in told_in_a_sentence(end)
+    assert "checkpoint-5 is from another model or optimizer" in told_in_a_sentence(end)
 
 
 @pytest.mark.slow
@@ -151,7 +151,7 @@ def test_where_the_best_checkpoint_is_gone_the_best_of_the_rest_becomes_the_mode
     (first.checkpoints()[0]).rename(tmp_path / "elsewhere")
     (end,) = host.run(second)
     assert end.code == 0, end.err
-    assert "warning: the checkpoint of the best model so far (step 1) is not there any more" in end.out
+    assert "warning: the checkpoint of the best model so far (step 1) no longer exists" in end.out
     written, best = second.weights(), load_file(second.checkpoints()[1] / "model.safetensors")
     assert second.checkpoints()[1].name.startswith("checkpoint-3-")
     assert all(torch.equal(written[name], best[name]) for name in best)

@@ -105,7 +105,7 @@ def test_the_log_names_each_file_with_its_questions_and_what_was_not_read(tmp_pa
     said: list[str] = []
     load(find("train", Recipe(), *where), Recipe(), None, said.append)
     assert "train data: read a.jsonl (3 questions), b.jsonl (1 question)" in said
-    assert "train data: not read, as no data by their names: README.md, dataset_infos.json" in said
+    assert "train data: not read (not named like data files): README.md, dataset_infos.json" in said
 
 
 def test_a_data_set_of_the_hub_knows_the_same_conventions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,13 +78,13 @@ REFUSED: dict[str, tuple[Prepare, dict[str, str], str]] = {
     "stride": (
         lambda base: None,
         {"max_seq_length": "40", "doc_stride": "36"},
-        "doc_stride is 36 and no window can hold it: of its 40 tokens, 3 are special and one at least is the "
+        "doc_stride is 36 and no window can hold it: of its 40 tokens, 3 are special and at least one is the "
         "question's; set doc_stride to less than 36, or raise max_seq_length.",
     ),
     "stride of the model": (
         lambda base: None,
         {"max_seq_length": "384", "doc_stride": "128"},
-        "no window can hold it: of its 64 tokens, as many as the model takes, 3 are special and one at least is the "
+        "no window can hold it: of its 64 tokens, the model's maximum, 3 are special and at least one is the "
         "question's; set doc_stride to less than 60.",
     ),
 }
@@ -228,7 +228,7 @@ def test_a_hub_out_of_reach_is_told_within_seconds(
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 1
     assert f"warning: the hub, {endpoint}, can't be reached (" in ended.stdout
-    assert "in a job without a way to the hub pass the " in ended.stderr.splitlines()[-1]
+    assert "if the job can't reach the hub, pass the " in ended.stderr.splitlines()[-1]
     assert float(ended.stdout.splitlines()[-1].split()[1]) < hub.SECONDS + 20
     assert not (tmp_path / "model").exists()
 
@@ -236,5 +236,5 @@ def test_a_hub_out_of_reach_is_told_within_seconds(
 @pytest.mark.parametrize(("gpus", "text"), [(1, "1 GPU and runs 2 ranks"), (0, "0 GPUs and runs 2 ranks")])
 def test_more_ranks_than_gpus(gpus: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    with pytest.raises(RankError, match=f"This host has {text}, which take one each: run {gpus} .*use_cpu to true"):
+    with pytest.raises(RankError, match=f"This host has {text}, which need one each: run {gpus} .*use_cpu to true"):
         ranks.start_group(Rank(0, 0, 2, 2), "nccl", 60, cuda=True)

@@ -43,7 +43,7 @@ def test_a_trace_of_two_ranks(
         "trace_step_seconds": float(lines[0].partition("  step: ")[2].split()[0]),
         **{f"trace_{name}_percent": share for name, share in shares.items()},
     }
-    assert lines[1:] == [f"trace: a file per rank and step for ui.perfetto.dev is in {pair[0].base}/output/data/trace"]
+    assert lines[1:] == [f"trace: files for ui.perfetto.dev, one per rank and step: {pair[0].base}/output/data/trace"]
     for rank, job in enumerate(pair):
         files = sorted((job.base / "output/data/trace").iterdir())
         assert [file.name for file in files] == [f"trace-rank-{rank}-step-{step}.json.gz" for step in (3, 4)]
@@ -90,7 +90,7 @@ def found(compute: float, communication: float, problem: str = "") -> dict[str, 
 
 
 def test_the_summary_of_several_ranks() -> None:
-    where = "trace: a file per rank and step for ui.perfetto.dev is in /opt/ml/output/data/trace"
+    where = "trace: files for ui.perfetto.dev, one per rank and step: /opt/ml/output/data/trace"
     folder = Path("/opt/ml/output/data/trace")
     assert summary([found(1.4, 0.4)], folder) == [
         "trace: steps 10 to 11  step: 1.000 s  compute: 70 %  communication: 20 %  data: 10 %  other: 0 %",
