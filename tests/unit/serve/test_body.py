@@ -145,7 +145,7 @@ def test_errors_are_no_larger_than_answers(tiny_model: Path) -> None:
     reading = Reading(None, 512, 0.0, limits)  # type: ignore[arg-type]  # no line gets as far as the tokenizer
     wrong = json.dumps({f"key{number}" * 10: number for number in range(12)})
     prepared = prepare_body("\n".join([wrong] * 512).encode(), request_codec(JSON_LINES), reading)
-    errors = [error for error in prepared.requests if isinstance(error, ServeError)]
+    errors = [error for error in prepared.outcomes if isinstance(error, ServeError)]
     assert len(errors) == 512
     assert len({id(error) for error in errors}) == 2
     assert "send it alone" in errors[-1].message

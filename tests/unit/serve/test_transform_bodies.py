@@ -150,7 +150,7 @@ def test_bytes_that_are_not_utf_8_cost_only_their_own_record(
     reading: Reading, content_type: str, good: bytes, bad: bytes
 ) -> None:
     prepared = prepare_body(b"\n".join([good, bad, good]), request_codec(content_type), reading)
-    first, second, third = prepared.requests
+    first, second, third = prepared.outcomes
     assert isinstance(second, ServeError)
     assert (second.status, "not UTF-8" in second.message) == (400, True)
     assert not isinstance(first, ServeError)
@@ -205,7 +205,7 @@ def test_the_parts_behind_a_refused_one_are_refused_until_another_file_begins(re
     for body in others:
         with pytest.raises(ServeError, match=r"^a body before this one was refused, and this one may be of the same"):
             read(body)
-    assert [len(read(body).requests) for body in single(table(names="question,context").encode())] == [0] + ROWS * [1]
+    assert [len(read(body).outcomes) for body in single(table(names="question,context").encode())] == [0] + ROWS * [1]
 
 
 def test_a_file_that_can_not_be_mistaken_spoils_no_other_one(reading: Reading) -> None:
@@ -219,10 +219,10 @@ def test_a_file_that_can_not_be_mistaken_spoils_no_other_one(reading: Reading) -
     with pytest.raises(ServeError, match="question, context and no others"):
         read(first)
     for body in others:
-        (refused,) = read(body).requests
+        (refused,) = read(body).outcomes
         assert isinstance(refused, ServeError)
         assert "the row has 3 columns" in refused.message
-    assert [len(read(body).requests) for body in single(table().encode())] == [1] * ROWS
+    assert [len(read(body).outcomes) for body in single(table().encode())] == [1] * ROWS
 
 
 def test_the_columns_that_a_job_selects_are_answered(reading: Reading) -> None:
