@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from berth.serve.codecs import JSON
-from berth.serve.errors import Kind, ServeError, foreseen
+from berth.serve.errors import Kind, ServeError, as_serve_error
 from berth.serve.json_text import dump, encode
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def with_error_bodies(endpoint: Endpoint) -> Endpoint:
         try:
             return await endpoint(request)
         except Exception as error:
-            return refusal(foreseen(error, log))
+            return refusal(as_serve_error(error, log))
         except asyncio.CancelledError:  # the server stops, and this request's time is over
             return refusal(
                 ServeError(Kind.NOT_READY, "the server stopped before it could answer: send the request again")

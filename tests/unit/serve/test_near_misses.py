@@ -41,7 +41,7 @@ def refusal(body: str | bytes, content_type: str) -> tuple[int, str]:
         (base64.b64encode(TEXT.encode()), "Base64"),
         (str(TEXT.encode()), "bytes"),
         (str(WHOLE), "double quotes"),
-        ('{"parameters": {"top_k": NaN}}', "NaN is no JSON value"),
+        ('{"parameters": {"top_k": NaN}}', "NaN is not a JSON value"),
         ("<html></html>", "XML or HTML"),
         ("question,context\nWho?,Ann\n", "Content-Type text/csv"),
         ('"Who?","Ann, I say"\n', "Content-Type text/csv"),

@@ -141,7 +141,7 @@ def test_a_stop_refuses_what_is_new_at_the_open_port_and_answers_what_was_accept
         answered = server.client.post("/invocations", content=in_two_parts())
         code, lines = server.end()
     assert answered.status_code == 200
-    told = {"error": "the server stops: send the request to another", "error_type": "not_ready"}
+    told = {"error": "the server is stopping: send the request to another one", "error_type": "not_ready"}
     assert [(each.status_code, each.json()) for each in seen] == [(503, told)] * 2
     assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
 
