@@ -16,7 +16,7 @@ from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import StageTimes
 from berth.serve.json_text import dump, encode
 from berth.serve.limits import BodyLimits, for_questions
-from berth.serve.question_answering import WARM_UP, Reading
+from berth.serve.question_answering import WARM_UP, ModelTraits
 from berth.serve.responses import Refusal
 from berth.serve.user_code.context import HandlerAnswer, HandlerInput
 from berth.serve.workers.pool import WorkerPool
@@ -53,16 +53,16 @@ class QuestionAnswering:
     """Our model: the server makes windows and answers, the workers compute logits."""
 
     pool: WorkerPool
-    reading: Reading
+    traits: ModelTraits
 
     @property
     def body_limits(self) -> BodyLimits:
-        return for_questions(self.reading.limits)
+        return for_questions(self.traits.limits)
 
     def warm_up(self) -> None:
         """Prepare and answer one question without a worker, so that no client waits for what only a first one costs."""
         codec = request_codec(None)
-        prepared = prepare_body(encode(dump(WARM_UP._asdict())), codec, self.reading)
+        prepared = prepare_body(encode(dump(WARM_UP._asdict())), codec, self.traits)
         answer_body(
             prepared, [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows], codec
         )
@@ -73,7 +73,7 @@ class QuestionAnswering:
         # Checked first: the model should not work for an answer that can't be sent.
         codec = answer_codec(headers.get("accept"), requested, intake.accept)
         with intake.unread.hold(len(body)), times.measure("read"):
-            prepared = await intake.reader.read(body, requested, self.reading)
+            prepared = await intake.reader.read(body, requested, self.traits)
         rows = prepared.rows
         logits = await asyncio.wrap_future(self.pool.submit(rows, times=times)) if rows else []
         with times.measure("answer"):

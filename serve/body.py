@@ -13,7 +13,7 @@ from berth.serve.csv_questions import CutFileError
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import encode
 from berth.serve.limits import BodyTooLargeError, RequestLimits
-from berth.serve.question_answering import PreparedQuestions, Reading, answers, prepare
+from berth.serve.question_answering import ModelTraits, PreparedQuestions, answers, prepare
 from berth.serve.questions import parse
 from berth.serve.records import Records
 
@@ -50,12 +50,12 @@ class PreparedBody:
     """The windows of all questions, in order."""
 
 
-def prepare_body(body: bytes, codec: Codec, reading: Reading) -> PreparedBody:
+def prepare_body(body: bytes, codec: Codec, traits: ModelTraits) -> PreparedBody:
     """Decode and prepare a body of `codec`'s media type.
 
     ServeError if the body can't be read (400) or asks too much (413), or if its only record can't be answered.
     """
-    limits = reading.limits
+    limits = traits.limits
     # With SingleRecord SageMaker sends every line of a file as a body, blank lines too.
     blank = limits.batch and codec.media_type != JSON
     records = codec.read(text_of(body, codec.media_type, blank=blank), limits)
@@ -64,7 +64,7 @@ def prepare_body(body: bytes, codec: Codec, reading: Reading) -> PreparedBody:
     outcomes: list[PreparedQuestions | ServeError] = []
     for value in records.values:
         try:
-            outcomes.append(_prepare_record(value, reading, sums))
+            outcomes.append(_prepare_record(value, traits, sums))
         except ServeError as error:
             if not records.separate or isinstance(error, BodyTooLargeError):
                 raise
@@ -97,13 +97,13 @@ class _Sums:
             raise self._limits.body_has_too_many(what, most)
 
 
-def _prepare_record(value: Any, reading: Reading, sums: _Sums) -> PreparedQuestions:
+def _prepare_record(value: Any, traits: ModelTraits, sums: _Sums) -> PreparedQuestions:
     if isinstance(value, ServeError):
         raise value
-    limits = reading.limits
+    limits = traits.limits
     checked = parse(value)
     sums.add("characters", limits.check_texts(checked.questions))  # first: tokenising costs time, even of a bad record
-    prepared = prepare(checked, reading)
+    prepared = prepare(checked, traits)
     windows = len(prepared.windows)
     sums.add("tokens", max(prepared.tokens, limits.window_tokens * windows))
     sums.add("answers", windows * checked.parameters.top_k)
@@ -149,15 +149,15 @@ class Reader:
         self._thread = ThreadPoolExecutor(1, "reader")
         self._cut_file: CutFileError | None = None
 
-    async def read(self, body: bytes, codec: Codec, reading: Reading) -> PreparedBody:
+    async def read(self, body: bytes, codec: Codec, traits: ModelTraits) -> PreparedBody:
         """See `prepare_body`."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, codec, reading)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, codec, traits)
 
-    def _read(self, body: bytes, codec: Codec, reading: Reading) -> PreparedBody:
+    def _read(self, body: bytes, codec: Codec, traits: ModelTraits) -> PreparedBody:
         refusal: ServeError | None = None
         prepared: PreparedBody | None = None
         try:
-            prepared = prepare_body(body, codec, reading)
+            prepared = prepare_body(body, codec, traits)
         except ServeError as error:
             # Otherwise the traceback keeps all intermediate data alive until the next garbage collection.
             refusal = error.with_traceback(None)

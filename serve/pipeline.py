@@ -15,7 +15,7 @@ from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.engine import logits_of_all
 from berth.runtime.gpu.driver import count_gpus, torch_cuda
 from berth.serve.limits import RequestLimits
-from berth.serve.question_answering import Reading, answers, prepare
+from berth.serve.question_answering import ModelTraits, answers, prepare
 from berth.serve.questions import keyword_fault, parse
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class QuestionAnsweringPipeline:
 
     def __init__(self, loaded: LoadedModel, limits: RequestLimits) -> None:
         self._loaded = loaded
-        self._reading = Reading.of(loaded, limits)
+        self._traits = ModelTraits.of(loaded, limits)
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         """`{"score", "start", "end", "answer"}`, a list of these if top_k is more than 1, and a list of either for a
@@ -58,7 +58,7 @@ class QuestionAnsweringPipeline:
 
     def answer(self, inputs: Any, parameters: Mapping[str, Any]) -> Any:
         """The answers to `inputs` and `parameters` of a body; ServeError if /invocations would refuse them."""
-        prepared = prepare(parse({"inputs": inputs, "parameters": parameters}), self._reading)
+        prepared = prepare(parse({"inputs": inputs, "parameters": parameters}), self._traits)
         return answers(prepared, logits_of_all(self._loaded.engine, prepared.windows))
 
 

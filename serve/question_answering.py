@@ -27,7 +27,7 @@ Answer = dict[str, float | int | str]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ModelTraits:
     """What the server needs to know of a model to make windows of questions, and answers of logits."""
 
     tokenizer: PairTokenizer
@@ -36,7 +36,7 @@ class Reading:
     limits: RequestLimits
 
     @classmethod
-    def of(cls, model: LoadedModel, limits: RequestLimits) -> "Reading":
+    def of(cls, model: LoadedModel, limits: RequestLimits) -> "ModelTraits":
         return cls(model.tokenizer, model.engine.info.max_length, model.files.null_threshold, limits)
 
 
@@ -54,16 +54,16 @@ class PreparedQuestions:
         return sum(len(window.input_ids) for window in self.windows)
 
 
-def prepare(checked: CheckedQuestions, reading: Reading) -> PreparedQuestions:
+def prepare(checked: CheckedQuestions, traits: ModelTraits) -> PreparedQuestions:
     """Make the windows; may run in any thread.
 
     ServeError if there are too many windows or answers (413), or if the windows can't be made, for instance because a
     question fills its window (400).
     """
-    reading.limits.check_texts(checked.questions)
-    windows = windows_of(checked, reading)
-    reading.limits.check_answers(len(windows), checked.parameters.top_k)
-    return PreparedQuestions(checked, windows, decoding_of(checked.parameters, reading))
+    traits.limits.check_texts(checked.questions)
+    windows = windows_of(checked, traits)
+    traits.limits.check_answers(len(windows), checked.parameters.top_k)
+    return PreparedQuestions(checked, windows, decoding_of(checked.parameters, traits))
 
 
 def answers(prepared: PreparedQuestions, logits: Sequence[RowLogits]) -> Any:
@@ -86,7 +86,7 @@ def warm_up(model: LoadedModel) -> float:
     """
     limits = RequestLimits()
     checked = CheckedQuestions((WARM_UP,), single=True, parameters=Parameters())
-    prepared = prepare(checked, Reading.of(model, limits))
+    prepared = prepare(checked, ModelTraits.of(model, limits))
     rows = [row_of(window) for window in prepared.windows]
     for alone in (True, *[False] * model.engine.info.slots):
         answers(prepared, model.engine.logits(rows, alone=alone))
@@ -95,20 +95,20 @@ def warm_up(model: LoadedModel) -> float:
     return (time.monotonic() - began) / prepared.tokens
 
 
-def windows_of(checked: CheckedQuestions, reading: Reading) -> list[Window]:
+def windows_of(checked: CheckedQuestions, traits: ModelTraits) -> list[Window]:
     """The windows of all questions; ServeError as in `prepare`."""
-    parameters, limits = checked.parameters, reading.limits
-    length = parameters.max_seq_len or min(WINDOW, reading.max_length)
-    if length > reading.max_length:
+    parameters, limits = checked.parameters, traits.limits
+    length = parameters.max_seq_len or min(WINDOW, traits.max_length)
+    if length > traits.max_length:
         raise ServeError(
             Kind.BAD_REQUEST,
-            f"`parameters.max_seq_len` is {length}: this model takes at most {reading.max_length} tokens",
+            f"`parameters.max_seq_len` is {length}: this model takes at most {traits.max_length} tokens",
         )
     # The tokenizer can't read a lone surrogate: it has no UTF-8. One character replaces it, which keeps the offsets.
     readable = [Question(*(SURROGATE.sub("\ufffd", text) for text in question)) for question in checked.questions]
     try:
         return make_windows(
-            reading.tokenizer,
+            traits.tokenizer,
             readable,
             max_length=length,
             stride=min(STRIDE, length // 2) if parameters.doc_stride is None else parameters.doc_stride,
@@ -119,17 +119,17 @@ def windows_of(checked: CheckedQuestions, reading: Reading) -> list[Window]:
     except WindowError as error:
         part = _name_of(checked, error.example)
         sentence = f"{part} can't be used: {error}"
-        if error.example is not None and parameters.max_seq_len is not None and length < reading.max_length:
+        if error.example is not None and parameters.max_seq_len is not None and length < traits.max_length:
             sentence = (
                 f"`parameters.max_seq_len` is {length}, which leaves too little room for the context next to the "
-                f"question of {part}: raise it, up to {reading.max_length} with this model, or leave it out"
+                f"question of {part}: raise it, up to {traits.max_length} with this model, or leave it out"
             )
             if parameters.doc_stride is not None:
                 sentence += ", and lower `doc_stride` if that is not enough"
         raise ServeError(Kind.BAD_REQUEST, sentence) from error
 
 
-def decoding_of(parameters: Parameters, reading: Reading) -> Decoding:
+def decoding_of(parameters: Parameters, traits: ModelTraits) -> Decoding:
     """How to make answers of the logits."""
     return replace(
         SERVING,
@@ -137,9 +137,9 @@ def decoding_of(parameters: Parameters, reading: Reading) -> Decoding:
         n_best=parameters.top_k,
         align_to_words=parameters.align_to_words,
         no_answer=parameters.handle_impossible_answer,
-        null_threshold=reading.null_threshold,
-        most_candidate_characters=reading.limits.compared_characters,
-        most_answer_characters=reading.limits.answer_characters,
+        null_threshold=traits.null_threshold,
+        most_candidate_characters=traits.limits.compared_characters,
+        most_answer_characters=traits.limits.answer_characters,
     )
 
 

@@ -15,7 +15,7 @@ from berth.serve.answering import Answering, HandlerAnswering, QuestionAnswering
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
 from berth.serve.limits import BodyLimits, RequestLimits, for_handler
-from berth.serve.question_answering import Reading
+from berth.serve.question_answering import ModelTraits
 from berth.serve.settings import idle_with_handler, idle_with_questions
 from berth.serve.workers.messages import HandlerReady, Ready
 from berth.serve.workers.pool import WorkerPool
@@ -143,8 +143,8 @@ class Service:
             self._say(f"ready: loaded in {ready.load_seconds:.1f} s")
             return
         tokenizer = PairTokenizer.from_json(ready.tokenizer)
-        reading = Reading(tokenizer, ready.info.max_length, ready.null_threshold, self.limits)
-        answering = QuestionAnswering(self.pool, reading)
+        traits = ModelTraits(tokenizer, ready.info.max_length, ready.null_threshold, self.limits)
+        answering = QuestionAnswering(self.pool, traits)
         answering.warm_up()
         self._set_answering(answering)
         self._say(f"model: {ready.model}")

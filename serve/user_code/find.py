@@ -106,9 +106,9 @@ def is_multi_model(environ: Mapping[str, str]) -> bool:
 def _folders(model_dir: Path, environ: Mapping[str, str]) -> Iterator[Path]:
     """The folders to search for the handler, in order."""
     shared = is_multi_model(environ)
-    given = environ.get(SUBMIT_VARIABLE, "").strip()
-    if given and not shared and not given.startswith(S3):
-        yield Path(given.removeprefix("file://"))
+    submit_directory = environ.get(SUBMIT_VARIABLE, "").strip()
+    if submit_directory and not shared and not submit_directory.startswith(S3):
+        yield Path(submit_directory.removeprefix("file://"))
     yield model_dir / "code"
     for home in model_homes(model_dir):
         yield home / "code"
