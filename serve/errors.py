@@ -86,4 +86,4 @@ def as_serve_error(error: Exception, log: logging.Logger) -> ServeError:
         return error
     identifier = secrets.token_hex(4)
     log.error("unexpected error in a request, id %s", identifier, exc_info=error)
-    return ServeError(Kind.INTERNAL, f"the server failed on this request: its log says why under the id {identifier}")
+    return ServeError(Kind.INTERNAL, f"the server failed on this request: the log has the reason, id {identifier}")

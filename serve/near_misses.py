@@ -27,7 +27,7 @@ _TEXTS = tuple(
         (r"[^{\[\n,]+,", "if it is CSV, send it with Content-Type text/csv"),
     )
 )
-# A begin of JSON that can't be a begin of CSV, where a quote can only open at the begin of a cell.
+# JSON may begin like this, CSV can't: there a quote can only open at the start of a cell.
 _JSON_BEGIN = re.compile(r'\s*[\[{]\s*(?:[\[{]\s*)?"')
 
 

@@ -22,7 +22,7 @@ MULTI_VARIABLE = "SAGEMAKER_MULTI_MODEL"
 _DIGITS = 12
 _SHOWN = 80
 
-# Begins of variables that SageMaker, its SDKs and users of other servers set, and that this server does not read.
+# Prefixes of variables that SageMaker, its SDKs and users of other servers set, and that this server does not read.
 _OTHER_SERVERS = ("MMS_", "TS_", "SAGEMAKER_TS_", "SAGEMAKER_SAFE_PORT_RANGE", "SAGEMAKER_USE_NGINX")
 
 

@@ -176,7 +176,7 @@ def _text(error: BaseException) -> str:
     try:
         return str(error)[:_READ_CHARACTERS]
     except Exception as another:
-        return f"its text can't be had: {type(another).__name__}"
+        return f"its text can't be read: {type(another).__name__}"
 
 
 def _kind(error: BaseException) -> str:

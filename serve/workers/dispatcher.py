@@ -56,9 +56,9 @@ class Speed:
 
 
 _MOST_DEATHS = 2
-"""A request is given up when this many workers have died while they computed it."""
+"""A job is given up when this many workers have died while they computed it."""
 _IN_TIME = 0.95
-"""A request is refused if its answer is expected after this share of its time."""
+"""A job is refused if its answer is expected after this share of its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Slots:
 
     @property
     def free(self) -> bool:
-        """Whether it can take a batch. A request over which a worker has died gets a worker to itself."""
+        """Whether it can take a batch. A job over which a worker has died gets a worker to itself."""
         suspects = any(window.job.deaths for flight in self.in_flight.values() for window in flight.windows)
         return len(self.in_flight) < self.count and not suspects
 
@@ -121,7 +121,7 @@ class Dispatcher:
         return self._scheduler.tokens * self._pace(now)
 
     def accept(self, job: QueuedJob, now: float) -> None:
-        """Queue a request; ServeError (503) if too much work waits to answer it in time."""
+        """Queue a job; ServeError (503) if too much work waits to answer it in time."""
         pace, tokens = self._pace(now), self._scheduler.tokens
         waiting, own = tokens * pace, self._own_seconds(job, pace)
         left = job.deadline - now
@@ -135,7 +135,7 @@ class Dispatcher:
         self.dispatch(now)
 
     def refuse_late(self, now: float) -> list[tuple[QueuedJob, ServeError]]:
-        """Remove the waiting requests that would be answered too late; returns them with their errors (503)."""
+        """Remove the waiting jobs that would be answered too late; returns them with their errors (503)."""
         pace = self._pace(now)
         refused = []
         waiting = self._first_free(now)
@@ -150,11 +150,11 @@ class Dispatcher:
         return refused
 
     def drop(self, job: QueuedJob) -> None:
-        """Remove the waiting windows of a request."""
+        """Remove the waiting windows of a job."""
         self._scheduler.drop(job)
 
     def drop_all(self) -> list[QueuedJob]:
-        """Remove all waiting windows; returns their requests."""
+        """Remove all waiting windows; returns their jobs."""
         return self._scheduler.take_all()
 
     def dispatch(self, now: float) -> None:
@@ -171,7 +171,7 @@ class Dispatcher:
             self._send(worker, batch, now)
 
     def complete(self, worker: Slots, number: int, results: Sequence[Any], now: float) -> list[QueuedJob]:
-        """Store the results of a batch; returns the requests that are now complete."""
+        """Store the results of a batch; returns the jobs that are now complete."""
         flight = worker.in_flight.pop(number)
         self.speed.note(flight.slot_seconds(now), flight.tokens)
         done = finish(flight.windows, results)
@@ -181,13 +181,13 @@ class Dispatcher:
         return done
 
     def fail(self, worker: Slots, number: int) -> list[QueuedJob]:
-        """Remove the requests of a batch that could not be computed, and return them."""
+        """Remove the jobs of a batch that could not be computed, and return them."""
         jobs = _jobs_of([worker.in_flight.pop(number)])
         self._scheduler.drop(*jobs)
         return jobs
 
     def lose(self, worker: Slots, now: float) -> list[QueuedJob]:
-        """Remove a worker that has died. Its windows wait again; requests that may not be repeated are returned."""
+        """Remove a worker that has died. Its windows wait again; jobs that may not be repeated are returned."""
         self.workers.remove(worker)
         given_up = []
         for job in _jobs_of(worker.in_flight.values()):
@@ -208,7 +208,7 @@ class Dispatcher:
         return self.speed.seconds_per_token(running) / self._slots
 
     def _own_seconds(self, job: QueuedJob, pace: float) -> float:
-        """Expected seconds of computing a request; its longest row runs in a single slot."""
+        """Expected seconds of computing a job; its longest row runs in a single slot."""
         return pace * max(job.tokens, self._slots * max(job.lengths))
 
     def _first_free(self, now: float) -> float:

@@ -1,7 +1,7 @@
 """Decides which waiting windows make the next batch. It does no I/O and has no lock; its caller holds one.
 
-Windows run in order of arrival, but each later window of a request counts as arriving later, by the time that the
-windows before it take. So a short request does not wait for all windows of a long one. A batch is the next window with
+Windows run in order of arrival, but each later window of a job counts as arriving later, by the time that the
+windows before it take. So a short job does not wait for all windows of a long one. A batch is the next window with
 others of similar length.
 """
 
@@ -22,7 +22,7 @@ _CANDIDATES = 64
 
 @dataclass(eq=False, slots=True)
 class QueuedJob:
-    """A request's rows on their way through the workers.
+    """A request's rows in the queue and in the workers: a job.
 
     `repeatable`: whether another worker may compute it if one died over it. `deaths`: workers that died over it.
     `arrived`: when it was queued. `began`: when the first batch with a row of it was sent. `deadline`: when its client
@@ -88,7 +88,7 @@ class Scheduler:
         return len(self._waiting)
 
     def add(self, job: QueuedJob, seconds_per_token: float) -> None:
-        """Queue all windows of a request that have no result yet."""
+        """Queue all windows of a job that have no result yet."""
         turn = job.arrived
         for index, length in enumerate(job.lengths):
             if index not in job.results:
@@ -98,20 +98,20 @@ class Scheduler:
                 turn += seconds_per_token * length
 
     def drop(self, *jobs: QueuedJob) -> None:
-        """Remove the waiting windows of these requests."""
+        """Remove the waiting windows of these jobs."""
         gone = set(jobs)
         self._waiting = [window for window in self._waiting if window.job not in gone]
         self.tokens = sum(window.length for window in self._waiting)
 
     def waiting(self) -> dict[QueuedJob, int]:
-        """The waiting tokens of each request, in the order of their first windows."""
+        """The waiting tokens of each job, in the order of their first windows."""
         tokens: dict[QueuedJob, int] = {}
         for window in self._waiting:
             tokens[window.job] = tokens.get(window.job, 0) + window.length
         return tokens
 
     def take_all(self) -> list[QueuedJob]:
-        """Remove all waiting windows; returns their requests."""
+        """Remove all waiting windows; returns their jobs."""
         jobs = list(self.waiting())
         self._waiting.clear()
         self.tokens = 0
@@ -120,8 +120,8 @@ class Scheduler:
     def next_batch(self, most: int, slots: int, *, idle: bool) -> list[WaitingWindow]:
         """The next windows: at most `most`, and at most an equal share of the waiting windows for each of `slots`.
 
-        A request over which a worker has died runs alone on an `idle` worker, so that another death is its fault for
-        certain. Empty if no window waits, or if such a request is next and the worker is not idle.
+        A job over which a worker has died runs alone on an `idle` worker, so that another death is its fault for
+        certain. Empty if no window waits, or if such a job is next and the worker is not idle.
         """
         if not self._waiting:
             return []
@@ -156,7 +156,7 @@ def rows_of(batch: Sequence[WaitingWindow]) -> list[JobRow]:
 
 
 def finish(batch: Sequence[WaitingWindow], results: Sequence[Any]) -> list[QueuedJob]:
-    """Store the results of a batch; returns the requests that are now complete."""
+    """Store the results of a batch; returns the jobs that are now complete."""
     complete = []
     for window, one in zip(batch, results, strict=True):
         job = window.job

@@ -61,7 +61,7 @@ def make_graph_once(
 
 
 def refuse(kept: Path, error: GraphError | ModelFilesError) -> None:
-    """Record the error, so that all later workers of this server raise it without a try of their own."""
+    """Record the error, so that all later workers of this server raise it without trying."""
     record = {"server": _server(), "is_model": isinstance(error, ModelFilesError), "reason": str(error)}
     try:
         whole_files.write(_record(kept), json.dumps(record))

@@ -82,7 +82,7 @@ def too_few(questions: int, limits: Limits) -> str:
     if questions < LEAST_QUESTIONS and not limits.few_questions:
         return (
             f"int8 was asked for, and there are {questions} questions to measure its loss on, where {LEAST_QUESTIONS} "
-            "are the least: pass more, or accept a figure that says little (int8_few_questions true, --few-questions)"
+            "are the least: pass more, or accept an uncertain figure (int8_few_questions true, --few-questions)"
         )
     return ""
 

@@ -215,8 +215,8 @@ def test_a_row_of_csv_with_other_columns_is_refused_in_its_place() -> None:
     assert shown(read(CSV, "a,b\nc\nd,e,f\n")) == [
         question("a", "b"),
         "the row has 1 column: it must have 2, question and context, separated by commas",
-        "the row has 3 columns: it must have 2, question and context, separated by commas; a text with commas stands "
-        "in double quotes",
+        "the row has 3 columns: it must have 2, question and context, separated by commas; put a text with commas "
+        "into double quotes",
     ]
     assert shown(read(CSV, "n,question,context\nc,d\n")) == [
         "the row has 2 columns: it must have 3, those of the first row, separated by commas"

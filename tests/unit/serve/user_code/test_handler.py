@@ -357,7 +357,7 @@ def test_whatever_a_handler_does_the_endpoint_lives(serve: Any, capfd: pytest.Ca
         "output": "output_fn of the model's inference.py raised RuntimeError (raised at inference.py:41)",
         "password": "output_fn of the model's inference.py raised RuntimeError: password=*** is wrong (raised at "
         "inference.py:43)",
-        "mute": "predict_fn of the model's inference.py raised Mute: its text can't be had: ValueError (raised at "
+        "mute": "predict_fn of the model's inference.py raised Mute: its text can't be read: ValueError (raised at "
         "inference.py:36)",
         "object": "the model's inference.py failed (TypeError: a value of the type object can't be written as JSON: "
         "return lists, numbers, strings or arrays)",
