@@ -1,9 +1,10 @@
-"""One client's connection: how long the server waits for it, and which one gives way when there are too many.
+"""Limits on clients' connections: how long the server waits for a client, and which connection it closes if there are
+too many.
 
-uvicorn leaves both to the proxy before it. An endpoint's container has one, but batch transform and local mode reach
-the port directly, and a proxy passes on what its client does. A connection waits for its client (for a header, a body,
-the next request, or until it has taken an answer), or its client waits for an answer. Connections that wait for their
-clients do so for a limited time. If there are too many connections, the one that has waited longest is closed, so that
+uvicorn leaves both to a proxy in front of it. An endpoint's container has one, but batch transform and local mode reach
+the port directly, and a proxy passes on what its client does. Either a connection waits for its client (to send a
+header, a body or the next request, or to receive a response), or the client waits for an answer. A connection waits for
+its client for a limited time. If there are too many connections, the one that has waited longest is closed, so that
 /ping always gets in.
 """
 
@@ -14,23 +15,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 WAITS = 75
-"""Seconds for a client: longer than the idle time of usual proxies, so that the server never closes first."""
+"""Seconds to wait for a client: longer than common proxies keep idle connections, so the server never closes first."""
 _STATE = "connection"
-"""Where the state of a request has its connection."""
+"""Key in a request's state; its value is the connection."""
 
 
 class Connections:
-    """The connections of one server, as an ASGI application around `app`, which tells whose request is answered."""
+    """The open connections of one server; an ASGI application around `app`, to see when requests begin and end."""
 
     def __init__(self, app: ASGIApp, most: int, seconds: float = WAITS) -> None:
         self._app = app
         self._most = most
         self._seconds = seconds
         self._open: dict[ClientConnection, asyncio.Transport] = {}
-        self._waiting: dict[ClientConnection, asyncio.TimerHandle] = {}  # longest first
+        self._waiting: dict[ClientConnection, asyncio.TimerHandle] = {}  # the one that waits longest is first
 
     def connect(self, **options: Any) -> "ClientConnection":
-        """uvicorn's setting `http`: what makes the protocol of a new connection."""
+        """The value of uvicorn's setting `http`: makes the protocol object of a new connection."""
         return ClientConnection(self, **options)
 
     def opened(self, connection: "ClientConnection", transport: asyncio.Transport) -> None:
@@ -41,7 +42,7 @@ class Connections:
             self._close(next(iter(self._waiting)))
 
     def lost(self, connection: "ClientConnection") -> None:
-        """It is gone, whoever ended it."""
+        """The connection is closed, by either side."""
         del self._open[connection]
         self._stop_waiting(connection)
 
@@ -49,16 +50,16 @@ class Connections:
         connection = scope["state"][_STATE]
         self._wait(connection)
 
-        async def receiving() -> Message:
+        async def receive_and_note_end() -> Message:
             message = await receive()
             if not message.get("more_body"):
                 self._stop_waiting(connection)
             return message
 
-        if scope["method"] != "POST":  # whose body nobody reads
+        if scope["method"] != "POST":  # nobody reads its body
             self._stop_waiting(connection)
         try:
-            await self._app(scope, receiving, send)
+            await self._app(scope, receive_and_note_end, send)
         finally:
             self._wait(connection)
 
@@ -72,24 +73,24 @@ class Connections:
             timer.cancel()
 
     def _close(self, connection: "ClientConnection") -> None:
-        """Hang up, whatever of an answer has not been taken."""
+        """Close the connection at once, even if the client has not received its whole response."""
         self._stop_waiting(connection)
         self._open[connection].abort()
 
 
 class ClientConnection(H11Protocol):
-    """uvicorn's protocol, whose beginning and end `Connections` hears of."""
+    """uvicorn's protocol; it tells `Connections` when a connection opens and closes."""
 
-    def __init__(self, known: Connections, **options: Any) -> None:
+    def __init__(self, connections: Connections, **options: Any) -> None:
         super().__init__(**{**options, "app_state": {_STATE: self}})
-        self._known = known
+        self._connections = connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        self._known.opened(self, transport)
+        self._connections.opened(self, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
-        self._known.lost(self)
+        """The connection is closed."""
+        self._connections.lost(self)
         super().connection_lost(exc)

@@ -1,9 +1,8 @@
-"""CSV as RFC 4180 has it, and as questions: a row each, and in a batch transform what the bodies of a file have in
-common.
+"""Reads CSV (RFC 4180) with a question per row, also in the parts of a file that a batch transform sends.
 
-SageMaker cuts a file into bodies, and a body does not say which part it is. With SplitType Line only the first has the
-row that names the columns, and a text of several lines may be cut in two. What could be answered in the wrong place or
-order is refused, and SageMaker ends the job with the sentence in its log.
+SageMaker cuts a file into bodies, and a body does not say which part it is. With SplitType Line only the first body has
+the row of column names, and a text of several lines may be cut in two. A body whose answers could be wrong or in the
+wrong place is refused; SageMaker then ends the job with the error in its log.
 """
 
 import csv
@@ -22,26 +21,26 @@ _QUESTION = ("question", "context")
 _QUOTES = "put a text into double quotes whole, and write a double quote that is part of it twice"
 _NOT_CLOSED = "unexpected end of data"  # csv's own words
 
-csv.field_size_limit(sys.maxsize)  # bodies and texts have limits of their own
+csv.field_size_limit(sys.maxsize)  # limits.py limits bodies and texts
 
 
 class CutFileError(ServeError):
-    """A file of a batch transform can't be read in parts. `hides`: its later bodies look like good ones."""
+    """A file of a batch transform can't be read in parts. `hides`: its later bodies look valid."""
 
     def __init__(self, message: str, *, hides: bool = True) -> None:
         super().__init__(Kind.BAD_REQUEST, message)
         self.hides = hides
 
     def of_a_later_body(self) -> "CutFileError":
-        """The refusal of a body that may be a part of the same file."""
+        """The error for a later body, which may be a part of the same file."""
         return CutFileError(f"a body before this one was refused, and this one may be of the same file: {self.message}")
 
 
 def read_rows(text: str, limits: RequestLimits) -> Iterator[list[str] | ServeError]:
-    """The rows that are not empty, or why one can't be read. ServeError for a double quote that stays open (400), or
-    a row that is too long (413).
+    """Yields the rows that are not empty, and ServeError for one that can't be read. Raises ServeError for a double
+    quote that is not closed (400), or a row that is too long (413).
     """
-    characters = 0  # of the lines of the present row
+    characters = 0  # of the current row
 
     def lines() -> Iterator[str]:
         nonlocal characters
@@ -66,8 +65,8 @@ def read_rows(text: str, limits: RequestLimits) -> Iterator[list[str] | ServeErr
 
 
 def _open_quote(line: int, limits: RequestLimits) -> ServeError:
-    """No reader knows which lines belong to such a row. In a batch transform the body may end within a text of several
-    lines, and the next one begin within it.
+    """The error for a double quote that is not closed: nobody can know where its row ends. In a batch transform a body
+    may end in the middle of a text of several lines, and the next body begins there.
     """
     if not limits.batch:
         return ServeError(
@@ -81,8 +80,8 @@ def _open_quote(line: int, limits: RequestLimits) -> ServeError:
 
 
 def read_csv(text: str, limits: RequestLimits) -> Records:
-    """A question a row. A first line that names both columns says where they are, and others are passed over; without
-    one the columns are question and context.
+    """One question per row. If the first row names the columns `question` and `context`, it decides where they are, and
+    other columns are ignored. Without such a row the two columns are question and context.
     """
     if near_misses.begins_as_json(text):
         raise ServeError(
@@ -103,22 +102,22 @@ def read_csv(text: str, limits: RequestLimits) -> Records:
         limits.check_records(len(values) + 1)
         values.append(_csv_value(row, places, columns, named=bool(names)))
     if names and not values and not limits.batch:
-        raise ServeError(Kind.BAD_REQUEST, "the body has no row but the names of its columns: send a question a row")
+        raise ServeError(Kind.BAD_REQUEST, "the body has only a row of column names: send a question a row")
     return Records(iter(values), separate=True, header=bool(names), count=len(values))
 
 
 def _names(first: list[str] | ServeError | None) -> list[str]:
-    """The names in the first row, if it names question and context; ServeError (400) if it names one alone."""
+    """The column names in the first row, if it names question and context; ServeError (400) if it names only one."""
     names = [name.strip().lower() for name in first] if isinstance(first, list) else []
     named = [name for name in _QUESTION if name in names]
     if len(named) == 1:
-        sentence = f"the first row names the column `{named[0]}` alone: name both, `question` and `context`, or none"
+        sentence = f"the first row names only the column `{named[0]}`: name both, `question` and `context`, or none"
         raise ServeError(Kind.BAD_REQUEST, sentence)
     return names if named else []
 
 
 def _check_names_of_transform(names: Sequence[str]) -> None:
-    """CutFileError (400) for columns of which the later bodies of a file could not say where they are."""
+    """CutFileError (400) unless the columns are question, context: the later bodies of a file have no column names."""
     if tuple(names) == _QUESTION:
         return
     first = names.index("question")
@@ -129,18 +128,18 @@ def _check_names_of_transform(names: Sequence[str]) -> None:
     raise CutFileError(
         f"the first row names the columns {', '.join(names)[:200]}, and with SplitType Line only the first body of a "
         f"file has this row: in a batch transform the columns must be question, context and no others: {advice}",
-        hides=len(names) == len(_QUESTION),  # rows of more columns are refused one by one
+        hides=len(names) == len(_QUESTION),  # rows with more columns are refused one by one
     )
 
 
 def _csv_value(row: list[str] | ServeError, places: tuple[int, int], columns: int, *, named: bool) -> Any:
-    """The question of a row, whose first row names the columns or does not."""
+    """The question in a row, or ServeError. `named`: whether the first row has column names."""
     if isinstance(row, ServeError):
         return row
     if len(row) != columns:
         has = f"the row has {len(row)} column{'s' if len(row) > 1 else ''}"
         wanted = f"{columns}, those of the first row" if named else "2, question and context"
-        quotes = "; a text with commas stands in double quotes" if len(row) > columns else ""
+        quotes = "; put a text with commas into double quotes" if len(row) > columns else ""
         return ServeError(Kind.BAD_REQUEST, f"{has}: it must have {wanted}, separated by commas{quotes}")
     texts = {name: row[place] for name, place in zip(_QUESTION, places, strict=True)}
     try:

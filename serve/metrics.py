@@ -1,6 +1,6 @@
-"""What the server counts, for Prometheus at /metrics.
+"""The server's metrics for Prometheus, at /metrics.
 
-The numbers of the queue are read from where they are when somebody asks; only what would be gone is kept here.
+The figures of the queue are read when /metrics is requested; only requests that have ended are counted here.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 
 
 class Metrics:
-    """The server's own counters, and those of what it serves, which `source` tells."""
+    """Counters of requests, and the figures of the queue, which `source` returns."""
 
     def __init__(self, source: Callable[[], Load]) -> None:
         self._registry = CollectorRegistry()
@@ -39,7 +39,7 @@ class Metrics:
             self._stages.labels(stage).observe(taken)
 
     def text(self) -> bytes:
-        """Prometheus's text."""
+        """The metrics in Prometheus's text format."""
         return generate_latest(self._registry)
 
 

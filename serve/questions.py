@@ -1,11 +1,11 @@
-"""The questions and parameters in the JSON value of a request, checked field by field.
+"""Checks the questions and parameters in the JSON value of a record, field by field.
 
     {"inputs": {"question": "…", "context": "…"}}                      one question → one answer
     {"inputs": [{…}, {…}], "parameters": {"top_k": 3}}                 a list → a list, in the same order
-    {"question": "…", "context": "…"}                                  one question, with `parameters` or without
+    {"question": "…", "context": "…"}                                  one question, with or without `parameters`
 
-The parameters are those of transformers' former question-answering pipeline, with its defaults. A refusal is a
-ServeError (400) that names every fault with its place, such as `inputs[2].context`.
+The parameters are those of transformers' former question-answering pipeline, with its defaults. ServeError
+(400) names up to ten faults, each with its place, such as `inputs[2].context`.
 """
 
 import difflib
@@ -19,7 +19,7 @@ from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import BOUNDS
 
 SHOWN = 10
-"""Faults that a refusal names."""
+"""The most faults that an error names."""
 
 
 class Question(NamedTuple):
@@ -35,24 +35,25 @@ class Parameters:
 
     top_k: int = 1  # answers per question; more than 1 makes each question's answer a list
     max_answer_len: int = 15  # tokens
-    max_question_len: int = 64  # without effect, as in the pipeline with the tokenizers that models have today
+    max_question_len: int = 64  # ignored, as the pipeline ignored it with fast tokenizers
     max_seq_len: int | None = None  # tokens of a window: question, context and special tokens
     doc_stride: int | None = None  # tokens that neighbouring windows share
     handle_impossible_answer: bool = False  # let "no answer" (an empty string at 0 to 0) compete
     align_to_words: bool = True  # widen an answer that begins or ends inside a word to the whole word
 
 
-ALIASES = {"topk": "top_k"}  # older names, which the pipeline took as well
+ALIASES = {"topk": "top_k"}  # older names, which the pipeline accepted too
 _DEFAULTS = {field.name: field.default for field in fields(Parameters)}
 _DEFAULTS |= {alias: _DEFAULTS[name] for alias, name in ALIASES.items()}
 _EXAMPLE = f"send {near_misses.OBJECT}"
 _LONGEST_KEY = 80
-"""Characters of a key that are shown, and compared with names: the comparison takes as much memory as 100 keys."""
+"""Characters of a key that are shown. A longer key is not compared with known names, because that takes about 100 times
+its memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedQuestions:
-    """What a client asks, checked. `single`: `inputs` was one question, not a list, so the answer is no list either."""
+    """A record's questions, checked. `single`: `inputs` was one question, not a list, so the answer is not a list."""
 
     questions: tuple[Question, ...]
     single: bool
@@ -60,7 +61,7 @@ class CheckedQuestions:
 
 
 def parse(value: Any) -> CheckedQuestions:
-    """The questions in a decoded JSON value; ServeError (400) with all faults, the first ten of many."""
+    """The questions in a decoded JSON value; ServeError (400) with up to ten faults."""
     faults = list(islice(_body_faults(value), SHOWN + 1))
     if faults:
         rest = ["and more"] if len(faults) > SHOWN else []
@@ -73,20 +74,20 @@ def parse(value: Any) -> CheckedQuestions:
 
 
 def keyword_fault(given: Collection[str]) -> str:
-    """What is wrong with keywords of a call that must be parameters; empty if nothing is."""
+    """The error about the first unknown keyword of a call of the pipeline; empty if all are parameters."""
     unknown = next((name for name in given if name not in _DEFAULTS), None)
     return f"unknown keyword `{unknown}`: {_hint(unknown, _DEFAULTS)}" if unknown is not None else ""
 
 
 def _bare(value: object) -> dict[str, Any]:
-    """The question that a body is without `inputs`; empty if it is not."""
+    """The question in a body without `inputs`; empty if the body has `inputs` or is not a question."""
     if not isinstance(value, dict) or "inputs" in value or not value.keys() & set(Question._fields):
         return {}
     return {name: given for name, given in value.items() if name != "parameters"}
 
 
 def _body_faults(value: object) -> Iterator[str]:
-    """One by one, for a body can hold as many as it has bytes: who takes ten has the work of ten."""
+    """A generator: a body can have as many faults as bytes, and only those that the caller takes are computed."""
     if bare := _bare(value):
         yield from _question_faults(bare, "")
     else:
@@ -105,7 +106,7 @@ def _inputs_faults(value: object) -> Iterator[str]:
         return
     inputs = value.get("inputs")
     if "inputs" not in value:
-        if value.keys() <= set(known):  # else a misspelt key is it
+        if value.keys() <= set(known):  # an unknown key is probably a misspelt `inputs`
             yield f"`inputs` is missing: {_EXAMPLE}"
     elif not isinstance(inputs, list):
         yield from _question_faults(inputs, "inputs")
@@ -117,7 +118,7 @@ def _inputs_faults(value: object) -> Iterator[str]:
 
 
 def _object_faults(value: object, place: str, known: Collection[str]) -> Iterator[str]:
-    """What forbids to take `value` for an object with no other key than `known`."""
+    """Why `value` is not an object whose keys are all in `known`."""
     if isinstance(value, str) and value.lstrip(' "\\').startswith(("{", "[")):
         yield f"{place} is a string that holds JSON: send the object itself"
         return
@@ -130,7 +131,7 @@ def _object_faults(value: object, place: str, known: Collection[str]) -> Iterato
 
 
 def _hint(key: str, known: Collection[str]) -> str:
-    """What may be meant by an unknown key."""
+    """A suggestion for an unknown key."""
     meant = near_misses.OTHER_NAMES.get(key)
     if meant and (meant in known or "inputs" in known):
         return f"did you mean `{meant}`?"
@@ -141,7 +142,7 @@ def _hint(key: str, known: Collection[str]) -> str:
 
 
 def _question_faults(value: object, place: str) -> Iterator[str]:
-    """`place`: where it stands, such as `inputs[2]`; empty for a body that is a question."""
+    """`place`: such as `inputs[2]`; empty if the body itself is the question."""
     yield from _object_faults(value, f"`{place}`" if place else "the body", Question._fields)
     prefix = f"{place}." if place else ""
     if not isinstance(value, dict):
@@ -172,15 +173,15 @@ def _parameter_faults(value: object) -> Iterator[str]:
 
 def _number_faults(name: str, value: object) -> Iterator[str]:
     least, most = BOUNDS[ALIASES.get(name, name)]
-    if type(value) is not int:  # bool is an int in Python, and true is no number of tokens
-        kind = "no whole number" if isinstance(value, float) else _kind_of(value)
+    if type(value) is not int:  # in Python bool is a subclass of int
+        kind = "not a whole number" if isinstance(value, float) else _kind_of(value)
         yield f"`parameters.{name}` is {kind}: it must be a whole number"
     elif not least <= value <= most:
         yield f"`parameters.{name}` is out of range: it must be from {least} to {most}"
 
 
 def _kind_of(value: object) -> str:
-    """The JSON name of a value's type, for a sentence."""
+    """The name of a value's JSON type, for an error."""
     names = {bool: "true or false", dict: "an object", list: "a list", str: "a string", type(None): "null"}
     return names.get(type(value), "a number")
 

@@ -1,4 +1,4 @@
-"""What a client asks of a multi-model endpoint: a model by name and folder, or a page of the list of models."""
+"""Parses requests to a multi-model endpoint: a model by name and folder, or a page of the list of models."""
 
 import re
 
@@ -12,7 +12,7 @@ _NAME = re.compile(r"(?!\.)[\w.-]{1,1024}", re.ASCII)
 
 
 def requested_model(body: bytes) -> tuple[str, str]:
-    """The name and the folder that a body of POST /models asks for; ServeError (400) with all that is wrong."""
+    """The name and folder in a body of POST /models; ServeError (400) with all mistakes."""
     if not body.strip():
         raise ServeError(Kind.BAD_REQUEST, f"the body is empty: send {_EXAMPLE}")
     value = decode(body.decode("utf-8", "replace"), "the body")
@@ -29,7 +29,7 @@ def requested_model(body: bytes) -> tuple[str, str]:
 
 
 def name_faults(name: str) -> list[str]:
-    """What is wrong with a model's name."""
+    """Why a model's name is invalid; empty if it is valid."""
     if _NAME.fullmatch(name):
         return []
     return [
@@ -38,7 +38,7 @@ def name_faults(name: str) -> list[str]:
 
 
 def page_size(limit: str | None) -> int:
-    """The number of models on a page; ServeError (400)."""
+    """The number of models on a page; ServeError (400) if `limit` is invalid."""
     if limit is None:
         return PAGE
     size = int(limit) if limit.isdecimal() and len(limit) <= len(str(LARGEST_PAGE)) else 0
@@ -48,7 +48,7 @@ def page_size(limit: str | None) -> int:
 
 
 def first_name(token: str | None) -> str:
-    """The name behind which a page begins; ServeError (400)."""
+    """The last name of the previous page, "" for the first page; ServeError (400) if `token` is invalid."""
     if token and not _NAME.fullmatch(token):
         sentence = "`next_page_token` is invalid: send the `nextPageToken` of the previous page, or leave it out"
         raise ServeError(Kind.BAD_REQUEST, sentence)

@@ -1,7 +1,7 @@
 """A model's folder: where it may be loaded from, how much memory it needs, and where its worker writes.
 
-Models share a container, but nothing that is found by its name in it: two models may ask for other versions of one
-package, and two folders called `model` may bring a module of the same name.
+Models share a container but no files in it that are found by name: two models may need different versions of a package,
+and two folders called `model` may contain a module of the same name.
 """
 
 import os
@@ -14,8 +14,8 @@ from berth.runtime.engines.choose import FOLDER_VARIABLE
 
 
 def find_folder(url: str, roots: Sequence[Path]) -> tuple[Path, list[str]]:
-    """The folder that `url` leads to, and what is wrong with it; use it only if nothing is. Links are followed, but not
-    out of `roots`, which must be resolved.
+    """The folder that `url` names, and its faults; use it only if there are none. Links are followed, but not out of
+    `roots`, whose own links must be resolved.
     """
     below = " or ".join(map(str, roots))
     shown = url[:80]
@@ -54,7 +54,7 @@ def _content_faults(folder: Path) -> list[str]:
 
 
 def make_scratch(parent: Path) -> Path:
-    """A new folder: a model that is loaded again never finds what was there before. OSError if it can't be made."""
+    """A new folder for each load, so that a model never finds files of an earlier load. OSError if it can't be made."""
     parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=parent))
     (folder / "tmp").mkdir()
@@ -62,8 +62,8 @@ def make_scratch(parent: Path) -> Path:
 
 
 def worker_environment(folder: Path) -> dict[str, str]:
-    """The variables with which a worker writes into its folder: packages and temporary files, the graph that it makes,
-    and the modules that transformers copies from a model with `trust_remote_code` by the name of the model's folder.
+    """Variables that make a worker write into its folder: packages, temporary files, the graph that it makes, and the
+    modules of a model with `trust_remote_code`, which transformers stores under the name of the model's folder.
     """
     own = {"TMPDIR": folder / "tmp", FOLDER_VARIABLE: folder / "graph", "HF_MODULES_CACHE": folder / "modules"}
     return {name: str(path) for name, path in own.items()}
@@ -71,17 +71,15 @@ def worker_environment(folder: Path) -> dict[str, str]:
 
 _WORKER = 160_000_000
 _COPIES = 3.5
-"""A worker takes so many bytes, and those of its model so often: the engine keeps each weight unpacked and twice
-packed, for a full queue and for a lone request. Measured with models of 91 and 438 MB
+"""Memory of a worker: _WORKER bytes + _COPIES × the size of the weights. The engine keeps each weight unpacked, and
+packed twice: for a full queue and for a single request. Measured with models of 91 and 438 MB
 (bench/results/2026-11-23-serve*.md)."""
 _OWN_CODE = 300_000_000
-"""What a handler takes that imports torch, at least."""
+"""The least memory of a handler that imports torch."""
 
 
 def needed_memory(folder: Path) -> int:
-    """Bytes that a worker for the model in this folder will take, estimated from its files; OSError if one vanishes or
-    can't be read.
-    """
+    """Estimated bytes of memory of a worker for this model; OSError if a file vanishes or can't be read."""
     files = list(_files(folder))
     if any(path.parent.name == "code" and path.suffix == ".py" for path in files):
         return _OWN_CODE + sum(path.stat().st_size for path in files)

@@ -1,9 +1,8 @@
-"""The states of a model on a multi-model endpoint, and what a request may do in each.
+"""The states of a model on a multi-model endpoint, and which actions each allows.
 
-A model goes LOADING → READY → UNLOADING and is then gone. A load that fails or is unloaded goes LOADING → UNLOADING, a
-model whose workers can't be had any more READY → UNLOADING. SageMaker's contract asks for 409 for a load of a loaded
-name, for 404 for everything else of a name that is not loaded (upon which it loads the model), and that an unload
-answers only when the memory is free:
+A model is LOADING, then READY, then UNLOADING, and then removed. If its load fails or is ended, it skips READY; if its
+worker can't be restarted, it is unloaded. SageMaker's contract: 409 for loading a loaded name; 404 for other actions on
+a name that is not loaded (SageMaker then loads the model); an unload answers only when the memory is free:
 https://docs.aws.amazon.com/sagemaker/latest/dg/mms-container-apis.html
 """
 
@@ -21,7 +20,7 @@ class ModelState(StrEnum):
 
 
 class ModelAction(Enum):
-    """What is asked of a model by its name."""
+    """What a request does with the model that it names."""
 
     LOAD = "load"
     UNLOAD = "unload"
@@ -30,11 +29,11 @@ class ModelAction(Enum):
 
 
 class Step(Enum):
-    """What a request does that is not refused."""
+    """How to go on with an action that is not refused."""
 
     PROCEED = "proceed"
     WAIT = "wait"
-    """Until the model is unloaded, and then decide again."""
+    """Wait until the model is unloaded, and then decide again."""
 
 
 _NOT_FOUND = Kind.NOT_FOUND
@@ -47,7 +46,7 @@ _TABLE: dict[ModelAction, dict[ModelState | None, Step | Kind]] = {
     },
     ModelAction.UNLOAD: {
         None: _NOT_FOUND,
-        ModelState.LOADING: Step.PROCEED,  # else nobody could end a load that never ends
+        ModelState.LOADING: Step.PROCEED,  # otherwise nothing could end a load that hangs
         ModelState.READY: Step.PROCEED,
         ModelState.UNLOADING: Step.PROCEED,  # both answer when it is unloaded
     },
@@ -72,14 +71,14 @@ _ADVICE = {
 }
 
 
-def decide(request: ModelAction, state: ModelState | None) -> Step | Kind:
-    """What the request does, or the kind of its refusal; `state` is None for a name without a model."""
-    return _TABLE[request][state]
+def decide(action: ModelAction, state: ModelState | None) -> Step | Kind:
+    """How to go on with the action, or the kind of its error. `state` is None for a name without a model."""
+    return _TABLE[action][state]
 
 
-def refusal_of(request: ModelAction, state: ModelState | None, name: str) -> str:
-    """The sentence of a refusal."""
+def refusal_of(action: ModelAction, state: ModelState | None, name: str) -> str:
+    """The sentence of the error if `decide` refuses the action."""
     if state is None:
-        return f"there is no model {name[:80]}: {_ADVICE[request]}"
-    advice = "ask again in a few seconds" if decide(request, state) is Kind.NOT_READY else _ADVICE[request]
+        return f"there is no model {name[:80]}: {_ADVICE[action]}"
+    advice = "ask again in a few seconds" if decide(action, state) is Kind.NOT_READY else _ADVICE[action]
     return f"the model {name[:80]} is {state.value}: {advice}"

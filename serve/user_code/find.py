@@ -1,8 +1,8 @@
-"""Which file is the user's handler. A look at files only: nothing of it is imported.
+"""Finds the file of the user's handler. Files are parsed, never imported.
 
-A model.tar.gz brings it as code/inference.py; the SDK names the folder and the file in variables. Where an estimator is
-deployed, that file is the program of its training job, which would train were it imported: a file counts as a handler
-only if its text has one of the functions.
+A model.tar.gz contains it as code/inference.py; the SDK names its folder and file in variables. If an estimator is
+deployed, that file is its training program, and importing it would start training. So a file is a handler only if it
+defines one of the handler's functions.
 """
 
 import ast
@@ -34,9 +34,9 @@ ARGUMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """A handler: its file, and which of the functions it has (all of them where only running it would tell).
+    """A handler: its file, and the functions that it defines (all of them if only running it would show which).
 
-    source: the source folder, if the file is in a folder of it (SAGEMAKER_PROGRAM `src/inference.py`).
+    source: the source folder, if the file is in a subfolder of it (SAGEMAKER_PROGRAM `src/inference.py`).
     """
 
     file: Path
@@ -49,30 +49,31 @@ class UserCode:
         return self.source or self.file.parent
 
     def model_dir(self, folder: Path) -> Path:
-        """What a model_fn gets of `folder`, the model's: the folder in it that holds the model and its code/, if the
-        archive was packed with it.
+        """The argument of model_fn: `folder`, or the folder in it that contains the model and this code/, if the
+        archive was packed with one.
         """
         return next((home for home in model_homes(folder) if self.file.is_relative_to(home / "code")), folder)
 
     @property
     def requirements(self) -> Path | None:
-        """The requirements.txt at the top of the source folder, else the one next to the file; None without text."""
+        """The requirements.txt in the source folder, else the one next to the file. Empty ones are ignored."""
         paths = (folder / REQUIREMENTS for folder in (self.folder, self.file.parent))
         return next((path for path in paths if path.is_file() and path.read_text("utf-8", "replace").strip()), None)
 
 
 @dataclass(frozen=True, slots=True)
 class NoHandler:
-    """The image answers itself. `reason`: which file is not run and why, for the log; empty where there is none."""
+    """The image answers itself. `reason`: which file is not run and why, for the log; empty if there is none."""
 
     reason: str = ""
 
 
 def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandler:
-    """The handler, if there is one; ModelFilesError for a file that is named and not there, or is no Python.
+    """The handler, if there is one; ModelFilesError if SAGEMAKER_PROGRAM names a missing file, or the file is not valid
+    Python.
 
-    What an s3:// address names is fetched before (berth.serve.user_code.environment). On a multi-model endpoint the
-    variables are those of all models, of which some may have no code.
+    Code at an s3:// address was fetched before (berth.serve.user_code.environment). On a multi-model endpoint all
+    models share the variables, and some may have no code.
     """
     shared = is_multi_model(environ)
     if len(homes := [home for home in model_homes(model_dir) if (home / "code").is_dir()]) > 1:
@@ -90,7 +91,7 @@ def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandl
         looked = ", ".join(map(str, folders))
         raise ModelFilesError(f"{PROGRAM_VARIABLE} is `{named}`, and there is no such file in {looked}: pack it there")
     if file.suffix != ".py":
-        return NoHandler(f"{file} is no Python file, and is not run")
+        return NoHandler(f"{file} is not a Python file, and is not run")
     functions = _functions(file)
     if not functions:
         return NoHandler(f"{file} has none of {', '.join(FUNCTIONS)}, and is not run")
@@ -98,16 +99,16 @@ def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandl
 
 
 def is_multi_model(environ: Mapping[str, str]) -> bool:
-    """Whether this container is to hold many models; the server has refused any other word before."""
+    """Whether this is a multi-model endpoint. The server has already refused values other than true and false."""
     return environ.get(MULTI_VARIABLE, "").strip().lower() == "true"
 
 
 def _folders(model_dir: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Where it may lie, in the order in which it is looked for."""
+    """The folders to search for the handler, in order."""
     shared = is_multi_model(environ)
-    given = environ.get(SUBMIT_VARIABLE, "").strip()
-    if given and not shared and not given.startswith(S3):
-        yield Path(given.removeprefix("file://"))
+    submit_directory = environ.get(SUBMIT_VARIABLE, "").strip()
+    if submit_directory and not shared and not submit_directory.startswith(S3):
+        yield Path(submit_directory.removeprefix("file://"))
     yield model_dir / "code"
     for home in model_homes(model_dir):
         yield home / "code"
@@ -116,8 +117,8 @@ def _folders(model_dir: Path, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _file_names(named: str) -> list[str]:
-    """What the program may be called in a code folder, likeliest first. In local mode the SDK packs a file without its
-    folders, and names it with those that it has on the user's machine.
+    """Possible names of the program in a code folder, likeliest first. In local mode the SDK packs a file without its
+    folders, but names it with its path on the user's machine.
     """
     path = Path(named or DEFAULT_PROGRAM)
     inside = [] if path.is_absolute() or ".." in path.parts else [str(path)]
@@ -126,15 +127,15 @@ def _file_names(named: str) -> list[str]:
 
 
 def _functions(file: Path) -> frozenset[str]:
-    """Those of the handler's functions that the file's top level binds: by def, by assignment or by import.
+    """The handler's functions that the file's top level defines, assigns or imports.
 
-    All of them if `import *` may bind others, or, in an inference.py, any: a file by another name may be a program that
-    trains.
+    All of them if the file has `import *` and either defines one of them or is called inference.py; with any other name
+    it may be a training program.
     """
     try:
         module = ast.parse(file.read_bytes(), str(file))
     except (SyntaxError, ValueError) as error:
-        raise ModelFilesError(f"{file} is no Python that can be run: {error}") from error
+        raise ModelFilesError(f"{file} is not valid Python: {error}") from error
     bound: set[str] = set()
     for node in _top_level(module):
         match node:
@@ -144,14 +145,14 @@ def _functions(file: Path) -> frozenset[str]:
                 bound |= {alias.asname or alias.name for alias in names}
             case _:
                 pass
-    found = frozenset(bound.intersection(FUNCTIONS))
-    if "*" in bound and (found or file.name == DEFAULT_PROGRAM):
+    functions = frozenset(bound.intersection(FUNCTIONS))
+    if "*" in bound and (functions or file.name == DEFAULT_PROGRAM):
         return frozenset(FUNCTIONS)
-    return found
+    return functions
 
 
 def _top_level(node: ast.AST) -> Iterator[ast.AST]:
-    """What stands in a module outside of its functions and classes, `if` and `try` included."""
+    """The nodes of a module outside its functions and classes, including those in `if` and `try`."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
@@ -182,7 +183,7 @@ _LIKENESS = 0.75
 
 
 def unused_files(model_dir: Path, code: UserCode | NoHandler, named: str = "") -> list[str]:
-    """What has no effect, for the log. `named`: the program that SAGEMAKER_PROGRAM names."""
+    """Warnings about files and functions without effect. `named`: the value of SAGEMAKER_PROGRAM."""
     lines: list[str] = []
     for path in _files(model_dir):
         if path.suffix == ".py" and isinstance(code, UserCode):
@@ -197,7 +198,7 @@ def unused_files(model_dir: Path, code: UserCode | NoHandler, named: str = "") -
 
 
 def _files(model_dir: Path) -> Iterator[Path]:
-    """Files, those at the top first."""
+    """The model's files, those at the top first."""
     for count, (folder, folders, files) in enumerate(os.walk(model_dir)):
         depth = len(Path(folder).relative_to(model_dir).parts)
         kept = (name for name in folders if name not in _SKIPPED and not name.startswith("."))
@@ -206,14 +207,14 @@ def _files(model_dir: Path) -> Iterator[Path]:
 
 
 def _second_program(path: Path, code: UserCode) -> list[str]:
-    """An inference.py besides the handler that runs. Other files may be modules of the handler."""
+    """A warning about a second inference.py. Other Python files may be modules of the handler."""
     if path.name != DEFAULT_PROGRAM or path == code.file:
         return []
     return [f"{path} is not run, because {code.file} is: delete one of the two"]
 
 
 def _program(path: Path, model_dir: Path, named: str) -> list[str]:
-    """A Python file that was meant to be the handler, of a model that has none."""
+    """A warning about a Python file that was probably meant to be the handler, in a model without one."""
     tree = _parsed(path)
     functions = _defined(tree) & set(FUNCTIONS)
     folders = [home / "code" for home in (model_dir, *model_homes(model_dir))]
@@ -226,35 +227,35 @@ def _program(path: Path, model_dir: Path, named: str) -> list[str]:
     if functions:
         names = " and ".join(sorted(functions))
         return [f"{path} has {names} and is not run: rename it to code/{DEFAULT_PROGRAM}, or set SAGEMAKER_PROGRAM"]
-    # Other programs, such as one that trained, may have such functions for themselves.
+    # Any other program, such as the one that trained the model, may have such functions for its own use.
     return _nearly_named(path) if path.name in (DEFAULT_PROGRAM, "handler.py") else []
 
 
 def _requirements(path: Path, code: UserCode | NoHandler) -> list[str]:
-    """A requirements file that is not installed."""
+    """A warning about a requirements file that is not installed."""
     if not path.read_text("utf-8", "replace").strip():
         return []
     if isinstance(code, UserCode):
-        wanted = code.requirements
-        if path == wanted:
+        installed = code.requirements
+        if path == installed:
             return []
-        todo = f"{wanted} is, put its lines there" if wanted else f"move it to {code.folder / REQUIREMENTS}"
+        todo = f"{installed} is, put its lines there" if installed else f"move it to {code.folder / REQUIREMENTS}"
         return [f"{path} is not installed: {todo}"]
     if path.parent.name == "code" and any(path.parent.glob("*.py")):
-        return []  # of a program that is not run, which is said already
+        return []  # its program is not run, and another line says so
     return [f"{path} is not installed: put it into code/, next to an {DEFAULT_PROGRAM}"]
 
 
 def _nearly_named(path: Path) -> list[str]:
-    """Functions of a file that it does not call itself, and whose names are nearly those of a handler's."""
+    """Warnings about functions whose names are nearly those of a handler, and that the file does not use itself."""
     tree = _parsed(path)
-    found = _defined(tree)
+    defined = _defined(tree)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     lines = []
-    for name in sorted(found - set(ARGUMENTS) - used):
+    for name in sorted(defined - set(ARGUMENTS) - used):
         near = difflib.get_close_matches(name.lower(), FUNCTIONS, n=1, cutoff=_LIKENESS)
         meant = _OTHER_NAMES.get(name) or next(iter(near), "")
-        if meant and meant not in found:
+        if meant and meant not in defined:
             lines.append(f"{path}: {name} is not called; if it is meant to be {meant}, rename it")
     return lines
 
@@ -267,5 +268,5 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def _defined(tree: ast.Module) -> set[str]:
-    """Those that a file defines itself."""
+    """The names of the functions that a file defines."""
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

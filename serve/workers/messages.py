@@ -1,6 +1,6 @@
-"""What the server and a worker say to each other, over the one socket between them (`wire`), pickled.
+"""The messages between the server and a worker, pickled, over one socket (MessageWire).
 
-Both are of one container, one version and one user: no message comes from anywhere else.
+Pickle is safe here: both ends are processes of the same container, version and user.
 """
 
 import pickle
@@ -15,54 +15,54 @@ from berth.runtime.engines.engine import EngineInfo
 
 
 class JobRow(Protocol):
-    """What a worker makes a result of: a window, of which it gives the logits, or a request to a user's handler."""
+    """One input of a batch: a window (its result is logits), or a HandlerInput."""
 
     @property
     def length(self) -> int:
-        """Tokens, or what stands for them in the queue."""
+        """Tokens of a window; 1 for a handler's request."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """From a worker whose model has answered its warm-up question."""
+    """From a worker: its model has answered the warm-up question."""
 
     info: EngineInfo
     tokenizer: str
-    """See berth.qa.tokenizer: the server makes the windows."""
+    """As JSON (berth.qa.tokenizer). The server needs it to make windows."""
     model: str
-    """Where the model is, for the log."""
+    """The model's folder and files, for the log."""
     null_threshold: float
     """See berth.contract.model_files.NULL_THRESHOLD."""
     load_seconds: float
     warm_up_seconds: float
     not_run: str = ""
-    """Which code of the model's is not run and why, for the log."""
+    """Which file of the model's code is not run, and why, for the log."""
     unused: Sequence[str] = ()
-    """See berth.serve.user_code.find."""
+    """Warnings about files without effect (berth.serve.user_code.find.unused_files)."""
     seconds_per_token: float = 0.0
-    """Of the warm-up question in one slot, once it is warm; 0 if nobody measured it."""
+    """Of one slot of the warm model; 0 if it was not measured."""
 
     @property
     def slots(self) -> int:
-        """Batches at one time."""
+        """Batches at a time."""
         return self.info.slots
 
     @property
     def rows(self) -> int:
-        """Rows of a batch, at most."""
+        """The most rows of a batch."""
         return self.info.rows
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerReady:
-    """From a worker that runs a user's handler, whose model is loaded: one request at a time."""
+    """From a worker that runs a user's handler: its model is loaded. It answers one request at a time."""
 
     file: str
     functions: Collection[str]
     load_seconds: float
     model: str = ""
-    """Our model and its engine, for the log, where the handler has no model_fn."""
+    """Our model and its engine, for the log, if the handler has no model_fn."""
     engine: str = ""
     unused: Sequence[str] = ()
     """As in Ready."""
@@ -73,7 +73,7 @@ class HandlerReady:
 
 
 def is_same_engine(one: Ready | HandlerReady, other: Ready | HandlerReady) -> bool:
-    """Whether two workers compute alike, so that it does not matter which of them answers."""
+    """Whether two workers give the same answers, so that either may answer."""
     match one, other:
         case Ready(), Ready():
             return one.info == other.info
@@ -84,11 +84,11 @@ def is_same_engine(one: Ready | HandlerReady, other: Ready | HandlerReady) -> bo
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """From a worker that can't answer, now or any more, and ends: why, in one sentence."""
+    """From a worker that can't load its model and exits: the reason in one sentence."""
 
     sentence: str
     no_room: bool = False
-    """Whether there was not enough disk for what it had to write."""
+    """Whether the disk was full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class BatchResults:
-    """From a worker: what came of each row of a batch."""
+    """From a worker: the result of each row of a batch."""
 
     number: int
     results: Sequence[Any]
@@ -110,7 +110,7 @@ class BatchResults:
 
 @dataclass(frozen=True, slots=True)
 class BatchError:
-    """From a worker: it raised; `trace` is for the log."""
+    """From a worker: the engine raised an exception; `trace` is for the log."""
 
     number: int
     error: str
@@ -120,10 +120,10 @@ class BatchError:
 FromWorker = Ready | HandlerReady | Failed | BatchResults | BatchError
 
 
-_APART = 65_536
-"""Bytes from which a buffer of a message is a frame of its own; smaller ones are cheaper to copy."""
+_LARGE_BUFFER = 65_536
+"""A buffer of at least this many bytes is sent as a separate frame; smaller ones are cheaper to copy."""
 _SIZE = struct.Struct("!Q")
-"""What stands before a frame."""
+"""A frame's size, which is sent before the frame."""
 
 
 class MessageWire:
@@ -135,31 +135,29 @@ class MessageWire:
 
     def send(self, message: Any) -> None:
         """Send a message; blocks until the other end has read most of it. OSError if the other end is gone."""
-        apart: list[memoryview] = []
+        frames: list[memoryview] = []
 
-        def stays(buffer: pickle.PickleBuffer) -> bool:
+        def is_inline(buffer: pickle.PickleBuffer) -> bool:
             view = buffer.raw()
-            if view.nbytes < _APART:
+            if view.nbytes < _LARGE_BUFFER:
                 return True
-            apart.append(view)
+            frames.append(view)
             return False
 
-        data = pickle.dumps(message, protocol=5, buffer_callback=stays)
+        data = pickle.dumps(message, protocol=5, buffer_callback=is_inline)
         self._socket.sendall(_SIZE.pack(len(data)) + data)
-        for view in apart:
+        for view in frames:
             self._socket.sendall(_SIZE.pack(view.nbytes))
             self._socket.sendall(view)
 
     def receive(self) -> Any:
         """The next message; EOFError or OSError if the other end is gone."""
-        # The pickle asks for its buffers one by one: each is the next frame.
+        # pickle reads its large buffers one by one; each is the next frame.
         return pickle.loads(self._frame(), buffers=iter(self._frame, None))
 
     def cut(self) -> None:
-        """Have whoever sends or receives here see the end at once, also if another process still holds the other
-        end.
-        """
-        with suppress(OSError):  # it is closed
+        """End every send and receive on this socket at once, even if another process still holds the other end."""
+        with suppress(OSError):  # it is already closed
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -171,7 +169,7 @@ class MessageWire:
         return self._bytes(size)
 
     def _bytes(self, size: int) -> bytes:
-        """So many bytes, read into one buffer of that size."""
+        """Exactly `size` bytes; EOFError if the other end is gone."""
         data = self._reader.read(size)
         if len(data) < size:
             raise EOFError

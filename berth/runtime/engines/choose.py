@@ -1,4 +1,4 @@
-"""From a folder under /opt/ml/model to an engine that answers: which one fits this host, and what it is loaded from."""
+"""Loads the model under /opt/ml/model with the engine that fits this host."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,11 +20,11 @@ PRECISION_VARIABLE = "BERTH_PRECISION"
 FOLDER_VARIABLE = "BERTH_GRAPH_DIR"
 DEFAULT_FOLDER = "/tmp/berth-graph"
 ENGINES = ("berth.runtime.engines.openvino", "berth.runtime.engines.pytorch")
-"""The modules of the engines, which are imported when a model is loaded."""
+"""The engines' modules. They are imported only when a model is loaded."""
 
 
 class LoadedModel(NamedTuple):
-    """A model that is ready for windows."""
+    """A model with its tokenizer and engine."""
 
     files: ModelFiles
     tokenizer: PairTokenizer
@@ -33,9 +33,7 @@ class LoadedModel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How to load: `precision` is empty where nobody asked for one; `folder` is where a graph is kept that the model
-    lacks.
-    """
+    """How to load. `precision`: empty for the default. `folder`: where to keep the graph of a model that has none."""
 
     threads: int
     cuda: bool = False
@@ -44,73 +42,75 @@ class EngineSettings:
 
 
 def settings(environ: Mapping[str, str], threads: int, *, cuda: bool) -> EngineSettings:
-    """What the environment asks for; ModelFilesError for a precision that there is not."""
+    """The settings in the environment; ModelFilesError for an unknown precision."""
     precision = environ.get(PRECISION_VARIABLE, "").strip().lower()
     if precision and precision not in PRECISIONS:
         raise ModelFilesError(f"{PRECISION_VARIABLE} is `{precision}`: it must be one of {', '.join(PRECISIONS)}")
     return EngineSettings(threads, cuda, precision, Path(environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER))
 
 
-def load(model_dir: Path, chosen: EngineSettings, say: Callable[[str], None]) -> LoadedModel:
-    """Find and load the model under `model_dir`; ModelFilesError with one sentence if it can't be served so.
+def load(model_dir: Path, options: EngineSettings, say: Callable[[str], None]) -> LoadedModel:
+    """Find and load the model under `model_dir`; ModelFilesError with one sentence if it can't be served.
 
-    `say` gets lines for the log. OpenVINO where it is installed, can take the model and there is no GPU to use; else
-    PyTorch.
+    PyTorch is used on a GPU, without OpenVINO, and if OpenVINO can't load the model; OpenVINO otherwise. `say` gets
+    lines for the log.
     """
     files = find(model_dir)
-    if chosen.cuda or find_spec("openvino") is None:
-        return _by_pytorch(files, chosen)
+    if options.cuda or find_spec("openvino") is None:
+        return _load_pytorch(files, options)
     try:
-        return _by_openvino(files, chosen, say)
+        return _load_openvino(files, options, say)
     except GraphError as error:
-        if chosen.precision not in ("", "fp32"):
-            raise ModelFilesError(f"{error}: {PRECISION_VARIABLE}={chosen.precision} needs it") from error
+        if options.precision not in ("", "fp32"):
+            raise ModelFilesError(f"{error}: {PRECISION_VARIABLE}={options.precision} needs it") from error
         say(f"PyTorch answers in place of OpenVINO: {error}")
-        return _by_pytorch(files, chosen)
+        return _load_pytorch(files, options)
 
 
-def _by_pytorch(files: ModelFiles, chosen: EngineSettings) -> LoadedModel:
-    if not (chosen.precision in ("", "fp32") or (chosen.cuda and chosen.precision in ("bf16", "fp16"))):
-        where = "on a GPU there is fp32, bf16 or fp16" if chosen.cuda else "this image or model has no OpenVINO for it"
+def _load_pytorch(files: ModelFiles, options: EngineSettings) -> LoadedModel:
+    if not (options.precision in ("", "fp32") or (options.cuda and options.precision in ("bf16", "fp16"))):
+        reason = "a GPU supports fp32, bf16 and fp16" if options.cuda else "without OpenVINO a CPU supports only fp32"
         raise ModelFilesError(
-            f"{PRECISION_VARIABLE} is {chosen.precision}, and {where}: choose another, or leave it out"
+            f"{PRECISION_VARIABLE} is {options.precision}, and {reason}: choose another, or leave it out"
         )
-    from berth.runtime.engines import pytorch  # seconds of import
+    from berth.runtime.engines import pytorch  # its import takes seconds
 
-    engine = pytorch.PyTorchEngine(files, chosen.threads, chosen.precision)
+    engine = pytorch.PyTorchEngine(files, options.threads, options.precision)
     return LoadedModel(files, engine.tokenizer, engine)
 
 
-def _by_openvino(files: ModelFiles, chosen: EngineSettings, say: Callable[[str], None]) -> LoadedModel:
-    with ThreadPoolExecutor(1, "hash") as thread:  # next to the loading, for it takes as long
-        return _by_graph(files, chosen, say, thread.submit(graph.hash_sources, files.folder))
+def _load_openvino(files: ModelFiles, options: EngineSettings, say: Callable[[str], None]) -> LoadedModel:
+    with ThreadPoolExecutor(1, "hash") as thread:  # while the graph loads, which takes as long
+        return _load_or_make_graph(files, options, say, thread.submit(graph.hash_sources, files.folder))
 
 
-def _by_graph(
-    files: ModelFiles, chosen: EngineSettings, say: Callable[[str], None], hashes: Future[dict[str, str]]
+def _load_or_make_graph(
+    files: ModelFiles, options: EngineSettings, say: Callable[[str], None], hashes: Future[dict[str, str]]
 ) -> LoadedModel:
-    """With the model's own graph, else with one that is made; `hashes` are those of the model's files."""
+    """Load the model's own graph; if it has none that can be used, make one. `hashes`: those of the model's files."""
     import openvino
 
     own = files.folder / FOLDER
     if own.is_dir():
         try:
-            return _load_graph(own, files, chosen, hashes)
+            return _load_graph(own, files, options, hashes)
         except GraphError as error:
             say(f"{error}: it is not used")
-    if chosen.precision == "int8":
+    if options.precision == "int8":
         raise ModelFilesError(_no_int8(files.folder))
-    kept = kept_folder(chosen.folder, hashes.result(), openvino.__version__)
+    kept = kept_folder(options.folder, hashes.result(), openvino.__version__)
     make_graph_once(files.folder, kept, openvino.__version__, say)
     try:
-        return _load_graph(kept, files, chosen, hashes)
+        return _load_graph(kept, files, options, hashes)
     except GraphError as error:
         refuse(kept, error)
         raise
 
 
-def _load_graph(folder: Path, files: ModelFiles, chosen: EngineSettings, hashes: Future[dict[str, str]]) -> LoadedModel:
-    """GraphError if the graph in `folder` is none of this model; ModelFilesError if it has not what was asked for."""
+def _load_graph(
+    folder: Path, files: ModelFiles, options: EngineSettings, hashes: Future[dict[str, str]]
+) -> LoadedModel:
+    """GraphError if the graph in `folder` can't be used for this model; ModelFilesError if it lacks the precision."""
     import openvino
 
     from berth.runtime.engines.openvino import OpenVINOEngine
@@ -118,8 +118,8 @@ def _load_graph(folder: Path, files: ModelFiles, chosen: EngineSettings, hashes:
     manifest = read_manifest(folder)
     if fault := graph.fault_of(folder, manifest, openvino.__version__):
         raise GraphError(fault)
-    precision = _precision(manifest, files, chosen)
-    engine = OpenVINOEngine(folder, manifest, precision, chosen.threads)
+    precision = _precision(manifest, files, options)
+    engine = OpenVINOEngine(folder, manifest, precision, options.threads)
     if other := graph.other_sources(folder, manifest, hashes.result()):
         raise GraphError(other)
     try:
@@ -129,11 +129,11 @@ def _load_graph(folder: Path, files: ModelFiles, chosen: EngineSettings, hashes:
     return LoadedModel(files, tokenizer, engine)
 
 
-def _precision(manifest: GraphManifest, files: ModelFiles, chosen: EngineSettings) -> str:
-    """The precision to load, which the user chose, else the model; ModelFilesError if it can't be had here."""
+def _precision(manifest: GraphManifest, files: ModelFiles, options: EngineSettings) -> str:
+    """The user's precision, else the graph's; ModelFilesError if the graph or this CPU does not support it."""
     from berth.runtime.engines.openvino import has_bf16
 
-    precision = chosen.precision or manifest.precision
+    precision = options.precision or manifest.precision
     if precision == "fp16":
         raise ModelFilesError(f"{PRECISION_VARIABLE} is fp16, which is for GPUs: use bf16, or leave it out")
     if precision == "int8" and "int8" not in manifest.precisions:
@@ -145,8 +145,8 @@ def _precision(manifest: GraphManifest, files: ModelFiles, chosen: EngineSetting
         )
     if precision == "bf16" and not has_bf16():
         raise ModelFilesError(
-            "bf16 was asked for, and this CPU has none: use an instance type whose CPU has avx512_bf16 or amx_bf16, or "
-            f"{PRECISION_VARIABLE}=fp32"
+            "bf16 was asked for, and this CPU does not support it: use an instance type whose CPU has avx512_bf16 or "
+            f"amx_bf16, or {PRECISION_VARIABLE}=fp32"
         )
     return precision
 

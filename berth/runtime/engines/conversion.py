@@ -1,9 +1,10 @@
-"""Makes the graph that a model lacks, once for all workers of a server.
+"""Makes the graph of a model that has none, once for all workers of a server.
 
     FOLDER/<digest>/            the graph, under a digest of the model's files and OpenVINO's version
-    FOLDER/<digest>.refused     why this server's workers do without
+    FOLDER/<digest>.refused     why this server's workers run without it
 
-The first worker that comes decides under a lock, the others do as it did: all of a server's workers run one engine.
+The first worker makes it under a lock, or records why it can't. The others do the same, so all of a server's workers
+run the same engine.
 """
 
 import hashlib
@@ -21,36 +22,37 @@ from berth.runtime.memory import available_memory
 
 _LOCKS = Path("/tmp")
 _LOCK = "berth-conversion.lock"
-"""One in a container, not one in each model's TMPDIR: two conversions at once would each count on the same memory."""
+"""One lock per container, not per model's TMPDIR: two conversions at a time would both count on the same memory."""
 _BASE_BYTES, _COPIES = 400_000_000, 2
-"""A conversion takes so many bytes, and those of the weights so often: peaks of 516, 683 and 1,374 MB with libraries
-were measured for weights of 0, 90 and 435 MB."""
+"""Memory of a conversion: _BASE_BYTES + _COPIES × the size of the weights. Measured peaks with libraries: 516, 683 and
+1,374 MB for weights of 0, 90 and 435 MB."""
 
 
 def kept_folder(folder: Path, hashes: Mapping[str, str], openvino: str) -> Path:
-    """Where below `folder` the graph of a model is kept, so that no other model takes it. `hashes`: see
-    `graph.hash_sources`.
+    """The folder below `folder` for a model's graph; its name depends on the model's files and OpenVINO's version.
+
+    `hashes`: see `graph.hash_sources`.
     """
-    named = json.dumps([openvino, sorted(hashes.items())])
-    return folder / hashlib.sha256(named.encode()).hexdigest()[:16]
+    key = json.dumps([openvino, sorted(hashes.items())])
+    return folder / hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def make_graph_once(
     model: Path, kept: Path, openvino: str, say: Callable[[str], None], available: Callable[[], int] = available_memory
 ) -> None:
-    """Have the model's graph in the folder `kept`: made by the first worker that comes, while others wait.
+    """Make the model's graph in the folder `kept`, unless it exists. The first worker makes it, the others wait.
 
-    GraphError or ModelFilesError if it can't be made, the same for all workers of this server. `available` says how
-    many bytes of memory are free.
+    GraphError or ModelFilesError if it can't be made, the same for all workers of this server. `available` returns the
+    bytes of free memory.
     """
-    if _is_there(kept, openvino):
+    if _is_usable(kept, openvino):
         return
     with _locked(kept.parent):
-        if _is_there(kept, openvino):
+        if _is_usable(kept, openvino):
             return
         _check_refusal(kept)
         try:
-            _check_room(kept.parent, model, available())
+            _check_disk_and_memory(kept.parent, model, available())
             say(f"{model} has no graph for OpenVINO: making one takes some seconds, at each start of a container")
             graph.make(model, kept)
         except (GraphError, ModelFilesError) as error:
@@ -59,15 +61,15 @@ def make_graph_once(
 
 
 def refuse(kept: Path, error: GraphError | ModelFilesError) -> None:
-    """Let every worker of this server that comes later raise the same error, and try nothing."""
+    """Record the error, so that all later workers of this server raise it without trying."""
     record = {"server": _server(), "is_model": isinstance(error, ModelFilesError), "reason": str(error)}
     try:
         whole_files.write(_record(kept), json.dumps(record))
     except OSError:
-        return  # the others find the folder as it is here, and come to the same end
+        return  # the other workers can't write the folder either, and get the same error
 
 
-def _is_there(kept: Path, openvino: str) -> bool:
+def _is_usable(kept: Path, openvino: str) -> bool:
     try:
         return not fault_of(kept, read_manifest(kept), openvino)
     except GraphError:
@@ -80,12 +82,12 @@ def _check_refusal(kept: Path) -> None:
         server, is_model, reason = (record[name] for name in ("server", "is_model", "reason"))
     except (OSError, ValueError, TypeError, KeyError):
         return
-    if server == _server():  # the next start may have more memory
+    if server == _server():  # another server's: this container may have more memory
         raise (ModelFilesError if is_model else GraphError)(reason)
 
 
-def _check_room(folder: Path, model: Path, free: int) -> None:
-    """Raise GraphError if the graph can't be written, or the kernel would kill its conversion."""
+def _check_disk_and_memory(folder: Path, model: Path, free: int) -> None:
+    """Raise GraphError if the folder can't be written, or memory is too small for the conversion."""
     if not os.access(folder, os.W_OK):
         raise _unwritable(folder, "it can't be written")
     weights = sum(path.stat().st_size for path in source_files(model) if path.suffix in (".safetensors", ".bin"))
@@ -120,7 +122,7 @@ def _server() -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock on conversions, with `folder` made; GraphError if that can't be."""
+    """Make `folder` and hold the lock on conversions; GraphError if that fails."""
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)

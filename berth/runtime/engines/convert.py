@@ -1,7 +1,7 @@
 """Makes a model's graph: `python -m berth.runtime.engines.convert MODEL TARGET`.
 
-MODEL is a folder with a model of transformers, TARGET the folder to write (berth.runtime.engines.graph); it is there
-when all of it is, and not before. The graph computes in float32, as the model: one answer of both is compared.
+MODEL is a folder with a transformers model, TARGET the folder to write (berth.runtime.engines.graph). TARGET appears
+only when it is complete. The graph computes in float32; its logits for random inputs are compared with the model's.
 """
 
 import os
@@ -25,11 +25,11 @@ from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
 from berth.runtime.engines.openvino import get_core
 
 _CLOSE = 1e-3
-"""How far a logit of the graph may be from the model's: rounding is below a hundredth of it."""
+"""The largest allowed difference of a logit; rounding causes less than a hundredth of it."""
 
 
 class _Logits(torch.nn.Module):
-    """The model with its two outputs as a tuple, and inputs by position, in the order of `names`."""
+    """The model with positional inputs in the order of `names`, and start and end logits as a tuple."""
 
     def __init__(self, model: Any, names: Sequence[str]) -> None:
         super().__init__()
@@ -42,9 +42,9 @@ class _Logits(torch.nn.Module):
 
 
 def convert(files: ModelFiles, target: Path) -> GraphManifest:
-    """Write the graph of the model in `files` into the folder `target`, in place of one that is there.
+    """Write the graph of the model in `files` into the folder `target`; an existing one is replaced.
 
-    GraphError if OpenVINO can't take this model, or computes something else; ModelFilesError as `pytorch.load`.
+    GraphError if OpenVINO can't convert the model or gets other logits; ModelFilesError as in `pytorch.load`.
     """
     model, tokenizer = pytorch.load(files)
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if tokenizer.token_types else [])]
@@ -71,19 +71,19 @@ def convert(files: ModelFiles, target: Path) -> GraphManifest:
 
 def _trace(module: _Logits, example: Sequence[torch.Tensor]) -> openvino.Model:
     try:
-        # What torch's tracer warns of (values that it takes for constants) is what _compare looks at, at other sizes.
+        # torch's tracer warns about values that it treats as constants. _compare tests that with inputs of other sizes.
         with warnings.catch_warnings(), torch.inference_mode():
             warnings.simplefilter("ignore")
             return openvino.convert_model(module, example_input=tuple(example))
-    except Exception as error:  # whatever a model of any kind makes the tracer or the converter raise
+    except Exception as error:  # a model can make the tracer or converter raise anything
         raise GraphError(f"OpenVINO can't convert {type(module.model).__name__} ({reason_of(error)})") from error
 
 
 def _probe(names: Sequence[str], rows: int, tokens: int, vocabulary: int) -> list[torch.Tensor]:
-    """Random inputs of a model, the last row of which is shorter than the others."""
-    dice = torch.Generator().manual_seed(tokens)
+    """Random inputs of a model. The last row is shorter than the others."""
+    generator = torch.Generator().manual_seed(tokens)
     inputs = {
-        "input_ids": torch.randint(0, vocabulary, (rows, tokens), generator=dice),
+        "input_ids": torch.randint(0, vocabulary, (rows, tokens), generator=generator),
         "attention_mask": torch.ones(rows, tokens, dtype=torch.int64),
         "token_type_ids": (torch.arange(tokens) >= tokens // 2).long().repeat(rows, 1),
     }
@@ -96,11 +96,11 @@ def _compare(module: _Logits, graph: openvino.Model, inputs: Sequence[torch.Tens
     theirs = list(compiled([each.numpy() for each in inputs]).values())
     with torch.inference_mode():
         ours = module(*inputs)
-    kept = inputs[module.names.index("attention_mask")].numpy() == 1
+    is_token = inputs[module.names.index("attention_mask")].numpy() == 1
     for mine, other in zip(ours, theirs, strict=True):
-        # Broken weights give NaN in both, which the warm-up question tells better.
-        if not np.allclose(mine.numpy()[kept], other[kept], rtol=0, atol=_CLOSE, equal_nan=True):
-            raise GraphError(f"OpenVINO's graph of {type(module.model).__name__} computes something else")
+        # Broken weights give NaN in both; the warm-up question reports that with a better error.
+        if not np.allclose(mine.numpy()[is_token], other[is_token], rtol=0, atol=_CLOSE, equal_nan=True):
+            raise GraphError(f"OpenVINO's graph of {type(module.model).__name__} gives other logits than the model")
 
 
 def _write(folder: Path, graph: openvino.Model, tokenizer: PairTokenizer, manifest: GraphManifest) -> None:
@@ -110,7 +110,7 @@ def _write(folder: Path, graph: openvino.Model, tokenizer: PairTokenizer, manife
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
-    """Convert; a mistake is one sentence on stderr, with exit code 1, or NO_MODEL if the model itself is the reason."""
+    """Convert; an error is one sentence on stderr with exit code NO_MODEL if the model can't be served, else 1."""
     model, target = map(Path, arguments)
     try:
         convert(find(model), target)
@@ -127,4 +127,4 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # torch and OpenVINO take a second to come down
+    os._exit(code)  # skips the second that torch and OpenVINO take to shut down

@@ -1,7 +1,7 @@
-"""What an engine is: anything that turns windows into start and end logits.
+"""The interface of an engine: it turns windows into start and end logits.
 
-An engine runs a few batches at a time, and must give the same logits for a window whatever others come with it, up to
-rounding. Which windows make a batch is its user's to decide, within what `EngineInfo` says.
+An engine runs a few batches at a time. A window must get the same logits in every batch, up to rounding. The caller
+chooses the batches, within the limits in `EngineInfo`.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ FloatArray = NDArray[np.float32]
 
 
 class WindowTokens(NamedTuple):
-    """What the model sees of a window: (tokens,) each; the types are None for a model that takes none."""
+    """The model's inputs for a window, (tokens,) each; the types are None for a model without token types."""
 
     input_ids: IntArray
     token_type_ids: IntArray | None
@@ -38,7 +38,7 @@ class RowLogits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What others must know of an engine."""
+    """What the callers of an engine need to know."""
 
     description: str
     """Name, version, architecture, precision, device and threads, for the log."""
@@ -47,9 +47,9 @@ class EngineInfo:
     max_length: int
     """The longest window, in tokens, that the model can take."""
     slots: int
-    """Batches that run at one time without hindering each other; `Engine.logits` may be called from as many threads."""
+    """Batches that run efficiently at a time; `Engine.logits` may be called from as many threads."""
     rows: int
-    """Windows of a batch, at most: more are slower."""
+    """The most windows of a batch; larger batches are slower."""
 
 
 class Engine(Protocol):
@@ -61,22 +61,20 @@ class Engine(Protocol):
         ...
 
     def logits(self, rows: Sequence[WindowTokens], *, alone: bool = False) -> list[RowLogits]:
-        """The logits of one batch, in its order. `alone`: no other batch runs or waits, so that this one may have every
-        thread.
-        """
+        """The logits of one batch, in order. `alone`: no other batch runs or waits, so this one may use all threads."""
         ...
 
 
 def row_of(window: Window) -> WindowTokens:
-    """What the model sees of a window."""
+    """The model's inputs for a window."""
     return WindowTokens(window.input_ids, window.token_type_ids)
 
 
 def logits_of_all(engine: Engine, windows: Sequence[Window]) -> list[RowLogits]:
     """The logits of all windows, in their order, one batch after the other."""
-    found: list[RowLogits | None] = [None] * len(windows)
+    results: list[RowLogits | None] = [None] * len(windows)
     for batch in by_length([len(window.input_ids) for window in windows], engine.info.rows):
         logits = engine.logits([row_of(windows[index]) for index in batch], alone=True)
-        for index, one in zip(batch, logits, strict=True):
-            found[index] = one
-    return [one for one in found if one is not None]
+        for index, row in zip(batch, logits, strict=True):
+            results[index] = row
+    return [row for row in results if row is not None]

@@ -1,12 +1,12 @@
-"""A model's graph: what OpenVINO loads, with the tokenizer as the kit reads it, next to the model that it was made of.
+"""A model's graph, the files that OpenVINO loads, next to the model from which it was made.
 
-    openvino/graph.json    of which files it was made (by their sha256), with which OpenVINO, and what it takes
+    openvino/graph.json       the manifest: source files with their sha256, OpenVINO's version, the model's inputs
     openvino/fp32.xml, .bin   the graph
-    openvino/int8.xml, .bin   the same with weights and activations in int8, if it was asked for
-    openvino/tokenizer.json   the tokenizer (berth.qa.tokenizer), so that a server needs no transformers
+    openvino/int8.xml, .bin   the graph with weights and activations in int8, if the user added it
+    openvino/tokenizer.json   the tokenizer (berth.qa.tokenizer), so that a server does not need transformers
 
-A training job's end writes it into the model, and a server makes it where it is missing. What was made of other weights
-is never served: its files are compared first. Standard library only.
+A training job writes it into the model at its end, and a server makes it if it is missing. A server compares the source
+files first, so it never serves a graph of other weights. Standard library only.
 """
 
 import hashlib
@@ -26,30 +26,30 @@ from berth.runtime.memory import CONVERSION_SCORE, set_oom_score
 
 FOLDER = "openvino"
 MANIFEST = "graph.json"
-"""Not manifest.json: Multi Model Server takes a file of that name, in any folder of a model, for one of its own, and
-does not start.
+"""Not manifest.json: if any folder of a model has a file of that name, Multi Model Server reads it as its own and does
+not start.
 """
 TOKENIZER = "tokenizer.json"
 FORMAT = 1
 NO_MODEL = 3
-"""The exit code of `convert` for a model that nothing can load."""
+"""The exit code of `convert` for a model that can't be served at all."""
 FULL_WEIGHT_BITS = 8
-"""Of an int8 graph's weights; with 7 it is right on a CPU without VNNI, too, and loses more."""
+"""Bits of an int8 graph's weights. With 7 bits it also works on a CPU without VNNI, but loses more accuracy."""
 _TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
 
 
 class GraphError(Exception):
-    """A graph can't be used; one sentence says why, and what to do."""
+    """A graph can't be used or made; the text is one sentence with the reason and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphManifest:
-    """What a graph is, as graph.json has it."""
+    """The content of graph.json."""
 
     openvino: str
-    """The version that made it."""
+    """OpenVINO's version that made it."""
     sources: Mapping[str, str]
-    """The model's files that it was made of, by name: their sha256."""
+    """File name → sha256 of the model's files from which it was made."""
     architecture: str
     max_length: int
     """The longest window, in tokens."""
@@ -57,19 +57,19 @@ class GraphManifest:
     inputs: tuple[str, ...]
     """Names of the model's inputs, in its order."""
     precisions: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"fp32": {}})
-    """fp32 or int8: what is known of that graph, such as its loss of F1."""
+    """fp32 or int8 → figures of that graph, such as its loss of F1."""
     precision: str = "fp32"
-    """The one to serve where nobody says another: fp32, or bf16 on a CPU that has it."""
+    """The precision to serve by default: fp32 or bf16."""
     format: int = FORMAT
 
 
 def write_manifest(folder: Path, manifest: GraphManifest) -> None:
-    """Write graph.json into the graph's folder, as a whole."""
+    """Write graph.json into the graph's folder, atomically."""
     whole_files.write(folder / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
 
 
 def read_manifest(folder: Path) -> GraphManifest:
-    """The manifest of the graph in `folder`; GraphError if it has none that this version of the kit reads."""
+    """The manifest of the graph in `folder`; GraphError if it is missing, damaged or of another format."""
     path = folder / MANIFEST
     again = f"remove {folder}, and it is made again"
     try:
@@ -90,28 +90,28 @@ def read_manifest(folder: Path) -> GraphManifest:
 
 
 def source_files(model: Path) -> list[Path]:
-    """The files of the model in that folder on which a graph depends: configuration, weights, tokenizer."""
+    """The files of a model's folder on which its graph depends: configuration, weights, tokenizer."""
     names = [CONFIG, *WEIGHTS, *TOKENIZERS, *_TOKENIZER_SETTINGS]
-    there = {model / name for name in names}
+    files = {model / name for name in names}
     for index in (model / name for name in WEIGHTS if name.endswith(".index.json")):
         if index.is_file():
             shards = json.loads(index.read_text("utf-8")).get("weight_map", {})
-            there |= {model / str(name) for name in shards.values()}
-    return sorted(path for path in there if path.is_file())
+            files |= {model / str(name) for name in shards.values()}
+    return sorted(path for path in files if path.is_file())
 
 
 def hash_sources(model: Path) -> dict[str, str]:
-    """The sha256 of each of `source_files`, by name: half a second for each gigabyte."""
-    found = {}
+    """File name → sha256 of the `source_files`; takes half a second per gigabyte."""
+    hashes = {}
     for path in source_files(model):
         with path.open("rb") as file:
-            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
 
 
 def fault_of(folder: Path, manifest: GraphManifest, openvino: str) -> str:
-    """Why the graph in `folder` can't be loaded by this OpenVINO, as a sentence; empty if it can. Its sources are not
-    compared: see `other_sources`.
+    """Why this OpenVINO can't load the graph in `folder`, as a sentence; empty if it can. `other_sources` compares the
+    source files.
     """
     missing = [
         name
@@ -126,21 +126,21 @@ def fault_of(folder: Path, manifest: GraphManifest, openvino: str) -> str:
 
 
 def other_sources(folder: Path, manifest: GraphManifest, hashes: Mapping[str, str]) -> str:
-    """Which of the model's files is another than that of which the graph was made, as a sentence; empty if none."""
+    """Which of the model's files has changed since the graph was made, as a sentence; empty if none."""
     names = sorted(manifest.sources.keys() | hashes.keys())
-    other = [name for name in names if manifest.sources.get(name) != hashes.get(name)]
-    return f"the graph in {folder} was made of another {other[0]} than the model's" if other else ""
+    changed = [name for name in names if manifest.sources.get(name) != hashes.get(name)]
+    return f"the graph in {folder} was made of another {changed[0]} than the model's" if changed else ""
 
 
 def make(model: Path, target: Path) -> None:
-    """Make the graph of the model in a folder, in a process of its own, whose memory (torch, transformers, the model
-    twice) goes with it. GraphError or ModelFilesError with its sentence if it can't be made.
+    """Make the graph of the model in a folder. It runs in another process, whose memory (torch, transformers, the model
+    twice) is freed at its end. GraphError or ModelFilesError with its error if it fails.
     """
     command = [sys.executable, "-P", "-m", "berth.runtime.engines.convert", str(model), str(target)]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
     ) as process:
-        set_oom_score(process.pid, CONVERSION_SCORE)  # who waits for it can do without the graph
+        set_oom_score(process.pid, CONVERSION_SCORE)  # the waiting worker can do without the graph
         _, errors = process.communicate()
     if process.returncode < 0:
         killer = signal.Signals(-process.returncode).name
@@ -154,6 +154,6 @@ def make(model: Path, target: Path) -> None:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """(2026, 4) of 2026.4.1-22982-…; () of what is no version."""
+    """(2026, 4) for 2026.4.1-22982-…; () for a text that is not a version."""
     numbers = version.split("-")[0].split(".")[:2]
     return tuple(int(number) for number in numbers if number.isdecimal())

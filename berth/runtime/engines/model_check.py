@@ -1,6 +1,6 @@
-"""One check of a loaded model and its tokenizer for both images: before a job reads data, before a server is ready.
+"""Checks a loaded model and its tokenizer, in both images: before a job reads data, and before a server is ready.
 
-Each fault that it finds would otherwise end a job at its first step, or be answered from without an error.
+Without this check, these faults would end a job at its first step, or give wrong answers without an error.
 """
 
 import inspect
@@ -16,41 +16,41 @@ from berth.runtime.subprocesses import one_line
 
 _PAIR = ("who?", "they do")
 _NEEDED = ("sentencepiece", "google.protobuf")
-"""What transformers needs to read a SentencePiece model. Without them it asks for tiktoken, which does not help."""
+"""What transformers needs to read a SentencePiece model. Without them its error names tiktoken, which does not help."""
 _REASON_CHARACTERS = 240
 
 
 def takes_token_types(model: Any) -> bool:
-    """Whether token_type_ids make a difference to a model of transformers.
+    """Whether a transformers model uses token_type_ids.
 
-    Its tokenizer's `model_input_names` does not tell: for ALBERT, RemBERT and others it lacks them.
+    Its tokenizer's `model_input_names` does not show this: for ALBERT, RemBERT and others they are missing there.
     """
     if "token_type_ids" not in inspect.signature(model.forward).parameters:
         return False
-    # Funnel has no embedding of types: it compares those of two tokens.
+    # Funnel has no embedding of types; it compares the types of two tokens.
     return _type_count(model) > 1 or model.config.model_type == "funnel"
 
 
 def _type_count(model: Any) -> int:
-    """Rows of the embedding of token types; 0 where there is none. GPT-2's kin take types as words, and set none."""
+    """Rows of the embedding of token types; 0 if there is none, as in GPT-2, which embeds types as words."""
     return getattr(model.config, "type_vocab_size", None) or 0
 
 
 def tokenizer_fault(error: BaseException) -> str:
     """Why transformers could not load a tokenizer, for the brackets of a sentence."""
-    absent = [library.removeprefix("google.") for library in _NEEDED if not is_installed(library)]
-    if not absent or not re.search("tiktoken|sentencepiece|protobuf", str(error), re.IGNORECASE):
+    missing = [library.removeprefix("google.") for library in _NEEDED if not is_installed(library)]
+    if not missing or not re.search("tiktoken|sentencepiece|protobuf", str(error), re.IGNORECASE):
         return reason_of(error)
     return (
-        f"it has no tokenizer.json, and to make one needs {' and '.join(absent)}, which this image does not have; "
+        f"it has no tokenizer.json, and to make one needs {' and '.join(missing)}, which this image does not have; "
         "make it where they are installed: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
     )
 
 
 def fault_of(model: Any, tokenizer: PairTokenizer) -> str:
-    """What forbids to answer questions with this model and tokenizer, all of it, with what to do; empty if nothing.
+    """All reasons why this model and tokenizer can't answer questions, with what to do; empty if they can.
 
-    `model` is one of transformers, on the CPU and in evaluation mode.
+    `model`: a transformers model on the CPU, in evaluation mode.
     """
     return "; ".join(_faults(model, tokenizer)) or _fault_of_a_forward(model, tokenizer)
 
@@ -84,7 +84,7 @@ def _faults_of_ids(model: Any, tokenizer: PairTokenizer) -> Iterator[str]:
 
 
 def _faults_of_pairs(model: Any, tokenizer: PairTokenizer) -> Iterator[str]:
-    """Of how question and context are put together."""
+    """Faults in how the tokenizer joins question and context."""
     (pair,) = tokenizer.encode([_PAIR])
     parts = pair.sequence_ids
     if 0 not in parts or 1 not in parts:
@@ -112,7 +112,7 @@ def _fault_of_a_forward(model: Any, tokenizer: PairTokenizer) -> str:
         with torch.inference_mode():
             output = model(**inputs)
         shapes = {tuple(logits.shape) for logits in (output.start_logits, output.end_logits)}
-    except Exception as error:  # whatever a model of any kind raises
+    except Exception as error:  # a model can raise anything
         return (
             f"{type(model).__name__} fails on a short question ({reason_of(error)}): save the model's own tokenizer "
             f"with it, or {OTHER_ARCHITECTURE}"
@@ -123,5 +123,5 @@ def _fault_of_a_forward(model: Any, tokenizer: PairTokenizer) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """`TypeError: …`: another library's error, short enough for a sentence of ours."""
+    """Another library's error on one line, such as `TypeError: …`, short enough for our own sentence."""
     return one_line(error)[:_REASON_CHARACTERS].rstrip(".:; ")

@@ -1,8 +1,8 @@
-"""Finding a model: which folder under /opt/ml/model holds it, and whether it is complete.
+"""Finds the folder under /opt/ml/model that holds the model, and checks whether the model is complete.
 
-A look at file names and config.json only, so that what can't be served is named in milliseconds, before torch is
-imported. SageMaker unpacks `model.tar.gz` into /opt/ml/model; archives made by hand often hold one folder more, and
-local mode leaves the archive itself next to its contents. Both are accepted.
+It reads only file names and config.json, so that an error is reported within milliseconds, before torch is imported.
+SageMaker unpacks `model.tar.gz` into /opt/ml/model; archives made by hand often have one more level of folders, and
+local mode leaves the archive next to its contents. Both are accepted.
 """
 
 import os
@@ -14,7 +14,7 @@ from berth.contract.served_model import read_config, serving_faults
 
 
 class ModelFilesError(Exception):
-    """The model can't be served; one sentence says what is wrong with which folder and what to do."""
+    """The model can't be served; the text is one sentence with the folder, the fault and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class ModelFiles:
     """A folder that holds a complete model: configuration, weights and tokenizer."""
 
     folder: Path
-    weights: str  # the file that was found, for the log
+    weights: str  # the file's name, for the log
     tokenizer: str
     null_threshold: float = 0.0  # see contract's NULL_THRESHOLD
 
 
 def find(model_dir: Path) -> ModelFiles:
-    """The model in `model_dir`, or in the one folder inside it; ModelFilesError says all that is missing."""
+    """The model in `model_dir`, or in the one folder inside it; ModelFilesError with all faults."""
     faults = serving_faults(model_dir, model_dir)
     folder = model_home(model_dir) or model_dir
     weights, tokenizer = first_file(folder, WEIGHTS), first_file(folder, TOKENIZERS)

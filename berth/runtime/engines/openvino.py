@@ -1,7 +1,7 @@
-"""The OpenVINO engine: a graph on this host's CPU, in several streams of one thread, or one of all for a lone batch.
+"""The OpenVINO engine: runs a graph on this host's CPU.
 
-Streams that share no data use a CPU best; a request that is alone is answered sooner by all threads together. Hence two
-compiled models over one graph, where there is more than one thread. Every property is OpenVINO's own.
+Many batches are fastest with one stream per thread, because streams share no data; a single batch is fastest with one
+stream of all threads. So with more than one thread the graph is compiled twice.
 """
 
 import queue
@@ -20,31 +20,31 @@ from berth.runtime.engines.graph import GraphError, GraphManifest
 ROWS = 4
 _STEP = 16
 _HINT = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}
-"""What is not quantised in an int8 graph computes in float32."""
+"""The operations of an int8 graph that are not quantised compute in float32."""
 
 
 @cache
 def get_core() -> Any:
-    """OpenVINO's core, the one of this process, for as long as it lives.
+    """The only OpenVINO core of this process; it lives until the process ends.
 
-    A core that loads its CPU plugin sets the stack that signals are handled on, and gives the one before it back when
-    it goes. Of two that do not go in the reverse order of their coming, the second gives back what the first has
-    unmapped, and the next SIGTERM is a segmentation fault.
+    A core with the CPU plugin replaces the stack on which signals are handled, and restores the previous one when it is
+    deleted. If two cores are deleted in the order in which they were made, the second restores a stack that the first
+    has unmapped, and the next SIGTERM is a segmentation fault.
     """
     return openvino.Core()
 
 
 def has_bf16() -> bool:
-    """Whether this CPU computes in bf16 by itself; elsewhere OpenVINO would emulate it, slowly."""
+    """Whether this CPU supports bf16. On others OpenVINO would emulate it, which is slow."""
     return "BF16" in get_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def properties(precision: str, threads: int, streams: int) -> dict[str, Any]:
-    """What a model is compiled with.
+    """OpenVINO's properties for compiling a model.
 
-    The precision is always said: OpenVINO takes bf16 by itself on a CPU that has it. So are the threads, for it does
-    not see a container's quota (openvino#37838); and pinning is off, which would put two processes of one thread each
-    onto the same core (openvino#32444).
+    The precision is always set, because OpenVINO would use bf16 on a CPU that supports it. The threads are set, because
+    OpenVINO ignores a container's CPU quota (openvino#37838). Pinning is off, because it would put two processes of one
+    thread each onto the same core (openvino#32444).
     """
     return {
         "INFERENCE_PRECISION_HINT": _HINT[precision],
@@ -56,14 +56,14 @@ def properties(precision: str, threads: int, streams: int) -> dict[str, Any]:
 
 
 def padded_length(longest: int, most: int) -> int:
-    """To how many tokens a batch is padded: one of few lengths, for OpenVINO makes kernels of up to 4 MB for each shape
-    that it has not seen, and keeps them.
+    """The length to which a batch is padded, a multiple of _STEP or `most`. For each new shape OpenVINO makes kernels
+    of up to 4 MB, and keeps them.
     """
     return min(longest + -longest % _STEP, most)
 
 
-class _Requests:
-    """The infer requests of a compiled model, each for one thread at a time."""
+class _InferRequests:
+    """OpenVINO's infer requests of a compiled model; a thread takes one for a batch."""
 
     def __init__(self, compiled: Any, count: int) -> None:
         self.compiled = compiled
@@ -73,18 +73,18 @@ class _Requests:
 
     @contextmanager
     def take(self) -> Any:
-        request = self._free.get()
+        infer_request = self._free.get()
         try:
-            yield request
+            yield infer_request
         finally:
-            self._free.put(request)
+            self._free.put(infer_request)
 
 
 class OpenVINOEngine:
     """See engine.Engine."""
 
     def __init__(self, folder: Path, manifest: GraphManifest, precision: str, threads: int) -> None:
-        """Load a graph; GraphError if OpenVINO can't read it. `precision` is a key of the manifest's, or bf16."""
+        """Load a graph; GraphError if OpenVINO can't read it. `precision`: fp32, bf16 or int8."""
         self._manifest = manifest
         file = folder / ("int8.xml" if precision == "int8" else "fp32.xml")
         try:
@@ -103,16 +103,16 @@ class OpenVINOEngine:
             rows=ROWS,
         )
 
-    def _compile(self, graph: Any, precision: str, threads: int, streams: int) -> _Requests:
-        return _Requests(get_core().compile_model(graph, "CPU", properties(precision, threads, streams)), streams)
+    def _compile(self, graph: Any, precision: str, threads: int, streams: int) -> _InferRequests:
+        return _InferRequests(get_core().compile_model(graph, "CPU", properties(precision, threads, streams)), streams)
 
     def logits(self, rows: Sequence[WindowTokens], *, alone: bool = False) -> list[RowLogits]:
         """See engine.Engine.logits."""
         length = padded_length(max(len(row.input_ids) for row in rows), self._manifest.max_length)
         inputs = model_inputs(rows, self._manifest.pad_id, length)
-        with (self._whole if alone else self._streams).take() as request:
-            request.infer({name: inputs[name] for name in self._manifest.inputs}, share_inputs=True)
-            start, end = (request.get_output_tensor(index).data for index in range(2))
+        with (self._whole if alone else self._streams).take() as infer_request:
+            infer_request.infer({name: inputs[name] for name in self._manifest.inputs}, share_inputs=True)
+            start, end = (infer_request.get_output_tensor(index).data for index in range(2))
             sizes = [len(row.input_ids) for row in rows]
-            # Copies: the next batch is written where these are.
+            # Copies, because the next batch overwrites these arrays.
             return [RowLogits(start[at, :size].copy(), end[at, :size].copy()) for at, size in enumerate(sizes)]

@@ -1,7 +1,7 @@
-"""The PyTorch engine: the model as transformers loads it, on the GPU if there is one, else the CPU.
+"""The PyTorch engine: runs the model with transformers, on the GPU if there is one, else on the CPU.
 
-A CPU computes in float32. A GPU computes in bf16, or in fp16 where it is too old for that, unless float32 is asked for:
-two to four times as fast, and the start line says which.
+A CPU computes in float32. A GPU computes in bf16 (an older one in fp16), which is two to four times as fast, unless
+BERTH_PRECISION names another precision. The log line about the engine has the precision.
 """
 
 import os
@@ -27,29 +27,29 @@ from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError
 
 ROWS = {"cpu": 4, "cuda": 64}
 SLOTS = {"cpu": 1, "cuda": 2}
-"""On a GPU one batch is read and written while the other is computed."""
+"""On a GPU one batch is copied while the other is computed."""
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 POSITIONS = 512
-"""The longest window of a model whose config names no limit."""
+"""The longest window of a model whose config has no limit."""
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers' progress bars and load report off the log; what matters of them is checked and said here.
+    """Hide transformers' progress bars and load report, because this module checks the load itself.
 
-    TRANSFORMERS_VERBOSITY, if the user set it, wins. Python warnings pass.
+    If the user set TRANSFORMERS_VERBOSITY, nothing is hidden. Python warnings are not hidden.
     """
     if "TRANSFORMERS_VERBOSITY" in os.environ:
         yield
         return
-    logging_of = transformers.utils.logging
-    before = logging_of.get_verbosity()
-    logging_of.set_verbosity_error()
-    logging_of.disable_progress_bar()
+    transformers_logging = transformers.utils.logging
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging_of.set_verbosity(before)
+        transformers_logging.set_verbosity(before)
 
 
 def load(files: ModelFiles) -> tuple[Any, PairTokenizer]:
@@ -70,14 +70,14 @@ def _load_tokenizer(folder: Path, *, token_types: bool) -> PairTokenizer:
         raise ModelFilesError(
             f"the tokenizer in {folder} has no fast version, whose offsets are needed: add a tokenizer.json"
         ) from error
-    except Exception as error:  # whatever a damaged file makes transformers raise, the user's way out is the same
+    except Exception as error:  # a damaged file can make transformers raise anything
         raise ModelFilesError(
             f"the tokenizer in {folder} can't be loaded ({tokenizer_fault(error)}): save it again"
         ) from error
 
 
 def _load_model(folder: Path) -> Any:
-    """ModelFilesError if the weights don't fit or hold no question-answering head."""
+    """ModelFilesError if the weights don't match the config or have no question-answering head."""
     if fault := _unknown_type(read_config(folder)[0]):
         raise ModelFilesError(f"{folder}: {fault}: {HANDLER}")
     try:
@@ -87,14 +87,14 @@ def _load_model(folder: Path) -> Any:
             )
     except Exception as error:
         raise ModelFilesError(f"the model in {folder} can't be loaded ({reason_of(error)}): save it again") from error
-    # transformers fills what is missing with random numbers and goes on; such answers would only look like answers
+    # transformers fills missing weights with random numbers and goes on; the answers would be random, too
     if fault := _missing_weights(model, sorted(report["missing_keys"]), sorted(report["unexpected_keys"])):
         raise ModelFilesError(f"the weights in {folder} {fault}")
     return model.eval()
 
 
 def _unknown_type(config: Mapping[str, Any]) -> str:
-    """That this transformers has no question answering for the model's type; empty if it has."""
+    """Why transformers can't load the model's type for question answering; empty if it can."""
     kind = config.get("model_type")
     if kind not in CONFIG_MAPPING:
         code = ", and the code that its config names (auto_map) is not run" if "auto_map" in config else ""
@@ -105,13 +105,13 @@ def _unknown_type(config: Mapping[str, Any]) -> str:
 
 
 def _missing_weights(model: Any, missing: list[str], unexpected: list[str]) -> str:
-    """What the weights lack of a model that answers questions, and what to do; empty if nothing."""
+    """What is missing in the weights of a question-answering model, and what to do; empty if nothing is."""
     if not missing:
         return ""
     if len(missing) >= len(list(model.parameters())):
         return f"don't fit its config, which is of a {type(model).__name__}: save the model again"
     if any(key.startswith(f"{model.base_model_prefix}.") for key in missing):
-        return f"are not whole, for they lack {_few(missing)}: save the model again"
+        return f"lack {_few(missing)}: save the model again"
     other = f", but one of another kind ({_few(unexpected)})" if unexpected else ""
     return f"have no head for question answering ({_few(missing)}){other}: {HANDLER}, or fine-tune it with run_qa"
 
@@ -121,12 +121,12 @@ def _few(names: list[str]) -> str:
 
 
 def longest_window(model: Any) -> int:
-    """The model's positions in tokens, POSITIONS where it names none."""
+    """The model's positions in tokens; POSITIONS if its config has no limit."""
     return position_count(model) or POSITIONS
 
 
 def gpu_precision(capability: tuple[int, int]) -> str:
-    """The fastest that a GPU of this compute capability has without a loss of range, where it has that."""
+    """bf16 on a GPU whose compute capability supports it (8.0 or more), else fp16."""
     return "bf16" if capability >= (8, 0) else "fp16"
 
 
@@ -134,8 +134,8 @@ class PyTorchEngine:
     """See engine.Engine. One batch at a time, with all threads."""
 
     def __init__(self, files: ModelFiles, threads: int, precision: str = "") -> None:
-        """Load `files`; ModelFilesError as `load`. `precision` is fp32, bf16 or fp16, or empty for
-        what fits the device.
+        """Load `files`; ModelFilesError as in `load`. `precision`: fp32, bf16 or fp16, or empty for the
+        device's default.
         """
         torch.set_num_threads(threads)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

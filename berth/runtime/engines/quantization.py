@@ -1,5 +1,5 @@
-"""What int8 costs a model: the figures of a comparison with fp32, whether that is too much, and the process that
-finds out, `berth.runtime.engines.quantize`, which imports OpenVINO and NNCF; nothing here does.
+"""The accuracy that int8 costs a model: its comparison with fp32, the limits, and the call of the process that measures
+it, `berth.runtime.engines.quantize`. That process imports OpenVINO and NNCF; this module does not.
 """
 
 import json
@@ -16,27 +16,27 @@ from berth.qa.squad import Example
 from berth.runtime.engines.graph import GraphError
 
 LEAST_QUESTIONS = 500
-"""Fewer say too little: one answer of 500 is 0.2 of F1."""
+"""With fewer questions the loss is too uncertain: one answer of 500 changes F1 by up to 0.2."""
 MOST_QUESTIONS = 2000
-"""More are not asked: they take minutes and hardly change the figures."""
+"""More take minutes and hardly change the figures."""
 CALIBRATION_QUESTIONS = 300
-"""Whose windows show NNCF the ranges of the activations; its own default is 300 samples."""
+"""Questions and windows from which NNCF learns the ranges of the activations; its own default is 300 samples."""
 MAX_F1_LOSS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an int8 graph must keep to."""
+    """The limits for an int8 graph."""
 
     max_f1_loss: float = MAX_F1_LOSS
-    """F1 that it may lose, in percent points."""
+    """The largest allowed loss of F1, in percentage points."""
     few_questions: bool = False
-    """Whether fewer than LEAST_QUESTIONS will do."""
+    """Whether fewer than LEAST_QUESTIONS are accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The answers of both graphs to the same questions, measured: exact match and F1 in percent."""
+    """Measures of both graphs' answers to the same questions: exact match and F1 in percent."""
 
     questions: int
     fp32_exact_match: float
@@ -44,11 +44,11 @@ class Comparison:
     int8_exact_match: float
     int8_f1: float
     same_answers: float
-    """Questions to which both give the same span, in percent."""
+    """The share of questions to which both give the same span, in percent."""
 
     @property
     def exact_match_loss(self) -> float:
-        """What int8 loses, in percent points; below 0 where it gains."""
+        """The loss by int8 in percentage points; negative if int8 is better."""
         return self.fp32_exact_match - self.int8_exact_match
 
     @property
@@ -57,7 +57,7 @@ class Comparison:
         return self.fp32_f1 - self.int8_f1
 
     def record(self) -> dict[str, float]:
-        """Every figure by its name, as the manifest keeps it."""
+        """All figures by name, for the manifest."""
         figures = {**asdict(self), "exact_match_loss": self.exact_match_loss, "f1_loss": self.f1_loss}
         return {name: round(value, 4) for name, value in figures.items()}
 
@@ -76,32 +76,32 @@ def _lost(points: float) -> str:
 
 
 def too_few(questions: int, limits: Limits) -> str:
-    """Why so many questions don't do, as a sentence, known before the work; empty if they do."""
+    """Why this number of questions is too small, as a sentence; empty if it is enough."""
     if questions == 0:
         return "int8 was asked for, and there is no question to measure it on: pass validation data"
     if questions < LEAST_QUESTIONS and not limits.few_questions:
         return (
             f"int8 was asked for, and there are {questions} questions to measure its loss on, where {LEAST_QUESTIONS} "
-            "are the least: pass more, or accept a figure that says little (int8_few_questions true, --few-questions)"
+            "are the least: pass more, or accept an uncertain figure (int8_few_questions true, --few-questions)"
         )
     return ""
 
 
-def refusal(found: Comparison, limits: Limits) -> str:
-    """Why the int8 graph is not kept, as a sentence with its figures; empty if it is."""
-    if reason := too_few(found.questions, limits):
+def refusal(comparison: Comparison, limits: Limits) -> str:
+    """Why the int8 graph is not kept, as a sentence with its figures; empty if it is kept."""
+    if reason := too_few(comparison.questions, limits):
         return reason
-    if found.f1_loss > limits.max_f1_loss:
+    if comparison.f1_loss > limits.max_f1_loss:
         return (
-            f"the int8 graph loses {found.f1_loss:.2f} F1, more than {limits.max_f1_loss:g}, and is not kept "
-            f"({found.sentence()}): serve fp32, or allow more (int8_max_f1_loss, --max-f1-loss)"
+            f"the int8 graph loses {comparison.f1_loss:.2f} F1, more than {limits.max_f1_loss:g}, and is not kept "
+            f"({comparison.sentence()}): serve fp32, or allow more (int8_max_f1_loss, --max-f1-loss)"
         )
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """How contexts are cut and logits decoded: as the job that trained the model did."""
+    """How to cut contexts and decode logits: as in the job that trained the model."""
 
     max_length: int
     stride: int
@@ -109,7 +109,7 @@ class WindowSettings:
 
 
 def arguments(settings: WindowSettings, limits: Limits) -> list[str]:
-    """Settings and limits on the command line of `quantize`."""
+    """Settings and limits as arguments of `quantize`."""
     decoding = settings.decoding
     return [
         f"--max-length={settings.max_length}",
@@ -124,7 +124,7 @@ def arguments(settings: WindowSettings, limits: Limits) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationData:
-    """What a graph is calibrated with, and measured on."""
+    """The questions to calibrate a graph with, and to measure it on."""
 
     calibration: Sequence[Example]
     validation: Sequence[Example]
@@ -133,9 +133,9 @@ class CalibrationData:
 def add_int8(
     model: Path, questions: CalibrationData, settings: WindowSettings, limits: Limits, say: Callable[[str], None]
 ) -> None:
-    """Add an int8 graph to the graph in the model's folder, in a process of its own, whose lines `say` gets.
+    """Add an int8 graph to the graph in the model's folder. It runs in another process, whose output `say` gets.
 
-    GraphError with one sentence if there is none then: it loses too much, or could not be made.
+    GraphError with one sentence if it loses too much or can't be made.
     """
     if reason := too_few(len(questions.validation), limits):
         raise GraphError(reason)
@@ -148,16 +148,16 @@ def add_int8(
 
 
 def run(words: Sequence[str], say: Callable[[str], None]) -> None:
-    """Run `quantize` with this command line; GraphError with its last words if it fails."""
+    """Run `quantize` with these arguments; GraphError with its last line on stderr if it fails."""
     command = [sys.executable, "-P", "-m", "berth.runtime.engines.quantize", *words]
-    with TemporaryFile("w+", errors="replace") as complaints:
+    with TemporaryFile("w+", errors="replace") as stderr:
         with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, text=True, errors="replace"
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, errors="replace"
         ) as process:
             for line in process.stdout or ():
                 say(line.rstrip("\n"))
-        complaints.seek(0)
-        lines = complaints.read().strip().splitlines()
+        stderr.seek(0)
+        lines = stderr.read().strip().splitlines()
     if process.returncode < 0:
         raise GraphError(f"no int8 graph could be made (signal {-process.returncode} ended it; memory may be short)")
     if process.returncode:
@@ -165,7 +165,9 @@ def run(words: Sequence[str], say: Callable[[str], None]) -> None:
 
 
 def write_examples(path: Path, examples: Sequence[Example]) -> None:
-    """One flat row a line, as berth.qa.files reads them; their number is their id, for a hub's may come twice."""
+    """Write one flat JSON row per line, as berth.qa.files reads them. Ids are numbers, because ids of a hub's data may
+    repeat.
+    """
     with path.open("w", encoding="utf-8") as file:
         for number, example in enumerate(examples):
             row: dict[str, Any] = {

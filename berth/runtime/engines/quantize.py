@@ -1,9 +1,9 @@
 """Adds an int8 graph to a model: `python -m berth.runtime.engines.quantize MODEL TARGET --calibration PATH …`.
 
-MODEL is a folder with a model of transformers, TARGET the folder of its graph (berth.runtime.engines.graph), which is
-made where neither TARGET nor MODEL has one. NNCF makes weights and activations int8, by what the activations are over
-windows of the calibration data; both graphs then answer the same questions, and what int8 loses is printed and kept in
-the manifest. One that loses more than the limit is refused, and leaves nothing.
+MODEL is a folder with a transformers model, TARGET the folder of its graph (berth.runtime.engines.graph). The graph is
+made if neither TARGET nor MODEL has a usable one. NNCF converts weights and activations to int8; windows of the
+calibration data show it the range of the activations. Then both graphs answer the same questions, and the loss of int8
+is printed and written into the manifest. An int8 graph that loses more than the limit is deleted.
 """
 
 import argparse
@@ -54,67 +54,70 @@ from berth.runtime.engines.quantization import (
 )
 
 _PARTS = 5
-"""Lines of progress of each graph's answers."""
+"""Progress lines per graph."""
 
 Say = Callable[[str], None]
 
 
 def add_int8(folder: Path, data: CalibrationData, settings: WindowSettings, limits: Limits, say: Say) -> Comparison:
-    """Make the int8 graph in the folder of a graph, and write what it loses into the manifest.
+    """Add the int8 graph to the folder of a graph, and write its loss into the manifest.
 
-    GraphError if it loses too much, or NNCF can't make it: the folder is then as it was. Raises WindowError and
-    LogitsError as berth.qa does.
+    GraphError if it loses too much, or NNCF can't make it; the folder is then unchanged. WindowError and LogitsError as
+    in berth.qa.
     """
     manifest = read_manifest(folder)
     tokenizer = PairTokenizer.from_json((folder / TOKENIZER).read_text("utf-8"))
     length = min(settings.max_length, manifest.max_length)
     if reason := too_few(len(data.validation), limits):
         raise GraphError(reason)
-    asked = sample(data.validation, MOST_QUESTIONS)
+    questions = sample(data.validation, MOST_QUESTIONS)
     stride = settings.stride if settings.stride < length else length // 2
-    shrink = Serving(shrink_stride=True)  # a job has refused what leaves no room for its stride, and a server takes it
-    windows = make_windows(tokenizer, asked, length, stride, serving=shrink)
-    shown = make_windows(tokenizer, sample(data.calibration, CALIBRATION_QUESTIONS), length, stride, serving=shrink)
-    shown = random.Random(0).sample(shown, min(len(shown), CALIBRATION_QUESTIONS))
+    shrink = Serving(shrink_stride=True)  # as a server does; a job refuses such questions
+    windows = make_windows(tokenizer, questions, length, stride, serving=shrink)
+    calibration = make_windows(
+        tokenizer, sample(data.calibration, CALIBRATION_QUESTIONS), length, stride, serving=shrink
+    )
+    calibration = random.Random(0).sample(calibration, min(len(calibration), CALIBRATION_QUESTIONS))
     with whole_files.scratch(folder / "int8") as part:
-        say(f"int8: NNCF quantises the graph by {len(shown)} windows of the calibration data")
-        # With 8 bits, what is measured on a CPU whose products overflow would be what nobody gets elsewhere.
+        say(f"int8: NNCF quantises the graph with {len(calibration)} windows of the calibration data")
+        # Without VNNI, sums of 8-bit products overflow, so the loss measured here would be wrong for other CPUs.
         weight_bits = FULL_WEIGHT_BITS if has_vnni() else FULL_WEIGHT_BITS - 1
-        int8 = quantised(folder, manifest, shown, weight_bits)
+        int8 = quantised(folder, manifest, calibration, weight_bits)
         openvino.save_model(int8, part / "int8.xml", compress_to_fp16=False)
-        found = compare(
+        comparison = compare(
             {
-                name: _answers(OpenVINOEngine(at, manifest, name, model_threads()), windows, asked, settings, say)
+                name: _answers(OpenVINOEngine(at, manifest, name, model_threads()), windows, questions, settings, say)
                 for name, at in (("fp32", folder), ("int8", part))
             },
-            asked,
+            questions,
             no_answer=settings.decoding.no_answer,
         )
-        say(f"int8: {found.sentence()}")
-        if reason := refusal(found, limits):
+        say(f"int8: {comparison.sentence()}")
+        if reason := refusal(comparison, limits):
             raise GraphError(reason)
         others = {name: known for name, known in manifest.precisions.items() if name != "int8"}
-        write_manifest(folder, replace(manifest, precisions=others))  # a kill between the two files is no int8 graph
+        # First without int8: a kill between the two files leaves a manifest that does not name them.
+        write_manifest(folder, replace(manifest, precisions=others))
         for name in ("int8.xml", "int8.bin"):
             (part / name).replace(folder / name)
-    known = {**found.record(), "weight_bits": weight_bits}
-    write_manifest(folder, replace(manifest, precisions={**others, "int8": known}))
-    return found
+    figures = {**comparison.record(), "weight_bits": weight_bits}
+    write_manifest(folder, replace(manifest, precisions={**others, "int8": figures}))
+    return comparison
 
 
 def sample(examples: Sequence[Example], most: int) -> list[Example]:
-    """At most so many of the examples, from all of them, the same at each call."""
+    """A random sample of at most `most` examples; the same in every call."""
     return random.Random(0).sample(list(examples), min(len(examples), most))
 
 
 def quantised(folder: Path, manifest: GraphManifest, windows: Sequence[Window], weight_bits: int) -> Any:
     """The graph in `folder` with activations in int8 and weights of 8 or 7 bits; GraphError if NNCF can't."""
     if find_spec("nncf") is None:
-        raise GraphError("int8 was asked for, and NNCF, which makes it, is not installed here: use the training image")
+        raise GraphError("int8 was asked for, but NNCF is not installed here: use the training image")
     import nncf
     from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, OverflowFix
 
-    # Not nncf.set_log_level: it also sets the level of every handler on the logger, which others may have added.
+    # nncf.set_log_level is not used: it also sets the level of the logger's handlers, which may be someone else's.
     logging.getLogger("nncf").setLevel(logging.ERROR)
     fp32 = get_core().read_model(folder / "fp32.xml")
     rows = [model_inputs([row_of(window)], manifest.pad_id) for window in windows]
@@ -131,13 +134,13 @@ def quantised(folder: Path, manifest: GraphManifest, windows: Sequence[Window], 
                     overflow_fix=OverflowFix.DISABLE if weight_bits == FULL_WEIGHT_BITS else OverflowFix.ENABLE
                 ),
             )
-    except Exception as error:  # NNCF's own, OpenVINO's and numpy's
+    except Exception as error:  # from NNCF, OpenVINO or numpy
         raise GraphError(f"NNCF can't quantise {manifest.architecture} ({reason_of(error)})") from error
 
 
 def heads(model: Any) -> list[str]:
-    """The names of the last matrix products before each output: so few weights that float32 costs nothing there."""
-    found: set[str] = set()
+    """The names of the last matrix products before each output. They stay float32, as they have very few weights."""
+    names: set[str] = set()
     seen: set[str] = set()
     left = list(model.get_results())
     while left:
@@ -145,27 +148,27 @@ def heads(model: Any) -> list[str]:
             node = source.get_node()
             name = node.get_friendly_name()
             if node.get_type_name() == "MatMul":
-                found.add(name)
+                names.add(name)
             elif name not in seen:
                 seen.add(name)
                 left.append(node)
-    return sorted(found)
+    return sorted(names)
 
 
 class _quiet:
-    """Standard output to nowhere, where NNCF draws bars of progress."""
+    """Discard standard output, on which NNCF draws progress bars."""
 
     def __enter__(self) -> None:
         sys.stdout.flush()
-        self._kept = os.dup(1)
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.close(nowhere)
+        self._stdout = os.dup(1)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.close(null)
 
     def __exit__(self, *_: object) -> None:
         sys.stdout.flush()
-        os.dup2(self._kept, 1)
-        os.close(self._kept)
+        os.dup2(self._stdout, 1)
+        os.close(self._stdout)
 
 
 def _answers(
@@ -183,7 +186,7 @@ def _answers(
 
 
 def compare(answers: dict[str, list[Span]], examples: Sequence[Example], *, no_answer: bool) -> Comparison:
-    """The figures of the answers, precision → one for each example; `no_answer`: by the rules of SQuAD v2.0."""
+    """Compare the answers: precision → one span per example. `no_answer`: use the rules of SQuAD v2.0."""
     scores = {
         name: metrics.evaluate(
             {example.id: span.answer for example, span in zip(examples, spans, strict=True)},
@@ -204,7 +207,7 @@ def compare(answers: dict[str, list[Span]], examples: Sequence[Example], *, no_a
 
 
 def provide_graph(files: ModelFiles, target: Path, say: Say) -> None:
-    """See that `target` is the folder of the model's graph: it is, or gets a copy of the model's own, or a new one."""
+    """Ensure that `target` has the model's graph: its own, a copy of the model's, or a new one."""
     hashes = graph.hash_sources(files.folder)
     for folder in (target, files.folder / FOLDER):
         if not folder.is_dir():
@@ -228,11 +231,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("model", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--calibration", type=Path, required=True, help="SQuAD data to calibrate with")
-    parser.add_argument("--validation", type=Path, help="SQuAD data to measure on; else what calibration leaves of its")
+    parser.add_argument("--validation", type=Path, help="SQuAD data to measure on (default: rest of --calibration)")
     parser.add_argument("--max-length", type=int, default=384)
     parser.add_argument("--stride", type=int, default=128)
     parser.add_argument("--max-answer-tokens", type=int, default=EVALUATION.max_answer_tokens)
-    parser.add_argument("--no-answer", action="store_true", help="answer as SQuAD v2.0, where the context may not say")
+    parser.add_argument("--no-answer", action="store_true", help="SQuAD v2.0: a context may have no answer")
     parser.add_argument("--null-threshold", type=float, default=EVALUATION.null_threshold)
     parser.add_argument("--max-f1-loss", type=float, default=Limits().max_f1_loss)
     parser.add_argument("--few-questions", action="store_true")
@@ -240,42 +243,42 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def questions_of(calibration: Path, validation: Path | None, say: Say) -> CalibrationData:
-    """Read them; without data to measure on, those that don't calibrate. Raises DataError."""
-    there = read(calibration, version_2_with_negative=True)
+    """Read the data; without `validation`, measure on the questions that calibration does not use. Raises DataError."""
+    examples = read(calibration, version_2_with_negative=True)
     if validation is not None:
-        return CalibrationData(there, read(validation, version_2_with_negative=True))
-    shown = sample(there, CALIBRATION_QUESTIONS)
-    used = {example.id for example in shown}
-    say(f"int8: {len(shown)} of {len(there)} questions calibrate, and the loss is measured on others")
-    return CalibrationData(shown, [example for example in there if example.id not in used])
+        return CalibrationData(examples, read(validation, version_2_with_negative=True))
+    calibrating = sample(examples, CALIBRATION_QUESTIONS)
+    used = {example.id for example in calibrating}
+    say(f"int8: {len(calibrating)} of {len(examples)} questions calibrate; the loss is measured on the others")
+    return CalibrationData(calibrating, [example for example in examples if example.id not in used])
 
 
 def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> int:
-    """Quantise; progress on standard output, a mistake as one sentence on standard error with exit code 1."""
-    asked = _parse(arguments)
-    limits = Limits(asked.max_f1_loss, asked.few_questions)
+    """Quantise; progress goes to stdout, an error is one sentence on stderr with exit code 1."""
+    options = _parse(arguments)
+    limits = Limits(options.max_f1_loss, options.few_questions)
 
     def say(text: str) -> None:
         print(text, flush=True)
 
     try:
-        questions = questions_of(asked.calibration, asked.validation, say)
+        questions = questions_of(options.calibration, options.validation, say)
         if reason := too_few(len(questions.validation), limits):
             raise GraphError(reason)
         decoding = replace(
             EVALUATION,
-            max_answer_tokens=asked.max_answer_tokens,
-            null_threshold=asked.null_threshold,
-            no_answer=asked.no_answer or any(not example.answers for example in questions.validation),
+            max_answer_tokens=options.max_answer_tokens,
+            null_threshold=options.null_threshold,
+            no_answer=options.no_answer or any(not example.answers for example in questions.validation),
         )
-        provide_graph(find(asked.model), asked.target, say)
-        settings = WindowSettings(asked.max_length, asked.stride, decoding)
-        add_int8(asked.target, questions, settings, limits, say)
+        provide_graph(find(options.model), options.target, say)
+        settings = WindowSettings(options.max_length, options.stride, decoding)
+        add_int8(options.target, questions, settings, limits, say)
     except (GraphError, ModelFilesError, DataError, WindowError, LogitsError) as error:
         print(f"berth: error: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"berth: error: {asked.target} can't be written ({error.strerror or error})", file=sys.stderr)
+        print(f"berth: error: {options.target} can't be written ({error.strerror or error})", file=sys.stderr)
         return 1
     return 0
 
@@ -284,4 +287,4 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # OpenVINO takes a second to come down
+    os._exit(code)  # skips the second that OpenVINO takes to shut down

@@ -55,9 +55,9 @@ def test_lengths_are_checked_before_texts_are_tokenised(tiny_model: Path, inputs
     service = ready_service(tiny_model)
     answering = service.answering
     assert isinstance(answering, QuestionAnswering)
-    there = answering.reading.tokenizer
-    reading = replace(answering.reading, tokenizer=NoTokenizer(there.library, there.token_types))
-    service._answering = replace(answering, reading=reading)
+    there = answering.traits.tokenizer
+    traits = replace(answering.traits, tokenizer=NoTokenizer(there.library, there.token_types))
+    service._answering = replace(answering, traits=traits)
     status, kind, said = error_for(TestClient(create_app(service)), inputs)
     assert (status, kind) == (413, "too_large")
     assert said.startswith(sentence)

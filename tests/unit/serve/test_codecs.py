@@ -113,7 +113,7 @@ def test_bodies_that_are_no_text(body: bytes, sentence: str) -> None:
         ('{"a": "\t"}', "the body is not JSON (Invalid control character at column 8)"),
         ('{"a": 1}{', "the body is not JSON (Extra data at column 9)"),
         ('{"a": 1}\n{"a": 2}', "the body is not JSON (Extra data at line 2, column 1)"),
-        ('{"a": NaN}', "the body is not JSON that can be read (NaN is no JSON value: write null or a number)"),
+        ('{"a": NaN}', "the body is not JSON that can be read (NaN is not a JSON value: write null or a number)"),
         ("[" * 100_000, "the body is not JSON that can be read (it is nested too deeply)"),
     ],
     ids=["python", "unterminated", "tab", "two values", "two lines", "nan", "nested"],
@@ -215,8 +215,8 @@ def test_a_row_of_csv_with_other_columns_is_refused_in_its_place() -> None:
     assert shown(read(CSV, "a,b\nc\nd,e,f\n")) == [
         question("a", "b"),
         "the row has 1 column: it must have 2, question and context, separated by commas",
-        "the row has 3 columns: it must have 2, question and context, separated by commas; a text with commas stands "
-        "in double quotes",
+        "the row has 3 columns: it must have 2, question and context, separated by commas; put a text with commas "
+        "into double quotes",
     ]
     assert shown(read(CSV, "n,question,context\nc,d\n")) == [
         "the row has 2 columns: it must have 3, those of the first row, separated by commas"
@@ -228,13 +228,13 @@ def test_a_row_of_csv_with_other_columns_is_refused_in_its_place() -> None:
     [
         (
             "question,text\na,b\n",
-            "the first row names the column `question` alone: name both, `question` and `context`, or none",
+            "the first row names only the column `question`: name both, `question` and `context`, or none",
         ),
         (
             " Context \na\n",
-            "the first row names the column `context` alone: name both, `question` and `context`, or none",
+            "the first row names only the column `context`: name both, `question` and `context`, or none",
         ),
-        ("question,context\n", "the body has no row but the names of its columns: send a question a row"),
+        ("question,context\n", "the body has only a row of column names: send a question a row"),
     ],
 )
 def test_bodies_that_are_no_csv(text: str, sentence: str) -> None:
@@ -287,7 +287,7 @@ def test_csv_names_its_columns_but_to_records_of_lines_without_names(media_type:
 
 
 def test_a_list_of_answers_has_no_row() -> None:
-    sentence = "a list of answers has no row of CSV: accept `application/jsonlines`"
+    sentence = "a list of answers is not a row of CSV: accept `application/jsonlines`"
     assert CODECS[CSV].write(MANY, [[ANSWER], ANSWER, ANSWER]).split("\r\n")[0] == f",,,,{sentence}"
     with pytest.raises(ServeError) as caught:
         CODECS[CSV].write(ONE, [[[ANSWER]]])

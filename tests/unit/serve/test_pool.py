@@ -152,7 +152,7 @@ def test_a_worker_that_dies_while_it_loads_is_the_end(start: Pools) -> None:
     _, told = start(model="dies")
     wait_until(lambda: told.failures)
     assert told.failures == [
-        "the worker died while it loaded the model (exit code 9): the lines above tell what it did last"
+        "the worker died while it loaded the model (exit code 9): the lines above show what it did last"
     ]
 
 

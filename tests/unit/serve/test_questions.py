@@ -105,7 +105,7 @@ def with_parameters(**parameters: object) -> object:
         (with_parameters(top_k="3"), "`parameters.top_k` is a string: it must be a whole number"),
         (
             with_parameters(max_answer_len=1.5),
-            "`parameters.max_answer_len` is no whole number: it must be a whole number",
+            "`parameters.max_answer_len` is not a whole number: it must be a whole number",
         ),
         (with_parameters(top_k=1001), "`parameters.top_k` is out of range: it must be from 1 to 1000"),
         (with_parameters(max_answer_len=385), "`parameters.max_answer_len` is out of range: it must be from 1 to 384"),

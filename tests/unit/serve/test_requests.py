@@ -15,7 +15,7 @@ from berth.serve.user_code.find import FUNCTIONS, NoHandler, UserCode, find_code
 RECORDED = json.loads(Path(__file__).with_name("requests.json").read_text())["v2"]
 TEXTS = {"inference.py": "def predict_fn(data, model): ...\n", "train.py": "print('trains')\n", "train.sh": "python\n"}
 OURS, HANDLER = "the image", "inference.py"
-SHELL_SCRIPT = "the image; train.sh is no Python file, and is not run"
+SHELL_SCRIPT = "the image; train.sh is not a Python file, and is not run"
 TRAINING_PROGRAM = f"the image; train.py has none of {', '.join(FUNCTIONS)}, and is not run"
 BATCH = {"batch": True, "seconds": 595}
 

@@ -167,7 +167,7 @@ def test_another_task_or_type_is_for_a_models_own_code() -> None:
     assert str(caught.value) == (
         "HF_TASK is `text-classification`: this image answers questions (question-answering); "
         "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT is `image/png`: this image answers in application/json, "
-        "application/jsonlines, text/csv; for anything else give the model a code/inference.py of its own"
+        "application/jsonlines, text/csv; for anything else add a code/inference.py to the model"
     )
     check_for_questions({"HF_TASK": "question-answering", "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "Text/CSV; header=1"})
 
@@ -264,7 +264,7 @@ def test_no_name_is_in_the_table_twice() -> None:
     ],
 )
 def test_a_payload_that_the_tokens_do_not_allow_is_told(environ: dict[str, str], most: int) -> None:
-    told = f"SAGEMAKER_MAX_PAYLOAD_IN_MB (a body may have {most} bytes, by its tokens: raise BERTH_MAX_REQUEST_TOKENS)"
+    told = f"SAGEMAKER_MAX_PAYLOAD_IN_MB (its tokens limit a body to {most} bytes: raise BERTH_MAX_REQUEST_TOKENS)"
     chosen = read_settings(environ)
     assert idle_with_questions(limits_of(chosen), environ) == ([told] if most else [])
     assert idle_variables(chosen, environ) == []

@@ -111,7 +111,7 @@ def test_an_inference_py_may_have_all_of_a_library(tmp_path: Path) -> None:
 
 def test_a_shell_script_that_trained_is_no_handler(tmp_path: Path) -> None:
     file = write(tmp_path, "model/code/train.sh", "python train.py\n")
-    said = NoHandler(f"{file} is no Python file, and is not run")
+    said = NoHandler(f"{file} is not a Python file, and is not run")
     assert find_code(tmp_path / "model", {"SAGEMAKER_PROGRAM": "train.sh"}) == said
 
 
@@ -130,7 +130,7 @@ def test_a_path_of_the_users_machine_stands_for_the_file_that_the_sdk_packed(tmp
         ("/etc/other.py", "SAGEMAKER_PROGRAM is `/etc/other.py`: it must be a file inside the model's code folder"),
         (
             "broken.py",
-            "{0}/model/code/broken.py is no Python that can be run: '(' was never closed (broken.py, line 1)",
+            "{0}/model/code/broken.py is not valid Python: '(' was never closed (broken.py, line 1)",
         ),
     ],
 )
