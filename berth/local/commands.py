@@ -136,8 +136,8 @@ def _say_other_build(selected: SelectedImage) -> None:
     """Says that the image is of another commit than this checkout; of an image of the user's own nobody can tell."""
     if selected.derived:
         return
-    name, built_from = image_name(selected.kit, selected.tag), labels.revision(selected.labels)
-    if said := other_build(name, selected.kit, selected.profile, built_from, str(read_revision(pins.ROOT))):
+    name, built_from = image_name(selected.image, selected.tag), labels.revision(selected.labels)
+    if said := other_build(name, selected.image, selected.profile, built_from, str(read_revision(pins.ROOT))):
         say(said)
 
 

@@ -42,7 +42,7 @@ class Audit:
     """What the advisory service says of `asked` packages: the vulnerable ones, how many it does not know, and why."""
 
     vulnerable: tuple[Vulnerable, ...]
-    asked: int
+    packages: int
     unknown: int = 0
     unanswered: str = ""
 
@@ -71,7 +71,7 @@ def ask_advisories(
         except UserError as error:
             unasked = sum(map(len, rounds[number:]))
             return Audit(tuple(found), len(holders), len(unknown) + unasked, str(error))
-        found += [_held(each, holders.get((each.name, each.version), ())) for each in vulnerable]
+        found += [_with_holders(each, holders.get((each.name, each.version), ())) for each in vulnerable]
         unknown += skipped
     if not unknown:
         return Audit(tuple(found), len(holders))
@@ -95,7 +95,7 @@ def _answer(versions: Mapping[str, str], network: Network, osv_url: str | None, 
     return found
 
 
-def _held(vulnerable: Vulnerable, holders: Sequence[LockedPackage]) -> Vulnerable:
+def _with_holders(vulnerable: Vulnerable, holders: Sequence[LockedPackage]) -> Vulnerable:
     return replace(
         vulnerable,
         images=tuple(dict.fromkeys(image for each in holders for image in each.images)),

@@ -7,20 +7,20 @@ from berth.images.inspect.size import ImageSize
 from berth.images.pins.pins import Pins
 
 
-def budget_of(kit: Pins, image: str, profile: str, found: Mapping[str, str]) -> int | None:
+def budget_of(pins: Pins, image: str, profile: str, found: Mapping[str, str]) -> int | None:
     """Compressed megabytes of the image with these labels; None if `no_budget` says why it has none."""
-    return None if no_budget(kit, profile, found) else kit.profile(profile).budget[image]
+    return None if no_budget(pins, profile, found) else pins.profile(profile).budget[image]
 
 
-def no_budget(kit: Pins, profile: str, found: Mapping[str, str]) -> str:
+def no_budget(pins: Pins, profile: str, found: Mapping[str, str]) -> str:
     """Why an image with these labels is compared with no budget; empty if it is.
 
     An image that plain `docker build` made has no label of its base.
     """
-    if profile not in kit.profiles:
+    if profile not in pins.profiles:
         return f"this checkout has no profile {profile}"
     base = labels.base_name(found)
-    return "" if base in ("", kit.base_image, kit.imported_base) else f"it stands on {base}"
+    return "" if base in ("", pins.base_image, pins.imported_base) else f"it stands on {base}"
 
 
 def over_budget(measured: ImageSize) -> str:

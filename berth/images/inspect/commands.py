@@ -87,12 +87,12 @@ def show_outdated(
     """
     if osv_url is not None and not osv_url.startswith(("https://", "http://")):
         raise UserError(f"--osv-url {osv_url!r} is no URL: give one that begins with https://.")
-    kit = pins_file.load()
-    profiles = list(kit.profiles) if profile is None else [kit.profile(profile).name]
-    images = [image_name(image, name) for name in profiles for image in kit.profile(name).images]
+    all_pins = pins_file.load()
+    profiles = list(all_pins.profiles) if profile is None else [all_pins.profile(profile).name]
+    images = [image_name(image, name) for name in profiles for image in all_pins.profile(name).images]
     services = outdated.Services(build_network.gather(os.environ), osv_url, answers=outdated.ANSWERS)
     with doing("asking the package index") as step:
-        found = outdated.find_outdated(kit, profiles, services, images=images, step=step)
+        found = outdated.find_outdated(all_pins, profiles, services, images=images, step=step)
     if as_json:
         print_json(found.as_dict())
     else:
@@ -100,12 +100,12 @@ def show_outdated(
     raise typer.Exit(found.exit_code)
 
 
-def _bills(kits: Sequence[str], profile: str, image: str | None) -> dict[str, cyclonedx.Bill]:
+def _bills(images: Sequence[str], profile: str, image: str | None) -> dict[str, cyclonedx.Bill]:
     """The bills of the images built last for a profile, or of one that is named, by the names of their files."""
-    require_images(kits, profile, image)
+    require_images(images, profile, image)
     client = engine.connect()
     made = {}
-    for each in select_images(client, kits, profile, image):
+    for each in select_images(client, images, profile, image):
         if not each.tag:
             raise UserError(f"{each.name} has no name for its bill: `docker tag {each.name} NAME:TAG` gives it one.")
         with doing(f"{each.name}: reading what is inside") as step:
@@ -113,5 +113,5 @@ def _bills(kits: Sequence[str], profile: str, image: str | None) -> dict[str, cy
         if each.derived:
             made[sbom.own_file_name(each.repository, each.tag)] = sbom.named(bill, each.repository, each.tag)
         else:
-            made[sbom.file_name(each.kit, each.tag)] = bill
+            made[sbom.file_name(each.image, each.tag)] = bill
     return made

@@ -39,12 +39,12 @@ def _package(listing: ImageListing, path: str, fields: RawMetadata) -> FoundPack
     name, version = canonicalize_name(fields["name"]), fields["version"]
     # The kit is on no index: under the purl of PyPI it would be taken for whatever has that name there.
     kind = "generic" if name == KIT else "pypi"
-    texts = map(spdx.of_text, _licence_files(listing, path, fields))
+    texts = map(spdx.text_licence, _licence_files(listing, path, fields))
     package = BillPackage(
         name,
         version,
         "python",
-        spdx.of_python(listing.records[path], texts),
+        spdx.python_licence(listing.records[path], texts),
         hash_of(listing, _files(listing, path)),
         PackageURL(kind, None, name, version).to_string(),
         path,

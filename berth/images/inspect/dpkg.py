@@ -74,7 +74,7 @@ def _package(listing: ImageListing, stanza: Message, path: str, system: dict[str
         name,
         version,
         "deb",
-        spdx.of_debian(licence_names(copyright_file), copyright_file),
+        spdx.debian_licence(licence_names(copyright_file), copyright_file),
         hash_of(listing, _files(listing, name, architecture)),
         PackageURL("deb", distribution or None, name, version, qualifiers).to_string(),
         path,

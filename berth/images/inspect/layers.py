@@ -67,7 +67,7 @@ def saved_layers(read: Callable[[str], bytes], links: Mapping[str, str]) -> list
     manifest = json.loads(read("manifest.json"))[0]
     config = json.loads(read(posixpath.normpath(manifest["Config"])))
     diff_ids: list[str] = config["rootfs"]["diff_ids"]
-    made_by = labels_of(config.get("history", []), len(diff_ids))
+    made_by = layer_labels(config.get("history", []), len(diff_ids))
     names = [_followed(links, posixpath.normpath(name)) for name in manifest["Layers"]]
     return [(SavedLayer(*each), name) for *each, name in zip(diff_ids, made_by, names, strict=True)]
 
@@ -196,7 +196,7 @@ class PieceReader(io.RawIOBase):
         return count
 
 
-def labels_of(history: Sequence[Mapping[str, Any]], count: int) -> list[str]:
+def layer_labels(history: Sequence[Mapping[str, Any]], count: int) -> list[str]:
     """What made each of `count` layers, shortly, from the image's history (lowest first, metadata steps in between)."""
     steps = [each.get("created_by") or each.get("comment") or "" for each in history if not each.get("empty_layer")]
     if len(steps) != count:
@@ -205,12 +205,12 @@ def labels_of(history: Sequence[Mapping[str, Any]], count: int) -> list[str]:
     return [f"{_YOURS * (number > ours)}{short_label(step)}" for number, step in enumerate(steps)]
 
 
-def names_of(history: Sequence[Mapping[str, Any]], digests: Sequence[str]) -> dict[str, str]:
+def layer_names(history: Sequence[Mapping[str, Any]], digests: Sequence[str]) -> dict[str, str]:
     """What made each layer, by its digest, from what the engine says of an image's history (newest first, with steps
     that made none); empty where that does not fit the image.
     """
     steps = [str(each.get("CreatedBy") or each.get("Comment") or "") for each in reversed(history)]
-    made = labels_of([{"created_by": step} for step in steps if not _NO_LAYER.match(step)], len(digests))
+    made = layer_labels([{"created_by": step} for step in steps if not _NO_LAYER.match(step)], len(digests))
     return {digest: name for digest, name in zip(digests, made, strict=True) if name}
 
 

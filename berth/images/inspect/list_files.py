@@ -76,7 +76,7 @@ def mounted(mountinfo: str) -> set[str]:
 
 if __name__ == "__main__":
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
-        of_the_engine = mounted(mounts.read()) | {".dockerenv"}
+        engine_mounts = mounted(mounts.read()) | {".dockerenv"}
     packed = io.BytesIO()
-    write("/", packed, of_the_engine)
+    write("/", packed, engine_mounts)
     sys.stdout.buffer.write(packed.getvalue())

@@ -107,7 +107,7 @@ class Services:
 
 
 def find_outdated(
-    kit: pins.Pins,
+    all_pins: pins.Pins,
     profiles: Sequence[str],
     services: Services,
     *,
@@ -120,14 +120,14 @@ def find_outdated(
     step: called with what is being done. Raises UserError where there are no locks.
     """
     unasked: list[str] = []
-    chosen = [kit.profile(name) for name in profiles]
+    chosen = [all_pins.profile(name) for name in profiles]
     for file in dict.fromkeys(file for profile in chosen for file in profile.files.values()):
         unasked.append(f"{file.part} {file.version} is not asked for: no index lists it, see what its publisher has.")
-    packages = packages_of(kit, profiles, lock_texts(locks))
+    packages = packages_of(all_pins, profiles, lock_texts(locks))
     # At the same time: each waits for somebody else. What makes containers and folders is here, where Ctrl-C ends it.
     asking = BackgroundTask(lambda: ask_index(packages, services.network, chosen[0].python, services.answers))
     auditing = BackgroundTask(lambda: ask_advisories(packages, services.network, services.osv_url, services.answers))
-    asking_hub = BackgroundTask(lambda: base_releases.ask_hub(kit.base_image, services.network, services.hub))
+    asking_hub = BackgroundTask(lambda: base_releases.ask_hub(all_pins.base_image, services.network, services.hub))
     asked = []
     for image in images:
         step(f"asking Debian's archive for updates of {image}")
@@ -136,7 +136,7 @@ def find_outdated(
     newer, silent = asking.result()
     tag, unknown_base = asking_hub.result()
     if tag:
-        newer.append(Newer(_base_of(kit, profiles), tag))
+        newer.append(Newer(_base_of(all_pins, profiles), tag))
     elif unknown_base:  # not among what is unanswered: Debian's archive is asked for what its packages need
         unasked.append(unknown_base)
     step("asking for known vulnerabilities")
@@ -147,14 +147,14 @@ def find_outdated(
         tuple(each for each in asked if isinstance(each, ImageUpdates)),
         (*silent, *filter(None, [audit.unanswered]), *(each for each in asked if isinstance(each, str))),
         tuple(unasked),
-        audit.asked,
+        audit.packages,
         audit.unknown,
     )
 
 
-def _base_of(kit: pins.Pins, profiles: Sequence[str]) -> LockedPackage:
-    name, _, tag = kit.base_image.partition("@")[0].partition(":")
-    images = tuple(dict.fromkeys(image for profile in profiles for image in kit.profile(profile).images))
+def _base_of(all_pins: pins.Pins, profiles: Sequence[str]) -> LockedPackage:
+    name, _, tag = all_pins.base_image.partition("@")[0].partition(":")
+    images = tuple(dict.fromkeys(image for profile in profiles for image in all_pins.profile(profile).images))
     return LockedPackage(f"{name} (base image)", tag, images, tuple(profiles), pinned=True)
 
 

@@ -27,7 +27,7 @@ from berth.common.errors import UserError
 from berth.common.files import explain_os_errors
 from berth.common.kept import Kept
 from berth.images.inspect import package_sizes
-from berth.images.inspect.layers import Layer, names_of, read_layers
+from berth.images.inspect.layers import Layer, layer_names, read_layers
 from berth.images.pins.pins import CACHE
 
 TOP_PACKAGES = 15
@@ -169,7 +169,7 @@ def _layers(image: Image, known: Kept, step: Callable[[str], None]) -> list[Laye
     """
     digests: list[str] = image.attrs["RootFS"]["Layers"]
     sizes = {digest: (kept["size"], kept["compressed"]) for digest in digests if (kept := known.load(digest))}
-    names = names_of(image.history(), digests)
+    names = layer_names(image.history(), digests)
     if all(digest in sizes and digest in names for digest in digests):
         return [Layer(digest, names[digest], *sizes[digest]) for digest in digests]
     with explain_os_errors(known.folder, "the image"):

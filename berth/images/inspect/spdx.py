@@ -74,7 +74,7 @@ def expression(text: str) -> str:
     return str(parsed)
 
 
-def named(name: str) -> str:
+def spdx_name(name: str) -> str:
     """A licence by what somebody calls it: SPDX's identifier, or a LicenseRef of the same letters."""
     plain = " ".join(name.split())
     found = _NAMES.get(plain.lower()) or expression(plain)
@@ -84,13 +84,13 @@ def named(name: str) -> str:
     return f"{REFERENCE}{letters}" if letters else ""
 
 
-def all_of(names: Iterable[str]) -> str:
+def combined(names: Iterable[str]) -> str:
     """Licences that hold together, each once, in the order of their names; empty without any."""
-    parts = sorted({named(name) for name in names} - {""})
+    parts = sorted({spdx_name(name) for name in names} - {""})
     return " AND ".join(f"({part})" if " OR " in part and len(parts) > 1 else part for part in parts)
 
 
-def of_python(metadata: bytes, found: Iterable[str] = ()) -> str:
+def python_licence(metadata: bytes, found: Iterable[str] = ()) -> str:
     """The licence that a distribution's METADATA declares: License-Expression, License, then classifiers (PEP 639).
 
     found: what else is known of it, for metadata that declare nothing.
@@ -101,29 +101,31 @@ def of_python(metadata: bytes, found: Iterable[str] = ()) -> str:
         return declared
     name = str(headers.get("License", "")).strip()
     if name and name.upper() != "UNKNOWN" and "\n" not in name and len(name) <= _LONGEST_NAME:
-        return named(name)
-    classifiers = [str(line).rpartition("::")[2].strip() for line in headers.get_all("Classifier", []) if _says(line)]
-    return all_of(classifiers) or all_of(found)
+        return spdx_name(name)
+    classifiers = [
+        str(line).rpartition("::")[2].strip() for line in headers.get_all("Classifier", []) if _names_licence(line)
+    ]
+    return combined(classifiers) or combined(found)
 
 
-def of_text(text: bytes) -> str:
+def text_licence(text: bytes) -> str:
     """The licence whose text this is, of the most frequent ones; empty for any other."""
     plain = " ".join(text.decode(errors="replace").lower().split())
     return next((licence for licence, words in _TEXTS if words in plain), "")
 
 
-def _says(classifier: object) -> bool:
+def _names_licence(classifier: object) -> bool:
     """Whether a classifier names a licence, which "License :: OSI Approved" alone does not."""
     return str(classifier).startswith(_CLASSIFIER) and not str(classifier).endswith(("OSI Approved", "DFSG approved"))
 
 
-def of_debian(names: Iterable[str], copyright_file: bytes) -> str:
+def debian_licence(names: Iterable[str], copyright_file: bytes) -> str:
     """The licences of a Debian package, all of them: its copyright file says which hold for which of its files.
 
     names: what dpkg.licence_names read there. Of a file that is not machine-readable they may be first words of
     sentences, so that a name then counts only where it is one of SPDX's, or of a text in /usr/share/common-licenses.
     """
     if _MACHINE_READABLE.search(copyright_file):
-        return all_of(names)
+        return combined(names)
     known = [name for name in names if expression(name) or f"common-licenses/{name}".encode() in copyright_file]
-    return all_of(known)
+    return combined(known)

@@ -25,7 +25,7 @@ def lock_problem(pins: Pins, profile: Profile, image: str, locks: Path) -> str:
         digest = request.digest(profile, locks)
         if old := [path for path in paths if request_of((locks / path).read_text()) != digest]:
             return f"docker/locks/{old[0]} was made for another request than docker/pins.toml has now: {again}"
-    for name, text in layer_files(profile.whole).items():
+    for name, text in layer_files(profile.with_all_parts).items():
         path = locks / profile.name / name
         if not path.exists() or path.read_text() != text:
             return (

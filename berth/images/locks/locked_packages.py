@@ -26,11 +26,11 @@ class LockedPackage:
     pinned: bool
 
 
-def packages_of(kit: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str]) -> list[LockedPackage]:
+def packages_of(all_pins: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str]) -> list[LockedPackage]:
     """Every package of the profiles' images, by name and version; texts: of locks by path, such as build.txt."""
     holders: dict[tuple[str, str], set[str]] = {key: set() for key in _versions(texts, [BUILD_TOOLS]).items()}
-    named = {*kit.build_tools}
-    for profile in map(kit.profile, profiles):
+    named = {*all_pins.build_tools}
+    for profile in map(all_pins.profile, profiles):
         for image in profile.images:
             for key in _versions(texts, image_locks(profile, image)).items():
                 holders.setdefault(key, set()).update((image, profile.name))

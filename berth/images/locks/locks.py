@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 from berth.common.errors import UserError
 from berth.common.files import exchange
 from berth.images.locks.lock_text import TORCH_LAYERS, entries, lock_text, sha256_of, split_lock
-from berth.images.locks.uv import as_of, compile_requirements, torchs_index
+from berth.images.locks.uv import as_of, compile_requirements, torch_index_toml
 from berth.images.network.build_network import gather
 from berth.images.pins.layer_files import HEADER, render
 from berth.images.pins.pins import DEFAULT_PROFILE, NONE, ROOT, Pins, Profile
@@ -67,7 +67,7 @@ class LockRequest:
     preferred: tuple[str, ...] = ()
 
     @property
-    def answers(self) -> bool:
+    def is_top_layer(self) -> bool:
         """Whether its layer is the last of an image, and so answers for what the layers below have as well."""
         return Path(self.path).stem.startswith("deps-")
 
@@ -224,21 +224,21 @@ def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path])
     with scratch_folder(NEW_LOCKS, LOCKS.parent) as folder:
         new = folder / "locks"
         shutil.copytree(LOCKS, new, symlinks=True)
-        in_order = sorted(profiles, key=lambda row: row.hardware != row.name)
-        written = list(dict.fromkeys(path for row in in_order for path in write_locks(pins, row, folders, new)))
-        for row in in_order:
-            _take_over_others(LOCKS / row.name, new / row.name, written)
-            if (LOCKS / row.name).exists():
-                exchange(new / row.name, LOCKS / row.name)
+        in_order = sorted(profiles, key=lambda profile: profile.hardware != profile.name)
+        written = list(dict.fromkeys(path for profile in in_order for path in write_locks(pins, profile, folders, new)))
+        for profile in in_order:
+            _keep_other_files(LOCKS / profile.name, new / profile.name, written)
+            if (LOCKS / profile.name).exists():
+                exchange(new / profile.name, LOCKS / profile.name)
             else:
-                (new / row.name).rename(LOCKS / row.name)
+                (new / profile.name).rename(LOCKS / profile.name)
         for path in written:
             if path.parent == new:  # shared by all profiles
                 path.replace(LOCKS / path.name)
     return [LOCKS / path.relative_to(new) for path in written]
 
 
-def _take_over_others(old: Path, new: Path, written: Collection[Path]) -> None:
+def _keep_other_files(old: Path, new: Path, written: Collection[Path]) -> None:
     """Of a profile's old folder, what was not made by `lock_again` goes into the new one as it is now; what was, and is
     no longer needed, goes: a build would take it for the profile's.
     """
@@ -299,7 +299,10 @@ def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], loc
     words += [word for name in omit for word in ("--no-emit-package", name)]
     words += as_of(request.day, (*request.undated, *below))
     words += ["--constraint", "below.txt", "--constraint", "bounds.txt", "--override", "without.txt"]
-    requirements = [*request.requirements, *(_overdue(request, below) if request.above and request.answers else ())]
+    requirements = [
+        *request.requirements,
+        *(_violated_constraints(request, below) if request.above and request.is_top_layer else ()),
+    ]
     known = {each[0]: each for lock in request.preferred for each in entries(_text(locks / lock))}
     files = {
         "without.txt": "".join(f"{name}; sys_platform == 'none'\n" for name in request.without),
@@ -312,7 +315,7 @@ def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], loc
     return "".join(text for name, version, text in entries(made) if name not in below or below[name][1] != version)
 
 
-def _overdue(request: LockRequest, below: Mapping[str, tuple[str, str, str]]) -> list[str]:
+def _violated_constraints(request: LockRequest, below: Mapping[str, tuple[str, str, str]]) -> list[str]:
     """The constraints that a package of the layers below breaks, for which nothing else may ask."""
     asked = {text: Requirement(text) for text in request.constraints}
     return [
@@ -336,4 +339,4 @@ def _text(lock: Path) -> str:
 if __name__ == "__main__":
     # For the Makefile's lock of the tests: the file named, with the index of the CPU's torch.
     wheels = gather(os.environ).index.folders
-    print(Path(sys.argv[1]).read_text() + torchs_index(load().profile(DEFAULT_PROFILE), wheels))
+    print(Path(sys.argv[1]).read_text() + torch_index_toml(load().profile(DEFAULT_PROFILE), wheels))

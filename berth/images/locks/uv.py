@@ -90,7 +90,7 @@ def compile_requirements(
     command += ["--only-binary", ":all:", *words, "--output-file", output, "pyproject.toml"]
     project = (
         f'[project]\nname = "profile-{profile.name}"\nversion = "0"\nrequires-python = ">={profile.python}"\n'
-        f"dependencies = {json.dumps(requirements)}\n{torchs_index(profile, folders)}"
+        f"dependencies = {json.dumps(requirements)}\n{torch_index_toml(profile, folders)}"
     )
     # In a folder of its own: uv reads the pyproject.toml where it runs, and the kit's overrides are for the tests.
     with TemporaryDirectory() as folder:
@@ -103,7 +103,7 @@ def compile_requirements(
         return (Path(folder) / output).read_text()
 
 
-def torchs_index(profile: Profile, folders: Sequence[Path]) -> str:
+def torch_index_toml(profile: Profile, folders: Sequence[Path]) -> str:
     """The index of a profile's torch as tables of a pyproject.toml, for torch and a torchvision built for it, and for
     nothing else; empty without one.
 
@@ -123,7 +123,7 @@ def torchs_index(profile: Profile, folders: Sequence[Path]) -> str:
     return "\n".join([*table, "[tool.uv.sources]", *sources, ""])
 
 
-def last_words(printed: str) -> str:
+def last_line(printed: str) -> str:
     """The last line that says something, on one line."""
     lines = [" ".join(line.split()) for line in printed.splitlines() if line.strip()]
     return lines[-1] if lines else "nothing was printed"

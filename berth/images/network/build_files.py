@@ -40,19 +40,19 @@ def with_signature(file: pins.PinnedFile) -> list[WantedFile]:
     return found
 
 
-def of_images(profile: pins.Profile, images: Sequence[str]) -> list[WantedFile]:
+def wanted_files(profile: pins.Profile, images: Sequence[str]) -> list[WantedFile]:
     """What builds of these images need, each once; a file without a pinned hash is not looked for."""
     files = files_of(profile, images)
     return [want for file in files if file.sha256 != pins.UNPINNED for want in with_signature(file)]
 
 
-def at_hand(want: WantedFile, folders: Iterable[Path], say: Callable[[str], None]) -> Path | None:
+def find_valid_file(want: WantedFile, folders: Iterable[Path], say: Callable[[str], None]) -> Path | None:
     """The first of these folders' files of that name that is the right one; None without. Says why one is not."""
     for path in (folder / want.name for folder in folders):
         try:
             if not path.is_file():
                 continue
-            fault = wrong(want, path)
+            fault = mismatch(want, path)
         except OSError as error:
             fault = f"it can't be read ({error.strerror})"
         if not fault:
@@ -61,7 +61,7 @@ def at_hand(want: WantedFile, folders: Iterable[Path], say: Callable[[str], None
     return None
 
 
-def wrong(want: WantedFile, path: Path) -> str:
+def mismatch(want: WantedFile, path: Path) -> str:
     """In which way a file is not the wanted one, a few words; empty where it is."""
     if want.signed and not _openpgp(path):
         return "it is no OpenPGP file, perhaps a web page that says why"

@@ -19,7 +19,7 @@ from berth.common.errors import UserError
 from berth.common.files import explain_os_errors, write_private
 from berth.common.http import without_password
 from berth.images.network import apt
-from berth.images.network.pip_settings import PipRefusal, read_pip_settings
+from berth.images.network.pip_settings import PipSettingsError, read_pip_settings
 from berth.images.network.uv_settings import read_uv_settings, with_login
 
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
@@ -118,7 +118,7 @@ def gather(environ: Mapping[str, str]) -> Network:
     """This machine's settings, by the variables given and the usual files; UserError for a file that can't be read."""
     try:
         pip = read_pip_settings(environ)
-    except PipRefusal as refusal:
+    except PipSettingsError as refusal:
         raise UserError(
             f"pip can't read its settings ({without_password(str(refusal))}): fix that file; `pip config debug` lists "
             "all of them."

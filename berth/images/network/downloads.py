@@ -23,7 +23,7 @@ from berth.common.errors import UserError, refuse
 from berth.common.files import atomic_write, explain_os_errors, sha256
 from berth.common.http import in_few_words, innermost, without_password
 from berth.images.network import build_files
-from berth.images.network.build_files import WantedFile, with_signature, wrong
+from berth.images.network.build_files import WantedFile, mismatch, with_signature
 from berth.images.network.build_network import gather
 from berth.images.pins import pins
 
@@ -101,10 +101,10 @@ class FileSource:
             if host in silent or (host and not ask):
                 continue
             try:
-                _retried(lambda want=want: self._look(want))  # type: ignore[misc]
+                _retried(lambda want=want: self._check(want))  # type: ignore[misc]
             except _RetryableError as error:
                 silent.add(host)
-                found.append(str(self._unreached(want, error)))
+                found.append(str(self._unreachable(want, error)))
             except MissingFile as refused:
                 found.append(str(refused))
         return found
@@ -118,10 +118,10 @@ class FileSource:
             folder.mkdir(parents=True, exist_ok=True)
             with atomic_write(target) as new:
                 try:
-                    _retried(lambda: self._pour(want, new, show))
+                    _retried(lambda: self._download(want, new, show))
                 except _RetryableError as error:
-                    raise self._unreached(want, error) from None
-                fault = wrong(want, new)
+                    raise self._unreachable(want, error) from None
+                fault = mismatch(want, new)
                 if fault:
                     raise MissingFile(
                         want,
@@ -131,20 +131,20 @@ class FileSource:
         say(f"fetched {want.name}: {target.stat().st_size / 1e6:.1f} MB in {time.monotonic() - began:.1f} s")
         return target
 
-    def _look(self, want: WantedFile) -> None:
-        with self._opened(want):
+    def _check(self, want: WantedFile) -> None:
+        with self._open(want):
             pass
 
-    def _pour(self, want: WantedFile, target: Path, show: Show) -> None:
+    def _download(self, want: WantedFile, target: Path, show: Show) -> None:
         done = 0
-        with self._opened(want) as (pieces, total), target.open("wb") as file:
+        with self._open(want) as (pieces, total), target.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
                 done += len(piece)
                 show(want.name, done, total)
 
     @contextmanager
-    def _opened(self, want: WantedFile) -> Iterator[tuple[Iterator[bytes], int]]:
+    def _open(self, want: WantedFile) -> Iterator[tuple[Iterator[bytes], int]]:
         """A file's pieces, and how many bytes they will be."""
         origin = self.origin(want)
         if not origin:
@@ -158,7 +158,7 @@ class FileSource:
                 file = Path(origin).open("rb")  # noqa: SIM115  # below, for what it refuses is told from a full disk
             except OSError as error:
                 lacking = isinstance(error, FileNotFoundError)
-                raise (self._lack(want) if lacking else _unreadable(origin, want, error)) from None
+                raise (self._not_found(want) if lacking else _unreadable(origin, want, error)) from None
             with file:
                 yield _pieces(file, origin, want), os.fstat(file.fileno()).st_size
             return
@@ -168,7 +168,7 @@ class FileSource:
             headers = {"Accept-Encoding": "identity"}
             with requests.get(origin, stream=True, timeout=_TIMEOUT_S, verify=verify, headers=headers) as answer:
                 if answer.status_code in (404, 410):
-                    raise self._lack(want)
+                    raise self._not_found(want)
                 if 400 <= answer.status_code < 500:
                     raise MissingFile(
                         want,
@@ -180,7 +180,7 @@ class FileSource:
         except (RequestException, HTTPError) as error:
             raise _RetryableError(in_few_words(innermost(error))) from None
 
-    def _unreached(self, want: WantedFile, error: "_RetryableError") -> MissingFile:
+    def _unreachable(self, want: WantedFile, error: "_RetryableError") -> MissingFile:
         return MissingFile(
             want,
             f"{want.name} can't be fetched from {self._place(want)} ({error})",
@@ -191,7 +191,7 @@ class FileSource:
         """The mirror, or the host of the file's own URL."""
         return f"the mirror {without_password(self.mirror)}" if self.mirror else str(urlsplit(want.url).hostname)
 
-    def _lack(self, want: WantedFile) -> MissingFile:
+    def _not_found(self, want: WantedFile) -> MissingFile:
         what = f"{want.name}, which {want.part} {want.version} needs"
         if self.mirror:
             return MissingFile(want, f"{self._place(want)} lacks {what}", "put it there")

@@ -24,7 +24,7 @@ print(json.dumps([value if isinstance(value, dict) else {key: value} for key, va
 """
 
 
-class PipRefusal(Exception):
+class PipSettingsError(Exception):
     """pip can't read its settings; the text is pip's own."""
 
 
@@ -55,6 +55,6 @@ def _ask_pip(python: str, environ: Mapping[str, str]) -> list[dict[str, str]] | 
     command = [python, "-I", "-c", _ASK]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environ)
     if done.returncode != 0:
-        raise PipRefusal(" ".join(done.stderr.split()))
+        raise PipSettingsError(" ".join(done.stderr.split()))
     answer: list[dict[str, str]] | None = json.loads(done.stdout)
     return answer

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from berth.images.pins.pins import FILE_PARTS, UNPINNED, PinnedFile, Profile
 
 
-def words_of(options: Iterable[str]) -> tuple[str, ...]:
+def split_parts(options: Iterable[str]) -> tuple[str, ...]:
     """The parts that an option names, given many times or with commas: `efa,smddp`."""
     return tuple(part for option in options for part in option.split(",") if part)
 

@@ -114,7 +114,7 @@ class Profile:
         """Whether the kit's own programs, run_qa and serve, run in its images: they are for transformers 5."""
         return int(self.packages["transformers"].partition(".")[0]) >= KIT_TRANSFORMERS
 
-    def of(self, images: Sequence[str]) -> tuple[str, ...]:
+    def available_images(self, images: Sequence[str]) -> tuple[str, ...]:
         """Those of some images that it has; UserError where it has none of them."""
         if found := tuple(image for image in images if image in self.images):
             return found
@@ -140,7 +140,7 @@ class Profile:
         return replace(self, files=files, left_out={**self.left_out, **left_out})
 
     @property
-    def whole(self) -> "Profile":
+    def with_all_parts(self) -> "Profile":
         """The same profile with the parts that a build leaves out."""
         return replace(self, files={**self.files, **self.left_out}, left_out={})
 

@@ -120,14 +120,14 @@ class ProfileTable(Table):
         """What decides which files torch's layers hold."""
         return self.torch, self.torch_index, self.cuda_parts
 
-    def above(self, row: "ProfileTable") -> "ProfileTable":
+    def above(self, origin: "ProfileTable") -> "ProfileTable":
         """This row where it says something, and the other where it does not, budget and instances by image."""
         own = {name: getattr(self, name) for name in self.model_fields_set}
         for name in ("budget", "instances"):
-            whole: Table = getattr(row, name)
+            whole: Table = getattr(origin, name)
             mine: Table = getattr(self, name)
             own[name] = whole.model_copy(update={image: getattr(mine, image) for image in mine.model_fields_set})
-        return row.model_copy(update=own)
+        return origin.model_copy(update=own)
 
     @property
     def cuda_parts(self) -> dict[str, str]:
@@ -157,7 +157,7 @@ class Document(Table):
 
 
 @dataclass(frozen=True)
-class WholeRow:
+class WholeProfile:
     """A profile with all that it takes from another, and the name of the row whose torch layers it has."""
 
     table: ProfileTable
@@ -176,18 +176,18 @@ def checked(document: Mapping[str, Any], path: Path) -> Document:
     return found
 
 
-def rows(document: Document) -> dict[str, WholeRow]:
+def whole_profiles(document: Document) -> dict[str, WholeProfile]:
     """Every profile of a checked document, whole."""
-    return {name: _row(document.profiles, name) for name in document.profiles}
+    return {name: _whole_profile(document.profiles, name) for name in document.profiles}
 
 
-def _row(profiles: Mapping[str, ProfileTable], name: str) -> WholeRow:
+def _whole_profile(profiles: Mapping[str, ProfileTable], name: str) -> WholeProfile:
     own = profiles[name]
     if not own.from_:
-        return WholeRow(own, name)
-    other = _row(profiles, own.from_)
+        return WholeProfile(own, name)
+    other = _whole_profile(profiles, own.from_)
     table = own.above(other.table)
-    return WholeRow(table, other.hardware if table.torch_layers == other.table.torch_layers else name)
+    return WholeProfile(table, other.hardware if table.torch_layers == other.table.torch_layers else name)
 
 
 def _form_fault(kind: str, place: Sequence[int | str]) -> str:
@@ -274,8 +274,10 @@ def _file_faults(key: str, file: FileTable) -> Iterator[str]:
 def _own_faults(name: str, document: Document) -> Iterator[str]:
     """What is wrong in a row, without what is of the row that it comes from, which is said there."""
     origin = document.profiles[name].from_
-    inherited = set(_profile_faults(name, _row(document.profiles, origin).table, document)) if origin else set()
-    for fault in _profile_faults(name, _row(document.profiles, name).table, document):
+    inherited = (
+        set(_profile_faults(name, _whole_profile(document.profiles, origin).table, document)) if origin else set()
+    )
+    for fault in _profile_faults(name, _whole_profile(document.profiles, name).table, document):
         if fault not in inherited:
             yield fault
 

@@ -15,9 +15,9 @@ from berth.images.options import JsonOption, command_group
 from berth.images.pins import layer_files, pins, pins_file
 from berth.images.profiles import listing
 from berth.images.profiles.add import add_profile, remove_profile
-from berth.images.profiles.asked import AskedProfile
 from berth.images.profiles.proof import Proof
-from berth.images.scratch import one_stop
+from berth.images.profiles.request import ProfileRequest
+from berth.images.scratch import first_signal_only
 
 app = command_group()
 profile_app = command_group("List, show, add and remove profiles. A profile is hardware and a set of software.")
@@ -60,19 +60,19 @@ def _version_option(what: str) -> object:
 @profile_app.command("list")
 def list_profiles(as_json: JsonOption = False) -> None:
     """List the profiles, with their versions and which of their images are built here."""
-    kit = pins_file.load()
-    images = listing.built_images(kit)
+    all_pins = pins_file.load()
+    images = listing.built_images(all_pins)
     if as_json:
-        print_json([listing.as_row(profile, images) for profile in kit.profiles.values()])
+        print_json([listing.summary(profile, images) for profile in all_pins.profiles.values()])
     else:
-        result.print(listing.render_list(kit, images))
+        result.print(listing.render_list(all_pins, images))
 
 
 @profile_app.command("show")
 def show_profile(name: NameArgument, as_json: JsonOption = False) -> None:
     """Show all of a profile. That is its versions, its budget, the driver it needs and the state of its locks."""
-    kit = pins_file.load()
-    found = listing.whole(kit, kit.profile(name), LOCKS, listing.built_images(kit))
+    all_pins = pins_file.load()
+    found = listing.whole(all_pins, all_pins.profile(name), LOCKS, listing.built_images(all_pins))
     if as_json:
         print_json(found)
     else:
@@ -102,7 +102,7 @@ def add(
     What fails or is interrupted leaves docker/pins.toml and the locks as they were.
     """
     versions = {"transformers": transformers, "accelerate": accelerate, "datasets": datasets}
-    asked = AskedProfile(
+    request = ProfileRequest(
         name,
         origin,
         torch,
@@ -114,8 +114,8 @@ def add(
     )
     began = time.monotonic()
     try:
-        with one_stop(), doing(f"adding the profile {name}") as step:
-            added = add_profile(asked, build_network.gather(os.environ), proof, step)
+        with first_signal_only(), doing(f"adding the profile {name}") as step:
+            added = add_profile(request, build_network.gather(os.environ), proof, step)
     except KeyboardInterrupt:
         say("docker/pins.toml and the locks are as they were.")
         raise

@@ -20,7 +20,7 @@ from berth.images.locks.locks import image_locks
 from berth.images.pins.pins import Pins, Profile
 
 _UNKNOWN = "?"
-ASKED_ABOUT = (
+SHOWN_PACKAGES = (
     *("numpy", "pandas", "pyarrow", "scipy", "fsspec"),
     *("tokenizers", "safetensors", "huggingface-hub", "sentencepiece", "protobuf"),
 )
@@ -39,9 +39,9 @@ class Images:
         return "built" if name in self.ids else "not built" if self.answers else _UNKNOWN
 
 
-def built_images(kit: Pins) -> Images:
+def built_images(pins: Pins) -> Images:
     """Which of the profiles' images are there."""
-    names = [image_name(image, profile.name) for profile in kit.profiles.values() for image in profile.images]
+    names = [image_name(image, profile.name) for profile in pins.profiles.values() for image in profile.images]
     try:
         client = engine.connect()
     except UserError:
@@ -56,7 +56,7 @@ def _id(client: DockerClient, name: str) -> str:
         return ""
 
 
-def as_row(profile: Profile, images: Images) -> dict[str, Any]:
+def summary(profile: Profile, images: Images) -> dict[str, Any]:
     """A profile in short, as plain values."""
     return {
         "profile": profile.name,
@@ -68,22 +68,22 @@ def as_row(profile: Profile, images: Images) -> dict[str, Any]:
     }
 
 
-def render_list(kit: Pins, images: Images) -> Table:
+def render_list(pins: Pins, images: Images) -> Table:
     """All profiles, for a rich console."""
     names = ("profile", "hardware", "software", "torch", "transformers")
     table = Table(*names, "images", "built", box=None, padding=(0, 1, 0, 0))
-    for profile in kit.profiles.values():
-        row = as_row(profile, images)
+    for profile in pins.profiles.values():
+        row = summary(profile, images)
         built = [image for image, state in row["images"].items() if state == "built"]
         there = ", ".join(built) or "–" if images.answers else _UNKNOWN
         table.add_row(*(Text(row[name]) for name in names), Text(", ".join(row["images"])), Text(there))
     return table
 
 
-def whole(kit: Pins, profile: Profile, locks: Path, images: Images) -> dict[str, Any]:
+def whole(pins: Pins, profile: Profile, locks: Path, images: Images) -> dict[str, Any]:
     """All of a profile, as plain values."""
     software = profile.software
-    return as_row(profile, images) | {
+    return summary(profile, images) | {
         "from": profile.origin,
         "python": profile.python,
         "torch_index": profile.torch_index,
@@ -96,7 +96,7 @@ def whole(kit: Pins, profile: Profile, locks: Path, images: Images) -> dict[str,
         "day": software.day,
         "environment": dict(software.environment),
         "budget": dict(profile.budget),
-        "locks": {image: lock_problem(kit, profile, image, locks) or "up to date" for image in profile.images},
+        "locks": {image: lock_problem(pins, profile, image, locks) or "up to date" for image in profile.images},
         "locked": {image: locked(profile, image, locks) for image in profile.images},
     }
 
@@ -116,10 +116,10 @@ def locked(profile: Profile, image: str, locks: Path) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def asked_about(locked: Mapping[str, Mapping[str, str]]) -> list[str]:
+def shown_versions(locked: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The versions of ASKED_ABOUT, by the locked packages of each image; where images differ, both."""
     said = []
-    for name in ASKED_ABOUT:
+    for name in SHOWN_PACKAGES:
         versions = {image: packages[name] for image, packages in locked.items() if name in packages}
         if len({*versions.values()}) > 1:
             said.append(f"{name} " + " and ".join(f"{each} ({image})" for image, each in versions.items()))
@@ -136,7 +136,7 @@ def render_whole(found: Mapping[str, Any]) -> Table:
             continue
         label = key.replace("_", " ")
         if key == "locked":
-            table.add_row(Text("also locked"), Text(", ".join(asked_about(value)) or "nothing"))
+            table.add_row(Text("also locked"), Text(", ".join(shown_versions(value)) or "nothing"))
             label, value = "locked packages", {image: len(packages) for image, packages in value.items()}
         if isinstance(value, Mapping):
             value = ", ".join(f"{name} {each}" for name, each in value.items())

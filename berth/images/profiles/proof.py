@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from berth.common.errors import UserError
 from berth.images.locks.lock_text import entries
 from berth.images.locks.locks import LockRequest, resolve, wheel_locks
-from berth.images.locks.uv import failure_text, find_uv, last_words, uv_environment
+from berth.images.locks.uv import failure_text, find_uv, last_line, uv_environment
 from berth.images.pins.pins import DEFAULT_PROFILE, Pins, Profile
 from berth.images.scratch import PROOFS, scratch_folder
 
@@ -34,7 +34,7 @@ class NeededVariable:
     pattern: str
     variable: str
     value: str
-    says: str
+    note: str
 
 
 NEEDED = (
@@ -63,10 +63,10 @@ class Proved:
 
 
 @dataclass(frozen=True)
-class Proving:
+class ProofTarget:
     """What is proved: a profile, or one with the CPU build of its torch, whose entry then is `replaced`, by name."""
 
-    row: Profile
+    profile: Profile
     replaced: Mapping[str, str] | None = None
 
 
@@ -87,30 +87,30 @@ class Prover:
     proof: Proof
     step: Step = lambda done: None
 
-    def prepare(self, kit: Pins, profile: Profile) -> Proving:
+    def prepare(self, pins: Pins, profile: Profile) -> ProofTarget:
         """What the proof takes that the locks do not have; UserError where this machine can't prove the profile, which
         is known without its locks.
         """
         if self.proof is Proof.none:
-            return Proving(profile)
+            return ProofTarget(profile)
         if (sys.platform, platform.machine()) != ("linux", "x86_64"):
             raise UserError(
                 "The proof runs what is made for linux/amd64, and this machine is "
                 f"{sys.platform}/{platform.machine()}: run the command on such a one, or add --proof none."
             )
         if not profile.cuda or self.proof is Proof.whole:
-            return Proving(profile)
-        row = on_cpu(kit, profile)
-        self.step(f"{profile.name}: looking for torch {row.torch}, which stands for CUDA's in the proof")
-        return Proving(row, stand_in(row, self))
+            return ProofTarget(profile)
+        cpu_profile = on_cpu(pins, profile)
+        self.step(f"{profile.name}: looking for torch {cpu_profile.torch}, which stands for CUDA's in the proof")
+        return ProofTarget(cpu_profile, cpu_torch_entry(cpu_profile, self))
 
-    def prove(self, profile: Profile, proving: Proving) -> Proved:
+    def prove(self, profile: Profile, target: ProofTarget) -> Proved:
         """Proves each image of a profile; UserError where something fails that no variable is known for."""
         if self.proof is Proof.none:
             return Proved([f"Nothing of {profile.name} was run: that its versions work together is not proved."], [])
         needed: list[NeededVariable] = []
         for image in profile.images:
-            self._prove_image(proving.row, image, proving.replaced, needed)
+            self._prove_image(target.profile, image, target.replaced, needed)
         return Proved(unproved(profile, self.proof), needed)
 
     def _prove_image(
@@ -125,7 +125,7 @@ class Prover:
             python = self._environment(folder, profile, "".join(locked.values()))
             what = "all" if image == "train" else "imports"
             while True:
-                self.step(f"{profile.name}, {image}: {said(image, wanted)}")
+                self.step(f"{profile.name}, {image}: {step_text(image, wanted)}")
                 home = folder / f"run-{len(needed)}"
                 home.mkdir()
                 command = [str(python), "-P", str(SCRIPT), str(home), what, *to_import(profile, locked)]
@@ -156,7 +156,7 @@ class Prover:
         return python
 
 
-def said(image: str, wanted: NeededVariable | None) -> str:
+def step_text(image: str, wanted: NeededVariable | None) -> str:
     """What a run of the script does, and why where it is not the first: an earlier one failed for want of `wanted`."""
     imports = "proof, which imports all"
     what = f"{imports}, reads files, trains two steps, saves and resumes" if image == "train" else imports
@@ -180,21 +180,21 @@ def to_import(profile: Profile, locked: Mapping[str, str]) -> list[str]:
     return [name for name in dict.fromkeys(map(canonicalize_name, (*profile.packages, *own))) if name in locked]
 
 
-def on_cpu(kit: Pins, profile: Profile) -> Profile:
+def on_cpu(pins: Pins, profile: Profile) -> Profile:
     """A profile with the CPU build of its torch."""
     version = f"{profile.torch.partition('+')[0]}+cpu"
     packages = {name: each for name, each in profile.packages.items() if name != "torchvision"} | {"torch": version}
-    return replace(profile, torch_index=kit.profile(DEFAULT_PROFILE).torch_index, packages=packages)
+    return replace(profile, torch_index=pins.profile(DEFAULT_PROFILE).torch_index, packages=packages)
 
 
-def stand_in(row: Profile, prover: Prover) -> dict[str, str]:
+def cpu_torch_entry(profile: Profile, prover: Prover) -> dict[str, str]:
     """The entry of the CPU build of torch, by its name; UserError where it can't be had."""
-    request = LockRequest("proof.txt", (f"torch=={row.torch}",))
+    request = LockRequest("proof.txt", (f"torch=={profile.torch}",))
     try:
-        text = resolve(request, row, prover.folders, prover.locks)
+        text = resolve(request, profile, prover.folders, prover.locks)
     except UserError as error:
         raise UserError(
-            f"{row.name} can't be proved by the CPU build of its torch, which can't be had here: {error} Add "
+            f"{profile.name} can't be proved by the CPU build of its torch, which can't be had here: {error} Add "
             "--proof whole, which installs its own wheels, some gigabytes, or --proof none."
         ) from None
     return {name: entry for name, _, entry in entries(text) if name == "torch"}
@@ -231,7 +231,7 @@ def run_script(command: Sequence[str], name: str, home: Path, variables: Mapping
 def last_error(printed: str) -> str:
     """The line of a traceback that names the error, of several the last one's; else the last that was printed."""
     named = re.findall(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*$", printed, re.MULTILINE)
-    return (" ".join(named[-1].split()) if named else last_words(printed))[:300].rstrip(". ")
+    return (" ".join(named[-1].split()) if named else last_line(printed))[:300].rstrip(". ")
 
 
 def script_environment(home: Path, variables: Mapping[str, str]) -> dict[str, str]:

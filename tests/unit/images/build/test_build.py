@@ -93,7 +93,7 @@ def test_logs_are_for_this_user_alone_those_of_earlier_versions_too(
     assert (stat.S_IMODE(log.stat().st_mode), stat.S_IMODE(log.parent.stat().st_mode)) == (0o600, 0o700)
 
 
-@pytest.mark.parametrize(("make", "said"), [("Podman Engine", "podman answers"), ("Engine", "unknown flag: --secret")])
+@pytest.mark.parametrize(("make", "said"), [("Podman Engine", "the engine is podman"), ("Engine", "unknown flag: --secret")])
 def test_a_build_by_podmans_service_says_so(
     make: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,7 +86,7 @@ def test_the_label_of_what_was_left_out_is_the_argument() -> None:
 
 
 def test_unknown_image() -> None:
-    with pytest.raises(UserError, match="there is no image 'sevre': name train or serve"):
+    with pytest.raises(UserError, match="unknown image 'sevre': name train or serve"):
         plan_of("sevre")
 
 

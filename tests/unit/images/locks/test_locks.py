@@ -111,11 +111,11 @@ def test_what_has_no_wheel_is_no_solution_for_a_layer_that_installs_wheels_alone
 
 
 def test_the_index_of_torch_is_named_for_torch_alone() -> None:
-    assert locks.torchs_index(CPU, []) == (
+    assert locks.torch_index_toml(CPU, []) == (
         '[[tool.uv.index]]\nname = "torch"\nurl = "https://download.pytorch.org/whl/cpu"\nexplicit = true\n'
         '[tool.uv.sources]\ntorch = { index = "torch" }\n'
     )
-    assert locks.torchs_index(replace(CPU, torch_index=""), [pins.ROOT]) == ""
+    assert locks.torch_index_toml(replace(CPU, torch_index=""), [pins.ROOT]) == ""
 
 
 @pytest.mark.parametrize("folder_has", ["both", "torch"])

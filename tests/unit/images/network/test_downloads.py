@@ -102,7 +102,7 @@ def test_a_mirror_gives_all_files_of_a_part(kind: str, tmp_path: Path, request: 
     assert (tmp_path / "cache" / "efa-1.0.tar.gz").read_bytes() == BYTES
     assert (len(BYTES), len(BYTES)) in shown
     assert sorted(os.listdir(tmp_path / "cache")) == ["efa-1.0.tar.gz", "efa-1.0.tar.gz.sig", "efa.key"]
-    assert all(build_files.at_hand(want, [tmp_path / "cache"], print) for want in wants)
+    assert all(build_files.find_valid_file(want, [tmp_path / "cache"], print) for want in wants)
 
 
 def test_without_a_mirror_the_files_own_address_is_asked(mirror: str, tmp_path: Path) -> None:

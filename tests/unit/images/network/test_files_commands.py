@@ -251,7 +251,7 @@ def test_a_dry_run_names_the_folder_that_it_writes_and_its_line_reads(
         assert command.main(["build", "serve", "--dry-run"]) == 0
         printed = capsys.readouterr()
         ca = Path(re.findall(r"id=ca,src=(\S+)", printed.out)[0])
-        assert f"the lines below read the settings of this network in {ca.parent}, " in printed.err
+        assert f"the commands below read network settings in {ca.parent}, " in printed.err
         read.append(ca)
     assert [path.read_text() for path in read] == ["a CA", "a CA"]
     assert len(set(read)) == 2, "the second does not touch what the first one's line reads"
@@ -274,7 +274,7 @@ def test_a_dry_run_fetches_nothing_and_says_what_would_be(
     assert command.main(words) == 0
     printed = capsys.readouterr()
     name = "aws-efa-installer-1.47.0.tar.gz"
-    assert f"{name} is not here: `build` without --dry-run fetches it from {mirror}/{name}." in printed.err
+    assert f"{name} is missing: `build` without --dry-run downloads it from {mirror}/{name}." in printed.err
     assert "--label berth.efa=1.47.0" in printed.out
     assert not (tmp_path / "cache").exists()
 
@@ -336,7 +336,7 @@ def test_uri_says_of_a_double_that_it_may_not_be_published(
     labels = {"berth.efa": "1+double", f"{SOURCE}.version": "1", f"{SOURCE}.revision": "2"}
     image = LocalImage("train", "cpu", "berth-train:cpu", "sha256:0", labels, 30, "", ())
     monkeypatch.setattr("berth.ecr.commands.select_image", lambda *_: None)
-    monkeypatch.setattr("berth.ecr.commands.of_chosen", lambda _: image)
+    monkeypatch.setattr("berth.ecr.commands.local_image_from", lambda _: image)
     monkeypatch.setenv("BERTH_DIST", str(tmp_path))
     monkeypatch.setattr("berth.common.engine.connect", lambda: None)
     assert command.main(["uri", "train"]) == 0

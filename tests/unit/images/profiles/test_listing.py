@@ -34,8 +34,8 @@ def test_a_profile_is_a_line_with_what_is_built() -> None:
     assert rows["cpu-hf4"] == ["cpu", "hf4", KIT.profile("cpu").torch, "4.26.0", "train", "–"]
     assert rows["cpu"][:2] == ["cpu", "current"]
     assert "train" in rows["cpu"][-1]
-    assert listing.as_row(KIT.profile("cpu"), BUILT)["images"] == {"train": "built", "serve": "not built"}
-    assert listing.as_row(KIT.profile("cpu"), Images({}, answers=False))["images"]["serve"] == "?"
+    assert listing.summary(KIT.profile("cpu"), BUILT)["images"] == {"train": "built", "serve": "not built"}
+    assert listing.summary(KIT.profile("cpu"), Images({}, answers=False))["images"]["serve"] == "?"
 
 
 def test_all_of_a_profile_has_what_its_hardware_needs_and_the_state_of_its_locks(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_the_versions_that_scripts_break_of_are_shown_though_the_locks_alone_hav
     for name in ("numpy", "pyarrow", "tokenizers", "huggingface-hub"):
         assert f"{name} {found['locked']['train'][name]}" in text
     both = {"train": {"numpy": "2.4.6", "pandas": "3.0"}, "serve": {"numpy": "2.2.0", "tokenizers": "0.22.1"}}
-    assert listing.asked_about(both) == ["numpy 2.4.6 (train) and 2.2.0 (serve)", "pandas 3.0", "tokenizers 0.22.1"]
+    assert listing.shown_versions(both) == ["numpy 2.4.6 (train) and 2.2.0 (serve)", "pandas 3.0", "tokenizers 0.22.1"]
 
 
 def test_the_driver_is_the_oldest_that_runs_the_cuda() -> None:
