@@ -231,7 +231,7 @@ def render_pins(
     ] = None,
     mirror: MirrorOption = None,
 ) -> None:
-    """Write the locks and other files made from docker/pins.toml."""
+    """Write the locks and files made from docker/pins.toml."""
     all_pins = pins_file.load()
     profiles = list(all_pins.profiles.values()) if profile is None else [all_pins.profile(profile)]
     if fetch is not None:

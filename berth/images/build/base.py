@@ -19,10 +19,10 @@ from berth.common.engine_errors import RAISED, words
 from berth.common.errors import UserError
 from berth.common.http import in_few_words
 from berth.common.image_names import is_reference
-from berth.images.pins import pins
-from berth.images.network.build_network import gather
-from berth.images.pins.pins import Pins
 from berth.images.build.plan import Base
+from berth.images.network.build_network import gather
+from berth.images.pins import pins
+from berth.images.pins.pins import Pins
 from berth.images.scratch import SECRETS, scratch_folder
 
 VARIABLE = "BERTH_BASE_IMAGE"
@@ -73,13 +73,13 @@ def find_base(client: docker.DockerClient, all_pins: Pins, requested: str | None
         if refusal := _pull(reference):
             raise UserError(
                 f"the base image {reference} is not on the engine and can't be pulled ({refusal}): run "
-                f"`python build.py base`, which makes {all_pins.imported_base} from Debian's package archive, and build "
-                f"with --base-image {all_pins.imported_base}; or name another image with --base-image; or check that the "
-                "engine reaches the registry."
+                f"`python build.py base`, which makes {all_pins.imported_base} from Debian's package archive, and "
+                f"build with --base-image {all_pins.imported_base}; or name another image with --base-image; or check "
+                "that the engine reaches the registry."
             )
         found = local_base(client, all_pins, reference)
     if found is None:
-        raise UserError(f"the engine does not show the base image {reference}: run `build` again.")
+        raise UserError(f"the engine has no base image {reference} after the pull: run `build` again.")
     if reference != all_pins.base_image:
         say(f"base: {reference}, {found.digest}, instead of the pinned {all_pins.base_image.partition('@')[0]}")
     return found
@@ -95,7 +95,10 @@ def base_for_builds(client: docker.DockerClient, all_pins: Pins, say: Callable[[
         engine.connect(timeout_s=_ANSWER_S).images.get_registry_data(all_pins.base_image)
         return all_pins.base_image
     except RAISED as error:
-        say(f"base: the registry does not give {all_pins.base_image} ({_reason(error)}); using {all_pins.imported_base} instead")
+        say(
+            f"base: {all_pins.base_image} is not available from its registry ({_reason(error)}); using "
+            f"{all_pins.imported_base} instead"
+        )
     return (local_base(client, all_pins, all_pins.imported_base) or make_base(client, all_pins)).reference
 
 
@@ -103,16 +106,23 @@ def make_base(client: docker.DockerClient, all_pins: Pins) -> Base:
     """Makes `imported_base` from Debian's package archive, or this network's mirror of it."""
     with scratch_folder(SECRETS, pins.CACHE) as folder:
         sources = gather(os.environ).write_secrets(folder).get("apt-sources")
-        command = ["sh", str(pins.ROOT / "docker" / "base.sh"), all_pins.imported_base, *([str(sources)] if sources else [])]
+        command = [
+            "sh",
+            str(pins.ROOT / "docker" / "base.sh"),
+            all_pins.imported_base,
+            *([str(sources)] if sources else []),
+        ]
         environment = {**os.environ, "DOCKER": str(engine.find_client())}
         if subprocess.run(command, env=environment, stdout=subprocess.DEVNULL).returncode != 0:
             raise UserError(
-                "the base image could not be made: see the error of docker/base.sh above, or use a Debian or Ubuntu image "
-                "that the engine has, with --base-image."
+                "the base image could not be made: see the error of docker/base.sh above, or use a Debian or Ubuntu "
+                "image that the engine has, with --base-image."
             )
     made = local_base(client, all_pins, all_pins.imported_base)
     if made is None:
-        raise UserError(f"the engine does not show {all_pins.imported_base}, which was just made: run the command again.")
+        raise UserError(
+            f"the engine has no {all_pins.imported_base}, although it was just made: run the command again."
+        )
     return made
 
 

@@ -16,9 +16,9 @@ from berth.common import engine
 from berth.common.errors import UserError
 from berth.common.files import explain_os_errors
 from berth.common.http import without_password
-from berth.images.pins import pins
 from berth.images.build.buildkit_log import BuildStep, Progress
 from berth.images.build.plan import BuildPlan
+from berth.images.pins import pins
 
 KEPT_LOGS = 20
 _LOG = "the build's log"
@@ -43,7 +43,7 @@ class Built:
 
 
 def run_build(plan: BuildPlan, client: Path, on_step: Callable[[BuildStep, Progress], None]) -> Built:
-    """Runs a build and calls `on_step` at the start and end of each step. UserError names the failed step and the log."""
+    """Runs a build; calls `on_step` at the start and end of each step. UserError names the failed step and the log."""
     log = _log_file(plan)
     progress = Progress()
     began = time.monotonic()
@@ -129,7 +129,7 @@ def _log_file(plan: BuildPlan) -> Path:
 
 @contextmanager
 def _opened(log: Path) -> Iterator[Callable[[str], None]]:
-    """Opens the log and returns a function that writes to it, unbuffered: a full disk shows at the write, not at close."""
+    """Opens the log; returns a function that writes to it unbuffered, so a full disk fails the write, not the close."""
     with explain_os_errors(log.parent, _LOG):
         file = os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=0)
 

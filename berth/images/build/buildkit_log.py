@@ -34,7 +34,7 @@ class BuildStep:
 
     @property
     def name(self) -> str:
-        """The stage, such as `deps-train`, if the step runs a layer's script: its instruction is 1,000 characters of mounts."""
+        """The stage, such as `deps-train`, if the step runs a layer's script; its instruction is long with mounts."""
         if "/tmp/layer/install.sh" in self.instruction or "/tmp/docker/layers/inputs.sh" in self.instruction:
             return self.stage
         what = shorten(self.instruction, 100, placeholder=" …")

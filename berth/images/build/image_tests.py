@@ -17,7 +17,16 @@ from berth.images.selection import SelectedImage
 
 _FOLDER = ROOT / "tests" / "images"
 _PASSED = CACHE / "tested"
-_PYTEST = [sys.executable, "-m", "pytest", "-q", "-o", "console_output_style=classic", "-p", "berth.images.build.test_lines"]
+_PYTEST = [
+    sys.executable,
+    "-m",
+    "pytest",
+    "-q",
+    "-o",
+    "console_output_style=classic",
+    "-p",
+    "berth.images.build.test_lines",
+]
 
 
 def command(images: Sequence[str]) -> list[str]:
@@ -35,7 +44,7 @@ def derived_command(image: str) -> list[str]:
 def require_packages() -> None:
     """UserError if the packages for the tests are not installed."""
     if not installed():
-        raise UserError("the packages for the tests are not installed: run `make setup-tests`, then this command again.")
+        raise UserError("the packages for the tests are not installed: run `make setup-tests`, then try again.")
 
 
 def installed() -> bool:

@@ -13,15 +13,15 @@ from berth.common import labels
 from berth.common.engine import BUILDKIT
 from berth.common.errors import UserError
 from berth.common.image_names import build_tag, image_name
+from berth.images.locks.lock_check import lock_problem
 from berth.images.pins import pins
 from berth.images.pins.layer_files import versions
-from berth.images.locks.lock_check import lock_problem
 from berth.images.pins.parts import file_problems
 
 
 @dataclass(frozen=True)
 class Revision:
-    """The revision that is built: 12 digits of the commit, or "none" if it is unknown; dirty: with uncommitted changes."""
+    """The revision that is built: 12 digits of the commit, or "none" if unknown; dirty: with uncommitted changes."""
 
     commit: str
     dirty: bool = False
@@ -61,7 +61,7 @@ class Provided:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """One build: the options of `docker build`, its tags (of this build, then of the profile) and its context folder."""
+    """One build: the options of `docker build`, its tags (first of this build, then of the profile) and context."""
 
     image: str
     profile: str
@@ -118,7 +118,9 @@ def refusals(all_pins: pins.Pins, profile: pins.Profile, image: str, locks: Path
     return [*file_problems(profile, [image]), *([problem] if problem else [])]
 
 
-def build_plan(all_pins: pins.Pins, profile: pins.Profile, image: str, checkout: Checkout, provided: Provided) -> BuildPlan:
+def build_plan(
+    all_pins: pins.Pins, profile: pins.Profile, image: str, checkout: Checkout, provided: Provided
+) -> BuildPlan:
     """The build of one image."""
     if image not in pins.IMAGES:
         raise UserError(f"unknown image {image!r}: name {' or '.join(pins.IMAGES)}.")

@@ -15,14 +15,14 @@ from berth.common import engine
 from berth.common.console import Show
 from berth.common.errors import refuse
 from berth.common.files import link_files, same_content, same_size
-from berth.images.network import build_files, build_network, downloads
-from berth.images.pins import pins
 from berth.images.build.base import base_at_hand, find_base, name_problems
-from berth.images.network.build_files import WantedFile
-from berth.images.network.build_network import Network
-from berth.images.pins.parts import effects
 from berth.images.build.plan import Base, BuildPlan, Checkout, Provided, build_plan, refusals
 from berth.images.build.revision import checkout_problems, read_revision
+from berth.images.network import build_files, build_network, downloads
+from berth.images.network.build_files import WantedFile
+from berth.images.network.build_network import Network
+from berth.images.pins import pins
+from berth.images.pins.parts import effects
 from berth.images.scratch import DRY_RUNS, SECRETS, scratch_folder
 
 
@@ -39,8 +39,8 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class Site:
-    """Where builds are prepared: pins, the checkout's folder, the folder for secrets, this machine's network, the source
-    of files, and the functions that report a step (`say`) and the progress of a download (`show`).
+    """Where builds are prepared: pins, the checkout's folder, the folder for secrets, this machine's network, the
+    source of files, and the functions that report a step (`say`) and the progress of a download (`show`).
     """
 
     pins: pins.Pins
@@ -65,7 +65,7 @@ class BuildInputs:
 
 @contextmanager
 def secrets_folder(*, dry_run: bool) -> Iterator[Path]:
-    """A folder for the secrets of one command, removed at its end; kept for a dry run, because its printed commands read it."""
+    """A folder for the secrets of one command, removed at its end; a dry run keeps it for the printed commands."""
     if dry_run:
         yield pins.CACHE / f"{DRY_RUNS}{token_hex(4)}"
         return
@@ -134,11 +134,11 @@ def provide_for_paste(site: Site, inputs: BuildInputs, base_image: str | None) -
         site.say(f"the commands below read these files, which were written and are kept: {', '.join(written)}")
     if secrets:
         site.say(
-            f"the commands below read network settings in {site.secrets}, which may contain passwords: remove the folder "
-            "when you no longer need it."
+            f"the commands below read network settings in {site.secrets}, which may contain passwords: remove the "
+            "folder when you no longer need it."
         )
     for want in inputs.missing:
-        site.say(f"{want.name} is missing: `build` without --dry-run downloads it from {site.source.shown(want)}.")
+        site.say(f"{want.name} is missing: `build` without --dry-run fetches it from {site.source.shown(want)}.")
     base = base_at_hand(site.pins, base_image)
     if base is None:
         reference = base_image or site.pins.base_image

@@ -67,8 +67,8 @@ def checkout_problems(root: Path) -> list[str]:
     found = []
     if not (root / "berth" / "common").is_dir():
         found.append(
-            f"{root / 'berth'} has plain files instead of symbolic links, because it was unpacked or cloned by a program "
-            "that can't make them: clone it with `git clone -c core.symlinks=true`."
+            f"{root / 'berth'} has plain files instead of symbolic links, because the program that unpacked or cloned "
+            "it can't make them: clone it with `git clone -c core.symlinks=true`."
         )
     if b"\r\n" in (root / "docker" / "layers" / "common.sh").read_bytes():
         found.append(

@@ -1,7 +1,7 @@
-"""What packages say of their licence, as SPDX expressions (https://spdx.org/licenses). Pure.
+"""Packages' licences as SPDX expressions (https://spdx.org/licenses). Pure.
 
-Nothing is guessed: a word that names no licence of SPDX's list becomes a `LicenseRef-` of its own, such as
-LicenseRef-BSD where a package does not say which BSD licence it means, and one that says nothing has an empty text.
+Nothing is guessed: a name that is not in SPDX's list becomes a `LicenseRef-`, such as LicenseRef-BSD if a package does
+not say which BSD licence; a package that names no licence gets an empty text.
 """
 
 import re
@@ -19,7 +19,7 @@ from license_expression import (  # type: ignore[import-untyped]
 
 REFERENCE = "LicenseRef-"
 _LONGEST_NAME = 60
-"""Characters of a metadata field that still is a licence's name, not its text."""
+"""A longer metadata field is a licence's text, not its name."""
 # Names in use that mean one licence of the list. "Apache" without a version is counted as 2.0, which is what PyPI's
 # classifier "Apache Software License" has meant since 2004.
 _NAMES = {
@@ -43,7 +43,7 @@ _NAMES = {
     "bsd license": f"{REFERENCE}BSD",
 }
 _CLASSIFIER = "License :: "
-# A text by the words that its licence alone has; the first that fits holds.
+# Words that only one licence's text has; the first match wins.
 _TEXTS = (
     ("MIT", "permission is hereby granted, free of charge, to any person obtaining a copy of this software and"),
     ("Apache-2.0", "apache license version 2.0, january 2004"),
@@ -64,7 +64,7 @@ def _licensing() -> Licensing:
 
 
 def expression(text: str) -> str:
-    """An SPDX expression in its normal form; empty for a text that is none."""
+    """An SPDX expression in normal form; empty if the text is not one."""
     try:
         parsed = _licensing().parse(text)
     except (ExpressionError, ParseError):
@@ -75,7 +75,7 @@ def expression(text: str) -> str:
 
 
 def spdx_name(name: str) -> str:
-    """A licence by what somebody calls it: SPDX's identifier, or a LicenseRef of the same letters."""
+    """The SPDX identifier of a licence's name, or a LicenseRef made from it."""
     plain = " ".join(name.split())
     found = _NAMES.get(plain.lower()) or expression(plain)
     if found:
@@ -85,7 +85,7 @@ def spdx_name(name: str) -> str:
 
 
 def combined(names: Iterable[str]) -> str:
-    """Licences that hold together, each once, in the order of their names; empty without any."""
+    """Licences that all apply, each once, sorted by name; empty if there are none."""
     parts = sorted({spdx_name(name) for name in names} - {""})
     return " AND ".join(f"({part})" if " OR " in part and len(parts) > 1 else part for part in parts)
 
@@ -93,7 +93,7 @@ def combined(names: Iterable[str]) -> str:
 def python_licence(metadata: bytes, found: Iterable[str] = ()) -> str:
     """The licence that a distribution's METADATA declares: License-Expression, License, then classifiers (PEP 639).
 
-    found: what else is known of it, for metadata that declare nothing.
+    found: licences from other sources, used if the metadata declares none.
     """
     headers: Message = BytesHeaderParser().parsebytes(metadata)
     declared = expression(str(headers.get("License-Expression", "")))
@@ -109,7 +109,7 @@ def python_licence(metadata: bytes, found: Iterable[str] = ()) -> str:
 
 
 def text_licence(text: bytes) -> str:
-    """The licence whose text this is, of the most frequent ones; empty for any other."""
+    """The licence of a text, if it is one of the most frequent; else empty."""
     plain = " ".join(text.decode(errors="replace").lower().split())
     return next((licence for licence, words in _TEXTS if words in plain), "")
 
@@ -122,8 +122,8 @@ def _names_licence(classifier: object) -> bool:
 def debian_licence(names: Iterable[str], copyright_file: bytes) -> str:
     """The licences of a Debian package, all of them: its copyright file says which hold for which of its files.
 
-    names: what dpkg.licence_names read there. Of a file that is not machine-readable they may be first words of
-    sentences, so that a name then counts only where it is one of SPDX's, or of a text in /usr/share/common-licenses.
+    names: from dpkg.licence_names. For a file that is not machine-readable they may be the first words of sentences, so
+    a name counts only if SPDX or /usr/share/common-licenses has it.
     """
     if _MACHINE_READABLE.search(copyright_file):
         return combined(names)

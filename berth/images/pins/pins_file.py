@@ -1,6 +1,6 @@
-"""Reads docker/pins.toml: the file's tables, checked, as the objects of `pins`.
+"""Reads docker/pins.toml, validates it and returns the objects of `pins`.
 
-`pins_form` is imported when the file is read: pydantic takes a tenth of a second, which `--help` would pay.
+`pins_form` is imported only when the file is read: pydantic takes 0.1 s to import, and `--help` does not need it.
 """
 
 import tomllib
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load(path: Path = PATH) -> Pins:
-    """Reads pins.toml; UserError names table and key of all that is missing, unknown or of another type there."""
+    """Reads pins.toml; UserError names table and key of everything that is missing, unknown or of the wrong type."""
     from berth.images.pins import pins_form
 
     try:

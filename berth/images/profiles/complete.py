@@ -1,5 +1,5 @@
-"""Fills in what `profile add` was not told: uv resolves the open versions. If it can't, the error says which version to
-choose instead.
+"""Completes a request of `profile add`: uv resolves the versions that were not given. If it can't, the error suggests
+versions that work.
 """
 
 import datetime
@@ -33,8 +33,8 @@ from berth.images.profiles.request import (
 from berth.images.profiles.unavailable import unavailable
 
 MARGIN_DAYS = 30
-"""How many days after the newest version that was asked for all else is resolved as of: what came out soon after it was
-made for it, and what came out long after it may have dropped what it calls.
+"""All other versions are resolved as of this many days after the newest requested one: releases soon after it were made
+for it, and much later ones may have dropped what it calls.
 """
 WITH_NUMPY_2 = Version("2.4")
 """The first torch whose wheels are all built against numpy 2."""
@@ -42,7 +42,7 @@ WITH_NUMPY_2 = Version("2.4")
 
 @dataclass(frozen=True)
 class Resolved:
-    """The version that uv chose, and the day of its upload, empty if the index does not say it."""
+    """The version that uv chose, and the day of its upload; empty if the index does not list it."""
 
     version: str
     day: str
@@ -50,7 +50,7 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Resolver:
-    """Asks uv which versions go together. `row` has the torch that was asked for; no `day` counts for `undated`."""
+    """Asks uv for compatible versions. profile: has the requested torch. undated: packages that ignore `day`."""
 
     profile: Profile
     folders: Sequence[Path]
@@ -59,7 +59,7 @@ class Resolver:
     def resolve(
         self, requirements: Sequence[str], constraints: Sequence[str] = (), day: str = "", *, alone: bool = False
     ) -> dict[str, Resolved]:
-        """What uv chooses, by name; `alone`: without what the requirements ask for themselves."""
+        """The versions that uv chooses, by name; `alone`: without the dependencies of the requirements."""
         words = [*as_of(day, self.undated), "--format", "pylock.toml", "--constraint", "bounds.txt"]
         words += ["--no-deps"] if alone else []
         files = {"bounds.txt": "".join(f"{each}\n" for each in constraints)}
@@ -74,9 +74,9 @@ class Resolver:
 def complete(
     request: ProfileRequest, pins: Pins, network: Network, step: Callable[[str], None] = lambda done: None
 ) -> CompleteProfile:
-    """The profile with all that was left open; UserError says what can't be, and which version could.
+    """The completed profile; UserError says what is impossible, and which versions would work.
 
-    step: called with what is being done.
+    step: called with a description of each step.
     """
     refuse(f"{fault}." for fault in request_errors(request, pins))
     profile = pins.profile(request.origin)
@@ -109,7 +109,7 @@ def complete(
         each if Requirement(each).specifier else f"{project_name(each)}=={together[project_name(each)].version}"
         for each in request.packages
     ]
-    # What every profile has for scripts, in an older version if the pinned one does not go with the rest.
+    # Packages for scripts, if they must be older than the pinned versions to fit the rest.
     packages += [
         f"{name}=={together[name].version}"
         for name in FOR_SCRIPTS
@@ -120,7 +120,7 @@ def complete(
 
 
 def _find(request: ProfileRequest, pins: Pins, resolver: Resolver, network: Network) -> dict[str, Resolved]:
-    """Each package that was asked for, by itself; UserError names all that can't be installed."""
+    """Resolves each requested package alone; UserError names all that can't be installed."""
     profile = pins.profile(request.origin)
     wanted = [f"torch=={request.torch}"] if request.torch != profile.torch else []
     wanted += [f"{name}=={version}" for name, version in request.versions.items()]
@@ -136,7 +136,7 @@ def _find(request: ProfileRequest, pins: Pins, resolver: Resolver, network: Netw
 
 
 def _day(request: ProfileRequest, found: Mapping[str, Resolved], step: Callable[[str], None]) -> str:
-    """The day as of which all else is resolved, empty for today; UserError if a version that was asked for is newer."""
+    """The day as of which other versions are resolved, empty for today; UserError if a requested version is newer."""
     exact = exact_versions(request)
     uploads = {name: found[name].day for name in exact if name in found}
     if request.day:
@@ -153,13 +153,13 @@ def _day(request: ProfileRequest, found: Mapping[str, Resolved], step: Callable[
     day = datetime.date.fromisoformat(uploads[newest]) + datetime.timedelta(days=MARGIN_DAYS)
     if day >= datetime.date.today():
         return ""
-    step(f"all else is as of {day}, {MARGIN_DAYS} days after {newest} {exact[newest]}; --day changes it")
+    step(f"all other versions are as of {day}, {MARGIN_DAYS} days after {newest} {exact[newest]}; --day changes it")
     return day.isoformat()
 
 
 def _requirements(request: ProfileRequest, pins: Pins) -> dict[str, str]:
-    """All that is resolved together, by name, with the versions that were asked for. The extra has the versions of
-    torch that a transformers is for.
+    """All requirements that are resolved together, by name. transformers gets its extra `torch`, which bounds the torch
+    versions that it supports.
     """
     found = {name: name for name in FOR_SCRIPTS if pins.packages.get(name, NONE) != NONE}
     found |= {name: f"{name}=={request.versions[name]}" if name in request.versions else name for name in SET_PACKAGES}
@@ -170,14 +170,14 @@ def _requirements(request: ProfileRequest, pins: Pins) -> dict[str, str]:
 def _together(
     resolver: Resolver, requirements: Mapping[str, str], request: ProfileRequest, day: str
 ) -> dict[str, Resolved]:
-    """What uv resolves all of it to; UserError names what to change, each alone, so that it could."""
+    """Resolves all requirements together. UserError names single changes that would each make it possible."""
     try:
         return resolver.resolve([*requirements.values()], request.constraints, day)
     except NoSolution as error:
         others: list[str] = []
         ways: list[str] = []
         for name, text in requirements.items():
-            if pinned(text) and not (name == "torch" and resolver.profile.cuda):  # which a newer torch may not fit
+            if pinned(text) and not (name == "torch" and resolver.profile.cuda):  # a newer torch may need another CUDA
                 with suppress(UserError):
                     other = resolver.resolve(
                         [*{**requirements, name: _opened(text)}.values()], request.constraints, day
@@ -193,21 +193,21 @@ def _together(
                 resolver.resolve([*requirements.values()], request.constraints)
                 ways.append("give a later --day")
         if others:
-            goes = "goes" if len(others) == 1 else "go"
-            ways.insert(0, f"choose {' or '.join(others)}, the newest that {goes} with the rest")
+            verb = "fits" if len(others) == 1 else "fit"
+            ways.insert(0, f"choose {' or '.join(others)}, the newest that {verb} the rest")
         remedy = ", or ".join(ways) or "choose other versions"
-        raise UserError(f"{request.name}'s versions do not go together: {error} To fix it, {remedy}.") from None
+        raise UserError(f"{request.name}'s versions are incompatible: {error} To fix it, {remedy}.") from None
 
 
 def _opened(text: str) -> str:
-    """The requirement for any version."""
+    """The requirement without its version."""
     requirement = Requirement(text)
     requirement.specifier = SpecifierSet()
     return str(requirement)
 
 
 def _first_releases(resolver: Resolver, found: Mapping[str, Resolved], exact: Mapping[str, str]) -> list[str]:
-    """What `4.46` is, which many write for the newest of a line and which is its first release."""
+    """Hints for versions such as `4.46`: it is the first release of that line, though users often mean the newest."""
     lines = {name: text for name, text in exact.items() if text.count(".") == 1 and name in found}
     newest = resolver.resolve([f"{name}=={text}.*" for name, text in lines.items()], alone=True) if lines else {}
     return [
@@ -218,7 +218,7 @@ def _first_releases(resolver: Resolver, found: Mapping[str, Resolved], exact: Ma
 
 
 def _full_torch_version(torch: str, profile: Profile) -> str:
-    """With the build of the row's, such as +cpu, where none is named; the row's own where none is asked for."""
+    """The version with the profile's build suffix, such as +cpu, unless it has one; the profile's torch if empty."""
     if not torch:
         return profile.torch
     build = profile.torch.partition("+")[2]
@@ -226,14 +226,14 @@ def _full_torch_version(torch: str, profile: Profile) -> str:
 
 
 def _with_torch(request: ProfileRequest, profile: Profile) -> Profile:
-    """The profile that was asked for, as far as uv needs it: with any torchvision if the row has one."""
+    """The profile with the requested name and torch, and any torchvision if it has one."""
     vision = {"torchvision": "*"} if "torchvision" in profile.packages else {}
     return replace(profile, name=request.name, packages={**profile.packages, "torch": request.torch, **vision})
 
 
 def _hardware(profile: Profile, torch: str, versions: Mapping[str, str]) -> dict[str, str]:
-    """The keys of a row with another torch than the one that it comes from, by what this torch asks for; UserError for
-    a CUDA that the row's drivers can't run.
+    """The hardware keys of a profile whose torch differs from its origin's, from the dependencies of this torch.
+    UserError for a CUDA that the origin's drivers can't run.
     """
     found = {"torch": torch}
     if profile.cuda:
@@ -246,5 +246,5 @@ def _hardware(profile: Profile, torch: str, versions: Mapping[str, str]) -> dict
                 f"torch, or --from a profile for CUDA {cuda[0]}."
             )
         found |= parts
-    # A wheel that is built against one torch works with no other.
+    # Wheels that are built against another torch don't work.
     return found | {part: NONE for part, file in profile.files.items() if file.torch and file.torch != torch}

@@ -73,4 +73,4 @@ def test_a_text_that_is_no_expression(text: str) -> None:
 
 @pytest.mark.parametrize(("name", "expected"), [("MIT/X11", "LicenseRef-MIT-X11"), ("  ", ""), ("?!", "")])
 def test_a_name_that_is_none_of_the_list(name: str, expected: str) -> None:
-    assert spdx.named(name) == expected
+    assert spdx.spdx_name(name) == expected

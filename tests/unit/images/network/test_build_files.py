@@ -63,10 +63,12 @@ def test_recording_a_hash_changes_its_line_alone() -> None:
     assert [old for old, new in zip(before, after, strict=True) if old != new] == [
         'sha256 = "unpinned"           # AWS publishes none'
     ]
-    with pytest.raises(UserError, match=r'\[files."gdrcopy-2.5"\] is not found in docker/pins.toml: set it to'):
+    with pytest.raises(
+        UserError, match=r'docker/pins.toml has no line sha256 = "…" in \[files."gdrcopy-2.5"\]: set it to'
+    ):
         pins.record_sha256(text, "gdrcopy-2.5", SHA256)
     for quotes in ('"""', "'''"):
-        with pytest.raises(UserError, match=r'a line sha256 = "…" of \[files."smddp-2.6.0"\] is not found in'):
+        with pytest.raises(UserError, match=r'has no line sha256 = "…" in \[files."smddp-2.6.0"\]: '):
             pins.record_sha256(
                 text.replace('\nsha256 = "unpinned"', f"\nsha256 = {quotes}unpinned{quotes}"), key, SHA256
             )

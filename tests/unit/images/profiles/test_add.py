@@ -134,7 +134,7 @@ def test_a_proof_that_can_not_be_is_known_before_locking(
     )
     monkeypatch.setattr(add, "complete", lambda request, *_: CompleteProfile(request, HF, [], ""))
     before = files()
-    with nullcontext() if locked else pytest.raises(UserError, match=r"^own can't be proved by the CPU build of its"):
+    with nullcontext() if locked else pytest.raises(UserError, match=r"^own can't be proved with the CPU build of its"):
         add_profile(ProfileRequest("own", "cu124"), NETWORK, proof, places=places)
     assert (resolved, bool(written), files() == before) == ([] if locked else ["torch==2.5.1+cpu"], locked, not locked)
 
@@ -170,7 +170,10 @@ def test_a_row_that_can_not_be_is_said_of_the_real_file(places: Places, monkeypa
 
 def test_a_profile_that_others_need_stays(places: Places, files: Files) -> None:
     before = files()
-    for name, says in [("cpu", "cpu is the default profile"), ("cu124", "cu124-hf4 comes from cu124: remove it first")]:
+    for name, says in [
+        ("cpu", "cpu can't be removed: it is the default"),
+        ("cu124", "cu124-hf4 comes from cu124: remove it first"),
+    ]:
         with pytest.raises(UserError, match=says):
             remove_profile(name, places)
     with pytest.raises(UserError, match="there is no profile 'own'"):

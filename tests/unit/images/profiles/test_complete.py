@@ -82,7 +82,7 @@ def test_a_line_is_said_to_be_its_first_release_and_the_day_has_its_reason(serve
     steps: list[str] = []
     found = complete(ProfileRequest("own", packages=["liner==4.46"]), KIT, network, steps.append)
     assert "liner 4.46 is the first release of that line; the newest is 4.46.2" in steps
-    assert "all else is as of 2024-12-01, 30 days after liner 4.46; --day changes it" in steps
+    assert "all other versions are as of 2024-12-01, 30 days after liner 4.46; --day changes it" in steps
     assert found.day == "2024-12-01"
     steps.clear()
     complete(ProfileRequest("own", packages=["liner==4.47"]), KIT, network, steps.append)
@@ -110,7 +110,7 @@ def test_without_versions_the_newest_of_today_are_taken(network: Network) -> Non
             ProfileRequest("own", versions={"transformers": "5.1.0"}, packages=["peft==0.15.0"]),
             [
                 "transformers<5",
-                "choose transformers 4.46.3, the newest that goes with the rest",
+                "choose transformers 4.46.3, the newest that fits the rest",
             ],
         ),
         (ProfileRequest("own", constraints=["transformers<4"]), ["transformers<4 was never released", "5.1.0"]),
@@ -120,7 +120,7 @@ def test_without_versions_the_newest_of_today_are_taken(network: Network) -> Non
         ),
         (
             ProfileRequest("own", versions={"datasets": "5.0.0"}, constraints=["pyarrow<19"]),
-            ["choose datasets 3.1.0, the newest that goes with the rest", "leave out --constraint 'pyarrow<19'"],
+            ["choose datasets 3.1.0, the newest that fits the rest", "leave out --constraint 'pyarrow<19'"],
         ),
         (
             ProfileRequest("own", versions={"transformers": "4.46.3"}, day="2024-01-01"),
@@ -131,7 +131,7 @@ def test_without_versions_the_newest_of_today_are_taken(network: Network) -> Non
             ["einops", "2025-02-09", "give a later --day"],
         ),
         (ProfileRequest("own", packages=["evaluat==0.4"]), ["no package evaluat: did you mean evaluate?"]),
-        (ProfileRequest("own", constraints=["numpy<2"]), ["no package numpy: see whether pip's index-url"]),
+        (ProfileRequest("own", constraints=["numpy<2"]), ["no package numpy: check whether pip's index-url"]),
         (ProfileRequest("own", constraints=["einopz<1"]), ["no package einopz"]),
     ],
 )
@@ -149,8 +149,8 @@ def test_a_python_that_the_base_lacks_is_a_sentence(served: JsonIndex, network: 
     served.add("numpy", "1.23.2", tag="cp311-cp311-manylinux_2_17_x86_64")
     with pytest.raises(UserError) as caught:
         complete(ProfileRequest("own", packages=["newer==1.0", "numpy==1.20"]), KIT, network)
-    assert "newer 1.0 has wheels for Python 3.13 to 3.14 only, and the base has Python 3.11" in str(caught.value)
-    assert "numpy 1.20 has wheels for Python 3.7 to 3.9 only, and the base has Python 3.11: " in str(caught.value)
+    assert "newer 1.0 has wheels for Python 3.13 to 3.14 only, but the base has Python 3.11" in str(caught.value)
+    assert "numpy 1.20 has wheels for Python 3.7 to 3.9 only, but the base has Python 3.11: " in str(caught.value)
     assert "the nearest that can be installed is 1.23.2" in str(caught.value)
 
 
@@ -163,7 +163,7 @@ def test_what_comes_as_source_only_is_a_sentence(served: JsonIndex, network: Net
 
 def test_an_index_that_does_not_answer_is_a_sentence(served: JsonIndex, network: Network) -> None:
     served.silent = True
-    with pytest.raises(UserError, match=rf"Failed to fetch: \S*{served.url}/transformers/.*: see whether"):
+    with pytest.raises(UserError, match=rf"Failed to fetch: \S*{served.url}/transformers/.*: check that"):
         complete(ProfileRequest("own", versions={"transformers": "4.46.3"}), KIT, network)
 
 

@@ -20,47 +20,50 @@ HF = {"transformers": "4.46.3", "accelerate": "1.6.0", "datasets": "3.5.0"}
     [
         (ProfileRequest("cpu"), "docker/pins.toml has a profile cpu already: choose another name, or remove that one"),
         (ProfileRequest("hf4"), "docker/pins.toml has a software set hf4 already: choose another name"),
-        (ProfileRequest("Mine"), "'Mine' can't be part of an image's tag: call the profile by small letters"),
+        (ProfileRequest("Mine"), "'Mine' can't be part of an image's tag: use lower-case letters"),
         (ProfileRequest("a/b"), "'a/b' can't be part of an image's tag"),
         *(
             (ProfileRequest(name), f"{name!r} can't be part of an image's tag")
             for name in ("x.1", "x_1", "cpu-x.y_z", "a--b")
         ),
-        *((ProfileRequest(name), f"{name} is a word of the commands") for name in ("train", "serve", "all", "latest")),
-        (ProfileRequest("own", packages=["peft==0.15.0", "Peft==0.14.0"]), "--package names peft twice: leave one"),
-        (ProfileRequest("own", environment=["FOO=1", "FOO=1", "FOO=2"]), "--env sets FOO 3 times: leave one"),
-        (ProfileRequest("a" * 41), "40 characters at most"),
-        (ProfileRequest("own", "cpuu"), "--from cpuu is no row of docker/pins.toml (did you mean cpu?)"),
-        (ProfileRequest("own", torch="new"), "--torch 'new' is no version: write it as 2.6.0"),
+        *((ProfileRequest(name), f"{name} is a reserved word") for name in ("train", "serve", "all", "latest")),
+        (ProfileRequest("own", packages=["peft==0.15.0", "Peft==0.14.0"]), "--package names peft twice: give it once"),
+        (ProfileRequest("own", environment=["FOO=1", "FOO=1", "FOO=2"]), "--env sets FOO 3 times: give it once"),
+        (ProfileRequest("a" * 41), "at most 40 characters"),
+        (ProfileRequest("own", "cpuu"), "--from cpuu is not a profile of docker/pins.toml (did you mean cpu?)"),
+        (ProfileRequest("own", torch="new"), "--torch 'new' is not a version: write it as 2.6.0"),
         (
             ProfileRequest("own", versions={"transformers": "four"}),
-            "--transformers 'four' is no version: write it as 4.46.3",
+            "--transformers 'four' is not a version: write it as 4.46.3",
         ),
         (
             ProfileRequest("own", packages=["peft=0.15"]),
-            "--package 'peft=0.15' is no requirement: write it as pip takes",
+            "--package 'peft=0.15' is not a requirement: write it as for pip",
         ),
         (
             ProfileRequest("own", packages=["peft @ git+https://host/peft"]),
-            "--package 'peft @ git+https://host/peft' asks for a file or a repository by its URL, and locks have the "
-            'files of package indexes only: write "peft==VERSION" of an index',
+            "--package 'peft @ git+https://host/peft' is a URL, and locks take files from package "
+            'indexes only: write "peft==VERSION" of an index',
         ),
         (
             ProfileRequest("own", packages=["pillow @ https://host/pillow-11.0.0-py3-none-any.whl"]),
-            "asks for a file or a repository by its URL",
+            "is a URL, and locks take files from package",
         ),
-        (ProfileRequest("own", packages=["torch==2.6.0"]), "--package names torch, which stands by itself: give its"),
-        (ProfileRequest("own", packages=["Datasets<3"]), "--package names datasets, which stands by itself: give its"),
-        (ProfileRequest("own", packages=["evaluate>0.4"]), "--package 'evaluate>0.4' leaves the version open of what"),
-        (ProfileRequest("own", constraints=["numpy<<2"]), "--constraint 'numpy<<2' is no requirement"),
+        (ProfileRequest("own", packages=["torch==2.6.0"]), "--package names torch: use --torch"),
+        (ProfileRequest("own", packages=["Datasets<3"]), "--package names datasets: use --datasets"),
+        (ProfileRequest("own", packages=["evaluate>0.4"]), "--package 'evaluate>0.4' has no exact version, but every"),
+        (ProfileRequest("own", constraints=["numpy<<2"]), "--constraint 'numpy<<2' is not a requirement"),
         (
             ProfileRequest("own", constraints=["numpy"]),
-            "--constraint 'numpy' bounds nothing: write it with the versions",
+            "--constraint 'numpy' has no bound: write it with the allowed",
         ),
         (ProfileRequest("own", environment=["FOO"]), "--env 'FOO' has no value: write it as NAME=VALUE"),
-        (ProfileRequest("own", environment=["1A=2"]), "--env '1A=2' names no variable: write it as NAME=VALUE"),
-        (ProfileRequest("own", day="today"), "--day 'today' is no day: write it as 2024-12-01"),
-        (ProfileRequest("own", day="2999-01-01"), "--day 2999-01-01 is not yet: leave it out"),
+        (
+            ProfileRequest("own", environment=["1A=2"]),
+            "--env '1A=2' does not start with a variable's name: write it as NAME=VALUE",
+        ),
+        (ProfileRequest("own", day="today"), "--day 'today' is not a date: write it as 2024-12-01"),
+        (ProfileRequest("own", day="2999-01-01"), "--day 2999-01-01 is in the future: leave it out"),
     ],
 )
 def test_what_can_not_be_asked_for_is_a_sentence(wanted: ProfileRequest, error: str) -> None:
