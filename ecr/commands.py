@@ -30,7 +30,7 @@ from berth.ecr.snippet import estimator_snippet
 from berth.images.build import image_tests
 from berth.images.build.revision import read_revision
 from berth.images.inspect import layers
-from berth.images.local_image import LocalImage, doubles_problem, of_chosen, with_store
+from berth.images.local_image import LocalImage, doubles_problem, local_image_from, with_store
 from berth.images.options import (
     DIST,
     DistOption,
@@ -138,7 +138,7 @@ def _words(listed: str | None) -> tuple[str, ...]:
 def _push(options: PushOptions) -> None:
     client, chosen = many.choose_images(options)
     info = client.info()
-    images = [with_store(of_chosen(each), info) for each in chosen]
+    images = [with_store(local_image_from(each), info) for each in chosen]
     tasks = many.plan_tasks(options, images, info, say)
     ready, failures = many.preflight_all(tasks)
     checkout = str(read_revision(pins.ROOT))
@@ -176,7 +176,7 @@ def _layer_names(client: DockerClient, images: Sequence[LocalImage]) -> dict[str
     """The layers' names as in `size`, by the digits that the engine prints for them in a push."""
     found: dict[str, str] = {}
     for image in images:
-        found |= layers.names_of(client.images.get(image.id).history(), image.diff_ids)
+        found |= layers.layer_names(client.images.get(image.id).history(), image.diff_ids)
     return {short_id(digest): name for digest, name in found.items()}
 
 
@@ -323,7 +323,7 @@ def print_uri(
     problems: list[str] = []
     notes: list[str] = []
     named = (None if which is Which.all else which.value,)
-    for name in pins_file.load().profile(profile).of(which.images) if image is None else named:
+    for name in pins_file.load().profile(profile).available_images(which.images) if image is None else named:
         local, pushed = _pushed(name, profile, image, kept)
         title = image or str(name)
         problems += uri.choice_problems(title, profile, pushed, registry)
@@ -353,7 +353,7 @@ def _pushed(
     recorded push, or UserError if there is none.
     """
     try:
-        local = of_chosen(select_image(engine.connect(), kit, profile, name))
+        local = local_image_from(select_image(engine.connect(), kit, profile, name))
     except UserError:
         places = uri.pushed_places_by_name(name, kept) if name else uri.pushed_places(str(kit), profile, None, kept)
         if not places:

@@ -1,14 +1,14 @@
-"""How an image comes about on your machine. Folders in the order of imports: each uses only those below it.
+"""Builds, tests and inspects images on your machine. Folders in import order: each imports only from those below it.
 
-commands           those of build.py; options are arguments that several of them take
-profiles/          profiles of the user's own
+commands           commands of build.py; options has the arguments that several of them share
+profiles/          adds, lists and removes profiles
 build/             builds and tests an image
-inspect/           what an image weighs and holds, and what is out of date
+inspect/           size, contents and outdated packages of an image
 doctor, probe      what is missing on this machine
-clean              removes what the kit made
-selection, local_image   finds an image on the engine
+clean              removes berth's containers, networks and images
+selection, local_image   find an image on the engine
 locks/             the hashed locks of every profile
-network/           the settings of this machine's network, and files that no index has
+network/           network settings of this machine, and files that no package index has
 scratch            temporary folders that live as long as one command
 pins/              docker/pins.toml
 """

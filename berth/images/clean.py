@@ -1,8 +1,8 @@
-"""Removes what the kit made on this engine: containers, networks and images, found by their labels.
+"""Removes what berth made on this engine: containers, networks and images, found by their labels.
 
-What is in use stays and is named: a run whose owner lives, and an image that a container needs. So does what is a
-person's own: a container that no run of the kit started, and an image built FROM one of ours, though both inherit our
-image's label. Images of other checkouts, which share the engine, go only if the person agrees.
+It keeps and reports what is in use: runs whose owner is alive, and images that a container needs. It also keeps what
+belongs to users: containers that no run started, and images built FROM berth's; both inherit the label. Images of other
+checkouts on the same engine are removed only if the user agrees.
 """
 
 import re
@@ -22,15 +22,15 @@ from berth.common.engine import refusal
 from berth.images.locks.locks import LOCKS
 from berth.images.pins import pins
 from berth.images.scratch import remove, stale_folders
-from berth.images.selection import is_kit_name
+from berth.images.selection import is_build_name
 
-_OWN = "it is your own, built FROM the kit's; `docker rmi` removes it"
-_OTHERS = "another checkout built it; `clean` asks for it on a terminal, and `clean --yes` removes it"
+_OWN = "it is your own, built FROM berth's; `docker rmi` removes it"
+_OTHERS = "another checkout built it; `clean` asks on a terminal, `clean --yes` removes it"
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something of the kit's, on the engine or a folder: what kind, its name, and why it stays (empty: it goes)."""
+    """A thing that berth made: its kind, its name, and why it is kept (empty: it is removed)."""
 
     kind: Literal["container", "network", "image", "folder"]
     name: str
@@ -47,10 +47,10 @@ def remove_all(
     images: bool = True,
     take_others: Callable[[Sequence[str]], bool] = lambda names: False,
 ) -> list[Item]:
-    """Removes, or with `dry_run` only lists, what the kit made; `images` False leaves the images.
+    """Removes what berth made on the engine, or with `dry_run` only lists it; `images` False keeps the images.
 
-    Containers go first, then networks, then images, for each needs the ones before it gone. take_others: called with
-    the images of other checkouts, if there are any: whether they go as well.
+    Containers are removed first, then networks, then images, because each is in use by the ones before it. take_others:
+    called with the names of other checkouts' images, if there are any; returns whether to remove them.
     """
     containers = list(_containers(client, dry_run=dry_run))
     networks = list(_networks(client, dry_run=dry_run))
@@ -69,31 +69,31 @@ def remove_all(
 
 
 def remove_folders(*, dry_run: bool = False) -> list[Item]:
-    """Removes, or only lists, what a killed `profile add` or `pins` left: environments of proofs, half-made locks."""
+    """Removes, or only lists, folders that killed commands left: environments of proofs, unfinished locks, secrets."""
     found = stale_folders(LOCKS)
     for folder in found if not dry_run else ():
         remove(folder)
     return [Item("folder", str(folder), "" if dry_run or not folder.exists() else "see above") for folder in found]
 
 
-def container_stays(found: Mapping[str, str]) -> str:
-    """Why a container with these labels stays; empty if it goes.
+def why_container_stays(found: Mapping[str, str]) -> str:
+    """Why a container with these labels is kept; empty if it is removed.
 
-    One that carries no run was not started by the kit: it has its image's label only, and may hold a person's work.
+    One without a run's label was not started by berth: it only inherited its image's label, and may hold a user's work.
     """
-    return run_stays(found) if labels.RUN in found else "no run of the kit started it; `docker rm` removes it"
+    return why_run_stays(found) if labels.RUN in found else "no run of berth started it; `docker rm` removes it"
 
 
-def run_stays(found: Mapping[str, str]) -> str:
-    """Why something with a run's labels stays: its owner lives, or can't be seen from here."""
+def why_run_stays(found: Mapping[str, str]) -> str:
+    """Why something with a run's labels is kept: its owner is alive, or not visible from here."""
     whose = owner.from_labels(found)
-    return "" if whose is None or owner.is_gone(whose) else f"its run goes on, in process {whose.pid}"
+    return "" if whose is None or owner.is_gone(whose) else f"its run is still going, in process {whose.pid}"
 
 
 def is_of_checkout(built_from: str, root: Path) -> bool:
-    """Whether an image of this revision was built from the checkout in `root`: from its commit or one before it.
+    """Whether an image of this revision was built from the checkout in `root`: from its commit or an ancestor.
 
-    One of which nobody can tell, such as a plain `docker build`'s, was not.
+    False if that is unknown, as for a plain `docker build`.
     """
     commit = built_from.removesuffix("-dirty")
     if not re.fullmatch(r"[0-9a-f]{7,40}", commit):
@@ -107,7 +107,7 @@ def is_of_checkout(built_from: str, root: Path) -> bool:
 
 def _containers(client: DockerClient, *, dry_run: bool) -> Iterator[Item]:
     for container in client.containers.list(all=True, filters={"label": labels.KIT}, ignore_removed=True):
-        why = container_stays(container.labels)
+        why = why_container_stays(container.labels)
         if not why and not dry_run:
             why = refusal(partial(container.remove, force=True, v=True))
         yield Item("container", str(container.name), why)
@@ -115,24 +115,24 @@ def _containers(client: DockerClient, *, dry_run: bool) -> Iterator[Item]:
 
 def _networks(client: DockerClient, *, dry_run: bool) -> Iterator[Item]:
     for network in client.networks.list(filters={"label": labels.KIT}):
-        why = run_stays(network.attrs.get("Labels") or {})
+        why = why_run_stays(network.attrs.get("Labels") or {})
         if not why and not dry_run:
             why = refusal(network.remove)
         yield Item("network", str(network.name), why)
 
 
 def _images(client: DockerClient, going: set[str]) -> tuple[list[Item], list[str]]:
-    """The images, each by each name of the kit's, and those names that other checkouts built and nothing else keeps."""
+    """An item per name of berth's images, and the removable names whose images other checkouts built."""
     found = client.images.list(filters={"label": labels.KIT})
     named: dict[tuple[str, str], int] = {}
     for image in found:
-        if _kit_names(image):
+        if _build_names(image):
             named[_origin(image)] = min(_layers(image), named.get(_origin(image), sys.maxsize))
     items, others = [], []
     ours: dict[str, bool] = {}
     for image in found:
-        names = _kit_names(image) or [image.tags[0] if image.tags else str(image.id)]
-        why = image_stays(image.tags, image.labels, _layers(image), named.get(_origin(image)))
+        names = _build_names(image) or [image.tags[0] if image.tags else str(image.id)]
+        why = why_image_stays(image.tags, image.labels, _layers(image), named.get(_origin(image)))
         users = client.containers.list(all=True, filters={"ancestor": str(image.id)}, ignore_removed=True)
         if needed := sorted(str(each.name) for each in users if each.name not in going):
             why = why or f"the container {needed[0]} needs it"
@@ -143,27 +143,27 @@ def _images(client: DockerClient, going: set[str]) -> tuple[list[Item], list[str
     return items, others
 
 
-def image_stays(tags: Sequence[str], found: Mapping[str, str], layers: int, named: int | None) -> str:
-    """Why an image with these names, labels and so many layers may be a person's own; empty if it is ours.
+def why_image_stays(tags: Sequence[str], found: Mapping[str, str], layers: int, named: int | None) -> str:
+    """Why an image with these names, labels and so many layers is kept as a user's own; empty if it is berth's.
 
-    named: how many layers ours has that still has its name, None if there is none. A rebuild leaves an image of ours
-    without a name, and with as many layers as its successor has; one built FROM it has more.
+    named: number of layers of berth's image that still has its name; None if there is none. A rebuild leaves berth's
+    old image without a name but with as many layers as its successor; an image built FROM it has more.
     """
-    if any(is_kit_name(tag, found) for tag in tags):
+    if any(is_build_name(tag, found) for tag in tags):
         return ""
     if tags:
         return _OWN
     if named is None:
-        return "nothing here tells whether it is your own, built FROM the kit's; `docker rmi` removes it"
+        return "it may be your own, built FROM berth's; `docker rmi` removes it"
     return _OWN if layers > named else ""
 
 
-def _kit_names(image: Image) -> list[str]:
-    return [tag for tag in image.tags if is_kit_name(tag, image.labels)]
+def _build_names(image: Image) -> list[str]:
+    return [tag for tag in image.tags if is_build_name(tag, image.labels)]
 
 
 def _origin(image: Image) -> tuple[str, str]:
-    """Which of the kit's images it is, or stands on: train, serve or base, and the profile."""
+    """Which of berth's images it is, or was built FROM: train, serve or base, and the profile."""
     return str(image.labels.get(labels.KIT)), str(image.labels.get(labels.PROFILE))
 
 

@@ -1,4 +1,4 @@
-"""The commands of build.py that are about building images and this machine. Arguments in, a result out."""
+"""The commands of build.py that build, test, measure and remove images, check this machine and write the locks."""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from berth.common import engine
 from berth.common.concurrency import BackgroundTask
-from berth.common.console import doing, is_watched, note, print_json, progress_bar, result, say, showing_bytes
+from berth.common.console import counted, doing, is_watched, note, print_json, progress_bar, result, say, showing_bytes
 from berth.common.errors import UserError, refuse
 from berth.images import doctor
 from berth.images.build import base, image_tests
@@ -33,7 +33,7 @@ from berth.images.options import (
     command_group,
 )
 from berth.images.pins import layer_files, pins, pins_file
-from berth.images.pins.parts import words_of
+from berth.images.pins.parts import split_parts
 from berth.images.probe import probe_machine
 from berth.images.selection import require_images, select_images
 
@@ -44,7 +44,7 @@ MirrorOption = Annotated[
     typer.Option(
         envvar="BERTH_MIRROR",
         metavar="FOLDER|URL",
-        help="Where files that are no packages (EFA, SMDDP) are, instead of at their own URLs.",
+        help="Where to get files that are not packages (EFA, SMDDP); default: their own URLs.",
     ),
 ]
 
@@ -58,32 +58,30 @@ def build_images(
         typer.Option(
             envvar=base.VARIABLE,
             metavar="NAME",
-            help="A Debian or Ubuntu image with Python 3.11 instead of the pinned one, such as that of `base`.",
+            help="A Debian or Ubuntu image with Python 3.11 instead of the pinned base, such as the one from `base`.",
         ),
     ] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="PART[,PART…]", help="Leave out efa, smddp, gdrcopy or cuda-compat; may be given many times."
-        ),
+        typer.Option(metavar="PART[,PART…]", help="Leave out efa, smddp, gdrcopy or cuda-compat; repeatable."),
     ] = None,
     mirror: MirrorOption = None,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Print the docker build lines; build and fetch nothing. The files that the lines read (settings of "
-            "this network, local wheels) are written, named and kept, so that a line holds when it is pasted.",
+            help="Print the docker build commands; build and download nothing. The files that the commands read "
+            "(network settings, local wheels) are written, listed and kept, so you can paste and run a command.",
         ),
     ] = False,
 ) -> None:
     """Build images. Their tags are berth-IMAGE:VERSION-PROFILE-REVISION and berth-IMAGE:PROFILE."""
     searching = BackgroundTask(engine.find_client)
-    kit = pins_file.load()
-    options = BuildOptions(profile, words_of(without or []), base_image, mirror, dry_run)
+    all_pins = pins_file.load()
+    options = BuildOptions(profile, split_parts(without or []), base_image, mirror, dry_run)
     with secrets_folder(dry_run=dry_run) as secrets:
         with showing_bytes(note) as show:
-            plans = prepare(kit, which.images, options, secrets, say, show)
+            plans = prepare(all_pins, which.images, options, secrets, say, show)
         if dry_run:
             for planned in plans:
                 result.print(escape(planned.command(str(_client_or_docker(searching)))))
@@ -102,10 +100,10 @@ def _client_or_docker(searching: BackgroundTask[Path]) -> Path:
 
 
 def _build_one(planned: BuildPlan, client: Path) -> Built:
-    """Builds one image; a terminal sees a bar and the running step, a log sees a line when a step ends.
+    """Builds one image. A terminal shows a bar with the running step; a log gets a line when a step ends.
 
-    Only for a step that did something: what the cache has is counted at the end. Without a number, for BuildKit runs
-    stages side by side, in an order of its own.
+    Cached steps get no line; the summary counts them. Lines have no step number because BuildKit runs stages in
+    parallel.
     """
     say(f"building {planned.tags[0]}")
     with progress_bar(note, transient=True, disable=not note.is_terminal) as bar:
@@ -128,17 +126,17 @@ def make_base_image(
         bool,
         typer.Option(
             "--if-needed",
-            help="Only if neither the engine nor a registry has the pinned base; print the name of the one to use.",
+            help="Only if neither the engine nor the registry has the pinned base; print the name of the base to use.",
         ),
     ] = False,
 ) -> None:
-    """Make a base image of Debian's package archive. For networks without an image registry; wants root."""
-    kit = pins_file.load()
+    """Make a base image from Debian's package archive. For networks without an image registry; needs root."""
+    all_pins = pins_file.load()
     if if_needed:
-        result.print(base.base_for_builds(engine.connect(), kit, say))
+        result.print(base.base_for_builds(engine.connect(), all_pins, say))
         return
-    made = base.make_base(engine.connect(), kit)
-    say(f"made {made.reference} ({made.digest}); builds start from it with --base-image or {base.VARIABLE}:")
+    made = base.make_base(engine.connect(), all_pins)
+    say(f"made {made.reference} ({made.digest}); to build from it, use --base-image or set {base.VARIABLE}:")
     result.print(f"export {base.VARIABLE}={made.reference}")
 
 
@@ -146,7 +144,7 @@ def make_base_image(
 def run_tests(
     which: WhichArgument = Which.all, profile: ProfileOption = pins.DEFAULT_PROFILE, image: NamedImageOption = None
 ) -> None:
-    """Run the image tests on built images. Of an image of yours: that it has lost nothing of the kit's."""
+    """Run the image tests on built images. For an image of yours: that it still has everything berth needs."""
     require_images(which.images, profile, image)
     chosen = select_images(engine.connect(), which.images, profile, image)
     raise typer.Exit(image_tests.run(chosen))
@@ -161,19 +159,19 @@ def show_size(
 ) -> None:
     """Show an image's bytes by layer and by package.
 
-    Exit code 1 if an image of the kit's own is over its budget. One on a base of your own is measured, not judged.
+    Exit code 1 if one of berth's images is over its budget. An image on another base has no budget.
     """
     require_images(which.images, profile, image)
-    client, kit = engine.connect(), pins_file.load()
+    client, all_pins = engine.connect(), pins_file.load()
     found = []
     for each in select_images(client, which.images, profile, image):
-        budget = None if each.derived else budget_of(kit, each.kit, each.profile, each.labels)
+        budget = None if each.derived else budget_of(all_pins, each.image, each.profile, each.labels)
         with doing(f"{each.name}: measuring the layers") as step:
             measured = image_size(client, each.name, budget_mb=budget, step=step)
         if not as_json:
             result.print(render_size(measured))
         if budget is None and not each.derived:
-            say(f"{each.name} is not compared with a budget: {no_budget(kit, each.profile, each.labels)}.")
+            say(f"{each.name} is not compared with a budget: {no_budget(all_pins, each.profile, each.labels)}.")
         found.append(measured)
     if as_json:
         print_json([asdict(measured) for measured in found])
@@ -182,23 +180,23 @@ def show_size(
 
 @app.command("doctor")
 def check_machine(context: typer.Context) -> None:
-    """Say what this machine lacks, and how to fix it. Exit code 0 if the images can be built here."""
-    found = doctor.findings(probe_machine(find_aws=context.obj))  # build.py hands it in
+    """Show what is missing on this machine, and how to fix it. Exit code 0 if images can be built here."""
+    found = doctor.findings(probe_machine(find_aws=context.obj))  # build.py sets it
     result.print(doctor.render(found))
     raise typer.Exit(0 if doctor.can_build(found) else 1)
 
 
 @app.command("clean")
 def remove_made(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
     keep_images: Annotated[
         bool, typer.Option("--keep-images", help="Remove containers and networks only, no image.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove images of other checkouts as well, unasked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Also remove images of other checkouts, without asking.")] = False,
 ) -> None:
-    """Remove the kit's containers, networks and images.
+    """Remove berth's containers, networks and images.
 
-    Images that other checkouts built on this engine go only if you agree.
+    Images that other checkouts built on this engine are removed only if you agree.
     """
 
     def take_others(names: Sequence[str]) -> bool:
@@ -208,43 +206,45 @@ def remove_made(
         return typer.confirm("Remove these images as well?", err=True)
 
     items = remove_folders(dry_run=dry_run)
-    for item in items:  # first, for they need no engine
+    for item in items:  # first, because they need no engine
         result.print(escape(str(item)))
-    of_engine = remove_all(engine.connect(), dry_run=dry_run, images=not keep_images, take_others=take_others)
-    for item in of_engine:
+    on_engine = remove_all(engine.connect(), dry_run=dry_run, images=not keep_images, take_others=take_others)
+    for item in on_engine:
         result.print(escape(str(item)))
-    items += of_engine
+    items += on_engine
     gone = sum(not item.kept for item in items)
-    say(f"{gone} thing(s) {'would go' if dry_run else 'removed'}")
+    say(f"{counted(gone, 'item')} {'would be removed' if dry_run else 'removed'}")
 
 
 @app.command("pins")
 def render_pins(
     profile: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The row of docker/pins.toml to lock again; without it, every one."),
+        typer.Option(metavar="NAME", help="The profile of docker/pins.toml to lock; default: all."),
     ] = None,
     no_locks: Annotated[
-        bool, typer.Option("--no-locks", help="Render all but the locks, and resolve nothing.")
+        bool, typer.Option("--no-locks", help="Write everything but the locks, without resolving versions.")
     ] = False,
     fetch: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only this: download a file such as smddp-2.6.0 and record its sha256."),
+        typer.Option(metavar="NAME", help="Only download a file such as smddp-2.6.0 and record its sha256."),
     ] = None,
     mirror: MirrorOption = None,
 ) -> None:
-    """Write locks and all else that docker/pins.toml decides."""
-    kit = pins_file.load()
-    rows = list(kit.profiles.values()) if profile is None else [kit.profile(profile)]
+    """Write the locks and files made from docker/pins.toml."""
+    all_pins = pins_file.load()
+    profiles = list(all_pins.profiles.values()) if profile is None else [all_pins.profile(profile)]
     if fetch is not None:
         with showing_bytes(note) as show:
-            pinned = downloads.fetch_and_pin(kit.file(fetch), pins.PATH, mirror, say, show)
+            pinned = downloads.fetch_and_pin(all_pins.file(fetch), pins.PATH, mirror, say, show)
         result.print(f"{pinned.key}  sha256:{pinned.sha256}")
         return
-    written = [layer_files.render_dockerfile(kit), layer_files.render_bake(kit)]
+    written = [layer_files.render_dockerfile(all_pins), layer_files.render_bake(all_pins)]
     if no_locks:
-        written += layer_files.render([row for row in rows if (locks.LOCKS / row.name).exists()], locks.LOCKS)
+        written += layer_files.render(
+            [profile for profile in profiles if (locks.LOCKS / profile.name).exists()], locks.LOCKS
+        )
     else:
-        written += locks.lock_again(kit, rows, build_network.gather(os.environ).index.folders)
+        written += locks.lock_again(all_pins, profiles, build_network.gather(os.environ).index.folders)
     for path in written:
         result.print(escape(str(path.relative_to(pins.ROOT))))

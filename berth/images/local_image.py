@@ -1,4 +1,4 @@
-"""A built image on this machine's engine, as far as a registry is concerned: its names, labels, layers and id."""
+"""A built image on this machine's engine, with what a push needs: names, labels, layers and id."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,23 +9,23 @@ from berth.common.engine import image_store
 from berth.common.image_names import image_name
 from berth.images.selection import SelectedImage
 
-_NO_VERSIONS = ("kit", "profile", "software", "left-out")  # labels of ours that name something else
+_NO_VERSIONS = ("kit", "profile", "software", "left-out")  # labels of berth that are not versions
 _DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _DIRTY = "-dirty"
 _DIGITS = 8
 UNKNOWN = "unknown"
-"""The media type of a manifest that the engine does not name, and that may be OCI's."""
+"""Stands for the media type of a manifest that the engine does not report and that may be OCI."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalImage:
     """An image on the engine, known there by its `id`.
 
-    name: as the command was given it, such as berth-train:cpu, mytrain:1 or an id; derived: somebody built it FROM the
-    kit's `image`, and it is another image than that, though it has its labels; own_name: the repository and the tag
-    that its owner gave it, both empty for the kit's own, and for an id; size: bytes of all layers, plain; built: RFC
-    3339; diff_ids: digests of the plain layers, lowest first; stored_as: the media type of its manifest if the engine
-    keeps one (containerd's store), empty if it makes one at a push; names: all that the engine has for it.
+    image: train or serve; name: as given to the command, such as berth-train:cpu, mytrain:1 or an id; derived: whether
+    a user built it FROM berth's `image`, whose labels it inherits; own_name: the repository and tag that its owner gave
+    it, both empty for berth's images and for an id; size: uncompressed bytes of all layers; built: RFC 3339; diff_ids:
+    digests of the uncompressed layers, lowest first; stored_as: the media type of its manifest if the engine keeps one
+    (containerd's store), empty if it makes one at a push; names: all its names on the engine.
     """
 
     image: str
@@ -47,7 +47,7 @@ class LocalImage:
 
     @property
     def revision(self) -> str:
-        """12 digits of the commit, with "-dirty" behind where uncommitted changes are in it."""
+        """12 digits of the commit, followed by "-dirty" if it was built from uncommitted changes."""
         return labels.revision(self.labels)
 
     @property
@@ -56,56 +56,55 @@ class LocalImage:
 
     @property
     def digits(self) -> str:
-        """The first digits of its id, which tell it from other images of its revision."""
+        """The first digits of its id, which distinguish it from other images of its revision."""
         return digits_of(self.id)
 
     @property
     def push_tag(self) -> str:
-        """The tag that it has in every registry: that of its build, or the one that its owner gave it."""
+        """The tag that it gets in every registry: the tag of its build, or its owner's."""
         return self.own_name[1] if self.derived else push_tag(self.labels, self.profile, self.digits)
 
     @property
     def title(self) -> str:
-        """What stands for it in a repository's name: train, serve, or what its owner calls it."""
+        """Its part of a repository's name: train, serve, or the owner's name for it."""
         return self.own_name[0] if self.derived else self.image
 
     @property
     def build_name(self) -> str:
-        """The engine's name that stays with this build; `name` if it has none, as after a plain `docker build`."""
+        """The engine's name for exactly this build; `name` if there is none, as after a plain `docker build`."""
         whole = image_name(self.image, labels.exact(self.labels, self.profile))
         return whole if whole in self.names and not self.derived else self.name
 
     @property
     def doubles(self) -> tuple[str, ...]:
-        """The parts of it that a test's double stands in for: with any, nothing may publish it."""
+        """The parts that are test doubles; an image with any may not be published."""
         return tuple(labels.doubles(self.labels))
 
     @property
     def pins(self) -> dict[str, str]:
-        """The versions inside, by part, as its labels name them."""
+        """The versions inside, by part, from its labels."""
         prefix = "berth."
         known = {name.removeprefix(prefix): text for name, text in self.labels.items() if name.startswith(prefix)}
         return {name: text for name, text in sorted(known.items()) if name not in _NO_VERSIONS}
 
     @property
     def id_is_config(self) -> bool:
-        """Whether the id is the digest of the image's config: in the engine's own store, not in containerd's."""
+        """Whether the id is the digest of the image's config, as in the engine's own store but not containerd's."""
         return not self.stored_as
 
     @property
     def pushes_docker_manifest(self) -> bool:
-        """Whether a push of it gives the one kind of manifest that SageMaker takes."""
+        """Whether a push makes a Docker v2 manifest, the only kind that SageMaker accepts."""
         return self.stored_as in ("", _DOCKER_MANIFEST)
 
 
 def push_tag(found: Mapping[str, str], profile: str, digits: str) -> str:
-    """The tag of a build in a registry; digits: the image's, which tell apart all images that a revision may have had.
-
-    Uncommitted changes are never twice the same, and without a revision nothing tells which commit it was.
+    """The tag of a build in a registry. It ends in the image's `digits` if one revision may have several images: with
+    uncommitted changes, or if the commit is unknown.
     """
     tag = labels.exact(found, profile)
-    is_of_a_commit = labels.revision(found) != labels.NO_REVISION and not is_dirty(labels.revision(found))
-    return tag if is_of_a_commit else f"{tag}-{digits}"
+    has_commit = labels.revision(found) != labels.NO_REVISION and not is_dirty(labels.revision(found))
+    return tag if has_commit else f"{tag}-{digits}"
 
 
 def digits_of(digest: str) -> str:
@@ -114,7 +113,7 @@ def digits_of(digest: str) -> str:
 
 
 def doubles_problem(name: str, found: Mapping[str, str]) -> list[str]:
-    """Why nothing may publish the image `name` with these labels: the tests' doubles in it, in one sentence."""
+    """Why the image `name` with these labels may not be published: one sentence that names the test doubles in it."""
     if not (held := labels.doubles(found)):
         return []
     return [
@@ -128,14 +127,14 @@ def is_dirty(revision: str) -> bool:
     return revision.endswith(_DIRTY)
 
 
-def of_chosen(chosen: SelectedImage) -> LocalImage:
-    """The image that a command is for, which may be somebody's own, built FROM one of the kit's."""
-    found = described(chosen.kit, chosen.profile, chosen.name, chosen.attrs)
-    return replace(found, derived=True, own_name=(chosen.repository, chosen.tag)) if chosen.derived else found
+def local_image_from(selected: SelectedImage) -> LocalImage:
+    """The image that was selected for a command, berth's or a derived one."""
+    found = described(selected.image, selected.profile, selected.name, selected.attrs)
+    return replace(found, derived=True, own_name=(selected.repository, selected.tag)) if selected.derived else found
 
 
 def described(image: str, profile: str, name: str, attrs: Mapping[str, Any]) -> LocalImage:
-    """An image from what `docker image inspect` says of it."""
+    """An image from the result of `docker image inspect`."""
     return LocalImage(
         image,
         profile,
@@ -151,9 +150,8 @@ def described(image: str, profile: str, name: str, attrs: Mapping[str, Any]) -> 
 
 
 def with_store(image: LocalImage, info: Mapping[str, Any]) -> LocalImage:
-    """The image, with `stored_as` UNKNOWN if the engine may push an OCI manifest of it and does not say so.
-
-    info: of the engine. Such are containerd's store before API 1.48 (Docker 28), and podman.
+    """The image, with `stored_as` UNKNOWN if the engine may push an OCI manifest but does not report its media type,
+    as containerd's store before API 1.48 (Docker 28) and podman. info: of the engine.
     """
     containerd = image_store(info) == "containerd"
     is_podman = "BuildahVersion" in info

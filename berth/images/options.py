@@ -1,4 +1,4 @@
-"""The arguments and options that many commands of build.py take, and where a folder registers its commands."""
+"""Arguments and options that many commands of build.py share, and the group to which a folder adds its commands."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -32,16 +32,16 @@ WhichArgument = Annotated[Which, typer.Argument(metavar="IMAGE", help="The image
 ImageArgument = Annotated[Image, typer.Argument(metavar="IMAGE", help="The image: train or serve.")]
 NamedImageOption = Annotated[
     str | None,
-    typer.Option("--image", metavar="NAME", help="An image of yours that is built FROM the kit's, instead of those."),
+    typer.Option("--image", metavar="NAME", help="An image that you built FROM one of berth's, instead of berth's."),
 ]
 _PROFILES = " or ".join(filter(None, [", ".join(pins.profile_names()[:-1]), *pins.profile_names()[-1:]]))
-ProfileOption = Annotated[str, typer.Option(metavar="NAME", help=f"The row of docker/pins.toml: {_PROFILES}.")]
+ProfileOption = Annotated[str, typer.Option(metavar="NAME", help=f"The profile: {_PROFILES}.")]
 DistOption = Annotated[
     Path,
     typer.Option(
         envvar="BERTH_DIST",
         metavar="FOLDER",
-        help="Where images.json and the bills of materials are kept.",
+        help="The folder for images.json and the bills of materials.",
         show_default="dist in the checkout",
     ),
 ]
@@ -50,7 +50,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 
 def command_group(help: str | None = None) -> typer.Typer:
-    """Where a folder's commands.py registers its commands, by name; build.py finds them there."""
+    """The group to which a folder's commands.py adds its commands; build.py reads them from it."""
     return typer.Typer(
         help=help, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
     )

@@ -1,7 +1,6 @@
-"""What a build, a run or a push would find on this machine: engine, tools, disk, network, credentials.
+"""Collects what a build, a run or a push needs of this machine: engine, tools, disk, network, credentials.
 
-`probe_machine` looks and decides nothing, quietly: what is not there is a finding of `berth/images/doctor.py`, not an
-error.
+`probe_machine` raises no error for a missing thing; `berth/images/doctor.py` judges the result.
 """
 
 import os
@@ -32,15 +31,15 @@ from berth.images.pins import pins, pins_file
 
 PUBLIC_INDEX = "https://pypi.org/simple"
 _PATIENCE_S = 10
-_ENGINE_PATIENCE_S = 30  # of one that builds meanwhile
+_ENGINE_PATIENCE_S = 30  # an engine that is building answers slowly
 _CONTAINER_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerTest:
-    """A container of `image`, of linux/amd64, that was run for a moment; image: empty if the engine has none to run.
+    """The result of running a linux/amd64 container of `image`; image: empty if the engine has no image to test with.
 
-    error: why it did not run. unseen: folders of this machine that it could not read, each with the reason.
+    error: why it did not run. unseen: folders of this machine that it could not read, with the reason for each.
     """
 
     image: str = ""
@@ -50,13 +49,13 @@ class ContainerTest:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What was seen on this machine; None and empty mean that it was not there, sizes are in bytes.
+    """The state of this machine; None or empty means not found, sizes are in bytes.
 
-    `podman` is whether the engine is podman's service, `client_version` that of the client and of its buildx. `base` is
-    the base image on the engine, `registry_error` why it could not be pulled, `makes_base` whether `build.py base` can
-    make another; `index_error` says why the package index gives no answer. `leftovers` are containers and networks of
-    runs whose process is gone, such as "network berth-20261122-191051-c89ce5". `credentials` is where boto3 found
-    AWS's, `region` the one that is set, and `aws_error` the sentence with which a push would refuse what is set here.
+    podman: whether the engine is podman's service. first_client: the first `docker` on PATH. client_version: of the
+    client and its buildx. base: the base image on the engine; registry_error: why it can't be pulled; makes_base:
+    whether `build.py base` can make one. index_error: why the package index does not answer. leftovers: containers and
+    networks of runs whose process is gone, such as "network berth-20261122-191051-c89ce5". credentials: where boto3
+    found them; aws_error: the error with which a push would end because of AWS's settings here.
     """
 
     machine: str
@@ -84,11 +83,11 @@ class Probe:
 
 
 FindAws = Callable[[], tuple[str | None, str | None, str]]
-"""Finds where AWS's clients have credentials, the region, and why a push would refuse AWS's settings here."""
+"""Returns the source of AWS credentials, the region, and the error that a push would raise for AWS's settings."""
 
 
 def probe_machine(find_aws: FindAws) -> Probe:
-    """Looks at everything; at the same time at what lies beyond a network, for there each waits for itself."""
+    """Checks everything. The package index and AWS are asked in the background, because each may be slow."""
     asking_index, asking_aws = BackgroundTask(_index), BackgroundTask(find_aws)
     engine, podman, engine_error = _engine()
     client, client_error = _client()
@@ -122,7 +121,7 @@ def probe_machine(find_aws: FindAws) -> Probe:
 
 
 def _engine() -> tuple[Mapping[str, Any] | None, bool, str]:
-    """The engine's own info, whether it is podman's service, and why it gives none."""
+    """`docker info` of the engine, whether it is podman's service, and the error if there is no info."""
     try:
         client = connect(timeout_s=_ENGINE_PATIENCE_S)
         return client.info(), is_podman(client.version()), ""
@@ -138,19 +137,19 @@ def _client() -> tuple[str | None, str]:
 
 
 def _versions(client: str) -> str:
-    """The versions of a client and of its buildx, as one text."""
+    """The versions of a client and its buildx, as one text."""
     buildx = buildx_version(client)
     return f"{client_version(client)}, {f'buildx {buildx}' if buildx else 'its own BuildKit'}"
 
 
 def _container(base: str | None) -> ContainerTest:
-    """Runs a container of the base, or of an image of the kit, that reads a file of the temporary folder and one of the
-    checkout, as containers of `run` do; several only if the first can't.
+    """Runs a container of the base or of one of berth's images. It reads a file in the temporary folder and one in the
+    checkout, as containers of `run` do. If it fails, further containers find the reason.
     """
     try:
         client = connect(timeout_s=_PATIENCE_S)
-        kit = client.images.list(filters={"label": labels.KIT}) if base is None else []
-        image = base or (str(kit[0].id) if kit else "")
+        own = client.images.list(filters={"label": labels.KIT}) if base is None else []
+        image = base or (str(own[0].id) if own else "")
     except (UserError, *RAISED) as error:
         return ContainerTest(error=_reason(error))
     if not image:
@@ -163,12 +162,12 @@ def _container(base: str | None) -> ContainerTest:
             return ContainerTest(image)
         if why := _why_unread(client, image, []):
             return ContainerTest(image, why)
-        each = {place: _why_unread(client, image, [file]) for place, file in files.items()}
-    return ContainerTest(image, unseen={place: why for place, why in each.items() if why})
+        reasons = {place: _why_unread(client, image, [file]) for place, file in files.items()}
+    return ContainerTest(image, unseen={place: why for place, why in reasons.items() if why})
 
 
 def _why_unread(client: DockerClient, image: str, files: Sequence[Path]) -> str:
-    """Why a container of the image does not print these files; empty if it does."""
+    """Why a container of the image can't print these files; empty if it can."""
     targets = {f"/run/berth/{number}": file for number, file in enumerate(files)}
     mounts = [Mount(target, str(file), type="bind", read_only=True) for target, file in targets.items()]
     command = ["cat", *targets] if files else ["true"]
@@ -182,21 +181,21 @@ def _why_unread(client: DockerClient, image: str, files: Sequence[Path]) -> str:
 
 
 def _base() -> tuple[str | None, str]:
-    """The base of a build on the engine, else why the engine can't get it from its registry ("" if it can)."""
-    kit, requested = pins_file.load(), os.environ.get(VARIABLE)
+    """The base image on the engine, else None and why its registry does not have it for the engine ("" if it has)."""
+    all_pins, requested = pins_file.load(), os.environ.get(VARIABLE)
     try:
-        found = local_base(connect(), kit, requested)
+        found = local_base(connect(), all_pins, requested)
         if found is not None:
             return found.reference, ""
         with readable_settings():
-            connect(timeout_s=_PATIENCE_S).images.get_registry_data(requested or kit.base_image)
+            connect(timeout_s=_PATIENCE_S).images.get_registry_data(requested or all_pins.base_image)
     except (UserError, *RAISED) as error:
         return None, _reason(error)
     return None, ""
 
 
 def _index() -> tuple[str, str]:
-    """The index that a build would ask, without its password, and why it gives no answer ("" if it does)."""
+    """The package index of a build, without its password, and why it does not answer ("" if it does)."""
     found = build_network.gather(os.environ)
     url = found.index.url or PUBLIC_INDEX
     shown = http.without_password(url)
@@ -210,12 +209,12 @@ def _index() -> tuple[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    """What an exception says in few words: of the engine, what it answered."""
+    """An exception in a few words; for one from the engine, its answer."""
     return http.in_few_words(words(error))
 
 
 def _disk_free(info: Mapping[str, Any] | None) -> int | None:
-    """Free bytes under the engine's folder; None if the engine keeps it elsewhere, in a machine of its own."""
+    """Free bytes in the engine's folder; None if the engine is on another machine or in a VM."""
     folder = Path(info["DockerRootDir"]) if info else Path("/var/lib")
     try:
         return shutil.disk_usage(folder).free
@@ -224,7 +223,7 @@ def _disk_free(info: Mapping[str, Any] | None) -> int | None:
 
 
 def _leftovers() -> list[str]:
-    """What runs left on the engine whose owner is gone, as `berth/local/cleanup.py` would remove it."""
+    """What dead runs left on the engine, and `berth/local/cleanup.py` would remove."""
     try:
         client = connect(timeout_s=_PATIENCE_S)
         containers = client.containers.list(all=True, filters={"label": labels.RUN}, ignore_removed=True)
@@ -238,7 +237,7 @@ def _leftovers() -> list[str]:
 
 
 def _compose() -> str | None:
-    """The first line that a compose says of itself, in either of its two forms."""
+    """The first line of Compose's version, in either of its two forms."""
     for command in (["docker-compose", "--version"], ["docker", "compose", "version"]):
         if output := ask(command):
             return output.splitlines()[0]

@@ -1,5 +1,5 @@
-"""Temporary folders that live as long as one command. One that SIGKILL left is found by its lock, which no process
-holds any more, and the next command that makes such a folder removes it.
+"""Temporary folders that live as long as one command. If SIGKILL leaves one, no process holds its lock any more, so the
+next command that makes such a folder removes it.
 """
 
 import fcntl
@@ -19,30 +19,30 @@ from berth.common.files import explain_os_errors
 from berth.images.pins import pins
 
 PROOFS, NEW_LOCKS, SECRETS, DRY_RUNS = "berth-proof-", ".locks-", "secrets", "dry-run-"
-"""How the names of folders begin: of proofs, in the system's folder; of new locks, next to the old; of a build's
-secrets, in the cache; and of those that a dry run leaves there for the line that it prints.
+"""Prefixes of folder names: proofs, in the system's temporary folder; new locks, next to the old ones; a build's
+secrets, in the cache; and secrets that a dry run leaves there for the command that it prints.
 """
-_HELD = ".held"
+_LOCK_NAME = ".held"
 _YOUNG_S = 24 * 3600
-"""Seconds in which a folder without a lock may be one that is just being made."""
+"""A folder without a lock may be under construction if it is younger than this."""
 _PATIENCE_S = 10.0
 
 
 @contextmanager
 def scratch_folder(prefix: str, parent: Path | None = None, stopping: str = "") -> Iterator[Path]:
-    """A folder for this user only, which is gone at the end; `stopping` is printed if the command is interrupted,
-    because that may take long. Those of killed commands go first.
+    """A folder for this user only, removed at the end. Removes the folders of killed commands first. Prints `stopping`
+    if the command is interrupted, because the removal may take long.
     """
     parent = parent or Path(tempfile.gettempdir())
     with explain_os_errors(parent, "a temporary folder"):
         parent.mkdir(parents=True, exist_ok=True)
-        for left in _stale(parent, prefix):
-            remove(left)
+        for stale in _stale(parent, prefix):
+            remove(stale)
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     try:
-        with (folder / f"{_HELD}.new").open("w") as lock:
+        with (folder / f"{_LOCK_NAME}.new").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            os.rename(lock.name, folder / _HELD)  # never to be seen without its owner
+            os.rename(lock.name, folder / _LOCK_NAME)  # renamed only when locked, so nobody sees it unlocked
             yield folder
     except (KeyboardInterrupt, SystemExit):
         if stopping:
@@ -53,31 +53,31 @@ def scratch_folder(prefix: str, parent: Path | None = None, stopping: str = "") 
 
 
 @contextmanager
-def one_stop() -> Iterator[None]:
-    """While entered, only the first Ctrl-C or SIGTERM counts: a second would strike what cleans up after it.
+def first_signal_only() -> Iterator[None]:
+    """Ignores every Ctrl-C or SIGTERM after the first, so that a second one can't interrupt the cleanup.
 
-    For the main thread, as all handlers of signals.
+    Main thread only, like all signal handlers.
     """
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    heard = {each: handler for each, handler in before.items() if callable(handler)}
+    handlers = {each: handler for each, handler in before.items() if callable(handler)}
 
     def stop(number: int, frame: FrameType | None) -> None:
-        for each in heard:
+        for each in handlers:
             signal.signal(each, signal.SIG_IGN)
-        heard[signal.Signals(number)](number, frame)
+        handlers[signal.Signals(number)](number, frame)
 
     try:
-        for each in heard:
+        for each in handlers:
             signal.signal(each, stop)
         yield
     finally:
-        for each, handler in heard.items():
+        for each, handler in handlers.items():
             signal.signal(each, handler)
 
 
 def stale_folders(locks: Path) -> list[Path]:
-    """What killed commands of this user left: environments of proofs, half-made locks next to the folder `locks`,
-    secrets; and what dry runs left more than a day ago.
+    """Folders that killed commands of this user left: environments of proofs, unfinished locks next to the folder
+    `locks`, secrets; and those of dry runs, if older than a day.
     """
     places = (
         (Path(tempfile.gettempdir()), PROOFS),
@@ -94,12 +94,12 @@ def _stale(parent: Path, prefix: str) -> list[Path]:
 
 
 def remove(folder: Path) -> None:
-    """Tries again for some seconds: a program that was just killed may still have written into it."""
+    """Removes a folder; retries for some seconds, because a killed program may still be writing into it."""
     until = time.monotonic() + _PATIENCE_S
     while folder.exists():
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists() and time.monotonic() > until:
-            say(f"{folder} could not be removed: remove it by hand.")
+            say(f"{folder} could not be removed; remove it by hand.")
             return
         time.sleep(0.1 if folder.exists() else 0)
 
@@ -109,9 +109,9 @@ def _owner_is_gone(folder: Path) -> bool:
     try:
         if facts.st_uid != os.getuid():
             return False
-        with (folder / _HELD).open() as lock:
+        with (folder / _LOCK_NAME).open() as lock:
             return _is_free(lock)
-    except FileNotFoundError:  # it went meanwhile, or has no lock
+    except FileNotFoundError:  # the folder is gone, or has no lock
         return folder.exists() and time.time() - facts.st_mtime > _YOUNG_S
     except OSError:
         return False

@@ -136,8 +136,8 @@ def _say_other_build(selected: SelectedImage) -> None:
     """Warns if the image was built from another commit than this checkout's. A user's own image is not checked."""
     if selected.derived:
         return
-    name, built_from = image_name(selected.kit, selected.tag), labels.revision(selected.labels)
-    if warning := other_build(name, selected.kit, selected.profile, built_from, str(read_revision(pins.ROOT))):
+    name, built_from = image_name(selected.image, selected.tag), labels.revision(selected.labels)
+    if warning := other_build(name, selected.image, selected.profile, built_from, str(read_revision(pins.ROOT))):
         say(warning)
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Layer open: the kit's own smdistributed, which is a quarter of its code, below what changes more often.
+# Layer open: berth's own smdistributed, a quarter of its code, below the code that changes more often.
 set -eu
 berth=$(echo /opt/berth/lib/python3*/site-packages)/berth
 

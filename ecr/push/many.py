@@ -41,7 +41,7 @@ def choose_images(options: PushOptions) -> tuple[DockerClient, list[SelectedImag
         return client, select_images(client, options.images, options.profile, None)
     client = engine.connect(timeout_s=SILENCE_S)
     chosen = select_images(client, options.images, options.profile, options.named_image)
-    titles = [each.repository if each.derived else each.kit for each in chosen]
+    titles = [each.repository if each.derived else each.image for each in chosen]
     refuse(options.problems([title for title in titles if title], derived=any(each.derived for each in chosen)))
     return client, chosen
 

@@ -151,7 +151,7 @@ def test_a_base_that_cannot_work_is_refused_with_the_reason(
     ("words", "said"),
     [
         (("build", "train", "--profile", "cu13"), "did you mean cu130?"),
-        (("build", "train", "--profile", "cu130", "--mirror", "/no/such"), "the mirror /no/such is no folder here"),
+        (("build", "train", "--profile", "cu130", "--mirror", "/no/such"), "the mirror /no/such is not a folder here"),
         (("build", "train", "--without", "nccl"), "Unknown part 'nccl': --without takes efa, smddp, gdrcopy"),
         (("build", "train", "--base-image", "berth-test:absent"), "is not on the engine and can't be pulled"),
     ],

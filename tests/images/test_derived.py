@@ -77,4 +77,4 @@ def test_what_does_not_stand_on_the_kit_is_refused(
     finally:
         client.images.remove("berth-test:stranger")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "berth-test:stranger was not built FROM an image of the kit (it has no label" in done.stderr
+    assert "berth-test:stranger was not built FROM one of berth's images (they have the labels" in done.stderr

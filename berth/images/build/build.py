@@ -1,4 +1,4 @@
-"""Builds an image as it is planned: runs Docker's command line and follows it. A thin shell."""
+"""Runs the `docker build` command of a plan, follows its output and writes the log."""
 
 import os
 import re
@@ -16,14 +16,14 @@ from berth.common import engine
 from berth.common.errors import UserError
 from berth.common.files import explain_os_errors
 from berth.common.http import without_password
-from berth.images.pins import pins
 from berth.images.build.buildkit_log import BuildStep, Progress
 from berth.images.build.plan import BuildPlan
+from berth.images.pins import pins
 
 KEPT_LOGS = 20
 _LOG = "the build's log"
 _FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
-# How the client says that its connection broke, or that nobody answers any more.
+# The client's errors if its connection broke or the engine is gone.
 _GONE = re.compile(
     r"^(?:ERROR: )?(?:failed to receive status: rpc error: code = Unavailable|error during connect|unexpected EOF$"
     r"|Cannot connect to the Docker daemon)|rpc error: code = Unavailable desc = (?:transport|error reading)",
@@ -33,7 +33,7 @@ _GONE = re.compile(
 
 @dataclass(frozen=True)
 class Built:
-    """A finished build: the image's id, its steps in a few words, its seconds, and where the whole log is."""
+    """A finished build: image id, summary of its steps, duration and log file."""
 
     plan: BuildPlan
     image_id: str
@@ -43,7 +43,7 @@ class Built:
 
 
 def run_build(plan: BuildPlan, client: Path, on_step: Callable[[BuildStep, Progress], None]) -> Built:
-    """Runs a build, with `on_step` called at each step's begin and end; UserError names the failed step and the log."""
+    """Runs a build; calls `on_step` at the start and end of each step. UserError names the failed step and the log."""
     log = _log_file(plan)
     progress = Progress()
     began = time.monotonic()
@@ -72,8 +72,8 @@ def run_build(plan: BuildPlan, client: Path, on_step: Callable[[BuildStep, Progr
     if code != 0:
         if not progress.layers and _is_podman():
             raise UserError(
-                "podman answers in the engine's place, and has no BuildKit, so it can't build: `build.py doctor` "
-                f"says how to reach an engine of Docker's own. The whole log: {log}"
+                "the engine is podman, which has no BuildKit, so it can't build: `build.py doctor` says how to reach "
+                f"Docker's own engine. The whole log: {log}"
             )
         raise UserError(failure_sentence(progress, log.read_text(encoding="utf-8"), log))
     return Built(plan, _image_id(engine.connect(), plan.tags[0]), progress.summary, time.monotonic() - began, log)
@@ -82,13 +82,13 @@ def run_build(plan: BuildPlan, client: Path, on_step: Callable[[BuildStep, Progr
 def _is_podman() -> bool:
     try:
         return engine.is_podman(engine.connect().version())
-    except UserError:  # the log says it as well
+    except UserError:  # the log has this error too
         return False
 
 
 def failure_sentence(progress: Progress, text: str, log: Path) -> str:
-    """Why a build failed: a full disk, an engine that is gone, the layer's own sentence, or the step and its last
-    lines.
+    """Why a build failed: a full disk, a stopped engine, the error that the layer's script printed, or the failed step
+    with its last lines.
     """
     step = progress.failure
     own = [
@@ -104,8 +104,8 @@ def failure_sentence(progress: Progress, text: str, log: Path) -> str:
         )
     if _GONE.search(text):
         return (
-            "the Docker engine stopped in the middle of the build: start it with `sh docker/engine.sh`, then build "
-            f"again; it has kept the steps that ended. The whole log: {log}"
+            "the Docker engine stopped during the build: start it with `sh docker/engine.sh`, then build "
+            f"again; finished steps are cached. The whole log: {log}"
         )
     if own:
         output = f"\n  The last lines of `{step.name}`:\n    {lines}" if step and lines else ""
@@ -120,16 +120,16 @@ def _log_file(plan: BuildPlan) -> Path:
     folder = pins.CACHE / "logs"
     with explain_os_errors(folder, _LOG):
         folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o700)  # a log may show what a layer's network settings say, in those of earlier versions too
+        folder.chmod(0o700)  # logs, also those of earlier versions, may show network settings
         for old in sorted(folder.glob("*.log"))[:-KEPT_LOGS]:
             old.unlink(missing_ok=True)
-    # With the process: two builds of one image may begin in one second.
+    # The process id distinguishes builds of one image that start in the same second.
     return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{plan.image}-{plan.profile}-{os.getpid()}.log"
 
 
 @contextmanager
 def _opened(log: Path) -> Iterator[Callable[[str], None]]:
-    """Writes to the log, each at once: what is kept back would be refused by a full disk when the file is closed."""
+    """Opens the log; returns a function that writes to it unbuffered, so a full disk fails the write, not the close."""
     with explain_os_errors(log.parent, _LOG):
         file = os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=0)
 
@@ -145,4 +145,4 @@ def _image_id(client: docker.DockerClient, tag: str) -> str:
     try:
         return str(client.images.get(tag).id)
     except ImageNotFound:
-        raise UserError(f"the build ended well, but the engine does not show {tag}: run it again.") from None
+        raise UserError(f"the build succeeded, but the engine has no image {tag}: build again.") from None

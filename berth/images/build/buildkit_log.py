@@ -1,6 +1,6 @@
-"""BuildKit's plain progress as steps: which runs, how far it is, how long it took, what the failing one said.
+"""Parses BuildKit's plain progress into steps: state, duration, and the last lines of the failed one.
 
-`Progress.feed` takes the build's output line by line and is free of any terminal; `build.py` shows what it holds.
+`Progress.feed` takes the build's output line by line; it prints nothing.
 """
 
 import re
@@ -17,7 +17,7 @@ TAIL = 12
 
 @dataclass
 class BuildStep:
-    """One step of a build; `stage` is empty for steps of the engine's own, such as loading the context."""
+    """One step of a build; `stage` is empty for BuildKit's internal steps, such as loading the context."""
 
     number: int
     title: str
@@ -34,7 +34,7 @@ class BuildStep:
 
     @property
     def name(self) -> str:
-        """`deps-train` rather than the thousand characters of its mounts."""
+        """The stage, such as `deps-train`, if the step runs a layer's script; its instruction is long with mounts."""
         if "/tmp/layer/install.sh" in self.instruction or "/tmp/docker/layers/inputs.sh" in self.instruction:
             return self.stage
         what = shorten(self.instruction, 100, placeholder=" …")
@@ -48,7 +48,7 @@ class Progress:
     steps: dict[int, BuildStep] = field(default_factory=dict)
 
     def feed(self, line: str) -> BuildStep | None:
-        """Takes one line of output; gives the step whose state it changed: begun, done, cached or failed."""
+        """Takes one line of output; returns the step whose state it changed: begun, done, cached or failed."""
         found = LINE.match(line.rstrip())
         if not found:
             return None
@@ -65,7 +65,7 @@ class Progress:
             step.cached, step.seconds = True, 0.0
         elif text.startswith("DONE"):
             step.seconds = float(text.removeprefix("DONE").strip().rstrip("s") or 0)
-            step.cached = step.instruction.startswith("FROM ")  # the base, which is on the engine before a build begins
+            step.cached = step.instruction.startswith("FROM ")  # the base is on the engine before a build starts
         elif text.startswith("ERROR"):
             step.failed = True
             step.tail.append(text)
@@ -78,12 +78,12 @@ class Progress:
 
     @property
     def layers(self) -> list[BuildStep]:
-        """The steps of the Dockerfile, without the engine's own."""
+        """The steps of the Dockerfile, without BuildKit's internal ones."""
         return [step for step in self.steps.values() if step.stage]
 
     @property
     def summary(self) -> str:
-        """How many steps there were, and how many of them the cache had: `23 steps, 21 of them cached`."""
+        """The number of steps, and how many were cached: `23 steps, 21 of them cached`."""
         cached, steps = sum(step.cached for step in self.layers), len(self.layers)
         had = "all" if cached == steps else f"{cached} of them" if cached else "none"
         return f"{steps} steps, {had} cached"

@@ -1,6 +1,6 @@
-"""What a build will do, decided before anything runs: tags, labels and the exact command line. Pure.
+"""Plans a build before anything runs: tags, labels and the exact command line. Pure.
 
-`build_plan` gives a `BuildPlan`; `BuildPlan.argv` is what runs, and what `--dry-run` prints.
+`build_plan` returns a `BuildPlan`; `BuildPlan.argv` is what runs, and what `--dry-run` prints.
 """
 
 import re
@@ -13,15 +13,15 @@ from berth.common import labels
 from berth.common.engine import BUILDKIT
 from berth.common.errors import UserError
 from berth.common.image_names import build_tag, image_name
+from berth.images.locks.lock_check import lock_problem
 from berth.images.pins import pins
 from berth.images.pins.layer_files import versions
-from berth.images.locks.lock_check import lock_problem
 from berth.images.pins.parts import file_problems
 
 
 @dataclass(frozen=True)
 class Revision:
-    """The checkout that is built: 12 digits of the commit, or "none" outside git; dirty with uncommitted changes."""
+    """The revision that is built: 12 digits of the commit, or "none" if unknown; dirty: with uncommitted changes."""
 
     commit: str
     dirty: bool = False
@@ -33,7 +33,7 @@ class Revision:
 
 @dataclass(frozen=True)
 class Base:
-    """The image that a build starts from, and the digest or image id that says which one it was."""
+    """The image that a build starts from, and its digest or image id."""
 
     reference: str
     digest: str
@@ -41,7 +41,7 @@ class Base:
 
 @dataclass(frozen=True)
 class Checkout:
-    """The checkout that is built: its folder, the kit's version and revision."""
+    """The checkout that is built: its folder, berth's version and the revision."""
 
     root: Path
     version: str
@@ -50,8 +50,8 @@ class Checkout:
 
 @dataclass(frozen=True)
 class Provided:
-    """What lies ready for a build: its base, its secrets as files by id, and the names of the variables of this
-    machine's proxies, whose values stay out of it.
+    """The prepared inputs of a build: its base, its secrets as files by id, and the names of this machine's proxy
+    variables, whose values stay out of the plan.
     """
 
     base: Base
@@ -61,7 +61,7 @@ class Provided:
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """One build: the options of `docker build`, its tags, the exact one first, then the moving one, and its context."""
+    """One build: the options of `docker build`, its tags (first of this build, then of the profile) and context."""
 
     image: str
     profile: str
@@ -71,12 +71,12 @@ class BuildPlan:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The whole command, without its client."""
+        """The whole command, without the client program."""
         tags = (word for tag in self.tags for word in ("--tag", tag))
         return ("build", *self.options, *tags, str(self.root))
 
     def command(self, client: str = "docker") -> str:
-        """The line that a person can paste into a shell."""
+        """The command as a line for a shell."""
         settings = " ".join(f"{name}={value}" for name, value in BUILDKIT.items())
         return f"{settings} {shlex.join([client, *self.argv])}"
 
@@ -87,7 +87,7 @@ def tags(image: str, profile: str, version: str, revision: Revision) -> tuple[st
 
 
 def image_labels(profile: pins.Profile, image: str, checkout: Checkout, base: Base) -> dict[str, str]:
-    """The labels that the Dockerfile can't know; its own say kind, profile and the parts left out."""
+    """The labels that the command line sets. The Dockerfile sets those for kind, profile and omitted parts."""
     found = {
         **{f"berth.{name}": text for name, text in versions(profile, image).items()},
         labels.SOFTWARE: profile.software.name,
@@ -102,7 +102,7 @@ def image_labels(profile: pins.Profile, image: str, checkout: Checkout, base: Ba
 
 
 def step_count(image: str, root: Path) -> int:
-    """How many steps BuildKit shows of an image's build: the base, and each instruction of its stages that makes a
+    """The number of steps that BuildKit shows for an image: the base, and each instruction of its stages that makes a
     layer.
     """
     stages = re.split(r"^FROM .* AS ", (root / "docker" / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
@@ -112,22 +112,24 @@ def step_count(image: str, root: Path) -> int:
     return 1 + len(re.findall(r"^(RUN|COPY|WORKDIR)\b", "".join(counted), flags=re.MULTILINE))
 
 
-def refusals(kit: pins.Pins, profile: pins.Profile, image: str, locks: Path) -> list[str]:
-    """Why this image of this profile can't be built, one sentence each; empty where it can."""
-    problem = lock_problem(kit, profile, image, locks)
+def refusals(all_pins: pins.Pins, profile: pins.Profile, image: str, locks: Path) -> list[str]:
+    """Why this image of this profile can't be built, a sentence each; empty if it can."""
+    problem = lock_problem(all_pins, profile, image, locks)
     return [*file_problems(profile, [image]), *([problem] if problem else [])]
 
 
-def build_plan(kit: pins.Pins, profile: pins.Profile, image: str, checkout: Checkout, provided: Provided) -> BuildPlan:
+def build_plan(
+    all_pins: pins.Pins, profile: pins.Profile, image: str, checkout: Checkout, provided: Provided
+) -> BuildPlan:
     """The build of one image."""
     if image not in pins.IMAGES:
-        raise UserError(f"there is no image {image!r}: name {' or '.join(pins.IMAGES)}.")
+        raise UserError(f"unknown image {image!r}: name {' or '.join(pins.IMAGES)}.")
     root = checkout.root
     options = ["--platform", "linux/amd64", "--file", str(root / "docker" / "Dockerfile"), "--target", image]
     options += ["--build-arg", f"PROFILE={profile.name}"]
     if left_out := [part for part in profile.left_out if part in pins.FILE_PARTS[image]]:
         options += ["--build-arg", f"WITHOUT={','.join(left_out)}"]
-    if provided.base.reference != kit.base_image:
+    if provided.base.reference != all_pins.base_image:
         options += ["--build-arg", f"BASE_IMAGE={provided.base.reference}"]
     for name in provided.proxies:
         options += ["--build-arg", name]

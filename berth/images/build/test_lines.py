@@ -1,6 +1,6 @@
-"""A plugin of pytest for the tests of images: a line for each test, with its number, name and seconds.
+"""A pytest plugin for the image tests: a line per test with its number, name and duration.
 
-They take minutes, and dots don't say which test is under way.
+The tests take minutes, and dots don't show which one is running.
 """
 
 import time
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class TestLines:
-    """Writes the beginning of a line when a test begins, and its end when the test has ended."""
+    """Writes the start of a line when a test starts, and the rest when it ends."""
 
     __test__ = False
 
@@ -36,14 +36,14 @@ class TestLines:
         self._write(f"{self._outcome}{self._now() - self._test_began:.1f} s\n")
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        """The same categories as pytest's own, for the summary, without a letter."""
+        """Pytest's own categories for the summary, without the letter that it prints per test."""
         if report.when == "call" or report.skipped:
             return report.outcome, "", ""
         return "error" if report.failed else "", "", ""
 
 
 def pytest_sessionstart(session: Any) -> None:
-    """Not at `pytest_configure`, which comes here before pytest's reporter is there."""
+    """Registers the plugin. `pytest_configure` is too early: pytest's reporter does not exist yet."""
     plugins = session.config.pluginmanager
     if (reporter := plugins.get_plugin("terminalreporter")) is not None:
         plugins.register(TestLines(lambda text: reporter.write(text, flush=True)))

@@ -1,9 +1,9 @@
-"""What an image weighs and holds, and what of it is old.
+"""Size, contents and outdated packages of an image. `commands` has the commands of build.py.
 
-`size` measures an image by its `layers` and packages (`package_sizes`) and compares it with its `budget`.
+`size` measures an image by `layers` and packages (`package_sizes`); `budget` compares it with its budget.
 
-`image_listing` has the image list its files and records (`list_files`), `dpkg` and `distributions` read the `packages`
-out of them, `cyclonedx` makes the bill of materials, with licences by `spdx`; `sbom` keeps and writes it.
-`saved_image` reads an image's layers, for `diff` between two. `outdated` says what is newer or insecure: `releases` and
-`advisories` of the locked packages, `base_releases`, and Debian's archive (`debian`). `commands` are the commands.
+`image_listing` runs `list_files` in the image to list its files and records. `dpkg` and `distributions` find the
+`packages` in them, `cyclonedx` makes the bill of materials, with licences from `spdx`; `sbom` caches and writes it.
+`saved_image` reads an image's layers for `diff`. `outdated` reports what is newer or insecure: `releases` and
+`advisories` for the locked packages, `base_releases`, and Debian's archive (`debian`).
 """

@@ -1,4 +1,4 @@
-"""Known vulnerabilities of packages, as pip-audit finds them; what its service does not know is no all-clear."""
+"""Known vulnerabilities of packages, found by pip-audit. A package that its service does not know may be vulnerable."""
 
 import json
 import os
@@ -24,7 +24,7 @@ _TIMEOUT_S = 600
 
 @dataclass(frozen=True, slots=True)
 class Vulnerable:
-    """A package with a known vulnerability: its names, its own first, and the versions that fix it.
+    """A package with a known vulnerability. ids: of the vulnerability, aliases last; fixed: the versions that fix it.
 
     images, profiles: whose locks have it, as in LockedPackage.
     """
@@ -39,10 +39,10 @@ class Vulnerable:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What the advisory service says of `asked` packages: the vulnerable ones, how many it does not know, and why."""
+    """The result of an audit of `packages` packages; unknown: how many could not be checked; unanswered: why."""
 
     vulnerable: tuple[Vulnerable, ...]
-    asked: int
+    packages: int
     unknown: int = 0
     unanswered: str = ""
 
@@ -50,9 +50,9 @@ class Audit:
 def ask_advisories(
     packages: Sequence[LockedPackage], network: Network, osv_url: str | None = None, answers: Kept | None = None
 ) -> Audit:
-    """pip-audit's answers for all packages; answers: those of a short time ago.
+    """Audits all packages with pip-audit; answers: a cache of recent answers.
 
-    One file of requirements holds a package once, so that what profiles have in several versions takes several rounds.
+    A requirements file can name a package once only, so packages with several versions need several rounds.
     """
     rounds: list[dict[str, str]] = []
     holders: dict[tuple[str, str], list[LockedPackage]] = {}
@@ -71,7 +71,7 @@ def ask_advisories(
         except UserError as error:
             unasked = sum(map(len, rounds[number:]))
             return Audit(tuple(found), len(holders), len(unknown) + unasked, str(error))
-        found += [_held(each, holders.get((each.name, each.version), ())) for each in vulnerable]
+        found += [_with_holders(each, holders.get((each.name, each.version), ())) for each in vulnerable]
         unknown += skipped
     if not unknown:
         return Audit(tuple(found), len(holders))
@@ -84,7 +84,7 @@ def ask_advisories(
 
 
 def _answer(versions: Mapping[str, str], network: Network, osv_url: str | None, answers: Kept | None) -> dict[str, Any]:
-    """pip-audit's answer, or the same of a short time ago; one that lacks a package is asked for again."""
+    """pip-audit's answer, from the cache if possible; an answer that misses a package is not cached."""
     key = answer_key("advisories", versions, osv_url)
     kept: dict[str, Any] | None = answers.load(key) if answers else None
     if kept is not None:
@@ -95,7 +95,7 @@ def _answer(versions: Mapping[str, str], network: Network, osv_url: str | None, 
     return found
 
 
-def _held(vulnerable: Vulnerable, holders: Sequence[LockedPackage]) -> Vulnerable:
+def _with_holders(vulnerable: Vulnerable, holders: Sequence[LockedPackage]) -> Vulnerable:
     return replace(
         vulnerable,
         images=tuple(dict.fromkeys(image for each in holders for image in each.images)),
@@ -104,7 +104,7 @@ def _held(vulnerable: Vulnerable, holders: Sequence[LockedPackage]) -> Vulnerabl
 
 
 def parse_audit(answer: Mapping[str, Any]) -> tuple[list[Vulnerable], list[str]]:
-    """What pip-audit's JSON says: vulnerable packages, and the names of those that it could not ask about."""
+    """The vulnerable packages in pip-audit's JSON, and the names of those that it skipped."""
     found, unknown = [], []
     for each in answer["dependencies"]:
         if "skip_reason" in each:
@@ -141,7 +141,7 @@ def _run_audit(versions: Mapping[str, str], network: Network, osv_url: str | Non
 
 
 def short_reason(output: str) -> str:
-    """Of what pip-audit says last, the host that could not be reached where it names one."""
+    """The unreachable host in pip-audit's last line if it names one, else that line."""
     last = (without_password(output).strip().splitlines() or [""])[-1].strip()
     host = re.search(r"host='([^']+)'", last)
     return f"{host[1]} can't be reached" if host else last[:300]

@@ -1,6 +1,6 @@
-"""Whether the base image has a newer release, as Docker Hub says, whose answer needs no login.
+"""Asks Docker Hub, without a login, whether the base image has a newer release.
 
-Other registries list tags as well, but what they hold is a copy that somebody chooses.
+Other registries are not asked, because they hold copies that somebody selected.
 """
 
 import re
@@ -17,7 +17,7 @@ _DAY = re.compile(r"(?<!\d)20\d{6}(?!\d)")
 
 
 def newer_tag(tag: str, others: Iterable[str]) -> str:
-    """The newest of the tags that differ from `tag` by a later day alone (bookworm-20260918-slim); else empty."""
+    """The newest tag that differs from `tag` only by a later day (bookworm-20260918-slim); else empty."""
     days = _DAY.findall(tag)
     if len(days) != 1:
         return ""
@@ -27,8 +27,8 @@ def newer_tag(tag: str, others: Iterable[str]) -> str:
 
 
 def ask_hub(base_image: str, network: Network, hub: str = HUB) -> tuple[str, str]:
-    """The newer tag of a base such as debian:bookworm-20260918-slim, empty if there is none; and a sentence if that is
-    not known.
+    """The newer tag of a base such as debian:bookworm-20260918-slim, or empty; and, if that is unknown, a sentence that
+    says why.
     """
     base = base_image.partition("@")[0]
     name, _, tag = base.partition(":")

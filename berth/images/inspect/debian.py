@@ -1,5 +1,5 @@
-"""Updates of an image's Debian packages, as apt in a container of the image finds them: so the image's own sources, or
-this network's mirror, and dpkg's own order of versions decide.
+"""Finds updates of an image's Debian packages with apt in a container of the image. So it uses the image's sources, or
+this network's mirror, and dpkg's own order of versions.
 """
 
 import os
@@ -31,7 +31,7 @@ apt_get -qq --simulate dist-upgrade
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A package that the archive has a newer version of; security: whether Debian's security archive brings it."""
+    """A package with a newer version in the archive; security: whether it is in Debian's security archive."""
 
     name: str
     installed: str
@@ -40,9 +40,9 @@ class Update:
 
 
 def updates(printed: str) -> list[Update]:
-    """What apt's simulation of an upgrade would bring, by name; what it would install besides is left out.
+    """The upgrades in the output of apt's simulation, by name; new dependencies are skipped.
 
-    UserError where none of its archives is Debian's security archive, for then silence says nothing.
+    UserError if the security archive is not among apt's archives, because then no update does not mean secure.
     """
     if f"l={_SECURITY}" not in printed:
         raise UserError(
@@ -55,10 +55,10 @@ def updates(printed: str) -> list[Update]:
 
 
 def ask_archive(client: DockerClient, image: str, network: Network, cache: Path | None = None) -> list[Update]:
-    """What Debian's archive has newer than an image holds; UserError where it can't be asked.
+    """The packages of an image that are newer in Debian's archive; UserError if it can't be asked.
 
-    network: this machine's, whose apt settings, mirror and CA the container reads as a build does; cache: where the
-    folder for them is made, by default the user's own.
+    network: this machine's; the container uses its apt settings, mirror and CA, as a build does. cache: where the
+    folder for them is made; default: the user's cache.
     """
     find_built_image(client, image)
     with scratch_folder(SECRETS, cache or pins.CACHE) as folder:
@@ -67,7 +67,7 @@ def ask_archive(client: DockerClient, image: str, network: Network, cache: Path 
 
 
 def _ask(client: DockerClient, image: str, network: Network, secrets: Path) -> str:
-    """What apt prints in a container of the image that reads this folder of secrets."""
+    """The output of apt in a container of the image with this folder of secrets."""
     # The script that sets up apt in every layer of a build.
     script = pins.ROOT / "docker" / "layers" / "common.sh"
     mounts = [
@@ -82,7 +82,7 @@ def _ask(client: DockerClient, image: str, network: Network, secrets: Path) -> s
         raise UserError(
             f"Debian's archive can't be asked for updates of {image} ({last.strip()}): look at the network, and at "
             "this machine's settings of apt, which a build uses as well."
-        ) from None  # its sentence may hold a password
+        ) from None  # the cause may contain a password
     except APIError as error:
         raise UserError(f"{image} can't be started to ask Debian's archive: {error.explanation or error}.") from None
     return printed.decode(errors="replace")

@@ -1,7 +1,7 @@
-"""What differs between two images: by layer, by package and by file. Pure but for `inspect_image`, which reads one.
+"""Compares two images by layer, package and file. Pure, except for `inspect_image`, which reads one.
 
-`compare` gives a `Difference`, `render` shows it. `unexplained` says what keeps two builds of one commit from being the
-same: everything but times, and but the short list MAY_DIFFER, which gives a reason for each.
+`compare` returns a `Difference`, `render` shows it. `unexplained` returns the differences that two builds of one commit
+must not have: all except times and the files in MAY_DIFFER.
 """
 
 import re
@@ -26,12 +26,12 @@ from berth.images.inspect.saved_image import FileEntry, SavedImage, read_image
 from berth.images.pins import pins_file
 
 SHOWN_FILES = 20
-"""Rows of the table of files where not all are asked for."""
+"""Rows in the table of files without --all."""
 _BYTECODE = re.compile(r".+\.pyc|(.+/)?__pycache__")
-"""What Python makes of a source by itself, and its folder: it differs with that, and says nothing more."""
+"""Python's bytecode and its folder. It differs whenever its source does, so it adds no information."""
 MAY_DIFFER: tuple[tuple[str, str], ...] = ()
-"""Files that two builds of one commit may have otherwise: a regular expression for the whole path, and why. Today none:
-docker/layers fixes the moment that tools write into files, or takes away what holds it."""
+"""Files that may differ between two builds of one commit: a regular expression for the whole path, and the reason. Now
+empty: docker/layers sets the time that tools write into files, or removes those files."""
 _ID_LENGTH = 19  # sha256: and twelve digits
 
 
@@ -45,9 +45,9 @@ class InspectedImage:
 
 @dataclass(frozen=True, slots=True)
 class LayerChange:
-    """A layer that only one of two images has, or that both have with other bytes: diff_ids, empty where it is not.
+    """A layer that only one image has, or that differs. before, after: diff_ids, empty if the image has no such layer.
 
-    files: how many files come from this layer that differ in more than their time.
+    files: how many files of this layer differ in more than their time.
     """
 
     made_by: str
@@ -58,7 +58,7 @@ class LayerChange:
 
 @dataclass(frozen=True, slots=True)
 class PackageChange:
-    """A package that was added or removed, or has another version; `before` and `after` empty where it is not."""
+    """A package that was added or removed, or has another version. before, after: versions, or empty."""
 
     kind: str
     name: str
@@ -69,7 +69,7 @@ class PackageChange:
 @dataclass(frozen=True, slots=True)
 class FileChange:
     """A path that differs. how: added, removed, content (bytes, kind or a link's target), mode (mode, owner or extended
-    attributes) or time; `made_by` is the layer that makes it differ, of the later image where both have one.
+    attributes) or time. made_by: the layer that causes the difference, of the later image if both have one.
     """
 
     path: str
@@ -90,11 +90,11 @@ class Difference:
     files: tuple[FileChange, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
+        """The difference as plain values, for JSON."""
         return asdict(self)
 
     def verdict(self) -> str:
-        """One line: how much of each kind differs."""
+        """One line with the number of differences of each kind."""
         count = Counter(change.how for change in self.files)
         if not (self.layers or self.packages or self.files):
             return f"{self.before} and {self.after} hold the same."
@@ -122,7 +122,7 @@ def inspect_image(
     cache: Path | None = None,
     step: Callable[[str], None] = lambda done: None,
 ) -> InspectedImage:
-    """Reads an image of the engine; cache, step and errors as in `read_image`."""
+    """Reads an image of the engine; for cache, step and errors see `read_image`."""
     found = read_image(client, image, cache=cache, step=step)
     step(f"{image}: reading the packages")
     return InspectedImage(found, bill_of(listing_of(found), pins_file.load().files))
@@ -142,7 +142,7 @@ def compare(before: InspectedImage, after: InspectedImage) -> Difference:
 
 
 def package_changes(before: Iterable[BillPackage], after: Iterable[BillPackage]) -> list[PackageChange]:
-    """The packages that differ, by kind and name; what an image has in two versions is one row with both."""
+    """The packages that differ, by kind and name; a package with two versions in an image is one row with both."""
     old, new = _versions(before), _versions(after)
     return [
         PackageChange(*key, ", ".join(old.get(key, ())), ", ".join(new.get(key, ())))
@@ -154,7 +154,7 @@ def package_changes(before: Iterable[BillPackage], after: Iterable[BillPackage])
 def unexplained(
     difference: Difference, may_differ: Sequence[tuple[str, str]] = MAY_DIFFER
 ) -> tuple[tuple[PackageChange, ...], tuple[FileChange, ...]]:
-    """What keeps two builds from being the same: packages, and files but for their times and for those of the list."""
+    """The packages and files that make two builds differ, except for times and the files in `may_differ`."""
     left = [
         change
         for change in difference.files
@@ -164,9 +164,9 @@ def unexplained(
 
 
 def render(difference: Difference, *, everything: bool = False) -> Group:
-    """The verdict and the tables of what differs, for a rich console; files without those whose time alone differs.
+    """The verdict and tables of differences, for a rich console; files that differ only in time are not shown.
 
-    everything: also files after the first SHOWN_FILES, and bytecode.
+    everything: also show files after the first SHOWN_FILES, and bytecode.
     """
     parts: list[RenderableType] = [Text(difference.verdict())]
     if difference.layers:
@@ -198,14 +198,14 @@ def render(difference: Difference, *, everything: bool = False) -> Group:
 def _table(title: str, *columns: str) -> Table:
     table = Table(*columns, title=Text(title), title_justify="left")
     for column in table.columns:
-        column.overflow = "fold"  # a path or a version that is cut off is none
+        column.overflow = "fold"  # don't truncate paths and versions
     return table
 
 
 def _layers(
     before: Sequence[SavedLayer], after: Sequence[SavedLayer], files: Mapping[str, int]
 ) -> tuple[LayerChange, ...]:
-    """Layers next to each other by what made them, so that one more in the middle does not shift the rest."""
+    """Matches layers by the step that made them, so that an extra layer in the middle does not shift the rest."""
     changes = []
     matcher = SequenceMatcher(None, [each.made_by for each in before], [each.made_by for each in after], autojunk=False)
     for how, start, end, other_start, other_end in matcher.get_opcodes():
@@ -235,14 +235,14 @@ def _files(before: SavedImage, after: SavedImage) -> tuple[FileChange, ...]:
         if change is None:
             continue
         came_from = [each.layers[file.layer] for each, file in ((after, new), (before, old)) if file is not None]
-        # A layer that both have makes no difference: then the other image has the path from another one.
+        # A shared layer can't cause a difference; then the other image's layer does.
         last = next((layer for layer in came_from if layer.diff_id not in shared), came_from[0])
         changes.append(FileChange(path, *change, last.made_by))
     return tuple(changes)
 
 
 def _file_change(old: FileEntry | None, new: FileEntry | None) -> tuple[str, str, str] | None:
-    """How a file differs, and what it is before and after; None where it does not."""
+    """How a file differs, with its state before and after; None if it does not."""
     if old is None or new is None:
         return ("added", "", _content(new)) if new is not None else ("removed", _content(old), "")
     if (old.kind, old.sha256, old.target) != (new.kind, new.sha256, new.target):

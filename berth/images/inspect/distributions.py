@@ -1,4 +1,4 @@
-"""Python's packages in an image, as the metadata of its distributions tell of them. Pure."""
+"""Finds an image's Python packages in the metadata of its distributions. Pure."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from berth.images.inspect.packages import BillPackage, FoundPackage, hash_of
 
 KIT = "berth"
 _METADATA = re.compile(r"(.+/)?[^/]+(\.dist-info/METADATA|\.egg-info/PKG-INFO|\.egg-info)")
-# What a requirement's marker is asked of: each image has this Python, and what an extra asks for is not required.
+# For evaluating markers: every image has this Python, and requirements of extras are optional.
 _ENVIRONMENT = {
     "extra": "",
     "implementation_name": "cpython",
@@ -30,21 +30,21 @@ _ENVIRONMENT = {
 
 
 def python_packages(listing: ImageListing) -> list[FoundPackage]:
-    """The distributions of all folders, those that a package has inside itself (_vendor) as well."""
+    """The distributions in all folders, including vendored ones (_vendor)."""
     found = [(path, parse_email(record)[0]) for path, record in listing.records.items() if _METADATA.fullmatch(path)]
     return [_package(listing, path, fields) for path, fields in found if fields.get("name") and fields.get("version")]
 
 
 def _package(listing: ImageListing, path: str, fields: RawMetadata) -> FoundPackage:
     name, version = canonicalize_name(fields["name"]), fields["version"]
-    # The kit is on no index: under the purl of PyPI it would be taken for whatever has that name there.
+    # berth is not on PyPI: with a PyPI purl it would be mistaken for another project of that name.
     kind = "generic" if name == KIT else "pypi"
-    texts = map(spdx.of_text, _licence_files(listing, path, fields))
+    texts = map(spdx.text_licence, _licence_files(listing, path, fields))
     package = BillPackage(
         name,
         version,
         "python",
-        spdx.of_python(listing.records[path], texts),
+        spdx.python_licence(listing.records[path], texts),
         hash_of(listing, _files(listing, path)),
         PackageURL(kind, None, name, version).to_string(),
         path,
@@ -59,13 +59,13 @@ def _package(listing: ImageListing, path: str, fields: RawMetadata) -> FoundPack
 
 
 def _author(fields: RawMetadata) -> str:
-    """As `Name <address>`, of which a distribution may have either alone, or both in one field."""
+    """`Name <address>`, or only one of them if the metadata has only one."""
     name, address = fields.get("author", ""), fields.get("author_email", "")
     return f"{name} <{address}>" if name and address else name or address
 
 
 def _required(requirements: Iterable[str]) -> Iterator[str]:
-    """The names of requirements that hold in an image."""
+    """The names of the requirements that apply in an image."""
     for text in requirements:
         try:
             requirement = Requirement(text)
@@ -76,7 +76,7 @@ def _required(requirements: Iterable[str]) -> Iterator[str]:
 
 
 def _licence_files(listing: ImageListing, path: str, fields: RawMetadata) -> Iterator[bytes]:
-    """The licence files that the metadata name; they lie next to it, or since PEP 639 in `licenses`."""
+    """The licence files that the metadata names: next to it, or in `licenses` since PEP 639."""
     folder = os.path.dirname(path)
     for name in fields.get("license_files", []):
         yield listing.records.get(f"{folder}/licenses/{name}", listing.records.get(f"{folder}/{name}", b""))
@@ -86,6 +86,6 @@ def _files(listing: ImageListing, metadata: str) -> Iterator[str]:
     """The paths of a distribution's RECORD (PEP 376), whose lines are relative to the folder above it."""
     folder = os.path.dirname(metadata)
     for line in listing.records.get(f"{folder}/RECORD", b"").decode(errors="surrogateescape").splitlines():
-        # A path with a comma stands in quotes; neither hash nor size ever has one.
+        # A path with a comma is quoted; hash and size have no commas.
         path = line.rsplit(",", 2)[0].strip('"')
         yield resolved(listing.links, os.path.normpath(f"/{os.path.dirname(folder)}/{path}"))

@@ -1,4 +1,4 @@
-"""Debian's packages in an image, as dpkg's records and their copyright files tell of them. Pure."""
+"""Finds an image's Debian packages in dpkg's records and copyright files. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from berth.images.inspect import spdx
 from berth.images.inspect.image_listing import ImageListing, resolved
 from berth.images.inspect.packages import BillPackage, FoundPackage, hash_of
 
-# A whole database, or a file for each package, as images without dpkg itself have it.
+# One database, or a file per package as in images without dpkg.
 _DATABASE = re.compile(r"var/lib/dpkg/status(\.d/[^/]+)?")
 _OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
-# dpkg knows a package that was removed for its settings alone.
+# dpkg keeps a record of removed packages whose settings remain.
 _REMOVED = ("config-files", "not-installed")
-# What names a licence in a copyright file: a field of the machine-readable form, a text that every Debian has, and the
-# first sentence below an underlined title.
+# Licence names in a copyright file: a field of the machine-readable form, the path of a common licence, and the first
+# sentence below an underlined title.
 _FIELD = re.compile(r"^License: (\S*)", re.MULTILINE)
 _COMMON = re.compile(r"/usr/share/common-licenses/([0-9A-Za-z_.\-]+)")
 _SENTENCE = re.compile(r"\A[^\n]+\n-+\n+(.*?\.)", re.DOTALL)
@@ -25,7 +25,7 @@ _SHORT_VERSION = re.compile(r"(?<![\d.])-?(\d+)(?=\+?$)")  # GPL-2 and GPL2, whi
 
 
 def os_release(listing: ImageListing) -> dict[str, str]:
-    """The image's os-release(5), such as ID, VERSION_ID and PRETTY_NAME; empty where it has none."""
+    """The image's os-release(5), such as ID, VERSION_ID and PRETTY_NAME; empty if it has none."""
     text = next((listing.records[path] for path in _OS_RELEASE if path in listing.records), b"")
     lines = (line.partition("=") for line in text.decode(errors="replace").splitlines())
     return {name: value.strip("\"'") for name, equals, value in lines if equals}
@@ -44,9 +44,9 @@ def debian_packages(listing: ImageListing) -> list[FoundPackage]:
 
 
 def licence_names(copyright_file: bytes) -> list[str]:
-    """What a copyright file names as a licence, by SPDX's identifier where it has one: GPL-2.0-or-later for GPL-2+.
+    """The licences in a copyright file, by SPDX identifier if there is one: GPL-2.0-or-later for GPL-2+.
 
-    Of a file that is not machine-readable, first words of sentences may be among them.
+    For a file that is not machine-readable, the first words of sentences may be among them.
     """
     text = copyright_file.decode(errors="replace")
     sentences = [" ".join(sentence.split()) for sentence in _SENTENCE.findall(text)]
@@ -56,7 +56,7 @@ def licence_names(copyright_file: bytes) -> list[str]:
 
 
 def _stanzas(record: bytes) -> Iterator[Message]:
-    """The paragraphs of a file of dpkg's (deb822), whose form is that of a mail's head."""
+    """The paragraphs of a dpkg file (deb822), which has the format of mail headers."""
     for stanza in re.split(r"\n\n+", record.decode(errors="replace").strip()):
         yield HeaderParser().parsestr(stanza)
 
@@ -74,7 +74,7 @@ def _package(listing: ImageListing, stanza: Message, path: str, system: dict[str
         name,
         version,
         "deb",
-        spdx.of_debian(licence_names(copyright_file), copyright_file),
+        spdx.debian_licence(licence_names(copyright_file), copyright_file),
         hash_of(listing, _files(listing, name, architecture)),
         PackageURL("deb", distribution or None, name, version, qualifiers).to_string(),
         path,
@@ -88,13 +88,13 @@ def _package(listing: ImageListing, stanza: Message, path: str, system: dict[str
 
 
 def _names(stanza: Message, field: str) -> list[str]:
-    """The packages of a field such as Depends, each alternative for itself, without versions and architectures."""
+    """The packages in a field such as Depends, alternatives included, without versions and architectures."""
     parts = re.split(r"[,|]", str(stanza[field] or ""))
     return [name for part in parts if (name := re.sub(r"[ (:\[].*", "", part.strip(), flags=re.DOTALL))]
 
 
 def _files(listing: ImageListing, name: str, architecture: str) -> Iterator[str]:
-    """The paths that dpkg has of a package, one for several architectures with its architecture in the file's name."""
+    """The paths of a package in dpkg's lists; a multi-arch package has its architecture in the list's name."""
     info = "var/lib/dpkg/info/"
     for paths in (f"{info}{name}.list", f"{info}{name}:{architecture}.list"):
         for line in listing.records.get(paths, b"").decode(errors="surrogateescape").splitlines():

@@ -1,8 +1,7 @@
-"""What an image's packages are described by: every file's sha256, its links, and the records of packages.
+"""Lists an image's files with sha256, its links, and the records of its packages.
 
-`list_image` has the image itself say it, in a container without network (list_files.py): 900 MB take 4 s, where reading
-the layers of `docker save`, as saved_image.py does for a comparison, takes 15 s and the image's size of the engine's
-disk.
+`list_image` runs list_files.py in a container of the image, without network. 900 MB take 4 s; reading the layers of
+`docker save`, as saved_image.py does for comparisons, takes 15 s and as much of the engine's disk as the image.
 """
 
 import json
@@ -25,10 +24,10 @@ LISTING = Path(__file__).with_name("list_files.py")
 
 @dataclass(frozen=True, slots=True)
 class ImageListing:
-    """An image, and what a bill of materials is made of; paths without a leading slash.
+    """An image, and the inputs of a bill of materials; paths have no leading slash.
 
-    `created` is its moment as the engine says it (RFC 3339); `hashes` are the sha256 of regular files by path, `links`
-    the targets of links, `records` the bytes of what tells of packages (list_files.RECORDS).
+    created: from the engine (RFC 3339). hashes: sha256 of regular files by path. links: targets of links by path.
+    records: contents of the files that describe packages (list_files.RECORDS).
     """
 
     image: str
@@ -41,14 +40,14 @@ class ImageListing:
 
 
 def list_image(client: DockerClient, image: str) -> ImageListing:
-    """Runs list_files.py in the image; UserError without such an image, or where it has no Python that can."""
+    """Runs list_files.py in the image; UserError if there is no such image, or its Python can't run it."""
     found = engine.find_image(client, image)
     printed = run_once(client, str(found.id), ["python3", "-I", "-c", LISTING.read_text(encoding="utf-8")])
     return ImageListing(image, str(found.id), found.attrs["Created"], found.labels, *unpack_listing(image, printed))
 
 
 def unpack_listing(image: str, printed: bytes) -> tuple[dict[str, str], dict[str, str], dict[str, bytes]]:
-    """Hashes, links and records, sorted by path, out of what list_files.py has printed in `image`."""
+    """Hashes, links and records, sorted by path, from the output of list_files.py in `image`."""
     try:
         with zipfile.ZipFile(BytesIO(printed)) as archive:
             listing = json.loads(archive.read("listing.json"))
@@ -65,7 +64,7 @@ def unpack_listing(image: str, printed: bytes) -> tuple[dict[str, str], dict[str
 
 
 def listing_of(saved: SavedImage) -> ImageListing:
-    """The same of an image whose layers were read."""
+    """The listing of an image whose layers were read."""
     files = saved.files
     return ImageListing(
         saved.image,
@@ -79,12 +78,12 @@ def listing_of(saved: SavedImage) -> ImageListing:
 
 
 def resolved(links: Mapping[str, str], path: str) -> str:
-    """The path after links in its folders, as /lib/x is usr/lib/x where lib is a link; a link at its end stays."""
+    """The path with links in its folders resolved: /lib/x is usr/lib/x if lib is a link. The last part is kept."""
     parts, done, turns = path.strip("/").split("/"), "", 0
     while len(parts) > 1:
         first = parts.pop(0)
         here = posixpath.join(done, first)
-        if here in links and turns < 40:  # as many as Linux follows
+        if here in links and turns < 40:  # Linux's limit
             target = posixpath.normpath(posixpath.join("/", done, links[here])).strip("/")
             parts, done, turns = [*target.split("/"), *parts], "", turns + 1
         else:

@@ -1,8 +1,8 @@
-"""Layers of an image, read from the archive that `docker save` writes: what made each, and its size plain and gzipped.
+"""Reads an image's layers from the archive of `docker save`: the step that made each, and its size plain and gzipped.
 
-Both forms of the archive are read: the older one (manifest.json and layer.tar files) and the OCI layout of newer
-engines. What an engine's store holds may be packed with gzip or zstd, better or worse than another's: a layer's size is
-always measured from its plain bytes, so that it is one figure on every engine.
+Reads both forms of the archive: the older one (manifest.json and layer.tar files) and the OCI layout of newer engines.
+An engine may store layers with gzip or zstd at any level, so sizes are always measured from the plain bytes. They are
+the same on every engine.
 """
 
 import gzip
@@ -26,23 +26,23 @@ from berth.common.errors import UserError
 
 _CHUNK = 1 << 20
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-"""How a packed layer begins."""
-# A gzip stream (wbits 31) at the level that engines push with.
+"""The first bytes of a compressed layer."""
+# The gzip level with which engines push.
 _LEVEL = 6
 _LABEL_LENGTH = 60
-# A step that changes the image's settings only: as BuildKit writes it, and as the builder before it did.
+# A step that changes only the image's config, as written by BuildKit or the older builder.
 _NO_LAYER = re.compile(
     r"(/bin/sh -c #\(nop\) +)?(ENV|LABEL|ARG|CMD|ENTRYPOINT|USER|EXPOSE|VOLUME|STOPSIGNAL|HEALTHCHECK|ONBUILD|SHELL)\b"
 )
 _YOURS = "yours: "
-"""Before the name of a layer that somebody put on an image of the kit."""
-# A layer of the kit, by the word after its script.
+"""Prefix for layers that a user added to one of berth's images."""
+# A layer of berth; the word after the script is its name.
 _OURS = re.compile(r"/tmp/layer/install\.sh (\w+)\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer: its digest (of the plain tar), what made it, and its sizes in bytes."""
+    """One layer: its digest (of the plain tar), the step that made it, and its sizes in bytes."""
 
     digest: str
     made_by: str
@@ -52,7 +52,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class SavedLayer:
-    """A layer as an archive tells of it: the sha256 of its plain tar, and what made it."""
+    """A layer in an archive: the sha256 of its plain tar, and the step that made it."""
 
     diff_id: str
     made_by: str
@@ -61,13 +61,13 @@ class SavedLayer:
 def saved_layers(read: Callable[[str], bytes], links: Mapping[str, str]) -> list[tuple[SavedLayer, str]]:
     """The layers of an archive, lowest first, each with the name of its member.
 
-    read: the bytes of a member by name; links: where the archive's links lead, by name, for the older form holds a
-    layer that occurs twice once, and a link.
+    read: returns the bytes of a member by name; links: targets of the archive's links by name. The older form stores a
+    repeated layer once, with links to it.
     """
     manifest = json.loads(read("manifest.json"))[0]
     config = json.loads(read(posixpath.normpath(manifest["Config"])))
     diff_ids: list[str] = config["rootfs"]["diff_ids"]
-    made_by = labels_of(config.get("history", []), len(diff_ids))
+    made_by = layer_labels(config.get("history", []), len(diff_ids))
     names = [_followed(links, posixpath.normpath(name)) for name in manifest["Layers"]]
     return [(SavedLayer(*each), name) for *each, name in zip(diff_ids, made_by, names, strict=True)]
 
@@ -84,7 +84,7 @@ def _followed(links: Mapping[str, str], name: str) -> str:
 def read_layers(archive: Path, known: Mapping[str, tuple[int, int]], step: Callable[[str], None]) -> list[Layer]:
     """The layers in `archive`, lowest first.
 
-    known: digest → (size, compressed) of layers that need not be read again. step: called with what was just done.
+    known: digest → (size, compressed) of layers that were measured before. step: called after each layer.
     """
     with tarfile.open(archive) as tar:
         members = {posixpath.normpath(each.name): each for each in tar}
@@ -97,15 +97,15 @@ def read_layers(archive: Path, known: Mapping[str, tuple[int, int]], step: Calla
         step(f"layer {number + 1} of {len(saved)} is measured")
         return size
 
-    # zlib works outside the interpreter's lock, so threads are enough.
+    # zlib releases the interpreter's lock, so threads are enough.
     with ThreadPoolExecutor(2) as pool:
         sizes = list(pool.map(size_of, range(len(saved))))
     return [Layer(layer.diff_id, layer.made_by, *size) for (layer, _), size in zip(saved, sizes, strict=True)]
 
 
 def measure_layer(archive: Path, offset: int, length: int) -> tuple[int, int]:
-    """(size, compressed) in bytes of the layer at `offset` in `archive`: plain, and as gzip of level 6, however it is
-    packed there.
+    """(size, compressed) in bytes of the layer at `offset` in `archive`: plain, and gzipped at level 6, whatever its
+    compression in the archive.
     """
     worker = zlib.compressobj(_LEVEL, wbits=31)
     size = compressed = 0
@@ -119,9 +119,9 @@ def measure_layer(archive: Path, offset: int, length: int) -> tuple[int, int]:
 
 @contextmanager
 def plain_layer(reader: IO[bytes], head: bytes) -> Iterator[IO[bytes]]:
-    """The bytes of a layer's tar, out of `reader`, which holds them plain or packed; head: how that begins.
+    """The plain tar of a layer from `reader`, which may be compressed; head: its first bytes.
 
-    Python itself knows zstd from 3.14 on; until then the program of that name unpacks it.
+    Python supports zstd from 3.14 on; until then, the program `zstd` unpacks it.
     """
     if head.startswith(GZIP):
         unpacked: Any = gzip.GzipFile(fileobj=reader)
@@ -159,7 +159,7 @@ def _feed(reader: IO[bytes], target: IO[bytes]) -> None:
     try:
         with target:
             copyfileobj(reader, target, _CHUNK)
-    except BrokenPipeError:  # nobody reads on, or it is no zstd: the program's exit code says which
+    except BrokenPipeError:  # the reader stopped, or the data is not zstd: see the exit code
         pass
 
 
@@ -175,7 +175,7 @@ def _pieces(archive: Path, offset: int, length: int) -> Iterator[bytes]:
 
 
 class PieceReader(io.RawIOBase):
-    """Pieces of bytes as a file that is read from its start to its end."""
+    """Pieces of bytes as a file that can be read once, in order."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces: Iterator[bytes] = iter(pieces)
@@ -196,8 +196,8 @@ class PieceReader(io.RawIOBase):
         return count
 
 
-def labels_of(history: Sequence[Mapping[str, Any]], count: int) -> list[str]:
-    """What made each of `count` layers, shortly, from the image's history (lowest first, metadata steps in between)."""
+def layer_labels(history: Sequence[Mapping[str, Any]], count: int) -> list[str]:
+    """Short names for `count` layers, from the image's history (lowest first, including steps without a layer)."""
     steps = [each.get("created_by") or each.get("comment") or "" for each in history if not each.get("empty_layer")]
     if len(steps) != count:
         return [""] * count
@@ -205,18 +205,18 @@ def labels_of(history: Sequence[Mapping[str, Any]], count: int) -> list[str]:
     return [f"{_YOURS * (number > ours)}{short_label(step)}" for number, step in enumerate(steps)]
 
 
-def names_of(history: Sequence[Mapping[str, Any]], digests: Sequence[str]) -> dict[str, str]:
-    """What made each layer, by its digest, from what the engine says of an image's history (newest first, with steps
-    that made none); empty where that does not fit the image.
+def layer_names(history: Sequence[Mapping[str, Any]], digests: Sequence[str]) -> dict[str, str]:
+    """The name of each layer by digest, from the engine's history of an image (newest first, including steps without a
+    layer); empty if the history does not match the digests.
     """
     steps = [str(each.get("CreatedBy") or each.get("Comment") or "") for each in reversed(history)]
-    made = labels_of([{"created_by": step} for step in steps if not _NO_LAYER.match(step)], len(digests))
+    made = layer_labels([{"created_by": step} for step in steps if not _NO_LAYER.match(step)], len(digests))
     return {digest: name for digest, name in zip(digests, made, strict=True) if name}
 
 
 def short_label(created_by: str) -> str:
-    """The name of a layer of the kit, or of Debian's base, as README.md has it; else the instruction without what every
-    line repeats, cut to the width of a table's column.
+    """The name of berth's layer or of Debian's base; else the instruction without its usual prefix, cut to the width of
+    a table column.
     """
     if ours := _OURS.search(created_by):
         return ours[1]

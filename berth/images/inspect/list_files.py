@@ -1,7 +1,7 @@
-"""Runs inside a container of an image, with the image's own Python: every file's sha256, links, and packages' records.
+"""Runs in a container of an image with the image's Python: lists every file's sha256, links, and packages' records.
 
-image_listing.py passes this text to `python3 -c`, so it imports nothing but the standard library. It prints a zip file:
-`listing.json`, and the records by number, for their names may be no Unicode.
+image_listing.py passes this text to `python3 -c`, so it imports only the standard library. It prints a zip file with
+`listing.json`, and the records by number, because their names may not be valid Unicode.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ RECORDS = (
     r"|(.+/)?[^/]+\.egg-info(/PKG-INFO)?"
     r"|opt/berth/versions"
 )
-"""What tells of packages: dpkg's files, Debian's copyrights, the metadata of Python's distributions, and the kit's own
-list of what came as a file.
+"""The files that describe packages: dpkg's files, Debian's copyrights, metadata of Python distributions, and berth's
+list of versions.
 """
 
 
 def walked(root: str, without: Collection[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """What is no folder under `root`, by its path below it; nothing of the paths `without`."""
+    """Everything below `root` except folders, with relative paths; skips the paths in `without`."""
     folders = [""]
     while folders:
         folder = folders.pop()
@@ -46,7 +46,7 @@ def walked(root: str, without: Collection[str]) -> Iterator[tuple[str, os.stat_r
 
 
 def write(root: str, target: IO[bytes], without: Collection[str]) -> None:
-    """Writes what is under `root` into `target`, a zip file then."""
+    """Writes the listing of `root` into `target` as a zip file."""
     hashes: dict[str, str] = {}
     links: dict[str, str] = {}
     records: list[str] = []
@@ -69,14 +69,14 @@ def write(root: str, target: IO[bytes], without: Collection[str]) -> None:
 
 
 def mounted(mountinfo: str) -> set[str]:
-    """What the engine has put over the image's own files, out of /proc/self/mountinfo (proc(5)): its fifth field."""
+    """The mount points that hide the image's own files: the fifth field of /proc/self/mountinfo (proc(5))."""
     points = (line.split()[4] for line in mountinfo.splitlines())
     return {re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point).lstrip("/") for point in points} - {""}
 
 
 if __name__ == "__main__":
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
-        of_the_engine = mounted(mounts.read()) | {".dockerenv"}
+        engine_mounts = mounted(mounts.read()) | {".dockerenv"}
     packed = io.BytesIO()
-    write("/", packed, of_the_engine)
+    write("/", packed, engine_mounts)
     sys.stdout.buffer.write(packed.getvalue())

@@ -1,8 +1,8 @@
-"""What has become old: Python packages with newer releases, known vulnerabilities, and Debian's security updates.
+"""Finds outdated and insecure packages: newer releases, known vulnerabilities, and Debian's security updates.
 
 `find_outdated` asks the package index (releases.py), pip-audit (advisories.py), Docker Hub for the base
-(base_releases.py) and Debian's archive (debian.py). What gives no answer is a sentence in `unanswered`, never an
-all-clear. Nothing is changed here.
+(base_releases.py) and Debian's archive (debian.py). A service that does not answer gives a sentence in
+`unanswered`. Nothing is changed.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,14 +31,14 @@ from berth.images.pins import pins
 from berth.images.selection import find_built_image
 
 ANSWERS = Kept(pins.CACHE / "answers", 200, 3600)
-"""What the index, the advisory service and Debian's archive said in the last hour."""
+"""Answers of the index, the advisory service and Debian's archive from the last hour."""
 NOT_KNOWN = 3
-"""The exit code for what may be secure and may not, for somebody who should know did not answer."""
+"""The exit code if nothing insecure was found, but a service did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageUpdates:
-    """What Debian's archive has newer than an image."""
+    """An image's packages that are newer in Debian's archive."""
 
     image: str
     updates: tuple[Update, ...]
@@ -46,8 +46,8 @@ class ImageUpdates:
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """All that was found. `unanswered` are sentences on what should be known and is not, and what to do; `unasked` on
-    what nobody can be asked for. Of `packages`, the vulnerabilities of `unaudited` are not known.
+    """All results. unanswered: sentences on failed services, with a remedy; unasked: on things that no service covers.
+    packages: how many were audited; unaudited: how many of them could not be checked.
     """
 
     newer: tuple[Newer, ...] = ()
@@ -65,16 +65,16 @@ class Outdated:
 
     @property
     def exit_code(self) -> int:
-        """1 where something is insecure, NOT_KNOWN where nothing is known to be, but not everything is known."""
+        """1 if something is insecure, NOT_KNOWN if nothing is but a service did not answer, else 0."""
         return 1 if self.insecure else NOT_KNOWN if self.unanswered else 0
 
     @property
     def _security(self) -> int:
-        """How many packages Debian's security archive has newer, each once."""
+        """The number of distinct packages with an update in Debian's security archive."""
         return len({update.name for each in self.debian for update in each.updates if update.security})
 
     def verdict(self) -> str:
-        """One line: how much of each kind was found, and whether that is all."""
+        """One line with the number of findings of each kind, and whether they are complete."""
         missing = "; this is not all, for not everything is known: see above" if self.unanswered else ""
         vulnerable = f"{len(self.vulnerable)} ({self.unaudited} of {self.packages} not known)"
         if not self.unaudited:
@@ -93,10 +93,9 @@ class Outdated:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Who is asked: what this machine's `network` reaches, and the engine that `connect` gives, which asks Debian.
+    """The services to ask. network: this machine's; connect: returns the engine, in which Debian's archive is asked.
 
-    osv_url: a service with OSV's API to ask for advisories instead of PyPI; hub: Docker Hub's API; answers: where those
-    of the last hour are.
+    osv_url: a service with OSV's API to ask for advisories instead of PyPI; hub: Docker Hub's API; answers: the cache.
     """
 
     network: Network
@@ -107,7 +106,7 @@ class Services:
 
 
 def find_outdated(
-    kit: pins.Pins,
+    all_pins: pins.Pins,
     profiles: Sequence[str],
     services: Services,
     *,
@@ -117,17 +116,17 @@ def find_outdated(
 ) -> Outdated:
     """Asks about the locks of these profiles and about these images of the engine.
 
-    step: called with what is being done. Raises UserError where there are no locks.
+    step: called with a description of each step. Raises UserError if there are no locks.
     """
     unasked: list[str] = []
-    chosen = [kit.profile(name) for name in profiles]
+    chosen = [all_pins.profile(name) for name in profiles]
     for file in dict.fromkeys(file for profile in chosen for file in profile.files.values()):
         unasked.append(f"{file.part} {file.version} is not asked for: no index lists it, see what its publisher has.")
-    packages = packages_of(kit, profiles, lock_texts(locks))
-    # At the same time: each waits for somebody else. What makes containers and folders is here, where Ctrl-C ends it.
+    packages = packages_of(all_pins, profiles, lock_texts(locks))
+    # In the background: each waits for a service. Debian's archive is asked here, so Ctrl-C stops its container.
     asking = BackgroundTask(lambda: ask_index(packages, services.network, chosen[0].python, services.answers))
     auditing = BackgroundTask(lambda: ask_advisories(packages, services.network, services.osv_url, services.answers))
-    asking_hub = BackgroundTask(lambda: base_releases.ask_hub(kit.base_image, services.network, services.hub))
+    asking_hub = BackgroundTask(lambda: base_releases.ask_hub(all_pins.base_image, services.network, services.hub))
     asked = []
     for image in images:
         step(f"asking Debian's archive for updates of {image}")
@@ -136,8 +135,8 @@ def find_outdated(
     newer, silent = asking.result()
     tag, unknown_base = asking_hub.result()
     if tag:
-        newer.append(Newer(_base_of(kit, profiles), tag))
-    elif unknown_base:  # not among what is unanswered: Debian's archive is asked for what its packages need
+        newer.append(Newer(_base_of(all_pins, profiles), tag))
+    elif unknown_base:  # not in `unanswered`, because Debian's archive covers the base's packages
         unasked.append(unknown_base)
     step("asking for known vulnerabilities")
     audit = auditing.result()
@@ -147,19 +146,19 @@ def find_outdated(
         tuple(each for each in asked if isinstance(each, ImageUpdates)),
         (*silent, *filter(None, [audit.unanswered]), *(each for each in asked if isinstance(each, str))),
         tuple(unasked),
-        audit.asked,
+        audit.packages,
         audit.unknown,
     )
 
 
-def _base_of(kit: pins.Pins, profiles: Sequence[str]) -> LockedPackage:
-    name, _, tag = kit.base_image.partition("@")[0].partition(":")
-    images = tuple(dict.fromkeys(image for profile in profiles for image in kit.profile(profile).images))
+def _base_of(all_pins: pins.Pins, profiles: Sequence[str]) -> LockedPackage:
+    name, _, tag = all_pins.base_image.partition("@")[0].partition(":")
+    images = tuple(dict.fromkeys(image for profile in profiles for image in all_pins.profile(profile).images))
     return LockedPackage(f"{name} (base image)", tag, images, tuple(profiles), pinned=True)
 
 
 def _ask_archive(image: str, services: Services) -> ImageUpdates | str:
-    """What Debian's archive has newer than an image, or said so a short time ago; a sentence if that is not known."""
+    """The updates of an image in Debian's archive, perhaps from the cache; a sentence if they are unknown."""
     try:
         client = services.connect()
         key = answer_key("debian", find_built_image(client, image).id, services.network)
@@ -174,7 +173,7 @@ def _ask_archive(image: str, services: Services) -> ImageUpdates | str:
 
 
 def render(found: Outdated) -> Group:
-    """The tables, what is not known and the verdict, for a rich console."""
+    """Tables of the findings, then what is unknown, then the verdict, for a rich console."""
     parts: list[RenderableType] = []
     if found.vulnerable:
         table = _table("known vulnerabilities", "package", "version", "vulnerability", "fixed in", "in")

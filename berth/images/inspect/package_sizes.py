@@ -1,7 +1,7 @@
-"""Sizes of the Python packages of an environment: a program of its own, run inside an image with the image's Python.
+"""Measures the Python packages of an environment: a program that runs in an image with the image's Python.
 
-Standard library only, for it is handed to `python -c` in containers without network. Prints one JSON list of [name,
-version, bytes, bytes gzipped]. A package's files are those of its RECORD that exist.
+Standard library only, because it is passed to `python -c` in containers without network. Prints one JSON list of [name,
+version, bytes, bytes gzipped]. A package's files are those in its RECORD that exist.
 """
 
 import json
@@ -30,7 +30,7 @@ def _row(distribution: metadata.Distribution) -> Row:
 
 
 def _sizes(paths: Iterable[str]) -> tuple[int, int]:
-    """Bytes of files, plain and in one gzip stream of level 6 (their share of a layer, nearly)."""
+    """Bytes of files, plain and as one gzip stream of level 6, which is about their share of a layer."""
     compressor = zlib.compressobj(6, wbits=31)
     plain = gzipped = 0
     for path in paths:

@@ -1,7 +1,7 @@
-"""What a bill of materials names: packages, each with the hash of its files as they are in the image. Pure.
+"""The packages of a bill of materials, each with a hash of its files in the image. Pure.
 
-The hash of a package is the sha256 of the text that `sha256sum` prints for its files, sorted by path. PyPI's or
-Debian's own hash is of an archive that no image holds, and whose files the build prunes.
+The hash is the sha256 of the output of `sha256sum` for the package's files, sorted by path. PyPI's and Debian's hashes
+are of archives that the image does not contain, and the build removes some of their files.
 """
 
 import hashlib
@@ -13,10 +13,10 @@ from berth.images.inspect.image_listing import ImageListing
 
 @dataclass(frozen=True, slots=True)
 class BillPackage:
-    """One thing that the image holds. kind: deb, python, or file for what came as a file of docker/pins.toml.
+    """One package of the image. kind: deb, python, or file for the files of docker/pins.toml.
 
-    licence: an SPDX expression, empty where none is known. hash: a sha256, empty where nothing of it is left to hash.
-    path: the record of it in the image, empty for a file.
+    licence: an SPDX expression, empty if unknown. hash: a sha256, empty if none of its files is left. path: its record
+    in the image, empty for a file.
     """
 
     name: str
@@ -30,10 +30,10 @@ class BillPackage:
 
 @dataclass(frozen=True, slots=True)
 class FoundPackage:
-    """A package, and what a document says of it besides.
+    """A package with further facts for the document.
 
-    provides: the names that others mean it by, its own among them; requires: the names that it means others by. Names
-    are those of one kind of package. where: the folder that it stands in, for packages that an image has twice.
+    provides: names by which others require it, including its own; requires: names of the packages it requires, of the
+    same kind. where: its folder, which distinguishes packages that an image has twice.
     """
 
     package: BillPackage
@@ -45,7 +45,8 @@ class FoundPackage:
 
 
 def hash_of(listing: ImageListing, paths: Iterable[str]) -> str:
-    """The sha256 of `sha256sum`'s lines for those of the paths that are files, sorted by path; empty without one."""
+    """The sha256 of `sha256sum`'s lines for those of the paths that are files, sorted by path; empty if there are
+    none."""
     found = {path: listing.hashes[path] for path in paths if path in listing.hashes}
     if not found:
         return ""

@@ -1,7 +1,7 @@
-"""Which packages have a newer release, as the index says that pip asks. `newest` and `is_newer` are pure.
+"""Finds packages with a newer release in pip's index. `newest` and `is_newer` are pure.
 
-To lock again and compare would say less: what docker/pins.toml names stays as it is there, every lock is resolved again
-in minutes where this asks in seconds, and one package that an index lacks ends it.
+Locking again and comparing would find less: pinned versions stay as in docker/pins.toml, resolving takes minutes
+instead of seconds, and it fails if the index misses one package.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Newer:
-    """A package whose index has a newer release for the images' Python."""
+    """A package with a newer release for the images' Python."""
 
     locked: LockedPackage
     newest: str
@@ -32,17 +32,16 @@ def newest(releases: Iterable[Release], python: str) -> str:
 
 
 def is_newer(candidate: str, version: str) -> bool:
-    """Whether a release is newer than a version, whose build, such as +cpu, does not count."""
+    """Whether a release is newer than a version, ignoring its build, such as +cpu."""
     return bool(candidate) and Version(Version(candidate).public) > Version(Version(version).public)
 
 
 def ask_index(
     packages: Sequence[LockedPackage], network: Network, python: str, answers: Kept | None = None
 ) -> tuple[list[Newer], list[str]]:
-    """The packages with newer releases, and a sentence for what the index says nothing of.
+    """The packages with newer releases, and a sentence on packages that the index does not have.
 
-    The index is pip's, and after it pip's further ones; of several that know a package the newest release counts.
-    answers: what the index said a short time ago.
+    Asks pip's index and extra indexes; the newest release of all counts. answers: a cache of recent answers.
     """
     key = answer_key("index", network.index, python)
     found: dict[str, str] = (answers.load(key) if answers else None) or {}

@@ -1,12 +1,11 @@
-"""What is inside an image: its layers, every file of its final file system with its sha256, and packages' records.
+"""Reads an image's contents: its layers, every file of its final file system with sha256, and packages' records.
 
-`read_image` reads the stream of `docker save` once, in both forms that layers.py names, without a copy on disk: 900 MB
-take 20 s, 4.5 GB a minute and 110 MB of memory. What was read is kept by image id, for an image never changes. Of the
-files' bytes only the records of packages are kept (`is_record`), from which `packages` and `cyclonedx` can make a bill.
+`read_image` reads the stream of `docker save` once, in both forms (see layers.py), without a copy on disk: 900 MB take
+20 s; 4.5 GB take a minute and 110 MB of memory. The result is cached by image id. Of the files' contents, only
+packages' records are kept (`is_record`), from which `cyclonedx` makes a bill.
 
-`diff` reads this, and not what an image lists of itself (image_listing.py): that knows no layers, so that nothing would
-say which step of a build made a difference; it wants the image's own Python 3.11, which a base or somebody else's image
-lacks; and it sees neither what the engine mounts over the image's files nor the times of their folders.
+`diff` uses this and not image_listing.py, which has no layers, so it could not say which step made a difference. It
+also needs Python 3.11 in the image, and misses files hidden by the engine's mounts, and times of folders.
 """
 
 import gzip
@@ -37,9 +36,9 @@ from berth.images.pins.pins import CACHE
 from berth.images.selection import find_built_image
 
 KEPT = 20
-"""How many images' contents the cache holds, a few megabytes each."""
+"""The number of images in the cache, a few megabytes each."""
 _USER_CACHE = CACHE / "contents"
-_FORM = "4"  # of what is kept: another one is read again
+_FORM = "4"  # the cache's format; other formats are ignored
 _PIECE = 1 << 20
 _RECORDS = re.compile(RECORDS)
 _XATTR = "SCHILY.xattr."
@@ -47,7 +46,7 @@ _XATTR = "SCHILY.xattr."
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One path of an image; `layer` is the number of the layer that it comes from, lowest first, from 0.
+    """One path of an image; layer: the index of the layer that it comes from, 0 is the lowest.
 
     kind: file, folder, link, device or pipe. mtime: seconds since 1970. sha256: of a file's bytes, else empty.
     target: a link's, or a device's numbers. attributes: extended ones such as capabilities, as `name=hexadecimal`.
@@ -67,9 +66,8 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class SavedImage:
-    """An image as it is on the engine. `files` by path, without a leading slash; `records` are bytes by path.
-
-    `labels` are the image's own, `created` is its moment as the engine says it (RFC 3339).
+    """The contents of an image. files: by path, without a leading slash; records: contents by path; created: from the
+    engine (RFC 3339).
     """
 
     image: str
@@ -82,14 +80,14 @@ class SavedImage:
 
 
 class LayerEntry(NamedTuple):
-    """A file as one layer has it; `record` is None for what is not kept."""
+    """A file in one layer; record: its contents if it is a package's record."""
 
     file: FileEntry
     record: bytes | None
 
 
 Known = tuple[tuple[SavedLayer, ...], dict[str, FileEntry], dict[str, bytes]]
-"""What an archive says of an image: its layers, its final files by path, and the records among them."""
+"""The layers of an image, its final files by path, and the records among them."""
 
 
 def read_image(
@@ -99,10 +97,10 @@ def read_image(
     cache: Path | None = None,
     step: Callable[[str], None] = lambda done: None,
 ) -> SavedImage:
-    """Reads an image of the engine, or what `cache` (default: the user's own) has of it.
+    """Reads an image of the engine, or takes it from `cache` (default: the user's).
 
-    step: called with what is being done, for a progress display. Raises UserError if there is no such image, or the
-    engine does not hand it over whole.
+    step: called with a description of each step. Raises UserError if there is no such image, or the engine does not
+    send all of it.
     """
     found = find_built_image(client, image)
     image_id, attributes = str(found.id), found.attrs
@@ -127,24 +125,24 @@ def read_image(
 
 
 def is_record(path: str) -> bool:
-    """Whether a file tells of packages: dpkg's, Debian's copyrights, and the metadata of Python's distributions."""
+    """Whether a file describes packages: dpkg's files, Debian's copyrights, metadata of Python distributions."""
     return bool(_RECORDS.fullmatch(path)) and ".." not in path.split("/")
 
 
 def read_archive(archive: IO[bytes] | io.RawIOBase) -> Known:
-    """The layers, files and records of an archive of `docker save`, read from its begin to its end.
+    """The layers, files and records of an archive of `docker save`, read once.
 
-    Its members come in any order, and which of them is which layer may stand in the last one: every layer is read by
-    itself, and they are laid upon each other in the end.
+    Its members may come in any order, and the list of layers may come last. So layers are parsed separately, then
+    merged in order.
     """
     layers: dict[str, dict[str, LayerEntry]] = {}
     texts: dict[str, bytes] = {}
     links: dict[str, str] = {}
-    # A name that is not Unicode becomes one that can be written again.
+    # surrogateescape keeps names that are not valid Unicode.
     with tarfile.open(fileobj=archive, mode="r|", bufsize=_PIECE, errors="surrogateescape") as tar:
         for member in tar:
             name = _normal(member.name)
-            if member.issym():  # the older form holds a layer that occurs twice once, and a link
+            if member.issym():  # the older form stores a repeated layer once, with links
                 links[name] = link_target(name, member.linkname)
             elif member.isreg():
                 reader = tar.extractfile(member)
@@ -165,12 +163,12 @@ _HEAD = 512
 
 
 def _is_layer(head: bytes) -> bool:
-    """By its beginning: gzip, zstd, or a tar, which has its magic in its first header, or zeros where it is empty."""
+    """Whether it starts like gzip, zstd or tar; an empty tar is all zeros."""
     return head.startswith((GZIP, ZSTD)) or head[257:262] == b"ustar" or (bool(head) and not any(head[:_HEAD]))
 
 
 def read_layer(reader: IO[bytes], head: bytes) -> dict[str, LayerEntry]:
-    """The paths of one layer, plain or packed, those that say what is deleted (`.wh.…`) included."""
+    """The paths of one layer, compressed or not, including the markers of deleted files (`.wh.…`)."""
     found: dict[str, LayerEntry] = {}
     with plain_layer(reader, head) as plain:
         with tarfile.open(fileobj=plain, mode="r|", bufsize=_PIECE, errors="surrogateescape") as tar:
@@ -178,9 +176,9 @@ def read_layer(reader: IO[bytes], head: bytes) -> dict[str, LayerEntry]:
                 path = _normal(member.name)
                 if path:
                     found[path] = _entry(tar, member, path, found)
-        while plain.read(_PIECE):  # zeros behind the end of the tar, up to that of its record
+        while plain.read(_PIECE):  # the padding after the tar's end
             pass
-    while reader.read(_PIECE):  # what stands behind the layer belongs to this member
+    while reader.read(_PIECE):  # the rest of this member
         pass
     return found
 
@@ -214,16 +212,16 @@ def _entry(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, found: Mapp
                 digest.update(piece)
             sha256 = digest.hexdigest()
     size = member.size if kind == "file" else 0
-    mode = stat.S_IMODE(member.mode)  # some tools write the kind of file into it as well
+    mode = stat.S_IMODE(member.mode)  # some tools also store the file type in it
     file = FileEntry(kind, mode, member.uid, member.gid, size, float(member.mtime), sha256, target, attributes)
     return LayerEntry(file, record)
 
 
 def apply_layers(layers: Iterable[Mapping[str, LayerEntry]]) -> tuple[dict[str, FileEntry], dict[str, bytes]]:
-    """The final file system of layers, lowest first, and the records in it.
+    """Merges layers, lowest first; returns the final files and the records among them.
 
-    As the image specification of OCI says: `.wh.NAME` deletes NAME of the layers below and all in it, `.wh..wh..opq`
-    all that they have in its folder; what is no folder replaces a folder whole.
+    By OCI's image specification, `.wh.NAME` deletes NAME of the layers below with its contents, `.wh..wh..opq` deletes
+    all that they have in its folder, and anything but a folder replaces a folder completely.
     """
     below: dict[str, LayerEntry] = {}
     for number, layer in enumerate(layers):
@@ -261,7 +259,7 @@ def _normal(name: str) -> str:
 
 
 def _load(path: Path) -> Known | None:
-    """What was kept; None where there is nothing, or nothing that can be read."""
+    """The cached contents; None if there are none, or they can't be read."""
     try:
         with zipfile.ZipFile(path) as archive:
             document = json.loads(archive.read("contents.json"))
@@ -270,14 +268,14 @@ def _load(path: Path) -> Known | None:
             layers = tuple(SavedLayer(*each) for each in document["layers"])
             files = {name: FileEntry(*values) for name, values in document["files"].items()}
             records = {name: archive.read(str(number)) for number, name in enumerate(document["records"])}
-        path.touch()  # the one used last goes last
+        path.touch()  # the least recently used is deleted first
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
         return None
     return layers, files, records
 
 
 def _store(path: Path, known: Known) -> None:
-    """Keeps what was read; the records by number, for their names may be no Unicode."""
+    """Writes the cache. Records are stored by number, because their names may not be valid Unicode."""
     layers, files, records = known
     document = {
         "form": _FORM,

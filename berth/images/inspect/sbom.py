@@ -1,7 +1,7 @@
-"""Bills of materials of the engine's images: made, kept by image id, and written.
+"""Makes bills of materials of the engine's images, caches them by image id, and writes them.
 
-The image itself is asked what it holds (image_listing.py), so that no second copy of it lies on disk and no network is
-needed; the same image gives the same bytes.
+A container of the image lists its contents (image_listing.py), so no copy of the image and no network is needed. The
+same image gives the same bytes.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from berth.images.inspect.packages import BillPackage
 from berth.images.pins import pins, pins_file
 
 KEPT = 20
-"""How many images' bills the cache holds, less than a megabyte each."""
+"""The number of bills in the cache, less than a megabyte each."""
 _USER_CACHE = pins.CACHE / "bills"
 _MAKERS = ("sbom", "cyclonedx", "packages", "dpkg", "distributions", "spdx", "image_listing", "list_files")
 
@@ -35,9 +35,9 @@ def image_bill(
     cache: Path | None = None,
     step: Callable[[str], None] = lambda done: None,
 ) -> cyclonedx.Bill:
-    """The bill of an image on the engine, or what `cache` (default: the user's own) has of it, for images never change.
+    """The bill of an image on the engine, from `cache` (default: the user's) if possible.
 
-    step: called with what is being done, for a progress display. UserError without such an image.
+    step: called with a description of each step. UserError if there is no such image.
     """
     image_id = str(engine.find_image(client, image).id)
     files = pins_file.load().files
@@ -53,24 +53,24 @@ def image_bill(
 
 
 def file_name(image: str, exact: str) -> str:
-    """Of the bill of a build; exact: the tag that says which build."""
+    """The file name of a build's bill; exact: the build's tag."""
     return f"{repository_name(image)}-{exact}.cdx.json"
 
 
 def own_file_name(repository: str, tag: str) -> str:
-    """Of the bill of an image that somebody built FROM one of the kit's, by what he calls it."""
+    """The file name for the bill of an image that a user built FROM berth's, from its name."""
     return f"{repository.replace('/', '-')}-{tag}.cdx.json"
 
 
 def named(made: cyclonedx.Bill, repository: str, tag: str) -> cyclonedx.Bill:
-    """The bill of an image under its owner's name for it, for by its labels it would be the one that it stands on."""
+    """The bill with the owner's name of a derived image, because its labels name the image it was built FROM."""
     metadata = made.document["metadata"]
     component = {**metadata["component"], "name": repository, "version": tag}
     return replace(made, document={**made.document, "metadata": {**metadata, "component": component}})
 
 
 def write(made: cyclonedx.Bill, path: Path) -> Path:
-    """Writes the document as JSON, whole or not at all; its path."""
+    """Writes the document as JSON, completely or not at all; returns its path."""
     text = json.dumps(made.document, indent=1, ensure_ascii=False) + "\n"
     with explain_os_errors(path.parent, path.name):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def write(made: cyclonedx.Bill, path: Path) -> Path:
 
 
 def _made_by(files: Mapping[str, pins.PinnedFile]) -> str:
-    """What a kept bill was made by and from, next to the image: this code, and the files of docker/pins.toml."""
+    """A hash of this code and the files of docker/pins.toml; a cached bill with another one is outdated."""
     digest = hashlib.sha256()
     for module in _MAKERS:
         digest.update(Path(__file__).with_name(f"{module}.py").read_bytes())
@@ -89,7 +89,7 @@ def _made_by(files: Mapping[str, pins.PinnedFile]) -> str:
 
 
 def _bill(kept: Any, made_by: str) -> cyclonedx.Bill | None:
-    """A kept bill; None if it was made otherwise, or is none."""
+    """A cached bill; None if it is outdated or invalid."""
     try:
         if kept["made_by"] != made_by:
             return None

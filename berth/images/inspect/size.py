@@ -1,7 +1,7 @@
-"""What an image weighs: by layer and by Python package, compressed and not, against its budget.
+"""Measures an image by layer and by Python package, compressed and not, and compares it with its budget.
 
-Bytes are minutes: SageMaker pulls the image for every job and every scale-out. Compressed means the sum of the gzipped
-layers (level 6), which is what travels; MB are 10^6 bytes.
+Size costs time: SageMaker pulls the image for every job and every scale-out. Compressed means the sum of the gzipped
+layers (level 6), which is what hosts download; MB are 10^6 bytes.
 """
 
 import gzip
@@ -27,13 +27,13 @@ from berth.common.errors import UserError
 from berth.common.files import explain_os_errors
 from berth.common.kept import Kept
 from berth.images.inspect import package_sizes
-from berth.images.inspect.layers import Layer, names_of, read_layers
+from berth.images.inspect.layers import Layer, layer_names, read_layers
 from berth.images.pins.pins import CACHE
 
 TOP_PACKAGES = 15
 _MB = 1_000_000
-# The layers of files that are no packages, EFA, SMDDP with GDRCopy, and cuda-compat: a build may leave each out, and
-# whether it does is no matter of the budget.
+# The layers of files that are not packages: EFA, SMDDP with GDRCopy, and cuda-compat. A build may leave each out, so
+# they don't count for the budget.
 FILE_LAYERS = ("efa", "smdistributed", "compat")
 _NOTICED_MB = 0.1
 _USER_CACHE = CACHE / "measured"
@@ -56,7 +56,7 @@ class PackageSize:
 class ImageSize:
     """An image's layers, lowest first, and packages, largest first.
 
-    `budget_mb` is compressed, without the layers of files that are no packages; None for no limit.
+    `budget_mb` is compressed, without the layers of files that are not packages; None for no limit.
     """
 
     image: str
@@ -76,7 +76,7 @@ class ImageSize:
 
     @property
     def files(self) -> int:
-        """Bytes, gzipped, of the layers of files that are no packages."""
+        """Gzipped bytes of the layers of files that are not packages."""
         return sum(layer.compressed for layer in self.layers if layer.made_by in FILE_LAYERS)
 
     @property
@@ -86,12 +86,12 @@ class ImageSize:
 
     @property
     def within_budget(self) -> bool:
-        """Whether the compressed image, without its files that are no packages, keeps its budget."""
+        """Whether the compressed image, without its files that are not packages, is within its budget."""
         return self.over_mb <= 0
 
     @property
     def weight(self) -> str:
-        """Both sizes, as they are said everywhere."""
+        """Both sizes as a text."""
         return f"{self.compressed / _MB:.1f} MB compressed, {self.size / _MB:.1f} MB on disk"
 
     def verdict(self) -> str:
@@ -115,11 +115,11 @@ def image_size(
     cache: Path | None = None,
     step: Callable[[str], None] = lambda done: None,
 ) -> ImageSize:
-    """Measures an image on the engine. Images that were measured before, and layers, in whatever image, come from
-    `cache` (default: the user's own).
+    """Measures an image on the engine. Images and layers that were measured before come from `cache` (default: the
+    user's).
 
-    step: called with what was just done, for a progress display. Raises UserError if there is no such image, or if the
-    disk of the cache refuses it.
+    step: called after each step with its description. Raises UserError if there is no such image, or the cache can't be
+    written.
     """
     found, known = find_image(client, image), _kept(cache)
     if known.load(str(found.id)) is None:
@@ -136,7 +136,7 @@ def image_size(
 def kept_size(
     client: DockerClient, image: str, *, budget_mb: float | None = None, cache: Path | None = None
 ) -> ImageSize | None:
-    """What `image_size` found out earlier, at no cost; None if it has not seen this image."""
+    """The cached result of `image_size`; None if this image was not measured."""
     parts = _kept(cache).load(str(find_image(client, image).id))
     if parts is None:
         return None
@@ -146,7 +146,7 @@ def kept_size(
 
 def render_size(measured: ImageSize) -> Group:
     """The tables and the verdict, for a rich console."""
-    # Text, for in a plain title `:train:` would be taken for an emoji.
+    # Text, because rich would read `:train:` in a plain title as an emoji.
     title = Text(f"{measured.image}: layers, lowest first")
     layers = Table("layer", "MB", "MB gzipped", title=title, title_justify="left")
     for layer in measured.layers:
@@ -164,17 +164,17 @@ def render_size(measured: ImageSize) -> Group:
 
 
 def _layers(image: Image, known: Kept, step: Callable[[str], None]) -> list[Layer]:
-    """Saves the image next to the cache and reads its layers; those that were measured before are not packed again, and
-    an image that has no others is not saved.
+    """Saves the image next to the cache and measures its layers. Known layers are not measured again; if all are known,
+    the image is not saved.
     """
     digests: list[str] = image.attrs["RootFS"]["Layers"]
     sizes = {digest: (kept["size"], kept["compressed"]) for digest in digests if (kept := known.load(digest))}
-    names = names_of(image.history(), digests)
+    names = layer_names(image.history(), digests)
     if all(digest in sizes and digest in names for digest in digests):
         return [Layer(digest, names[digest], *sizes[digest]) for digest in digests]
     with explain_os_errors(known.folder, "the image"):
         known.folder.mkdir(parents=True, exist_ok=True)
-        for stale in known.folder.glob(f"{_SAVED}*"):  # what a process that was killed had left, a gigabyte each
+        for stale in known.folder.glob(f"{_SAVED}*"):  # left by killed processes, a gigabyte each
             if time.time() - stale.stat().st_mtime > _STALE_S:
                 stale.unlink(missing_ok=True)
         with tempfile.NamedTemporaryFile(dir=known.folder, prefix=_SAVED, suffix=".tar") as file:
@@ -194,7 +194,7 @@ def _layers(image: Image, known: Kept, step: Callable[[str], None]) -> list[Laye
 
 
 def _packages(client: DockerClient, image_id: str) -> list[PackageSize]:
-    """What the image's own Python says of its packages, largest first; an image without Python has none."""
+    """The sizes of the packages of the image's Python, largest first; empty if the image has no Python."""
     try:
         out = run_once(client, image_id, ["python", "-c", Path(package_sizes.__file__).read_text()])
     except APIError as error:

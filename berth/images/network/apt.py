@@ -1,6 +1,6 @@
-"""apt's settings of this machine that a build needs: proxies and checks, passwords, and a mirror's sources.
+"""This machine's apt settings that a build needs: proxies, checks, passwords, and a mirror's sources.
 
-All are texts of the form that apt reads; `berth/images/network/build_network.py` makes secrets of them.
+All are texts in apt's formats; `berth/images/network/build_network.py` makes them secrets.
 """
 
 import os
@@ -17,35 +17,37 @@ PUBLIC_ARCHIVE = ("deb.debian.org", "security.debian.org", "ftp.debian.org")
 
 
 def settings() -> str:
-    """apt's proxies, certificates and checks as this machine has them; empty where it has no apt."""
+    """This machine's settings of apt for proxies, certificates and checks; empty without apt."""
     if shutil.which("apt-config") is None:
         return ""
     dump = subprocess.run(["apt-config", "dump", "Acquire"], capture_output=True, text=True).stdout
     kept = [line for line in dump.splitlines() if KEYS.match(line) and not line.endswith('"";')]
-    # A file that only this machine has, such as a client certificate, can't be named inside a build.
+    # A build can't read local files, such as a client certificate.
     return "".join(f"{line}\n" for line in kept if '"/' not in line)
 
 
 def auth() -> str:
-    """Passwords for archives, of the files that this user may read."""
+    """Passwords for archives, from the files that this user may read."""
     files = [_place("netrc/f", "/etc/apt/auth.conf")]
     files += sorted(_place("netrcparts/d", "/etc/apt/auth.conf.d").glob("*.conf"))
     return "".join(text if text.endswith("\n") else f"{text}\n" for _, text in _readable(files))
 
 
 def source_files() -> list[tuple[str, str]]:
-    """The names and texts of this machine's lists of sources."""
+    """The names and texts of this machine's source lists."""
     folder = _place("sourceparts/d", "/etc/apt/sources.list.d")
     main = _place("sourcelist/f", "/etc/apt/sources.list")
     return _readable([main, *sorted(folder.glob("*.list")), *sorted(folder.glob("*.sources"))])
 
 
 def _place(name: str, default: str) -> Path:
-    """Where apt has its own files, which its settings may say."""
+    """The path of one of apt's files, which its settings may change."""
     if shutil.which("apt-config") is None:
         return Path(default)
-    said = subprocess.run(["apt-config", "shell", "place", f"Dir::Etc::{name}"], capture_output=True, text=True).stdout
-    words = shlex.split(said.partition("=")[2])
+    printed = subprocess.run(
+        ["apt-config", "shell", "place", f"Dir::Etc::{name}"], capture_output=True, text=True
+    ).stdout
+    words = shlex.split(printed.partition("=")[2])
     return Path(words[0] if words else default)
 
 
@@ -54,10 +56,10 @@ def _readable(files: Sequence[Path]) -> list[tuple[str, str]]:
 
 
 def private_sources(files: Sequence[tuple[str, str]], suite: str = "bookworm") -> str:
-    """This machine's sources for the base's suite, as one-line entries, if a mirror serves them; else empty.
+    """This machine's sources for the base's suite, as one-line entries, if one of them is a mirror; else empty.
 
-    The public archive needs no telling, another suite's packages would not fit the base, and the base knows Debian's
-    key only: an entry that names another one, such as Docker's own archive, stays here.
+    Entries of other suites are skipped because their packages would not fit the base. So are entries with another key
+    than Debian's, such as Docker's archive: the base has only Debian's key.
     """
     entries: list[str] = []
     for name, text in files:
@@ -70,7 +72,7 @@ def private_sources(files: Sequence[tuple[str, str]], suite: str = "bookworm") -
 
 def _fits(entry: str, suite: str) -> bool:
     _, uri, name, *components = entry.split()
-    remote = uri.startswith(("http://", "https://"))  # a file: or mirror+file: can't be seen from a build
+    remote = uri.startswith(("http://", "https://"))  # a build can't read file: or mirror+file:
     return remote and re.split("[-/]", name)[0] == suite and "main" in components
 
 

@@ -1,8 +1,8 @@
-"""The files of a build that no package index has, such as EFA's installer: which they are, and whether one is right.
+"""The files of a build that no package index has, such as EFA's installer: lists, finds and checks them.
 
-`with_signature` says what a file brings with it, `of_images` what images need, `at_hand` looks in the user's cache
-and in docker/files; downloads.py fetches the rest. What has a sha256 is checked by it each time; a signature and its
-key prove themselves in the build.
+`with_signature` lists a file with its signature and key, `wanted_files` the files of images. `find_valid_file` looks in
+the user's cache and docker/files; downloads.py fetches the rest. A file with a sha256 is checked each time; the build
+checks signatures and keys.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ CACHE = pins.CACHE / "files"
 
 @dataclass(frozen=True)
 class WantedFile:
-    """One file to have, `part` and `version` say what for; sha256 is empty where none is known yet or needed."""
+    """A file that a build needs, for `part` and `version`; sha256: empty if unknown or not needed."""
 
     part: str
     version: str
@@ -30,7 +30,7 @@ class WantedFile:
 
 
 def with_signature(file: pins.PinnedFile) -> list[WantedFile]:
-    """The file itself and, where it is signed, its signature, which lies next to it, and the key."""
+    """The file and, if it is signed, its signature (next to it) and the key."""
     sha256 = "" if file.sha256 == pins.UNPINNED else file.sha256
     found = [WantedFile(file.part, file.version, file.name, file.url, sha256)]
     if file.key_fingerprint:
@@ -40,19 +40,19 @@ def with_signature(file: pins.PinnedFile) -> list[WantedFile]:
     return found
 
 
-def of_images(profile: pins.Profile, images: Sequence[str]) -> list[WantedFile]:
-    """What builds of these images need, each once; a file without a pinned hash is not looked for."""
+def wanted_files(profile: pins.Profile, images: Sequence[str]) -> list[WantedFile]:
+    """The files that builds of these images need; files without a pinned hash are skipped."""
     files = files_of(profile, images)
     return [want for file in files if file.sha256 != pins.UNPINNED for want in with_signature(file)]
 
 
-def at_hand(want: WantedFile, folders: Iterable[Path], say: Callable[[str], None]) -> Path | None:
-    """The first of these folders' files of that name that is the right one; None without. Says why one is not."""
+def find_valid_file(want: WantedFile, folders: Iterable[Path], say: Callable[[str], None]) -> Path | None:
+    """The first valid file of that name in these folders, or None. Reports why a file is not valid."""
     for path in (folder / want.name for folder in folders):
         try:
             if not path.is_file():
                 continue
-            fault = wrong(want, path)
+            fault = mismatch(want, path)
         except OSError as error:
             fault = f"it can't be read ({error.strerror})"
         if not fault:
@@ -61,19 +61,19 @@ def at_hand(want: WantedFile, folders: Iterable[Path], say: Callable[[str], None
     return None
 
 
-def wrong(want: WantedFile, path: Path) -> str:
-    """In which way a file is not the wanted one, a few words; empty where it is."""
+def mismatch(want: WantedFile, path: Path) -> str:
+    """How a file differs from the wanted one, in a few words; empty if it does not."""
     if want.signed and not _openpgp(path):
-        return "it is no OpenPGP file, perhaps a web page that says why"
+        return "it is not an OpenPGP file, but perhaps an HTML error page"
     if want.sha256:
         found = sha256(path)
         if found != want.sha256:
-            return f"its sha256 is {found}, and docker/pins.toml has {want.sha256}"
+            return f"its sha256 is {found}, but docker/pins.toml has {want.sha256}"
     return ""
 
 
 def _openpgp(path: Path) -> bool:
-    """By its beginning: the first bit of a packet, or the line of its form in text (RFC 9580, 4.2 and 6.2)."""
+    """Whether it starts with an OpenPGP packet or its ASCII armour (RFC 9580, 4.2 and 6.2)."""
     with path.open("rb") as file:
         head = file.read(64)
     return bool(head) and (head[0] >= 0x80 or head.startswith(b"-----BEGIN PGP "))

@@ -1,8 +1,8 @@
-"""What this machine's network asks of a build: CA bundle, package indexes and their logins, proxies, apt's settings.
+"""This machine's network settings for a build: CA bundle, package indexes and their logins, proxies, apt's settings.
 
-`gather` asks pip and apt for their settings, and reads those of uv and netrc; `Network.write_secrets` writes them as
-files for one command, which BuildKit reads as secrets. Nothing of them stays in a layer, and no command line has a
-proxy's value. Standard library only, for `make setup`.
+`gather` asks pip and apt for their settings, and reads those of uv and netrc. `Network.write_secrets` writes them into
+files for one command, which BuildKit reads as secrets. They never get into a layer, and no command line has a proxy's
+value. Standard library only, for `make setup`.
 """
 
 import netrc
@@ -19,7 +19,7 @@ from berth.common.errors import UserError
 from berth.common.files import explain_os_errors, write_private
 from berth.common.http import without_password
 from berth.images.network import apt
-from berth.images.network.pip_settings import PipRefusal, read_pip_settings
+from berth.images.network.pip_settings import PipSettingsError, read_pip_settings
 from berth.images.network.uv_settings import read_uv_settings, with_login
 
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
@@ -28,8 +28,8 @@ PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PR
 
 @dataclass(frozen=True)
 class PackageIndex:
-    """Where pip takes packages from; folders of wheels on this machine apart, for they must travel into the build.
-    `proxy` is pip's own, besides those of the environment.
+    """Where pip takes packages from. folders: local folders with wheels, which must be copied into the build. proxy:
+    pip's own setting, in addition to the environment's.
     """
 
     url: str | None = None
@@ -43,7 +43,7 @@ class PackageIndex:
         return bool(self.url or self.extra or self.links or self.trusted or self.proxy)
 
     def uv_toml(self) -> str:
-        """The same as a configuration of uv; hashes decide which file is taken, so every index may be asked."""
+        """The settings as a uv.toml. Hashes decide which file is installed, so every index may be used."""
         lines = [f"find-links = {_array(self.links)}"] if self.links else []
         if self.trusted:
             lines.append(f"allow-insecure-host = {_array(self.trusted)}")
@@ -56,7 +56,7 @@ class PackageIndex:
         return "\n".join(lines) + "\n"
 
     def pip_conf(self) -> str:
-        """The same as a configuration of pip, which asks nobody for a password."""
+        """The settings as a pip.conf, without password prompts."""
         settings = {
             "no-input": "true",
             "index-url": self.url or "",
@@ -74,7 +74,7 @@ def _array(values: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Network:
-    """What `gather` found; texts are the contents of secrets, empty where this machine has nothing special."""
+    """The result of `gather`; texts are the contents of secrets, empty if this machine has no such settings."""
 
     ca: Path | None
     index: PackageIndex
@@ -104,9 +104,9 @@ class Network:
         return found
 
     def write_secrets(self, folder: Path) -> dict[str, Path]:
-        """Writes the secrets into `folder`, which is one command's own, for this user only; their paths by id."""
+        """Writes the secrets into `folder`, readable by this user only; returns their paths by id."""
         paths = {}
-        with explain_os_errors(folder, "what a build needs of the network"):
+        with explain_os_errors(folder, "the network settings of a build"):
             for name, value in self.secrets().items():
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 content = value.read_bytes() if isinstance(value, Path) else value.encode()
@@ -115,10 +115,10 @@ class Network:
 
 
 def gather(environ: Mapping[str, str]) -> Network:
-    """This machine's settings, by the variables given and the usual files; UserError for a file that can't be read."""
+    """This machine's settings, from `environ` and the usual files; UserError if a file can't be read."""
     try:
         pip = read_pip_settings(environ)
-    except PipRefusal as refusal:
+    except PipSettingsError as refusal:
         raise UserError(
             f"pip can't read its settings ({without_password(str(refusal))}): fix that file; `pip config debug` lists "
             "all of them."
@@ -138,7 +138,7 @@ def gather(environ: Mapping[str, str]) -> Network:
 
 
 def package_index(uv: Mapping[str, Sequence[str]], pip: Mapping[str, str]) -> PackageIndex:
-    """uv's settings, and pip's for what uv does not set, without `file:` indexes, which a build can't see."""
+    """uv's settings, else pip's, for each option. `file:` indexes are skipped, because a build can't read them."""
 
     def setting(name: str) -> Sequence[str]:
         return uv.get(name) or pip.get(name, "").split()
@@ -160,7 +160,7 @@ def package_index(uv: Mapping[str, Sequence[str]], pip: Mapping[str, str]) -> Pa
 
 
 def _folder(link: str) -> Path:
-    """The folder that a local entry of find-links names; a relative one starts where the command was called."""
+    """The folder of a local find-links entry; a relative path starts at the working directory."""
     path = url2pathname(urlsplit(link).path) if link.startswith("file:") else link
     return Path(path).expanduser().absolute()
 
@@ -170,7 +170,7 @@ Logins = Callable[[str], tuple[str, str] | None]
 
 
 def netrc_logins(environ: Mapping[str, str]) -> Logins:
-    """The logins of the file NETRC or ~/.netrc. Like pip and uv it takes a file that can't be read for an empty one."""
+    """The logins in $NETRC or ~/.netrc. Like pip and uv, ignores a file that can't be read."""
     try:
         file = netrc.netrc(environ.get("NETRC") or Path(environ.get("HOME") or Path.home()) / ".netrc")
     except (OSError, ValueError, netrc.NetrcParseError):
@@ -184,7 +184,7 @@ def netrc_logins(environ: Mapping[str, str]) -> Logins:
 
 
 def with_logins(index: PackageIndex, logins: Logins) -> PackageIndex:
-    """The index with the logins for those of its URLs that have no password."""
+    """The index with logins added to URLs that have no password."""
 
     def url_with_login(url: str) -> str:
         parts = urlsplit(url)
@@ -202,8 +202,8 @@ def with_logins(index: PackageIndex, logins: Logins) -> PackageIndex:
 
 
 def with_profiles_index(network: Network, url: str, environ: Mapping[str, str]) -> Network:
-    """The network with the index that a profile names for torch, if netrc has a login for it. A layer names it without;
-    uv takes the login of the same URL in its configuration.
+    """The network, with the profile's torch index as an extra index if netrc has a login for it. A layer passes the URL
+    without a login to uv, which takes the login of the same URL from its configuration.
     """
     index = with_logins(PackageIndex(url=url or None), netrc_logins(environ))
     if index.url is None or index.url == url:
@@ -212,12 +212,12 @@ def with_profiles_index(network: Network, url: str, environ: Mapping[str, str]) 
 
 
 def _system_bundle(added: Path = Path("/usr/local/share/ca-certificates")) -> list[str]:
-    """The system's bundle, if somebody added a certificate to it; else every base brings the same one."""
+    """The system's CA bundle, if somebody added a certificate; otherwise every base has the same bundle."""
     return ["/etc/ssl/certs/ca-certificates.crt"] if any(added.rglob("*.crt")) else []
 
 
 def wanted_wheels(folders: Sequence[Path], lock_texts: Iterable[str]) -> list[Path]:
-    """The wheels of those folders whose name and version a lock names; its hash is checked when it is installed."""
+    """The wheels in these folders whose name and version are in a lock; the install checks their hashes."""
     named = set()
     for text in lock_texts:
         for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^ \\]+)", text, flags=re.MULTILINE):

@@ -1,7 +1,7 @@
-"""Where files that no package index has are fetched from: a mirror, or, without one, each file's own URL.
+"""Fetches files that no package index has, from a mirror or, without one, from each file's own URL.
 
-A mirror is a folder or an http(s) address that has the files under their own names; with one, nothing else is asked.
-`FileSource` says which files are missing there and fetches, checked, the others; `fetch_and_pin` records what it got.
+A mirror is a folder or an http(s) address that has the files under their own names; if there is one, no other host is
+used. `FileSource` reports missing files, and fetches and checks the others; `fetch_and_pin` records a file's hash.
 """
 
 import os
@@ -23,36 +23,36 @@ from berth.common.errors import UserError, refuse
 from berth.common.files import atomic_write, explain_os_errors, sha256
 from berth.common.http import in_few_words, innermost, without_password
 from berth.images.network import build_files
-from berth.images.network.build_files import WantedFile, with_signature, wrong
+from berth.images.network.build_files import WantedFile, mismatch, with_signature
 from berth.images.network.build_network import gather
 from berth.images.pins import pins
 
 PAUSES_S = (1, 4)
-"""Seconds before a dropped connection is tried again, as often as there are numbers."""
+"""Pauses before each retry after a dropped connection."""
 _TIMEOUT_S = (10, 60)  # to connect, and between two pieces
 _PIECE = 1 << 20
 
 
 class MissingFile(UserError):
-    """A file can't be fetched: why, and what to do about it."""
+    """A file can't be fetched: the reason and a remedy."""
 
     def __init__(self, want: WantedFile, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}: {remedy}, or build with --without {want.part}.")
 
 
 class _RetryableError(Exception):
-    """A host gave no answer, or not all of it: worth another try."""
+    """A host did not answer, or not completely; retry."""
 
 
 def mirror(text: str | None) -> str:
-    """A mirror as the user gave it, checked: an http(s) address or an existing folder; empty for none."""
+    """Validates the option --mirror: an http(s) address or an existing folder; empty for none."""
     if not text:
         return ""
     shown = without_password(text)
     if _is_address(text):
         if "?" in text or "#" in text:
             raise UserError(
-                f"the mirror {re.split('[?#]', shown)[0]} has a query or a fragment, and files' names go to its end: "
+                f"the mirror {re.split('[?#]', shown)[0]} has a query or a fragment, but file names are appended: "
                 "give --mirror an address without, and a password as https://USER:PASSWORD@HOST/FOLDER."
             )
         return text.rstrip("/")
@@ -61,13 +61,13 @@ def mirror(text: str | None) -> str:
     try:
         folder = Path(text).expanduser()
         if not folder.is_dir():
-            raise UserError(f"the mirror {shown} is no folder here: mount it, or give --mirror another one.")
+            raise UserError(f"the mirror {shown} is not a folder here: mount it, or give --mirror another one.")
     except RuntimeError:
-        raise UserError(f"the mirror {shown} is in the home of a user who is not here: give its whole path.") from None
+        raise UserError(f"the mirror {shown} is in the home of an unknown user: give its full path.") from None
     except OSError as error:
         raise UserError(
-            f"the mirror {shown} can't be looked into ({error.strerror}): see that this user may read it, or give "
-            "--mirror another one."
+            f"the mirror {shown} can't be read ({error.strerror}): make it readable for this user, or give --mirror "
+            "another one."
         ) from None
     return str(folder)
 
@@ -78,39 +78,39 @@ def _is_address(place: str) -> bool:
 
 @dataclass(frozen=True)
 class FileSource:
-    """Where files are fetched from: a mirror as `mirror` gives it, empty for each file's own URL; `ca` a CA bundle."""
+    """Where files come from. mirror: a validated mirror, empty for each file's own URL; ca: a CA bundle."""
 
     mirror: str = ""
     ca: Path | None = None
 
     def origin(self, want: WantedFile) -> str:
-        """The path or address of a file; empty where it has none."""
+        """The path or address of a file; empty if it has none."""
         if not self.mirror:
             return want.url
         return f"{self.mirror}/{quote(want.name)}" if _is_address(self.mirror) else str(Path(self.mirror) / want.name)
 
     def shown(self, want: WantedFile) -> str:
-        """The same, fit to be printed."""
+        """The same without a password."""
         return without_password(self.origin(want))
 
     def missing(self, wants: Iterable[WantedFile], *, ask: bool = True) -> list[str]:
-        """Why files can't be fetched from here, a sentence each; with `ask` False no network is used."""
+        """Why files can't be fetched, a sentence each; `ask` False: uses no network."""
         found, silent = [], set()
         for want in wants:
             host = urlsplit(self.origin(want)).netloc
             if host in silent or (host and not ask):
                 continue
             try:
-                _retried(lambda want=want: self._look(want))  # type: ignore[misc]
+                _retried(lambda want=want: self._check(want))  # type: ignore[misc]
             except _RetryableError as error:
                 silent.add(host)
-                found.append(str(self._unreached(want, error)))
+                found.append(str(self._unreachable(want, error)))
             except MissingFile as refused:
                 found.append(str(refused))
         return found
 
     def fetch(self, want: WantedFile, folder: Path, say: Callable[[str], None], show: Show = lambda *_: None) -> Path:
-        """Fetches a file into `folder`, checked before it has its name there; UserError leaves nothing behind."""
+        """Fetches a file into `folder`, under its name only once it is checked; UserError leaves nothing behind."""
         say(f"fetching {want.name} from {self.shown(want)}")
         began = time.monotonic()
         target = folder / want.name
@@ -118,34 +118,34 @@ class FileSource:
             folder.mkdir(parents=True, exist_ok=True)
             with atomic_write(target) as new:
                 try:
-                    _retried(lambda: self._pour(want, new, show))
+                    _retried(lambda: self._download(want, new, show))
                 except _RetryableError as error:
-                    raise self._unreached(want, error) from None
-                fault = wrong(want, new)
+                    raise self._unreachable(want, error) from None
+                fault = mismatch(want, new)
                 if fault:
                     raise MissingFile(
                         want,
-                        f"{want.name} from {self.shown(want)} is not the file that it should be, and was deleted",
-                        f"{fault}; look what is there",
+                        f"{want.name} from {self.shown(want)} is not the pinned file, and was deleted",
+                        f"{fault}; check the file there",
                     )
         say(f"fetched {want.name}: {target.stat().st_size / 1e6:.1f} MB in {time.monotonic() - began:.1f} s")
         return target
 
-    def _look(self, want: WantedFile) -> None:
-        with self._opened(want):
+    def _check(self, want: WantedFile) -> None:
+        with self._open(want):
             pass
 
-    def _pour(self, want: WantedFile, target: Path, show: Show) -> None:
+    def _download(self, want: WantedFile, target: Path, show: Show) -> None:
         done = 0
-        with self._opened(want) as (pieces, total), target.open("wb") as file:
+        with self._open(want) as (pieces, total), target.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
                 done += len(piece)
                 show(want.name, done, total)
 
     @contextmanager
-    def _opened(self, want: WantedFile) -> Iterator[tuple[Iterator[bytes], int]]:
-        """A file's pieces, and how many bytes they will be."""
+    def _open(self, want: WantedFile) -> Iterator[tuple[Iterator[bytes], int]]:
+        """A file's pieces, and its size in bytes."""
         origin = self.origin(want)
         if not origin:
             raise MissingFile(
@@ -155,51 +155,51 @@ class FileSource:
             )
         if not _is_address(origin):
             try:
-                file = Path(origin).open("rb")  # noqa: SIM115  # below, for what it refuses is told from a full disk
+                file = Path(origin).open("rb")  # noqa: SIM115  # closed below; separate, to tell read errors from a full disk
             except OSError as error:
-                lacking = isinstance(error, FileNotFoundError)
-                raise (self._lack(want) if lacking else _unreadable(origin, want, error)) from None
+                missing = isinstance(error, FileNotFoundError)
+                raise (self._not_found(want) if missing else _unreadable(origin, want, error)) from None
             with file:
                 yield _pieces(file, origin, want), os.fstat(file.fileno()).st_size
             return
         try:
             verify = str(self.ca) if self.ca else True
-            # As it lies there: a server that calls a .tar.gz compressed content would have it unpacked on the way.
+            # Without it, a .tar.gz that a server labels as compressed content would be unpacked.
             headers = {"Accept-Encoding": "identity"}
             with requests.get(origin, stream=True, timeout=_TIMEOUT_S, verify=verify, headers=headers) as answer:
                 if answer.status_code in (404, 410):
-                    raise self._lack(want)
+                    raise self._not_found(want)
                 if 400 <= answer.status_code < 500:
                     raise MissingFile(
                         want,
                         f"{self._place(want)} answers {answer.status_code} {answer.reason} for {want.name}",
-                        "see that it may be read from there, give --mirror another place",
+                        "check that it may be downloaded, give --mirror another place",
                     )
                 answer.raise_for_status()
                 yield answer.raw.stream(_PIECE, decode_content=False), int(answer.headers.get("Content-Length", 0))
         except (RequestException, HTTPError) as error:
             raise _RetryableError(in_few_words(innermost(error))) from None
 
-    def _unreached(self, want: WantedFile, error: "_RetryableError") -> MissingFile:
+    def _unreachable(self, want: WantedFile, error: "_RetryableError") -> MissingFile:
         return MissingFile(
             want,
             f"{want.name} can't be fetched from {self._place(want)} ({error})",
-            "look at the network, give --mirror FOLDER|URL that has it",
+            "check the network, give --mirror FOLDER|URL that has it",
         )
 
     def _place(self, want: WantedFile) -> str:
-        """The mirror, or the host of the file's own URL."""
+        """The mirror, or the host of the file's own URL, for messages."""
         return f"the mirror {without_password(self.mirror)}" if self.mirror else str(urlsplit(want.url).hostname)
 
-    def _lack(self, want: WantedFile) -> MissingFile:
+    def _not_found(self, want: WantedFile) -> MissingFile:
         what = f"{want.name}, which {want.part} {want.version} needs"
         if self.mirror:
-            return MissingFile(want, f"{self._place(want)} lacks {what}", "put it there")
-        return MissingFile(want, f"{self.shown(want)} is not there", "fix its url in docker/pins.toml, give --mirror")
+            return MissingFile(want, f"{self._place(want)} does not have {what}", "put it there")
+        return MissingFile(want, f"{self.shown(want)} does not exist", "fix its url in docker/pins.toml, give --mirror")
 
 
 def _pieces(file: BinaryIO, origin: str, want: WantedFile) -> Iterator[bytes]:
-    """Of a mirror's file, whose faults are told from those of the disk that it is written to."""
+    """Reads a mirror's file; its read errors must not look like errors of the disk that is written to."""
     try:
         while piece := file.read(_PIECE):
             yield piece
@@ -208,11 +208,11 @@ def _pieces(file: BinaryIO, origin: str, want: WantedFile) -> Iterator[bytes]:
 
 
 def _unreadable(origin: str, want: WantedFile, error: OSError) -> MissingFile:
-    return MissingFile(want, f"{origin} can't be read ({error.strerror})", "see that this user may read it")
+    return MissingFile(want, f"{origin} can't be read ({error.strerror})", "make it readable for this user")
 
 
 def _retried(act: Callable[[], None]) -> None:
-    """Does it, again after a pause where the connection dropped."""
+    """Calls `act`, again after a pause if the connection dropped."""
     for pause in PAUSES_S:
         try:
             return act()
@@ -224,9 +224,9 @@ def _retried(act: Callable[[], None]) -> None:
 def fetch_and_pin(
     file: pins.PinnedFile, path: Path, place: str | None, say: Callable[[str], None], show: Show
 ) -> pins.PinnedFile:
-    """Fetches a file again, with its signature and key, into the cache, and records its sha256 in `path`, a pins.toml.
+    """Fetches a file, its signature and key into the cache, and records its sha256 in `path`, a pins.toml.
 
-    UserError where it is pinned already and differs. place: a mirror, None for the file's own URL.
+    UserError if another sha256 is pinned already. place: a mirror, None for the file's own URL.
     """
     source = FileSource(mirror(place), gather(os.environ).ca)
     refuse(source.missing(with_signature(file)))
@@ -235,7 +235,7 @@ def fetch_and_pin(
     if file.sha256 == pins.UNPINNED:
         with explain_os_errors(path.parent, path.name), atomic_write(path) as new:
             new.write_text(pins.record_sha256(path.read_text(), file.key, pinned.sha256))
-        say(f"recorded in {path}: commit it, so that every build takes this file and no other")
+        say(f"recorded the sha256 in {path}: commit it, so that every build uses exactly this file")
     else:
         say(f"{path} has this sha256 already")
     return pinned

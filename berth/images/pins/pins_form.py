@@ -1,8 +1,7 @@
-"""The form of docker/pins.toml: its tables as pydantic models, and what is wrong in one, a sentence for each fault.
+"""Validates docker/pins.toml: its tables as pydantic models, and its errors, a sentence each.
 
-`checked` gives the document, or a UserError with every fault, which names table and key. What the values mean, and what
-two tables say of each other, is looked at once all of them have their form. `rows` are its profiles, each with what it
-takes from another.
+`checked` returns the document, or raises a UserError with all errors, each with its table and key. Values and
+references between tables are checked after the types. `whole_profiles` returns the profiles with what they inherit.
 """
 
 import difflib
@@ -36,7 +35,7 @@ class BaseTable(Table):
 
 
 class PackagesTable(Table):
-    """Versions that every profile has: some that the kit asks for by name, and any others."""
+    """Versions for every profile: some that berth's code uses by name, and any others."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, str]
@@ -55,14 +54,14 @@ class PackagesTable(Table):
 
 
 class SourceOnlyTable(Table):
-    """The packages of each image that PyPI has as source only."""
+    """The packages of each image that PyPI has only as source."""
 
     train: list[str]
     serve: list[str]
 
 
 class FileTable(Table):
-    """A file that no package index has; `file` is its name where the URL does not say it."""
+    """A file that no package index has; `file`: its name if it is not the URL's."""
 
     sha256: str
     url: str = ""
@@ -73,26 +72,26 @@ class FileTable(Table):
 
     @property
     def name(self) -> str:
-        """What the file is called; empty where nothing says it."""
+        """The file's name; empty if the table has none."""
         return self.file or file_name(self.url)
 
 
 class BudgetTable(Table):
-    """Compressed megabytes of each image; 0 where the row that this one comes from has it."""
+    """Compressed megabytes of each image; 0 to inherit."""
 
     train: int = 0
     serve: int = 0
 
 
 class InstancesTable(Table):
-    """An instance type of SageMaker's that each image of a profile fits."""
+    """A SageMaker instance type that fits each image of a profile."""
 
     train: str = ""
     serve: str = ""
 
 
 class ProfileTable(Table):
-    """A profile: hardware, and the name of its software set. What one with `from` does not say is that row's."""
+    """A profile: hardware, and the name of its software set. Keys that it does not set are inherited by `from`."""
 
     from_: Annotated[str, Field(alias="from")] = ""
     software: str = ""
@@ -112,22 +111,22 @@ class ProfileTable(Table):
 
     @property
     def own_packages(self) -> dict[str, str]:
-        """The versions of the packages that the hardware dictates, without a torchvision of "none"."""
+        """The versions of hardware-dependent packages, without a torchvision of "none"."""
         return {"torch": self.torch} | self._versions(("torchvision",))
 
     @property
     def torch_layers(self) -> tuple[str, str, dict[str, str]]:
-        """What decides which files torch's layers hold."""
+        """The values that determine the contents of torch's layers."""
         return self.torch, self.torch_index, self.cuda_parts
 
-    def above(self, row: "ProfileTable") -> "ProfileTable":
-        """This row where it says something, and the other where it does not, budget and instances by image."""
+    def over(self, origin: "ProfileTable") -> "ProfileTable":
+        """This profile's own keys over the origin's; budget and instances are merged per image."""
         own = {name: getattr(self, name) for name in self.model_fields_set}
         for name in ("budget", "instances"):
-            whole: Table = getattr(row, name)
+            whole: Table = getattr(origin, name)
             mine: Table = getattr(self, name)
             own[name] = whole.model_copy(update={image: getattr(mine, image) for image in mine.model_fields_set})
-        return row.model_copy(update=own)
+        return origin.model_copy(update=own)
 
     @property
     def cuda_parts(self) -> dict[str, str]:
@@ -136,7 +135,7 @@ class ProfileTable(Table):
 
     @property
     def file_parts(self) -> dict[str, str]:
-        """The versions of the files that are no packages that it has, by part."""
+        """The versions of its files that are not packages, by part."""
         return self._versions(FILE_PARTS["train"])
 
     def _versions(self, parts: Sequence[str]) -> dict[str, str]:
@@ -157,15 +156,15 @@ class Document(Table):
 
 
 @dataclass(frozen=True)
-class WholeRow:
-    """A profile with all that it takes from another, and the name of the row whose torch layers it has."""
+class WholeProfile:
+    """A profile with everything it inherits, and the name of the profile whose torch layers it shares."""
 
     table: ProfileTable
     hardware: str
 
 
 def checked(document: Mapping[str, Any], path: Path) -> Document:
-    """A document of the file `path`, of the right form; UserError with all that is wrong in it, a sentence each."""
+    """The validated document of the file `path`; UserError with all errors."""
     try:
         found = Document.model_validate(document)
         faults = list(_faults(found))
@@ -176,23 +175,23 @@ def checked(document: Mapping[str, Any], path: Path) -> Document:
     return found
 
 
-def rows(document: Document) -> dict[str, WholeRow]:
-    """Every profile of a checked document, whole."""
-    return {name: _row(document.profiles, name) for name in document.profiles}
+def whole_profiles(document: Document) -> dict[str, WholeProfile]:
+    """Every profile of a validated document, with what it inherits."""
+    return {name: _whole_profile(document.profiles, name) for name in document.profiles}
 
 
-def _row(profiles: Mapping[str, ProfileTable], name: str) -> WholeRow:
+def _whole_profile(profiles: Mapping[str, ProfileTable], name: str) -> WholeProfile:
     own = profiles[name]
     if not own.from_:
-        return WholeRow(own, name)
-    other = _row(profiles, own.from_)
-    table = own.above(other.table)
-    return WholeRow(table, other.hardware if table.torch_layers == other.table.torch_layers else name)
+        return WholeProfile(own, name)
+    other = _whole_profile(profiles, own.from_)
+    table = own.over(other.table)
+    return WholeProfile(table, other.hardware if table.torch_layers == other.table.torch_layers else name)
 
 
 def _form_fault(kind: str, place: Sequence[int | str]) -> str:
-    """One fault of pydantic's in our words; place: the keys from the outermost table on."""
-    keys = [key for key in place if isinstance(key, str)]  # a number is of a list, which is named as a whole
+    """One of pydantic's errors as a sentence; place: the keys from the outermost table on."""
+    keys = [key for key in place if isinstance(key, str)]  # numbers are list indices; the error names the list
     if kind == "missing":
         return f"{_named(keys)} is missing"
     if kind == "extra_forbidden":
@@ -206,23 +205,23 @@ def _form_fault(kind: str, place: Sequence[int | str]) -> str:
 def _known_keys(place: Sequence[str]) -> list[str]:
     """The keys that the table at `place` may have."""
     table: Any = Document
-    for key in place:  # a table of models, such as [profiles], has them by names of its own
+    for key in place:  # in a table of models, such as [profiles], any key is valid
         table = table.model_fields[key].annotation if hasattr(table, "model_fields") else table.__args__[1]
     return [field.alias or name for name, field in table.model_fields.items()]
 
 
 def _named(keys: Sequence[str]) -> str:
-    """`torch of [profiles.cpu]`, or `[packages]` for what stands by itself."""
+    """`torch of [profiles.cpu]`, or `[packages]` for a top-level table."""
     table = ".".join(f'"{key}"' if "." in key else key for key in (keys[:-1] or keys))
     return f"{keys[-1]} of [{table}]" if len(keys) > 1 else f"[{table}]"
 
 
 def _faults(document: Document) -> Iterator[str]:
-    """What a document of the right form says that can't be, each without its last full stop."""
+    """Errors in the values of a document whose types are right, each without a full stop at the end."""
     versions = document.packages.model_dump(by_alias=True)
     for name in (*document.source_only.train, *document.source_only.serve):
         if name not in versions:
-            yield f"[source_only] names {name}, which [packages] lacks: give its version there"
+            yield f"[source_only] names {name}, which is missing in [packages]: give its version there"
     for key, file in document.files.items():
         yield from _file_faults(key, file)
     for name, software in document.software.items():
@@ -235,21 +234,19 @@ def _faults(document: Document) -> Iterator[str]:
 
 
 def _origin_fault(name: str, profiles: Mapping[str, ProfileTable]) -> str:
-    """Why the row can't take what it lacks from where it says; empty where it can."""
+    """Why a profile's name or `from` is invalid; empty if both are valid."""
     if not re.fullmatch(r"[a-z0-9]+([._-][a-z0-9]+)*", name):
-        return (
-            f"[profiles.{name!r}] can't be part of an image's tag: call it by small letters, digits and single dashes"
-        )
+        return f"[profiles.{name!r}] can't be part of an image's tag: use lower-case letters, digits and single dashes"
     seen = [name]
     while origin := profiles[seen[-1]].from_:
         if origin not in profiles:
             near = difflib.get_close_matches(origin, profiles, n=1)
             return (
-                f"[profiles.{seen[-1]}] comes from {origin}, and there is no such row: name "
+                f"[profiles.{seen[-1]}] has from = {origin!r}, which is not a profile: name "
                 f"{near[0] if near else 'one of ' + ', '.join(profiles)}"
             )
         if origin in seen:
-            return f"[profiles.{seen[-1]}] comes from {origin}, which comes from it: take one `from` out"
+            return f"[profiles.{seen[-1]}] has from = {origin!r}, which comes from it: remove one `from`"
         seen.append(origin)
     return ""
 
@@ -257,25 +254,25 @@ def _origin_fault(name: str, profiles: Mapping[str, ProfileTable]) -> str:
 def _file_faults(key: str, file: FileTable) -> Iterator[str]:
     table, part = f'[files."{key}"]', key.rpartition("-")[0]
     if part not in FILE_PARTS["train"]:
-        yield (
-            f"{table} is of no part that there is: call it PART-VERSION, with one of {', '.join(FILE_PARTS['train'])}"
-        )
+        yield (f"{table} has an unknown part: call it PART-VERSION, with one of {', '.join(FILE_PARTS['train'])}")
     if not file.name:
-        yield f"{table} names no file: give it a url, or a file of a mirror"
+        yield f"{table} has no file name: give it a url, or a file of a mirror"
     if file.sha256 != UNPINNED and not re.fullmatch("[0-9a-f]{64}", file.sha256):
         yield (
-            f'the sha256 of {table} is not one: write its 64 digits in lower case, or "{UNPINNED}" and run `python '
+            f'the sha256 of {table} is invalid: write its 64 digits in lower case, or "{UNPINNED}" and run `python '
             f"build.py pins --fetch {key}`"
         )
     if bool(file.key_fingerprint) != bool(file.key_url) or (part == "efa" and not file.key_fingerprint):
-        yield f"{table} lacks key_url or key_fingerprint: its signature is checked by both"
+        yield f"{table} needs both key_url and key_fingerprint, to check its signature"
 
 
 def _own_faults(name: str, document: Document) -> Iterator[str]:
-    """What is wrong in a row, without what is of the row that it comes from, which is said there."""
+    """Errors of a profile, without those it inherits, which are reported for its origin."""
     origin = document.profiles[name].from_
-    inherited = set(_profile_faults(name, _row(document.profiles, origin).table, document)) if origin else set()
-    for fault in _profile_faults(name, _row(document.profiles, name).table, document):
+    inherited = (
+        set(_profile_faults(name, _whole_profile(document.profiles, origin).table, document)) if origin else set()
+    )
+    for fault in _profile_faults(name, _whole_profile(document.profiles, name).table, document):
         if fault not in inherited:
             yield fault
 
@@ -288,7 +285,9 @@ def _profile_faults(name: str, profile: ProfileTable, document: Document) -> Ite
         near = difflib.get_close_matches(profile.software, document.software, n=1)
         hint = f"did you mean {near[0]}?" if near else f"name one of {sets}"
         what = (
-            f"{profile.software}, which there is not ({hint})" if profile.software else f"missing (name one of {sets})"
+            f"{profile.software}, which does not exist ({hint})"
+            if profile.software
+            else f"missing (name one of {sets})"
         )
         yield f"software of {table} is {what}"
     else:
@@ -298,12 +297,12 @@ def _profile_faults(name: str, profile: ProfileTable, document: Document) -> Ite
     for part, version in profile.file_parts.items():
         if f"{part}-{version}" not in document.files:
             yield (
-                f'{table} takes {part} {version}, and there is no [files."{part}-{version}"]: add its url and sha256, '
+                f'{table} has {part} {version}, but there is no [files."{part}-{version}"]: add its url and sha256, '
                 f'or write {part} = "{NONE}"'
             )
-    lacking = [part for part in CUDA_PARTS if part not in profile.cuda_parts]
-    if profile.cuda_parts and lacking:
+    missing = [part for part in CUDA_PARTS if part not in profile.cuda_parts]
+    if profile.cuda_parts and missing:
         yield (
-            f"{table} has {', '.join(profile.cuda_parts)} and lacks {', '.join(lacking)}: pin the versions that its "
-            "torch asks for, or none of them"
+            f"{table} has {', '.join(profile.cuda_parts)} but not {', '.join(missing)}: pin the versions that its "
+            "torch requires, or none of them"
         )

@@ -1,4 +1,4 @@
-"""The form of a software set in docker/pins.toml, and what is wrong in one: a part of `pins_form`."""
+"""Validates software sets of docker/pins.toml, for `pins_form`."""
 
 import difflib
 import re
@@ -13,17 +13,17 @@ from pydantic import BaseModel, ConfigDict
 from berth.images.pins.pins import IMAGES, KIT_TRANSFORMERS, NONE
 
 MAY_BE_NONE = ("openvino", "nncf", "evaluate", "scikit-learn", "pillow", "tensorboardx")
-"""The packages that a software set may say "none" to: a training image does without them."""
+"""The packages that a software set may set to "none": a training image works without them."""
 
 
 class Table(BaseModel):
-    """A table of pins.toml: no key that is not named here, no text where a number belongs."""
+    """A table of pins.toml, without unknown keys or type conversions."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class SoftwareTable(Table):
-    """A software set; what is not named here is a package of [packages] in another version."""
+    """A software set; other keys are packages of [packages] in another version."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, str]
@@ -40,7 +40,7 @@ class SoftwareTable(Table):
 
     @property
     def others(self) -> dict[str, str]:
-        """Its own versions of [packages]."""
+        """Its own versions of packages in [packages]."""
         return dict(self.__pydantic_extra__)
 
     @property
@@ -50,14 +50,14 @@ class SoftwareTable(Table):
 
 
 def software_faults(table: str, software: SoftwareTable, known: Collection[str]) -> Iterator[str]:
-    """What a set says that can't be; known: the packages of [packages]."""
+    """Errors of a software set; known: the packages of [packages]."""
     for name, version in software.versions.items():
         if name in software.others and name not in known:
             near = difflib.get_close_matches(name, [*SoftwareTable.model_fields, *known], n=1)
             hint = (
                 f"did you mean {near[0]}?" if near else 'a package of your own goes into `packages`, as "NAME==VERSION"'
             )
-            torch = "torch and torchvision stand in the row of a profile"
+            torch = "torch and torchvision belong to a profile"
             yield f"{name} of {table} is unknown ({torch if name in ('torch', 'torchvision') else hint})"
         elif version == NONE and name not in MAY_BE_NONE:
             yield f'{name} of {table} is "{NONE}", which only {", ".join(MAY_BE_NONE)} may be: write a version'
@@ -65,11 +65,11 @@ def software_faults(table: str, software: SoftwareTable, known: Collection[str])
         yield f"images of {table} are not some of {', '.join(IMAGES)}"
     for name, version in software.versions.items():
         if version != NONE and parsed_version(version) is None:
-            yield f"{name} of {table} is {version!r}, which is no version: write it as 4.46.3"
+            yield f"{name} of {table} is {version!r}, which is not a version: write it as 4.46.3"
     found = parsed_version(software.transformers)
     if "serve" in software.images and found and found.major < KIT_TRANSFORMERS:
         yield (
-            f"{table} has transformers {software.transformers}, and serve is for {KIT_TRANSFORMERS} and newer: write "
+            f"{table} has transformers {software.transformers}, but serve needs {KIT_TRANSFORMERS} or newer: write "
             'images = ["train"]; images of other profiles serve its models'
         )
     for text in (*software.packages, *software.constraints):
@@ -78,39 +78,39 @@ def software_faults(table: str, software: SoftwareTable, known: Collection[str])
     for text in software.packages:
         name = "" if requirement_fault(text) else canonicalize_name(Requirement(text).name)
         if name in (*known, "torch", "torchvision", "transformers", "accelerate", "datasets"):
-            yield f'packages of {table} has {name}, which stands by itself: write {name} = "VERSION"'
+            yield f'packages of {table} has {name}, which has its own key: write {name} = "VERSION"'
     for text in software.debian:
         if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", text):
-            yield f'{text!r} of {table} is no package of Debian: write its name alone, such as "git"'
+            yield f'{text!r} of {table} is not a Debian package name: write a name such as "git"'
     if software.day and not is_day(software.day):
-        yield f"day of {table} is {software.day!r}, which is no day: write it as 2024-12-01"
+        yield f"day of {table} is {software.day!r}, which is not a date: write it as 2024-12-01"
     for name in software.environment:
         if not is_variable(name):
-            yield f"{name!r} of the environment of {table} is no variable's name"
+            yield f"{name!r} of the environment of {table} is not a variable name"
 
 
 def requirement_fault(text: str) -> str:
-    """What is wrong in a requirement, behind its text; empty for one of an index."""
+    """What is wrong with a requirement, to follow its text in a sentence; empty if an index can have it."""
     try:
         found = Requirement(text)
     except InvalidRequirement:
-        return 'is no requirement: write it as pip takes it, such as "peft==0.15.2"'
+        return 'is not a requirement: write it as for pip, such as "peft==0.15.2"'
     if not found.url:
         return ""
     return (
-        f"asks for a file or a repository by its URL, and locks have the files of package indexes only: write "
-        f'"{found.name}==VERSION" of an index, such as a pip extra-index-url of yours, or install it in a Dockerfile '
-        "of your own that begins with `FROM` and the image"
+        f"is a URL, and locks take files from package indexes only: write "
+        f'"{found.name}==VERSION" of an index, such as your own pip extra-index-url, or install it in your own '
+        "Dockerfile that begins with `FROM` and the image"
     )
 
 
 def is_variable(name: str) -> bool:
-    """Whether an environment can have a variable of that name."""
+    """Whether it is a valid name of an environment variable."""
     return bool(re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII))
 
 
 def is_day(text: str) -> bool:
-    """Whether it is a day, such as 2024-12-01."""
+    """Whether it is a date such as 2024-12-01."""
     try:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
@@ -118,7 +118,7 @@ def is_day(text: str) -> bool:
 
 
 def parsed_version(text: str) -> Version | None:
-    """A version; None for what is none."""
+    """The version, or None if the text is not a version."""
     try:
         return Version(text)
     except InvalidVersion:

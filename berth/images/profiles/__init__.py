@@ -1,7 +1,10 @@
-"""`build.py profile`: profiles of the user's own, in docker/pins.toml.
+"""`build.py profile`: lists, adds and removes profiles in docker/pins.toml.
 
-`asked` reads the options of `profile add`. `complete` has uv resolve the other versions; `unavailable` explains with
-the package index why uv failed. `proof` runs
-`proof_script` in an environment of the locks. `add` does all of it or changes nothing. `listing` shows the profiles,
-and `commands` has the commands of build.py.
+commands      the commands of build.py
+listing       shows the profiles
+add           adds or removes a profile, completely or not at all
+request       checks the options of `profile add`, and makes the tables of docker/pins.toml
+complete      lets uv resolve the versions that were not given
+unavailable   explains with the package index why uv failed
+proof         runs proof_script in an environment made from the locks
 """

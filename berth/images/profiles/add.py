@@ -1,5 +1,5 @@
-"""`profile add`: completes what was asked for, locks and proves it in a folder of its own, and lays the result where it
-belongs. Until then nothing of the checkout changes; what fails or is interrupted leaves it as it was.
+"""`profile add` and `profile remove`. `add` completes the request, locks and proves it in a temporary folder, and only
+then changes the checkout. If it fails or is interrupted, the checkout is unchanged.
 """
 
 import os
@@ -16,15 +16,15 @@ from berth.images.pins import pins, pins_file
 from berth.images.pins.layer_files import render, render_bake
 from berth.images.pins.pins import Pins, Profile
 from berth.images.pins.pins_edit import appended, without
-from berth.images.profiles.asked import AskedProfile, CompleteProfile, tables
 from berth.images.profiles.complete import complete
 from berth.images.profiles.proof import Proof, Prover
+from berth.images.profiles.request import CompleteProfile, ProfileRequest, tables
 from berth.images.scratch import NEW_LOCKS, scratch_folder
 
 
 @dataclass(frozen=True)
 class Added:
-    """A profile that stands in docker/pins.toml now, with what its proof wanted and did not show."""
+    """A profile that was added, with remarks: variables that its proof needed, and what was not proved."""
 
     profile: Profile
     remarks: list[str]
@@ -32,82 +32,83 @@ class Added:
 
 @dataclass(frozen=True)
 class Places:
-    """The two places that a profile is written to."""
+    """The file and the folder that a profile is written to."""
 
     pins: Path = pins.PATH
     locks: Path = LOCKS
 
 
 def add_profile(
-    asked: AskedProfile,
+    request: ProfileRequest,
     network: Network,
     proof: Proof,
     step: Callable[[str], None] = lambda done: None,
     places: Places | None = None,
 ) -> Added:
-    """Adds a profile; UserError, with all files as they were, where it can't be."""
+    """Adds a profile; UserError if that fails, with all files unchanged."""
     places = places or Places()
-    whole = complete(asked, pins_file.load(places.pins), network, step)
+    whole = complete(request, pins_file.load(places.pins), network, step)
     with (
         explain_os_errors(places.locks, "the locks"),
         scratch_folder(NEW_LOCKS, places.locks.parent) as folder,
     ):
         new = folder / "locks"
         shutil.copytree(places.locks, new)
-        kit, profile = _with_row(whole, places.pins, folder)
+        all_pins, profile = _with_profile(whole, places.pins, folder)
         prover = Prover(new, network.index.folders, proof, step)
-        proving = prover.prepare(kit, profile)  # before the locks, which take long and would be for nothing
+        target = prover.prepare(all_pins, profile)  # before the locks: they take long, and it may fail
         step(f"locking {profile.name}" + (f" as of {whole.day}" if whole.day else ""))
         shutil.rmtree(new / profile.name, ignore_errors=True)
-        write_locks(kit, profile, network.index.folders, new)
-        proved = prover.prove(profile, proving)
+        write_locks(all_pins, profile, network.index.folders, new)
+        proved = prover.prove(profile, target)
         if proved.needed:
             whole = _with_variables(whole, {each.variable: each.value for each in proved.needed})
-            kit, profile = _with_row(whole, places.pins, folder)
+            all_pins, profile = _with_profile(whole, places.pins, folder)
             render([profile], new)
-        _lay(whole, new / profile.name, places)
-    wanted = [
-        f"{each.variable}={each.value} is set in the images of {profile.name}: {each.says}." for each in proved.needed
+        _install(whole, new / profile.name, places)
+    variables = [
+        f"{each.variable}={each.value} is set in the images of {profile.name}: {each.note}." for each in proved.needed
     ]
-    return Added(profile, [*wanted, *proved.unproved])
+    return Added(profile, [*variables, *proved.unproved])
 
 
 def _with_variables(whole: CompleteProfile, variables: Mapping[str, str]) -> CompleteProfile:
-    environment = (*whole.asked.environment, *(f"{name}={value}" for name, value in variables.items()))
-    return replace(whole, asked=replace(whole.asked, environment=environment))
+    environment = (*whole.request.environment, *(f"{name}={value}" for name, value in variables.items()))
+    return replace(whole, request=replace(whole.request, environment=environment))
 
 
-def _with_row(whole: CompleteProfile, path: Path, folder: Path) -> tuple[Pins, Profile]:
-    """What docker/pins.toml will say, checked as every load of it is, and the new row."""
+def _with_profile(whole: CompleteProfile, path: Path, folder: Path) -> tuple[Pins, Profile]:
+    """The future contents of docker/pins.toml, validated, and the new profile in it."""
     text = path.read_text()
     new = folder / path.name
     new.write_text(appended(text, tables(whole, pins_file.load(path))))
     try:
-        kit = pins_file.load(new)
+        all_pins = pins_file.load(new)
     except UserError as error:
         raise UserError(str(error).replace(str(new), str(path))) from None
-    return kit, kit.profile(whole.asked.name)
+    return all_pins, all_pins.profile(whole.request.name)
 
 
-def _lay(whole: CompleteProfile, made: Path, places: Places) -> None:
-    """The locks, then the row: a folder of locks without a row is nothing, and the next `add` of that name replaces it.
+def _install(whole: CompleteProfile, made: Path, places: Places) -> None:
+    """Moves the locks into place, then writes pins.toml. Locks without a profile do no harm: the next `add` of that
+    name replaces them.
 
-    Into what pins.toml says by now: another `add` may have ended in these minutes.
+    Reads pins.toml again, because another `add` may have changed it meanwhile.
     """
     text = appended(places.pins.read_text(), tables(whole, pins_file.load(places.pins)))
-    target = places.locks / whole.asked.name
+    target = places.locks / whole.request.name
     shutil.rmtree(target, ignore_errors=True)
     try:
         os.rename(made, target)
         _write_pins(text, places)
     except BaseException:
-        if whole.asked.name not in pins.profile_names(places.pins):
+        if whole.request.name not in pins.profile_names(places.pins):
             shutil.rmtree(target, ignore_errors=True)
         raise
 
 
 def _write_pins(text: str, places: Places) -> None:
-    """pins.toml with this text, and the bake.json that belongs to it; neither if the second can't be written."""
+    """Writes this text into pins.toml, and the matching bake.json; restores pins.toml if bake.json fails."""
     before = places.pins.read_text()
     with explain_os_errors(places.pins.parent, places.pins.name), atomic_write(places.pins) as new:
         new.write_text(text)
@@ -120,22 +121,22 @@ def _write_pins(text: str, places: Places) -> None:
 
 
 def remove_profile(name: str, places: Places | None = None) -> list[str]:
-    """Removes a row, its locks, and its software set where no other row names it; what went, by name."""
+    """Removes a profile, its locks, and its software set if no other profile uses it; returns what was removed."""
     places = places or Places()
-    kit = pins_file.load(places.pins)
-    profile = kit.profile(name)
+    all_pins = pins_file.load(places.pins)
+    profile = all_pins.profile(name)
     if name == pins.DEFAULT_PROFILE:
-        raise UserError(f"{name} is the default profile of docker/Dockerfile and of build.py, and stays.")
-    if children := [each.name for each in kit.profiles.values() if each.origin == name]:
+        raise UserError(f"{name} can't be removed: it is the default profile of docker/Dockerfile and build.py.")
+    if children := [each.name for each in all_pins.profiles.values() if each.origin == name]:
         raise UserError(
             f"{', '.join(children)} {'come' if len(children) > 1 else 'comes'} from {name}: remove "
             f"{'them' if len(children) > 1 else 'it'} first."
         )
-    gone = [f"profiles.{name}"]
-    if not [each for each in kit.profiles.values() if each.software == profile.software and each.name != name]:
-        gone.insert(0, f"software.{profile.software.name}")
-    _write_pins(without(places.pins.read_text(), gone), places)
+    removed = [f"profiles.{name}"]
+    if not [each for each in all_pins.profiles.values() if each.software == profile.software and each.name != name]:
+        removed.insert(0, f"software.{profile.software.name}")
+    _write_pins(without(places.pins.read_text(), removed), places)
     with explain_os_errors(places.locks, name), scratch_folder(NEW_LOCKS, places.locks.parent) as folder:
-        if (places.locks / name).is_dir():  # at once: half a folder would be taken for a profile's
+        if (places.locks / name).is_dir():  # moved, then deleted: a partial folder would look like a profile's
             (places.locks / name).rename(folder / name)
-    return [*(f"[{table}] of {places.pins.name}" for table in gone), f"docker/locks/{name}"]
+    return [*(f"[{table}] of {places.pins.name}" for table in removed), f"docker/locks/{name}"]

@@ -1,4 +1,4 @@
-"""The command `profile` of build.py: profiles of the user's own."""
+"""The command `profile` of build.py: lists, shows, adds and removes profiles."""
 
 import os
 import time
@@ -15,79 +15,84 @@ from berth.images.options import JsonOption, command_group
 from berth.images.pins import layer_files, pins, pins_file
 from berth.images.profiles import listing
 from berth.images.profiles.add import add_profile, remove_profile
-from berth.images.profiles.asked import AskedProfile
 from berth.images.profiles.proof import Proof
-from berth.images.scratch import one_stop
+from berth.images.profiles.request import ProfileRequest
+from berth.images.scratch import first_signal_only
 
 app = command_group()
-profile_app = command_group("List, show, add and remove profiles. A profile is hardware and a set of software.")
+profile_app = command_group("List, show, add and remove profiles. A profile is hardware plus a software set.")
 app.add_typer(profile_app, name="profile")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The profile.")]
 PackageOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="REQUIREMENT", help='A further package, such as "peft==0.15.0"; may be given many times.'),
+    typer.Option(metavar="REQUIREMENT", help='A further package, such as "peft==0.15.0"; repeatable.'),
 ]
 ConstraintOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="REQUIREMENT", help='A bound of what others ask for, such as "numpy<2"; many times.'),
+    typer.Option(metavar="REQUIREMENT", help='A bound for any package, such as "numpy<2"; repeatable.'),
 ]
 EnvironmentOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A variable of every Python of its images; many times."),
+    typer.Option(metavar="NAME=VALUE", help="Environment variable for every Python in the images; repeatable."),
 ]
 DayOption = Annotated[
     str,
     typer.Option(
         metavar="YYYY-MM-DD",
-        help="All else is resolved as of that day; without it, a month after the newest version that is asked for.",
+        help="Resolve all other versions as of that day; default: 30 days after the newest version you named.",
     ),
 ]
 ProofOption = Annotated[
     Proof,
     typer.Option(
         metavar="cpu|whole|none",
-        help="How it is proved, on the CPU. cpu: with the CPU build of its torch. whole: with the wheels that "
-        "its images get, which with CUDA are some gigabytes, and without it the same. none: nothing is run.",
+        help="How the versions are proved, always on the CPU. cpu: with the CPU build of torch. whole: with the "
+        "images' own wheels (with CUDA some gigabytes). none: not at all.",
     ),
 ]
 
 
 def _version_option(what: str) -> object:
-    return typer.Option(metavar="VERSION", help=f"The version of {what}; without it, the newest that fits.")
+    return typer.Option(metavar="VERSION", help=f"The version of {what}; default: the newest that fits.")
 
 
 @profile_app.command("list")
 def list_profiles(as_json: JsonOption = False) -> None:
-    """List the profiles, with their versions and which of their images are built here."""
-    kit = pins_file.load()
-    images = listing.built_images(kit)
+    """List the profiles, with versions and the images that are built here."""
+    all_pins = pins_file.load()
+    images = listing.built_images(all_pins)
     if as_json:
-        print_json([listing.as_row(profile, images) for profile in kit.profiles.values()])
+        print_json([listing.summary(profile, images) for profile in all_pins.profiles.values()])
     else:
-        result.print(listing.render_list(kit, images))
+        result.print(listing.render_list(all_pins, images))
 
 
 @profile_app.command("show")
 def show_profile(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show all of a profile. That is its versions, its budget, the driver it needs and the state of its locks."""
-    kit = pins_file.load()
-    found = listing.whole(kit, kit.profile(name), LOCKS, listing.built_images(kit))
+    """Show all of a profile: versions, budget, the driver it needs and the state of its locks."""
+    all_pins = pins_file.load()
+    found = listing.details(all_pins, all_pins.profile(name), LOCKS, listing.built_images(all_pins))
     if as_json:
         print_json(found)
     else:
-        result.print(listing.render_whole(found))
+        result.print(listing.render_details(found))
 
 
 @profile_app.command("add")
 def add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is to be called; its images' tags have it.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The new profile's name, which its images' tags contain.")
+    ],
     origin: Annotated[
-        str, typer.Option("--from", metavar="PROFILE", help="The profile whose hardware and torch it has.")
+        str, typer.Option("--from", metavar="PROFILE", help="The profile whose hardware and torch to use.")
     ] = pins.DEFAULT_PROFILE,
     transformers: Annotated[str, _version_option("transformers")] = "",
     torch: Annotated[
-        str, typer.Option(metavar="VERSION", help="Another torch than that profile's, with layers of its own.")
+        str,
+        typer.Option(
+            metavar="VERSION", help="Another torch than that profile's; the new profile then has its own torch layers."
+        ),
     ] = "",
     accelerate: Annotated[str, _version_option("accelerate")] = "",
     datasets: Annotated[str, _version_option("datasets")] = "",
@@ -97,12 +102,12 @@ def add(
     day: DayOption = "",
     proof: ProofOption = Proof.cpu,
 ) -> None:
-    """Add a profile. Its versions are locked and proved by a small training first.
+    """Add a profile. Its versions are first locked, and proved by a small training.
 
-    What fails or is interrupted leaves docker/pins.toml and the locks as they were.
+    If this fails or is interrupted, docker/pins.toml and the locks are unchanged.
     """
     versions = {"transformers": transformers, "accelerate": accelerate, "datasets": datasets}
-    asked = AskedProfile(
+    request = ProfileRequest(
         name,
         origin,
         torch,
@@ -114,10 +119,10 @@ def add(
     )
     began = time.monotonic()
     try:
-        with one_stop(), doing(f"adding the profile {name}") as step:
-            added = add_profile(asked, build_network.gather(os.environ), proof, step)
+        with first_signal_only(), doing(f"adding the profile {name}") as step:
+            added = add_profile(request, build_network.gather(os.environ), proof, step)
     except KeyboardInterrupt:
-        say("docker/pins.toml and the locks are as they were.")
+        say("docker/pins.toml and the locks are unchanged.")
         raise
     for sentence in added.remarks:
         say(sentence)
@@ -125,13 +130,13 @@ def add(
     carried = [f"{each} {profile.packages[each]}" for each in ("transformers", "accelerate", "datasets", "torch")]
     say(f"added {name} in {time.monotonic() - began:.0f} s: {', '.join([*carried, *software.requirements])}")
     if committed := commit_commands(name):
-        say("commit it before the build: a push takes no --tag for images of uncommitted changes")
+        say("commit it before you build: a push refuses --tag for images of uncommitted changes")
         result.print(escape(committed), soft_wrap=True)
     result.print(escape(f"python build.py build {' '.join(_which(profile.images))} --profile {name}"))
 
 
 def commit_commands(name: str) -> str:
-    """What commits all that `add` has written for a profile; empty outside git."""
+    """The commands that commit what `add` wrote for a profile; empty outside git."""
     if read_revision(pins.ROOT).commit == NO_COMMIT:
         return ""
     paths = (pins.PATH, layer_files.DOCKER / "bake.json", LOCKS / name)
@@ -145,7 +150,7 @@ def _which(images: tuple[str, ...]) -> list[str]:
 
 @profile_app.command("remove")
 def remove(name: NameArgument) -> None:
-    """Remove a profile. Its row and its locks go, and its software set where no other profile has it."""
+    """Remove a profile with its locks, and its software set if no other profile uses it."""
     for gone in remove_profile(name):
         result.print(escape(f"removed {gone}"))
-    say("Its images are still there, if they were built: `docker rmi` removes them.")
+    say("Images that were built for it are kept; `docker rmi` removes them.")

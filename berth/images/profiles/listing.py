@@ -1,4 +1,4 @@
-"""The profiles as a table, and all of one: what docker/pins.toml says, what its locks hold, and what goes with it."""
+"""Shows profiles: a table of all, or every detail of one from docker/pins.toml, its locks and the engine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,28 +20,28 @@ from berth.images.locks.locks import image_locks
 from berth.images.pins.pins import Pins, Profile
 
 _UNKNOWN = "?"
-ASKED_ABOUT = (
+SHOWN_PACKAGES = (
     *("numpy", "pandas", "pyarrow", "scipy", "fsspec"),
     *("tokenizers", "safetensors", "huggingface-hub", "sentencepiece", "protobuf"),
 )
-"""What scripts break of next to what docker/pins.toml pins: `show` names the versions that the locks have of it."""
+"""Packages that often break scripts and are not pinned in docker/pins.toml: `show` prints their locked versions."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """The images that this machine's engine has, by the id of each; `answers` is whether there is an engine."""
+    """The ids of the engine's images by name; answers: whether an engine answers."""
 
     ids: Mapping[str, str]
     answers: bool
 
     def state(self, name: str) -> str:
-        """`built`, `not built`, or `?` where no engine answers."""
+        """`built`, `not built`, or `?` if no engine answers."""
         return "built" if name in self.ids else "not built" if self.answers else _UNKNOWN
 
 
-def built_images(kit: Pins) -> Images:
-    """Which of the profiles' images are there."""
-    names = [image_name(image, profile.name) for profile in kit.profiles.values() for image in profile.images]
+def built_images(pins: Pins) -> Images:
+    """The images of the profiles that the engine has."""
+    names = [image_name(image, profile.name) for profile in pins.profiles.values() for image in profile.images]
     try:
         client = engine.connect()
     except UserError:
@@ -56,8 +56,8 @@ def _id(client: DockerClient, name: str) -> str:
         return ""
 
 
-def as_row(profile: Profile, images: Images) -> dict[str, Any]:
-    """A profile in short, as plain values."""
+def summary(profile: Profile, images: Images) -> dict[str, Any]:
+    """A summary of a profile, for JSON."""
     return {
         "profile": profile.name,
         "hardware": profile.hardware,
@@ -68,22 +68,22 @@ def as_row(profile: Profile, images: Images) -> dict[str, Any]:
     }
 
 
-def render_list(kit: Pins, images: Images) -> Table:
-    """All profiles, for a rich console."""
+def render_list(pins: Pins, images: Images) -> Table:
+    """The table of all profiles, for a rich console."""
     names = ("profile", "hardware", "software", "torch", "transformers")
     table = Table(*names, "images", "built", box=None, padding=(0, 1, 0, 0))
-    for profile in kit.profiles.values():
-        row = as_row(profile, images)
+    for profile in pins.profiles.values():
+        row = summary(profile, images)
         built = [image for image, state in row["images"].items() if state == "built"]
-        there = ", ".join(built) or "–" if images.answers else _UNKNOWN
-        table.add_row(*(Text(row[name]) for name in names), Text(", ".join(row["images"])), Text(there))
+        shown = ", ".join(built) or "–" if images.answers else _UNKNOWN
+        table.add_row(*(Text(row[name]) for name in names), Text(", ".join(row["images"])), Text(shown))
     return table
 
 
-def whole(kit: Pins, profile: Profile, locks: Path, images: Images) -> dict[str, Any]:
-    """All of a profile, as plain values."""
+def details(pins: Pins, profile: Profile, locks: Path, images: Images) -> dict[str, Any]:
+    """All of a profile, for JSON."""
     software = profile.software
-    return as_row(profile, images) | {
+    return summary(profile, images) | {
         "from": profile.origin,
         "python": profile.python,
         "torch_index": profile.torch_index,
@@ -96,19 +96,19 @@ def whole(kit: Pins, profile: Profile, locks: Path, images: Images) -> dict[str,
         "day": software.day,
         "environment": dict(software.environment),
         "budget": dict(profile.budget),
-        "locks": {image: lock_problem(kit, profile, image, locks) or "up to date" for image in profile.images},
+        "locks": {image: lock_problem(pins, profile, image, locks) or "up to date" for image in profile.images},
         "locked": {image: locked(profile, image, locks) for image in profile.images},
     }
 
 
 def driver(profile: Profile) -> str:
-    """The oldest branch of NVIDIA's driver that runs the profile's CUDA; empty without one, or where not known."""
+    """The oldest branch of NVIDIA's driver that runs the profile's CUDA; empty without CUDA, or if unknown."""
     needed = gpu_hosts.needed_driver(gpu_hosts.parse(profile.cuda["cuda"])) if profile.cuda else None
     return str(needed or "")
 
 
 def locked(profile: Profile, image: str, locks: Path) -> dict[str, str]:
-    """The version of each package of an image, by name; empty where there are no locks."""
+    """The locked version of each package of an image, by name; empty if there are no locks."""
     found: dict[str, str] = {}
     for lock in image_locks(profile, image):
         if (locks / lock).exists():
@@ -116,27 +116,27 @@ def locked(profile: Profile, image: str, locks: Path) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def asked_about(locked: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """The versions of ASKED_ABOUT, by the locked packages of each image; where images differ, both."""
-    said = []
-    for name in ASKED_ABOUT:
+def shown_versions(locked: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The locked versions of SHOWN_PACKAGES; both if the images differ."""
+    shown = []
+    for name in SHOWN_PACKAGES:
         versions = {image: packages[name] for image, packages in locked.items() if name in packages}
         if len({*versions.values()}) > 1:
-            said.append(f"{name} " + " and ".join(f"{each} ({image})" for image, each in versions.items()))
+            shown.append(f"{name} " + " and ".join(f"{each} ({image})" for image, each in versions.items()))
         elif versions:
-            said.append(f"{name} {next(iter(versions.values()))}")
-    return said
+            shown.append(f"{name} {next(iter(versions.values()))}")
+    return shown
 
 
-def render_whole(found: Mapping[str, Any]) -> Table:
-    """All of a profile, for a rich console: a line for what has a value."""
+def render_details(found: Mapping[str, Any]) -> Table:
+    """All of a profile, for a rich console; empty values are skipped."""
     table = Table.grid(padding=(0, 2))
     for key, value in found.items():
         if not value or key == "profile":
             continue
         label = key.replace("_", " ")
         if key == "locked":
-            table.add_row(Text("also locked"), Text(", ".join(asked_about(value)) or "nothing"))
+            table.add_row(Text("also locked"), Text(", ".join(shown_versions(value)) or "nothing"))
             label, value = "locked packages", {image: len(packages) for image, packages in value.items()}
         if isinstance(value, Mapping):
             value = ", ".join(f"{name} {each}" for name, each in value.items())

@@ -1,5 +1,5 @@
-"""The proof of a profile before it stands in docker/pins.toml: a throw-away environment of its very locks, and in it
-`proof_script`. What a machine without its GPU can't show is said.
+"""Proves a profile before it is added to docker/pins.toml: runs `proof_script` in a temporary environment made from its
+locks. Reports what can't be proved without a GPU.
 """
 
 import os
@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from berth.common.errors import UserError
 from berth.images.locks.lock_text import entries
 from berth.images.locks.locks import LockRequest, resolve, wheel_locks
-from berth.images.locks.uv import failure_text, find_uv, last_words, uv_environment
+from berth.images.locks.uv import failure_text, find_uv, last_line, uv_environment
 from berth.images.pins.pins import DEFAULT_PROFILE, Pins, Profile
 from berth.images.scratch import PROOFS, scratch_folder
 
@@ -29,12 +29,12 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True)
 class NeededVariable:
-    """A variable that helps against failures whose traceback has `pattern`, and what a user has to know of it."""
+    """A variable that avoids failures whose traceback contains `pattern`, and a note on it for the user."""
 
     pattern: str
     variable: str
     value: str
-    says: str
+    note: str
 
 
 NEEDED = (
@@ -42,36 +42,36 @@ NEEDED = (
         "Weights only load failed",
         "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD",
         "1",
-        "its transformers resumes from files that this torch refuses otherwise, and so checkpoints may run code: load "
-        "none that you do not trust",
+        "its transformers resumes from files that this torch otherwise refuses. So loading a checkpoint may run code: "
+        "load only checkpoints that you trust",
     ),
     NeededVariable(
         "Descriptors cannot be created directly",
         "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION",
         "python",
-        "a package of it was generated for an older protobuf, whose Python takes it",
+        "one of its packages was generated for an older protobuf, and needs the Python implementation of protobuf",
     ),
 )
 
 
 @dataclass(frozen=True)
 class Proved:
-    """What a proof gave: sentences on what was not proved, and the variables that it wanted."""
+    """The result of a proof: sentences on what was not proved, and the variables that it needed."""
 
     unproved: list[str]
     needed: list[NeededVariable]
 
 
 @dataclass(frozen=True)
-class Proving:
-    """What is proved: a profile, or one with the CPU build of its torch, whose entry then is `replaced`, by name."""
+class ProofTarget:
+    """What is proved: a profile, or its copy with torch's CPU build. replaced: lock entries to use then, by name."""
 
-    row: Profile
+    profile: Profile
     replaced: Mapping[str, str] | None = None
 
 
 class Proof(StrEnum):
-    """How a profile is proved: by the CPU build of its torch, by its own wheels (with CUDA some gigabytes), or not."""
+    """How a profile is proved: with the CPU build of torch, with its own wheels (with CUDA some gigabytes), or not."""
 
     cpu = "cpu"
     whole = "whole"
@@ -80,55 +80,55 @@ class Proof(StrEnum):
 
 @dataclass(frozen=True)
 class Prover:
-    """Where the locks are, pip's folders of wheels, how much is proved, and who hears what is being done."""
+    """Proves profiles. locks: their folder; folders: pip's folders of wheels; step: called with each step."""
 
     locks: Path
     folders: Sequence[Path]
     proof: Proof
     step: Step = lambda done: None
 
-    def prepare(self, kit: Pins, profile: Profile) -> Proving:
-        """What the proof takes that the locks do not have; UserError where this machine can't prove the profile, which
-        is known without its locks.
+    def prepare(self, pins: Pins, profile: Profile) -> ProofTarget:
+        """Finds what the proof needs besides the locks. UserError if this machine can't prove the profile, which is
+        known before the locks are made.
         """
         if self.proof is Proof.none:
-            return Proving(profile)
+            return ProofTarget(profile)
         if (sys.platform, platform.machine()) != ("linux", "x86_64"):
             raise UserError(
-                "The proof runs what is made for linux/amd64, and this machine is "
-                f"{sys.platform}/{platform.machine()}: run the command on such a one, or add --proof none."
+                f"The proof runs on linux/amd64 only, and this machine is {sys.platform}/{platform.machine()}: run the "
+                "command on such a machine, or add --proof none."
             )
         if not profile.cuda or self.proof is Proof.whole:
-            return Proving(profile)
-        row = on_cpu(kit, profile)
-        self.step(f"{profile.name}: looking for torch {row.torch}, which stands for CUDA's in the proof")
-        return Proving(row, stand_in(row, self))
+            return ProofTarget(profile)
+        cpu_profile = on_cpu(pins, profile)
+        self.step(f"{profile.name}: looking for torch {cpu_profile.torch}, which replaces CUDA's in the proof")
+        return ProofTarget(cpu_profile, cpu_torch_entry(cpu_profile, self))
 
-    def prove(self, profile: Profile, proving: Proving) -> Proved:
-        """Proves each image of a profile; UserError where something fails that no variable is known for."""
+    def prove(self, profile: Profile, target: ProofTarget) -> Proved:
+        """Proves each image of a profile; UserError for a failure that no known variable avoids."""
         if self.proof is Proof.none:
-            return Proved([f"Nothing of {profile.name} was run: that its versions work together is not proved."], [])
+            return Proved([f"{profile.name} was not run: it is not proved that its versions work together."], [])
         needed: list[NeededVariable] = []
         for image in profile.images:
-            self._prove_image(proving.row, image, proving.replaced, needed)
+            self._prove_image(target.profile, image, target.replaced, needed)
         return Proved(unproved(profile, self.proof), needed)
 
     def _prove_image(
         self, profile: Profile, image: str, replaced: Mapping[str, str] | None, needed: list[NeededVariable]
     ) -> None:
-        """Runs the script until it ends well; what it wanted for that is added to `needed`."""
+        """Runs the script until it succeeds; adds the variables that it needs to `needed`."""
         wanted = None
         texts = [path.read_text() for lock in wheel_locks(profile, image) if (path := self.locks / lock).exists()]
         locked = proof_lock(texts, replaced)
         with scratch_folder(PROOFS, stopping="stopping; removing the environment …") as folder:
-            self.step(f"{profile.name}, {image}: an environment of its {len(locked)} packages, to prove them in")
+            self.step(f"{profile.name}, {image}: making an environment of its {len(locked)} packages for the proof")
             python = self._environment(folder, profile, "".join(locked.values()))
-            what = "all" if image == "train" else "imports"
+            part = "all" if image == "train" else "imports"
             while True:
-                self.step(f"{profile.name}, {image}: {said(image, wanted)}")
+                self.step(f"{profile.name}, {image}: {step_text(image, wanted)}")
                 home = folder / f"run-{len(needed)}"
                 home.mkdir()
-                command = [str(python), "-P", str(SCRIPT), str(home), what, *to_import(profile, locked)]
+                command = [str(python), "-P", str(SCRIPT), str(home), part, *to_import(profile, locked)]
                 variables = {each.variable: each.value for each in needed} | dict(profile.software.environment)
                 wanted = run_script(command, profile.name, home, variables)
                 if wanted is None:
@@ -136,7 +136,7 @@ class Prover:
                 needed.append(wanted)
 
     def _environment(self, home: Path, profile: Profile, lock: str) -> Path:
-        """An environment of these packages; its Python."""
+        """Makes an environment of these packages; returns its Python."""
         uv, python = find_uv(), home / "venv" / "bin" / "python"
         (home / "lock.txt").write_text(lock)
         links = [word for folder in self.folders for word in ("--find-links", str(folder))]
@@ -150,22 +150,22 @@ class Prover:
             done = subprocess.run(command, capture_output=True, text=True, cwd=home, env=uv_environment(os.environ))
             if done.returncode != 0:
                 raise UserError(
-                    f"The environment to prove {profile.name} in could not be made: {failure_text(done.stderr)} Run "
-                    "the command again when that is fixed, or with --proof none."
+                    f"The environment for the proof of {profile.name} could not be made: {failure_text(done.stderr)} "
+                    "Run the command again when that is fixed, or add --proof none."
                 )
         return python
 
 
-def said(image: str, wanted: NeededVariable | None) -> str:
-    """What a run of the script does, and why where it is not the first: an earlier one failed for want of `wanted`."""
-    imports = "proof, which imports all"
-    what = f"{imports}, reads files, trains two steps, saves and resumes" if image == "train" else imports
-    return f"once more the {what}, with {wanted.variable}={wanted.value}, which it failed without" if wanted else what
+def step_text(image: str, wanted: NeededVariable | None) -> str:
+    """Describes a run of the script, and why it is repeated: the last one failed without the variable `wanted`."""
+    imports = "proof: imports all packages"
+    run = f"{imports}, reads files, trains two steps, saves and resumes" if image == "train" else imports
+    return f"again with {wanted.variable}={wanted.value}, without which it failed: {run}" if wanted else run
 
 
 def proof_lock(texts: Sequence[str], replaced: Mapping[str, str] | None) -> dict[str, str]:
-    """The entries of an image's locks by package, of two the higher layer's; `replaced` stand in for torch and what is
-    of CUDA.
+    """The entries of an image's locks by package; the higher layer's if two have it. `replaced` replaces torch and all
+    CUDA packages.
     """
     found = {str(canonicalize_name(name)): entry for text in texts for name, _, entry in entries(text)}
     if replaced is None:
@@ -175,35 +175,35 @@ def proof_lock(texts: Sequence[str], replaced: Mapping[str, str] | None) -> dict
 
 
 def to_import(profile: Profile, locked: Mapping[str, str]) -> list[str]:
-    """The packages of which the proof imports all: those that docker/pins.toml names, as far as they are there."""
+    """The packages whose modules the proof imports: those in docker/pins.toml, if the image has them."""
     own = [Requirement(each).name for each in profile.software.requirements]
     return [name for name in dict.fromkeys(map(canonicalize_name, (*profile.packages, *own))) if name in locked]
 
 
-def on_cpu(kit: Pins, profile: Profile) -> Profile:
-    """A profile with the CPU build of its torch."""
+def on_cpu(pins: Pins, profile: Profile) -> Profile:
+    """The profile with the CPU build of its torch."""
     version = f"{profile.torch.partition('+')[0]}+cpu"
     packages = {name: each for name, each in profile.packages.items() if name != "torchvision"} | {"torch": version}
-    return replace(profile, torch_index=kit.profile(DEFAULT_PROFILE).torch_index, packages=packages)
+    return replace(profile, torch_index=pins.profile(DEFAULT_PROFILE).torch_index, packages=packages)
 
 
-def stand_in(row: Profile, prover: Prover) -> dict[str, str]:
-    """The entry of the CPU build of torch, by its name; UserError where it can't be had."""
-    request = LockRequest("proof.txt", (f"torch=={row.torch}",))
+def cpu_torch_entry(profile: Profile, prover: Prover) -> dict[str, str]:
+    """The lock entry of the CPU build of torch, by name; UserError if it is not available."""
+    request = LockRequest("proof.txt", (f"torch=={profile.torch}",))
     try:
-        text = resolve(request, row, prover.folders, prover.locks)
+        text = resolve(request, profile, prover.folders, prover.locks)
     except UserError as error:
         raise UserError(
-            f"{row.name} can't be proved by the CPU build of its torch, which can't be had here: {error} Add "
+            f"{profile.name} can't be proved with the CPU build of its torch, which is not available here: {error} Add "
             "--proof whole, which installs its own wheels, some gigabytes, or --proof none."
         ) from None
     return {name: entry for name, _, entry in entries(text) if name == "torch"}
 
 
 def run_script(command: Sequence[str], name: str, home: Path, variables: Mapping[str, str]) -> NeededVariable | None:
-    """Runs the proof's script with the set's variables; the variable that its failure wants, None where it ends well.
+    """Runs the proof's script with these variables; returns the variable that avoids its failure, None on success.
 
-    UserError names the step that failed, with the last line of its traceback, where none is known.
+    UserError names the failed step and the last line of its traceback if no such variable is known.
     """
     environment = script_environment(home, variables)
     try:
@@ -212,7 +212,7 @@ def run_script(command: Sequence[str], name: str, home: Path, variables: Mapping
         )
     except subprocess.TimeoutExpired:
         raise UserError(
-            f"The proof of {name} has not ended after {_TIMEOUT_S // 60} minutes: choose other versions, or add "
+            f"The proof of {name} did not end within {_TIMEOUT_S // 60} minutes: choose other versions, or add "
             "--proof none."
         ) from None
     if done.returncode == 0:
@@ -221,21 +221,21 @@ def run_script(command: Sequence[str], name: str, home: Path, variables: Mapping
     if known and known.variable not in variables:
         return known
     steps = [line.removeprefix("step: ") for line in done.stdout.splitlines() if line.startswith("step: ")]
-    what = last_error(done.stderr) if done.returncode > 0 else f"it died of signal {-done.returncode}"
+    reason = last_error(done.stderr) if done.returncode > 0 else f"it was killed by signal {-done.returncode}"
     raise UserError(
-        f"The proof of {name} failed at `{steps[-1] if steps else 'its start'}` ({what}): choose other versions, set a "
-        "--constraint or an --env that helps, or add --proof none."
+        f"The proof of {name} failed at `{steps[-1] if steps else 'its start'}` ({reason}): choose other versions, "
+        "set a --constraint or an --env that helps, or add --proof none."
     )
 
 
 def last_error(printed: str) -> str:
-    """The line of a traceback that names the error, of several the last one's; else the last that was printed."""
+    """The last line of a traceback that names an error; else the last printed line."""
     named = re.findall(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*$", printed, re.MULTILINE)
-    return (" ".join(named[-1].split()) if named else last_words(printed))[:300].rstrip(". ")
+    return (" ".join(named[-1].split()) if named else last_line(printed))[:300].rstrip(". ")
 
 
 def script_environment(home: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the proof: the set's own, and nothing of this machine's but its PATH."""
+    """The environment of the proof: the set's variables, and of this machine's only PATH."""
     return {
         "PATH": os.environ.get("PATH", ""),
         "HOME": str(home),
@@ -251,13 +251,13 @@ def script_environment(home: Path, variables: Mapping[str, str]) -> dict[str, st
 
 
 def unproved(profile: Profile, proof: Proof) -> list[str]:
-    """What the proof of a profile with CUDA did not show."""
+    """What the proof of a profile with CUDA did not cover."""
     if not profile.cuda:
         return []
     if proof is Proof.whole:
-        return [f"Proved with {profile.name}'s own wheels, on the CPU: what a GPU computes is for `gpu-check`."]
+        return [f"Proved with {profile.name}'s own wheels, on the CPU; `build.py gpu-check` tests it on a GPU."]
     left = " and torchvision" if "torchvision" in profile.packages else ""
     return [
-        f"Proved with the CPU build of torch: CUDA's wheels{left} were locked and not run; the build runs them, and a "
-        "GPU's part is for `gpu-check`."
+        f"Proved with the CPU build of torch: CUDA's wheels{left} were locked but not run; the build runs them, and "
+        "`build.py gpu-check` tests them on a GPU."
     ]

@@ -1,7 +1,7 @@
-"""What a software set has to be able to do: run by the Python of a throw-away environment, without the kit, with
-transformers 4 and 5 alike. Before each step its name is printed; a step that fails ends the script with its traceback.
+"""Tests a software set: runs in a temporary environment without berth, with transformers 4 or 5. Prints each step's
+name before it; a failing step ends the script with a traceback.
 
-Arguments: a folder that is this script's alone, `imports` or `all`, and the packages to import, by their names at PyPI.
+Arguments: an empty folder, `imports` or `all`, and the packages to import, by their PyPI names.
 """
 
 import importlib
@@ -31,7 +31,7 @@ def step(name: str) -> None:
 
 
 def import_all(packages: list[str]) -> None:
-    """Every module at top level of these packages."""
+    """Imports all top-level modules of these packages."""
     modules: dict[str, list[str]] = {}
     for module, owners in packages_distributions().items():
         for owner in owners:
@@ -47,7 +47,7 @@ def normal(name: str) -> str:
 
 
 def wanted_modules(modules: list[str]) -> Iterator[str]:
-    """Those that a program imports: no tests or examples that a wheel lays next to its package."""
+    """The modules that programs import: without the tests or examples that some wheels install next to them."""
     for module in sorted(modules):
         if module.isidentifier() and module[0] != "_" and module not in ("test", "tests", "examples", "docs"):
             yield module

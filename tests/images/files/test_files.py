@@ -289,9 +289,9 @@ def test_a_mirror_that_lacks_files_is_refused_before_anything_is_made(
     with pytest.raises(UserError) as refusal:
         prepare(kit, ["train"], BuildOptions(profile.name, mirror=str(mirror)), tmp_path / "secrets", print)
     assert str(refusal.value) == (
-        f"the mirror {mirror} lacks efa.key, which efa 1.47.0+double needs: put it there, or build with --without efa."
-        f" Also, the mirror {mirror} lacks libgdrapi.deb, which gdrcopy 2.5+double needs: put it there, or build with "
-        "--without gdrcopy."
+        f"the mirror {mirror} does not have efa.key, which efa 1.47.0+double needs: put it there, or build with "
+        f"--without efa. Also, the mirror {mirror} does not have libgdrapi.deb, which gdrcopy 2.5+double needs: put it "
+        "there, or build with --without gdrcopy."
     )
     assert os.listdir(kit_copy / "docker" / "files") == [".gitignore"]
     assert not (tmp_path / "cache").exists()

@@ -164,7 +164,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             replace(WELL, disk_free=6 * GB - 1),
             "Disk",
             "missing",
-            "5.9 GB free, and a build needs 6",
+            "5.9 GB free; a build needs 6",
             "docker builder prune",
             id="disk-full",
         ),
@@ -189,7 +189,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             replace(WELL, index_error="timed out"),
             "Package index",
             "missing",
-            "https://pypi.org/simple gives no answer (timed out)",
+            "https://pypi.org/simple does not answer (timed out)",
             "pip config set global.index-url",
             id="no-index",
         ),
@@ -197,12 +197,12 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             replace(WELL, disk_free=20 * GB),
             "Disk",
             "ok",
-            "20.0 GB free, enough for cpu; a profile with CUDA wants 30",
+            "20.0 GB free, enough for cpu; a profile with CUDA needs 30",
             "",
             id="disk-for-cpu-only",
         ),
         pytest.param(replace(WELL, disk_free=10 * GB), "Disk", "warn", "10.0 GB free", "prune", id="disk-tight"),
-        pytest.param(replace(WELL, disk_free=None), "Disk", "warn", "can't be seen", "system df", id="disk-elsewhere"),
+        pytest.param(replace(WELL, disk_free=None), "Disk", "warn", "can't be read", "system df", id="disk-elsewhere"),
         pytest.param(replace(WELL, memory=2 * GB), "Memory", "warn", "2 GB", "batch_size=4", id="little-memory"),
         pytest.param(
             replace(WELL, gpus=["NVIDIA T4, 580.95"]),
@@ -216,7 +216,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             replace(WELL, gpus=["NVIDIA T4, 580.95"] * 4, engine=NVIDIA), "GPU", "ok", "4 × NVIDIA T4", "", id="gpus"
         ),
         pytest.param(
-            WELL, "Disk", "ok", "70.0 GB free; both images want 15, with CUDA 30", "", id="disk-with-what-is-wanted"
+            WELL, "Disk", "ok", "70.0 GB free; both images need 15, with CUDA 30", "", id="disk-with-what-is-wanted"
         ),
         pytest.param(
             replace(WELL, leftovers=("container a", "network a", "network b", "network c", "network d")),

@@ -154,7 +154,9 @@ def test_an_immutable_tag_that_names_another_image_leads_to_ways_that_work(
 
 def test_an_image_of_another_commit_than_the_checkout_is_said() -> None:
     (said,) = warnings(IMAGE, "000000000000")
-    assert said.startswith(f"{IMAGE.name} was built from {IMAGE.revision}, and this checkout is at 000000000000: run")
+    assert said.startswith(
+        f"{IMAGE.name} was built from {IMAGE.revision}, and this checkout is at 000000000000: to use"
+    )
     assert f"`python build.py build {IMAGE.image} --profile {IMAGE.profile}` first" in said
 
 

@@ -17,8 +17,8 @@ from requests.exceptions import ReadTimeout
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images.build import base
-from berth.images.pins import pins, pins_file
 from berth.images.build.plan import Base
+from berth.images.pins import pins, pins_file
 
 KIT = pins_file.load()
 PINNED, IMPORTED = KIT.base_image, KIT.imported_base
@@ -148,7 +148,7 @@ def test_a_base_is_made_by_a_shell_with_this_networks_mirror(monkeypatch: pytest
     assert ran == {"tag": IMPORTED, "docker": "/bin/docker", "sources": source}
     assert list((tmp_path / "cache").iterdir()) == [], "the mirror's password is gone"
     (tmp_path / "docker" / "base.sh").write_text("exit 1\n")
-    with pytest.raises(UserError, match="no base image could be made"):
+    with pytest.raises(UserError, match="the base image could not be made"):
         base.make_base(here, KIT)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.images.build import build
-from berth.images.pins import pins
 from berth.images.build.buildkit_log import Progress
 from berth.images.build.plan import BuildPlan
+from berth.images.pins import pins
 from tests.doubles.engine_double import VERSION, engine_double
 
 
@@ -93,7 +93,9 @@ def test_logs_are_for_this_user_alone_those_of_earlier_versions_too(
     assert (stat.S_IMODE(log.stat().st_mode), stat.S_IMODE(log.parent.stat().st_mode)) == (0o600, 0o700)
 
 
-@pytest.mark.parametrize(("make", "said"), [("Podman Engine", "podman answers"), ("Engine", "unknown flag: --secret")])
+@pytest.mark.parametrize(
+    ("make", "said"), [("Podman Engine", "the engine is podman"), ("Engine", "unknown flag: --secret")]
+)
 def test_a_build_by_podmans_service_says_so(
     make: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

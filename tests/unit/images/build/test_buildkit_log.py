@@ -8,10 +8,10 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.images.build import build
-from berth.images.pins import pins
 from berth.images.build.build import failure_sentence
 from berth.images.build.buildkit_log import Progress
 from berth.images.build.plan import BuildPlan
+from berth.images.pins import pins
 
 OUTPUT = """\
 #1 [internal] load build definition from Dockerfile

@@ -9,9 +9,9 @@ import pytest
 
 from berth.common import labels
 from berth.common.errors import UserError
+from berth.images.build.plan import Base, Checkout, Provided, Revision, build_plan, refusals, tags
 from berth.images.pins import pins, pins_file
 from berth.images.pins.parts import effects, file_problems
-from berth.images.build.plan import Base, Checkout, Provided, Revision, build_plan, refusals, tags
 
 KIT = pins_file.load()
 LOCKS = pins.ROOT / "docker" / "locks"
@@ -86,7 +86,7 @@ def test_the_label_of_what_was_left_out_is_the_argument() -> None:
 
 
 def test_unknown_image() -> None:
-    with pytest.raises(UserError, match="there is no image 'sevre': name train or serve"):
+    with pytest.raises(UserError, match="unknown image 'sevre': name train or serve"):
         plan_of("sevre")
 
 

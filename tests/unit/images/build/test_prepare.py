@@ -7,12 +7,12 @@ import pytest
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images.network import build_files, build_network, downloads
-from berth.images.pins import pins, pins_file
 from berth.images.build import prepare
-from berth.images.network.build_network import Network, PackageIndex
 from berth.images.build.plan import Base, Revision
 from berth.images.build.prepare import BuildOptions, plan_inputs
+from berth.images.network import build_files, build_network, downloads
+from berth.images.network.build_network import Network, PackageIndex
+from berth.images.pins import pins, pins_file
 
 KIT = pins_file.load()
 CU130 = KIT.profile("cu130")
@@ -20,7 +20,7 @@ UNREACHED = "aws-efa-installer-1.47.0.tar.gz can't be fetched from HOST (no rout
 
 
 def test_what_is_missing_is_computed_from_what_is_here(tmp_path: Path) -> None:
-    installer, signature, key = build_files.of_images(CU130, ["train", "serve"])
+    installer, signature, key = build_files.wanted_files(CU130, ["train", "serve"])
     found = {installer: tmp_path / installer.name, signature: None, key: None}
     wheels = [tmp_path / "torch.whl"]
     inputs = plan_inputs(CU130, ["train", "serve"], found, wheels)
@@ -34,7 +34,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """A machine with an engine and its base, where no host of a file answers; what was said there."""
     monkeypatch.setattr(pins, "CACHE", tmp_path / "berth")
     monkeypatch.setattr(build_files, "CACHE", tmp_path / "files")
-    monkeypatch.setattr(build_files, "at_hand", lambda *_: None)
+    monkeypatch.setattr(build_files, "find_valid_file", lambda *_: None)
     monkeypatch.setattr(downloads.FileSource, "missing", lambda _, wants, ask: [UNREACHED] * (ask and bool(wants)))
     monkeypatch.setattr(engine, "connect", lambda: None)
     monkeypatch.setattr(prepare, "read_revision", lambda *_: Revision("1a2b3c4d5e6f"))
@@ -54,7 +54,7 @@ def prepared(said: list[str], **options: Any) -> str:
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("name", ["no such:::image", "Debian:bookworm", "debian:", "host.example/"])
 def test_what_is_no_name_of_an_image_is_no_base(name: str, dry_run: bool, machine: list[str]) -> None:
-    with pytest.raises(UserError, match=f"^--base-image '{name}' is no name of an image: write "):
+    with pytest.raises(UserError, match=f"^--base-image '{name}' is not an image name: write "):
         prepared(machine, base_image=name, dry_run=dry_run)
 
 
@@ -64,10 +64,10 @@ def test_a_dry_run_says_what_becomes_of_a_base_that_is_not_here(
     monkeypatch.setattr(prepare, "base_at_hand", lambda *_: None)
     prepared(machine, base_image="localhost:5000/team/debian_12:slim", dry_run=True)
     assert machine[-1] == (
-        "the base localhost:5000/team/debian_12:slim is not on an engine here: `build` without --dry-run pulls it."
+        "the base localhost:5000/team/debian_12:slim is not on the engine: `build` without --dry-run pulls it."
     )
     prepared(machine, dry_run=True)
-    assert machine[-1].endswith("is not on an engine here: `build` without --dry-run pulls it.")
+    assert machine[-1].endswith("is not on the engine: `build` without --dry-run pulls it.")
 
 
 def test_a_dry_run_leaves_what_its_line_reads_and_names_it_and_a_build_leaves_nothing(
@@ -107,4 +107,4 @@ def test_a_dry_run_asks_no_host_and_takes_the_file_for_reachable(machine: list[s
     line = prepared(machine, dry_run=True)
     assert "--label berth.efa=1.47.0" in line
     assert "WITHOUT" not in line
-    assert any(each.startswith("aws-efa-installer-1.47.0.tar.gz is not here: `build` without") for each in machine)
+    assert any(each.startswith("aws-efa-installer-1.47.0.tar.gz is missing: `build` without") for each in machine)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images.pins import pins
 from berth.images.build.plan import Revision
 from berth.images.build.revision import NO_COMMIT, checkout_problems, commit_of, read_revision, sent_paths
+from berth.images.pins import pins
 
 SHA = "1A2B3C4D5E6F7890aabbccddeeff00112233445566"[:40]
 

@@ -53,7 +53,7 @@ def selected(base: str) -> SelectedImage:
             "berth: error: berth-train:cpu is 10.0 MB over its budget of 410 MB compressed: see which layer or package "
             "has grown, or raise the budget in docker/pins.toml.",
         ),
-        ("corp:12", None, 0, "berth-train:cpu is not compared with a budget: it stands on corp:12."),
+        ("corp:12", None, 0, "berth-train:cpu is not compared with a budget: its base is corp:12."),
     ],
     ids=["the-kits-base", "a-base-of-the-users-own"],
 )

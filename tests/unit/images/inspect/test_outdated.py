@@ -127,8 +127,8 @@ def test_a_further_index_answers_for_what_the_first_lacks(service: str) -> None:
     ("status", "body", "said"),
     [
         (503, None, "503 Service Unavailable"),
-        (200, b"<!DOCTYPE html>", "no JSON"),
-        (200, b"[1]", "no JSON"),
+        (200, b"<!DOCTYPE html>", "the answer is not JSON"),
+        (200, b"[1]", "the answer is not JSON"),
         (200, b'{"files": []}', "no release for this Python"),
     ],
 )
@@ -171,7 +171,7 @@ def test_known_vulnerabilities_of_every_version(service: str) -> None:
 def test_advisories_that_do_not_answer_are_no_all_clear(status: int, body: bytes | None, service: str) -> None:
     IndexAndAdvisoriesDouble.status, IndexAndAdvisoriesDouble.body = status, body
     found = advisories.ask_advisories([RICH], network(""), f"{service}/v1/query")
-    assert (found.vulnerable, found.asked, found.unknown) == ((), 1, 1)
+    assert (found.vulnerable, found.packages, found.unknown) == ((), 1, 1)
     assert found.unanswered.startswith(
         "Vulnerabilities are not known, which is no all-clear: pip-audit got no answer ("
     )
@@ -206,7 +206,7 @@ def test_a_package_without_an_answer_in_three_versions_is_named_once(monkeypatch
     monkeypatch.setattr(advisories, "_run_audit", skip)
     several = [replace(RICH, version=version) for version in ("13.0", "14.0", "15.0")]
     found = advisories.ask_advisories(several, network(""))
-    assert (found.asked, found.unknown) == (3, 3)
+    assert (found.packages, found.unknown) == (3, 3)
     assert "has no answer for rich; run" in found.unanswered
 
 

@@ -137,7 +137,7 @@ def test_the_text_of_a_licence_counts_where_the_metadata_name_no_licence(folder:
     ],
 )
 def test_licences_by_their_text(text: bytes, expected: str) -> None:
-    assert spdx.of_text(text) == expected
+    assert spdx.text_licence(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_each_layer_of_the_kit_has_its_name() -> None:
 
 
 def test_labels_are_left_out_rather_than_wrong() -> None:
-    assert layers.labels_of([COPIED, NOTHING], 2) == ["", ""]
+    assert layers.layer_labels([COPIED, NOTHING], 2) == ["", ""]
 
 
 def environment(root: Path) -> Path:
@@ -357,8 +357,8 @@ def test_render_names_image_layers_and_packages() -> None:
 def test_layers_on_top_of_the_kits_are_yours() -> None:
     kit = {"created_by": "RUN /bin/sh -c sh /tmp/layer/install.sh train # buildkit"}
     history = [COPIED, kit, {"created_by": "RUN /bin/sh -c pip install tabulate # buildkit"}]
-    assert layers.labels_of(history, 3)[1:] == ["train", "yours: RUN pip install tabulate"]
-    assert layers.labels_of(history[:2], 2)[1] == "train"
+    assert layers.layer_labels(history, 3)[1:] == ["train", "yours: RUN pip install tabulate"]
+    assert layers.layer_labels(history[:2], 2)[1] == "train"
 
 
 def test_the_engines_history_names_the_layers() -> None:
@@ -372,5 +372,5 @@ def test_the_engines_history_names_the_layers() -> None:
         {"CreatedBy": "", "Comment": "Imported from -"},
     ]
     digests = ["sha256:1", "sha256:2", "sha256:3"]
-    assert layers.names_of(history, digests) == {"sha256:1": "base", "sha256:2": "openmpi", "sha256:3": "train"}
-    assert layers.names_of(history, digests[:2]) == {}
+    assert layers.layer_names(history, digests) == {"sha256:1": "base", "sha256:2": "openmpi", "sha256:3": "train"}
+    assert layers.layer_names(history, digests[:2]) == {}

@@ -35,14 +35,16 @@ from berth.images.inspect import spdx
     ],
 )
 def test_what_a_distribution_declares(headers: str, expected: str) -> None:
-    assert spdx.of_python(f"Metadata-Version: 2.4\n{headers}\n\nLicense: of the description\n".encode()) == expected
+    assert (
+        spdx.python_licence(f"Metadata-Version: 2.4\n{headers}\n\nLicense: of the description\n".encode()) == expected
+    )
 
 
 def test_what_else_is_known_counts_where_nothing_is_declared() -> None:
-    assert spdx.of_python(b"Name: x\n\n", ["MIT"]) == "MIT"
-    assert spdx.of_python(b"Name: x\nLicense: ISC\n\n", ["MIT"]) == "ISC"
-    assert spdx.of_python(b"", []) == ""
-    assert spdx.of_python(b"\xff\xfe no metadata", []) == ""
+    assert spdx.python_licence(b"Name: x\n\n", ["MIT"]) == "MIT"
+    assert spdx.python_licence(b"Name: x\nLicense: ISC\n\n", ["MIT"]) == "ISC"
+    assert spdx.python_licence(b"", []) == ""
+    assert spdx.python_licence(b"\xff\xfe no metadata", []) == ""
 
 
 READABLE = b"Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n"
@@ -61,7 +63,7 @@ READABLE = b"Format: https://www.debian.org/doc/packaging-manuals/copyright-form
     ],
 )
 def test_what_a_debian_package_says(names: list[str], copyright_file: bytes, expected: str) -> None:
-    assert spdx.of_debian(names, copyright_file) == expected
+    assert spdx.debian_licence(names, copyright_file) == expected
 
 
 @pytest.mark.parametrize("text", ["", "   ", "((", "MIT AND", "GPL v2 or so", "MIT/X11", "AND"])
@@ -71,4 +73,4 @@ def test_a_text_that_is_no_expression(text: str) -> None:
 
 @pytest.mark.parametrize(("name", "expected"), [("MIT/X11", "LicenseRef-MIT-X11"), ("  ", ""), ("?!", "")])
 def test_a_name_that_is_none_of_the_list(name: str, expected: str) -> None:
-    assert spdx.named(name) == expected
+    assert spdx.spdx_name(name) == expected

@@ -111,11 +111,11 @@ def test_what_has_no_wheel_is_no_solution_for_a_layer_that_installs_wheels_alone
 
 
 def test_the_index_of_torch_is_named_for_torch_alone() -> None:
-    assert locks.torchs_index(CPU, []) == (
+    assert locks.torch_index_toml(CPU, []) == (
         '[[tool.uv.index]]\nname = "torch"\nurl = "https://download.pytorch.org/whl/cpu"\nexplicit = true\n'
         '[tool.uv.sources]\ntorch = { index = "torch" }\n'
     )
-    assert locks.torchs_index(replace(CPU, torch_index=""), [pins.ROOT]) == ""
+    assert locks.torch_index_toml(replace(CPU, torch_index=""), [pins.ROOT]) == ""
 
 
 @pytest.mark.parametrize("folder_has", ["both", "torch"])
@@ -167,9 +167,7 @@ def test_the_locks_of_a_profile_are_written_into_its_folder(monkeypatch: pytest.
     for path in locks.torch_locks(HF4):
         assert (tmp_path / path).read_bytes() == (tmp_path / path.replace("cpu-hf4", "cpu")).read_bytes()
     (tmp_path / "cpu" / "pytorch.txt").write_text("torch==2.6.0+cpu \\\n    --hash=sha256:aa\n")
-    with pytest.raises(
-        UserError, match=r"cpu-hf4 stands on torch 2\.13\.0\+cpu of cpu, which docker/locks/cpu/pytorch"
-    ):
+    with pytest.raises(UserError, match=r"cpu-hf4 shares torch 2\.13\.0\+cpu with cpu, but docker/locks/cpu/pytorch"):
         locks.write_locks(KIT, HF4, [], tmp_path)
 
 
@@ -352,7 +350,7 @@ def test_sigkill_leaves_a_folder_of_locks_as_it_was_or_wholly_new(
             assert content == before[name], name
 
 
-OTHER = "was made for another request than docker/pins.toml has now: run `python build.py pins --profile cpu"
+OTHER = "is outdated, because docker/pins.toml or a lock below it has changed: run `python build.py pins --profile cpu"
 
 
 @pytest.mark.parametrize(
@@ -366,8 +364,8 @@ OTHER = "was made for another request than docker/pins.toml has now: run `python
         ({"requirements": ("peft>=0.5",)}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
         ({"requirements": ()}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
         ({"day": "2024-01-01"}, f"docker/locks/cpu-hf4/source-train.txt {OTHER}-hf4`"),
-        ({"environment": {"A": "1"}}, "software.json is not what docker/pins.toml says: run `python build.py pins --n"),
-        ({"debian": ("git",)}, "system.env is not what docker/pins.toml says: run `python build.py pins --no-locks`"),
+        ({"environment": {"A": "1"}}, "software.json does not match docker/pins.toml: run `python build.py pins --n"),
+        ({"debian": ("git",)}, "system.env does not match docker/pins.toml: run `python build.py pins --no-locks`"),
     ],
     ids=str,
 )
@@ -385,12 +383,12 @@ def test_locks_up_to_torch_are_those_of_the_hardware(tmp_path: Path) -> None:
     cpu = replace(CPU, packages={**CPU.packages, "torch": "2.14.0+cpu"})
     kit = replace(KIT, profiles={**KIT.profiles, "cpu": cpu})
     said = lock_problem(kit, HF4, "train", locks.LOCKS)
-    assert "docker/locks/cpu/pytorch.txt, which profile cpu-hf4 shares, was not made for what docker/pins.toml" in said
+    assert "docker/locks/cpu/pytorch.txt, which profile cpu-hf4 shares, does not match docker/pins.toml" in said
     shutil.copytree(locks.LOCKS, tmp_path / "locks")
     with (tmp_path / "locks" / "cpu-hf4" / "nccl.txt").open("a") as file:
         file.write("# more\n")
     said = lock_problem(KIT, HF4, "train", tmp_path / "locks")
-    assert said.startswith("docker/locks/cpu-hf4/nccl.txt differs from that of cpu, which it must equal: run `python")
+    assert said.startswith("docker/locks/cpu-hf4/nccl.txt differs from that of cpu, but must be identical: run `python")
 
 
 def test_a_part_that_is_left_out_changes_no_lock() -> None:

@@ -32,10 +32,10 @@ def test_a_signed_file_brings_its_signature_and_the_key() -> None:
 def test_each_image_wants_its_own_parts() -> None:
     compat = pins.PinnedFile("cuda-compat", "580.1", "compat.deb", "", SHA256)
     row = replace(pins_file.load().profile("cu130"), files={"efa": FILE, "cuda-compat": compat})
-    assert [want.name for want in build_files.of_images(row, ["serve"])] == ["compat.deb"]
-    assert [want.part for want in build_files.of_images(row, ["train"])] == ["efa", "efa", "efa", "cuda-compat"]
-    assert build_files.of_images(row, ["train", "serve"]) == build_files.of_images(row, ["train"]), "each once"
-    assert build_files.of_images(row.without(["efa", "cuda-compat"]), ["train"]) == []
+    assert [want.name for want in build_files.wanted_files(row, ["serve"])] == ["compat.deb"]
+    assert [want.part for want in build_files.wanted_files(row, ["train"])] == ["efa", "efa", "efa", "cuda-compat"]
+    assert build_files.wanted_files(row, ["train", "serve"]) == build_files.wanted_files(row, ["train"]), "each once"
+    assert build_files.wanted_files(row.without(["efa", "cuda-compat"]), ["train"]) == []
 
 
 def test_a_file_at_hand_is_used_only_if_it_is_the_pinned_one(tmp_path: Path) -> None:
@@ -44,12 +44,12 @@ def test_a_file_at_hand_is_used_only_if_it_is_the_pinned_one(tmp_path: Path) -> 
         each.mkdir()
     (folder / WANTED.name).write_bytes(BYTES)
     lines: list[str] = []
-    assert build_files.at_hand(WANTED, [cache, folder], lines.append) == folder / WANTED.name
+    assert build_files.find_valid_file(WANTED, [cache, folder], lines.append) == folder / WANTED.name
     (cache / WANTED.name).write_bytes(b"torn")
-    assert build_files.at_hand(WANTED, [cache, folder], lines.append) == folder / WANTED.name
+    assert build_files.find_valid_file(WANTED, [cache, folder], lines.append) == folder / WANTED.name
     (cache / WANTED.name).unlink()
     (cache / WANTED.name).symlink_to("/proc/self/mem")  # which is there and can't be read, even by root
-    assert build_files.at_hand(WANTED, [cache, folder], lines.append) == folder / WANTED.name
+    assert build_files.find_valid_file(WANTED, [cache, folder], lines.append) == folder / WANTED.name
     assert lines.pop() == f"{cache / WANTED.name} is not used: it can't be read (Input/output error)"
     assert [line.partition(":")[0] for line in lines] == [f"{cache / WANTED.name} is not used"]
 
@@ -63,10 +63,12 @@ def test_recording_a_hash_changes_its_line_alone() -> None:
     assert [old for old, new in zip(before, after, strict=True) if old != new] == [
         'sha256 = "unpinned"           # AWS publishes none'
     ]
-    with pytest.raises(UserError, match=r'\[files."gdrcopy-2.5"\] is not found in docker/pins.toml: set it to'):
+    with pytest.raises(
+        UserError, match=r'docker/pins.toml has no line sha256 = "…" in \[files."gdrcopy-2.5"\]: set it to'
+    ):
         pins.record_sha256(text, "gdrcopy-2.5", SHA256)
     for quotes in ('"""', "'''"):
-        with pytest.raises(UserError, match=r'a line sha256 = "…" of \[files."smddp-2.6.0"\] is not found in'):
+        with pytest.raises(UserError, match=r'has no line sha256 = "…" in \[files."smddp-2.6.0"\]: '):
             pins.record_sha256(
                 text.replace('\nsha256 = "unpinned"', f"\nsha256 = {quotes}unpinned{quotes}"), key, SHA256
             )

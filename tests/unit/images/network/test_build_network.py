@@ -257,7 +257,7 @@ def test_secrets_are_files_for_this_user_only(tmp_path: Path) -> None:
 
 def test_secrets_in_no_folder_are_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(UserError, match=r"what a build needs of the network can't be .*/cache is no folder, so move"):
+    with pytest.raises(UserError, match=r"the network settings of a build can't be .*/cache is no folder, so move"):
         Network(None, PackageIndex(), (), "x\n", "", "").write_secrets(tmp_path / "cache" / "secrets")
 
 

@@ -102,7 +102,7 @@ def test_a_mirror_gives_all_files_of_a_part(kind: str, tmp_path: Path, request: 
     assert (tmp_path / "cache" / "efa-1.0.tar.gz").read_bytes() == BYTES
     assert (len(BYTES), len(BYTES)) in shown
     assert sorted(os.listdir(tmp_path / "cache")) == ["efa-1.0.tar.gz", "efa-1.0.tar.gz.sig", "efa.key"]
-    assert all(build_files.at_hand(want, [tmp_path / "cache"], print) for want in wants)
+    assert all(build_files.find_valid_file(want, [tmp_path / "cache"], print) for want in wants)
 
 
 def test_without_a_mirror_the_files_own_address_is_asked(mirror: str, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_without_a_mirror_the_files_own_address_is_asked(mirror: str, tmp_path: 
 
 def test_with_a_mirror_nothing_else_is_asked(mirror: str, folder: Path, tmp_path: Path) -> None:
     (folder / "efa-1.0.tar.gz").unlink()
-    with pytest.raises(UserError, match="lacks efa-1"):
+    with pytest.raises(UserError, match="does not have efa-1"):
         FileSource(str(folder)).fetch(replace(WANTED, url=f"{mirror}/efa-1.0.tar.gz"), tmp_path / "cache", print)
     assert Mirror.asked == []
 
@@ -130,8 +130,8 @@ def test_a_mirror_that_lacks_a_file_is_named_with_what_to_do(mirror: str, folder
     (folder / "efa-1.0.tar.gz.sig").unlink()
     for place in (mirror, str(folder)):
         assert FileSource(place).missing(build_files.with_signature(FILE)) == [
-            f"the mirror {place} lacks efa-1.0.tar.gz.sig, which efa 1.0 needs: put it there, or build with --without "
-            "efa."
+            f"the mirror {place} does not have efa-1.0.tar.gz.sig, which efa 1.0 needs: put it there, or build with "
+            "--without efa."
         ]
     assert "put it there" in refused(FileSource(mirror), build_files.with_signature(FILE)[1], tmp_path)
 
@@ -139,7 +139,7 @@ def test_a_mirror_that_lacks_a_file_is_named_with_what_to_do(mirror: str, folder
 def test_an_address_that_is_gone(mirror: str, tmp_path: Path) -> None:
     said = refused(FileSource(), replace(WANTED, url=f"{mirror}/other.tar.gz"), tmp_path)
     assert said == (
-        f"{mirror}/other.tar.gz is not there: fix its url in docker/pins.toml, give --mirror, or build with "
+        f"{mirror}/other.tar.gz does not exist: fix its url in docker/pins.toml, give --mirror, or build with "
         "--without efa."
     )
 
@@ -160,13 +160,13 @@ def test_another_content_is_refused_by_both_hashes(
     (folder / "efa-1.0.tar.gz").write_bytes(b"other")
     said = refused(FileSource(place), WANTED, tmp_path)
     found = hashlib.sha256(b"other").hexdigest()
-    assert said.startswith(f"efa-1.0.tar.gz from {place}/efa-1.0.tar.gz is not the file that it should be, and was")
-    assert f"its sha256 is {found}, and docker/pins.toml has {SHA256}" in said
+    assert said.startswith(f"efa-1.0.tar.gz from {place}/efa-1.0.tar.gz is not the pinned file, and was")
+    assert f"its sha256 is {found}, but docker/pins.toml has {SHA256}" in said
 
 
 def test_a_login_page_is_no_signature(mirror: str, tmp_path: Path) -> None:
     Mirror.content["/files/efa-1.0.tar.gz.sig"] = b"<!DOCTYPE html>"
-    assert "it is no OpenPGP file" in refused(FileSource(mirror), build_files.with_signature(FILE)[1], tmp_path)
+    assert "it is not an OpenPGP file" in refused(FileSource(mirror), build_files.with_signature(FILE)[1], tmp_path)
 
 
 def test_a_connection_that_drops_is_tried_again(mirror: str, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_an_answer_that_is_no_file(status: int, said: str, times: int, mirror: s
 
 def test_a_mirror_that_does_not_answer_is_named_once_without_its_password() -> None:
     assert FileSource("http://user:secret@127.0.0.1:9/files").missing(build_files.with_signature(FILE)) == [
-        "efa-1.0.tar.gz can't be fetched from the mirror http://127.0.0.1:9/files (Connection refused): look at the "
+        "efa-1.0.tar.gz can't be fetched from the mirror http://127.0.0.1:9/files (Connection refused): check the "
         "network, give --mirror FOLDER|URL that has it, or build with --without efa."
     ]
 
@@ -212,7 +212,7 @@ def test_a_mirrors_password_is_used_and_never_shown(mirror: str, tmp_path: Path)
     assert lines[0] == f"fetching efa-1.0.tar.gz from {mirror}/efa-1.0.tar.gz"
     assert lines[1].startswith("fetched efa-1.0.tar.gz: 0.0 MB in ")
     said = FileSource(mirror.replace("//", "//user:wrong@")).missing([WANTED])
-    assert said[0].startswith(f"the mirror {mirror} answers 401 Unauthorized for efa-1.0.tar.gz: see that it may be")
+    assert said[0].startswith(f"the mirror {mirror} answers 401 Unauthorized for efa-1.0.tar.gz: check that it may be")
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_mirrors_file_that_cannot_be_read_is_named(folder: Path, tmp_path: Pat
     (folder / WANTED.name).unlink()
     (folder / WANTED.name).symlink_to("/proc/self/mem")
     said = refused(FileSource(str(folder)), WANTED, tmp_path)
-    assert said.startswith(f"{folder / WANTED.name} can't be read (Input/output error): see that this user may read it")
+    assert said.startswith(f"{folder / WANTED.name} can't be read (Input/output error): make it readable for this user")
 
 
 def test_a_folder_that_may_not_be_written(folder: Path, tmp_path: Path) -> None:
@@ -252,11 +252,11 @@ def test_a_folder_that_may_not_be_written(folder: Path, tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("ftp://user:secret@mirror/files", "the mirror ftp://mirror/files is neither a folder nor an http(s) address"),
-        ("/no/such/folder", "the mirror /no/such/folder is no folder here: mount it"),
-        ("~nouser/x", "the mirror ~nouser/x is in the home of a user who is not here: give its whole path."),
-        ("/" + "x" * 300, f"the mirror /{'x' * 300} can't be looked into (File name too long): see that this user may"),
-        ("https://u:p@mirror/files?token=secret", "the mirror https://mirror/files has a query or a fragment, and"),
-        ("https://mirror/files#secret", "the mirror https://mirror/files has a query or a fragment, and"),
+        ("/no/such/folder", "the mirror /no/such/folder is not a folder here: mount it"),
+        ("~nouser/x", "the mirror ~nouser/x is in the home of an unknown user: give its full path."),
+        ("/" + "x" * 300, f"the mirror /{'x' * 300} can't be read (File name too long): make it readable for"),
+        ("https://u:p@mirror/files?token=secret", "the mirror https://mirror/files has a query or a fragment, but"),
+        ("https://mirror/files#secret", "the mirror https://mirror/files has a query or a fragment, but"),
     ],
 )
 def test_what_is_no_mirror(text: str, said: str) -> None:

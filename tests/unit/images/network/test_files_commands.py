@@ -55,7 +55,7 @@ def test_fetch_records_what_it_got(
 ) -> None:
     add_to_pins('\n[files."gdrcopy-2.5"]\nfile = "libgdrapi.deb"\nsha256 = "unpinned"  # why\n')
     before = pins.PATH.read_text()
-    for said in ("recorded in", "has this sha256 already"):
+    for said in ("recorded the sha256 in", "has this sha256 already"):
         assert command.main(["pins", "--fetch", "gdrcopy", "--mirror", str(folder)]) == 0
         printed = capsys.readouterr()
         assert printed.out == f"gdrcopy-2.5  sha256:{SHA256}\n"
@@ -174,7 +174,7 @@ def test_fetch_refuses_another_file_than_the_pinned_one(
     assert command.main(["pins", "--fetch", "gdrcopy-2.5", "--mirror", str(folder)]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert f"its sha256 is {SHA256}, and docker/pins.toml has 000" in printed.err
+    assert f"its sha256 is {SHA256}, but docker/pins.toml has 000" in printed.err
     assert pins.PATH.read_text() == before
     assert os.listdir(tmp_path / "cache") == []
 
@@ -190,8 +190,11 @@ def test_fetch_refuses_another_file_than_the_pinned_one(
             ("build", "--without", "nccl"),
             "Unknown part 'nccl': --without takes efa, smddp, gdrcopy, cuda-compat.",
         ),
-        (("build", "--mirror", "/no/such"), "the mirror /no/such is no folder here"),
-        (("build", "--profile", "cu130", "--dry-run", "--mirror", "EMPTY"), "lacks aws-efa-installer.key, which efa"),
+        (("build", "--mirror", "/no/such"), "the mirror /no/such is not a folder"),
+        (
+            ("build", "--profile", "cu130", "--dry-run", "--mirror", "EMPTY"),
+            "does not have aws-efa-installer.key, which",
+        ),
     ],
     ids=[
         "no-such-file",
@@ -221,7 +224,7 @@ def test_everything_that_is_wrong_is_said_together(
     assert command.main(["build", "train", "--profile", "cu124", "--dry-run"]) == 1
     said = capsys.readouterr().err
     assert "smddp 2.6.0 of profile cu124 has no sha256 in docker/pins.toml: run" in said
-    assert f"Also, the mirror {tmp_path} lacks aws-efa-installer-1.47.0.tar.gz, which efa 1.47.0 needs" in said
+    assert f"Also, the mirror {tmp_path} does not have aws-efa-installer-1.47.0.tar.gz, which efa 1.47.0 needs" in said
 
 
 def test_what_images_do_without_is_said_once_and_only_of_gpus(
@@ -251,7 +254,7 @@ def test_a_dry_run_names_the_folder_that_it_writes_and_its_line_reads(
         assert command.main(["build", "serve", "--dry-run"]) == 0
         printed = capsys.readouterr()
         ca = Path(re.findall(r"id=ca,src=(\S+)", printed.out)[0])
-        assert f"the lines below read the settings of this network in {ca.parent}, " in printed.err
+        assert f"the commands below read network settings in {ca.parent}, " in printed.err
         read.append(ca)
     assert [path.read_text() for path in read] == ["a CA", "a CA"]
     assert len(set(read)) == 2, "the second does not touch what the first one's line reads"
@@ -274,7 +277,7 @@ def test_a_dry_run_fetches_nothing_and_says_what_would_be(
     assert command.main(words) == 0
     printed = capsys.readouterr()
     name = "aws-efa-installer-1.47.0.tar.gz"
-    assert f"{name} is not here: `build` without --dry-run fetches it from {mirror}/{name}." in printed.err
+    assert f"{name} is missing: `build` without --dry-run fetches it from {mirror}/{name}." in printed.err
     assert "--label berth.efa=1.47.0" in printed.out
     assert not (tmp_path / "cache").exists()
 
@@ -295,8 +298,8 @@ def test_a_lock_that_is_older_than_its_row_is_refused_before_a_build(
     pins.PATH.write_text(pins.PATH.read_text().replace(old, new))
     assert command.main(["build", "train", "--dry-run"]) == 1
     assert capsys.readouterr().err == (
-        f"berth: error: docker/locks/cpu/{lock} was made for another request than docker/pins.toml has now: run "
-        "`python build.py pins --profile cpu`, which locks it again.\n"
+        f"berth: error: docker/locks/cpu/{lock} is outdated, because docker/pins.toml or a lock below it has changed: "
+        "run `python build.py pins --profile cpu`, which locks it again.\n"
     )
 
 
@@ -336,7 +339,7 @@ def test_uri_says_of_a_double_that_it_may_not_be_published(
     labels = {"berth.efa": "1+double", f"{SOURCE}.version": "1", f"{SOURCE}.revision": "2"}
     image = LocalImage("train", "cpu", "berth-train:cpu", "sha256:0", labels, 30, "", ())
     monkeypatch.setattr("berth.ecr.commands.select_image", lambda *_: None)
-    monkeypatch.setattr("berth.ecr.commands.of_chosen", lambda _: image)
+    monkeypatch.setattr("berth.ecr.commands.local_image_from", lambda _: image)
     monkeypatch.setenv("BERTH_DIST", str(tmp_path))
     monkeypatch.setattr("berth.common.engine.connect", lambda: None)
     assert command.main(["uri", "train"]) == 0

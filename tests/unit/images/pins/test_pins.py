@@ -170,22 +170,22 @@ def test_unknown_profile_names_the_nearest(asked: str, named: str) -> None:
         (
             '"sagemaker-inference"]',
             '"sagemaker-inferenz"]',
-            "names sagemaker-inferenz, which [packages] lacks: give its",
+            "names sagemaker-inferenz, which is missing in [packages]: give",
         ),
         (
             '[files."smddp-2.6.0"]',
             '[files."smdpp-2.6.0"]',
-            "is of no part that there is: call it PART-VERSION, with one",
+            "has an unknown part: call it PART-VERSION, with one",
         ),
         (
             'triton = "3.7.1"\n',
             "",
-            "[profiles.cu130] has cuda, cudnn, nccl and lacks triton: pin the",
+            "[profiles.cu130] has cuda, cudnn, nccl but not triton: pin the",
         ),
         (
             CPU_TORCH,
             f'{CPU_TORCH}\nnccl = "2"',
-            "[profiles.cpu] has nccl and lacks",
+            "[profiles.cpu] has nccl but not",
         ),
     ],
 )
@@ -227,10 +227,10 @@ def test_all_that_can_not_be_in_pins_toml_is_said_together(tmp_path: Path) -> No
     with pytest.raises(UserError) as refusal:
         pins_file.load(path)
     assert str(refusal.value) == (
-        '[profiles.cu130] takes efa 1.48.0, and there is no [files."efa-1.48.0"]: add its url and sha256, or write '
-        'efa = "none". Also, [profiles.cu130] has cuda, cudnn, nccl and lacks triton: pin the versions that its torch '
-        "asks for, or none of them. Also, [profiles.cu124] has cuda, cudnn, nccl and "
-        "lacks triton: pin the versions that its torch asks for, or none of them. Fix "
+        '[profiles.cu130] has efa 1.48.0, but there is no [files."efa-1.48.0"]: add its url and sha256, or write '
+        'efa = "none". Also, [profiles.cu130] has cuda, cudnn, nccl but not triton: pin the versions that its torch '
+        "requires, or none of them. Also, [profiles.cu124] has cuda, cudnn, nccl but "
+        "not triton: pin the versions that its torch requires, or none of them. Fix "
         f"{path}, or restore it from the repository."
     )
 
@@ -286,7 +286,7 @@ def test_a_file_is_known_by_part_or_by_part_and_version(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no file 'gdrcopy': name one of efa-1\.47\.0, smddp-2\.6\.0"):
         KIT.file("gdrcopy")
     kit = with_files(tmp_path, FILE)
-    with pytest.raises(UserError, match=r"has several files of efa: name one of efa-1\.47\.0, efa-1\.0\."):
+    with pytest.raises(UserError, match=r"has several files for efa: name one of efa-1\.47\.0, efa-1\.0\."):
         kit.file("efa")
     found = kit.file("efa-1.0")
     assert (found.name, found.key_file, found.key_fingerprint) == ("efa+1.0.tar.gz", "efa.key", "4E9091BC")
@@ -295,10 +295,10 @@ def test_a_file_is_known_by_part_or_by_part_and_version(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[files."gdrcopy-2.5"]\nsha256 = "unpinned"\n', "names no file: give it a url, or a file of a mirror"),
-        ('[files."gdrcopy-2.5"]\nfile = "x.deb"\nsha256 = "ABC"\n', "is not one: write its 64 digits"),
-        (FILE.replace('key_url = "https://host/keys/efa.key"\n', ""), "lacks key_url or key_fingerprint"),
-        ('[files."efa-2.0"]\nurl = "https://host/x"\nsha256 = "unpinned"\n', "lacks key_url or key_fingerprint"),
+        ('[files."gdrcopy-2.5"]\nsha256 = "unpinned"\n', "has no file name: give it a url, or a file of a mirror"),
+        ('[files."gdrcopy-2.5"]\nfile = "x.deb"\nsha256 = "ABC"\n', "is invalid: write its 64 digits"),
+        (FILE.replace('key_url = "https://host/keys/efa.key"\n', ""), "needs both key_url and key_fingerprint"),
+        ('[files."efa-2.0"]\nurl = "https://host/x"\nsha256 = "unpinned"\n', "needs both key_url and key_fingerprint"),
     ],
     ids=["no-name", "no-hash", "no-key", "unsigned-efa"],
 )

@@ -60,5 +60,5 @@ def test_a_table_that_is_there_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["[profiles]\nmade = { from = 'cpu' }\n", "profiles.made.from = 'cpu'\n"])
 def test_a_form_that_is_not_known_is_a_sentence(text: str) -> None:
-    with pytest.raises(UserError, match="as it is written there: edit it by hand"):
+    with pytest.raises(UserError, match="automatically: edit the file by hand"):
         without(text, ["profiles.made"])

@@ -11,8 +11,8 @@ from berth.images.locks.lock_text import entries
 from berth.images.locks.locks import LOCKS, cuda_parts, torch_locks
 from berth.images.network.build_network import Network, PackageIndex
 from berth.images.pins import pins, pins_file
-from berth.images.profiles.asked import AskedProfile
 from berth.images.profiles.complete import complete
+from berth.images.profiles.request import ProfileRequest
 from tests.doubles.package_index import JsonIndex, json_index, wheel
 
 KIT = pins_file.load()
@@ -67,8 +67,8 @@ def network(served: JsonIndex, tmp_path: Path) -> Network:
 
 def test_what_is_left_open_is_as_of_the_sets_own_day(network: Network) -> None:
     """The kit's scikit-learn came out later, and would want what did; its tensorboardx did not."""
-    asked = AskedProfile("own", versions={"transformers": "4.46.3"}, packages=["peft==0.15.0", "einops"])
-    found = complete(asked, KIT, network)
+    request = ProfileRequest("own", versions={"transformers": "4.46.3"}, packages=["peft==0.15.0", "einops"])
+    found = complete(request, KIT, network)
     assert (found.day, found.hardware) == ("2025-04-18", {})
     assert found.versions == {"transformers": "4.46.3", "accelerate": "1.6.0", "datasets": "3.1.0"}
     own = ["peft==0.15.0", "einops==0.8.1"]
@@ -80,64 +80,64 @@ def test_a_line_is_said_to_be_its_first_release_and_the_day_has_its_reason(serve
         served.add("liner", f"4.46.{micro}", upload_time="2024-11-01T00:00:00Z")
     served.add("liner", "4.47.0", upload_time="2024-12-20T00:00:00Z")
     steps: list[str] = []
-    found = complete(AskedProfile("own", packages=["liner==4.46"]), KIT, network, steps.append)
+    found = complete(ProfileRequest("own", packages=["liner==4.46"]), KIT, network, steps.append)
     assert "liner 4.46 is the first release of that line; the newest is 4.46.2" in steps
-    assert "all else is as of 2024-12-01, 30 days after liner 4.46; --day changes it" in steps
+    assert "all other versions are as of 2024-12-01, 30 days after liner 4.46; --day changes it" in steps
     assert found.day == "2024-12-01"
     steps.clear()
-    complete(AskedProfile("own", packages=["liner==4.47"]), KIT, network, steps.append)
+    complete(ProfileRequest("own", packages=["liner==4.47"]), KIT, network, steps.append)
     assert not [each for each in steps if "first release" in each], "there is no other"
 
 
 def test_without_versions_the_newest_of_today_are_taken(network: Network) -> None:
-    found = complete(AskedProfile("own"), KIT, network)
+    found = complete(ProfileRequest("own"), KIT, network)
     assert (found.versions["transformers"], found.versions["datasets"]) == ("5.1.0", "5.0.0")
     assert (found.day, found.packages) == ("", [])
 
 
 @pytest.mark.parametrize(
-    ("asked", "facts"),
+    ("wanted", "facts"),
     [
         (
-            AskedProfile("own", versions={"transformers": "4.46.9"}),
+            ProfileRequest("own", versions={"transformers": "4.46.9"}),
             ["transformers==4.46.9 was never released", "4.46.3 and 5.1.0"],
         ),
         (
-            AskedProfile("own", packages=["pefft==1", "xyz==2"]),
+            ProfileRequest("own", packages=["pefft==1", "xyz==2"]),
             ["no package pefft", "no package xyz"],
         ),
         (
-            AskedProfile("own", versions={"transformers": "5.1.0"}, packages=["peft==0.15.0"]),
+            ProfileRequest("own", versions={"transformers": "5.1.0"}, packages=["peft==0.15.0"]),
             [
                 "transformers<5",
-                "choose transformers 4.46.3, the newest that goes with the rest",
+                "choose transformers 4.46.3, the newest that fits the rest",
             ],
         ),
-        (AskedProfile("own", constraints=["transformers<4"]), ["transformers<4 was never released", "5.1.0"]),
+        (ProfileRequest("own", constraints=["transformers<4"]), ["transformers<4 was never released", "5.1.0"]),
         (
-            AskedProfile("own", packages=["peft==0.15.0"], constraints=["peft<0.15"]),
+            ProfileRequest("own", packages=["peft==0.15.0"], constraints=["peft<0.15"]),
             ["peft==0.15.0", "peft<0.15"],
         ),
         (
-            AskedProfile("own", versions={"datasets": "5.0.0"}, constraints=["pyarrow<19"]),
-            ["choose datasets 3.1.0, the newest that goes with the rest", "leave out --constraint 'pyarrow<19'"],
+            ProfileRequest("own", versions={"datasets": "5.0.0"}, constraints=["pyarrow<19"]),
+            ["choose datasets 3.1.0, the newest that fits the rest", "leave out --constraint 'pyarrow<19'"],
         ),
         (
-            AskedProfile("own", versions={"transformers": "4.46.3"}, day="2024-01-01"),
+            ProfileRequest("own", versions={"transformers": "4.46.3"}, day="2024-01-01"),
             ["transformers 4.46.3 came out on 2024-11-18", "--day 2024-11-18"],
         ),
         (
-            AskedProfile("own", constraints=["einops>=0.8"], packages=["einops"], day="2025-01-01"),
+            ProfileRequest("own", constraints=["einops>=0.8"], packages=["einops"], day="2025-01-01"),
             ["einops", "2025-02-09", "give a later --day"],
         ),
-        (AskedProfile("own", packages=["evaluat==0.4"]), ["no package evaluat: did you mean evaluate?"]),
-        (AskedProfile("own", constraints=["numpy<2"]), ["no package numpy: see whether pip's index-url"]),
-        (AskedProfile("own", constraints=["einopz<1"]), ["no package einopz"]),
+        (ProfileRequest("own", packages=["evaluat==0.4"]), ["no package evaluat: did you mean evaluate?"]),
+        (ProfileRequest("own", constraints=["numpy<2"]), ["no package numpy: check whether pip's index-url"]),
+        (ProfileRequest("own", constraints=["einopz<1"]), ["no package einopz"]),
     ],
 )
-def test_what_can_not_be_together_is_a_sentence(network: Network, asked: AskedProfile, facts: list[str]) -> None:
+def test_what_can_not_be_together_is_a_sentence(network: Network, wanted: ProfileRequest, facts: list[str]) -> None:
     with pytest.raises(UserError) as caught:
-        complete(asked, KIT, network)
+        complete(wanted, KIT, network)
     for fact in facts:
         assert fact in str(caught.value)
 
@@ -148,9 +148,9 @@ def test_a_python_that_the_base_lacks_is_a_sentence(served: JsonIndex, network: 
         served.add("numpy", "1.20.0", tag=f"{python}-manylinux2010_x86_64")
     served.add("numpy", "1.23.2", tag="cp311-cp311-manylinux_2_17_x86_64")
     with pytest.raises(UserError) as caught:
-        complete(AskedProfile("own", packages=["newer==1.0", "numpy==1.20"]), KIT, network)
-    assert "newer 1.0 has wheels for Python 3.13 to 3.14 only, and the base has Python 3.11" in str(caught.value)
-    assert "numpy 1.20 has wheels for Python 3.7 to 3.9 only, and the base has Python 3.11: " in str(caught.value)
+        complete(ProfileRequest("own", packages=["newer==1.0", "numpy==1.20"]), KIT, network)
+    assert "newer 1.0 has wheels for Python 3.13 to 3.14 only, but the base has Python 3.11" in str(caught.value)
+    assert "numpy 1.20 has wheels for Python 3.7 to 3.9 only, but the base has Python 3.11: " in str(caught.value)
     assert "the nearest that can be installed is 1.23.2" in str(caught.value)
 
 
@@ -158,25 +158,25 @@ def test_a_python_that_the_base_lacks_is_a_sentence(served: JsonIndex, network: 
 def test_what_comes_as_source_only_is_a_sentence(served: JsonIndex, network: Network, package: str) -> None:
     served.facts["deepspeed-0.15.4.tar.gz"] = {}
     with pytest.raises(UserError, match=r"^deepspeed 0\.15\.4 has no wheel for Python 3\.11, .* put a wheel of it"):
-        complete(AskedProfile("own", packages=[package]), KIT, network)
+        complete(ProfileRequest("own", packages=[package]), KIT, network)
 
 
 def test_an_index_that_does_not_answer_is_a_sentence(served: JsonIndex, network: Network) -> None:
     served.silent = True
-    with pytest.raises(UserError, match=rf"Failed to fetch: \S*{served.url}/transformers/.*: see whether"):
-        complete(AskedProfile("own", versions={"transformers": "4.46.3"}), KIT, network)
+    with pytest.raises(UserError, match=rf"Failed to fetch: \S*{served.url}/transformers/.*: check that"):
+        complete(ProfileRequest("own", versions={"transformers": "4.46.3"}), KIT, network)
 
 
 def test_a_torch_that_can_not_be_had_is_a_sentence(network: Network) -> None:
     kit = replace(KIT, profiles={**KIT.profiles, "cpu": replace(CPU, torch_index="http://127.0.0.1:9/none")})
     with pytest.raises(UserError, match=r"Failed to fetch: \S*http://127\.0\.0\.1:9/none/torch/.* have torch 2\.13"):
-        complete(AskedProfile("own", torch="2.6.0"), kit, network)
+        complete(ProfileRequest("own", torch="2.6.0"), kit, network)
 
 
 def test_another_torch_has_layers_of_its_own(network: Network, tmp_path: Path) -> None:
     add_torch(tmp_path / "wheels", "2.6.0+cpu")
-    found = complete(AskedProfile("own", torch="2.6.0", versions={"transformers": "4.46.3"}), KIT, network)
-    assert (found.asked.torch, found.hardware, found.day) == ("2.6.0+cpu", {"torch": "2.6.0+cpu"}, "2024-12-18")
+    found = complete(ProfileRequest("own", torch="2.6.0", versions={"transformers": "4.46.3"}), KIT, network)
+    assert (found.request.torch, found.hardware, found.day) == ("2.6.0+cpu", {"torch": "2.6.0+cpu"}, "2024-12-18")
 
 
 CUDA_13 = {"cuda-toolkit": "13.0.3", "nvidia-cudnn-cu13": "9.20.0.48", "nvidia-nccl-cu13": "2.29.7", "triton": "3.7.1"}
@@ -199,25 +199,25 @@ def add_cuda(index: JsonIndex, torch: str, parts: dict[str, str], vision: str) -
 
 def test_another_torch_brings_the_cuda_that_it_is_built_for(served: JsonIndex, network: Network) -> None:
     add_cuda(served, "2.6.1", CUDA_12, "0.21.1")
-    found = complete(AskedProfile("own", "cu124", torch="2.6.1", versions={"transformers": "4.46.3"}), KIT, network)
+    found = complete(ProfileRequest("own", "cu124", torch="2.6.1", versions={"transformers": "4.46.3"}), KIT, network)
     parts = {"cuda": "12.4", "cudnn": "9.1.0", "nccl": "2.21.5", "triton": "3.2.0"}
     assert found.hardware == {"torch": "2.6.1", **parts, "torchvision": "0.21.1"}
 
 
 def test_a_cuda_that_the_drivers_can_not_run_is_a_sentence(served: JsonIndex, network: Network) -> None:
     add_cuda(served, "2.13.1", CUDA_13, "0.28.1")
-    with pytest.raises(UserError, match=r"CUDA 13\.0\.3, which needs driver 580 .* drivers from 525 .* CUDA 13\.$"):
-        complete(AskedProfile("own", "cu124", torch="2.13.1"), KIT, network)
+    with pytest.raises(UserError, match=r"CUDA 13\.0\.3, which needs driver 580 .* driver 525 and newer: .* 13\.$"):
+        complete(ProfileRequest("own", "cu124", torch="2.13.1"), KIT, network)
 
 
 def test_a_torch_of_numpy_1_wants_a_constraint(served: JsonIndex, network: Network, tmp_path: Path) -> None:
     add_torch(tmp_path / "wheels", "2.2.2+cpu")
     served.add("numpy", "2.4.0", upload_time="2024-06-17T00:00:00Z")
     served.add("numpy", "1.26.4", upload_time="2024-02-05T00:00:00Z")
-    asked = AskedProfile("own", torch="2.2.2", versions={"transformers": "4.46.3"}, packages=["numpy"])
+    request = ProfileRequest("own", torch="2.2.2", versions={"transformers": "4.46.3"}, packages=["numpy"])
     with pytest.raises(UserError, match=r"numpy would be 2\.4\.0: add --constraint 'numpy<2'"):
-        complete(asked, KIT, network)
-    assert "numpy==1.26.4" in complete(replace(asked, constraints=["numpy<2"]), KIT, network).packages
+        complete(request, KIT, network)
+    assert "numpy==1.26.4" in complete(replace(request, constraints=["numpy<2"]), KIT, network).packages
 
 
 @pytest.mark.parametrize("profile", [each for each in KIT.profiles.values() if each.cuda], ids=lambda each: each.name)
