@@ -282,7 +282,7 @@ def test_after_the_training_the_model_is_there(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     job = new_job(tmp_path, tiny_model, few_steps)
-    job.before = signal_in("run_qa._save")
+    job.before = signal_in("program._save")
     (end,) = host.run(job)
     assert end.code == 143
     assert f"(SIGTERM) after its 5 steps: the model is in {tmp_path}/model, without what" in end.err
@@ -295,7 +295,7 @@ def test_before_the_training_a_job_ends_at_once(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     job = new_job(tmp_path, tiny_model, few_steps)
-    job.before = signal_in("run_qa.job_data.load")
+    job.before = signal_in("program.job_data.load")
     (end,) = host.run(job, BERTH_FAILURE_FILE=str(tmp_path / "sentence"))
     assert end.code == 143
     assert (tmp_path / "sentence").read_text() == (

@@ -20,7 +20,7 @@ INTERPRETER = [sys.executable, "-S", "-P"]
 def bare(tmp_path: Path) -> Path:
     """The checkout's folders that a GPU machine needs, and nothing that an installation would add."""
     checkout = tmp_path / "checkout"
-    for folder in ("bench", "berth", "contract", "qa", "runtime", "serve"):
+    for folder in ("bench", "berth", "serve"):
         unwanted = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, checkout / folder, symlinks=True, ignore=unwanted)
     return checkout
