@@ -24,8 +24,8 @@ def without_effect(environ: Mapping[str, str]) -> list[str]:
 
 
 def no_interface(settings: Mapping[str, str], backend: str) -> list[str]:
-    """Warns about a value such as `^docker0`. NCCL reads it as "all interfaces except docker0", gloo as an interface's
-    name, and torch's error only says that the interface has no address.
+    """Warns about a GLOO_SOCKET_IFNAME such as `^docker0`. The syntax is NCCL's (all interfaces except docker0); gloo
+    takes it as a name, and torch's error only says that the interface has no address.
     """
     name, value = "GLOO_SOCKET_IFNAME", settings.get("GLOO_SOCKET_IFNAME", "")
     if backend != "gloo" or not value.startswith("^"):
@@ -34,7 +34,7 @@ def no_interface(settings: Mapping[str, str], backend: str) -> list[str]:
 
 
 def divided(channels: Sequence[str]) -> str:
-    """Warns about channels that are divided among the hosts. run_qa handles them; a user's program may not."""
+    """Warns a user's program about channels that are divided among the hosts. run_qa refuses them itself."""
     return (
         f"each host has other files of {', '.join(channels)} (ShardedByS3Key): a program that shares one data set "
         "among all ranks, as Trainer and DistributedSampler do, trains on some of it twice and on some never, or "
@@ -43,11 +43,11 @@ def divided(channels: Sequence[str]) -> str:
 
 
 def little_shm(size: int, nccl_ranks: int) -> str:
-    """Warns about a small /dev/shm of `size` bytes. `nccl_ranks`: ranks on this host that use NCCL.
+    """Warns about a small /dev/shm of `size` bytes. `nccl_ranks`: ranks on this host that use NCCL; 1 for gloo.
 
-    For each connection between GPUs that can't access each other's memory NCCL makes a file of 9.6 MiB there. Docker's
-    default of 64 MiB is full with four GPUs (github.com/NVIDIA/nccl/issues/290 and 525). With NVLink it needs little
-    space, so this is not an error.
+    NCCL creates a file of 9.6 MiB in it for each connection between GPUs without peer access. Docker's default of 64
+    MiB is full with four GPUs (github.com/NVIDIA/nccl/issues/290 and 525). With NVLink NCCL needs little space, so this
+    is not an error.
     """
     nccl = (
         f"NCCL connects {nccl_ranks} GPUs through it, with about 10 MiB for each connection without NVLink, and"
@@ -64,7 +64,8 @@ def independent_trainings(hosts: int) -> str:
     """Warns that the hosts do not train together.
 
     SageMaker puts every host's /opt/ml/model into one archive and requires distinct names (docs.aws.amazon.com, "How
-    Amazon SageMaker AI Processes Training Output"). build.py keeps the first host's file.
+    Amazon SageMaker AI Processes Training Output"). In a local job build.py packs the
+    first host's of several files of one name.
     """
     return (
         "your own program runs once per host unless a distribution is asked for: "

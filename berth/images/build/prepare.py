@@ -1,7 +1,8 @@
 """Prepares builds: finds missing inputs, provides them and makes the plans.
 
 `prepare` calls the steps in order: `plan_inputs` (what is missing), `provide` (or, for a dry run, `provide_for_paste`)
-and `build_plan`. All errors are raised before anything is written.
+and `build_plan`. Problems of the checkout, the base's name, locks and files are raised together before anything is
+written; a missing engine, a failed pull or a failed download is raised later.
 """
 
 import os
@@ -54,8 +55,8 @@ class Site:
 
 @dataclass(frozen=True)
 class BuildInputs:
-    """What the builds of a profile read besides their checkout: this machine's wheels that are in the locks, the files
-    on this machine, and the missing files.
+    """The inputs of a profile's builds besides the checkout: local wheels whose version is locked, paths of the wanted
+    files that exist here, and the wanted files to download.
     """
 
     wheels: Sequence[Path]
@@ -81,8 +82,8 @@ def prepare(
     say: Callable[[str], None],
     show: Show = lambda *_: None,
 ) -> list[BuildPlan]:
-    """The plans of these images' builds, after their secrets, wheels, files and base were provided. UserError lists all
-    problems. With `dry_run` nothing is downloaded or pulled, and written files are reported.
+    """The plans of these images' builds, after their secrets, wheels, files and base were provided. One UserError lists
+    the problems of checkout, base name, locks and files. With `dry_run` nothing is downloaded or pulled.
     """
     root, profile = pins.ROOT, all_pins.profile(options.profile)
     network = build_network.with_profiles_index(build_network.gather(os.environ), profile.torch_index, os.environ)
