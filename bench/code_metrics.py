@@ -1,25 +1,26 @@
-"""The source in figures: files, lines, functions, parameters, class names that stand twice, who imports whom.
+"""The source in figures: files, lines, statements, functions, parameters, classes with one name, who imports whom.
 
 Usage: python -m bench.code_metrics [FOLDER]
 
-Counted by `ast` over the source that ships: no tests, no bench. Statements leave docstrings, comments and blank lines
-aside. Parameters are counted without self and cls; those of a command (`@app.command(…)`) are its options, and counted
-apart. tests/unit/test_structure.py holds the limits, with the same functions.
+Counted by `ast` over the source that ships; bench and tests have a row each. Statements leave docstrings, comments and
+blank lines aside. Parameters are counted without self and cls; those of a command (`@app.command(…)`) are its options,
+and counted apart. tests/unit/test_structure.py holds the limits, with the same functions.
 """
 
 import ast
 import statistics
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from bench import program
 from berth.common.errors import UserError
 
-NOT_SHIPPED = ("tests", "bench", "docs", "examples")
-OPEN_LIBRARY = "berth.train.smdistributed."
+NOT_SHIPPED = ("tests", "bench", "docs", "examples", "smdistributed/tests")
+OPEN_LIBRARY = ("smdistributed", "src", "smdistributed")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -33,16 +34,28 @@ class Source:
 
     @property
     def folder(self) -> str:
-        return self.path.parts[0]
+        """A folder of the package berth, or one at the top level."""
+        first, *rest = self.path.parts
+        return rest[0] if first == "berth" and len(rest) > 1 else first
+
+    @property
+    def module(self) -> tuple[str, ...]:
+        """The parts of its name as others import it, without `berth`: ("train", "hosts", "ssh")."""
+        parts = self.path.with_suffix("").parts
+        if parts[:3] == OPEN_LIBRARY:
+            parts = parts[2:]
+        return tuple(part for part in parts[parts[0] == "berth" :] if part != "__init__")
 
 
-def sources(root: Path) -> list[Source]:
-    """The Python files that git knows and that ship; a link to a folder is not followed."""
+def sources(root: Path, left_out: Collection[str] = NOT_SHIPPED) -> list[Source]:
+    """The Python files that git knows, by default those that ship; a link to a folder is not followed."""
     listed = subprocess.run(["git", "-C", str(root), "ls-files", "*.py"], capture_output=True, text=True)
     if listed.returncode != 0:
         raise UserError(f"git can't list the files of {root} ({listed.stderr.strip()}): give the folder of a clone.")
     paths = [Path(line) for line in listed.stdout.splitlines()]
-    shipped = [path for path in paths if path.parts[0] not in NOT_SHIPPED and (root / path).exists()]
+    shipped = [
+        path for path in paths if not any(path.is_relative_to(each) for each in left_out) and (root / path).exists()
+    ]
     texts = [(path, (root / path).read_text()) for path in shipped]
     return [Source(path, text.count("\n"), ast.parse(text)) for path, text in texts]
 
@@ -52,6 +65,13 @@ def statements(tree: ast.Module) -> int:
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     texts = [node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
     return len(nodes) - len(texts)
+
+
+def size(name: str, found: Sequence[Source]) -> str:
+    """A row: files, lines, statements, and nodes of the syntax tree, which dense code does not save."""
+    nodes = sum(1 for source in found for _ in ast.walk(source.tree))
+    lines = sum(source.lines for source in found)
+    return f"| {name} | {len(found)} | {lines} | {sum(statements(source.tree) for source in found)} | {nodes} |"
 
 
 def functions(found: list[Source]) -> Iterator[tuple[Source, Function]]:
@@ -100,12 +120,7 @@ class Import:
 
     @property
     def target(self) -> str:
-        """The folder of ours that is imported; empty for what is not ours.
-
-        train/smdistributed, which imports nothing of ours, counts as a folder of its own.
-        """
-        if self.module.startswith(OPEN_LIBRARY):
-            return "smdistributed"
+        """The folder of ours that is imported; empty for what is not ours."""
         top, _, rest = self.module.partition(".")
         return rest.partition(".")[0] if top == "berth" else ""
 
@@ -131,6 +146,38 @@ def arrows(found: list[Source]) -> Counter[tuple[str, str]]:
     return Counter((each.folder, each.target) for each in imports(found) if each.target and each.target != each.folder)
 
 
+def inner_imports(found: list[Source]) -> Iterator[tuple[Import, tuple[str, ...], tuple[str, ...]]]:
+    """Every import of a module of ours: (import, parts of the importing module's name, parts of the imported one's)."""
+    modules = {source.module for source in found}
+    where = {str(source.path): source.module for source in found}
+    for source in found:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("berth."):
+                continue
+            package = tuple((node.module or "").split(".")[1:])
+            for alias in node.names:
+                target = (*package, alias.name) if (*package, alias.name) in modules else package
+                named = Import(f"{source.path}:{node.lineno}", source.folder, ".".join(("berth", *target)))
+                yield named, where[str(source.path)], target
+
+
+def circles(found: list[Source]) -> list[str]:
+    """Folders and modules that import each other, directly or not, beside each other in one folder, a line for each."""
+    arrows_of: dict[tuple[str, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for _, source, target in inner_imports(found):
+        for depth in range(min(len(source), len(target))):
+            if source[depth] != target[depth]:
+                arrows_of[source[:depth]][source[depth]].add(target[depth])
+                break
+    lines = []
+    for folder, arrows_here in sorted(arrows_of.items()):
+        try:
+            TopologicalSorter(arrows_here).prepare()
+        except CycleError as error:
+            lines.append(f"{'/'.join(folder) or '.'}: {' → '.join(error.args[1])}")
+    return lines
+
+
 def aliases(found: list[Source]) -> list[str]:
     """What of ours is imported under another name than its own, module or not, each with FILE:LINE."""
     return [
@@ -147,13 +194,14 @@ def report(root: Path) -> Iterator[str]:
     """The figures, a line each, as Markdown."""
     found = sources(root)
     every = list(functions(found))
-    yield "| folder | files | lines | statements |"
-    yield "|---|---|---|---|"
+    yield "| folder | files | lines | statements | nodes |"
+    yield "|---|---|---|---|---|"
     for folder in sorted({source.folder for source in found}):
-        here = [source for source in found if source.folder == folder]
-        yield f"| {folder} | {len(here)} | {sum(s.lines for s in here)} | {sum(statements(s.tree) for s in here)} |"
-    total = sum(statements(source.tree) for source in found)
-    yield f"| all | {len(found)} | {sum(source.lines for source in found)} | {total} |"
+        yield size(folder, [source for source in found if source.folder == folder])
+    yield size("all that ships", found)
+    others = sources(root, left_out=())
+    for folder in ("bench", "tests"):
+        yield size(folder, [source for source in others if source.folder == folder])
     yield ""
     sizes = sorted(found, key=lambda source: -source.lines)
     median, largest = statistics.median(source.lines for source in found), sizes[0]

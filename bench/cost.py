@@ -11,7 +11,6 @@ ended. Wants what bench/serve.py does, without the peer, and an engine on this m
 """
 
 import argparse
-import http.client
 import os
 import sys
 import tempfile
@@ -21,21 +20,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from docker.models.containers import Container
 
-from bench import machine, program
+from bench import machine, program, report
 from bench.serving import sides
 from bench.serving.container import running
 from bench.serving.costly_bodies import CostlyBody, Room, draw
+from bench.serving.load import LOST
 from bench.serving.our_image import add_options, our_sides
 from bench.serving.peak_memory import PeakMemory
+from bench.serving.request import ask
 from berth.common import engine
 from berth.serve.codecs import CODECS, CSV
 from berth.serve.limits import MEBIBYTE, RequestLimits
 
-LOST = 0
-"""The status of a request without an answer."""
 MEMORY = "2g"
 PING_EVERY = 1.0  # seconds
 PING_WITHIN = 1.0
@@ -112,7 +112,7 @@ class Pings:
 
         def ping() -> None:
             while not done.wait(self.every):
-                status, seconds = ask(self.port, "GET", "/ping", 10.0)
+                status, seconds = timed(self.port, "GET", "/ping", within=10.0)
                 self.took.append(seconds if status == 200 else float("inf"))
 
         thread = threading.Thread(target=ping)
@@ -124,18 +124,10 @@ class Pings:
             thread.join()
 
 
-def ask(port: int, method: str, path: str, within: float, body: CostlyBody | None = None) -> tuple[int, float]:
-    """Status and seconds of a request."""
+def timed(*request: Any, **options: Any) -> tuple[int, float]:
+    """Status and seconds of a request; its parameters are those of `ask`."""
     began = time.monotonic()
-    headers = {"Content-Type": body.content_type} if body else {}
-    try:
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=within)) as connection:
-            connection.request(method, path, body.data if body else None, headers)
-            response = connection.getresponse()
-            response.read()
-            return response.status, time.monotonic() - began
-    except (OSError, http.client.HTTPException):
-        return LOST, time.monotonic() - began
+    return ask(*request, **options)[0], time.monotonic() - began
 
 
 def measure(container: Container, port: int, bodies: Sequence[CostlyBody], *, answered: bool = False) -> list[Cost]:
@@ -149,7 +141,8 @@ def measure(container: Container, port: int, bodies: Sequence[CostlyBody], *, an
         for body in bodies:
             memory.reset()
             last, cpu, seen = memory.peak(), _cpu_seconds(pid), len(pings.took)
-            status, seconds = ask(port, "POST", "/invocations", _ANSWER_WITHIN, body)
+            options = {"content_type": body.content_type, "within": _ANSWER_WITHIN}
+            status, seconds = timed(port, "POST", "/invocations", body.data, **options)
             if not answered:
                 seconds = _cpu_seconds(pid) - cpu
             peak = memory.peak()
@@ -226,9 +219,7 @@ def main(words: Sequence[str]) -> int:
                 print(f"{name}: {len(bodies)} bodies", file=sys.stderr)
         what = sides.describe(client, side)
     setting = f"{program.setting('cost', words, client, cores)}, {MEMORY} of memory."
-    print(
-        "\n".join([f"# What bodies cost, {time.strftime('%Y-%m-%d')}", "", setting, what, "", *render(costs, bounds)])
-    )
+    print(report.page("What bodies cost", [setting, what], *render(costs, bounds)))
     return 1 if any(cost.fault(bounds[name]) for name, found in costs.items() for cost in found) else 0
 
 

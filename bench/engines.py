@@ -27,11 +27,12 @@ from pathlib import Path
 
 import docker
 
-from bench import program
+from bench import program, report
 from bench.jobs import small
 from berth.common import engine
 from berth.ecr.registry import manifest as manifests
-from berth.images import base, pins
+from berth.images.build import base
+from berth.images.pins import pins, pins_file
 from tests.registry import debian_engine, registries
 
 PORT = 18080
@@ -268,7 +269,7 @@ def main(words: Sequence[str]) -> int:
     parser = program.make_parser("engines", __doc__)
     parser.add_argument("engines", nargs="*", choices=[*ENGINES, []], metavar="ENGINE", help=", ".join(ENGINES))
     names = parser.parse_args(words).engines or list(ENGINES)
-    start = os.environ.get(base.VARIABLE) or pins.load().base_image
+    start = os.environ.get(base.VARIABLE) or pins_file.load().base_image
     engine.find_image(engine.connect(), start)
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -278,11 +279,11 @@ def main(words: Sequence[str]) -> int:
                 measure(row, place, start)
                 rows.append(row)
     columns = list(dict.fromkeys(name for row in rows for name in row.cells))
-    print(f"# The kit on Docker's engines, {time.strftime('%Y-%m-%d')}\n")
-    print(f"{program.setting('engines', words, engine.connect(), [0, 1])}\n")
-    print("| | " + " | ".join(row.engine for row in rows) + " |\n|---" * 1 + "|---" * len(rows) + "|")
-    for column in columns:
-        print(f"| {column} | " + " | ".join(row.cells.get(column, "–").replace("|", "/") for row in rows) + " |")
+    table = [report.row(column, *(row.cells.get(column, "–") for row in rows)) for column in columns]
+    setting = program.setting("engines", words, engine.connect())
+    print(
+        report.page("The kit on Docker's engines", [setting], *report.table(["", *(row.engine for row in rows)], table))
+    )
     return int(any(row.failed for row in rows))
 
 

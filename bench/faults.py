@@ -20,12 +20,12 @@ from typing import Any
 
 from docker import DockerClient
 
-from bench import machine, program
+from bench import program, report
 from bench.jobs.containers import await_end, host_options, moment, started_hosts
 from bench.jobs.fault_table import FAULTS, HEAD, PROGRAM, RENDEZVOUS_LIMIT, Fault, HostEnd, right, rows
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 from berth.images.selection import find_built_image
 from berth.local import opt_ml
 
@@ -149,15 +149,12 @@ def main(words: Sequence[str]) -> int:
                     ends = bench.run(FAULTS[name], hosts)
                 table += rows(name, FAULTS[name], hosts, ends)
                 wrong += sum(not right(FAULTS[name], end) for end in ends)
-    setting = program.setting("faults", words, client, machine.cores_of(None))
-    print(f"# Faults of jobs on several hosts, {time.strftime('%Y-%m-%d')}\n")
-    print(f"{setting}; {options.image} ({str(image.id)[7:19]}).")
-    print(
-        "One rank on each host, under mpirun. Seconds: from the fault to the last of these hosts' end; for a host that"
-    )
-    print("never comes from the rendezvous' limit, for one that is refused from the first container's start.\n")
-    print(HEAD)
-    print("\n".join(table))
+    setting = [
+        f"{program.setting('faults', words, client)}; {options.image} ({str(image.id)[7:19]}).",
+        "One rank on each host, under mpirun. Seconds: from the fault to the last of these hosts' end; for a host that",
+        "never comes from the rendezvous' limit, for one that is refused from the first container's start.",
+    ]
+    print(report.page("Faults of jobs on several hosts", setting, HEAD, *table))
     return 1 if wrong else 0
 
 

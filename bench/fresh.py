@@ -28,9 +28,10 @@ from pathlib import Path
 from typing import TextIO
 
 from bench import program
-from berth.common import engine, owner
+from berth.common import engine, http, owner
 from berth.common.errors import UserError
-from berth.images import build_network, pins
+from berth.images.network import build_network
+from berth.images.pins import pins
 
 PACKAGES = ("ca-certificates", "git", "make", "python3")
 """What README tells its reader to install; `make` brings the rest."""
@@ -195,7 +196,7 @@ def machine(docker: str, found: build_network.Network, folder: Path) -> Iterator
 def _must(command: Sequence[str], what: str) -> None:
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise UserError(f"{what}: {build_network.in_few_words(done.stderr)}.")
+        raise UserError(f"{what}: {http.in_few_words(done.stderr)}.")
 
 
 def run(docker: str, name: str, command: str, variables: Mapping[str, str], log: TextIO) -> Outcome:
@@ -208,7 +209,7 @@ def run(docker: str, name: str, command: str, variables: Mapping[str, str], log:
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as made:
         assert made.stdout is not None
         for line in made.stdout:
-            line = build_network.without_password(line)
+            line = http.without_password(line)
             print(line, end="", flush=True)
             log.write(line)
             log.flush()

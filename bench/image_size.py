@@ -9,24 +9,24 @@ A profile with CUDA takes half an hour, and 30 GB of disk for a while.
 """
 
 import os
-import platform
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from bench import program
+from bench import program, report
 from bench.plain import PlainImage, build_plain
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build_network, lock_text, locks, pins
-from berth.images.base import VARIABLE, base_at_hand
-from berth.images.plan import Base
-from berth.images.revision import read_revision
+from berth.images.build.base import VARIABLE, base_at_hand
+from berth.images.build.plan import Base
+from berth.images.inspect.size import ImageSize, image_size
+from berth.images.locks import lock_text, locks
+from berth.images.network import build_network
+from berth.images.pins import pins, pins_file
 from berth.images.selection import find_built_image
-from berth.images.size import ImageSize, image_size
 
 APT = {
     "train": "python3 python3-pip python3-dev gcc openmpi-bin libopenmpi-dev openssh-server openssh-client",
@@ -39,6 +39,17 @@ PIP = {
     ),
     "serve": ("torch", "transformers", "starlette", "uvicorn", "sagemaker-inference"),
 }
+
+
+COLUMNS = (
+    "image",
+    " MB compressed",
+    " budget",
+    " MB on disk",
+    " plain install, MB compressed",
+    " on disk",
+    " ours / plain",
+)
 
 
 def floor(profile: pins.Profile) -> int:
@@ -70,14 +81,19 @@ def plain(name: str, profile: pins.Profile, base: Base) -> ImageSize:
         client.images.remove(tag, force=True)
 
 
+def _megabytes(part: Any) -> list[str]:
+    """Of a layer or a package, compressed and on disk."""
+    return [f"{size / 1e6:.1f}" for size in (part.compressed, part.size)]
+
+
 def main(words: Sequence[str]) -> int:
     parser = program.make_parser("image_size", __doc__)
     parser.add_argument("profile", nargs="?", default=pins.DEFAULT_PROFILE, help="default: %(default)s")
-    profile = pins.load().profile(parser.parse_args(words).profile)
+    profile = pins_file.load().profile(parser.parse_args(words).profile)
     client = engine.connect()
     for image in profile.images:
         find_built_image(client, f"berth-{image}:{profile.name}")
-    base = base_at_hand(pins.load(), os.environ.get(VARIABLE))
+    base = base_at_hand(pins_file.load(), os.environ.get(VARIABLE))
     if base is None:
         raise UserError("the base image is not here: run `python build.py build` first.")
     least = floor(profile)
@@ -86,26 +102,20 @@ def main(words: Sequence[str]) -> int:
         ours = image_size(client, f"berth-{image}:{profile.name}")
         rows.append((image, ours, plain(image, profile, base)))
 
-    print(f"# Image sizes, {time.strftime('%Y-%m-%d')}\n")
-    print(
-        f"`python -m bench.image_size {profile.name}`, {platform.machine()}, Python {platform.python_version()}, "
-        f"engine {client.version()['Version']}, base {base.reference} ({base.digest}), kit "
-        f"{read_revision(pins.ROOT)}\n"
-    )
-    print("| image | MB compressed | budget | MB on disk | plain install, MB compressed | on disk | ours / plain |")
-    print("|---|---|---|---|---|---|---|")
+    table = []
     for image, ours, peer in rows:
-        cells = [f"berth-{image}:{profile.name}", f"{ours.compressed / 1e6:.0f}", str(profile.budget[image])]
-        cells += [f"{size / 1e6:.0f}" for size in (ours.size, peer.compressed, peer.size)]
-        print(f"| {' | '.join(cells)} | {ours.compressed / peer.compressed:.2f} |")
-    print(f"| the wheels of torch and of what it asks for, alone | {least / 1e6:.0f} | | | | | |")
+        sizes = [f"{size / 1e6:.0f}" for size in (ours.size, peer.compressed, peer.size)]
+        cells = [f"berth-{image}:{profile.name}", f"{ours.compressed / 1e6:.0f}", profile.budget[image], *sizes]
+        table.append(report.row(*cells, f"{ours.compressed / peer.compressed:.2f}"))
+    table.append(report.row("the wheels of torch and of what it asks for, alone", f"{least / 1e6:.0f}", *[""] * 5))
+    setting = f"{program.setting('image_size', words, client)}, base {base.reference} ({base.digest})."
+    print(report.page("Image sizes", [setting], *report.table(COLUMNS, table)))
     for image, ours, _ in rows:
-        print(f"\n## berth-{image}, where the bytes are\n\n| layer | MB compressed | MB on disk |\n|---|---|---|")
-        for layer in ours.layers:
-            print(f"| {layer.made_by} | {layer.compressed / 1e6:.1f} | {layer.size / 1e6:.1f} |")
-        print("\n| package | version | MB compressed | MB on disk |\n|---|---|---|---|")
-        for package in ours.packages[:15]:
-            print(f"| {package.name} | {package.version} | {package.compressed / 1e6:.1f} | {package.size / 1e6:.1f} |")
+        layers = [report.row(layer.made_by, *_megabytes(layer)) for layer in ours.layers]
+        packages = [report.row(each.name, each.version, *_megabytes(each)) for each in ours.packages[:15]]
+        print(f"\n## berth-{image}, where the bytes are\n")
+        print("\n".join(report.table(["layer", " MB compressed", " MB on disk"], layers)), "\n")
+        print("\n".join(report.table(["package", "version", " MB compressed", " MB on disk"], packages)))
     return 0
 
 

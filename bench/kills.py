@@ -11,17 +11,14 @@ With --ranks-alone the ranks are processes of this machine, which start within a
 
 import argparse
 import contextlib
-import os
 import random
-import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 
-from bench import machine, program
+from bench import program
 from bench.jobs import small
 from bench.jobs.containers import Containers
 from bench.jobs.killing import choose
@@ -29,8 +26,7 @@ from bench.jobs.processes import Ranks
 from bench.jobs.restarting import Ground, Restarting
 from bench.jobs.verdict import KilledJob, faults_of, render, shortfall
 from berth.common import engine
-from berth.images import pins
-from berth.images.revision import read_revision
+from berth.images.pins import pins
 from berth.images.selection import find_built_image
 
 SEED = 18
@@ -66,14 +62,11 @@ def _ground(options: argparse.Namespace, channels: dict[str, Path], hosts: int) 
 
 
 def _setting(words: Sequence[str], options: argparse.Namespace) -> str:
-    what = f"torch {metadata.version('torch')}, transformers {metadata.version('transformers')}"
-    if not options.ranks_alone:
-        with contextlib.closing(engine.connect()) as client:
-            image = find_built_image(client, options.image)
-            what = f"engine {client.version()['Version']}, {options.image} ({str(image.id)[7:19]})"
-    cores = f"cores {machine.as_text(machine.cores_of(None))} of {os.cpu_count()}"
-    kit = f"kit {read_revision(pins.ROOT)}"
-    return f"`{shlex.join(['python', '-m', 'bench.kills', *words])}`, {machine.this_cpu()}, {cores}, {what}, {kit}"
+    if options.ranks_alone:
+        return program.setting("kills", words)
+    with contextlib.closing(engine.connect()) as client:
+        image = find_built_image(client, options.image)
+        return f"{program.setting('kills', words, client)}, {options.image} ({str(image.id)[7:19]})"
 
 
 def main(words: Sequence[str]) -> int:
@@ -100,7 +93,7 @@ def main(words: Sequence[str]) -> int:
             else []
         ),
     ]
-    print(render(f"Jobs that were killed, {time.strftime('%Y-%m-%d')}", lines, jobs, small.SAVE_EVERY))
+    print(render("Jobs that were killed", lines, jobs, small.SAVE_EVERY))
     if missing := shortfall(jobs, options.kills):
         print(f"\n{missing}")
     return 1 if missing or any(faults_of(job, small.SAVE_EVERY) for job in jobs) else 0

@@ -9,25 +9,17 @@ and twice in memory. Ends with exit code 1 if anything was lost.
 """
 
 import json
-import os
-import shlex
 import signal
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from bench import program
-from bench.jobs import kept, small
-from bench.machine import as_text, cores_of, this_cpu
+from bench import program, report
+from bench.jobs import kept, run_qa, small
+from bench.jobs.run_qa import Ended
 from berth.common.errors import UserError
-from berth.images import pins
-from berth.images.revision import read_revision
 from berth.local.demo import pretrained_model
 
 WIDTH = 1024
@@ -45,16 +37,6 @@ HYPERPARAMETERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """One start of a job: its exit code, its log, its seconds, and its peak memory in bytes."""
-
-    code: int
-    log: str
-    seconds: float
-    memory: int
-
-
-@dataclass(frozen=True, slots=True)
 class Measured:
     """Three starts: of a job that ran through, of one that was killed, and of that one again. Sizes are bytes.
 
@@ -63,9 +45,9 @@ class Measured:
 
     model: int
     checkpoint: int
-    whole: Start
-    killed: Start
-    again: Start
+    whole: Ended
+    killed: Ended
+    again: Ended
     half: int
     left: Sequence[str]
     metrics: tuple[Mapping[str, Any], Mapping[str, Any]]
@@ -90,49 +72,6 @@ def write_model(folder: Path, layers: int) -> None:
         (folder / name).write_bytes((pretrained / name).read_bytes())
 
 
-def lay_out(base: Path, model: Path) -> Path:
-    """An /opt/ml below `base`."""
-    (base / "input/config").mkdir(parents=True)
-    (base / "input/config/hyperparameters.json").write_text(json.dumps(HYPERPARAMETERS))
-    (base / "input/data/train").mkdir(parents=True)
-    (base / "input/data/train/train.json").write_text(json.dumps(small.excerpt("train", 20)))
-    (base / "input/data/model").symlink_to(model)
-    (base / "checkpoints").mkdir()
-    return base
-
-
-def run(base: Path, kill_when: Callable[[], bool] = lambda: False) -> Start:
-    """Start the job in `base`, and kill it as soon as `kill_when` says so."""
-    began, memory, log = time.monotonic(), 0, base / "log"
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("BERTH_", "SM_", "OMPI_"))}
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "berth.train.run_qa"],
-            env=outside | {"SAGEMAKER_BASE_DIR": str(base), "HF_HUB_OFFLINE": "1"},
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        while process.poll() is None:
-            memory = max(memory, _peak(process.pid))
-            if kill_when():
-                process.send_signal(signal.SIGKILL)
-                break
-            time.sleep(0.02)
-    finally:
-        process.kill()
-        process.wait()
-    return Start(process.returncode, log.read_text(), time.monotonic() - began, memory)
-
-
-def _peak(pid: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("VmHWM:")), 0)
-
-
 def size(folder: Path) -> int:
     """The bytes below a folder whose files may come and go."""
     total = 0
@@ -147,8 +86,10 @@ def size(folder: Path) -> int:
 def measure(folder: Path, layers: int) -> Measured:
     """Run both jobs below a folder; UserError if the one that nobody kills fails."""
     write_model(folder / "model", layers)
-    through, stopped = (lay_out(folder / name, folder / "model") for name in ("through", "stopped"))
-    whole = run(through)
+    through, stopped = folder / "through", folder / "stopped"
+    for base in (through, stopped):
+        run_qa.lay_out(base, folder / "model", HYPERPARAMETERS, "train.json", json.dumps(small.excerpt("train", 20)))
+    whole = run_qa.run(through, "VmHWM")
     if whole.code:
         raise UserError(f"run_qa ended with {whole.code}: {whole.log[-2000:]}")
     checkpoint = size(next((through / "checkpoints").glob("checkpoint-2-*")))
@@ -157,10 +98,10 @@ def measure(folder: Path, layers: int) -> Measured:
     def is_half_written() -> bool:
         return sum(size(path) for path in kept_here.glob(".partial-*/checkpoint-2")) > checkpoint / 2
 
-    killed = run(stopped, is_half_written)
+    killed = run_qa.run(stopped, "VmHWM", is_half_written)
     half = sum(size(path) for path in kept_here.glob(".partial-*"))
     left = kept.whole(kept_here)
-    again = run(stopped)
+    again = run_qa.run(stopped, "VmHWM")
     metrics = (_metrics(through), _metrics(stopped))
     return Measured(size(folder / "model"), checkpoint, whole, killed, again, half, left, metrics)
 
@@ -201,23 +142,9 @@ def render(title: str, setting: str, found: Measured, lost: Sequence[str]) -> st
         ("weights of both jobs", "differ" if lost else f"equal, sha256 {found.metrics[0]['weights_sha256'][:12]}"),
     ]
     said = [line for line in found.again.log.splitlines() if line.startswith(("going on", "step", "train_", "done"))]
-    return "\n".join(
-        [
-            f"# {title}",
-            "",
-            f"{setting}.",
-            "",
-            "| | |",
-            "|---|---:|",
-            *(f"| {name} | {value} |" for name, value in rows),
-            "",
-            "What the second start said:",
-            "",
-            "```",
-            *said,
-            "```",
-            *lost,
-        ]
+    figures = report.table(["", " "], [report.row(name, value) for name, value in rows])
+    return report.page(
+        title, [f"{setting}."], *figures, "", "What the second start said:", "", "```", *said, "```", *lost
     )
 
 
@@ -225,15 +152,11 @@ def main(words: Sequence[str]) -> int:
     parser = program.make_parser("large_checkpoint", __doc__)
     parser.add_argument("--layers", type=program.positive, default=24, help="default: %(default)s")
     options = parser.parse_args(words)
-    setting = (
-        f"`{shlex.join(['python', '-m', 'bench.large_checkpoint', *words])}`, {this_cpu()}, cores "
-        f"{as_text(cores_of(None))} of {os.cpu_count()}, torch {metadata.version('torch')}, transformers "
-        f"{metadata.version('transformers')}, kit {read_revision(pins.ROOT)}"
-    )
+    setting = program.setting("large_checkpoint", words)
     with tempfile.TemporaryDirectory(prefix="berth-large-checkpoint-") as scratch:
         found = measure(Path(scratch), options.layers)
         lost = faults(found)
-        page = render(f"A checkpoint of some gigabytes, {time.strftime('%Y-%m-%d')}", setting, found, lost)
+        page = render("A checkpoint of some gigabytes", setting, found, lost)
     print(page.replace(scratch, "FOLDER"))
     return 1 if lost else 0
 

@@ -2,72 +2,57 @@
 
 Usage: python -m bench.large_data --train FILE [--gigabytes 2] [--memory 4] > bench/results/DATE-large-data.md
 
-The copies have ids of their own and stand in one file. The limit counts the pages of files, too, as that of a
-container does. Wants root, a memory controller of control groups (either version), and `make setup-tests`. Each copy of
-30 MB takes 25 s of a core. Ends with exit code 1 if the job fails.
+The copies have ids of their own, in one file of JSON lines. The limit counts the pages of files, too, as that of a
+container does. Wants root, a memory controller of control groups (either version), and `make setup-tests`. Ends with
+exit code 1 if the job fails.
 """
 
+import argparse
+import itertools
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from bench import program
-from bench.machine import this_cpu
+from bench import program, report
+from bench.jobs import run_qa
 from berth.common.errors import UserError
-from berth.images import pins
-from berth.images.revision import read_revision
 from berth.local.demo import pretrained_model
 
-STEPS = 20
+HYPERPARAMETERS = {"max_steps": "20", "export_openvino": "false"}
 _CONTROL = Path("/sys/fs/cgroup")
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """A job: its log, seconds to the first step's line and to the end, and the most bytes of its own memory (`own`:
-    without pages of files) and of its control group.
-    """
-
-    log: Sequence[str]
-    first_step: float
-    seconds: float
-    own: int
-    group: int
-    data: int
-
-
-def read_articles(source: Path) -> list[str]:
-    """The articles of a file in SQuAD's layout, each as JSON; UserError for a file that has none."""
+def read_questions(source: Path) -> list[dict[str, Any]]:
+    """The questions of a file in SQuAD's layout, each with its context; UserError for a file that has none."""
     try:
-        articles = [json.dumps(article) for article in json.loads(source.read_text("utf-8"))["data"]]
+        rows = [
+            {**question, "context": paragraph["context"]}
+            for article in json.loads(source.read_text("utf-8"))["data"]
+            for paragraph in article["paragraphs"]
+            for question in paragraph["qas"]
+        ]
     except OSError as error:
         raise UserError(f"{source} can't be read ({error.strerror}): give --train a file in SQuAD's layout.") from None
     except (ValueError, LookupError, TypeError):
-        articles = []
-    if not articles:
+        rows = []
+    if not rows:
         raise UserError(f"{source} has no articles: give --train an unpacked JSON file in SQuAD's layout.")
-    return articles
+    return rows
 
 
-def copy_to(path: Path, articles: Sequence[str], size: int) -> None:
-    """Write the articles over and over, each time with other ids, until the file has so many bytes."""
+def copy_to(path: Path, rows: Sequence[dict[str, Any]], size: int) -> None:
+    """Write the questions over and over, each time with other ids, until the file has so many bytes."""
     with path.open("w", encoding="utf-8") as file:
-        file.write('{"version": "1.1", "data": [')
-        copy = 0
-        while file.tell() < size:
-            for number, article in enumerate(articles):
-                file.write(", " if copy or number else "")
-                file.write(article.replace('"id": "', f'"id": "{copy}-'))
-            copy += 1
-        file.write("]}")
+        for copy in itertools.count():
+            for row in rows:
+                file.write(json.dumps({**row, "id": f"{copy}-{row['id']}"}) + "\n")
+            if file.tell() >= size:
+                return
 
 
 @contextmanager
@@ -92,66 +77,19 @@ def most_of(group: Path) -> int:
     return next((int((group / name).read_text()) for name in names if (group / name).is_file()), 0)
 
 
-def train(base: Path, group: Path) -> Ran:
-    """Run the job in `base`; UserError if it fails."""
-    began = time.monotonic()
-    own, log = 0, base / "log"
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$0" -m berth.train.run_qa', sys.executable],
-            env=os.environ | {"SAGEMAKER_BASE_DIR": str(base), "HF_HUB_OFFLINE": "1", "TMPDIR": str(base)},
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
-    first_step = 0.0
-    try:
-        while process.poll() is None:
-            time.sleep(0.5)
-            own = max(own, _own(process.pid))
-            if not first_step and "\nstep 1 " in log.read_text():
-                first_step = time.monotonic() - began
-    finally:
-        process.kill()
-        process.wait()
-    said = log.read_text().splitlines()
-    if process.returncode:
-        raise UserError(f"run_qa ended with {process.returncode}: {said[-1] if said else 'no line of a log'}")
-    data = (base / "input/data/train/train.json").stat().st_size
-    return Ran(said, first_step, time.monotonic() - began, own, most_of(group), data)
-
-
-def _own(pid: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("RssAnon:")), 0)
-
-
-def render(title: str, setting: str, limit: int, ran: Ran) -> str:
+def render(options: argparse.Namespace, setting: str, job: run_qa.Ended, figures: dict[str, float]) -> str:
     """A page of the figures."""
-    return "\n".join(
-        [
-            f"# {title}",
-            "",
-            setting,
-            "",
-            "| | |",
-            "|---|---:|",
-            f"| training data, one JSON file | {ran.data / 1e6:.0f} MB |",
-            f"| limit of the job's memory, pages of files included | {limit / 1e6:.0f} MB |",
-            f"| most memory of its own | {ran.own / 1e6:.0f} MB |",
-            f"| most memory with pages of files | {ran.group / 1e6:.0f} MB |",
-            f"| seconds to the first step | {ran.first_step:.0f} |",
-            f"| seconds in all | {ran.seconds:.0f} |",
-            "",
-            "What the job said:",
-            "",
-            "```",
-            *(line for line in ran.log if line.startswith(("train data", "step", "train_", "done"))),
-            "```",
-        ]
-    )
+    rows = {
+        "training data, one file of JSON lines": f"{options.gigabytes * 1000:.0f} MB",
+        "limit of the job's memory, pages of files included": f"{options.memory * 1000:.0f} MB",
+        "most memory of its own": f"{job.memory / 1e6:.0f} MB",
+        "most memory with pages of files": f"{figures['group'] / 1e6:.0f} MB",
+        "seconds to the first step": f"{figures['first step']:.0f}",
+        "seconds in all": f"{job.seconds:.0f}",
+    }
+    log = [line for line in job.log.splitlines() if line.startswith(("train data", "step", "train_", "done"))]
+    table = report.table(["", " "], [report.row(*row) for row in rows.items()])
+    return report.page("More data than memory", [setting], *table, "", "What the job said:", "", "```", *log, "```")
 
 
 def main(words: Sequence[str]) -> int:
@@ -160,24 +98,25 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--gigabytes", type=program.above_zero, default=2.0, help="of data (default: %(default)s)")
     parser.add_argument("--memory", type=program.above_zero, default=4.0, help="the limit, GB (default: %(default)s)")
     options = parser.parse_args(words)
-    articles, model = read_articles(options.train), pretrained_model()
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers"))
-    versions += f", kit {read_revision(pins.ROOT)}"  # as it is now, for a commit may come meanwhile
-    limit = int(options.memory * 1e9)
-    with control_group(limit) as group, tempfile.TemporaryDirectory(prefix="berth-large-data-") as scratch:
+    rows, model = read_questions(options.train), pretrained_model()
+    setting = program.setting("large_data", words)  # the revision now: a commit may come meanwhile
+    with control_group(int(options.memory * 1e9)) as group, tempfile.TemporaryDirectory() as scratch:
         base = Path(scratch)
-        (base / "input/config").mkdir(parents=True)
-        (base / "input/data/train").mkdir(parents=True)
-        (base / "input/data/model").symlink_to(model)
-        settings = {"max_steps": str(STEPS), "export_openvino": "false"}
-        (base / "input/config/hyperparameters.json").write_text(json.dumps(settings))
-        copy_to(base / "input/data/train/train.json", articles, int(options.gigabytes * 1e9))
-        ran = train(base, group)
-    said = f"--train {options.train.name} --gigabytes {options.gigabytes:g} --memory {options.memory:g}"
-    setting = (
-        f"`python -m bench.large_data {said}`, MiniLM, {STEPS} steps of 8 windows, one rank, {this_cpu()}, {versions}."
-    )
-    print(render(f"More data than memory, {time.strftime('%Y-%m-%d')}", setting, limit, ran))
+        run_qa.lay_out(base, model, HYPERPARAMETERS, "train.jsonl", "")
+        copy_to(base / "input/data/train/train.jsonl", rows, int(options.gigabytes * 1e9))
+        figures, began = {"first step": 0.0}, time.monotonic()
+
+        def note_first_step() -> bool:
+            if not figures["first step"] and "\nstep 1 " in (base / "log").read_text():
+                figures["first step"] = time.monotonic() - began
+            return False
+
+        joins = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$0" "$@"', *run_qa.COMMAND)
+        job = run_qa.run(base, "RssAnon", note_first_step, joins)
+        figures["group"] = most_of(group)
+    if job.code:
+        raise UserError(f"run_qa ended with {job.code}: {job.log[-1000:]}")
+    print(render(options, f"{setting}; MiniLM, one rank.", job, figures))
     return 0
 
 

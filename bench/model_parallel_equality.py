@@ -2,7 +2,7 @@
 
 Usage: python -m bench.model_parallel_equality [--ranks 2,4,8] [> bench/results/….md]
 
-Every model of tests/unit/train/smdistributed/pipeline_models.py, 2 and 4 partitions, 1 and 2 replicas, cluster and
+Every model of smdistributed/tests/pipeline_models.py, 2 and 4 partitions, 1 and 2 replicas, cluster and
 spread, interleaved and simple, 1 to 8 microbatches, some with a deterministic server; then module trees, partitions and
 schedules that hypothesis draws. Nine steps of SGD with momentum, of other lengths each, in fp32 without dropout.
 Cases run one after the other in one launch for each number of ranks, as processes of this machine. BERTH_MINILM names a
@@ -24,12 +24,11 @@ from typing import Any
 import torch
 import transformers
 
-from bench import program
+from bench import program, report
 from bench.machine import this_cpu
-from bench.scripts.common import row
-from berth.images import pins
-from berth.images.revision import read_revision
-from tests.unit.train.smdistributed import ranks
+from bench.scripts.model_parallel_launch import rank_jobs
+from berth.images.build.revision import read_revision
+from berth.images.pins import pins
 
 MODELS = {
     "mlp": "MLP, in-place ReLU",
@@ -45,7 +44,7 @@ QUANTITIES = ("loss", "gradients", "parameters", "momentum")
 COLUMNS = ["model", "partitions", "replicas", "placement", "schedule", "microbatches", *QUANTITIES, "equal"]
 SOME = (1, 4, 8)
 """Microbatches of MiniLM and of 8 ranks, which take long, and of a deterministic server."""
-OPENING = f"""{ranks.OPENING}
+OPENING = f"""{rank_jobs.OPENING}
 import json, logging
 logging.disable(logging.WARNING)
 smp.init({{"partitions": 2}})
@@ -99,7 +98,7 @@ def each_row(found: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[str]:
         grouped.setdefault(describe(each, size), []).append(each)
     for first, group in grouped.items():
         counts = ", ".join(str(each["config"]["microbatches"]) for each in group)
-        yield row(*first, counts, *(difference(group, name) for name in QUANTITIES), equal(group))
+        yield report.row(*first, counts, *(difference(group, name) for name in QUANTITIES), equal(group))
 
 
 def difference(group: Sequence[dict[str, Any]], name: str) -> str:
@@ -136,7 +135,7 @@ def launch(body: str, cases: Any, size: int, limit: float) -> tuple[list[dict[st
         watch = threading.Thread(target=follow, args=(path, ended))
         watch.start()
         try:
-            problem = ranks.run(body, size, Path(made), OPENING, limit=limit, CASES=json.dumps(cases))[0] or ""
+            problem = rank_jobs.run(body, size, Path(made), OPENING, limit=limit, CASES=json.dumps(cases))[0] or ""
         except Exception as error:  # the rows that there are go into the table
             problem = f"{type(error).__name__}: {error}"
         finally:
@@ -151,7 +150,7 @@ def kind_rows(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
         group = [each for each in cases if each["kind"] == kind]
         same = sum(not any(each["found"].values()) for each in group)
         said = MODELS.get(kind, "random trees, partitions and schedules")
-        yield row(
+        yield report.row(
             kind, said, str(len(group)), str(same), *(difference(group, name) for name in QUANTITIES), equal(group)
         )
 
@@ -174,12 +173,12 @@ def show(found: Sequence[tuple[int, dict[str, Any]]], problems: Sequence[str], s
     )
     print(f"{len(found)} cases. {'All are equal.' if good else 'Not all are equal.'}\n")
     names = ["kind", "model", "cases", "without any difference", *QUANTITIES, "equal"]
-    print(row(*names), row(*["---"] * len(names)), *kind_rows([each for _, each in found]), sep="\n")
+    print("\n".join(report.table(names, kind_rows([each for _, each in found]))))
     for problem in problems:
         print(f"\n```\n{problem[-3000:]}\n```")
     print("\n## By partitions, replicas and schedule\n")
     drawn = [(size, each) for size, each in found if each["kind"] in MODELS]
-    print(row(*COLUMNS), row(*["---"] * len(COLUMNS)), *each_row(drawn), sep="\n")
+    print("\n".join(report.table(COLUMNS, each_row(drawn))))
 
 
 def main(words: Sequence[str]) -> int:

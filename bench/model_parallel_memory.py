@@ -9,8 +9,8 @@ depends a little on the machine. Ranks are processes of this machine over gloo.
 
 from collections.abc import Mapping, Sequence
 
-from bench import program
-from bench.scripts import common, model_parallel_launch
+from bench import program, report
+from bench.scripts import model_parallel_launch
 
 KINDS = ("parameters", "gradients", "optimizer", "activations")
 COLUMNS = ["partitions", "rank", *KINDS, "in all", "of one partition's"]
@@ -25,7 +25,7 @@ def table(found: Mapping[int, Sequence[Mapping[str, int]]]) -> list[str]:
         for rank, each in enumerate(of_ranks):
             total = sum(each[kind] for kind in KINDS)
             sizes = [f"{size / 1e6:,.1f}" for size in (*(each[kind] for kind in KINDS), total)]
-            rows.append(common.row(str(partitions), str(rank), *sizes, f"{total / whole:.0%}"))
+            rows.append(report.row(str(partitions), str(rank), *sizes, f"{total / whole:.0%}"))
     return rows
 
 
@@ -42,13 +42,11 @@ def main(words: Sequence[str]) -> int:
         for partitions in map(int, asked.partitions.split(","))
     }
     told = model_parallel_launch.told("model_parallel_memory", list(words), asked)
-    common.print_page(
-        "Memory of each rank of a pipeline",
+    setting = (
         f"{told} {asked.microbatches} microbatches, AdamW, automatic partition by parameters. One partition has one "
-        "microbatch open at a time, p have p + 2 at most, which `active_microbatches` changes. MB (1e6 bytes).",
-        COLUMNS,
-        table(found),
+        "microbatch open at a time, p have p + 2 at most, which `active_microbatches` changes. MB (1e6 bytes)."
     )
+    print(report.page("Memory of each rank of a pipeline", [setting], *report.table(COLUMNS, table(found))))
     return 0
 
 

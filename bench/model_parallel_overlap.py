@@ -2,23 +2,23 @@
 
 Usage: python -m bench.model_parallel_overlap [--rounds N] [> bench/results/….md]
 
-A BERT of 12 layers on 2 ranks of one thread each, cut once by hand (coarse) and twice automatically, with several
+A BERT of 12 layers on 2 ranks of one thread each, cut once by hand (coarse) and once automatically, with several
 numbers of microbatches m. Ideal: (m + p - 1) / (m · p) of the time that one process with one thread takes for the same
 microbatches, for p partitions. One process and the pipeline take turns; medians of the rounds, also of the ratio that
 each round has. Least bytes: every tensor that a run of modules takes or gives, once for each microbatch and direction,
 masks included. The machine must have two idle cores. Exit code 1 where a target is missed: 80 % of the ideal with the
-coarse cut, 65 % with the better of the automatic ones, with each number of microbatches; 5 % more than the least bytes.
+coarse cut, 65 % with the automatic one, with each number of microbatches; 5 % more than the least bytes.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench import program
-from bench.scripts import common, model_parallel_launch
+from bench import program, report
+from bench.scripts import model_parallel_launch
 
 PARTITIONS = 2
 COARSE, AUTOMATIC, MOST_BYTES = 0.80, 0.65, 1.05
-CUTS = ("coarse", "automatic, by time", "automatic, by parameters")
+CUTS = ("coarse", "automatic")
 COLUMNS = [
     "cut",
     "m",
@@ -63,7 +63,7 @@ def missed(found: Sequence[Mapping[str, Any]]) -> list[str]:
 def table(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """A row for each cut and number of microbatches; pure."""
     return [
-        common.row(
+        report.row(
             each["cut"],
             str(each["microbatches"]),
             f"{each['one']:.3f}",
@@ -90,7 +90,8 @@ def main(words: Sequence[str]) -> int:
     told = model_parallel_launch.told("model_parallel_overlap", list(words), asked)
     problems = missed(found)
     said = f"Missed: {'; '.join(problems)}." if problems else "All targets are met."
-    common.print_page("Overlap of two partitions", f"{told} Medians of {asked.rounds}. {said}", COLUMNS, table(found))
+    setting = f"{told} Medians of {asked.rounds}. {said}"
+    print(report.page("Overlap of two partitions", [setting], *report.table(COLUMNS, table(found))))
     return 1 if problems else 0
 
 

@@ -8,16 +8,11 @@ if they were not, or if the memory of a server's process 1 grew by a tenth from 
 `make setup-tests`.
 """
 
-import os
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import program
-from bench.machine import this_cpu
-from berth.images import pins
-from berth.images.revision import read_revision
+from bench import program, report
 from tests.unit.serve.models.machine import Session, write_models
 from tests.unit.small_models import add_graph, save_tiny_model
 
@@ -33,14 +28,19 @@ def growth(memory: Sequence[Sequence[int]]) -> float:
 
 def render(title: str, setting: str, session: Session) -> str:
     """A page of what was asked and answered."""
-    lines = [f"# {title}", "", setting, ""]
-    lines += [f"{session.steps} steps in {session.examples} examples against {session.servers} servers.", ""]
-    lines += ["| request and status, or event | times |", "|---|---:|"]
-    lines += [f"| {name} | {count} |" for name, count in sorted(session.counts.items())]
-    lines += ["", "| server | MB of process 1 after each example, when all models are unloaded |", "|---|---|"]
-    for number, memory in enumerate(session.memory, 1):
-        lines.append(f"| {number} | {', '.join(f'{each / 1e6:.1f}' for each in memory)} |")
-    return "\n".join([*lines, "", f"Memory from the first example to the last: {growth(session.memory):.2f} times."])
+    counts = [report.row(*count) for count in sorted(session.counts.items())]
+    memory = [", ".join(f"{each / 1e6:.1f}" for each in server) for server in session.memory]
+    return report.page(
+        title,
+        [f"{setting}; {session.steps} steps in {session.examples} examples against {session.servers} servers."],
+        *report.table(["request and status, or event", " times"], counts),
+        "",
+        "MB of process 1 of each server, after each example, when all models are unloaded:",
+        "",
+        *(f"- {server}" for server in memory),
+        "",
+        f"Memory from the first example to the last: {growth(session.memory):.2f} times.",
+    )
 
 
 def main(words: Sequence[str]) -> int:
@@ -60,9 +60,7 @@ def main(words: Sequence[str]) -> int:
         session = Session(base, options.examples)
         while session.steps < options.steps:
             session.run(-(-(options.steps - session.steps) // _STEPS_EACH), _STEPS_EACH, same=False)
-    command = " ".join(["python -m bench.models", *words])
-    setting = f"`{command}`, {this_cpu()}, {os.cpu_count()} cores, kit {read_revision(pins.ROOT)}."
-    print(render(f"Many models, loaded and unloaded at random, {time.strftime('%Y-%m-%d')}", setting, session))
+    print(render("Many models, loaded and unloaded at random", program.setting("models", words), session))
     return 1 if growth(session.memory) > _MOST_GROWTH else 0
 
 

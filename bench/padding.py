@@ -10,21 +10,18 @@ embedded excerpt, whose contexts are shorter than most. Progress goes to stderr.
 import json
 import lzma
 import os
-import platform
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import program
+from bench import program, report
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import pins
-from berth.images.revision import read_revision
+from berth.images.pins import pins
 from berth.local.demo import pretrained_model, read_member
-from berth.local.job import TrainingJob, run_training_job
+from berth.local.train.job import TrainingJob, run_training_job
 
 PAIRS = 3
 QUESTIONS = 160
@@ -81,16 +78,15 @@ def main(words: Sequence[str]) -> int:
             (samples_per_second(data, out, padded=False), samples_per_second(data, out, padded=True))
             for _ in range(PAIRS)
         ]
-    print(f"# Batches by length against padding to 384 tokens, {time.strftime('%Y-%m-%d')}\n")
-    print(
-        f"`python -m bench.padding`, {os.cpu_count()} cores, {platform.machine()}, engine "
-        f"{engine.connect().version()['Version']}, torch {pins.load().profile(pins.DEFAULT_PROFILE).torch}, kit "
-        f"{read_revision(pins.ROOT)}; {QUESTIONS} questions of {name}, MiniLM-L6, batches of 4, one process.\n"
-    )
-    print("| pair | by length, samples/s | padded, samples/s | ratio |\n|---|---|---|---|")
-    for number, (ours, peer) in enumerate(pairs, start=1):
-        print(f"| {number} | {ours:.2f} | {peer:.2f} | {ours / peer:.2f} |")
-    print(f"\nMedian ratio: {statistics.median(ours / peer for ours, peer in pairs):.2f}")
+    how = f"{QUESTIONS} questions of {name}, MiniLM-L6, batches of 4, one process"
+    setting = f"{program.setting('padding', words, engine.connect())}; {how}."
+    rows = [
+        report.row(number, f"{ours:.2f}", f"{peer:.2f}", f"{ours / peer:.2f}")
+        for number, (ours, peer) in enumerate(pairs, 1)
+    ]
+    lines = report.table(["pair", " by length, samples/s", " padded, samples/s", " ratio"], rows)
+    median = f"Median ratio: {statistics.median(ours / peer for ours, peer in pairs):.2f}"
+    print(report.page("Batches by length against padding to 384 tokens", [setting], *lines, "", median))
     return 0
 
 

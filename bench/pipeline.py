@@ -3,10 +3,10 @@
 Usage: python -m bench.pipeline --model out/model.tar.gz [> bench/results/DATE-pipeline.md]
        python -m bench.pipeline --write tests/unit/serve/former_pipeline.jsonl
 
-With --model a table of how often the answers are the same, and how far their scores are apart. Without it the model is
-MiniLM with a seeded head, and --write keeps the pipeline's answers, with which a test compares ours. The questions are
-the first of the embedded excerpt's held-out ones. Wants `make setup-tests`, and a package index for transformers 4.57
-and its torch, in an environment of their own for the length of the measurement. Progress goes to stderr.
+Prints a table: how many best answers are equal, and the largest difference of scores. Without --model the model is
+MiniLM with a seeded head, and --write saves the pipeline's answers, with which a test compares ours. Asks the first
+questions of sample/squad-heldout.json.xz. Run `make setup-tests` first. transformers 4.57 and the default profile's
+torch are installed from the package index into a temporary environment; pip's output goes to stderr.
 """
 
 import json
@@ -21,9 +21,9 @@ from typing import Any
 
 from bench import program
 from bench.serving import questions, sides
-from berth.images import pins
+from berth.images.pins import pins, pins_file
 
-TRANSFORMERS = "transformers==4.57.6"  # the last minor version that has the pipeline
+TRANSFORMERS = "transformers==4.57.6"  # the last 4.x
 FOUR = {"top_k": 4}
 SHORT = {"max_seq_len": 96, "doc_stride": 32}  # several windows for most paragraphs
 SETTINGS: tuple[tuple[int, Mapping[str, Any]], ...] = (
@@ -93,7 +93,7 @@ def pipeline_answers(model: Path, asked: Sequence[Case], scratch: Path) -> list[
     place = scratch / "transformers-4.57"
     venv.create(place, with_pip=True)
     python = str(place / "bin/python")
-    profile = pins.load().profile(pins.DEFAULT_PROFILE)
+    profile = pins_file.load().profile(pins.DEFAULT_PROFILE)
     index = ["--extra-index-url", profile.torch_index] if profile.torch_index else []
     install = [python, "-m", "pip", "install", "--quiet", *index, TRANSFORMERS, f"torch=={profile.torch}", "numpy"]
     subprocess.run(install, check=True, stdout=sys.stderr)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build_network, pins, prepare
-from berth.images.plan import Base
+from berth.images.build import prepare
+from berth.images.build.plan import Base
+from berth.images.network import build_network
+from berth.images.pins import pins
 from berth.images.scratch import SECRETS, scratch_folder
 
 

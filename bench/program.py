@@ -6,14 +6,15 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from typing import NoReturn
 
 from docker import DockerClient
 
-from bench.machine import as_text, this_cpu
+from bench.machine import as_text, cores_of, this_cpu
 from berth.common.errors import UserError
-from berth.images import pins
-from berth.images.revision import read_revision
+from berth.images.build.revision import read_revision
+from berth.images.pins import pins
 
 
 def make_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
@@ -42,13 +43,18 @@ def above_zero(text: str) -> float:
     return number
 
 
-def setting(name: str, words: Sequence[str], client: DockerClient, cores: Sequence[int]) -> str:
-    """The command and the machine, for the first lines of a file of results."""
+def setting(name: str, words: Sequence[str], client: DockerClient | None = None, cores: Sequence[int] = ()) -> str:
+    """The command and the machine, for the first lines of a file of results.
+
+    Without a client the program runs torch and transformers here, without an engine; without cores it uses all.
+    """
     command = shlex.join(["python", "-m", f"bench.{name}", *words])
-    return (
-        f"`{command}`, {this_cpu()}, cores {as_text(cores)} of {os.cpu_count()}, "
-        f"engine {client.version()['Version']}, kit {read_revision(pins.ROOT)}"
-    )
+    if client:
+        runs = f"engine {client.version()['Version']}"
+    else:
+        runs = ", ".join(f"{package} {metadata.version(package)}" for package in ("torch", "transformers"))
+    used = as_text(cores or cores_of(None))
+    return f"`{command}`, {this_cpu()}, cores {used} of {os.cpu_count()}, {runs}, kit {read_revision(pins.ROOT)}"
 
 
 def end_with(main: Callable[[Sequence[str]], int]) -> NoReturn:

@@ -14,7 +14,6 @@ sides, as it does where nobody forbids it. Medians of the rounds, in seconds.
 """
 
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -25,11 +24,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import program
+from bench import program, report
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import pins
-from berth.images.revision import read_revision
+from berth.images.pins import pins
 from tests.registry.ecr_double import REGIONS, EcrDouble, ecr_double
 
 PEER = """
@@ -126,15 +124,13 @@ def main(words: Sequence[str]) -> int:
         names = [f"{host}/peer-{image}:latest" for image in pins.IMAGES]
         subprocess.run(["docker", "rmi", *names], env=common, capture_output=True)
 
-    print(f"# Pushing the images, {time.strftime('%Y-%m-%d')}\n")
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    version = engine.connect().version()["Version"]
-    print(f"`python -m bench.push {rounds}`, {machine}, engine {version}, kit {read_revision(pins.ROOT)},")
-    print(f"{rounds} rounds in turn, medians\n")
-    print("| | build-and-push script, s | build.py, s | ours / peer |\n|---|---|---|---|")
+    rows = []
     for push in PUSHES:
         peer, our = (statistics.median(times[push, side]) for side in ("peer", "ours"))
-        print(f"| {push.title} | {peer:.1f} | {our:.1f} | {our / peer:.2f} |")
+        rows.append(report.row(push.title, f"{peer:.1f}", f"{our:.1f}", f"{our / peer:.2f}"))
+    setting = f"{program.setting('push', words, engine.connect())}; {rounds} rounds in turn, medians."
+    lines = report.table(["", " build-and-push script, s", " build.py, s", " ours / peer"], rows)
+    print(report.page("Pushing the images", [setting], *lines))
     return 0
 
 

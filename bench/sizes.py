@@ -17,24 +17,24 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from docker import DockerClient
 
-from bench import machine, program
+from bench import machine, program, report
 from bench.serving import questions, sides
 from bench.serving.container import Server, running
-from bench.serving.load import LOOPBACK, closed_loop
+from bench.serving.load import closed_loop
 from bench.serving.our_image import SEED
 from bench.serving.peak_memory import peak_of
 from bench.serving.questions import Asked
+from bench.serving.request import ask
 from bench.serving.sides import Side
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 from berth.local.demo import pretrained_model
 
 FRONT_MB = 100
@@ -43,6 +43,10 @@ RULE = {"fp32": (160, 3.5), "fp32, one thread": (160, 2.0), "bf16": (160, 2.5), 
 With one thread for each worker, as with a worker per core, the engine keeps the weights once less."""
 SHAPES = {"MiniLM-L6": (6, 384, 12), "bert-base": (12, 768, 12), "bert-large": (24, 1024, 16)}
 """Layers, hidden size, heads."""
+COLUMNS = (
+    *("model", " fp32 weights, MB", "precision", "workers"),
+    *(" rule, MB", " memory (PSS), MB", " of the rule", " peak, MB"),
+)
 REQUESTS, AT_ONCE = 100, 4
 LENGTHS, LONGEST, SHORT = 24, 1600, 100
 """So many requests go through the lengths of a window, by a context of up to LONGEST characters, for the engine keeps
@@ -173,37 +177,25 @@ def _ask_models(server: Server, models: int, asked: Sequence[Asked]) -> None:
 
 
 def _post(port: int, path: str, body: bytes) -> None:
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=90)
-    try:
-        connection.request("POST", path, body, {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        said = response.read().decode(errors="replace")
-    finally:
-        connection.close()
-    if response.status != http.client.OK:
-        raise UserError(f"POST {path} ended with {response.status}: {said}")
+    status, text = ask(port, "POST", path, body)
+    if status != http.client.OK:
+        raise UserError(f"POST {path} ended with {status}: {text}")
 
 
-def render(title: str, lines: Sequence[str], rows: Sequence[Weighed], skipped: Sequence[Case]) -> str:
+def render(lines: Sequence[str], rows: Sequence[Weighed], skipped: Sequence[Case]) -> str:
     """The page of results."""
-    text = [
-        *(f"# {title}", "", *lines, ""),
-        "| model | fp32 weights, MB | precision | workers | rule, MB | memory (PSS), MB | of the rule | peak, MB |",
-        "|---|---:|---|---|---:|---:|---:|---:|",
-    ]
+    table = []
     for row in rows:
-        allowed = row.case.needed_mb(row.weights)
-        text.append(
-            f"| {row.case.model} | {row.weights / 1e6:.0f} | {row.case.rule} | {row.case.serving} "
-            f"| {allowed:,} | {row.memory / 1e6:,.0f} | {row.share:.0%} | {row.peak / 1e6:,.0f} |"
-        )
-    text += [
+        figures = [f"{row.memory / 1e6:,.0f}", f"{row.share:.0%}", f"{row.peak / 1e6:,.0f}"]
+        cells = [row.case.model, f"{row.weights / 1e6:.0f}", row.case.rule, row.case.serving]
+        table.append(report.row(*cells, f"{row.case.needed_mb(row.weights):,}", *figures))
+    notes = [
         "",
         f"Memory is that of all processes after {REQUESTS} requests, {AT_ONCE} at once. The peak is the cgroup's; what",
         "the kernel has read for another container is not in it. Each container was limited to the rule's memory.",
+        *(f"Not measured, because this machine lacks the memory: {case}." for case in skipped),
     ]
-    text += [f"Not measured, for this machine lacks the memory: {case}." for case in skipped]
-    return "\n".join(text)
+    return report.page("Memory of the inference image", lines, *report.table(COLUMNS, table), *notes)
 
 
 def _measured(options: argparse.Namespace, client: DockerClient, cores: Sequence[int]) -> Iterator[Weighed | Case]:
@@ -239,7 +231,7 @@ def main(words: Sequence[str]) -> int:
         sides.describe(client, Side("ours", options.image, Path())),
     ]
     skipped = [each for each in found if isinstance(each, Case)]
-    print(render(f"Memory of the inference image, {time.strftime('%Y-%m-%d')}", lines, rows, skipped))
+    print(render(lines, rows, skipped))
     return 0 if all(0.5 <= row.share <= 1 for row in rows) else 1
 
 

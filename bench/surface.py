@@ -24,7 +24,7 @@ import typer
 from bench import program
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("build.py", "common", "contract", "ecr", "images", "local", "qa", "runtime", "serve", "train")
+SOURCES = ("build.py", "berth", "ecr", "serve", "train")
 
 WRONG = (
     [],

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes a Debian 12 base image of the package archive, for networks without an image registry: the slim set of packages,
-# without documentation, imported into the engine as TAG. It has Debian's public sources, whatever it was made from.
+# Makes a Debian 12 base image from the package archive, for networks without an image registry: the slim set of packages,
+# without documentation, imported into the engine as TAG. Its sources.list has Debian's public archive, not the mirror.
 # `python build.py base` calls it.
 # Usage: base.sh TAG [SOURCES]     SOURCES: a file in the form of sources.list that names this network's mirror
 #                                  needs root and mmdebstrap (installed here if apt can); the engine must answer
@@ -22,10 +22,10 @@ if ! command -v mmdebstrap >/dev/null; then
     fi
 fi
 
-# The same moment in every file that is made now, so that one archive gives one base, byte by byte.
+# A fixed time for all new files, so that the same archive gives the same base, byte by byte.
 export SOURCE_DATE_EPOCH=1767225600
 folder=$(mktemp -d)
-# A shell that a signal ends runs no EXIT trap of its own accord.
+# A shell that a signal ends does not run its EXIT trap without this second trap.
 trap 'rm -rf "$folder"' EXIT
 trap 'exit 130' INT TERM
 
@@ -36,9 +36,9 @@ deb http://security.debian.org/debian-security bookworm-security main
 END
 sources=${sources:-$folder/public}
 echo "base: Debian 12 from $(sed -n '1s|^deb \([a-z]*://\)\([^/ ]*@\)\{0,1\}\([^ ]*\).*|\1\3|p' "$sources"), about half a minute" >&2
-# mmdebstrap copies this machine's name and name servers into the system, which are no image's business.
-# usr-is-merged instead of usrmerge, which would bring all of Perl. A mirror's address, perhaps with a password in it, and
-# this machine's passwords for archives are there while packages are fetched, and gone before the image is made.
+# mmdebstrap copies this machine's host name and name servers; the hooks remove them. usr-is-merged replaces usrmerge, which
+# would install all of Perl. The mirror's address, perhaps with a password, and this machine's passwords for archives exist
+# only while packages are installed, and are removed before the image is made.
 # shellcheck disable=SC2016 # $1 is for mmdebstrap's own shell: the folder of the new system
 mmdebstrap --quiet --variant=minbase --architectures=amd64 --include=usr-is-merged \
     --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \

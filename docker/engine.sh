@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes sure that a Docker engine answers: where none does and this is a Debian or Ubuntu machine with root, installs
-# docker.io and starts its daemon, saying so; elsewhere says what to install.
+# Makes sure that a Docker engine answers. If none does, installs docker.io with apt, as root, and starts its daemon; on
+# other machines, or without root, prints what to do.
 set -eu
 
 answers() {
@@ -32,7 +32,7 @@ if ! command -v dockerd >/dev/null; then
     export DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes
     apt-get update -qq || true
     set -- docker.io iptables
-    # From version 23 on the client builds with BuildKit by this plugin only; Debian 12's 20.10 has no such package.
+    # Since version 23 the client needs this plugin to build with BuildKit; Debian 12's 20.10 has no such package.
     if apt-cache show docker-buildx >/dev/null 2>&1; then
         set -- "$@" docker-buildx
     fi
@@ -47,8 +47,8 @@ if [ -d /run/systemd/system ]; then
     systemctl start docker
 else
     echo "engine: starting dockerd; its log is /var/log/dockerd.log" >&2
-    # A daemon that was killed leaves its pid file, which the next one takes for a running daemon, be it dead, a zombie or
-    # another program that has that id now.
+    # A killed daemon leaves its pid file, and the next one then refuses to start: even if that process is dead, a zombie, or
+    # another program with that id.
     if [ -f /var/run/docker.pid ]; then
         process=/proc/$(cat /var/run/docker.pid)
         if ! grep -qs dockerd "$process/comm" || grep -qs '^State:.Z' "$process/status"; then

@@ -1,9 +1,12 @@
-"""From a built image to the `image_uri` of an estimator: repository, login, push, and the manifest that is read back.
+"""From a built image to the `image_uri` of an estimator: create the repository, log in, push, read the manifest back.
 
-In the order of a push: `commands` (arguments), `destination` (where), `push/` (options, preflight, many images, one),
-which prepares the `repository` by its policies (`documents`), has the engine push, and lets `registry/` verify the
-manifest and attach the bill of materials. `record` keeps what was pushed, for `uri`; `promote` copies between two
-registries. Both reach a repository by a `repository_client`, and choose `tags` there. `aws` and `aws_errors` are
-boto3's part; `names` says what is wrong with one, `retention` what never expires, `display` shows a push, and `snippet`
-is what it ends with.
+Imports go downwards: `commands` and its modules, then `push`, `repositories` and `registry`.
+
+commands      the commands push, promote and uri
+push          pushes images to repositories, with the engine
+promote       copies an image from one registry to another
+uri, snippet  the image_uri, and an estimator to paste
+display       progress of a push and of a promotion
+repositories  repositories: names, logins, settings, tags, and the record of pushes
+registry      a client for any registry; it needs no AWS account and no engine
 """

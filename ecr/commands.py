@@ -1,4 +1,4 @@
-"""The commands of build.py that are about registries: push, promote and uri. Arguments in, a result out."""
+"""The commands of build.py for registries: push, promote and uri."""
 
 import os
 import re
@@ -12,11 +12,8 @@ from rich.markup import escape
 from berth.common import engine
 from berth.common.console import note, print_json, result, say
 from berth.common.errors import UserError, refuse
-from berth.ecr import documents, promote, record, repository, uri
-from berth.ecr.aws import Aws
-from berth.ecr.destination import destination_of, reference_problems, warnings
+from berth.ecr import promote, uri
 from berth.ecr.display import showing_blobs, showing_layers
-from berth.ecr.names import host_warnings
 from berth.ecr.push import many
 from berth.ecr.push.events import short_id
 from berth.ecr.push.one import PushResult
@@ -24,10 +21,16 @@ from berth.ecr.push.options import PushOptions
 from berth.ecr.push.preflight import repository_lines
 from berth.ecr.registry import references
 from berth.ecr.registry.addresses import hostname, is_loopback
-from berth.ecr.repository_client import RepositoryClient, open_repositories
+from berth.ecr.repositories import documents, record, repository
+from berth.ecr.repositories.aws import Aws
+from berth.ecr.repositories.destination import destination_of, reference_problems, warnings
+from berth.ecr.repositories.names import host_warnings
+from berth.ecr.repositories.repository_client import RepositoryClient, open_repositories
 from berth.ecr.snippet import estimator_snippet
-from berth.images import image_tests, layers, pins
-from berth.images.local_image import LocalImage, doubles_problem, of_chosen, with_store
+from berth.images.build import image_tests
+from berth.images.build.revision import read_revision
+from berth.images.inspect import layers
+from berth.images.local_image import LocalImage, doubles_problem, local_image_from, with_store
 from berth.images.options import (
     DIST,
     DistOption,
@@ -38,52 +41,52 @@ from berth.images.options import (
     WhichArgument,
     command_group,
 )
-from berth.images.revision import read_revision
+from berth.images.pins import pins, pins_file
 from berth.images.selection import SelectedImage, select_image
 
 app = command_group()
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; change nothing.")]
 RegionsOption = Annotated[
     str | None,
-    typer.Option("--region", metavar="R[,R2…]", help="AWS regions; without it, the one that boto3 finds."),
+    typer.Option("--region", metavar="R[,R2…]", help="AWS regions; default: the one that boto3 finds."),
 ]
 AccountsOption = Annotated[
-    str | None, typer.Option("--account", metavar="ID[,ID2…]", help="AWS accounts; without it, your own.")
+    str | None, typer.Option("--account", metavar="ID[,ID2…]", help="AWS accounts; default: your own.")
 ]
 RegistryOption = Annotated[
     str | None,
-    typer.Option("--registry", metavar="HOST[:PORT]", help="Another registry instead of ECR; `docker login` first."),
+    typer.Option("--registry", metavar="HOST[:PORT]", help="A registry other than ECR; run `docker login` first."),
 ]
 RepositoryOption = Annotated[
     str | None,
     typer.Option(
         "--repository",
         metavar="NAME",
-        help="The repository's name, berth-{image} without it; {image} is train, serve, or yours.",
+        help="The repository's name; default: berth-{image}, or {image} for your own image. {image} stands for train, "
+        "serve or your image's name.",
     ),
 ]
 TagsOption = Annotated[
     list[str] | None,
-    typer.Option("--tag", metavar="TAG", help="A tag next to that of the build, such as 1.0; may be given many times."),
+    typer.Option("--tag", metavar="TAG", help="An additional tag, such as 1.0; may be given many times."),
 ]
-KeepOption = Annotated[int, typer.Option(metavar="N", help="Builds that the repository keeps; releases never expire.")]
-UntaggedDaysOption = Annotated[int, typer.Option(metavar="N", help="Days after which images without a tag go.")]
 PullersOption = Annotated[
     list[str] | None,
     typer.Option(
         "--allow-pull",
         metavar="ID|sagemaker",
-        help="Who else may pull: an account, or SageMaker; may be given many times.",
+        help="Allow an account, or SageMaker, to pull; may be given many times.",
     ),
 ]
 KmsKeyOption = Annotated[
-    str | None, typer.Option(metavar="KEY", help="The KMS key of a new repository, instead of AES-256.")
+    str | None, typer.Option(metavar="KEY", help="The KMS key for a new repository; default: AES-256.")
 ]
 ApplyOption = Annotated[bool, typer.Option("--apply", help="Change an existing repository whose settings differ.")]
 NoTestOption = Annotated[bool, typer.Option("--no-test", help="Push without running the image's tests first.")]
 PlaceOption = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="The place with this in its name, such as a region.")
+    str | None,
+    typer.Option(metavar="TEXT", help="Choose the copy whose registry or repository contains TEXT, such as a region."),
 ]
 
 
@@ -96,8 +99,6 @@ def push_images(
     host: RegistryOption = None,
     repository_name: RepositoryOption = None,
     tags: TagsOption = None,
-    keep: KeepOption = documents.KEEP,
-    untagged_days: UntaggedDaysOption = documents.DAYS,
     pullers: PullersOption = None,
     kms_key: KmsKeyOption = None,
     apply: ApplyOption = False,
@@ -107,7 +108,7 @@ def push_images(
     dist: DistOption = DIST,
     as_json: JsonOption = False,
 ) -> None:
-    """Push tested images to Amazon ECR or another registry. It ends with the image_uri that estimators take."""
+    """Push tested images to Amazon ECR or another registry. Prints the image_uri for estimators."""
     _push(
         PushOptions(
             images=which.images,
@@ -118,8 +119,6 @@ def push_images(
             host=host,
             repository=repository_name,
             tags=tuple(tags or ()),
-            keep=keep,
-            untagged_days=untagged_days,
             pullers=tuple(pullers or ()),
             kms_key=kms_key,
             apply=apply,
@@ -132,14 +131,14 @@ def push_images(
 
 
 def _words(listed: str | None) -> tuple[str, ...]:
-    """What stands between commas or spaces; a list of nothing is one empty word, which nobody takes."""
+    """The words between commas or spaces. An empty list gives one empty word, so that it is rejected later."""
     return () if listed is None else tuple(re.findall(r"[^,\s]+", listed) or [""])
 
 
 def _push(options: PushOptions) -> None:
     client, chosen = many.choose_images(options)
     info = client.info()
-    images = [with_store(of_chosen(each), info) for each in chosen]
+    images = [with_store(local_image_from(each), info) for each in chosen]
     tasks = many.plan_tasks(options, images, info, say)
     ready, failures = many.preflight_all(tasks)
     checkout = str(read_revision(pins.ROOT))
@@ -157,7 +156,7 @@ def _push(options: PushOptions) -> None:
         return
     if ready and options.test:
         _test(chosen)
-        # Again, for that took minutes.
+        # Again, because the tests took minutes.
         ready, more = many.preflight_all([each.request for each in ready])
         failures += more
     pushed: list[PushResult] = []
@@ -174,20 +173,21 @@ def _push(options: PushOptions) -> None:
 
 
 def _layer_names(client: DockerClient, images: Sequence[LocalImage]) -> dict[str, str]:
-    """What `size` calls the layers, by the digits that the engine's own store calls them by in a push."""
+    """The layers' names as in `size`, by the digits that the engine prints for them in a push."""
     found: dict[str, str] = {}
     for image in images:
-        found |= layers.names_of(client.images.get(image.id).history(), image.diff_ids)
+        found |= layers.layer_names(client.images.get(image.id).history(), image.diff_ids)
     return {short_id(digest): name for digest, name in found.items()}
 
 
 def _test(chosen: Sequence[SelectedImage]) -> None:
-    """UserError where the images' tests fail; what they print goes to stderr, for stdout is the result's."""
+    """Runs the images' tests, unless they passed before; UserError if they fail. Their output goes to stderr, because
+    stdout is for results.
+    """
     names = " and ".join(each.name for each in chosen)
     if day := image_tests.passed_on(chosen):
         say(f"{names} passed these tests on {day}; `python build.py test` runs them again")
         return
-    image_tests.require_packages()
     say(f"testing {names}, which takes minutes; --no-test skips that")
     code = image_tests.run(chosen, to_stderr=True)
     if code != 0:
@@ -203,14 +203,11 @@ def _print_pushed(results: Sequence[PushResult], *, as_json: bool) -> None:
         result.print(escape(pushed.image_uri))
         for tag in pushed.tags:
             result.print(escape(f"  {references.Reference(pushed.host, pushed.repository, tag)}"))
-        if each.scan is not None:
-            found = ", ".join(f"{number} {severity.lower()}" for severity, number in each.scan.items())
-            result.print(f"  ECR's scan: {found or 'nothing found'}")
-    here = {each.pushed.host: None for each in results if is_loopback(hostname(each.pushed.host))}
-    for host in here:
-        say(f"{host} is on this machine, from where SageMaker pulls nothing: no estimator is shown.")
+    local_hosts = {each.pushed.host: None for each in results if is_loopback(hostname(each.pushed.host))}
+    for host in local_hosts:
+        say(f"{host} is on this machine, and SageMaker can't pull from it: no estimator is shown.")
     for each in results:
-        if each.pushed.host not in here:
+        if each.pushed.host not in local_hosts:
             lines = estimator_snippet(each.pushed.image, each.pushed.profile, each.pushed.image_uri)
             say(f"\n# {each.pushed.tagged_uri}\n{lines}")
 
@@ -219,7 +216,7 @@ def _print_pushed(results: Sequence[PushResult], *, as_json: bool) -> None:
 def promote_image(
     source: Annotated[str, typer.Argument(metavar="FROM", help="An image in a registry, by tag or by digest.")],
     target: Annotated[
-        str, typer.Argument(metavar="TO", help="The repository, and a tag; without one, that of FROM or of its build.")
+        str, typer.Argument(metavar="TO", help="HOST/NAME[:TAG]; default tag: FROM's, or that of its build.")
     ],
     dry_run: DryRunOption = False,
     dist: DistOption = DIST,
@@ -235,7 +232,7 @@ def promote_image(
     if to_client.ecr is not None:
         wanted = repository.WantedRepository(to_client.name, lifecycle=documents.lifecycle_policy())
     tags = [goal.tag or origin.tag] if goal.tag or origin.tag else []
-    plan = promote.plan_copy(from_client, origin.version, to_client, tags)  # before anything is made
+    plan = promote.plan_copy(from_client, origin.version, to_client, tags)  # may fail, so before any change
     if dry_run:
         _print_copy_plan(plan, to_client, wanted, as_json=as_json)
         return
@@ -268,7 +265,7 @@ def _print_copy_plan(
     *,
     as_json: bool,
 ) -> None:
-    """What a dry run of a promotion says."""
+    """Prints the result of a promotion's dry run."""
     state = repository.describe(target.ecr, wanted.name) if wanted is not None else None
     digest = plan.image.digest
     lines = [*repository_lines(target.destination, wanted, state), f"{target}: {plan.summary()}"]
@@ -281,11 +278,11 @@ def _print_copy_plan(
 
 
 def _from_and_to(source: str, target: str) -> tuple[references.Reference, references.Reference]:
-    """The two arguments of a promotion, taken apart; UserError with everything that is wrong with them."""
+    """Parses the arguments FROM and TO; UserError with all their problems."""
     problems: list[str] = []
     found: list[references.Reference] = []
     if "@" in target:
-        problems.append(f"TO {target} has a digest, which the copy has by itself: give a tag, or none.")
+        problems.append(f"TO {target} has a digest, but the copy always keeps FROM's: give a tag, or none.")
         target = target.partition("@")[0]
     for what, text in (("FROM", source), ("TO", target)):
         try:
@@ -295,14 +292,14 @@ def _from_and_to(source: str, target: str) -> tuple[references.Reference, refere
             continue
         problems += [f"{what}: {problem}" for problem in reference_problems(found[-1])]
         if what == "FROM" and not found[-1].version:
-            problems.append(f"FROM {text} names a repository: give the tag or the digest of the image in it as well.")
+            problems.append(f"FROM {text} is a repository: add the tag or the digest of an image in it.")
     refuse(problems)
     origin, goal = found
     return origin, goal
 
 
 def _print_lines(lines: Iterable[str]) -> None:
-    """What a dry run has to say, each line once."""
+    """Prints the lines of a dry run, each once."""
     for line in dict.fromkeys(lines):
         result.print(escape(line))
 
@@ -316,28 +313,28 @@ def print_uri(
     dist: DistOption = DIST,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what estimators take as image_uri.
+    """Print the image_uri for estimators.
 
-    That is the registry's digest once this build is pushed, ECR's before any other, else the local name. One line for
-    each image: of a build that was pushed to several places, --registry says which; --json lists all.
+    If this build was pushed, that is its digest in ECR or another registry, otherwise the local name. One line for
+    each image: of several places ECR comes first. Choose another with --registry, or list all with --json.
     """
     kept = record.load(dist / record.NAME)
     found: list[dict[str, Any]] = []
     problems: list[str] = []
     notes: list[str] = []
     named = (None if which is Which.all else which.value,)
-    for name in pins.load().profile(profile).of(which.images) if image is None else named:
+    for name in pins_file.load().profile(profile).available_images(which.images) if image is None else named:
         local, pushed = _pushed(name, profile, image, kept)
         title = image or str(name)
         problems += uri.choice_problems(title, profile, pushed, registry)
-        chosen = uri.narrowed(pushed, registry or uri.named_place(image, pushed))
+        chosen = uri.matching_places(pushed, registry or uri.named_place(image, pushed))
         if chosen and not as_json:
             one = uri.preferred(chosen, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", ""))
-            notes += uri.choice(title, chosen, one)
+            notes += uri.choice_notes(title, chosen, one)
             chosen = [one]
         found += [entry.as_dict() for entry in chosen]
         if local is not None and not pushed:
-            found.append(uri.of_the_engine(local))
+            found.append(uri.unpushed_entry(local))
             notes += doubles_problem(local.build_name, local.labels)
     refuse(problems)
     for each in notes:
@@ -352,14 +349,14 @@ def print_uri(
 def _pushed(
     kit: str | None, profile: str, name: str | None, kept: Sequence[record.Pushed]
 ) -> tuple[LocalImage | None, list[record.Pushed]]:
-    """An image on the engine, and where it was pushed; without the image, or without an engine, the record of the last
-    push is what there is, and UserError where that has nothing either.
+    """An image on the engine, and where it was pushed. Without the image or an engine: None, and the places of its last
+    recorded push, or UserError if there is none.
     """
     try:
-        local = of_chosen(select_image(engine.connect(), kit, profile, name))
+        local = local_image_from(select_image(engine.connect(), kit, profile, name))
     except UserError:
-        there = uri.of_an_own_image(name, kept) if name else uri.pushed_places(str(kit), profile, None, kept)
-        if not there:
+        places = uri.pushed_places_by_name(name, kept) if name else uri.pushed_places(str(kit), profile, None, kept)
+        if not places:
             raise
-        return None, there
+        return None, places
     return local, uri.pushed_places(local.image, local.profile, local, kept)

@@ -1,7 +1,6 @@
-"""What a push shows while it runs: a bar for each layer on a terminal, a line for each layer in a log.
+"""Progress of a push: a bar for each layer on a terminal, a line for each layer in a log.
 
-Shares, no megabytes: the engine counts the bytes of plain layers, and packs them otherwise than `build.py size`, which
-is what says how large an image is.
+In percent, not megabytes: the engine counts uncompressed bytes, and `build.py size` gives the compressed size.
 """
 
 import time
@@ -23,23 +22,25 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from berth.ecr.destination import Destination
 from berth.ecr.promote import ShowBlob
 from berth.ecr.push.events import LayerState
 from berth.ecr.registry.manifest import Descriptor
+from berth.ecr.repositories.destination import Destination
 
 Show = Callable[[Destination, LayerState], None]
 
 _SMALL, _LARGE = 50_000, 100_000_000
-"""Bytes of a blob that is worth a line, and of a layer that takes so long that a log says when it begins."""
+"""Bytes: smaller blobs get no line, and a log has a line when a larger layer begins."""
 SILENCE_S = 5.0
-"""A log hears something at least this often."""
+"""A log gets a line after so many seconds without one."""
 _ENDS = {"sent": "sent", "there": "is there already", "mounted": "taken from another repository"}
 
 
 @contextmanager
 def showing_layers(console: Console, names: Mapping[str, str], silence_s: float = SILENCE_S) -> Iterator[Show]:
-    """names: of layers, by the first digits of their diff ids; silence_s: after which a log hears how far they are."""
+    """Shows each layer's progress. names: of layers, by the first digits of their diff IDs; silence_s: seconds without
+    a line after which a log gets the progress.
+    """
     bars = _bars(console, TaskProgressColumn(), TimeElapsedColumn())
     tasks: dict[tuple[Destination, str], TaskID] = {}
     ended: set[tuple[Destination, str]] = set()
@@ -65,13 +66,13 @@ def showing_layers(console: Console, names: Mapping[str, str], silence_s: float 
                 tasks[key] = bars.add_task(escape(f"{place} {name}"), total=state.total or None)
                 if bars.disable and state.total > _LARGE:
                     line(f"{place} {name}: begins")
-            if state.waits:  # nor is there a speed
+            if state.waits:  # the layer is sent again from its beginning
                 bars.reset(tasks[key])
                 return
             bars.update(tasks[key], completed=min(state.current, state.total or state.current))
 
-    def go_on() -> None:
-        """What a log hears where nothing else is said."""
+    def report() -> None:
+        """Logs the progress whenever no other line was logged for `silence_s`."""
         while not over.wait(silence_s / 5):
             with lock:
                 if time.monotonic() - last_line_at < silence_s:
@@ -81,7 +82,7 @@ def showing_layers(console: Console, names: Mapping[str, str], silence_s: float 
 
     over = Event()
     if bars.disable:
-        Thread(target=go_on, daemon=True).start()
+        Thread(target=report, daemon=True).start()
     try:
         with bars:
             yield show
@@ -91,7 +92,7 @@ def showing_layers(console: Console, names: Mapping[str, str], silence_s: float 
 
 @contextmanager
 def showing_blobs(console: Console) -> Iterator[ShowBlob]:
-    """The same for a copy between registries: a bar for each blob that is sent, a line for each that has arrived."""
+    """Progress of a copy between registries: a bar for each blob while it is sent, and a line when it has arrived."""
     bars = _bars(console, DownloadColumn(), TransferSpeedColumn())
     tasks: dict[str, TaskID] = {}
     lock = Lock()

@@ -1,41 +1,39 @@
-"""An image from one registry to another without an engine: its blobs one by one, then its manifest byte for byte.
+"""Copies an image from one registry to another without an engine: first its blobs, then its unchanged manifest.
 
-`plan_copy` only reads, and says what has to go; `copy_image` does it, a few blobs at a time. What the target has
-already is not sent again, so that a promotion that was cut off goes on where it was. What is attached to the image goes
-with it.
+`plan_copy` only reads, and finds what is missing in the target; `copy_image` copies it, a few blobs at a time. Blobs
+that the target has are not sent again, so an interrupted promotion resumes. Attached documents are copied, too.
 """
 
 import difflib
-import queue
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from berth.common import labels
-from berth.common.concurrency import run_parallel
+from berth.common.concurrency import run_all
 from berth.common.console import counted
 from berth.common.errors import UserError, refuse
 from berth.common.image_names import is_build_tag
-from berth.ecr import retention
-from berth.ecr.names import parse_host
 from berth.ecr.registry import referrers, verify
 from berth.ecr.registry.manifest import Descriptor, Manifest
 from berth.ecr.registry.references import lists_referrers
-from berth.ecr.repository_client import RepositoryClient
-from berth.ecr.tags import ChosenTag, TagOwner, choose_tags
+from berth.ecr.repositories import retention
+from berth.ecr.repositories.names import parse_host
+from berth.ecr.repositories.repository_client import RepositoryClient
+from berth.ecr.repositories.tags import ChosenTag, TagOwner, choose_tags
 from berth.images.local_image import digits_of, doubles_problem, is_dirty, push_tag
 
 WORKERS = 4
 ShowBlob = Callable[[Descriptor, int], None]
-"""Called with a blob that is sent and its bytes that have arrived; it may go back when a blob is sent again."""
+"""Called with a blob and the bytes of it that have arrived; the number may decrease when a blob is sent again."""
 
 
 @dataclass(frozen=True)
 class CopyPlan:
-    """What is to be copied: an image, the manifests of what is attached to it, and all their blobs, by digest.
+    """What to copy: an image, the manifests of the documents attached to it, and all their blobs by digest.
 
-    tags: those that it gets; missing: the blobs that the target lacks; same_registry: it may mount them from the
-    source, instead of being sent them.
+    tags: of the image in the target; missing: blobs that the target lacks; same_registry: the registry may mount them
+    from the source repository.
     """
 
     image: Manifest
@@ -56,9 +54,7 @@ class CopyPlan:
 
 @dataclass(frozen=True)
 class Promoted:
-    """A finished promotion: bytes put on the wire, those sent again included, bytes that did not need to go, and the
-    tags that the image has got.
-    """
+    """A finished promotion: bytes that were sent (retries included), bytes that were not, and the image's tags."""
 
     digest: str
     bytes_sent: int
@@ -66,24 +62,24 @@ class Promoted:
     tags: tuple[str, ...]
 
 
-def missing_blobs(blobs: Iterable[Descriptor], there: Collection[str]) -> tuple[Descriptor, ...]:
-    """Those whose digests are not there; the largest goes first, so that all end at the same time."""
-    missing = (blob for blob in blobs if blob.digest not in there)
+def missing_blobs(blobs: Iterable[Descriptor], existing: Collection[str]) -> tuple[Descriptor, ...]:
+    """The blobs whose digests are not in `existing`, largest first, so that the last transfers end together."""
+    missing = (blob for blob in blobs if blob.digest not in existing)
     return tuple(sorted(missing, key=lambda blob: (-blob.size, blob.digest)))
 
 
 def plan_copy(source: RepositoryClient, reference: str, target: RepositoryClient, tags: Sequence[str]) -> CopyPlan:
-    """What copying the image under a tag or digest would take; the target need not exist yet.
+    """Plans the copy of the image with a tag or digest; the target need not exist yet.
 
-    tags: without any, the image gets the tag of its build, for in ECR what has none expires. UserError where it is no
-    image that SageMaker takes, and where nothing may publish it, or not under these tags.
+    tags: default: the tag of its build, because untagged images expire in ECR. UserError if SageMaker does not accept
+    the image, if it must not be published, or not with these tags.
     """
     image = source.registry.manifest(source.name, reference)
     if image is None:
-        raise UserError(_absent(source, reference))
+        raise UserError(_not_found(source, reference))
     its_labels = verify.check_manifest(source.registry, source.name, image, verify.ANYTHING)
     tags = tuple(tags) or _build_tag(source, image, its_labels)
-    refuse(_forbidden(f"{source}@{image.digest}", its_labels, tags))
+    refuse(_label_problems(f"{source}@{image.digest}", its_labels, tags))
     owner = TagOwner(its_labels, digits_of(str(image.config_digest)), lambda held: held.digest == image.digest)
     chosen = choose_tags(target, tags, owner)
     if parse_host(target.registry.host) is not None:
@@ -101,9 +97,9 @@ def plan_copy(source: RepositoryClient, reference: str, target: RepositoryClient
 
 
 def _build_tag(source: RepositoryClient, image: Manifest, its_labels: Mapping[str, str]) -> tuple[str, ...]:
-    """The tag of the image's build, none of an image without the kit's labels; UserError where it may not be its own.
+    """The tag of the image's build; empty if it lacks berth's labels. UserError if the tag is on another image.
 
-    What somebody built FROM the kit's image has the same labels, and is not that build.
+    An image that a user built FROM berth's has the same labels, but is not that build.
     """
     if not its_labels.get(labels.KIT) or not its_labels.get(labels.PROFILE):
         return ()
@@ -111,14 +107,14 @@ def _build_tag(source: RepositoryClient, image: Manifest, its_labels: Mapping[st
     held = source.registry.manifest(source.name, tag)
     if held is None or held.digest != image.digest:
         raise UserError(
-            f"{source}@{image.digest} has no tag {tag} there, so it may be an image that was built FROM that one: give "
-            "TO a tag, such as the one that it has in FROM."
+            f"{source}@{image.digest} does not have the tag {tag}, so it may be an image that was built FROM that one: "
+            "give TO a tag, such as the image's own in FROM."
         )
     return (tag,)
 
 
-def _absent(source: RepositoryClient, reference: str) -> str:
-    """That there is no such image, and what there is instead, where the registry lets that be listed."""
+def _not_found(source: RepositoryClient, reference: str) -> str:
+    """A sentence for a missing image, with similar tags if the registry lists its tags."""
     try:
         every = source.registry.tags(source.name)
     except UserError:
@@ -131,8 +127,10 @@ def _absent(source: RepositoryClient, reference: str) -> str:
     return f"{source} has no image {reference}, and {others}: give one of them."
 
 
-def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:
-    """What its labels forbid, as a push does: a test's double anywhere, and uncommitted changes in a release."""
+def _label_problems(image: str, found: Mapping[str, str], tags: Sequence[str]) -> list[str]:
+    """Why the image's labels forbid a promotion, by the rules of a push: test doubles, or uncommitted changes in a
+    release.
+    """
     problems = doubles_problem(image, found)
     releases = [tag for tag in tags if not is_build_tag(tag)]
     if releases and is_dirty(labels.revision(found)):
@@ -144,15 +142,15 @@ def _forbidden(image: str, found: Mapping[str, str], tags: Sequence[str]) -> lis
 
 
 def tag_lines(target: RepositoryClient, chosen: ChosenTag) -> list[str]:
-    """What a promotion would do to a tag of the target."""
+    """Lines about what a promotion does to a tag of the target."""
     place = f"{target}:{chosen.tag}"
     if chosen.there:
-        said = f"{place} is there already, with this image"
+        effect = f"{place} is there already, with this image"
     elif chosen.holder is None:
-        said = f"{place} will be put"
+        effect = f"{place} will be put"
     else:
-        said = f"{place} will move from {chosen.holder.digest[:19]}, if the repository lets a tag move"
-    return [*([chosen.line] if chosen.line else []), said]
+        effect = f"{place} will move from {chosen.holder.digest[:19]}, if the repository lets a tag move"
+    return [*([chosen.line] if chosen.line else []), effect]
 
 
 def copy_image(
@@ -163,9 +161,9 @@ def copy_image(
     say: Callable[[str], None] = lambda _: None,
     progress: ShowBlob = lambda blob, arrived: None,
 ) -> Promoted:
-    """Copies the image of a plan to another repository, which exists, and puts its tags on it there.
+    """Copies the image of a plan to an existing repository, and tags it there.
 
-    UserError with what is wrong at any point; what has arrived by then is found and used by the next promotion.
+    After a UserError the next promotion uses the blobs that have arrived.
     """
     image, tags = plan.image, tuple(dict.fromkeys(each.tag for each in plan.tags))
     say(f"{target}: {plan.summary()}")
@@ -174,7 +172,7 @@ def copy_image(
             for line in tag_lines(target, each):
                 say(line)
     sent = _copy_blobs(source, target, plan, progress)
-    # By its digest first: with a tag that is refused the image is there, and the next promotion finds it.
+    # First by its digest: if the registry refuses a tag, the image is there for the next promotion.
     for name in (image.digest, *tags):
         target.registry.put_manifest(target.name, name, image)
     for name in (image.digest, *tags):
@@ -185,15 +183,15 @@ def copy_image(
             if parse_host(target.registry.host) is not None and retention.is_release(tags):
                 retention.keep(target.registry, target.name, document)
     except UserError as error:
-        say(f"{target}: the image is there, and what is attached to it in FROM is not: {error}")
-    there = sum(blob.size for blob in plan.blobs.values()) - sum(plan.blobs[digest].size for digest in sent)
-    return Promoted(image.digest, sum(sent.values()), there, tags)
+        say(f"{target}: the image is copied, but the documents attached to it in FROM are not: {error}")
+    not_sent = sum(blob.size for blob in plan.blobs.values()) - sum(plan.blobs[digest].size for digest in sent)
+    return Promoted(image.digest, sum(sent.values()), not_sent, tags)
 
 
 def _copy_blobs(
     source: RepositoryClient, target: RepositoryClient, plan: CopyPlan, progress: ShowBlob
 ) -> dict[str, int]:
-    """Has all blobs in the target; gives the bytes put on the wire for each that was sent."""
+    """Mounts or sends the missing blobs; returns the bytes put on the wire for each blob that was sent."""
     sent: dict[str, int] = {}
 
     def copy(blob: Descriptor, stopped: threading.Event) -> None:
@@ -201,7 +199,7 @@ def _copy_blobs(
         if not mounted:
             sent[blob.digest] = _send(source, target, blob, progress, stopped)
 
-    _few_at_a_time(plan.missing, copy)
+    run_all(plan.missing, copy, workers=WORKERS)
     return sent
 
 
@@ -211,7 +209,7 @@ def _send(
     def pieces(offset: int) -> Iterator[bytes]:
         for piece in source.registry.read_blob(source.name, blob.digest, offset):
             if stopped.is_set():
-                raise UserError(f"the copy of {blob.digest} was stopped: run this again, it goes on from there.")
+                raise UserError(f"the copy of {blob.digest} was stopped: run this again to resume it.")
             yield piece
 
     return target.registry.upload_blob(
@@ -220,43 +218,18 @@ def _send(
 
 
 def _sizes(target: RepositoryClient, blobs: Sequence[Descriptor]) -> dict[str, int | None]:
-    """The bytes that the target has of each blob, by digest; UserError where the manifest has another number."""
-    sizes: dict[str, int | None] = {}
+    """Each blob's size in the target, None if it is missing; UserError if it differs from the manifest's."""
 
-    def ask(blob: Descriptor, _: threading.Event) -> None:
-        size = sizes[blob.digest] = target.registry.blob_size(target.name, blob.digest)
+    def size_in_target(blob: Descriptor, _: threading.Event) -> int | None:
+        size = target.registry.blob_size(target.name, blob.digest)
         if size not in (None, blob.size):
             raise UserError(
                 f"{target} has {size} bytes of {blob.digest}, which has {blob.size}: its storage is damaged, have the "
                 "blob removed there."
             )
+        return size
 
-    _few_at_a_time(blobs, ask)
-    return sizes
-
-
-def _few_at_a_time(blobs: Sequence[Descriptor], work: Callable[[Descriptor, threading.Event], None]) -> None:
-    """Does it for each blob, in order, in a few threads; the first error stops the others and is raised."""
-    waiting: queue.SimpleQueue[Descriptor] = queue.SimpleQueue()
-    for blob in blobs:
-        waiting.put(blob)
-    first: list[UserError] = []
-
-    def run(_: int, stopped: threading.Event) -> None:
-        while not stopped.is_set():
-            try:
-                blob = waiting.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                work(blob, stopped)
-            except UserError as error:
-                first.append(error)
-                stopped.set()
-
-    run_parallel(range(min(WORKERS, len(blobs))), run)
-    if first:
-        raise first[0]
+    return dict(zip((blob.digest for blob in blobs), run_all(blobs, size_in_target, workers=WORKERS), strict=True))
 
 
 def _verify(target: RepositoryClient, name: str, image: Manifest) -> None:

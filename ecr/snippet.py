@@ -1,12 +1,12 @@
-"""What a user pastes after a push: the image in an estimator, for both generations of SageMaker's SDK. Pure text."""
+"""Python to paste after a push: an estimator or a model with the image, for SageMaker's SDK v2 and v3. Pure text."""
 
 from berth.contract import gpu_hosts
-from berth.images import pins
+from berth.images.pins import pins, pins_file
 
 V3 = "# SageMaker SDK v3"
 V2 = "# SageMaker SDK v2, in maintenance since 2026-07-06, ends on 2027-07-06"
 
-# SDK v2 makes names of the URI, "berth@sha256-2026-…" of one by digest, which AWS refuses: they are given.
+# Names are given because SDK v2 would derive them from the URI: "berth@sha256-2026-…", which AWS rejects.
 _TRAIN = """\
 {V3}
 from sagemaker.train import ModelTrainer
@@ -36,7 +36,7 @@ estimator.fit({{"train": "s3://BUCKET/train", "model": "s3://BUCKET/model"}})
 """
 
 _QA = 'hyperparameters={"model_name_or_path": "/opt/ml/input/data/model"},'
-# run_qa, by its hyperparameters; where the profile's software has none, a script of the user's own.
+# run_qa with its hyperparameters, or a script of the user's own if the profile's software does not support run_qa.
 _RUN_QA = {"v2": _QA, "v3": _QA, "configs": "Compute, InputData"}
 _OWN_SCRIPT = {
     "v2": 'entry_point="train.py",\n    source_dir="src",',
@@ -82,18 +82,18 @@ model.deploy(
 
 
 def estimator_snippet(image: str, profile: str, image_uri: str) -> str:
-    """Python for an image `train` or `serve`; `role`, the bucket and the endpoint's name are the user's to fill in."""
-    profiles = pins.load().profiles
-    row = profiles[profile if profile in profiles else pins.DEFAULT_PROFILE]
-    values = {"V2": V2, "V3": V3, "uri": image_uri, "instance": row.instances.get(image) or "ml.INSTANCE"}
+    """Python for the image `train` or `serve`; the user fills in `role` and BUCKET."""
+    profiles = pins_file.load().profiles
+    known = profiles[profile if profile in profiles else pins.DEFAULT_PROFILE]
+    values = {"V2": V2, "V3": V3, "uri": image_uri, "instance": known.instances.get(image) or "ml.INSTANCE"}
     if image == "serve":
-        cuda = gpu_hosts.parse(row.cuda["cuda"]) if row.cuda else None
+        cuda = gpu_hosts.parse(known.cuda["cuda"]) if known.cuda else None
         return _SERVE.format(**values, **_host_lines(cuda, values["instance"]))
-    return _TRAIN.format(**values, **(_RUN_QA if row.runs_kit else _OWN_SCRIPT))
+    return _TRAIN.format(**values, **(_RUN_QA if known.runs_kit else _OWN_SCRIPT))
 
 
 def _host_lines(cuda: gpu_hosts.Version | None, instance: str) -> dict[str, str]:
-    """What an endpoint and a batch transform have to say of their hosts' driver; nothing without CUDA."""
+    """The lines that choose a host with the right GPU driver, for an endpoint and a batch transform; empty for CPU."""
     if cuda is None:
         return {"ami": "", "transform": ""}
     driver = f"driver {gpu_hosts.needed_driver(cuda)}"

@@ -1,5 +1,6 @@
-"""What is told of each request when it has ended: a line, and the metrics' counters. Not of /ping, which comes every
-few seconds for as long as an endpoint lives, nor of those that only look at the server.
+"""Logs and counts each request when it has ended.
+
+Except /ping, which SageMaker sends every few seconds, and /metrics.
 """
 
 import logging
@@ -7,8 +8,6 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from berth.serve.connection import REFUSED
-from berth.serve.errors import ServeError
 from berth.serve.figures import StageTimes
 from berth.serve.invocation import TIMES
 from berth.serve.log import FIELDS
@@ -17,8 +16,8 @@ from berth.serve.responses import ERROR_TYPE
 
 log = logging.getLogger(__name__)
 
-_UNSEEN = {"/ping", "/metrics", "/state"}
-# What SageMaker says of a request, and the name that a line in JSON has for it.
+_SKIPPED_PATHS = {"/ping", "/metrics"}
+# SageMaker's headers that identify a request, and their fields in a JSON log line.
 _IDENTIFIERS = {
     b"x-amzn-sagemaker-inference-id": "inference_id",
     b"x-amzn-sagemaker-target-model": "target_model",
@@ -27,45 +26,37 @@ _IDENTIFIERS = {
 
 
 class AccessLog:
-    """The application, with its log."""
+    """The ASGI application around `app` that logs its requests."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app = app
         self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in _UNSEEN:
+        if scope["type"] != "http" or scope["path"] in _SKIPPED_PATHS:
             await self.app(scope, receive, send)
             return
         began = time.monotonic()
         status = 500
 
-        async def noting(message: Message) -> None:
+        async def note_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self.app(scope, receive, noting)
+            await self.app(scope, receive, note_status)
         finally:
             self._note(scope, status, time.monotonic() - began)
 
-    def note_refusal(self, refusal: ServeError) -> None:
-        """Count and log what a connection has refused before it was a request."""
-        self.metrics.note("other", refusal.status, 0.0, None)
-        fields = {"status": refusal.status, "error_type": str(refusal.kind)}
-        log.info("a request could not be read: %d %s", refusal.status, refusal.kind, extra={FIELDS: fields})
-
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        if refusal := scope.get(REFUSED):  # the application has seen its client go
-            status, scope[ERROR_TYPE] = refusal.status, str(refusal.kind)
         times: StageTimes | None = scope.get(TIMES)
         route = scope.get("route")
-        self.metrics.note(route.path if route else "other", status, seconds, times)
-        # The raw path is still quoted: nobody can write a line break into the log.
+        self.metrics.note(route.path if route else "other", status, times)
+        # The raw path is still percent-encoded, so a client can't write a line break into the log.
         path = scope.get("raw_path", b"").decode("ascii", "backslashreplace")
-        said = {
+        fields = {
             "method": scope["method"],
             "path": path,
             "status": status,
@@ -74,9 +65,9 @@ class AccessLog:
         }
         for name, value in scope["headers"]:
             if name in _IDENTIFIERS:
-                said[_IDENTIFIERS[name]] = value.decode("latin-1")[:200]
+                fields[_IDENTIFIERS[name]] = value.decode("latin-1")[:200]
         reason = ""
         if error_type := scope.get(ERROR_TYPE):
-            said["error_type"] = error_type
+            fields["error_type"] = error_type
             reason = f" {error_type}"
-        log.info("%s %s %d%s in %.0f ms", scope["method"], path, status, reason, 1000 * seconds, extra={FIELDS: said})
+        log.info("%s %s %d%s in %.0f ms", scope["method"], path, status, reason, 1000 * seconds, extra={FIELDS: fields})

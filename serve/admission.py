@@ -1,4 +1,4 @@
-"""What the server holds at one time for all clients together; used by the event loop only, hence without a lock."""
+"""How much the server holds at a time for all clients together. Only the event loop uses it, so there is no lock."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -10,20 +10,20 @@ from berth.serve.limits import MEBIBYTE, RequestLimits
 
 LATER = "send the request again later"
 _QUARTER = 4
-"""All bodies together may take a quarter of what is free: on its way to a worker a body exists up to four times for a
-moment, and a handler makes more of it."""
+"""All bodies together may take a quarter of the free memory: on its way to a worker a body briefly exists up to four
+times, and a handler makes further copies."""
 
 
 def retry_after(waiting_seconds: float) -> int:
-    """Seconds after which a refused request may come again, if so many seconds of work wait for the model."""
+    """Seconds after which a client may retry: half of the seconds of work that wait for the model, at least 1."""
     return max(1, math.ceil(waiting_seconds / 2))
 
 
 class Share:
-    """So much of something at one time; ServeError (503) for whoever would take more."""
+    """A limit on an amount that is held at a time; ServeError (503) for a request that would exceed it."""
 
     def __init__(self, most: int, what: str, waiting_seconds: Callable[[], float], advice: str = LATER) -> None:
-        """`what`: the thing and what happens with it, such as `requests wait for an answer`."""
+        """`what`: the unit and its state, for the error, such as `requests wait for an answer`."""
         self.most = most
         self.used = 0
         self._what = what
@@ -31,7 +31,7 @@ class Share:
         self._advice = advice
 
     def take(self, amount: int) -> None:
-        """`give` must follow."""
+        """Add to the amount in use. The caller must `give` it back."""
         if self.used + amount > self.most:
             sentence = f"{self.most} {self._what} already: {self._advice}"
             raise ServeError(Kind.OVERLOADED, sentence, retry_after(self._waiting_seconds()))
@@ -42,7 +42,7 @@ class Share:
 
     @contextmanager
     def hold(self, amount: int) -> Iterator[None]:
-        """Take it for the length of a `with` block."""
+        """Take `amount` for the length of a `with` block."""
         self.take(amount)
         try:
             yield
@@ -51,10 +51,10 @@ class Share:
 
 
 class MemoryShare(Share):
-    """Bytes of the container's memory; `most` follows what is free, which is looked up once per mebibyte taken."""
+    """Bytes of the container's memory. `most` is a quarter of the free memory, measured again once per mebibyte."""
 
     def __init__(self, available: Callable[[], int], waiting_seconds: Callable[[], float]) -> None:
-        """`available`: bytes of memory that are free."""
+        """`available` returns the bytes of free memory."""
         what = "bytes of requests, a quarter of the free memory, are being received or answered"
         super().__init__(
             available() // _QUARTER, what, waiting_seconds, f"{LATER}, or use an instance with more memory"
@@ -68,7 +68,7 @@ class MemoryShare(Share):
             self._used_when_looked = self.used
         if amount > self.most:
             sentence = (
-                f"the body wants {amount} bytes, and a quarter of the free memory is {self.most}: send less at once, "
+                f"the body needs {amount} bytes, and a quarter of the free memory is {self.most}: send less at once, "
                 "or use an instance with more memory"
             )
             raise ServeError(Kind.TOO_LARGE, sentence)
@@ -76,14 +76,14 @@ class MemoryShare(Share):
 
 
 class Holding:
-    """What one request has taken of several shares."""
+    """The amount that one request has taken from each of several shares."""
 
     def __init__(self, *shares: Share) -> None:
         self._shares = shares
         self._taken = 0
 
     def take(self, amount: int) -> None:
-        """Of each of them, or of none; ServeError (503) if one has not so much."""
+        """Take from every share or from none; ServeError (503) if one of them has too little left."""
         for number, share in enumerate(self._shares):
             try:
                 share.take(amount)
@@ -94,12 +94,12 @@ class Holding:
         self._taken += amount
 
     def grow_to(self, amount: int) -> None:
-        """Have taken so much in all; ServeError (503) as by `take`."""
+        """Take until `amount` is held; ServeError (503) as in `take`."""
         if amount > self._taken:
             self.take(amount - self._taken)
 
     def give_all(self) -> None:
-        """End with nothing."""
+        """Give everything back."""
         for share in self._shares:
             share.give(self._taken)
         self._taken = 0
@@ -114,7 +114,7 @@ class Admission:
         waiting_seconds: Callable[[], float],
         available: Callable[[], int] = available_memory,
     ) -> None:
-        """`waiting_seconds`: how long the work takes that waits for the model; `available`: bytes of free memory."""
+        """`waiting_seconds`: seconds of work that wait for the model; `available`: bytes of free memory."""
         self.bodies = MemoryShare(available, waiting_seconds)
         self.unread = Share(limits.unread_bodies, "bytes of requests wait to be read", waiting_seconds)
         self.requests = Share(limits.requests, "requests wait for an answer", waiting_seconds)

@@ -1,37 +1,33 @@
-"""Who answers a request's body: our own handler of questions, or a user's in the workers."""
+"""The two ways to answer a body: question answering with our model, or a user's handler in the workers."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import numpy as np
 from starlette.responses import Response
 
-from berth.runtime.engines.engine import RowLogits, WindowTokens
+from berth.runtime.engines.engine import RowLogits
 from berth.serve.admission import Share
-from berth.serve.body import answer_body, prepare_body
-from berth.serve.body_limits import BodyLimits, for_questions
+from berth.serve.body import Reader, answer_body, prepare_body
 from berth.serve.codecs import answer_codec, request_codec
+from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import StageTimes
 from berth.serve.json_text import dump, encode
-from berth.serve.question_answering import WARM_UP, Reading
-from berth.serve.reader import Reader
+from berth.serve.limits import BodyLimits, for_questions
+from berth.serve.question_answering import WARM_UP, ModelTraits
 from berth.serve.responses import Refusal
-from berth.serve.workers.messages import HandlerAnswer, HandlerRequest
+from berth.serve.user_code.context import HandlerAnswer, HandlerInput
 from berth.serve.workers.pool import WorkerPool
 
 ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
-_QUEUED_HERE = 256
-"""Windows that the event loop queues itself; ten thousands, as of a batch transform, would keep it for a while."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What all requests share on their way in. `unread`: bytes of bodies; `accept`: the type of an answer that nobody
-    asked for in another.
+    """What all requests share before they reach the model. `unread`: share of the bodies that wait to be read;
+    `accept`: default media type of answers.
     """
 
     reader: Reader
@@ -40,85 +36,78 @@ class Intake:
 
 
 class Answering(Protocol):
-    """What makes an answer of a body and its headers, whose names are in lower case."""
+    """Turns a body and its headers, whose names are in lower case, into a response."""
 
     @property
     def body_limits(self) -> BodyLimits:
-        """Of the bodies that it takes."""
+        """The limits for the bodies that it accepts."""
         ...
 
     async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake, times: StageTimes) -> Response:
-        """The response; ServeError if there is none. `times` gets the stages."""
+        """The response, or ServeError. The time of each stage is written to `times`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswering:
-    """Ours: the front makes windows and answers, the workers compute."""
+    """Our model: the server makes windows and answers, the workers compute logits."""
 
     pool: WorkerPool
-    reading: Reading
+    traits: ModelTraits
 
     @property
     def body_limits(self) -> BodyLimits:
-        return for_questions(self.reading.limits)
+        return for_questions(self.traits.limits)
 
     def warm_up(self) -> None:
-        """Take a question through what the front does with it, so that no client waits for what happens once."""
-        form = request_codec(None)
-        prepared = prepare_body(encode(dump(WARM_UP._asdict())), form, self.reading)
+        """Prepare and answer one question without a worker, so that no client waits for what only a first one costs."""
+        codec = request_codec(None)
+        prepared = prepare_body(encode(dump(WARM_UP._asdict())), codec, self.traits)
         answer_body(
-            prepared, [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows], form[0]
+            prepared, [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows], codec
         )
 
     async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake, times: StageTimes) -> Response:
-        form = request_codec(headers.get("content-type"))
-        # Before the model works for an answer that can't be sent.
-        codec = answer_codec(headers.get("accept"), form[0], intake.accept)
+        _refuse_encoding(headers.get("content-encoding", ""))
+        requested = request_codec(headers.get("content-type"))
+        # Checked first: the model should not work for an answer that can't be sent.
+        codec = answer_codec(headers.get("accept"), requested, intake.accept)
         with intake.unread.hold(len(body)), times.measure("read"):
-            prepared = await intake.reader.read(body, form, self.reading)
-        logits = await self._compute(prepared.rows, times) if prepared.rows else []
+            prepared = await intake.reader.read(body, requested, self.traits)
+        rows = prepared.rows
+        logits = await asyncio.wrap_future(self.pool.submit(rows, times=times)) if rows else []
         with times.measure("answer"):
-            # Not by anyio, whose backend is an import of 80 ms in the first request.
+            # anyio is not used, because importing its backend would take 80 ms of the first request.
             answer = await asyncio.to_thread(answer_body, prepared, logits, codec)
         return Response(answer, media_type=codec.media_type, headers=_attributes(headers))
 
-    async def _compute(self, rows: Sequence[WindowTokens], times: StageTimes) -> list[RowLogits]:
-        """What the workers make of the windows; they are dropped if nobody waits for it any more."""
-        if len(rows) <= _QUEUED_HERE:
-            return await asyncio.wrap_future(self.pool.submit(rows, times=times))
-        submitting = asyncio.create_task(asyncio.to_thread(partial(self.pool.submit, rows, times=times)))
-        try:
-            return await asyncio.wrap_future(await asyncio.shield(submitting))
-        except asyncio.CancelledError:
-            submitting.add_done_callback(_drop)  # at once, if it is done
-            raise
 
-
-def _drop(submitting: "asyncio.Task[Future[list[RowLogits]]]") -> None:
-    if submitting.exception() is None:
-        submitting.result().cancel()
+def _refuse_encoding(name: str) -> None:
+    """ServeError (415) for a Content-Encoding other than `identity`."""
+    if name.strip().lower() not in ("", "identity"):
+        sentence = f"Content-Encoding `{name[:80]}` can't be read: send the body without it"
+        raise ServeError(Kind.UNSUPPORTED_MEDIA_TYPE, sentence)
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerAnswering:
-    """A user's: a worker does it all."""
+    """A user's handler: a worker makes the whole answer."""
 
     pool: WorkerPool
     body_limits: BodyLimits
 
     async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake, times: StageTimes) -> Response:
-        # A handler may have begun what must not be done twice.
-        future = self.pool.submit([HandlerRequest(body, dict(headers))], repeatable=False, times=times)
-        del body  # the pool lets it go once a worker has it
+        # Not repeatable: a handler may have side effects that must not happen twice.
+        future = self.pool.submit([HandlerInput(body, dict(headers))], repeatable=False, times=times)
+        del body  # the pool drops its reference once a worker has it
         answer: HandlerAnswer
         (answer,) = await asyncio.wrap_future(future)
-        its_headers = {**_attributes(headers), **answer.headers}
+        response_headers = {**_attributes(headers), **answer.headers}
         if answer.error_type:
-            return Refusal(answer.status, answer.body, its_headers, answer.error_type)
-        return Response(answer.body, answer.status, its_headers)
+            return Refusal(answer.status, answer.body, response_headers, answer.error_type)
+        return Response(answer.body, answer.status, response_headers)
 
 
 def _attributes(headers: Mapping[str, str]) -> dict[str, str]:
-    """What the caller gave along for itself, or for a handler that changes it, and SageMaker hands back to it."""
+    """The custom attributes of a request, which SageMaker returns to the caller; a handler may change them."""
     return {ATTRIBUTES: headers[ATTRIBUTES]} if ATTRIBUTES in headers else {}

@@ -1,12 +1,12 @@
-"""The routes of a server with one model, and of one with many.
+"""The routes of a server with one model, and of a multi-model endpoint.
 
-Requests are read in a thread of the reader's, inference happens in the workers, answers are made and written in a
-thread pool; the event loop only moves bytes. So /ping is never behind the model. A client that goes takes its request
-with it, wherever it is, and so does the time limit.
+One thread reads request bodies, the workers run the model, and a thread pool makes the answers; the event loop only
+moves bytes. So /ping never waits for the model. If a client disconnects or its time is over, its request is dropped at
+whatever stage it is.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,16 +17,15 @@ from starlette.routing import Route
 from berth.serve.access_log import AccessLog
 from berth.serve.admission import Admission, Holding
 from berth.serve.answering import Intake
-from berth.serve.body_limits import LOAD_REQUEST, for_questions
+from berth.serve.body import Reader
+from berth.serve.codecs import split
 from berth.serve.errors import Kind, ServeError
 from berth.serve.invocation import Invoker, read_body
-from berth.serve.media_types import split
+from berth.serve.limits import LOAD_REQUEST, for_questions
 from berth.serve.metrics import CONTENT_TYPE, Metrics
+from berth.serve.models.arguments import requested_model
 from berth.serve.models.registry import ModelRegistry
-from berth.serve.models.request import requested_model
-from berth.serve.openapi import document
 from berth.serve.page import page
-from berth.serve.reader import Reader
 from berth.serve.responses import Endpoint, json_response, refusal, with_error_bodies
 from berth.serve.service import Service
 from berth.serve.settings import ServerSettings, execution_parameters
@@ -34,11 +33,11 @@ from berth.serve.settings import ServerSettings, execution_parameters
 _DEFAULTS = ServerSettings()
 
 
-def create_app(served: Service | ModelRegistry, chosen: ServerSettings = _DEFAULTS) -> AccessLog:
-    """The ASGI application over a service, or over a registry of them, within its limits."""
+def create_app(served: Service | ModelRegistry, settings: ServerSettings = _DEFAULTS) -> AccessLog:
+    """The ASGI application for one service, or for a registry of services."""
     admission = Admission(served.limits, lambda: served.waiting_seconds)
     metrics = Metrics(lambda: replace(served.load_now(), bodies=admission.bodies.used))
-    default_type = split(chosen.accept)[0] if chosen.accept else None
+    default_type = split(settings.accept)[0] if settings.accept else None
     invoker = Invoker(served.limits, admission, Intake(Reader(), admission.unread, default_type))
 
     async def ping(_request: Request) -> Response:
@@ -47,7 +46,7 @@ def create_app(served: Service | ModelRegistry, chosen: ServerSettings = _DEFAUL
 
     async def batch_parameters(_request: Request) -> Response:
         limits = served.body_limits if isinstance(served, Service) else for_questions(served.limits)
-        return json_response(200, execution_parameters(chosen, served.workers, limits.in_transform))
+        return json_response(200, execution_parameters(settings, served.workers, limits.in_transform))
 
     async def prometheus(_request: Request) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
@@ -58,43 +57,32 @@ def create_app(served: Service | ModelRegistry, chosen: ServerSettings = _DEFAUL
         _route("/metrics", GET=prometheus),
     ]
     if isinstance(served, ModelRegistry):
-        routes += _routes_of_many(served, invoker)
+        routes += _multi_model_routes(served, invoker)
     else:
         service = served
 
         async def invocations(request: Request) -> Response:
             return await invoker.answer(request, service)
 
-        async def state(_request: Request) -> Response:
-            load, recent = service.load_now(), metrics.recent()
-            told = {**service.state, "queue_tokens": load.tokens, "recent": asdict(recent) if recent else None}
-            return json_response(200, told)
-
         routes.append(_route("/invocations", POST=invocations))
-        if chosen.page:
-            routes += [_route("/", GET=page), _route("/state", GET=state)]
-    described = document([*(route.path for route in routes), "/openapi.json"])
-
-    async def own_description(_request: Request) -> Response:
-        return json_response(200, described)
-
-    routes.append(_route("/openapi.json", GET=own_description))
-    return AccessLog(Starlette(routes=routes, exception_handlers={HTTPException: _refusing(routes)}), metrics)
+        if settings.page:
+            routes.append(_route("/", GET=page))
+    return AccessLog(Starlette(routes=routes, exception_handlers={HTTPException: _http_error_handler(routes)}), metrics)
 
 
-def _routes_of_many(models: ModelRegistry, invoker: Invoker) -> list[Route]:
-    """SageMaker's contract for a container that holds many models."""
+def _multi_model_routes(models: ModelRegistry, invoker: Invoker) -> list[Route]:
+    """The paths of SageMaker's contract for multi-model endpoints."""
 
     async def load(request: Request) -> Response:
         name, url = requested_model(await read_body(request, LOAD_REQUEST, Holding()))
         await models.load(name, url)
         return json_response(200, {"status": f"{name} is loaded"})
 
-    async def listed(request: Request) -> Response:
+    async def list_models(request: Request) -> Response:
         query = request.query_params
         return json_response(200, models.page(query.get("limit"), query.get("next_page_token")))
 
-    async def described(request: Request) -> Response:
+    async def describe(request: Request) -> Response:
         return json_response(200, models.description_of(request.path_params["name"]))
 
     async def unload(request: Request) -> Response:
@@ -106,46 +94,38 @@ def _routes_of_many(models: ModelRegistry, invoker: Invoker) -> list[Route]:
         return await invoker.answer(request, models.service(request.path_params["name"]))
 
     return [
-        _route("/models", GET=listed, POST=load),
-        _route("/models/{name}", GET=described, DELETE=unload),
+        _route("/models", GET=list_models, POST=load),
+        _route("/models/{name}", GET=describe, DELETE=unload),
         _route("/models/{name}/invoke", POST=invoke),
     ]
 
 
 def _route(path: str, **endpoints: Endpoint) -> Route:
-    """What answers at a path, by method."""
+    """A path with one endpoint per method."""
 
-    async def dispatched(request: Request) -> Response:
+    async def dispatch(request: Request) -> Response:
         return await endpoints.get(request.method, endpoints["GET" if "GET" in endpoints else "POST"])(request)
 
-    return Route(path, with_error_bodies(dispatched), methods=list(endpoints))
+    return Route(path, with_error_bodies(dispatch), methods=list(endpoints))
 
 
-def _refusing(routes: Sequence[Route]) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """What answers Starlette's own errors: an unknown path, or a method that a path does not take."""
+def _http_error_handler(routes: Sequence[Route]) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """The response to Starlette's own errors: an unknown path, or a method that a path does not take."""
     known = [f"{method} {route.path}" for route in routes for method in sorted((route.methods or set()) - {"HEAD"})]
 
-    async def refused(request: Request, error: Exception) -> Response:
+    async def refuse(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code == 405:
-            taken = " and ".join(sorted(set((error.headers or {})["Allow"].split(", ")) - {"HEAD"}))
-            sentence = f"{request.url.path} does not take {request.method}: it takes {taken}"
-            found = ServeError(Kind.METHOD_NOT_ALLOWED, sentence)
+            allowed = " and ".join(sorted(set((error.headers or {})["Allow"].split(", ")) - {"HEAD"}))
+            sentence = f"{request.url.path} does not take {request.method}: it takes {allowed}"
+            serve_error = ServeError(Kind.METHOD_NOT_ALLOWED, sentence)
         else:
             paths = f"{', '.join(known[:-1])} and {known[-1]}"
-            other = _of_other_servers(request.scope["path"], many=any(route.path == "/models" for route in routes))
-            found = ServeError(Kind.NOT_FOUND, f"no such path: this server answers {paths}{other}")
-        response = refusal(found)
+            multi_model = "true" if any(route.path == "/models" for route in routes) else "false"
+            sentence = f"no such path: with SAGEMAKER_MULTI_MODEL {multi_model} this server answers {paths}"
+            serve_error = ServeError(Kind.NOT_FOUND, sentence)
+        response = refusal(serve_error)
         response.headers.update(error.headers or {})
         return response
 
-    return refused
-
-
-def _of_other_servers(path: str, *, many: bool) -> str:
-    """The end of a refusal of a path that is there with the other value of SAGEMAKER_MULTI_MODEL."""
-    if many and path == "/invocations":
-        return "; /invocations is there without SAGEMAKER_MULTI_MODEL=true, which makes this a server of many models"
-    if not many and f"{path}/".startswith("/models/"):
-        return "; /models is there with SAGEMAKER_MULTI_MODEL=true, without which this is a server of one model"
-    return ""
+    return refuse

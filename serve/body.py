@@ -1,25 +1,29 @@
-"""A request from its bytes to what the model needs, and from the logits to the answer's bytes."""
+"""Turns a body's bytes into rows for the model, and logits into the response's bytes."""
 
+import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from berth.runtime.engines.engine import RowLogits, WindowTokens, row_of
-from berth.serve.codecs import JSON, Codec, text_of
+from berth.runtime.memory import trim_heap
+from berth.serve.codecs import CSV, JSON, Codec, text_of
+from berth.serve.csv_questions import CutFileError
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import encode
 from berth.serve.limits import BodyTooLargeError, RequestLimits
-from berth.serve.question_answering import PreparedRequest, Reading, answers, prepare
+from berth.serve.question_answering import ModelTraits, PreparedQuestions, answers, prepare
+from berth.serve.questions import parse
 from berth.serve.records import Records
-from berth.serve.request import parse
 
-_UNTOLD = "this record can't be answered, as others before it: send it alone to read why"
+_NO_REASON = "this record can't be answered, like others before it: send it alone to read why"
 _FULL = "the answers to the records before it fill the response: lower `top_k`, or send fewer records at once"
 
 
 class Refusals:
-    """The errors of a body's records. Equal ones are one object, and behind a limit of characters all are, for a bad
-    record of two characters has an error of hundreds.
+    """The errors of a body's records, limited to `most` characters, because a bad record of two characters has an error
+    of hundreds. Equal errors share one object; over the limit, all errors of a kind get the same short sentence.
     """
 
     def __init__(self, most: int) -> None:
@@ -27,51 +31,51 @@ class Refusals:
         self._known: dict[tuple[Kind, str], ServeError] = {}
 
     def of(self, error: ServeError) -> ServeError:
-        """What stands in the record's place; without the traceback, which holds all that was made on the way."""
+        """The error in place of the record's answer; without a traceback, which would keep intermediate data alive."""
         self._left -= len(error.message)
-        key = error.kind, error.message if self._left >= 0 else _UNTOLD
+        key = error.kind, error.message if self._left >= 0 else _NO_REASON
         return self._known.setdefault(key, ServeError(*key))
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedBody:
-    """A body that is ready for the model: for each of its records a request, or why it is refused in its place."""
+    """A body that is ready for the model: each of its records as questions with windows, or its error."""
 
     records: Records
-    requests: Sequence[PreparedRequest | ServeError]
+    outcomes: Sequence[PreparedQuestions | ServeError]
     refusals: Refusals
     answer_characters: int
-    """Of the texts of all answers, at most."""
+    """The most characters of the texts of all answers."""
     rows: Sequence[WindowTokens]
-    """What the model sees of all requests, one after the other."""
+    """The windows of all questions, in order."""
 
 
-def prepare_body(body: bytes, form: tuple[Codec, str], reading: Reading) -> PreparedBody:
-    """A body of that media type and charset; ServeError if it can't be read (400), asks too much (413), or is one
-    record that can't be answered.
+def prepare_body(body: bytes, codec: Codec, traits: ModelTraits) -> PreparedBody:
+    """Decode and prepare a body of `codec`'s media type.
+
+    ServeError if the body can't be read (400) or asks too much (413), or if its only record can't be answered.
     """
-    codec, encoding = form
-    limits = reading.limits
-    # SageMaker sends each line of a file with SingleRecord, blank ones too.
+    limits = traits.limits
+    # With SingleRecord SageMaker sends every line of a file as a body, blank lines too.
     blank = limits.batch and codec.media_type != JSON
-    records = codec.read(text_of(body, encoding, codec.media_type, blank=blank), limits)
+    records = codec.read(text_of(body, codec.media_type, blank=blank), limits)
     refusals = Refusals(limits.body_answer_characters)
     sums = _Sums(limits)
-    requests: list[PreparedRequest | ServeError] = []
+    outcomes: list[PreparedQuestions | ServeError] = []
     for value in records.values:
         try:
-            requests.append(_prepare_record(value, reading, sums))
+            outcomes.append(_prepare_record(value, traits, sums))
         except ServeError as error:
             if not records.separate or isinstance(error, BodyTooLargeError):
                 raise
-            requests.append(refusals.of(error))
-    good = (each for each in requests if isinstance(each, PreparedRequest))
-    rows = [row_of(window) for request in good for window in request.windows]
-    return PreparedBody(records, requests, refusals, limits.body_answer_characters, rows)
+            outcomes.append(refusals.of(error))
+    good = (each for each in outcomes if isinstance(each, PreparedQuestions))
+    rows = [row_of(window) for prepared in good for window in prepared.windows]
+    return PreparedBody(records, outcomes, refusals, limits.body_answer_characters, rows)
 
 
 class _Sums:
-    """What the records of a body ask together; BodyTooLargeError (413) before more is done than its limits allow."""
+    """Totals over the records of a body; BodyTooLargeError (413) as soon as one exceeds its limit."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
@@ -80,43 +84,43 @@ class _Sums:
             "characters": (limits.body_characters, "characters of questions and contexts"),
             "tokens": (
                 limits.body_tokens,
-                f"tokens in its windows, of which each counts as {limits.window_tokens} at least",
+                f"tokens in its windows, each of which counts as {limits.window_tokens} at least",
             ),
             "answers": (limits.answers, "answers to give, `top_k` for each window"),
         }
 
     def add(self, name: str, amount: int) -> None:
-        """`name`: what is counted."""
+        """`name`: `characters`, `tokens` or `answers`."""
         self._sums[name] += amount
         most, what = self._most[name]
         if self._sums[name] > most:
             raise self._limits.body_has_too_many(what, most)
 
 
-def _prepare_record(value: Any, reading: Reading, sums: _Sums) -> PreparedRequest:
+def _prepare_record(value: Any, traits: ModelTraits, sums: _Sums) -> PreparedQuestions:
     if isinstance(value, ServeError):
         raise value
-    limits = reading.limits
-    request = parse(value)
-    sums.add("characters", limits.check_texts(request.questions))  # which cost the tokenizer, whatever comes of them
-    prepared = prepare(request, reading)
+    limits = traits.limits
+    checked = parse(value)
+    sums.add("characters", limits.check_texts(checked.questions))  # first: tokenising costs time, even of a bad record
+    prepared = prepare(checked, traits)
     windows = len(prepared.windows)
     sums.add("tokens", max(prepared.tokens, limits.window_tokens * windows))
-    sums.add("answers", windows * request.parameters.top_k)
+    sums.add("answers", windows * checked.parameters.top_k)
     return prepared
 
 
 def answer_body(prepared: PreparedBody, logits: Sequence[RowLogits], codec: Codec) -> bytes:
-    """The answer's bytes; ServeError if it can't be given, of a single record also if that one can't."""
+    """The response's bytes; ServeError if `codec` can't write them, or if the body's only record can't be answered."""
     outcomes: list[Any] = []
     begin, left = 0, prepared.answer_characters
-    for request in prepared.requests:
-        if isinstance(request, ServeError):
-            outcomes.append(request)
+    for questions in prepared.outcomes:
+        if isinstance(questions, ServeError):
+            outcomes.append(questions)
             continue
-        end = begin + len(request.windows)
+        end = begin + len(questions.windows)
         try:
-            outcome = answers(request, logits[begin:end])
+            outcome = answers(questions, logits[begin:end])
             left -= _characters(outcome)
             if left < 0:
                 raise ServeError(Kind.TOO_LARGE, _FULL)
@@ -130,5 +134,51 @@ def answer_body(prepared: PreparedBody, logits: Sequence[RowLogits], codec: Code
 
 
 def _characters(outcome: Any) -> int:
-    """Of the texts of all answers."""
+    """Characters of the texts of all answers of a record."""
     return sum(map(_characters, outcome)) if isinstance(outcome, list) else len(outcome["answer"])
+
+
+_LARGE = 65_536
+"""After reading a body of more bytes, free memory is returned to the system."""
+
+
+class Reader:
+    """Decodes and prepares bodies in one thread, in order of arrival."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "reader")
+        self._cut_file: CutFileError | None = None
+
+    async def read(self, body: bytes, codec: Codec, traits: ModelTraits) -> PreparedBody:
+        """See `prepare_body`."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, codec, traits)
+
+    def _read(self, body: bytes, codec: Codec, traits: ModelTraits) -> PreparedBody:
+        refusal: ServeError | None = None
+        prepared: PreparedBody | None = None
+        try:
+            prepared = prepare_body(body, codec, traits)
+        except ServeError as error:
+            # Otherwise the traceback keeps all intermediate data alive until the next garbage collection.
+            refusal = error.with_traceback(None)
+            refusal.__cause__ = refusal.__context__ = None
+        if codec.media_type == CSV:
+            refusal = self._refuse_parts(prepared, refusal)
+        if len(body) > _LARGE:
+            trim_heap()
+        if refusal is not None:
+            raise refusal
+        assert prepared is not None
+        return prepared
+
+    def _refuse_parts(self, prepared: PreparedBody | None, refusal: ServeError | None) -> ServeError | None:
+        """The error of a CSV body, or of an earlier body of the same file: in local mode SDKs send the rest of a file
+        after a part was refused. A body with a row of column names begins another file.
+        """
+        if isinstance(refusal, CutFileError):
+            self._cut_file = refusal if refusal.hides else None
+        elif prepared is not None and prepared.records.header:
+            self._cut_file = None
+        if refusal is None and self._cut_file is not None:
+            return self._cut_file.of_a_later_body()
+        return refusal

@@ -1,192 +1,96 @@
-"""One client's connection: how long it may take, how many there may be, and which requests are no HTTP.
+"""Limits on clients' connections: how long the server waits for a client, and which connection it closes if there are
+too many.
 
-uvicorn leaves all three to the proxy before it; an endpoint's container has one, but batch transform and local mode
-reach the port directly, and a proxy passes on what its client does. A connection waits for its client (for a header, a
-body, the next request), or its client waits for an answer. Those that wait for their clients do so for a limited time,
-and where there are too many, the one that has waited longest gives way to a new one. So /ping always gets in.
+uvicorn leaves both to a proxy in front of it. An endpoint's container has one, but batch transform and local mode reach
+the port directly, and a proxy passes on what its client does. Either a connection waits for its client (to send a
+header, a body or the next request, or to receive a response), or the client waits for an answer. A connection waits for
+its client for a limited time. If there are too many connections, the one that has waited longest is closed, so that
+/ping always gets in.
 """
 
 import asyncio
-import json
-import logging
-import sys
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
-import h11
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from berth.serve.codecs import JSON
-from berth.serve.errors import Kind, ServeError
-from berth.serve.limits import RequestLimits
-
-log = logging.getLogger(__name__)
-
-Stage = Literal["header", "body", "idle", "response"]
-
-_SHOWN = 200
-MOST_OF_A_HEADER = 64 * 1024
-"""Bytes: SageMaker's own headers and a caller's custom attributes have a few thousand."""
-LARGE_HEADER = f"the request's header has more than {MOST_OF_A_HEADER} bytes: send less in it"
-REFUSED = "berth.refused"
-"""Where the scope of a request has the ServeError that its connection has answered it with."""
+WAITS = 75
+"""Seconds to wait for a client: longer than common proxies keep idle connections, so the server never closes first."""
+_STATE = "connection"
+"""Key in a request's state; its value is the connection."""
 
 
-class WaitingConnections:
-    """The connections of one server that wait for their clients, longest first."""
+class Connections:
+    """The open connections of one server; an ASGI application around `app`, to see when requests begin and end."""
 
-    def __init__(self, limits: RequestLimits, on_refusal: Callable[[ServeError], None] = lambda _: None) -> None:
-        """`on_refusal` is called for what a connection refuses before it is a request."""
-        self.limits = limits
-        self.on_refusal = on_refusal
-        self._connections: dict[ClientConnection, None] = {}
+    def __init__(self, app: ASGIApp, most: int, seconds: float = WAITS) -> None:
+        self._app = app
+        self._most = most
+        self._seconds = seconds
+        self._open: dict[ClientConnection, asyncio.Transport] = {}
+        self._waiting: dict[ClientConnection, asyncio.TimerHandle] = {}  # the one that waits longest is first
 
-    def add(self, connection: "ClientConnection") -> None:
-        self._connections.setdefault(connection)
+    def connect(self, **options: Any) -> "ClientConnection":
+        """The value of uvicorn's setting `http`: makes the protocol object of a new connection."""
+        return ClientConnection(self, **options)
 
-    def remove(self, connection: "ClientConnection") -> None:
-        self._connections.pop(connection, None)
+    def opened(self, connection: "ClientConnection", transport: asyncio.Transport) -> None:
+        """A client has connected."""
+        self._open[connection] = transport
+        self._wait(connection)
+        if len(self._open) > self._most:
+            self._close(next(iter(self._waiting)))
 
-    def close_longest(self) -> None:
-        """Hang up on the one that has waited longest."""
-        connection = next(iter(self._connections))
-        self.remove(connection)
-        connection.transport.abort()
+    def lost(self, connection: "ClientConnection") -> None:
+        """The connection is closed, by either side."""
+        del self._open[connection]
+        self._stop_waiting(connection)
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = scope["state"][_STATE]
+        self._wait(connection)
 
-class StrictConnection(h11.Connection):
-    """h11's parser without what proxies read in two ways, which lets one request hide another (RFC 9112, section 11.2).
+        async def receive_and_note_end() -> Message:
+            message = await receive()
+            if not message.get("more_body"):
+                self._stop_waiting(connection)
+            return message
 
-    Refused are Transfer-Encoding next to Content-Length (section 6.1 allows to) or in HTTP/1.0 (there it must be taken
-    for faulty), and lines of a header that end with a bare line feed, which section 2.2 leaves to the recipient.
-    """
+        if scope["method"] != "POST":  # nobody reads its body
+            self._stop_waiting(connection)
+        try:
+            await self._app(scope, receive_and_note_end, send)
+        finally:
+            self._wait(connection)
 
-    def next_event(self) -> Any:
-        """See h11.Connection.next_event."""
-        if self.their_state is h11.IDLE:
-            header, _, _ = self.trailing_data[0].partition(b"\r\n\r\n")
-            if len(header) > MOST_OF_A_HEADER:  # h11 looks at what has not come whole
-                raise h11.RemoteProtocolError(LARGE_HEADER, error_status_hint=431)
-            if b"\n" in header.replace(b"\r\n", b""):
-                raise h11.RemoteProtocolError("a line of the header ends with a line feed alone")
-        event = super().next_event()
-        if isinstance(event, h11.Request):
-            names = {name for name, _ in event.headers}
-            if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
-                raise h11.RemoteProtocolError("Transfer-Encoding next to Content-Length, or in HTTP/1.0")
-        return event
+    def _wait(self, connection: "ClientConnection") -> None:
+        self._stop_waiting(connection)
+        if connection in self._open:
+            self._waiting[connection] = asyncio.get_running_loop().call_later(self._seconds, self._close, connection)
+
+    def _stop_waiting(self, connection: "ClientConnection") -> None:
+        if timer := self._waiting.pop(connection, None):
+            timer.cancel()
+
+    def _close(self, connection: "ClientConnection") -> None:
+        """Close the connection at once, even if the client has not received its whole response."""
+        self._stop_waiting(connection)
+        self._open[connection].abort()
 
 
 class ClientConnection(H11Protocol):
-    """uvicorn's protocol with deadlines, a limit on connections, and refusals in the server's one body shape."""
+    """uvicorn's protocol; it tells `Connections` when a connection opens and closes."""
 
-    def __init__(self, waiting: WaitingConnections, **options: Any) -> None:
-        super().__init__(**options)
-        self.conn = StrictConnection(h11.SERVER, MOST_OF_A_HEADER)
-        self._waiting = waiting
-        self._limits = waiting.limits
-        self._stage: Stage | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._taking: asyncio.TimerHandle | None = None
+    def __init__(self, connections: Connections, **options: Any) -> None:
+        super().__init__(**{**options, "app_state": {_STATE: self}})
+        self._connections = connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        self._update_stage()
-        if len(self.connections) > self._limits.connections:
-            self._waiting.close_longest()
+        self._connections.opened(self, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone, whoever ended it."""
-        self._waiting.remove(self)
-        for timer in (self._deadline, self._taking):
-            if timer is not None:
-                timer.cancel()
+        """The connection is closed."""
+        self._connections.lost(self)
         super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Some bytes of a request, or of several."""
-        super().data_received(data)
-        self._update_stage()
-
-    def on_response_complete(self) -> None:
-        """The last byte of an answer has been written, though perhaps not been taken yet."""
-        super().on_response_complete()
-        if self._taking is not None:
-            self._taking.cancel()
-            self._taking = None
-        if self.transport.get_write_buffer_size():
-            self._taking = self.loop.call_later(self._limits.taking_seconds, self._abort_unless_taken)
-        self._update_stage()
-
-    def send_400_response(self, msg: str) -> None:
-        """What uvicorn calls when h11 can't read a request, where it handles the exception that says why."""
-        error = sys.exception()
-        if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
-            self._refuse(ServeError(Kind.HEADER_TOO_LARGE, LARGE_HEADER))
-        else:
-            sentence = f"the request is not valid HTTP/1.1 ({str(error)[:_SHOWN]}): send it with an HTTP library"
-            self._refuse(ServeError(Kind.BAD_REQUEST, sentence))
-
-    def _update_stage(self) -> None:
-        """Note the stage that the connection has come to; a new one has a deadline of its own."""
-        stage = self._stage_now()
-        if stage == self._stage or self.transport.is_closing():
-            return
-        self._stage = stage
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        if stage == "response":
-            self._waiting.remove(self)
-            return
-        self._waiting.add(self)
-        if stage != "idle":  # uvicorn closes those
-            limits = self._limits
-            seconds = limits.header_seconds if stage == "header" else limits.body_seconds
-            self._deadline = self.loop.call_later(seconds, self._too_late, stage, seconds)
-
-    def _stage_now(self) -> Stage:
-        if self.conn.their_state is h11.SEND_BODY:
-            return "body"
-        if self.conn.their_state is not h11.IDLE and self.cycle is not None and not self.cycle.response_complete:
-            return "response"
-        return "idle" if self.timeout_keep_alive_task is not None else "header"
-
-    def _too_late(self, stage: Stage, seconds: float) -> None:
-        if stage == "header" and not self.conn.trailing_data[0]:
-            # Not one byte: an answer would be taken for that to a request which comes too late.
-            self.transport.abort()
-            return
-        self._refuse(
-            ServeError(Kind.TIMEOUT, f"the {stage} of the request did not arrive within {seconds:.0f} s: send it again")
-        )
-
-    def _refuse(self, refusal: ServeError) -> None:
-        """Answer in the application's place, if nothing of an answer has been written yet, and close."""
-        cycle = self.cycle if self.cycle is not None and not self.cycle.response_complete else None
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            if cycle is None:
-                self._waiting.on_refusal(refusal)
-            else:
-                cycle.scope[REFUSED] = refusal  # type: ignore[literal-required]
-            body = json.dumps(refusal.body()).encode()
-            headers = [
-                ("content-type", JSON),
-                ("content-length", str(len(body))),
-                ("connection", "close"),
-            ]
-            for event in (
-                h11.Response(status_code=refusal.status, headers=headers),
-                h11.Data(data=body),
-                h11.EndOfMessage(),
-            ):
-                self.transport.write(self.conn.send(event) or b"")
-        if cycle is not None:
-            cycle.disconnected = True  # the application must not answer a second time
-        self.transport.close()
-
-    def _abort_unless_taken(self) -> None:
-        if self.transport.get_write_buffer_size():
-            log.info("a client has not taken its answer within %.0f s", self._limits.taking_seconds)
-            self.transport.abort()

@@ -1,7 +1,7 @@
 """`serve`: process 1 of the inference image; it serves the model in /opt/ml/model.
 
-Other commands than `serve` run in its place (runtime/dispatch.py). Everything a user can get wrong before the server
-runs is one sentence on stderr and a non-zero exit code.
+Any other command replaces it (berth/runtime/dispatch.py). A mistake that is found before the server runs is one
+sentence on stderr and a non-zero exit code.
 """
 
 import logging
@@ -11,33 +11,34 @@ import socket
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from berth.runtime import software
-from berth.runtime.dispatch import OwnCommand, run_command
+from berth.runtime.dispatch import run_command
 from berth.runtime.gpu import driver, start
 from berth.serve import log
 
-if TYPE_CHECKING:  # what serving imports, other commands needn't wait for
+if TYPE_CHECKING:  # other commands need not wait for the server's imports
     from berth.serve.limits import RequestLimits
     from berth.serve.settings import ServerSettings
 
-logger = logging.getLogger("berth.serve.entry")  # and not `__main__`, which is its name when run by -m
+logger = logging.getLogger("berth.serve.entry")  # `python -m` would make it `__main__`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve, or become another command; the exit code."""
-    # Process 1 of a container ignores SIGTERM until it has a handler; from here to server.run's own there is nothing to
-    # finish.
+    """Serve, or become another command; returns the exit code."""
+    # Process 1 of a container ignores SIGTERM until it has a handler. Until server.run sets its own, no request needs
+    # to be finished.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     start.unblock_signals()
     log.configure(os.environ)
-    carried = software.read()
-    for name, value in carried.environment.items() if carried else ():
+    image_software = software.read()
+    for name, value in image_software.environment.items() if image_software else ():
         os.environ.setdefault(name, value)
-    own = OwnCommand("serve", _serve, _refusal, _not_run)
-    return run_command(sys.argv[1:] if arguments is None else arguments, own)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    return run_command(arguments, "serve", _serve, _refusal, _explain_not_run)
 
 
 def _refusal(arguments: Sequence[str]) -> str:
@@ -48,61 +49,63 @@ def _refusal(arguments: Sequence[str]) -> str:
     return ""
 
 
-def _not_run(name: str, error: OSError) -> str:
+def _explain_not_run(name: str, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        return f"`{name}` is no command in this image: run it without arguments to serve"
+        return f"`{name}` is not a command in this image: run it without arguments to serve"
     return f"`{name}` can't be run: {error.strerror}"
 
 
 def _serve() -> int:
-    if carried := software.read():
-        logger.info("%s", software.described(carried))
-    # Before torch is imported: it would die without a sentence, and on an endpoint without a line in the log. The
-    # server can do without a GPU that the driver does not offer.
+    if image_software := software.read():
+        logger.info("%s", software.described(image_software))
+    # Checked before torch is imported: torch would die without a message, and an endpoint's log would be empty. The
+    # server can run without a GPU that the driver does not offer.
     gpus = driver.count_gpus(Path("/"), os.environ)
-    found = start.check(driver.torch_cuda(), gpus, logger.info, every=False)
-    if found.refusal:
-        logger.error("%s", found.refusal)
+    gpu_check = start.check(driver.torch_cuda(), gpus, logger.info, every=False)
+    if gpu_check.refusal:
+        logger.error("%s", gpu_check.refusal)
         return 1
-    from berth.runtime.cpus import model_threads  # after the check of the arguments: others needn't wait for these
+    from berth.runtime.cpus import model_threads  # late: other commands need not wait for these
     from berth.serve import settings, sockets
     from berth.serve.workers.pool import WorkerPool
-    from berth.serve.workers.settings import worker_settings
+    from berth.serve.workers.worker import worker_settings
 
     try:
-        chosen = settings.read_settings(os.environ)
-        sock = sockets.listen(chosen.port)
-    except (settings.SettingError, sockets.PortError) as error:
+        server_settings = settings.read_settings(os.environ)
+        sock = sockets.listen(server_settings.port)
+    except settings.SettingError as error:
         logger.error("%s", error)
         return 1
-    if idle := settings.idle_variables(chosen, os.environ):
+    if idle := settings.idle_variables(server_settings, os.environ):
         logger.warning("set, and without effect on this server: %s", ", ".join(idle))
-    limits = settings.request_limits(chosen)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen.multi_model:
-        return _serve_many(sock, limits, chosen, found.gpus)
-    workers = worker_settings(chosen.model_dir, chosen.workers, found.gpus, model_threads(), visible)
+    limits = replace(settings.limits_of(server_settings), open_files=sockets.raise_open_files())
+    if server_settings.multi_model:
+        return _serve_many(sock, limits, server_settings, gpu_check.gpus)
+    visible_gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+    workers = worker_settings(
+        server_settings.model_dir, server_settings.workers, gpu_check.gpus, model_threads(), visible_gpus
+    )
     _limit_threads(workers[0].threads)
     pool = WorkerPool(workers, limits)
     pool.start()
-    from berth.serve import server, service  # next to the workers, which take as long
+    from berth.serve import server, service  # while the workers load, which takes as long
 
-    return server.run(sock, service.Service(pool, limits), chosen)
+    return server.run(sock, service.Service(pool, limits), server_settings)
 
 
 def _limit_threads(share: int) -> None:
-    """Have the libraries of a handler use a worker's share of the CPUs: numpy and others read this when they are
-    imported, which is before a worker runs code of ours. Our engines are told their threads.
+    """Limit a handler's libraries to a worker's share of the CPUs. numpy and others read OMP_NUM_THREADS when they are
+    imported, so the worker must inherit it. Our own engines get their threads as an argument.
     """
     if not os.environ.get("OMP_NUM_THREADS", "").strip():
         os.environ["OMP_NUM_THREADS"] = str(share)
 
 
-def _serve_many(sock: socket.socket, limits: "RequestLimits", chosen: "ServerSettings", gpus: int) -> int:
+def _serve_many(sock: socket.socket, limits: "RequestLimits", server_settings: "ServerSettings", gpus: int) -> int:
     from berth.runtime.cpus import model_threads
     from berth.serve import server
+    from berth.serve.models.folder import worker_environment
     from berth.serve.models.registry import ModelRegistry
-    from berth.serve.models.scratch import worker_environment
     from berth.serve.workers.pool import WorkerPool
     from berth.serve.workers.worker import WorkerSettings
 
@@ -117,9 +120,9 @@ def _serve_many(sock: socket.socket, limits: "RequestLimits", chosen: "ServerSet
         pool.start()
         return pool
 
-    roots = [chosen.model_dir.with_name("models"), Path("/models")]
+    roots = [server_settings.model_dir.with_name("models"), Path("/models")]
     with tempfile.TemporaryDirectory(prefix="berth-models-", ignore_cleanup_errors=True) as scratch:
-        return server.run(sock, ModelRegistry(start_pool, roots, Path(scratch), limits), chosen)
+        return server.run(sock, ModelRegistry(start_pool, roots, Path(scratch), limits), server_settings)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The server's errors: one exception type, one table from its kind to an HTTP status, one body shape.
 
-Every answer that is not 2xx has the body `{"error": "<one sentence>", "error_type": "<a kind of the table>"}`, with the
-seconds of Retry-After where there is one. A client never sees a traceback: what nobody foresaw becomes `internal` with
-an id under which the log has the traceback.
+Every answer that is not 2xx has the body `{"error": "<one sentence>", "error_type": "<a kind of the table>"}`, and
+`retry_after` if there is a Retry-After header. A client never sees a traceback: an unexpected exception becomes
+`internal` with an id, and the log has the traceback under that id.
 """
 
 import logging
@@ -12,17 +12,15 @@ from http import HTTPStatus
 
 
 class Kind(StrEnum):
-    """What went wrong, as the client reads it in `error_type`."""
+    """The kind of an error, which the client gets as `error_type`."""
 
     BAD_REQUEST = "bad_request"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     CONFLICT = "conflict"
     NOT_ACCEPTABLE = "not_acceptable"
-    TIMEOUT = "timeout"
     TOO_LARGE = "too_large"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
-    HEADER_TOO_LARGE = "header_too_large"
     INTERNAL = "internal"
     BROKEN_MODEL = "broken_model"
     GIVEN_UP = "given_up"
@@ -39,10 +37,8 @@ STATUS: dict[Kind, HTTPStatus] = {
     Kind.METHOD_NOT_ALLOWED: HTTPStatus.METHOD_NOT_ALLOWED,
     Kind.CONFLICT: HTTPStatus.CONFLICT,
     Kind.NOT_ACCEPTABLE: HTTPStatus.NOT_ACCEPTABLE,
-    Kind.TIMEOUT: HTTPStatus.REQUEST_TIMEOUT,
     Kind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     Kind.UNSUPPORTED_MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    Kind.HEADER_TOO_LARGE: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     Kind.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
     Kind.BROKEN_MODEL: HTTPStatus.INTERNAL_SERVER_ERROR,
     Kind.GIVEN_UP: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -55,10 +51,10 @@ STATUS: dict[Kind, HTTPStatus] = {
 
 
 class ServeError(Exception):
-    """A foreseen error: `kind` decides the status, the one sentence says what is wrong and what to do.
+    """An expected error: `kind` decides the status, `message` is one sentence with what is wrong and what to do.
 
-    `retry_after`: seconds after which the same request may be answered. `close`: the connection ends with the answer,
-    because the request has not been read to its end.
+    `retry_after`: seconds after which the client may send the request again. `close`: close the connection after the
+    response, because the request has not been read to its end.
     """
 
     def __init__(self, kind: Kind, message: str, retry_after: int | None = None, *, close: bool = False) -> None:
@@ -68,30 +64,26 @@ class ServeError(Exception):
         self.retry_after = retry_after
         self.close = close
 
-    def again(self) -> "ServeError":
-        """The same, without a traceback."""
-        return type(self)(self.kind, self.message, self.retry_after, close=self.close)
-
     @property
     def status(self) -> int:
         """The HTTP status that the table gives for this kind."""
         return int(STATUS[self.kind])
 
     def headers(self) -> dict[str, str]:
-        """The response's headers next to those of its body."""
-        found = {"retry-after": str(self.retry_after)} if self.retry_after is not None else {}
-        return found | ({"connection": "close"} if self.close else {})
+        """The response's headers besides those of its body."""
+        headers = {"retry-after": str(self.retry_after)} if self.retry_after is not None else {}
+        return headers | ({"connection": "close"} if self.close else {})
 
     def body(self) -> dict[str, str | int]:
-        """The JSON body that the client receives; SageMaker hands on no headers, so `retry_after` stands here too."""
-        found: dict[str, str | int] = {"error": self.message, "error_type": str(self.kind)}
-        return found if self.retry_after is None else found | {"retry_after": self.retry_after}
+        """The JSON body. It repeats `retry_after`, because SageMaker does not pass the header on to the client."""
+        body: dict[str, str | int] = {"error": self.message, "error_type": str(self.kind)}
+        return body if self.retry_after is None else body | {"retry_after": self.retry_after}
 
 
-def foreseen(error: Exception, log: logging.Logger) -> ServeError:
-    """`error` itself if it is a `ServeError`, otherwise an `internal` one whose id the log has with the traceback."""
+def as_serve_error(error: Exception, log: logging.Logger) -> ServeError:
+    """`error` itself if it is a `ServeError`; otherwise an `internal` one, whose id and traceback are logged."""
     if isinstance(error, ServeError):
         return error
     identifier = secrets.token_hex(4)
-    log.error("a request failed unforeseen, id %s", identifier, exc_info=error)
-    return ServeError(Kind.INTERNAL, f"the server failed on this request: its log says why under the id {identifier}")
+    log.error("unexpected error in a request, id %s", identifier, exc_info=error)
+    return ServeError(Kind.INTERNAL, f"the server failed on this request: the log has the reason, id {identifier}")

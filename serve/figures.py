@@ -1,4 +1,4 @@
-"""What is told of a request, and of the queue, in logs and metrics."""
+"""The times of a request and the state of the queue, for logs and metrics."""
 
 import time
 from collections.abc import Iterator
@@ -8,22 +8,22 @@ from dataclasses import dataclass, fields
 
 @dataclass(slots=True)
 class StageTimes:
-    """Seconds of each stage; None for one that a request did not come to."""
+    """Seconds of each stage; None for a stage that a request did not reach."""
 
     receive: float | None = None
     """From the header to the end of the body."""
     read: float | None = None
-    """Reading JSON and making windows, and the wait for the thread that does it."""
+    """Waiting for the reader's thread, reading the body and making windows."""
     queue: float | None = None
-    """Until the first batch begins that has a window of the request."""
+    """Until the first batch with a window of the request begins."""
     model: float | None = None
     """From there until the last of its windows is computed, or until its handler has answered."""
     answer: float | None = None
-    """Making answers of logits, and their text."""
+    """Turning logits into answers, and answers into text."""
 
     @contextmanager
     def measure(self, stage: str) -> Iterator[None]:
-        """Take the time of a `with` block for this stage."""
+        """Measure a `with` block as this stage."""
         began = time.monotonic()
         try:
             yield
@@ -31,28 +31,28 @@ class StageTimes:
             setattr(self, stage, time.monotonic() - began)
 
     def known(self) -> dict[str, float]:
-        """Those that there are, in the order of a request's way."""
+        """The stages that the request has reached, in order."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What waits, and what has been computed since the start."""
+    """The work that waits, and the work done since the start."""
 
     tokens: int = 0
-    """That wait for a worker; of a model with a handler of its own, requests."""
+    """Tokens that wait for a worker; with a handler, a request counts as one token."""
     bodies: int = 0
     """Bytes of requests that are being received or answered."""
     requests: int = 0
-    """That are being received or answered."""
+    """Requests that are being received or answered."""
     batches: int = 0
     windows: int = 0
-    """Of these batches, together."""
+    """Windows in all batches."""
     window_tokens: int = 0
     padded_tokens: int = 0
-    """The same with what fills up shorter windows: window_tokens / padded_tokens is how full batches are."""
+    """Tokens including padding: window_tokens / padded_tokens is how full the batches are."""
 
     def __add__(self, other: "Load") -> "Load":
-        """Of both together."""
+        """The sum, field by field."""
         return Load(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))

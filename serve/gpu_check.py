@@ -1,6 +1,7 @@
-"""The row `inference` of `gpu-check`: a model with random weights answers one question over and over.
+"""The row `inference` of `gpu-check`: a model with random weights answers one question repeatedly.
 
-The way is the server's, without HTTP: find and load the model's files, check the request, windows, engine, answer.
+It does what the server does, without HTTP: find and load the model, check the question, make windows, run the engine,
+make the answer.
 """
 
 import statistics
@@ -15,7 +16,7 @@ from berth.runtime.gpu.bench.record import Check, Measured
 
 QUESTION = "What does the image do before it is used?"
 CONTEXT = "The image checks the GPUs of its host before it is used, and says in a table what they do. " * 12
-# The sizes of MiniLM-L6, a usual model behind an endpoint; the small one only walks the same way.
+# On a GPU the sizes of MiniLM-L6, a common model of endpoints; on a CPU a small model that only runs the same code.
 MODEL: dict[str, dict[str, Any]] = {
     "cuda": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
     "cpu": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
@@ -41,12 +42,12 @@ def inference(device: str) -> Measured:
         model = choose.load(Path(folder), EngineSettings(model_threads(), cuda=True), print)
     described = model.engine.info.description
     if not described.endswith(f" on {device}"):
-        raise RuntimeError(f"the engine is {described}, and not on {device}")
-    ask = QuestionAnsweringPipeline(model, RequestLimits())
+        raise RuntimeError(f"the engine is {described}, not on {device}")
+    pipeline = QuestionAnsweringPipeline(model, RequestLimits())
     seconds = []
     for _ in range(WARM_UP + QUESTIONS[device]):
         began = time.perf_counter()
-        answer = ask(question=QUESTION, context=CONTEXT)
+        answer = pipeline(question=QUESTION, context=CONTEXT)
         seconds.append(time.perf_counter() - began)
         if answer["answer"] != CONTEXT[answer["start"] : answer["end"]]:
             raise ArithmeticError(f"the answer {answer['answer']!r} is not the text at its offsets")
@@ -64,11 +65,11 @@ def inference(device: str) -> Measured:
 
 
 INFERENCE = Check("inference", inference, 180.0, ("transformers", "numpy"))
-"""What berth.runtime.gpu.bench.check takes by `--row`."""
+"""The value of berth.runtime.gpu.bench.check's option `--row`."""
 
 
 def _save(folder: Path, sizes: dict[str, Any]) -> None:
-    """A question-answering BERT with random weights, and a tokenizer to which every letter is a token."""
+    """Save a question-answering BERT with random weights, and a tokenizer that makes a token of every letter."""
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertForQuestionAnswering, PreTrainedTokenizerFast

@@ -1,7 +1,7 @@
-"""A model of the hub (HF_MODEL_ID) where /opt/ml/model is empty: fetched once, before the model is looked for.
+"""Fetches a model from the hub (HF_MODEL_ID) if /opt/ml/model is empty: once, before the workers look for a model.
 
-`python -m berth.serve.hub ID REVISION FOLDER` does it, in a process of its own: the worker that serves the model works
-offline, so that a model which names a file that it lacks fails at once.
+`python -m berth.serve.hub ID REVISION FOLDER` runs in its own process, because the worker that serves the model is
+offline: there a model with a missing file fails at once.
 """
 
 import hashlib
@@ -20,15 +20,16 @@ GRAPH = "openvino/graph.json"
 
 
 def wants_hub(model_dir: Path, environ: Mapping[str, str]) -> bool:
-    """Whether the model is to come from the hub: one is named, and there is none in the folder."""
+    """Whether to fetch the model from the hub: HF_MODEL_ID is set, and the folder is empty or missing."""
     if not environ.get(ID_VARIABLE, "").strip():
         return False
     return not (model_dir.is_dir() and any(model_dir.iterdir()))
 
 
 def model_folder(model_dir: Path, environ: Mapping[str, str], scratch: Path, say: Callable[[str], None]) -> Path:
-    """`model_dir`, or the folder below `scratch` with the model of the hub in its place, fetched by the first that
-    comes; ModelFilesError if it can't be had.
+    """`model_dir`, or a folder below `scratch` with the hub's model. The first worker fetches it, the others wait.
+
+    ModelFilesError if it can't be fetched.
     """
     if not wants_hub(model_dir, environ):
         return model_dir
@@ -60,21 +61,21 @@ def _fetch(name: str, revision: str, folder: Path, environ: Mapping[str, str]) -
 
 
 def wanted_files(names: Iterable[str]) -> list[str]:
-    """Of a repository's files those that a served model consists of: configuration and tokenizer, weights in one form,
-    and a graph of ours.
+    """The files of a repository that a served model needs: configuration, tokenizer, weights in one format, and our
+    graph if the repository has one.
     """
-    there = sorted(names)
-    top = [name for name in there if "/" not in name]
+    files = sorted(names)
+    top = [name for name in files if "/" not in name]
     weights = next((kind for kind in WEIGHTS if kind in top), "")
     suffix = PurePosixPath(weights.removesuffix(".index.json")).suffix
     stem = weights.partition(".")[0]
     wanted = [name for name in top if PurePosixPath(name).suffix in (".json", ".txt", ".model")]
     wanted += [name for name in top if suffix and name.endswith(suffix) and name.startswith(stem)]
-    return wanted + [name for name in there if GRAPH in there and name.startswith("openvino/")]
+    return wanted + [name for name in files if GRAPH in files and name.startswith("openvino/")]
 
 
 def main(arguments: list[str]) -> int:
-    """Fetch a model; what goes wrong is one sentence on stdout."""
+    """Fetch a model; an error is one sentence on stdout and exit code 1."""
     name, revision, folder = arguments
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import (
@@ -86,11 +87,11 @@ def main(arguments: list[str]) -> int:
     )
 
     try:
-        found = HfApi().model_info(name, revision=revision)
-        files = wanted_files(file.rfilename for file in found.siblings or [])
-        snapshot_download(name, revision=found.sha, local_dir=folder, allow_patterns=files)
+        info = HfApi().model_info(name, revision=revision)
+        files = wanted_files(file.rfilename for file in info.siblings or [])
+        snapshot_download(name, revision=info.sha, local_dir=folder, allow_patterns=files)
     except HFValidationError:
-        print("it is no name of the hub, such as owner/model")
+        print("it is not a valid hub name, such as owner/model")
     except GatedRepoError:
         print("it is gated: accept its terms, and give HF_TOKEN the token of that account")
     except RevisionNotFoundError:
@@ -101,7 +102,7 @@ def main(arguments: list[str]) -> int:
         print(
             mask_text(f"the hub answered {error.response.status_code}: try again, or put the model into model.tar.gz")
         )
-    except Exception as error:  # of the network and of the disk, each library has its own
+    except Exception as error:  # each library has its own errors of network and disk
         reason = mask_text((str(error).strip().splitlines() or [type(error).__name__])[0])
         print(f"{reason}: give the container a way to the hub, or put the model into model.tar.gz")
     else:

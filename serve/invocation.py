@@ -1,5 +1,6 @@
-"""A request for an answer, from its body's first byte to its response: within the limits of whoever answers, and no
-longer than its client waits.
+"""One invocation, from the first byte of its body to its response.
+
+It keeps to the service's limits, and ends if its client disconnects or its time is over.
 """
 
 import asyncio
@@ -12,21 +13,19 @@ from starlette.responses import Response
 
 from berth.serve.admission import Admission, Holding
 from berth.serve.answering import Intake
-from berth.serve.body_limits import BodyLimits
-from berth.serve.content_encoding import encoding_of, unpack
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import StageTimes
-from berth.serve.limits import RequestLimits
+from berth.serve.limits import BodyLimits, RequestLimits
 from berth.serve.service import Service
 
 TIMES = "berth.times"
-"""Where a request's scope has its stages."""
+"""Key in a request's scope; its value is the StageTimes."""
 _TRUSTED_PART = 16
-"""A client that has sent one part in so many of its body is expected to send the rest."""
+"""Once a client has sent a sixteenth of its body, room for the whole body is reserved."""
 
 
 class Invoker:
-    """Takes requests for whichever service is to answer them; all of them together have the same shares."""
+    """Handles the requests of all services, which share one `admission`."""
 
     def __init__(self, limits: RequestLimits, admission: Admission, intake: Intake) -> None:
         self._seconds = limits.seconds
@@ -34,18 +33,18 @@ class Invoker:
         self._intake = intake
 
     async def answer(self, request: Request, service: Service) -> Response:
-        """What the service responds; ServeError if it can't, has no time, or there is too much at once."""
+        """The service's response; ServeError if the request is refused, fails or takes too long."""
         times = request.scope[TIMES] = StageTimes()
-        refusal = _refusal_now(service)  # by the time of its header: what comes before a stop is answered
+        refusal = service.closed  # when the header has arrived: requests that came before a stop are answered
         held = Holding(service.bodies, self._admission.bodies)
         service.active += 1
         try:
             async with asyncio.timeout(self._seconds):
                 with times.measure("receive"):
-                    body, headers = await _received(request, service.body_limits, held, refusal)
+                    body = await read_body(request, service.body_limits, held, refusal)
                 with self._admission.requests.hold(1):
-                    responding = service.answering.respond(body, headers, self._intake, times)
-                    del body  # so that a large one is held by nobody once a worker has it
+                    responding = service.answering.respond(body, request.headers, self._intake, times)
+                    del body  # frees a large body as soon as a worker has it
                     return await _unless_gone(request, responding)
         except TimeoutError:
             sentence = f"no answer within {self._seconds:.0f} s: send less at once, or send it again later"
@@ -57,40 +56,15 @@ class Invoker:
             service.active -= 1
 
 
-def _refusal_now(service: Service) -> ServeError | None:
-    try:
-        service.check_open()
-    except ServeError as error:
-        return error
-    return None
-
-
-async def _received(
-    request: Request, limits: BodyLimits, held: Holding, refusal: ServeError | None
-) -> tuple[bytes, dict[str, str]]:
-    """The body without its Content-Encoding, and headers that fit it; ServeError as `read_body` and `unpack` do."""
-    headers = dict(request.headers)
-    encoding = ""
-    try:
-        encoding = encoding_of(headers.pop("content-encoding", None))
-    except ServeError as error:
-        refusal = refusal or error
-    body = await read_body(request, limits, held, refusal)
-    if encoding:
-        body = await unpack(body, encoding, limits, held.take)
-        headers["content-length"] = str(len(body))
-    return body, headers
-
-
 async def read_body(request: Request, limits: BodyLimits, held: Holding, refusal: ServeError | None = None) -> bytes:
-    """The request's body; ServeError if it is too large (413), if `held` can't have so much (503), or `refusal` if the
-    request is refused already.
+    """The request's body; ServeError if it is too large (413) or `held` gets no room for it (503), or `refusal`, for a
+    request that is already refused.
 
-    Room for a whole body is taken once a part of it has come: of many bodies at one time some are answered, and a
-    client that sends nothing takes no room. A body that is refused is read on and thrown away, up to a limit, so that a
-    client that is still sending reads the answer instead of a broken pipe.
+    Room for the whole body is reserved once a part of it has arrived. So of many bodies at a time some are answered,
+    and a client that sends nothing takes no room. A refused body is read to its end and discarded, up to a limit, so
+    that a client that is still sending gets the response instead of a broken pipe.
     """
-    received = io.BytesIO()  # whose value is its buffer: nothing is copied at the end
+    received = io.BytesIO()  # getvalue() returns its buffer without a copy
     declared = int(request.headers.get("content-length", 0))
     size = 0
     async for chunk in request.stream():
@@ -114,13 +88,13 @@ async def read_body(request: Request, limits: BodyLimits, held: Holding, refusal
 
 
 async def _unless_gone(request: Request, responding: Coroutine[Any, Any, Response]) -> Response:
-    """What `responding` gives; it is cancelled, and ClientDisconnect raised, when the client goes before."""
+    """The result of `responding`. If the client disconnects first, it is cancelled and ClientDisconnect is raised."""
 
-    async def gone() -> None:
+    async def wait_for_disconnect() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    response, end = asyncio.create_task(responding), asyncio.create_task(gone())
+    response, end = asyncio.create_task(responding), asyncio.create_task(wait_for_disconnect())
     try:
         await asyncio.wait((response, end), return_when=asyncio.FIRST_COMPLETED)
         if response.done():

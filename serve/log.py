@@ -1,8 +1,8 @@
-"""The shape of this server's log lines: `berth: …`, with the level only where it matters, or JSON where that is asked
-for.
+"""The format of this server's log lines: `berth: …`, with the level from WARNING on; or JSON, if BERTH_LOG_FORMAT asks
+for it.
 
-One handler on the root logger, on stderr, so that libraries' warnings come out in the same shape. SageMaker and Docker
-collect both streams; stderr is never buffered and writes characters that are not UTF-8 as escapes rather than failing.
+One handler on the root logger writes to stderr, so that libraries' warnings have the same format. SageMaker and Docker
+collect stdout and stderr; stderr is never buffered, and escapes characters that it can't encode instead of failing.
 """
 
 import json
@@ -19,8 +19,8 @@ FORMATS = ("text", "json")
 LEVEL_VARIABLE = "SAGEMAKER_CONTAINER_LOG_LEVEL"
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 FIELDS = "fields"
-"""What a record's `extra` holds for a line in JSON besides its message."""
-# Libraries of the image, or that handlers usually bring, which log their own work at INFO or DEBUG. A handler can set
+"""Key in a log record's `extra`; its value is a dict of further fields for a JSON line."""
+# Libraries of the image, and common ones of handlers, that log their own work at INFO or DEBUG. A handler can set
 # another level for each.
 _LIBRARIES = (
     *("accelerate", "asyncio", "boto3", "botocore", "datasets", "filelock", "fsspec", "httpcore", "httpx"),
@@ -40,7 +40,7 @@ _LIBRARIES = (
 
 
 class LineFormatter(logging.Formatter):
-    """`berth: text`, with the level from WARNING on (`berth: warning: text`); libraries' lines name the library."""
+    """`berth: text`, from WARNING on with the level (`berth: warning: text`); other loggers' lines have their name."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
@@ -51,7 +51,7 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """An object a line: time (UTC), level, logger, message, a traceback if there is one, and a request's own fields."""
+    """One JSON object per line: time (UTC), level, logger, message, a traceback if there is one, and the FIELDS."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -66,26 +66,26 @@ class JsonFormatter(logging.Formatter):
 
 
 def level_of(text: str) -> int | None:
-    """logging's number of a level that is given by its name, as people write it, or by its number, as SageMaker's SDK
-    sends it; None for another text.
+    """logging's number of a level. `text` is its name, or its number, which SageMaker's SDK sends; None for any other
+    text.
     """
     names = LEVELS | {str(number): number for number in LEVELS.values()}
     return names.get(text.strip().lower())
 
 
 def configure(environ: Mapping[str, str], *, user_code: bool = False) -> None:
-    """Send every logger of this process to stderr in the kit's shape, from the level that the environment asks for.
+    """Send every logger of this process to stderr in the kit's format, from the level that the environment sets.
 
-    Libraries are shown from WARNING on. With `user_code` (a process that runs a model's own code) every logger is shown
-    except those of the libraries in `_LIBRARIES`: the level of a user's own loggers is the user's to decide.
+    Libraries log from WARNING on, or from a higher level that is set. With `user_code` (a process that runs a handler)
+    this applies only to the libraries in `_LIBRARIES`, because a user's own loggers should follow the environment.
     """
     handler = logging.StreamHandler(sys.stderr)
-    wanted = environ.get(FORMAT_VARIABLE, "").strip().lower()
-    handler.setFormatter(JsonFormatter() if wanted == "json" else LineFormatter())
-    level = level_of(environ.get(LEVEL_VARIABLE, "")) or logging.INFO  # settings.py refuses another text
-    of_libraries = max(level, logging.WARNING)
-    logging.basicConfig(handlers=[handler], level=level if user_code else of_libraries, force=True)
+    line_format = environ.get(FORMAT_VARIABLE, "").strip().lower()
+    handler.setFormatter(JsonFormatter() if line_format == "json" else LineFormatter())
+    level = level_of(environ.get(LEVEL_VARIABLE, "")) or logging.INFO  # settings.py refuses an invalid level
+    library_level = max(level, logging.WARNING)
+    logging.basicConfig(handlers=[handler], level=level if user_code else library_level, force=True)
     logging.getLogger("berth").setLevel(level)
     for name in _LIBRARIES if user_code else ():
-        logging.getLogger(name).setLevel(of_libraries)
+        logging.getLogger(name).setLevel(library_level)
     logging.captureWarnings(capture=True)

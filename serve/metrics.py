@@ -1,13 +1,9 @@
-"""What the server counts: for Prometheus at /metrics, and for the page at /.
+"""The server's metrics for Prometheus, at /metrics.
 
-The numbers of the queue are read from where they are when somebody asks; only what would be gone is kept here.
+The figures of the queue are read when /metrics is requested; only requests that have ended are counted here.
 """
 
-import statistics
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -17,23 +13,10 @@ from berth.serve.figures import Load, StageTimes
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-_RECENT = 1000
-"""Requests over which the latest figures are taken,"""
-_RECENT_SECONDS = 60.0
-"""and for how long one counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecentFigures:
-    """Of the answers of the last minute. Latencies in seconds."""
-
-    per_second: float
-    p50: float
-    p99: float
 
 
 class Metrics:
-    """The server's own counters, and those of what it serves, which `source` tells."""
+    """Counters of requests, and the figures of the queue, which `source` returns."""
 
     def __init__(self, source: Callable[[], Load]) -> None:
         self._registry = CollectorRegistry()
@@ -48,29 +31,16 @@ class Metrics:
             registry=self._registry,
         )
         self._registry.register(_LoadCollector(source))
-        self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
 
-    def note(self, path: str, status: int, seconds: float, times: StageTimes | None) -> None:
+    def note(self, path: str, status: int, times: StageTimes | None) -> None:
         """Count a request that has ended."""
         self._requests.labels(path, str(status)).inc()
         for stage, taken in times.known().items() if times and status == 200 else ():
             self._stages.labels(stage).observe(taken)
-        if times and status == 200:
-            self._recent.append((time.monotonic(), seconds))
 
     def text(self) -> bytes:
-        """Prometheus's text."""
+        """The metrics in Prometheus's text format."""
         return generate_latest(self._registry)
-
-    def recent(self) -> RecentFigures | None:
-        """Of the last minute's answers; None if there was none."""
-        now = time.monotonic()
-        found = [(at, seconds) for at, seconds in self._recent if now - at < _RECENT_SECONDS]
-        if not found:
-            return None
-        seconds = sorted(taken for _, taken in found)
-        span = max(1.0, now - found[0][0])
-        return RecentFigures(len(found) / span, statistics.median(seconds), seconds[int(0.99 * (len(seconds) - 1))])
 
 
 class _LoadCollector(Collector):

@@ -1,10 +1,9 @@
-"""What a text that can't be read seems to be, and what to send in its place.
+"""Recognises common mistakes in a body that can't be read, and says what to send instead.
 
-Each of these is what a client sends that is nearly right: a form of curl's, a value in another server's wrapping, CSV
-as JSON. The answers are ends of sentences about the text.
+Examples are a form sent by curl, another server's names of the fields, or CSV sent as JSON. Every function returns the
+end of a sentence about the text, or nothing.
 """
 
-import json
 import re
 
 OBJECT = '{"inputs": {"question": "…", "context": "…"}}'
@@ -12,9 +11,9 @@ OTHER_NAMES = {
     **dict.fromkeys(("query", "q", "questions"), "question"),
     **dict.fromkeys(("passage", "text", "document", "paragraph", "contexts"), "context"),
 }
-"""What others call the two texts of a question."""
-_LOOKED_AT = 1000
-"""Characters at the begin of a text."""
+"""Other names of the two texts of a question → ours."""
+_PREFIX = 1000
+"""Characters of a text that are compared with the patterns."""
 
 _TEXTS = tuple(
     (re.compile(pattern), advice)
@@ -28,8 +27,7 @@ _TEXTS = tuple(
         (r"[^{\[\n,]+,", "if it is CSV, send it with Content-Type text/csv"),
     )
 )
-_CONSTANTS = re.compile(r"True|False|None|NaN|nan|-?Infinity|undefined")
-# What JSON begins with, and a row of CSV does not: there a quote opens at the begin of a cell.
+# JSON may begin like this, CSV can't: there a quote can only open at the start of a cell.
 _JSON_BEGIN = re.compile(r'\s*[\[{]\s*(?:[\[{]\s*)?"')
 
 
@@ -46,64 +44,27 @@ _TYPES = {
 
 
 def of_type(media_type: str) -> str:
-    """What to send in place of a type that is not read; empty for one that nobody takes for another."""
+    """What to send instead of an unknown media type; empty if it is not a common mistake."""
     return _TYPES.get(media_type, "")
 
 
 def of_text(text: str) -> str:
-    """What a whole text seems to be that is not JSON; empty if it could be anything."""
-    begin = text[:_LOOKED_AT].strip()
+    """What a text that is not JSON seems to be; empty if unknown."""
+    begin = text[:_PREFIX].strip()
     return next((advice for pattern, advice in _TEXTS if pattern.match(begin)), "")
 
 
-def of_place(text: str, position: int) -> str:
-    """What is wrong with a text that begins as JSON does, and can't be read on from there; empty if it is not known."""
-    rest = text[position : position + 20]
-    before = text[max(0, position - 20) : position].rstrip()
-    if rest.startswith("'"):
-        return "write names and strings in double quotes, as JSON has them"
-    if rest.startswith(("//", "/*", "#")):
-        return "JSON has no comments: remove them"
-    if before.endswith(",") and rest[:1] in ("}", "]"):
-        return "remove the comma before the bracket"
-    if constant := _CONSTANTS.match(rest):
-        return f"write true, false, null or a number in place of {constant[0]}"
-    return ""
-
-
-def of_string(text: str) -> str:
-    """What a JSON string holds that was to be sent itself; empty if it is a text like others."""
-    first, _, rest = text.strip().partition("\n")
-    if _can_be_read(text):
-        return "JSON that was encoded twice: send the object itself"
-    if rest and _can_be_read(first):
-        return "a JSON string that holds JSON lines: send the lines themselves, as `application/jsonlines`"
-    return ""
-
-
 def begins_as_json(text: str) -> bool:
-    """Whether a text that was sent as CSV begins as JSON does."""
+    """Whether a text that was sent as CSV is probably JSON."""
     return _JSON_BEGIN.match(text) is not None
 
 
 def of_bytes(body: bytes) -> str:
-    """What to do about a body that is not in its charset, by what it seems to be; empty if it may be text with some
-    other bytes in it.
-    """
+    """What a body that is not UTF-8 seems to be, and what to send; empty if unknown."""
     if body.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "it is UTF-16: send it in UTF-8, or add `; charset=utf-16` to Content-Type"
+        return "it is UTF-16: send it in UTF-8"
     if body.startswith(b"\x1f\x8b"):
-        return "it is compressed by gzip: add the header Content-Encoding: gzip, or send the text itself"
+        return "it is compressed by gzip: send the text itself"
     if body.startswith(b"PK\x03\x04"):
         return "it is a zip archive: send the text itself"
     return ""
-
-
-def _can_be_read(text: str) -> bool:
-    if not text.lstrip().startswith(("{", "[", '"')):
-        return False
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True

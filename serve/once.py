@@ -1,4 +1,4 @@
-"""What one process makes and all use: the workers of a server start together, and want the same files."""
+"""Files that one process makes and all use: a server's workers start together and need the same files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,8 +7,8 @@ from berth.runtime.whole_files import locked
 
 
 def make_once(folder: Path, make: Callable[[], None]) -> None:
-    """Have `make` fill `folder`, unless it was filled by this or another process, for which others wait. What `make`
-    raises leaves the folder as unfilled.
+    """Call `make` to fill `folder`, unless a process has already filled it. Other processes wait meanwhile. If `make`
+    raises an exception, the next caller tries again.
     """
     filled = folder.with_suffix(".filled")
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The page at /: one file, that loads nothing from elsewhere and may run nothing but its own script."""
+"""The page at /: one file that loads nothing from other places and may run only its own script."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ _FILE = Path(__file__).with_name("page.html")
 
 @cache
 def _read() -> tuple[str, str]:
-    """The page, and the policy that allows its own style and script by their hashes."""
+    """The page, and the Content-Security-Policy that allows only its own style and script, by their hashes."""
     text = _FILE.read_text("utf-8")
 
     def hash_of(tag: str) -> str:
@@ -27,6 +27,6 @@ def _read() -> tuple[str, str]:
 
 
 async def page(_request: Request) -> Response:
-    """The page, for a browser."""
+    """GET /."""
     text, policy = _read()
     return HTMLResponse(text, headers={"content-security-policy": policy, "cache-control": "no-store"})

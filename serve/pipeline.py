@@ -1,6 +1,6 @@
-"""Our model as a handler's functions call it: with the interface of the pipeline that transformers 5.3 removed.
+"""Our model for handlers, with the interface of the pipeline that transformers 5.3 removed.
 
-Handlers import `load_pipeline` from here; its name and place stay.
+Users' handlers import `load_pipeline` from here, so its name and module must not change.
 """
 
 import logging
@@ -15,17 +15,17 @@ from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.engine import logits_of_all
 from berth.runtime.gpu.driver import count_gpus, torch_cuda
 from berth.serve.limits import RequestLimits
-from berth.serve.question_answering import Reading, answers, prepare
-from berth.serve.request import keyword_fault, parse
+from berth.serve.question_answering import ModelTraits, answers, prepare
+from berth.serve.questions import keyword_fault, parse
 
 log = logging.getLogger(__name__)
 
 
 def load_pipeline(model_dir: str | Path) -> "QuestionAnsweringPipeline":
-    """The question-answering model in a folder, with this process's threads, its GPU if it has one, and the precision
-    and limits that the environment sets; ModelFilesError if it can't be served.
+    """Load the question-answering model in a folder. It uses this process's threads and GPU, if it has one, and the
+    precision and limits that the environment sets. ModelFilesError if it can't be served.
     """
-    from berth.serve.settings import limits_of, read_settings  # which a handler that brings its own model needs not
+    from berth.serve.settings import limits_of, read_settings  # late: not needed by handlers with their own model
 
     share = os.environ.get("OMP_NUM_THREADS", "")  # the server sets it for each worker
     threads = int(share) if share.isdecimal() else model_threads()
@@ -39,30 +39,31 @@ class QuestionAnsweringPipeline:
 
     def __init__(self, loaded: LoadedModel, limits: RequestLimits) -> None:
         self._loaded = loaded
-        self._reading = Reading.of(loaded, limits)
+        self._traits = ModelTraits.of(loaded, limits)
 
-    def __call__(self, *inputs: Any, **given: Any) -> Any:
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         """`{"score", "start", "end", "answer"}`, a list of these if top_k is more than 1, and a list of either for a
-        list of questions. `question` and `context` may be lists too, and one context goes with every question.
-        TypeError for keywords that it does not have, ServeError for questions that /invocations would refuse.
-        """
-        asked: Any = inputs[0] if len(inputs) == 1 else list(inputs)
-        if not inputs:
-            asked = _paired(given.pop("question", None), given.pop("context", None))
-        if isinstance(asked, dict) and "inputs" in asked:
-            raise TypeError("the pipeline takes the value of `inputs`, not the whole body: model(data['inputs'])")
-        if fault := keyword_fault(given):
-            raise TypeError(f"the pipeline got an {fault}")
-        return self.answer(asked, given)
+        list of questions. `question` and `context` may be lists too; one context is used for every question.
 
-    def answer(self, asked: Any, given: Mapping[str, Any]) -> Any:
-        """The same for `inputs` and `parameters` of a request; ServeError for all that /invocations would refuse."""
-        prepared = prepare(parse({"inputs": asked, "parameters": given}), self._reading)
+        TypeError for unknown keywords, ServeError for questions that /invocations would refuse.
+        """
+        questions: Any = inputs[0] if len(inputs) == 1 else list(inputs)
+        if not inputs:
+            questions = _paired(keywords.pop("question", None), keywords.pop("context", None))
+        if isinstance(questions, dict) and "inputs" in questions:
+            raise TypeError("the pipeline takes the value of `inputs`, not the whole body: model(data['inputs'])")
+        if fault := keyword_fault(keywords):
+            raise TypeError(f"the pipeline got an {fault}")
+        return self.answer(questions, keywords)
+
+    def answer(self, inputs: Any, parameters: Mapping[str, Any]) -> Any:
+        """The answers to `inputs` and `parameters` of a body; ServeError if /invocations would refuse them."""
+        prepared = prepare(parse({"inputs": inputs, "parameters": parameters}), self._traits)
         return answers(prepared, logits_of_all(self._loaded.engine, prepared.windows))
 
 
 def _paired(question: Any, context: Any) -> Any:
-    """The questions with their contexts, in the pipeline's second form."""
+    """The keywords `question` and `context` as one question, or as a list of questions."""
     if not isinstance(question, Sequence) or isinstance(question, str):
         return {"question": question, "context": context}
     contexts = [context] * len(question) if isinstance(context, str) else context

@@ -1,4 +1,4 @@
-"""A checked request to windows for the model, and the model's logits to answers."""
+"""Turns checked questions into windows for the model, and the model's logits into answers."""
 
 import logging
 import re
@@ -14,12 +14,12 @@ from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.engine import RowLogits, row_of
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
-from berth.serve.request import Parameters, Question, Request
+from berth.serve.questions import CheckedQuestions, Parameters, Question
 
 log = logging.getLogger(__name__)
 
-WINDOW = 384  # tokens of a window and
-STRIDE = 128  # tokens shared by neighbours: the defaults of the former pipeline, and of the training recipe
+WINDOW = 384  # tokens of a window, and
+STRIDE = 128  # tokens that neighbours share: the defaults of the former pipeline and of run_qa
 WARM_UP = Question("What is this model used with?", "This model is used with sagemaker for inference.")
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -27,8 +27,8 @@ Answer = dict[str, float | int | str]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What turns a request into windows for a model, and its logits into answers."""
+class ModelTraits:
+    """What the server needs to know of a model to make windows of questions, and answers of logits."""
 
     tokenizer: PairTokenizer
     max_length: int  # tokens of its longest window
@@ -36,15 +36,15 @@ class Reading:
     limits: RequestLimits
 
     @classmethod
-    def of(cls, model: LoadedModel, limits: RequestLimits) -> "Reading":
+    def of(cls, model: LoadedModel, limits: RequestLimits) -> "ModelTraits":
         return cls(model.tokenizer, model.engine.info.max_length, model.files.null_threshold, limits)
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedRequest:
-    """A request that is ready for the model: nothing of it can be refused for its size any more but its answers."""
+class PreparedQuestions:
+    """Questions with their windows, within all limits except the one on the characters of the answers."""
 
-    request: Request
+    checked: CheckedQuestions
     windows: list[Window]
     decoding: Decoding
 
@@ -54,36 +54,39 @@ class PreparedRequest:
         return sum(len(window.input_ids) for window in self.windows)
 
 
-def prepare(data: Request, reading: Reading) -> PreparedRequest:
-    """The request's windows, made in any thread; ServeError if they or their answers are too many (413), or if they
-    can't be made, for instance because the question fills the window (400).
+def prepare(checked: CheckedQuestions, traits: ModelTraits) -> PreparedQuestions:
+    """Make the windows; may run in any thread.
+
+    ServeError if there are too many windows or answers (413), or if the windows can't be made, for instance because a
+    question fills its window (400).
     """
-    reading.limits.check_texts(data.questions)
-    windows = request_windows(data, reading)
-    reading.limits.check_answers(len(windows), data.parameters.top_k)
-    return PreparedRequest(data, windows, request_decoding(data.parameters, reading))
+    traits.limits.check_texts(checked.questions)
+    windows = windows_of(checked, traits)
+    traits.limits.check_answers(len(windows), checked.parameters.top_k)
+    return PreparedQuestions(checked, windows, decoding_of(checked.parameters, traits))
 
 
-def answers(prepared: PreparedRequest, logits: Sequence[RowLogits]) -> Any:
-    """Answers in the order of the questions: `{"score", "start", "end", "answer"}`, or lists of it if top_k > 1.
+def answers(prepared: PreparedQuestions, logits: Sequence[RowLogits]) -> Any:
+    """Answers in the order of the questions: `{"score", "start", "end", "answer"}`, or lists of these if top_k > 1.
 
-    One question gives its answer, a list a list. `start` and `end` count code points of the context as it was sent, and
-    `answer == context[start:end]`. ServeError if there is too much of them (413) or the scores are not finite (500).
+    A single question gets one answer, a list of questions gets a list. `start` and `end` count code points of the
+    context as it was sent, and `answer == context[start:end]`. ServeError if the answers are too long (413) or the
+    scores are not finite (500).
     """
     ranked = [[answer_of(span) for span in best] for best in best_spans(prepared, logits)]
-    found = ranked if prepared.request.parameters.top_k > 1 else [best[0] for best in ranked]
-    return found[0] if prepared.request.single else found
+    per_question = ranked if prepared.checked.parameters.top_k > 1 else [best[0] for best in ranked]
+    return per_question[0] if prepared.checked.single else per_question
 
 
 def warm_up(model: LoadedModel) -> float:
-    """Answer one question in each way that the engine has, so that /ping says ready only of a model that can; then
-    once more, and say for how many seconds each of its tokens keeps a slot of a warm model.
+    """Answer one question alone and once per slot, so that /ping reports only a model that can answer. Then time
+    one more batch, and return its seconds per token.
 
-    ServeError if it can't.
+    ServeError if the model can't answer.
     """
     limits = RequestLimits()
-    data = Request((WARM_UP,), single=True, parameters=Parameters())
-    prepared = prepare(data, Reading.of(model, limits))
+    checked = CheckedQuestions((WARM_UP,), single=True, parameters=Parameters())
+    prepared = prepare(checked, ModelTraits.of(model, limits))
     rows = [row_of(window) for window in prepared.windows]
     for alone in (True, *[False] * model.engine.info.slots):
         answers(prepared, model.engine.logits(rows, alone=alone))
@@ -92,20 +95,20 @@ def warm_up(model: LoadedModel) -> float:
     return (time.monotonic() - began) / prepared.tokens
 
 
-def request_windows(request: Request, reading: Reading) -> list[Window]:
-    """The windows of all questions; ServeError as `prepare` says."""
-    parameters, limits = request.parameters, reading.limits
-    length = parameters.max_seq_len or min(WINDOW, reading.max_length)
-    if length > reading.max_length:
+def windows_of(checked: CheckedQuestions, traits: ModelTraits) -> list[Window]:
+    """The windows of all questions; ServeError as in `prepare`."""
+    parameters, limits = checked.parameters, traits.limits
+    length = parameters.max_seq_len or min(WINDOW, traits.max_length)
+    if length > traits.max_length:
         raise ServeError(
             Kind.BAD_REQUEST,
-            f"`parameters.max_seq_len` is {length}: this model takes at most {reading.max_length} tokens",
+            f"`parameters.max_seq_len` is {length}: this model takes at most {traits.max_length} tokens",
         )
-    # An unpaired surrogate has no UTF-8, so the tokenizer can't read it; a character for a character keeps the offsets.
-    readable = [Question(*(SURROGATE.sub("\ufffd", text) for text in question)) for question in request.questions]
+    # The tokenizer can't read a lone surrogate: it has no UTF-8. One character replaces it, which keeps the offsets.
+    readable = [Question(*(SURROGATE.sub("\ufffd", text) for text in question)) for question in checked.questions]
     try:
         return make_windows(
-            reading.tokenizer,
+            traits.tokenizer,
             readable,
             max_length=length,
             stride=min(STRIDE, length // 2) if parameters.doc_stride is None else parameters.doc_stride,
@@ -114,38 +117,38 @@ def request_windows(request: Request, reading: Reading) -> list[Window]:
     except TooManyWindowsError as error:
         raise limits.too_many_windows(error.windows, error.tokens) from error
     except WindowError as error:
-        part = _part(request, error.example)
+        part = _name_of(checked, error.example)
         sentence = f"{part} can't be used: {error}"
-        if error.example is not None and parameters.max_seq_len is not None and length < reading.max_length:
+        if error.example is not None and parameters.max_seq_len is not None and length < traits.max_length:
             sentence = (
                 f"`parameters.max_seq_len` is {length}, which leaves too little room for the context next to the "
-                f"question of {part}: raise it, up to {reading.max_length} with this model, or leave it out"
+                f"question of {part}: raise it, up to {traits.max_length} with this model, or leave it out"
             )
             if parameters.doc_stride is not None:
                 sentence += ", and lower `doc_stride` if that is not enough"
         raise ServeError(Kind.BAD_REQUEST, sentence) from error
 
 
-def request_decoding(parameters: Parameters, reading: Reading) -> Decoding:
-    """How answers are made of the logits."""
+def decoding_of(parameters: Parameters, traits: ModelTraits) -> Decoding:
+    """How to make answers of the logits."""
     return replace(
         SERVING,
         max_answer_tokens=parameters.max_answer_len,
         n_best=parameters.top_k,
         align_to_words=parameters.align_to_words,
         no_answer=parameters.handle_impossible_answer,
-        null_threshold=reading.null_threshold,
-        most_candidate_characters=reading.limits.compared_characters,
-        most_answer_characters=reading.limits.answer_characters,
+        null_threshold=traits.null_threshold,
+        most_candidate_characters=traits.limits.compared_characters,
+        most_answer_characters=traits.limits.answer_characters,
     )
 
 
-def best_spans(prepared: PreparedRequest, logits: Sequence[RowLogits]) -> list[list[Span]]:
-    """The best spans of each question, best first, `top_k` or fewer, never none; ServeError as `answers` says.
+def best_spans(prepared: PreparedQuestions, logits: Sequence[RowLogits]) -> list[list[Span]]:
+    """The best spans of each question, best first, from 1 to `top_k`; ServeError as in `answers`.
 
-    A context without any token (white space, control characters) gets the empty answer at 0 to 0 with score 0.
+    A context without a token (only control characters, for instance) gets the empty answer at 0 to 0 with score 0.
     """
-    contexts = [question.context for question in prepared.request.questions]
+    contexts = [question.context for question in prepared.checked.questions]
     start, end = [one.start for one in logits], [one.end for one in logits]
     try:
         return predict(prepared.windows, start, end, contexts, prepared.decoding)
@@ -155,15 +158,15 @@ def best_spans(prepared: PreparedRequest, logits: Sequence[RowLogits]) -> list[l
         raise ServeError(Kind.BROKEN_MODEL, str(error)) from error
 
 
-def _part(request: Request, question: int | None) -> str:
-    """What of the request is at fault, as the client wrote it."""
+def _name_of(checked: CheckedQuestions, question: int | None) -> str:
+    """The field of the record that is at fault, by the client's name for it."""
     if question is None:
         return "`parameters`"
-    return "`inputs`" if request.single else f"`inputs[{question}]`"
+    return "`inputs`" if checked.single else f"`inputs[{question}]`"
 
 
 def answer_of(span: Span) -> Answer:
-    """A span as the client reads it. Its score may be a sum of more than 1, for windows share texts: it is ranked by
-    that, and told as 1.
+    """A span as JSON. Its score can be a sum over 1, because windows overlap: spans are ranked by the sum, and the
+    client gets at most 1.
     """
     return {"score": min(1.0, float(span.score)), "start": int(span.start), "end": int(span.end), "answer": span.answer}

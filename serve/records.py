@@ -1,4 +1,4 @@
-"""What a body holds, record by record."""
+"""The records of a body."""
 
 import re
 from collections.abc import Iterator
@@ -8,16 +8,16 @@ from typing import Any
 from berth.serve.errors import Kind, ServeError
 
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
-"""What the error handler surrogateescape makes of bytes that are not UTF-8, and nothing else does in decoded text."""
+"""Characters that the error handler surrogateescape makes of bytes that are not UTF-8; valid UTF-8 never decodes to
+them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What a body holds: values that were decoded, or ServeError for one that can't be. They are decoded one by one,
-    once.
+    """`values`: the decoded value of each record, or ServeError if it can't be decoded. It can be iterated once.
 
-    `separate`: each has an answer of its own, in its place. `header`: an answer in CSV begins with the names of its
-    columns, as to all bodies but a CSV that has no such line itself.
+    `separate`: each record gets its own answer, in the same order. `header`: an answer in CSV begins with a row of
+    column names. Only a CSV body without such a row gets an answer without it.
     """
 
     values: Iterator[Any]
@@ -27,7 +27,7 @@ class Records:
 
 
 def check_bytes(text: str, what: str) -> None:
-    """Pass if a record's text, as it was decoded, came of UTF-8; ServeError (400) otherwise. `what`: line or row."""
+    """ServeError (400) if a record's text was not valid UTF-8. `what`: line or row."""
     if _NOT_UTF8.search(text):
-        sentence = f"the {what} is not UTF-8: send it in UTF-8, or add the charset to Content-Type"
+        sentence = f"the {what} is not UTF-8: send it in UTF-8"
         raise ServeError(Kind.BAD_REQUEST, sentence)

@@ -1,4 +1,4 @@
-"""Responses in JSON, and the net that turns every error into the one body shape."""
+"""Responses in JSON; every exception becomes a response in the one shape of errors."""
 
 import asyncio
 import logging
@@ -9,19 +9,19 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from berth.serve.codecs import JSON
-from berth.serve.errors import Kind, ServeError, foreseen
+from berth.serve.errors import Kind, ServeError, as_serve_error
 from berth.serve.json_text import dump, encode
 
 log = logging.getLogger(__name__)
 
 ERROR_TYPE = "berth.error_type"
-"""Where the scope of a request that was refused has the kind of the refusal, for the log."""
+"""Key in the scope of a refused request; its value is the kind of the error, for the log."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Refusal(Response):
-    """An error's body in JSON, whose kind the log tells as well: never its sentence, which may hold what was sent."""
+    """An error in JSON. The log gets its kind, but not its sentence, which may quote the client's data."""
 
     def __init__(self, status: int, body: bytes, headers: Mapping[str, str], error_type: str) -> None:
         super().__init__(body, status, headers, media_type=JSON)
@@ -33,30 +33,29 @@ class Refusal(Response):
 
 
 def json_response(status: int, value: object, headers: Mapping[str, str] | None = None) -> Response:
-    """`value` as a body."""
+    """A response with `value` as JSON."""
     return Response(encode(dump(value)), status_code=status, headers=headers, media_type=JSON)
 
 
 def refusal(error: ServeError) -> Response:
-    """What a client reads of an error."""
+    """The response for an error."""
     return Refusal(error.status, encode(dump(error.body())), error.headers(), str(error.kind))
 
 
 def with_error_bodies(endpoint: Endpoint) -> Endpoint:
-    """`endpoint`, with every exception turned into the one body shape.
+    """`endpoint` with every exception turned into a response.
 
-    Done here and not by Starlette's own handler for exceptions, which raises them again for the server to log a second
-    time.
+    Starlette's own handler for exceptions is not used: it raises them again, so that the server logs them twice.
     """
 
-    async def guarded(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         try:
             return await endpoint(request)
         except Exception as error:
-            return refusal(foreseen(error, log))
-        except asyncio.CancelledError:  # a stop that has waited for this request for as long as it may
+            return refusal(as_serve_error(error, log))
+        except asyncio.CancelledError:  # the server stops, and this request's time is over
             return refusal(
-                ServeError(Kind.NOT_READY, "the server stops before it could answer: send the request again")
+                ServeError(Kind.NOT_READY, "the server stopped before it could answer: send the request again")
             )
 
-    return guarded
+    return respond

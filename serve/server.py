@@ -1,13 +1,14 @@
-"""The running server: its signals and the way it ends.
+"""The running server: its signals and how it stops.
 
-Order of a start (berth.serve.entry): take the port, so that a taken one is said before anything slow, start the
-workers, and import this, which takes as long as they do; listen. /ping answers 503 with the reason from then on.
+Start (berth.serve.entry): open the port first, because a port in use should be reported before anything slow; start
+the workers; import this module, which takes as long as they do; listen. From then on /ping answers 503 with the reason
+until the model is loaded.
 
-Order of an end: from SIGTERM or Ctrl-C on, /ping and new requests get 503 at the open port, what was accepted is
-finished, and the process exits 0. If the model can't be served, /ping goes on giving the reason for a grace period, so
-that a health check (SageMaker's, or local mode's every 5 s) can read it, and then the process exits 1. Staying up would
-let local mode poll a server that can never be ready, and a platform that restarts containers never try again; leaving
-at once would leave "connection refused" as the only reason that a health check sees.
+Stop: after SIGTERM or Ctrl-C, /ping and new requests get 503, accepted requests are answered, and the process exits 0.
+If the model can't be served, /ping reports the reason for a grace period, so that a health check (SageMaker's, or local
+mode's every 5 s) can read it; then the process exits 1. If it stayed up, local mode would poll a server that can never
+be ready, and a platform that restarts failed containers would not restart it. If it exited at once, a health check
+would see only "connection refused".
 """
 
 import logging
@@ -16,14 +17,13 @@ import signal
 import socket
 import threading
 import time
-from functools import partial
 from types import FrameType
 from typing import Any
 
 import uvicorn
 
 from berth.serve.app import create_app
-from berth.serve.connection import ClientConnection, WaitingConnections
+from berth.serve.connection import WAITS, Connections
 from berth.serve.models.registry import ModelRegistry
 from berth.serve.service import Service
 from berth.serve.settings import ServerSettings
@@ -31,33 +31,32 @@ from berth.serve.sockets import QUEUE
 
 log = logging.getLogger(__name__)
 
-KEEP_ALIVE = 75  # seconds; longer than the idle time of usual proxies, so that it is never the server that closes first
-# asyncio accepts so many connections in one turn of its loop, and three turns more before the first of them can close
-# another: together half of the descriptors that RequestLimits.connections leaves.
+# Connections that asyncio accepts in one turn of its loop. Three more turns pass before the first of them can close
+# another one, so up to four times as many: half of the descriptors that RequestLimits.connections leaves.
 ACCEPTED_AT_ONCE = 32
-FINISH_WITHIN = 28  # seconds for what is in flight at SIGTERM; SageMaker sends SIGKILL after 30
-REFUSE_WITHIN = 1  # seconds to refuse what is not answered by then
+FINISH_WITHIN = 28  # seconds for accepted requests after SIGTERM; SageMaker sends SIGKILL after 30
+REFUSE_WITHIN = 1  # seconds to refuse the requests that are not answered by then
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, with a long queue in the kernel although it accepts only a few connections at once, and an open
-    port until what was accepted is answered.
+    """uvicorn's server with two changes: the kernel's queue of connections is longer than the number accepted at once,
+    and the port stays open until all accepted requests are answered.
     """
 
     def __init__(self, config: uvicorn.Config, served: Service | ModelRegistry) -> None:
         super().__init__(config)
         self._served = served
         self._finish_by = math.inf
-        """When a stop no longer waits for answers, by the monotonic clock."""
+        """Monotonic time after which a stop no longer waits for answers."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen: uvicorn and asyncio have one number for the two."""
+        """Listen. uvicorn and asyncio use one number for the kernel's queue and for connections accepted at once."""
         await super().startup(sockets)
         for sock in sockets or []:
             sock.listen(QUEUE)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal: stop when everything is answered, or the time for it is over; the second one stops at once."""
+        """Stop when all requests are answered or their time is over; a second signal stops at once."""
         if self._served.stopping:
             super().handle_exit(sig, frame)
             return
@@ -65,46 +64,47 @@ class Server(uvicorn.Server):
         self._served.stop()
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second, in the event loop, which alone counts requests: whether to exit."""
+        """Whether to exit. uvicorn calls this ten times a second in the event loop, where `active` is counted."""
         if self._served.stopping and not (self._served.active and time.monotonic() < self._finish_by):
             self.should_exit = True
         return await super().on_tick(counter)
 
 
-def run(sock: socket.socket, served: Service | ModelRegistry, chosen: ServerSettings) -> int:
-    """Serve at the socket until a signal, or until the model proves unusable and `failure_grace` seconds have passed;
-    the exit code. The workers are on their way.
+def run(sock: socket.socket, served: Service | ModelRegistry, settings: ServerSettings) -> int:
+    """Serve at the socket until a signal, or until `failure_grace` seconds after the model turned out to be unusable.
+
+    Returns the exit code. The workers of `served` are already starting.
     """
-    app = create_app(served, chosen)
-    protocol: Any = partial(ClientConnection, WaitingConnections(served.limits, app.note_refusal))
+    connections = Connections(create_app(served, settings), served.limits.connections)
+    protocol: Any = connections.connect  # uvicorn's type for it is a class
     config = uvicorn.Config(
-        app,
+        connections,
         loop="asyncio",
         http=protocol,
         backlog=ACCEPTED_AT_ONCE,
         ws="none",
         lifespan="off",
         log_config=None,
-        access_log=False,  # app.py writes a line of its own, and none for /ping
+        access_log=False,  # access_log.py logs requests, except /ping
         proxy_headers=False,
         server_header=False,
-        timeout_keep_alive=KEEP_ALIVE,
+        timeout_keep_alive=WAITS,
         timeout_graceful_shutdown=REFUSE_WITHIN,
     )
     server = Server(config, served)
 
     def stop_after_grace() -> None:
-        timer = threading.Timer(chosen.failure_grace, setattr, (server, "should_exit", True))
+        timer = threading.Timer(settings.failure_grace, setattr, (server, "should_exit", True))
         timer.daemon = True
         timer.start()
 
-    # Ours before uvicorn takes the signals over, and again when it hands them back and repeats the one it got: the
-    # default there would end the process as killed, or, in process 1 of a container, do nothing at all.
+    # These handlers act before uvicorn installs its own, and after it has restored them and raised the signal again.
+    # Then the default action would kill the process or, in process 1 of a container, do nothing.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.handle_exit)
     served.start(stop_after_grace)
-    where = sock.getsockname()[1]
-    log.info("listening on port %d, workers: %s, %d s for a request", where, served.description, chosen.seconds)
+    port = sock.getsockname()[1]
+    log.info("listening on port %d, workers: %s, %d s for a request", port, served.description, settings.seconds)
     server.run(sockets=[sock])
     served.close()
     code = 1 if served.failure is not None else 0

@@ -1,34 +1,28 @@
-"""The service behind the routes: its workers, and what the server must know of their model to read a request.
+"""One model behind the routes: its workers, and what the server must know of the model to read requests.
 
-The state goes loading → ready, or loading → failed and no further; workers that can't be had any more take it from
-ready to failed, and a stop from any of them to stopping, in which what was accepted is still answered.
+States: loading → ready, or loading → failed. A ready service fails if its workers can't be restarted. A stop leads from
+any state to stopping, in which accepted requests are still answered.
 """
 
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from berth.qa.tokenizer import PairTokenizer
 from berth.serve.admission import Share
 from berth.serve.answering import Answering, HandlerAnswering, QuestionAnswering
-from berth.serve.body_limits import BodyLimits, for_handler
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
-from berth.serve.limits import RequestLimits
-from berth.serve.question_answering import Reading
+from berth.serve.limits import BodyLimits, RequestLimits, for_handler
+from berth.serve.question_answering import ModelTraits
 from berth.serve.settings import idle_with_handler, idle_with_questions
 from berth.serve.workers.messages import HandlerReady, Ready
 from berth.serve.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)
 
-STOPPING = "the server stops: send the request to another"
-_OWN_CODE = (
-    "This model has code of its own, which decides what a request looks like: send requests to /invocations, not from "
-    "this page."
-)
+STOPPING = "the server is stopping: send the request to another one"
 
 
 class Service:
@@ -37,34 +31,34 @@ class Service:
     def __init__(
         self, pool: WorkerPool, limits: RequestLimits, name: str = "", environ: Mapping[str, str] = os.environ
     ) -> None:
-        """`name` tells the model from others of this server, in its log lines; `environ` is the server's."""
+        """`name`: the model's name in log lines, on a multi-model endpoint. `environ`: the server's environment."""
         self.pool = pool
         self.limits = limits
         self.failure: str | None = None
         self.stopping = False
         self.active = 0
-        """Requests that are being read or answered; the event loop's to count."""
+        """Requests that are being read or answered. Only the event loop changes it."""
         self.bodies = Share(0, "bytes of requests are being received", lambda: self.waiting_seconds)
-        """Their bytes; how many there may be is known when a worker is ready."""
+        """Bytes of their bodies. The limit is set when a worker is ready."""
         self._environ = environ
-        self._said_of = f"{name}: " if name else ""
+        self._log_prefix = f"{name}: " if name else ""
         self._answering: Answering | None = None  # once a worker is ready
 
     def start(self, on_failure: Callable[[], None] = lambda: None, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Hear of the workers, which are on their way; `on_ready` is called when the first is ready, `on_failure` when
-        none can be had, both from any thread.
+        """Follow the workers, which are already starting. `on_ready` is called when the first one is ready,
+        `on_failure` when none can be started; both from any thread.
         """
 
         def fail(sentence: str) -> None:
             self.failure = sentence
-            log.error("%s%s", self._said_of, sentence)
+            log.error("%s%s", self._log_prefix, sentence)
             on_failure()
 
         def begin(ready: Ready | HandlerReady) -> None:
             try:
                 self._begin(ready)
-            except Exception as error:  # in a thread in which nobody else would see it
-                log.exception("%sthe server can't use what its worker has loaded", self._said_of)
+            except Exception as error:  # nobody else would see it in this thread
+                log.exception("%sthe server can't use the model that its worker has loaded", self._log_prefix)
                 fail(f"the server can't use the model ({type(error).__name__}): the log has the traceback")
             else:
                 on_ready()
@@ -72,112 +66,102 @@ class Service:
         self.pool.tell(begin, fail)
 
     def stop(self) -> None:
-        """Take nothing more from now on."""
+        """Refuse new requests from now on."""
         self.stopping = True
 
     def close(self) -> None:
-        """End the workers, whatever they do."""
+        """End the workers at once."""
         self.pool.stop()
 
     @property
     def workers(self) -> int:
-        """How many there are when all are well."""
+        """The number of workers when all are alive."""
         return self.pool.size
 
     @property
     def description(self) -> str:
-        """Of the workers, for the log."""
+        """The workers in words, for the log."""
         return self.pool.description
 
     @property
     def waiting_seconds(self) -> float:
-        """How long one more request would wait, as far as can be told."""
+        """How long one more request is expected to wait."""
         return self.pool.waiting_seconds
 
     def load_now(self) -> Load:
-        """What waits, and what has been computed."""
+        """The work that waits, and the work done since the start."""
         return replace(self.pool.load_now(), requests=self.active)
 
     @property
-    def state(self) -> dict[str, Any]:
-        """What the page says of the model; `closed` is why it can't be asked there, None if it can."""
-        match self.pool.first:
-            case Ready() as ready:
-                told, closed = f"{ready.model}, {ready.info.description}", None
-            case HandlerReady() as ready:
-                told, closed = f"the model's own code, {ready.file}", _OWN_CODE
-            case _:
-                told = self.failure or "the model is being loaded"
-                closed = "The model can't be loaded." if self.failure else "The model is being loaded."
-        return {"description": told, "questions": closed is None, "closed": closed}
-
-    def check_open(self) -> None:
-        """Pass if a request can be taken; ServeError (503) with the reason otherwise. While a worker that has died is
-        replaced, requests are taken, and wait.
+    def closed(self) -> ServeError | None:
+        """Why requests are refused (503); None if they are accepted. While a dead worker is replaced, requests are
+        accepted and wait.
         """
         if self.failure is not None:
-            raise ServeError(Kind.NOT_READY, self.failure)
+            return ServeError(Kind.NOT_READY, self.failure)
         if self.stopping:
-            raise ServeError(Kind.NOT_READY, STOPPING)
+            return ServeError(Kind.NOT_READY, STOPPING)
         if self._answering is None:
-            raise ServeError(Kind.NOT_READY, "the model is being loaded: ask again in a few seconds")
+            return ServeError(Kind.NOT_READY, "the model is being loaded: ask again in a few seconds")
+        return None
 
     def check_ready(self) -> None:
-        """Pass if a question can be answered now; ServeError (503) with the reason otherwise."""
-        self.check_open()
+        """ServeError (503) with the reason unless a question can be answered now."""
+        if closed := self.closed:
+            raise closed
         if not self.pool.available:
-            raise ServeError(Kind.NOT_READY, "the workers have died and are started again: ask again in a few seconds")
+            raise ServeError(Kind.NOT_READY, "all workers have died and are restarting: ask again in a few seconds")
 
     @property
     def answering(self) -> Answering:
-        """What answers; `check_open` was passed before, though the server may stop by now."""
+        """The way to answer. To be used only if `closed` was None before; the server may be stopping by now."""
         assert self._answering is not None
         return self._answering
 
     @property
     def body_limits(self) -> BodyLimits:
-        """Of whoever answers; while nobody does, bodies are read to be refused."""
+        """The limits for bodies. While the model is loaded, bodies are only read to be refused."""
         return self._answering.body_limits if self._answering else for_handler(self.limits)
 
     @property
     def summary(self) -> dict[str, str]:
-        """What /ping says of a model that is ready."""
+        """What /ping reports about a model that is ready."""
         ready = self.pool.first
         return {"precision": ready.info.precision} if isinstance(ready, Ready) else {"handler": "the model's own"}
 
     def _begin(self, ready: Ready | HandlerReady) -> None:
         for line in ready.unused:
-            log.warning("%s%s", self._said_of, line)
+            log.warning("%s%s", self._log_prefix, line)
         if isinstance(ready, HandlerReady):
-            self._answer_by(HandlerAnswering(self.pool, for_handler(self.limits)))
+            self._set_answering(HandlerAnswering(self.pool, for_handler(self.limits)))
             idle = [] if ready.uses_our_model else idle_with_handler(self._environ)
             if ready.model:
                 self._say(f"model: {ready.model}")
                 self._say(f"engine: {ready.engine}")
             self._say(f"handler: {ready.file} ({', '.join(ready.functions)})")
-            self._say_idle(idle, "with this model's own code")
+            self._warn_of_idle(idle, "with this model's own code")
             self._say(f"ready: loaded in {ready.load_seconds:.1f} s")
             return
         tokenizer = PairTokenizer.from_json(ready.tokenizer)
-        reading = Reading(tokenizer, ready.info.max_length, ready.null_threshold, self.limits)
-        answering = QuestionAnswering(self.pool, reading)
+        traits = ModelTraits(tokenizer, ready.info.max_length, ready.null_threshold, self.limits)
+        answering = QuestionAnswering(self.pool, traits)
         answering.warm_up()
-        self._answer_by(answering)
+        self._set_answering(answering)
         self._say(f"model: {ready.model}")
         self._say(f"engine: {ready.info.description}")
         if ready.not_run:
             self._say(f"handler: the image's own; {ready.not_run}")
-        self._say_idle(idle_with_questions(self.limits, self._environ), "on this model")
+        self._warn_of_idle(idle_with_questions(self.limits, self._environ), "on this model")
         warm_up = 1000 * ready.warm_up_seconds
         self._say(f"ready: loaded in {ready.load_seconds:.1f} s, warm-up question in {warm_up:.0f} ms")
 
-    def _answer_by(self, answering: Answering) -> None:
+    def _set_answering(self, answering: Answering) -> None:
         self.bodies.most = answering.body_limits.at_once
         self._answering = answering
 
-    def _say_idle(self, names: Sequence[str], where: str) -> None:
+    def _warn_of_idle(self, names: Sequence[str], where: str) -> None:
         if names:
-            log.warning("%sset, and without effect %s: %s", self._said_of, where, ", ".join(names))
+            log.warning("%sset, and without effect %s: %s", self._log_prefix, where, ", ".join(names))
 
     def _say(self, line: str) -> None:
-        log.info("%s%s", self._said_of, line)
+        log.info("%s%s", self._log_prefix, line)

@@ -1,7 +1,7 @@
-"""The environment variables of the server: one table, with how each is read and where it has an effect.
+"""The server's environment variables: one table of how each is parsed and where it has an effect.
 
-Reading, refusals, misspelt names and the variables without effect all follow from it, and a test compares the table in
-serve/README.md with it.
+Reading, errors, the check for misspelt names and the warning about variables without effect all use it. A test compares
+the table in serve/README.md with it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -9,24 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from berth.contract.launch_options import OF_TRAINING
-from berth.contract.variables import PREFIX, misspelt, misspelt_ours
+from berth.contract.launch_options import TRAINING_VARIABLES
+from berth.contract.variables import PREFIX, misspelt_ours
 from berth.runtime.engines import choose
 from berth.serve import log
 from berth.serve.hub import ID_VARIABLE, REVISION_VARIABLE
 from berth.serve.limits import PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE
-from berth.serve.user_code.find import MULTI_VARIABLE, PROGRAM_VARIABLE, SUBMIT_VARIABLE
 
-_LIKENESS = 0.9  # of SageMaker's names, which begin alike: SAGEMAKER_MODEL_DIR is not SAGEMAKER_BASE_DIR
+PROGRAM_VARIABLE = "SAGEMAKER_PROGRAM"
+SUBMIT_VARIABLE = "SAGEMAKER_SUBMIT_DIRECTORY"
+MULTI_VARIABLE = "SAGEMAKER_MULTI_MODEL"
 _DIGITS = 12
 _SHOWN = 80
 
-# What SageMaker, its SDKs and users of other servers set, and this server has no use for.
+# Prefixes of variables that SageMaker, its SDKs and users of other servers set, and that this server does not read.
 _OTHER_SERVERS = ("MMS_", "TS_", "SAGEMAKER_TS_", "SAGEMAKER_SAFE_PORT_RANGE", "SAGEMAKER_USE_NGINX")
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """A whole number within these bounds."""
+    """Parses a whole number from `least` to `most`."""
 
     def parse(text: str) -> int:
         if not (text.isdecimal() and len(text) <= _DIGITS and least <= int(text) <= most):
@@ -37,13 +38,13 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def one_of(*known: str) -> Callable[[str], str]:
-    """One of these words, in any case."""
+    """Parses one of these words, in upper or lower case."""
 
     def parse(text: str) -> str:
-        found = next((name for name in known if name.lower() == text.lower()), None)
-        if found is None:
+        word = next((name for name in known if name.lower() == text.lower()), None)
+        if word is None:
             raise ValueError(f"one of {', '.join(known)}")
-        return found
+        return word
 
     return parse
 
@@ -64,7 +65,7 @@ def log_level(text: str) -> int:
 
 
 def media_type(text: str) -> str:
-    """Any: a handler may answer in all of them."""
+    """Any media type: a handler may answer in any of them."""
     if "/" not in text:
         raise ValueError("a media type, such as text/csv")
     return text
@@ -72,45 +73,40 @@ def media_type(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A row of the table. `aliases`: other names of it, of which the first that is set counts."""
+    """A row of the table. `aliases`: other names; the first of all its names that is set counts."""
 
     name: str
     parse: Callable[[str], Any] = str
-    """Of a text that is not empty; ValueError with what the text must be."""
+    """Called with a text that is not empty; its ValueError says what the text must be."""
     default: Any = ""
     aliases: tuple[str, ...] = ()
     many: bool = True
     """Whether it has an effect on a multi-model endpoint."""
     of_our_model: bool = False
-    """Whether it has an effect only if our model is loaded: to answer by itself, or by a handler without model_fn."""
+    """Whether it has an effect only if our model is loaded: to answer itself, or for a handler without model_fn."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of its names, the first that counts first."""
+        """Its name and its aliases, in order of priority."""
         return (self.name, *self.aliases)
 
     def read(self, environ: Mapping[str, str]) -> Any:
-        """The value by the first name that is set, else the default; ValueError with a sentence for each name whose
-        text can't be used.
-        """
-        values, problems = [], []
-        for name in self.names:
-            if text := environ.get(name, "").strip():
-                try:
-                    values.append(self.parse(text))
-                except ValueError as error:
-                    problems.append(f"{name} is `{text[:_SHOWN]}`: it must be {error}")
-        if problems:
-            raise ValueError("; ".join(problems))
-        return values[0] if values else self.default
+        """The value of the first name that is set, else the default; ValueError with a sentence if it is invalid."""
+        for name in self.set_names(environ):
+            text = environ[name].strip()
+            try:
+                return self.parse(text)
+            except ValueError as error:
+                raise ValueError(f"{name} is `{text[:_SHOWN]}`: it must be {error}") from error
+        return self.default
 
     def set_names(self, environ: Mapping[str, str]) -> list[str]:
-        """Those of its names that are set; the first of them counts."""
+        """The names in `environ` with a value; the first of them counts."""
         return [name for name in self.names if environ.get(name, "").strip()]
 
     @property
     def scope(self) -> str:
-        """Where it has an effect, as serve/README.md says it."""
+        """Where it has an effect, in the words of serve/README.md."""
         return ", ".join(["one model"] * (not self.many) + ["our model"] * self.of_our_model) or "always"
 
 
@@ -134,7 +130,7 @@ WORKERS = Variable(
     ("MMS_DEFAULT_WORKERS_PER_MODEL", "TS_DEFAULT_WORKERS_PER_MODEL"),
     many=False,
 )
-# SAGEMAKER_MODEL_SERVER_TIMEOUT counted minutes in Multi Model Server; whoever sets it means seconds.
+# SAGEMAKER_MODEL_SERVER_TIMEOUT is in seconds here. Multi Model Server counted minutes, but users mean seconds.
 TIMEOUT = Variable(
     "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS",
     whole(1, 86_400),
@@ -159,37 +155,28 @@ NAMES = tuple(name for variable in VARIABLES for name in variable.names)
 
 
 def misspelt_names(environ: Mapping[str, str]) -> list[str]:
-    """A sentence for each name in `environ` that is nearly one of BERTH_…, and not one of the training image's."""
+    """A sentence for each name in `environ` that is nearly a BERTH_… name; the training image's names are skipped."""
     ours = [name for name in NAMES if name.startswith(PREFIX)]
-    return misspelt_ours((name for name in environ if name not in OF_TRAINING), ours)
+    return misspelt_ours((name for name in environ if name not in TRAINING_VARIABLES), ours)
 
 
 def unused_names(environ: Mapping[str, str]) -> Iterator[str]:
-    """The names that are set and not in the table: other servers', unknown ones that begin with BERTH_, and those that
-    are nearly one of SAGEMAKER_…, with the name that was meant.
-    """
-    unread = [name for name, value in environ.items() if value and name not in NAMES]
-    near = misspelt(
-        [name for name in unread if name.startswith("SAGEMAKER_")],
-        [name for name in NAMES if name.startswith("SAGEMAKER_")],
-        _LIKENESS,
-    )
-    for name in unread:
-        if name.startswith(_OTHER_SERVERS) or (name.startswith(PREFIX) and name not in OF_TRAINING):
+    """The names that are set but not in the table: other servers' names, and unknown names that begin with BERTH_."""
+    for name, value in environ.items():
+        ours = name.startswith(PREFIX) and name not in TRAINING_VARIABLES
+        if value and name not in NAMES and (ours or name.startswith(_OTHER_SERVERS)):
             yield name
-        elif name in near:
-            yield f"{name} (did you mean {near[name]}?)"
 
 
 def without_effect(environ: Mapping[str, str], is_read: Callable[[Variable], bool]) -> Iterator[str]:
-    """The names that are set of the variables for which `is_read` is false."""
+    """The set names of the variables for which `is_read` is false."""
     for variable in VARIABLES:
         if not is_read(variable):
             yield from variable.set_names(environ)
 
 
 def overruled(environ: Mapping[str, str], is_read: Callable[[Variable], bool]) -> Iterator[str]:
-    """The names that are set next to another name of the same variable that counts."""
+    """The names that are set but ignored, because another name of the same variable has priority."""
     for variable in VARIABLES:
         first, *others = variable.set_names(environ) or [""]
         if is_read(variable):

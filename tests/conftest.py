@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.jobs import small
-from berth.images import pins
+from berth.images.pins import pins
 from berth.local.demo import pretrained_model
 
 # A shell's background job ignores Ctrl-C, and so would every command that the tests start and interrupt.

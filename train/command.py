@@ -1,22 +1,22 @@
-"""The console script `train`: holds SIGTERM and SIGINT back until the entry has handlers for them.
+"""The console script `train`: blocks SIGTERM and SIGINT until the entry has installed its handlers.
 
-The kernel drops a signal to process 1 of a container that it has no handler for, but keeps one that is blocked. The
-entry's imports take most of the first second of a job, and a job that is stopped in it is to end, not to train on.
+The kernel drops a signal for which a container's process 1 has no handler, but keeps one that is blocked. The entry's
+imports take most of a job's first second; a job that is stopped during that second must end.
 """
 
 import signal
 import sys
 
-_HELD = (signal.SIGTERM, signal.SIGINT)
+_BLOCKED_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def main() -> int:
-    """The exit code of `train`, or of what is run instead."""
+    """Train, or run another command instead; returns the exit code."""
     arguments = sys.argv[1:]
-    # Only what trains lets them through again (entry.py): another program that runs instead would inherit the mask.
+    # Only if this trains: entry.py unblocks them then. Any other program would inherit the mask.
     if arguments in ([], ["train"]):
-        signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
-    from berth.train.entry import dispatch  # only now, for it takes long
+        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED_SIGNALS)
+    from berth.train.entry import dispatch  # a slow import, so only now
 
     return dispatch(arguments)
 

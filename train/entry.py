@@ -1,8 +1,9 @@
-"""The training image's entrypoint, `train`: reads the job, decides, meets the other hosts, runs, and ends as SageMaker
-expects.
+"""The training image's entrypoint, `train`: reads the job, plans it, meets the other hosts, runs it, and reports how it
+ended in the form that SageMaker expects.
 
-`IMAGE train` and `IMAGE` alone train. Anything else is run instead (`IMAGE bash`). This file is process 1: what it
-runs, the signals that it gets, the code that it ends with. It looks and decides, and hosts/host.py acts:
+`IMAGE train` and `IMAGE` alone train. Any other command runs instead (`IMAGE bash`). This is process 1 of the
+container, so this file handles the signals and the exit code. It inspects the host and makes the plan;
+launching/host.py carries it out:
 
     job + hardware → plan → rendezvous → prepare → launch → outcome → /opt/ml/output/failure, exit code
 """
@@ -20,28 +21,28 @@ from types import FrameType
 
 from berth.contract.errors import JobError
 from berth.contract.launch_options import LaunchOptions, read_launch_options
-from berth.runtime import software
-from berth.runtime.dispatch import OwnCommand, run_command
+from berth.runtime import config_files, software
+from berth.runtime.dispatch import run_command
 from berth.runtime.gpu import start
-from berth.train import config_files, efa, smddp
-from berth.train.failure import FailureFile
-from berth.train.hardware import Hardware, probe
+from berth.train.failures.failure import FailureFile
 from berth.train.hosts import ssh
 from berth.train.hosts.events import Events, Signalled
-from berth.train.hosts.host import EntryPaths, HostContext, LeaderHost, RefusedHost, WorkerHost
+from berth.train.hosts.log import get_logger
+from berth.train.hosts.outcome import Outcome, failed, finish, stopped
 from berth.train.hosts.rendezvous import DEFAULT_TIMEOUT_SECONDS, Stopped
 from berth.train.hosts.wire import DEFAULT_SILENCE_SECONDS
-from berth.train.job import Job, read_job
-from berth.train.log import get_logger
-from berth.train.mpirun import Launcher, find_mpirun, image_parameters
-from berth.train.outcome import Outcome, failed, finish, stopped
-from berth.train.plan import HostFindings, Plan, make_plan, needs_ssh
+from berth.train.launching.host import EntryPaths, HostContext, LeaderHost, RefusedHost, WorkerHost
+from berth.train.planning import efa, smddp
+from berth.train.planning.hardware import Hardware, probe
+from berth.train.planning.job import Job, read_job
+from berth.train.planning.mpirun import Launcher, find_mpirun, image_parameters
+from berth.train.planning.plan import HostFindings, Plan, make_plan, needs_ssh
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Train, or run what was asked for instead of training."""
+    """Train, or run another command instead."""
     root = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
-    return run_command(arguments, OwnCommand("train", lambda: train(EntryPaths(root=root)), _refusal, _not_run))
+    return run_command(arguments, "train", lambda: train(EntryPaths(root=root)), _refusal, _not_run)
 
 
 def _refusal(arguments: Sequence[str]) -> str:
@@ -86,16 +87,16 @@ def train(paths: EntryPaths) -> int:
 def _find_part(
     context: HostContext, options: LaunchOptions, stack: contextlib.ExitStack
 ) -> LeaderHost | WorkerHost | RefusedHost:
-    """Look at this host and decide what it does in the job. `stack` removes what is laid down for that."""
+    """Inspect this host and make the plan; returns its part in the job. `stack` removes the folder of ssh keys."""
     job = context.job
     try:
         if job.leads:
-            described = [software.described(found)] if (found := software.read()) else []
-            for line in [*described, *config_files.notes(job.root)]:
+            versions = [software.described(record)] if (record := software.read()) else []
+            for line in [*versions, *config_files.notes(job.root)]:
                 get_logger().info("%s", line)
         hardware = _usable_hardware()
         keys = stack.enter_context(ssh.private_folder()) if needs_ssh(job, options) else None
-        plan = _decide(job, options, hardware, str(context.paths.run_dir), keys)
+        plan = _plan_job(job, options, hardware, str(context.paths.run_dir), keys)
         get_logger().info("%s", plan.render(job.current_host))
         return (LeaderHost if job.leads else WorkerHost)(context, hardware, plan, keys)
     except Stopped:
@@ -105,22 +106,22 @@ def _find_part(
 
 
 def _usable_hardware() -> Hardware:
-    """What this host has, with the GPUs that its driver offers; JobError where torch can't run on them."""
+    """This host's hardware, with the GPUs that its driver offers. JobError if torch can't run on them."""
     hardware = probe()
-    # Before anything that would be left behind: with cuda-compat this process begins again.
+    # Call this before creating anything that needs cleanup: if cuda-compat helps, this process re-executes itself.
     usable = start.check(hardware.cuda, hardware.gpus, get_logger().info)
     if usable.refusal:
         raise JobError(usable.refusal)
     return replace(hardware, gpus=usable.gpus)
 
 
-def _decide(job: Job, options: LaunchOptions, hardware: Hardware, run_dir: str, keys: Path | None) -> Plan:
-    """Find what launches here, try what was asked for, and make the plan."""
+def _plan_job(job: Job, options: LaunchOptions, hardware: Hardware, run_dir: str, keys: Path | None) -> Plan:
+    """Find mpirun, try SMDDP if the job requests it, look for EFA, and make the plan."""
     path, major = find_mpirun()
     ssh_config = str(keys / "ssh_config") if keys else ""
     home = Path(os.environ.get("HOME", "/"))
     launcher = Launcher(sys.executable, path, major, run_dir, ssh_config, image_parameters(path, home))
-    # Some seconds, for the library imports torch.
+    # This takes some seconds: the library imports torch.
     library = smddp.attempt(job, os.environ) if options.smddp and not options.problems else None
     fabric = efa.detect(environ={**(efa.STRICT if options.efa else {}), **os.environ, **options.exports})
     transformers = software.installed("transformers") if job.program is None or options.model_parallel else ""
@@ -128,12 +129,12 @@ def _decide(job: Job, options: LaunchOptions, hardware: Hardware, run_dir: str, 
 
 
 def _explain(error: Exception, host: str) -> Outcome:
-    """How a job ends by an error of this process."""
+    """The outcome of a job that fails or stops with `error` in this process."""
     if isinstance(error, JobError):
         return failed(str(error), host)
     if isinstance(error, Stopped):
         return stopped(error.number)
-    # The kit's own fault: still a sentence, an exit code and a failure file.
+    # A bug in berth: still report a sentence, an exit code and a failure file.
     get_logger().error("%s", traceback.format_exc())
     return failed(
         f"the image's train entry failed ({type(error).__name__}: {error}); please report it with this log.", host
@@ -142,17 +143,18 @@ def _explain(error: Exception, host: str) -> Outcome:
 
 @contextlib.contextmanager
 def _stoppable(events: Events) -> Iterator[None]:
-    """In this block a signal ends what is being waited for, by Stopped; after it, signals become events.
+    """In this block the first signal raises Stopped, which interrupts any wait. After the block, signals become events.
 
-    Nobody reads the events yet, and what looks at a host (its driver, SMDDP, EFA) may take longer than the 120 s that
-    SageMaker leaves between SIGTERM and SIGKILL.
+    Nothing reads the events yet in this block, and checking the driver, SMDDP and EFA may take longer than the 120 s
+    that SageMaker leaves between SIGTERM and SIGKILL.
     """
 
     def queue(number: int, _frame: FrameType | None) -> None:
         events.put(Signalled(number))
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        # Once only: what ends now must not be ended itself. As an event too, for a library may swallow the exception.
+        # From now on signals are only queued, so a second one can't interrupt the cleanup. Queue this one as well: a
+        # library may swallow the exception.
         listen(queue)
         events.put(Signalled(number))
         raise Stopped(number)

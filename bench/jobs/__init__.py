@@ -7,5 +7,6 @@ killing      which process of a job is killed, when and by which signal: chosen 
 kept         what a checkpoint folder holds, whole or torn, and what S3 brings back of it
 restarting   a job that is killed and started again until it ends, with S3 between its starts
 fault_table  the faults that befall jobs of several hosts, and the table of what the hosts said
+run_qa       run_qa as one process of this machine, for large_checkpoint and large_data
 verdict      what a start of a job and a whole job must show, and the page that says it
 """

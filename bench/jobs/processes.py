@@ -25,7 +25,7 @@ from tests.ports import free_port
 _OTHERS_END_WITHIN = 20.0
 _SERVER = """
 import ctypes, json, os, signal, sys
-from berth.train import run_qa
+from berth.train.run_qa import program
 for line in sys.stdin:
     pids = []
     for rank in json.loads(line):
@@ -35,7 +35,7 @@ for line in sys.stdin:
             os.dup2(os.open(rank["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
             os.dup2(1, 2)
             os.environ.update(rank["environment"])
-            run_qa.exit_now(run_qa.main())
+            program.exit_now(program.main())
         pids.append(pid)
     print(json.dumps(pids), flush=True)
     for pid in pids:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from berth.images import pins
+from berth.images.pins import pins
 from berth.local.demo import pretrained_model
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bench import report
 from bench.jobs.kept import step_of
 from bench.jobs.killing import Kill, Struck, last_step
 
@@ -143,26 +144,15 @@ def render(title: str, lines: Sequence[str], jobs: Sequence[KilledJob], save_eve
         for fault in faults_of(job, save_every)
     ]
     said = ["Faults:", "", *faults] if faults else [NO_FAULT]
-    return "\n".join(
-        [
-            *(f"# {title}", "", *lines, ""),
-            *(_kinds(jobs), ""),
-            *("| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in figures.items()), ""),
-            *said,
-        ]
-    )
+    table = report.table(["", ""], [report.row(*figure) for figure in figures.items()])
+    return report.page(title, lines, *_kinds(jobs), "", *table, "", *said)
 
 
-def _kinds(jobs: Sequence[KilledJob]) -> str:
+def _kinds(jobs: Sequence[KilledJob]) -> list[str]:
     """How many kills there were of each kind."""
     kills = [((job.hosts, kill.victim, kill.number.name), struck) for job in jobs for kill, struck in job.kills]
     counts = Counter(kind for kind, _ in kills)
     saving = Counter(kind for kind, struck in kills if struck.saving)
-    return "\n".join(
-        [
-            "| hosts | victim | signal | kills | of them between a checkpoint's first byte and its manifest |",
-            "|---:|---|---|---:|---:|",
-            *(f"| {' | '.join(map(str, kind))} | {counts[kind]} | {saving[kind]} |" for kind in sorted(counts)),
-            f"| | all | | {len(kills)} | {sum(saving.values())} |",
-        ]
-    )
+    columns = (" hosts", "victim", "signal", " kills", " of them between a checkpoint's first byte and its manifest")
+    rows = [report.row(*kind, counts[kind], saving[kind]) for kind in sorted(counts)]
+    return report.table(columns, [*rows, report.row("", "all", "", len(kills), saving.total())])

@@ -1,8 +1,7 @@
-"""What the programs that run other people's scripts share: published_scripts, older_scripts and smdistributed_scripts.
+"""Parts of bench/user_scripts.py and of the benches of the model parallel library.
 
-common                where the scripts lie, a job to its end, a page of results
-smdistributed_table   which scripts are written for smdistributed, how each is started, and what is expected of it
-records               what ranks kept (bench/doubles/start.py), compared with one process
-smdistributed_jobs    a run as a job of the training image, and its reference in one process
-trainer               run_glue.py of transformers 4.26, which brings its own loop
+table            the scripts of bench/user_scripts.py, how each is started, and what is expected of it
+data             the data of these scripts; notebook_data makes a part of it in the training image
+model_parallel_bert, model_parallel_launch, wire_bytes
+                 what bench.model_parallel_memory and bench.model_parallel_overlap run, start and count
 """

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ import transformers
 
 from bench import program
 from bench.machine import this_cpu
-from berth.images import pins
-from berth.images.revision import read_revision
-from tests.unit.train.smdistributed import ranks
+from berth.images.build.revision import read_revision
+from berth.images.pins import pins
+
+sys.path.append(str(pins.ROOT / "smdistributed" / "tests"))
+
+import rank_jobs
 
 SIZES = {
     "layers": "of the BERT",
@@ -48,7 +52,7 @@ def run(function: str, size: int, asked: argparse.Namespace, **given: Any) -> li
     shape = {name: getattr(asked, name) for name in SIZES}
     text = json.dumps({"function": function, "shape": shape, **given})
     with tempfile.TemporaryDirectory(prefix="berth-pipeline-") as made:
-        return ranks.run(BODY, size, Path(made), limit=LIMIT, GIVEN=text)
+        return rank_jobs.run(BODY, size, Path(made), limit=LIMIT, GIVEN=text)
 
 
 def told(name: str, words: list[str], asked: argparse.Namespace) -> str:

@@ -18,7 +18,8 @@ from docker.models.containers import Container
 from docker.types import Mount
 
 from bench.machine import as_text
-from bench.serving.load import LOOPBACK, closed_loop
+from bench.serving.load import closed_loop
+from bench.serving.request import ask
 from bench.serving.sides import Side
 from berth.common import owner
 from berth.common.errors import UserError
@@ -93,7 +94,7 @@ def _ready(container: Container, port: int, first: bytes | None) -> Server:
     container.reload()
     began = process_began(int(container.attrs["State"]["Pid"]))
     until = time.monotonic() + READY_WITHIN
-    while not _pings(port):
+    while ask(port, "GET", "/ping", within=2.0)[0] != http.client.OK:
         container.reload()
         if container.status != "running" or time.monotonic() > until:
             said = " / ".join(container.logs(tail=3).decode(errors="replace").splitlines())
@@ -107,17 +108,6 @@ def _ready(container: Container, port: int, first: bytes | None) -> Server:
         said = reply.lost or reply.body.decode(errors="replace")
         raise UserError(f"{container.name} answers its first request with {reply.status}: {said}")
     return Server(container, port, pinged - began, _uptime() - began)
-
-
-def _pings(port: int) -> bool:
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=2.0)
-    try:
-        connection.request("GET", "/ping")
-        return connection.getresponse().status == http.client.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 def free_port(ports: Sequence[int] = range(8080, 8180)) -> int:

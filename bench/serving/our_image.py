@@ -10,7 +10,7 @@ from bench.serving import sides
 from bench.serving.load import closed_loop
 from bench.serving.sides import Side
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 
 SEED = 20
 """Of the list of requests, and of the moments at which an open loop sends them."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 
 LONG_SHARE = 0.05
 LONG_CHARACTERS = 8_000

@@ -20,8 +20,8 @@ from docker.models.images import Image
 from bench.plain import PlainImage, build_plain
 from berth.common import engine, labels
 from berth.common.errors import UserError
-from berth.images import pins
-from berth.images.base import VARIABLE, find_base
+from berth.images.build.base import VARIABLE, find_base
+from berth.images.pins import pins, pins_file
 from berth.local import archive
 
 PEER = "peer"
@@ -76,7 +76,7 @@ def model_at_hand(model: Path, scratch: Path) -> Path:
 @contextmanager
 def peer(client: DockerClient, model: Path) -> Iterator[Side]:
     """The peer, built for the length of a `with` block; what BuildKit keeps makes it a matter of seconds again."""
-    kit = pins.load()
+    kit = pins_file.load()
     profile = kit.profile(pins.DEFAULT_PROFILE)
     base = find_base(client, kit, os.environ.get(VARIABLE), lambda line: None)
     build_plain(PlainImage(_PEER_TAG, _PEER_APT, (*_PEER_PIP, f"torch=={profile.torch}")), profile, base)
@@ -88,7 +88,7 @@ def peer(client: DockerClient, model: Path) -> Iterator[Side]:
 
 def require_image(client: DockerClient, name: str) -> Image:
     """An image of the engine; of one that is missing the UserError says the command that builds it."""
-    return engine.find_image(client, name, list(pins.load().profiles))
+    return engine.find_image(client, name, list(pins_file.load().profiles))
 
 
 def describe(client: DockerClient, side: Side) -> str:

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Stage builder, which no image keeps: a C compiler and the tools that make wheels, in /opt/build. What layers of the image
-# call while they are made lies in /opt/build/tools, with the libraries that it loads: uv and strip.
+# Stage builder, which no image contains: a C compiler and the tools that make wheels, in /opt/build. /opt/build/tools has
+# the tools that other steps call, uv and strip, with the libraries that they load.
 set -eu
 # shellcheck source=docker/layers/common.sh
 . /tmp/layer/common.sh
-# The one that the environment was made with.
+# The Python that the environment was made with.
 interpreter=$(readlink -f "/opt/berth/bin/python$PYTHON")
 
 set -- gcc libc6-dev
-# A base that brings a Python of its own, next to the archive's, brings its headers and its ensurepip as well.
+# A base with its own Python, outside /usr/bin, has headers and ensurepip too.
 case $interpreter in /usr/bin/*) set -- "$@" "python$PYTHON-dev" "python$PYTHON-venv" ;; esac
 install_debian "$@"
 "$interpreter" -m venv /opt/build

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Sourced by every step: the versions of its layer, the network's settings, and what several steps do.
-# The settings are BuildKit secrets, there only while a step runs, so nothing of them stays in a layer; a missing one
-# leaves the tool's default.
+# Sourced by every step: the versions of its layer, network settings, and functions that several steps call.
+# The settings are BuildKit secrets, mounted only while a step runs, so they never get into a layer. If one is missing, the
+# tool uses its defaults.
 
 if [ -f /tmp/layer/versions ]; then
     # shellcheck source=/dev/null
@@ -21,14 +21,14 @@ if [ -f /run/secrets/apt ]; then
     export APT_CONFIG=/run/secrets/apt
 fi
 
-# Seconds without a byte, after which uv and pip ask again, some times: a connection may break without a word, and a
-# company's index that fetches a wheel whole before it passes it on is silent for a while.
+# Seconds without data after which uv and pip retry. A connection may break silently; but a company's index that first
+# fetches the whole wheel itself also sends nothing for a while.
 export UV_HTTP_TIMEOUT=120 PIP_DEFAULT_TIMEOUT=120
 
-# The moment that tools write into what they make, such as the day of a new user in /etc/shadow: the same in every build.
+# A fixed time that tools write into files, such as the day of a new user in /etc/shadow.
 export SOURCE_DATE_EPOCH=1767225600
 
-# /tmp is a tmpfs: caches are gone when the step ends. Bytecode is made by bytecode.py alone.
+# /tmp is a tmpfs, so caches vanish when the step ends. Only bytecode.py makes bytecode.
 export XDG_CACHE_HOME=/tmp/cache PIP_NO_CACHE_DIR=1 PYTHONDONTWRITEBYTECODE=1
 
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
@@ -38,7 +38,7 @@ fail() {
     exit 1
 }
 
-# A mirror's sources, if they are for this base: Debian's sources would break an Ubuntu base.
+# apt-get with a mirror's sources if they are for this base: Debian's sources would break an Ubuntu base.
 apt_get() {
     suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2>/dev/null || true)
     if grep -qs " ${suite:-unknown}[ /-]" /run/secrets/apt-sources; then
@@ -56,13 +56,13 @@ install_debian() {
             /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
 }
 
-# install_locked: exactly the files whose hashes the layer's lock names, from docker/wheels first, then from the index.
+# install_locked: exactly the files whose hashes are in the layer's lock, from docker/wheels or the index.
 install_locked() {
-    # Any index may serve a file, because its hash decides: the index of torch also has old versions of other packages.
-    # Without a cache, which uv keeps unpacked and does not hash again: what somebody changed in it would get into the
-    # image. uv's temporary folder is in the layer, so that its files are linked, not copied, and gone before the step is.
+    # Any index may serve a file (unsafe-best-match), because hashes are checked; torch's index also has old versions of
+    # other packages. No cache: uv does not hash unpacked files again, so changed ones would get into the image. uv's
+    # temporary folder is in the layer, so that files are linked, not copied; it is removed before the step ends.
     unpacked=$(mktemp -d /opt/uv.XXXXXX)
-    # What an index has as source only would be built here, by tools that no lock names.
+    # Wheels only: a source package would be built here with tools that no lock has.
     TMPDIR=$unpacked /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --require-hashes \
         --only-binary :all: --find-links /tmp/layer/wheels --index-strategy unsafe-best-match --link-mode hardlink \
         --no-progress --requirement /tmp/layer/lock.txt ||
@@ -70,12 +70,12 @@ install_locked() {
     rm -rf "$unpacked"
 }
 
-# install_wheels FILE...: wheels that were made or checked by an earlier stage.
+# install_wheels FILE...: wheels that an earlier stage built or checked.
 install_wheels() {
     /tmp/tools/uv pip install --no-cache --python /opt/berth/bin/python --no-deps --no-index --link-mode copy --no-progress "$@"
 }
 
-# forget_uv_notes FOLDER: uv's notes of when a wheel was written, which differ from build to build.
+# forget_uv_notes FOLDER: removes uv's records of wheels' times, which differ from build to build.
 forget_uv_notes() {
     find "$1" -maxdepth 2 -name uv_cache.json | while read -r note; do
         sed -i '/\/uv_cache\.json,/d' "${note%/*}/RECORD" && rm "$note"

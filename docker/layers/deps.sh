@@ -1,5 +1,5 @@
 #!/bin/sh
-# Layer deps: the image's Python packages above torch. Those that exist as source only come built, from the stage source.
+# Layer deps: the image's Python packages above torch. The stage source has built those that exist only as source.
 set -eu
 # shellcheck source=docker/layers/common.sh
 . /tmp/layer/common.sh
@@ -7,7 +7,7 @@ locked() { grep -q "^$1==" /tmp/layer/lock.txt; }
 case $IMAGE in
 train)
     stripped="pyarrow tokenizers cryptography hf_xet yaml xxhash pandas sklearn PIL pillow.libs torchvision"
-    # A build of torchvision for the CPU's torch, which no profile of ours has, lies in the index of that torch.
+    # A torchvision for the CPU's torch, which only users' profiles have, is in that torch's index.
     if [ -n "$TORCH_INDEX" ] && locked torchvision && ! ls /tmp/layer/wheels/torchvision-*.whl >/dev/null 2>&1; then
         export UV_INDEX="$TORCH_INDEX"
     fi
@@ -17,10 +17,10 @@ esac
 
 install_locked
 install_wheels /tmp/built/*.whl
-# sagemaker-training brings a command of its own called train; the kit's comes with the next layer.
+# sagemaker-training installs its own command `train`; berth's comes with the next layer.
 rm -f /opt/berth/bin/train
-# NNCF asks for telemetry, which sends figures of each quantisation, and for what its ways through PyTorch compile and draw
-# with. As requirements that are missing they would come back with the next package that pip installs in a job.
+# NNCF requires telemetry, which sends figures of each quantisation, and tools with which its PyTorch code compiles and
+# draws. Remove these requirements, or the next `pip install` in a job would install them.
 if [ "$IMAGE" = train ] && locked nncf; then
     sed -i -E '/^Requires-Dist: (openvino-telemetry|ninja|pydot)\b/d' \
         /opt/berth/lib/python3*/site-packages/nncf-*.dist-info/METADATA
@@ -37,11 +37,11 @@ pinned = sys.argv[1]
 assert transformers.__version__ == pinned, f"pinned transformers {pinned}, installed {transformers.__version__}"
 PY
 if [ "$IMAGE" = train ]; then
-    # What of it the software set has.
+    # Those that the software set has.
     for each in evaluate:evaluate pillow:PIL.Image scikit-learn:sklearn.metrics tensorboardx:tensorboardX; do
         ! locked "${each%:*}" || /opt/berth/bin/python -c "import ${each#*:}"
     done
-    # Imports, but for its operators, with a torch that it was not built for.
+    # With a torch that it was not built for, it imports without its operators.
     if locked torchvision; then
         /opt/berth/bin/python -c 'import torch, torchvision; torchvision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)'
     fi
@@ -70,5 +70,5 @@ PY
 )
 # shellcheck disable=SC2086
 /opt/berth/bin/python /tmp/layer/bytecode.py $there
-# What sagemaker-training makes where it is imported outside of a job, with the time in its name.
+# sagemaker-training makes it when imported outside a job, with a time in its name.
 rm -rf /root/sagemaker_local

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Layer efa: libfabric and NCCL's plugin for EFA (aws-ofi-nccl), by AWS's own installer; empty for a build without it.
+# Layer efa: libfabric and NCCL's plugin for EFA (aws-ofi-nccl), from AWS's installer; empty if left out.
 set -eu
 # shellcheck source=docker/layers/common.sh
 . /tmp/layer/common.sh
@@ -18,7 +18,7 @@ because() { # REASON PATH...
     rm -rf "$@"
 }
 
-# The installer calls apt-get by itself, which is to use this build's archive and to bring nothing merely recommended.
+# The installer calls apt-get; this wrapper uses the build's archive and skips recommended packages.
 mkdir /tmp/bin
 cat >/tmp/bin/apt-get <<'END'
 #!/bin/sh
@@ -31,7 +31,7 @@ chmod +x /tmp/bin/apt-get
 ln -s apt-get /tmp/bin/apt
 
 packages >/tmp/before
-# No kernel module and no limits, which are the host's, and no look at devices, which a build has none of.
+# Skip the kernel module and limits, which belong to the host, and the test of devices, which a build does not have.
 (cd /tmp/files && PATH=/tmp/bin:$PATH ./efa_installer.sh -y --skip-kmod --skip-limit-conf --no-verify) ||
     fail "AWS's EFA installer $version ended with exit code $?: see what it says, or build with --without efa."
 apt-get clean
@@ -42,14 +42,14 @@ installed=$(sed -n 's/^#* *EFA installer version: *//p' /opt/amazon/efa_installe
 plugins=/opt/amazon/ofi-nccl/lib
 [ -e $plugins/libnccl-net-ofi.so ] || fail "EFA's installer $version brought no $plugins/libnccl-net-ofi.so, without which NCCL goes over TCP: pin 1.47.0 or a newer one."
 
-# By hand, not by apt, which would take the plugin along with what depends on these.
+# Removed by hand, because apt would also remove the plugin, which depends on these.
 because "Open MPI 4.1 and 5 with PMIx and PRRTE: mpirun is there, from the layer openmpi" \
     /opt/amazon/openmpi /opt/amazon/openmpi5 /opt/amazon/pmix /opt/amazon/prrte
 because "headers and manuals" /opt/amazon/efa/include /opt/amazon/efa/share/man /opt/amazon/ofi-nccl/include
 find /opt/amazon \( -name '*.a' -o -name '*.la' -o -name '*.pc' \) -delete
-# Bytecode of Debian's python3, which a package of its Open MPI brings along: its dates differ from build to build.
+# Bytecode of Debian's python3, which its Open MPI installs: times in it differ from build to build.
 find /usr -name '*.pyc' -newer /tmp/before -delete
-# What other packages than its own bring for compilers: of what was here before, the compiler's layer, all stays.
+# Development files of packages that it installed as dependencies; those of the compiler layer are kept.
 packages | comm -13 /tmp/before - | grep -e '-dev\(:\|$\)' | xargs -r dpkg-query --listfiles | sort -u | while read -r path; do
     [ -d "$path" ] || rm -f "$path"
 done
@@ -59,13 +59,13 @@ for folder in /opt/amazon/efa/lib $plugins; do
     grep -qsx "$folder" /etc/ld.so.conf.d/*.conf || echo "$folder" >>/etc/ld.so.conf.d/berth-efa.conf
 done
 ldconfig
-# The name that NCCL asks for where no setting names a plugin. A link next to the plugin won't do: ldconfig knows a library
-# by the name inside it, and leaves out a link that is called otherwise.
+# NCCL loads this name if no setting names a plugin. A link next to the plugin would not work, because ldconfig ignores links
+# whose name differs from the name inside the library.
 ldconfig -p | grep -q 'libnccl-net\.so ' || ln -sf $plugins/libnccl-net-ofi.so /usr/lib/x86_64-linux-gnu/libnccl-net.so
 rm -f /var/cache/ldconfig/aux-cache
 
 fi_info --version || fail "libfabric of EFA's installer $version does not run here: see the lines above, or build with --without efa."
-# It wants CUDA's runtime, which an image for CPUs has not.
+# The plugin needs CUDA's runtime, which images for CPUs do not have.
 if ldconfig -p | grep -q 'libcudart\.so '; then
     /opt/berth/bin/python -c 'import ctypes; ctypes.CDLL("libcudart.so"); ctypes.CDLL("libnccl-net.so")' ||
         fail "NCCL's plugin of EFA's installer $version can't be loaded, and NCCL would go over TCP: see the reason above, or build with --without efa."

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Stages driver and files, which no image keeps: the files that no package index has, each in /files/PART for the layer that
-# takes it, unpacked if it is an archive, with its version in /files/PART/VERSION. Empty for a part that is left out.
+# Stages driver and files, which no image contains: put the files that no package index has into /files/PART for their layer,
+# unpacked if they are archives, with the version in /files/PART/VERSION. The folder is empty for a part that is left out.
 # A file comes from docker/files, or from its URL.
 set -eu
 # shellcheck source=docker/layers/common.sh
 . /tmp/layer/common.sh
 
-# fetch FILE URL: its path.
+# fetch FILE URL: prints its path.
 fetch() {
     if [ -f "/tmp/files/$1" ]; then
         echo "/tmp/files/$1"
@@ -23,21 +23,21 @@ fetch() {
     fail "$1, which $PART $VERSION needs, is not in docker/files and can't be downloaded ($reason): put it into docker/files, or build without it (--build-arg WITHOUT=$PART; build.py build --without $PART)."
 }
 
-# The fingerprint decides, not the key file, whoever sent it. gpgv has no notion of trust, and comes with apt.
+# Trusts the pinned fingerprint, whatever the source of the key file. gpgv has no trust database, and comes with apt.
 check_signature() { # ARCHIVE
     signature=$(fetch "$FILE.sig" "${URL:+$URL.sig}")
     key=$(fetch "$KEY_FILE" "$KEY_URL")
     if ! command -v gpgv >/dev/null; then
         install_debian gpgv
     fi
-    # It reads keys in binary only.
+    # gpgv reads only binary keys.
     if grep -qa -e '^-----BEGIN PGP' "$key"; then
         sed -e '/^-----/d' -e '/^[A-Za-z]*: /d' -e '/^=/d' "$key" | base64 -d >/tmp/key
     else
         cp "$key" /tmp/key
     fi
     gpgv --keyring /tmp/key --status-fd 4 "$signature" "$1" 4>/tmp/status || true
-    # An expired key is still the one that signed: an older version must stay buildable. The last word is the primary key.
+    # An expired key is accepted, so that older versions can still be built. The last word is the primary key.
     signer=$(sed -n 's/^\[GNUPG:\] VALIDSIG .* //p' /tmp/status)
     again="delete $FILE, $FILE.sig and $KEY_FILE from docker/files, build again, and check where they came from"
     if grep -q 'REVKEYSIG' /tmp/status; then
@@ -64,7 +64,7 @@ unpack_debian() { # PACKAGE LIBRARY: only the libraries of the folder that holds
 }
 
 mkdir -p /files/cuda-compat /files/efa /files/smddp /files/gdrcopy
-exec 3>&1 # progress, from inside of what is read for a path
+exec 3>&1 # for progress from inside $(fetch …)
 for each in /tmp/layer/*.env; do
     [ -f "$each" ] || continue
     # shellcheck source=/dev/null

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stage inputs, which no image keeps: for each step of the Dockerfile a folder /layers/STEP with all that it reads.
+# Stage inputs, which no image contains: for each step of the Dockerfile a folder /layers/STEP with all that it reads.
 #   install.sh   the step's script        common.sh, prune.sh, bytecode.py   what scripts call
 #   versions     the profile's versions   lock.txt   hashed packages   wheels/   those of docker/wheels that the lock names
 # Usage: inputs.sh PROFILE WITHOUT     WITHOUT: files to leave out, such as efa,smddp
@@ -24,7 +24,7 @@ for part in $without; do
     esac
 done
 
-# script STEP: the script of a step, of which some share one.
+# script STEP: the script of a step; some steps share one.
 script() {
     case $1 in
     cuda | math | cudnn | nccl) echo nvidia.sh ;;
@@ -63,7 +63,7 @@ for step in python builder cuda math cudnn nccl pytorch compiler driver compat o
 done
 cp "$docker/locks/build.txt" "$layers/builder/lock.txt"
 
-# What an image keeps: its software set, and the versions of what is inside without the files left out.
+# Files that an image keeps: its software set, and its versions without the omitted files.
 for image in train serve; do
     cp "$locks/software.json" "$layers/$image"
     for part in $without; do
@@ -71,7 +71,7 @@ for image in train serve; do
     done
 done
 
-# Each file that this profile has and nobody leaves out, for the stage that checks it.
+# Each file of this profile that is not left out, for the stage that checks it.
 for file in "$locks"/files/*.env; do
     part=$(basename "$file" .env)
     case " $without " in *" $part "*) continue ;; esac

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Layer kit: the kit's own code, last, so that editing it changes one small layer.
+# Layer train or serve: berth's own code, last, so that editing it changes one small layer.
 set -eu
 # shellcheck source=docker/layers/common.sh
 . /tmp/layer/common.sh
@@ -10,12 +10,12 @@ forget_uv_notes "$site"
 # The software set and the environment of each Python (berth.runtime.software), and the versions of what is inside.
 install -m 0644 /tmp/layer/software.json /opt/berth/software.json
 grep -v '^#' /tmp/layer/versions >/opt/berth/versions
-# One wheel has both commands; each image answers to its own.
+# The wheel has both commands; each image keeps its own.
 case $IMAGE in
 train)
     rm /opt/berth/bin/serve
     # Python runs the lines of such a file where site-packages begins, and not deeper.
-    cp /opt/berth/lib/python3*/site-packages/berth/train/berth_start.pth "$site"
+    cp /opt/berth/lib/python3*/site-packages/berth/train/startup/berth_start.pth "$site"
     # Before what SDK v3's MPI driver calls: train/sdk3 says why. Isolated, for it calls them in the user's folder.
     mkdir /opt/berth/sdk3
     for hook in /opt/berth/sdk3/mpirun /usr/sbin/sshd; do

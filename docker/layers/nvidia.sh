@@ -1,6 +1,6 @@
 #!/bin/sh
-# Layers cuda, math, cudnn and nccl: NVIDIA's libraries, from the wheels that torch's own wheel asks for, so that torch,
-# the dynamic linker, NCCL's plugins and a user's code find one and the same copy. Empty for a profile without CUDA.
+# Layers cuda, math, cudnn and nccl: NVIDIA's libraries, from the wheels that torch's wheel requires, so that torch, the
+# dynamic linker, NCCL's plugins and users' code all use the same copy. Empty for a profile without CUDA.
 set -eu
 # shellcheck source=docker/layers/common.sh
 . /tmp/layer/common.sh
@@ -18,12 +18,12 @@ fi
 
 site=$(echo /opt/berth/lib/python3*/site-packages)
 find "$site/nvidia" -type d -name lib | sort >/etc/ld.so.conf.d/berth-nvidia.conf
-# NCCL's plugin for EFA opens this name, and falls back to TCP without a word where there is none.
+# NCCL's plugin for EFA loads this name; without it, NCCL silently falls back to TCP.
 for runtime in "$site"/nvidia/*/lib/libcudart.so.*; do
     ln -sf "$(basename "$runtime")" "${runtime%.so.*}.so"
 done
 if [ "$layer" = nccl ]; then
-    # Of use where GPUs talk through shared memory, having neither NVLink nor peer access (g5, g6), and only there.
+    # Has an effect only if GPUs communicate through shared memory, without NVLink and peer access (g5, g6).
     echo 'NCCL_SHM_USE_CUDA_MEMCPY=1' >/etc/nccl.conf
 fi
 ldconfig

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Layer open: the kit's own smdistributed, which is a quarter of its code, below what changes more often.
+# Layer open: berth's own smdistributed, a quarter of its code, below the code that changes more often.
 set -eu
 berth=$(echo /opt/berth/lib/python3*/site-packages)/berth
 
 cd /tmp/smdistributed
-find . -name '*.py' -exec install -D -m 0644 {} "$berth/train/smdistributed/{}" \;
+find . -name '*.py' -exec install -D -m 0644 {} "$berth/smdistributed/{}" \;
 /opt/berth/bin/python -B -m compileall -q --invalidation-mode checked-hash "$berth"
 # After that of AWS's wheel on PATH. The kit's by its whole name, whichever of the two `import smdistributed` finds.
 printf '#!/opt/berth/bin/python -I\nimport sys\n\nfrom %s import main\n\nsys.exit(main())\n' \
-    berth.train.smdistributed.dataparallel.launch >/usr/local/bin/smddprun
+    berth.smdistributed.dataparallel.launch >/usr/local/bin/smddprun
 chmod 0755 /usr/local/bin/smddprun
-/opt/berth/bin/python -B -c 'import berth.train.smdistributed.dataparallel.launch'
+/opt/berth/bin/python -B -c 'import berth.smdistributed.dataparallel.launch'

@@ -5,16 +5,16 @@ set -eu
 . /tmp/layer/common.sh
 
 install_debian openssh-client openssh-server
-# Debian makes host keys while it installs: one private key in every copy of an image. The entry makes one per job.
+# Debian's installation makes host keys, which would be the same in every container. The entry makes one per job.
 rm -f /etc/ssh/ssh_host_*
 install -d -m 0755 /run/sshd
-# The kit's hook takes its place: the driver of SDK v3 calls sshd by this path (train/sdk3).
+# berth's hook replaces it, because SDK v3's driver calls sshd by this path (train/sdk3).
 dpkg-divert --quiet --rename --divert /usr/sbin/sshd.distrib --add /usr/sbin/sshd
 
 install_locked
 sh /tmp/layer/prune.sh
-# The wheel has a libfabric of its own, an old one that knows no EFA. The linker goes by the name inside a library: under
-# that name NCCL's plugin would get this one in every process that has loaded MPI, and fall back to TCP without a word.
+# The wheel contains an old libfabric without EFA. The linker uses the name inside a library, so in a process that has loaded
+# MPI, NCCL's plugin would get this one and silently fall back to TCP. So rename it.
 own=/opt/berth/lib/openmpi/libfabric.so.1
 grep -rlF libfabric.so.1 /opt/berth/lib/openmpi /opt/berth/lib/lib*.so.* | xargs sed -i 's/libfabric\.so\.1/libfabrik.so.1/g'
 mv "$own" "${own%libfabric.so.1}libfabrik.so.1"

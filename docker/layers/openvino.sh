@@ -1,6 +1,6 @@
 #!/bin/sh
-# Layer openvino: OpenVINO's runtime for CPUs and its converter of PyTorch models, and numpy, which it can't be imported
-# without. Empty for an image that has no use of it.
+# Layer openvino: OpenVINO's runtime for CPUs, its converter of PyTorch models, and numpy, which its import needs. Empty for
+# images that do not use it.
 set -eu
 # shellcheck source=docker/layers/common.sh
 . /tmp/layer/common.sh
@@ -12,16 +12,16 @@ install_locked
 sh /tmp/layer/prune.sh
 
 site=$(echo /opt/berth/lib/python3*/site-packages)
-# Its telemetry, which is in no lock, sends usage figures at each import and conversion. As a requirement that is missing
-# it would come back with the next package that pip installs in a job and that asks for openvino.
+# Its telemetry, which no lock has, sends usage figures at each import and conversion. Remove the requirement, or `pip
+# install` of a package that requires openvino would install it in a job.
 sed -i '/^Requires-Dist: openvino-telemetry\b/d' "$site"/openvino-*.dist-info/METADATA
-# Of its libraries these stay: what reads, converts, compiles and runs a model on a CPU. Not the plugins for Intel's GPUs
-# (and a table of their kernels) and NPUs, those that choose between devices or gather batches, and the C API. TBB asks
-# for tbbbind, and that for hwloc, to know the nodes of a large host.
+# Keep the libraries that read, convert, compile and run a model on a CPU. Remove the plugins for Intel's GPUs (with a table
+# of their kernels) and NPUs, for choosing devices and batching, and the C API. TBB needs tbbbind, and that needs hwloc, to
+# find the NUMA nodes of a large host.
 find "$site/openvino/libs" -type f ! -name 'libopenvino.so.*' ! -name libopenvino_intel_cpu_plugin.so \
     ! -name 'libopenvino_ir_frontend.so.*' ! -name 'libopenvino_pytorch_frontend.so.*' \
     ! -name 'libtbb.so.*' ! -name 'libtbbbind_*.so.*' ! -name 'libtbbmalloc.so.*' ! -name 'libhwloc.so.*' -delete
-# The readers of other frameworks' files, headers, and commands for these and for measuring.
+# Remove readers of other frameworks' files, headers, and the commands for conversion and benchmarks.
 rm -r "$site/openvino/frontend/onnx" "$site/openvino/frontend/tensorflow" "$site/openvino/frontend/paddle" \
     "$site/openvino/frontend/jax" "$site/openvino/include" "$site/openvino/cmake" "$site/openvino/tools/benchmark" \
     /opt/berth/bin/ovc /opt/berth/bin/benchmark_app
@@ -39,7 +39,7 @@ model = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.LayerNorm(4), tor
 tokens = torch.arange(8).reshape(2, 4)
 graph = openvino.convert_model(model, example_input=tokens[:1, :3])
 openvino.save_model(graph, "/tmp/graph.xml", compress_to_fp16=False)
-# Left to itself, a processor that knows bfloat16 computes in it.
+# By default, a processor with bfloat16 would use it.
 compiled = openvino.Core().compile_model("/tmp/graph.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 assert torch.allclose(torch.from_numpy(compiled(tokens.numpy())[0]), model(tokens), atol=1e-4), "not what torch computes"
 PY

@@ -1,7 +1,7 @@
 #!/bin/sh
-# What no image needs at run time, each with its reason. SageMaker pulls the image for every job: bytes are minutes.
-# Ends each layer that installs packages, for a later layer can't make an earlier one smaller.
-# Usage: sh prune.sh [FOLDER...]   folders under site-packages, of this layer, whose libraries lose their symbols
+# Removes files that no image needs at run time, each with its reason, because SageMaker pulls the image for every job.
+# Every layer that installs packages ends with it, because a later layer can't make an earlier one smaller.
+# Usage: sh prune.sh [FOLDER...]   folders of this layer in site-packages whose libraries are stripped of symbols
 set -eu
 # shellcheck source=docker/layers/common.sh
 . /tmp/layer/common.sh

@@ -22,6 +22,6 @@ install_debian "$@" ||
     fail "$* can't be installed on $PRETTY_NAME: fix the network error that apt prints above, or give --base-image an image that has Python $PYTHON, such as Debian 12."
 
 "python$PYTHON" -m venv --without-pip /opt/berth
-# The package compiles all of the standard library, with times that differ from build to build.
+# Debian's package compiles the whole standard library, with times that differ from build to build.
 find /usr/lib /usr/share -depth -name __pycache__ -exec rm -rf {} +
 /opt/berth/bin/python /tmp/layer/bytecode.py asyncio ctypes email http.client logging sqlite3 ssl tarfile unittest.mock

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Layer pytorch: torch and what it needs next to NVIDIA's libraries.
+# Layer pytorch: torch and its dependencies except NVIDIA's libraries.
 set -eu
 # shellcheck source=docker/layers/common.sh
 . /tmp/layer/common.sh
 
-# The CPU build has an index of its own; if docker/wheels has the file, that index, perhaps out of reach, is not asked.
+# The CPU build has its own index; it is not used if docker/wheels has the file, because it may be unreachable.
 if [ -n "$TORCH_INDEX" ] && ! ls "/tmp/layer/wheels/torch-$TORCH-"*.whl >/dev/null 2>&1; then
     export UV_INDEX="$TORCH_INDEX"
 fi
@@ -15,7 +15,7 @@ import sys
 
 import torch
 
-# PyPI's build with CUDA has the plain version there, and its CUDA version behind a plus in its own.
+# PyPI's build with CUDA is pinned without a suffix, but __version__ ends in + and the CUDA version.
 assert torch.__version__.startswith(sys.argv[1]), f"pinned torch {sys.argv[1]}, installed {torch.__version__}"
 assert torch.distributed.is_gloo_available(), "this torch has no gloo backend"
 assert float(torch.ones(3).sum()) == 3.0

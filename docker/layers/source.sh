@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stage source, which no image keeps: wheels, in /built, of the packages that PyPI has as source only.
+# Stage source, which no image contains: builds wheels, in /built, of packages that PyPI has only as source.
 set -eu
 # shellcheck source=docker/layers/common.sh
 . /tmp/layer/common.sh
@@ -8,7 +8,7 @@ if [ ! -f /tmp/layer/lock.txt ]; then
     fail "this profile has no $IMAGE image, because its software set is for the other one alone: choose the other target or another profile."
 fi
 
-# Debug symbols hold the name of the folder that pip compiles in, another one in every build.
+# Debug symbols would contain the random name of pip's build folder.
 export CFLAGS=-g0
 /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --find-links /tmp/layer/wheels \
     --require-hashes --requirement /tmp/layer/lock.txt --wheel-dir /built

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Layer system: what a software set wants of Debian's packages; empty for none.
+# Layer system: Debian packages of the software set; empty if it has none.
 set -eu
 # shellcheck source=docker/layers/common.sh
 . /tmp/layer/common.sh
@@ -10,7 +10,7 @@ fi
 # shellcheck disable=SC2086
 install_debian $DEBIAN ||
     fail "$DEBIAN can't be installed: see what apt says above, and write names of this base's packages into \`debian\` of the software set."
-# Scripts call them by their own names, which the packages of ours have.
+# Check the commands that are named like their package.
 for each in $DEBIAN; do
     ! command -v "$each" >/dev/null || "$each" --version
 done

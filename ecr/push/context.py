@@ -1,4 +1,4 @@
-"""What the steps of one push have at hand: the engine, whom to tell, and when to stop."""
+"""What the steps of one push share: the engine, the output, and the event that stops them."""
 
 import threading
 from collections.abc import Callable
@@ -13,10 +13,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class PushContext:
-    """Handed down from the several pushes of a command to the engine's.
+    """Passed from `many` to the engine's push.
 
-    say: a line for the user; show: called with each layer that went on; stopped: set by another thread, ends the push
-    before a try, at its next event, or in a wait.
+    say: prints a line; show: called when a layer has progressed; stopped: set by another thread, ends the push before a
+    try, at the engine's next event, or in a wait.
     """
 
     client: docker.DockerClient

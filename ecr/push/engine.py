@@ -1,7 +1,7 @@
-"""One push of one image by the engine: followed event by event, tried again where that can help, resumed by itself.
+"""The push of one image by the engine: follows its events, and retries if that may help.
 
-The engine asks the registry for each layer before it sends it, so that another try sends only what has not arrived. The
-credentials go with the request to the engine and are written nowhere.
+The engine asks the registry for each layer before it sends it, so a retry sends only what has not arrived. The
+credentials are part of the request to the engine and are never written to disk.
 """
 
 from collections.abc import Iterator
@@ -20,35 +20,35 @@ from berth.ecr.registry.challenge import Credentials, Login
 from berth.ecr.registry.references import Reference
 
 TRIES = 6
-"""In a row without a new layer in the registry."""
+"""Failures in a row, without a new layer in the registry, after which the push is given up."""
 _ENGINES_TRIES = 3
-"""What a try counts in which the engine had sent a layer five times before it gave up."""
+"""A failure counts so many times if the engine itself sent a layer again before it gave up, which takes up to 50 s."""
 _LONGEST_WAIT_S = 30.0
-# A push is silent while the engine waits for the registry, which may store a layer of a gigabyte.
+# The engine sends no event while it waits for the registry, which may store a layer of a gigabyte.
 SILENCE_S = 900
-# The SDK reads the stream of a push below requests, whose errors come from everywhere else.
+# The SDK reads a push's stream with urllib3; its other requests raise errors of requests.
 _GONE = (requests.RequestException, HTTPError)
 
 
 @contextmanager
 def tagged(client: docker.DockerClient, image_id: str, reference: Reference) -> Iterator[None]:
-    """The engine pushes by name: gives the image the name of its place in the registry, and afterwards leaves that name
-    as it was before: gone, on this image, or on another one.
+    """Names the image `reference` on the engine for the `with` block, because the engine pushes by name. Afterwards the
+    name is as before: gone, on this image, or on another one.
     """
     try:
         before = _holder(client, reference)
         client.api.tag(image_id, reference.name, reference.tag)
     except APIError as error:
         raise UserError(
-            f"the engine can't call {image_id[:19]} {reference} ({error.explanation or error}): see that the image is "
-            "still there, or build it again, then push again."
+            f"the engine can't tag {image_id[:19]} as {reference} ({error.explanation or error}): check that the image "
+            "still exists, or build it again, then push again."
         ) from None
     except _GONE as error:
         raise _gone(error) from None
     try:
         yield
     finally:
-        # Of an engine that has gone away the push itself tells.
+        # If the engine has gone away, the push reports it.
         with suppress(DockerException, *_GONE):
             if before is None:
                 client.api.remove_image(str(reference), noprune=True)
@@ -57,7 +57,7 @@ def tagged(client: docker.DockerClient, image_id: str, reference: Reference) -> 
 
 
 def _holder(client: docker.DockerClient, reference: Reference) -> str | None:
-    """The id of the image that has this name on the engine; None if there is none."""
+    """The ID of the image that has this name on the engine; None if there is none."""
     try:
         return str(client.images.get(str(reference)).id)
     except ImageNotFound:
@@ -65,10 +65,10 @@ def _holder(client: docker.DockerClient, reference: Reference) -> str | None:
 
 
 def push_with_retries(context: PushContext, reference: Reference, login: Login) -> frozenset[str]:
-    """Pushes what the engine has under `reference`; UserError where it stays refused.
+    """Pushes the image that the engine has under `reference`; UserError if the retries fail, too.
 
-    Gives the layers that went, by the first digits of their diff ids. The user reads a line for each further try, the
-    engine's own included.
+    Returns the layers that were sent, by the digits that the engine prints. Prints a line for each retry, also for
+    those of the engine itself.
     """
     stream = PushStream()
     failures = 0
@@ -83,7 +83,7 @@ def push_with_retries(context: PushContext, reference: Reference, login: Login) 
         found = diagnose(error, reference.host, reference.repository)
         failures = 0 if len(stream.sent) > before else failures
         failures += _ENGINES_TRIES if stream.retried else 1
-        # A login that was refused twice with nothing done in between is no token that ran out.
+        # A new login was refused without progress in between, so the reason is not an expired token.
         refused = found.remedy is Remedy.LOGIN and renew and failures > 1
         if found.remedy is Remedy.STOP or refused or failures >= TRIES:
             raise UserError(found.sentence)
@@ -98,8 +98,8 @@ def push_with_retries(context: PushContext, reference: Reference, login: Login) 
 
 
 def _try(context: PushContext, reference: Reference, credentials: Credentials | None, stream: PushStream) -> str:
-    """One push into `stream`; the error that ended it, empty where it ended well."""
-    # An empty answer to "who are you" keeps the SDK from asking the user's own settings once more.
+    """Pushes once, with the events fed to `stream`; returns the error that ended it, empty if it succeeded."""
+    # Without credentials an empty dictionary keeps the SDK from looking into Docker's settings again.
     auth = {"username": credentials.username, "password": credentials.password} if credentials else {}
     stream.error, stream.retried = "", False
     try:

@@ -1,6 +1,6 @@
-"""What the engine says when a push fails, and what that asks for: another try, another login, or the user. Pure.
+"""The engine's errors in a push, and the remedy: a retry, a new login, or the user. Pure.
 
-Patterns are of the engine's own sentences (20.10 to 29), of ECR's and of the distribution registry's.
+The patterns match messages of the engine (20.10 to 29), of ECR and of the distribution registry.
 """
 
 import re
@@ -9,26 +9,26 @@ from enum import Enum
 
 
 class Remedy(Enum):
-    """What an error of a push asks for."""
+    """What to do about an error of a push."""
 
     RETRY = "retry"
-    """Later it may go well: the registry is busy, or the connection broke."""
+    """A retry may succeed: the registry is busy, or the connection broke."""
     LOGIN = "login"
-    """The registry does not take the token, or no longer."""
+    """The registry does not accept the token, or it has expired."""
     STOP = "stop"
-    """It stays so until somebody changes something."""
+    """A retry can't help; somebody has to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What to do, and the sentence for the user where nothing else helps."""
+    """The remedy, and the sentence for the user if it does not help."""
 
     remedy: Remedy
     sentence: str
 
 
-# (pattern, remedy, sentence), the first that fits decides. {message} is the engine's sentence, {host} and {where} the
-# registry and the repository in it, {1} the pattern's group.
+# (pattern, remedy, sentence); the first match decides. {message} is the engine's message, {host} the registry, {where}
+# the registry and repository, {1} the pattern's group.
 _TABLE: tuple[tuple[str, Remedy, str], ...] = (
     (
         r"not authorized to perform:? ([a-z-]+:\w+)",
@@ -99,8 +99,8 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
 
 
 def reason(error: str) -> str:
-    """An engine's error on one line, without the request that Go puts before it: a URL of some hundred characters, and
-    of a connection the addresses of both its ends. Of an answer that is no registry's the status is left.
+    """An engine's error on one line, without the request that Go puts before it (a long URL, and the addresses of both
+    ends of a connection). Of an unreadable answer only the status stays.
     """
     message = re.sub(r"\s+", " ", error).strip().rstrip(".")
     message = re.sub(r"\berror parsing HTTP (\d{3}) response body: .*", r"status \1", message)
@@ -109,7 +109,7 @@ def reason(error: str) -> str:
 
 
 def diagnose(error: str, host: str, repository: str) -> Diagnosis:
-    """What an engine's error asks for; one that is not known stops, for a retry would hide it."""
+    """The remedy for an engine's error. An unknown error stops the push, because retries would hide it."""
     message = reason(error)
     where = f"{host}/{repository}"
     for pattern, remedy, sentence in _TABLE:

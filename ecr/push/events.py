@@ -1,8 +1,8 @@
-"""The engine's stream of a push, event by event: how far each layer is, and what it ended with.
+"""The events of an engine's push: each layer's progress, and how it ended. Pure.
 
-Pure. The engine counts bytes of its own here; what was sent is known from the manifest afterwards (`sent_and_there`).
-Layers are named by the first 12 digits of a digest: in Docker's own store of the plain tar (the diff id), in
-containerd's store of the compressed blob, and there the config and the manifest are named too.
+The events count the engine's own bytes; the compressed bytes come from the manifest afterwards (`sent_and_there`). The
+engine names a layer by the first 12 digits of a digest: with Docker's own store that of the uncompressed tar (the
+diff ID), with containerd's store that of the compressed blob. There the config and the manifest have events, too.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -15,9 +15,9 @@ _ENDS = {"Pushed": "sent", "Layer already exists": "there"}
 
 @dataclass(slots=True)
 class LayerState:
-    """One layer on its way, in the engine's bytes; `end` is empty, `sent`, `there` or `mounted`.
+    """A layer's progress, in the engine's bytes; `end` is empty, `sent`, `there` or `mounted`.
 
-    waits: it broke off, and the engine will send it again from its beginning.
+    waits: the transfer failed, and the engine will send the layer again from its beginning.
     """
 
     layer: str
@@ -29,9 +29,9 @@ class LayerState:
 
 @dataclass(slots=True)
 class PushStream:
-    """What a push said so far; `error` is the engine's own sentence, which ends the stream.
+    """The events of a push so far; `error` is the engine's error, which ends the stream.
 
-    retried: whether the engine sent a layer again by itself, which it does five times with growing waits of up to 20 s.
+    retried: whether the engine sent a layer again by itself. It does so up to five times, with waits of up to 20 s.
     """
 
     layers: dict[str, LayerState] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class PushStream:
     retried: bool = False
 
     def feed(self, event: Mapping[str, Any]) -> LayerState | None:
-        """Takes one event; gives the layer whose state it changed."""
+        """Takes an event; returns the layer whose state it changed, if any."""
         if "error" in event:
             self.error = str(event["error"])
             return None
@@ -49,13 +49,13 @@ class PushStream:
         state = self.layers.setdefault(layer, LayerState(layer))
         if status == "Pushing":
             detail = event.get("progressDetail") or {}
-            # The engine's count runs past its own total, which leaves the tar's padding out.
+            # `current` may exceed `total`, which does not include the tar's padding.
             state.current, state.total = int(detail.get("current", 0)), int(detail.get("total", 0) or state.total)
             state.waits = False
             return state
         if status in _ENDS or status.startswith("Mounted from"):
-            # What was sent stays sent: an image may hold a layer twice, and where a push breaks off, the engine does
-            # not say of a layer that it arrived, and finds it there in the next try.
+            # `sent` stays: an image may contain a layer twice, and after an interrupted push the next try finds a layer
+            # that this push has sent.
             state.end = state.end or ("sent" if state.current else _ENDS.get(status, "mounted"))
             return state
         if status.startswith("Retrying in"):  # each second of the wait
@@ -65,20 +65,20 @@ class PushStream:
 
     @property
     def sent(self) -> set[str]:
-        """The layers that the registry did not have."""
+        """The layers that this push sent."""
         return {state.layer for state in self.layers.values() if state.end == "sent"}
 
 
 def short_id(digest: str) -> str:
-    """How the engine names a layer in a push."""
+    """The engine's name of a layer in a push."""
     return digest.partition(":")[2][:_ID_LENGTH]
 
 
 def sent_and_there(diff_ids: Sequence[str], layers: Sequence[tuple[str, int]], sent: Set[str]) -> tuple[int, int]:
-    """Compressed bytes that were sent, and bytes that the registry had already.
+    """The compressed bytes that were sent, and those that the registry had already.
 
-    diff_ids: of the image, lowest first; layers: (digest, compressed size) of its manifest in the same order; sent: ids
-    of `PushStream.sent`. A layer that occurs twice counts once.
+    diff_ids: the image's, lowest first; layers: the manifest's (digest, compressed size), in the same order; sent:
+    `PushStream.sent`. A layer that occurs twice counts once.
     """
     sizes = {digest: (size, diff_id) for (digest, size), diff_id in zip(layers, diff_ids, strict=True)}
     gone = sum(size for digest, (size, diff_id) in sizes.items() if sent & {short_id(digest), short_id(diff_id)})
@@ -88,7 +88,7 @@ def sent_and_there(diff_ids: Sequence[str], layers: Sequence[tuple[str, int]], s
 def with_few_left(
     layers: int, few: int, show: Callable[[LayerState], None], then: Callable[[], None]
 ) -> Callable[[LayerState], None]:
-    """`show`, and `then` too at each state with fewer than `few` of so many layers still on their way."""
+    """A function that calls `show`, and also `then` while fewer than `few` of the `layers` are unfinished."""
     ended: set[str] = set()
 
     def watch(state: LayerState) -> None:

@@ -1,4 +1,4 @@
-"""Several images to several repositories: chosen, checked by a preflight each, then pushed side by side."""
+"""Several images to several repositories: a preflight for each pair, then the pushes in parallel."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -11,18 +11,17 @@ from docker import DockerClient
 from berth.common import engine
 from berth.common.concurrency import BackgroundTask, run_parallel
 from berth.common.errors import UserError, refuse
-from berth.ecr import record
-from berth.ecr.aws import Aws
-from berth.ecr.destination import Destination, destinations, image_problems
 from berth.ecr.push.context import PushContext, Say
 from berth.ecr.push.engine import SILENCE_S
 from berth.ecr.push.events import LayerState
 from berth.ecr.push.one import PushResult, push_one
 from berth.ecr.push.options import PushOptions
 from berth.ecr.push.preflight import Preflight, PushTask, run_preflight
-from berth.ecr.repository_client import open_repositories
-from berth.images import pins
-from berth.images.inventory import debian, sbom
+from berth.ecr.repositories import record
+from berth.ecr.repositories.aws import Aws
+from berth.ecr.repositories.destination import Destination, destinations, image_problems
+from berth.ecr.repositories.repository_client import open_repositories
+from berth.images.inspect import sbom
 from berth.images.local_image import LocalImage
 from berth.images.selection import SelectedImage, require_images, select_images
 
@@ -30,9 +29,10 @@ _BILL_ENDS_S = 10.0
 
 
 def choose_images(options: PushOptions) -> tuple[DockerClient, list[SelectedImage]]:
-    """The engine, and the images on it that are to be pushed; UserError with everything that is wrong with the options.
+    """The engine, and the images to push; UserError with all problems of the options.
 
-    They are checked before an engine is asked for the kit's own images; of an image of the user's they depend on it.
+    For berth's images the options are checked before connecting to the engine; for a user's own image they depend on
+    the image.
     """
     if options.named_image is None:
         refuse(options.problems(options.images, derived=False))
@@ -41,13 +41,13 @@ def choose_images(options: PushOptions) -> tuple[DockerClient, list[SelectedImag
         return client, select_images(client, options.images, options.profile, None)
     client = engine.connect(timeout_s=SILENCE_S)
     chosen = select_images(client, options.images, options.profile, options.named_image)
-    titles = [each.repository if each.derived else each.kit for each in chosen]
+    titles = [each.repository if each.derived else each.image for each in chosen]
     refuse(options.problems([title for title in titles if title], derived=any(each.derived for each in chosen)))
     return client, chosen
 
 
 def plan_tasks(options: PushOptions, images: Sequence[LocalImage], info: Mapping[str, Any], say: Say) -> list[PushTask]:
-    """One for each image and repository; info: of the engine. UserError with everything that forbids an image."""
+    """A task per image and repository; info: of the engine. UserError if an image must not be pushed."""
     refuse(*(image_problems(each, options.tags) for each in images))
     aws = Aws()
     registries = [] if options.host is not None else aws.registries(options.regions, options.accounts)
@@ -72,7 +72,7 @@ def plan_tasks(options: PushOptions, images: Sequence[LocalImage], info: Mapping
 
 
 def preflight_all(tasks: Sequence[PushTask]) -> tuple[list[Preflight], list[str]]:
-    """The preflights of the tasks that nothing forbids, and why the others can't be done. Reads only."""
+    """The preflights of the tasks that can be done, and sentences about the others. Only reads."""
     ready: list[Preflight] = []
     failures: list[str] = []
     for found in run_parallel(tasks, lambda task, _: run_preflight(task)):
@@ -93,15 +93,15 @@ def push_many(
     say: Say,
     show: Callable[[Destination, LayerState], None],
 ) -> tuple[list[PushResult], list[str]]:
-    """Pushes what a preflight has just found good, and puts what ended well on record in `dist`, with its bills of
-    materials. Gives the results, and why the others failed.
+    """Pushes the tasks that passed their preflight, and records each success in `dist`, with its bill of materials.
+    Returns the results, and sentences about the failures.
     """
     record.check(dist / record.NAME)
-    # One push at a time to each registry: the layers that images share go once, where it takes those of the second from
-    # the repository of the first.
+    # One push at a time per registry: a registry that can mount layers from another repository then gets the layers
+    # that the images share only once.
     turns = {each.task.repository.destination.host: threading.Lock() for each in ready}
     bills = {
-        image: BackgroundTask(partial(_write_bill, client, image, dist, say), at_once=False)
+        image: BackgroundTask(partial(_write_bill, client, image, dist), start_now=False)
         for image in {each.task.image for each in ready}
     }
 
@@ -116,18 +116,16 @@ def push_many(
     try:
         results = run_parallel(ready, push)
     finally:
-        # A bill that is being made has a container, which goes when it ends.
+        # A bill in progress has a container, which is removed when it ends.
         for each in bills.values():
             each.settle(_BILL_ENDS_S)
     failures = [str(each) for each in results if isinstance(each, UserError)]
     return [each for each in results if not isinstance(each, UserError)], failures
 
 
-def _write_bill(client: DockerClient, image: LocalImage, dist: Path, say: Say) -> Path:
-    """The file of its bill of materials."""
+def _write_bill(client: DockerClient, image: LocalImage, dist: Path) -> Path:
+    """Writes the image's bill of materials; returns the file."""
     made = sbom.image_bill(client, image.id)
     if image.derived:
         return sbom.write(sbom.named(made, *image.own_name), dist / sbom.own_file_name(*image.own_name))
-    if moved := debian.moved_on(debian.record_of(pins.load(), image.profile), made.packages):
-        say(moved)
     return sbom.write(made, dist / sbom.file_name(image.image, image.push_tag))

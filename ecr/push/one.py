@@ -16,49 +16,47 @@ from urllib3.exceptions import HTTPError
 
 from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
-from berth.ecr import repository, retention
 from berth.ecr.push.context import PushContext
 from berth.ecr.push.engine import push_with_retries, tagged
 from berth.ecr.push.events import sent_and_there, with_few_left
 from berth.ecr.push.preflight import Preflight, PushTask
-from berth.ecr.record import Pushed
 from berth.ecr.registry import referrers, verify
 from berth.ecr.registry.manifest import Manifest
-from berth.ecr.repository_client import RepositoryClient
+from berth.ecr.repositories import repository, retention
+from berth.ecr.repositories.record import Pushed
+from berth.ecr.repositories.repository_client import RepositoryClient
 
 
 @dataclass(frozen=True)
 class PushResult:
-    """A finished push: what goes on record, and what it took. Bytes are compressed ones."""
+    """A finished push: the entry for the record, and the effort. Bytes are compressed ones."""
 
     pushed: Pushed
     bytes_sent: int
     bytes_there: int
     seconds: float
-    scan: dict[str, int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: what is on record, and what this push took."""
-        took = {"bytes_sent": self.bytes_sent, "bytes_there": self.bytes_there, "seconds": round(self.seconds, 1)}
-        return {**self.pushed.as_dict(), **took, "scan": self.scan}
+        """The record's entry and the effort of this push, for JSON."""
+        effort = {"bytes_sent": self.bytes_sent, "bytes_there": self.bytes_there, "seconds": round(self.seconds, 1)}
+        return {**self.pushed.as_dict(), **effort}
 
     def summary(self) -> str:
-        """One line: how much of the image went, and how long that took."""
+        """One line: the share of the image that was sent, and the seconds."""
         share = self.bytes_sent / ((self.bytes_sent + self.bytes_there) or 1)
         if not self.bytes_there:
-            went = "the whole image was sent"
+            sent = "the whole image was sent"
         else:
-            went = (
+            sent = (
                 f"{share:.1%} of the image was sent, the rest was there" if self.bytes_sent else "all of it was there"
             )
-        return f"{self.pushed.host}/{self.pushed.repository}: {went}, {self.seconds:.1f} s"
+        return f"{self.pushed.host}/{self.pushed.repository}: {sent}, {self.seconds:.1f} s"
 
 
 def push_one(context: PushContext, ready: Preflight, bill: Callable[[], Path], turn: threading.Lock) -> PushResult:
-    """Pushes the image under its tags, and gives what is in the registry then.
+    """Pushes the image with all its tags, and attaches its bill of materials.
 
-    ready: what was found before; bill: waits for the file of its bill of materials, which is attached to it; turn: held
-    while the engine pushes.
+    ready: its preflight; bill: waits for the bill's file, and returns it; turn: held while the engine pushes.
     """
     began = time.monotonic()
     task, image, client = ready.task, ready.task.image, ready.task.repository
@@ -66,30 +64,29 @@ def push_one(context: PushContext, ready: Preflight, bill: Callable[[], Path], t
         repository.ensure(client.ecr, task.wanted, ready.state, apply=task.apply, say=context.say)
     for warning in ready.warnings:
         context.say(warning)
-    # The bill goes up while the engine pushes; only its manifest has to come after the image's. To make it takes a core
-    # for seconds, so it waits until this push leaves one idle.
-    bill_upload = BackgroundTask(partial(_upload_bill, client, bill), at_once=False)
+    # The bill is uploaded while the engine pushes; only its manifest must follow the image's. Making it takes a core
+    # for seconds, so it starts when the push leaves one idle.
+    bill_upload = BackgroundTask(partial(_upload_bill, client, bill), start_now=False)
     sent: frozenset[str] = frozenset()
     tag = task.tags[0]
     if not ready.pushed:
-        # A push of containerd's store may be an index, which must not lie under a tag that can't be moved again.
+        # A push from containerd's store may be an index, which must not get a tag that can't be moved afterwards.
         tag = task.tags[0] if image.pushes_docker_manifest else f"converting-{image.id[-12:]}"
         if turn.locked():
-            context.say(f"{client}: waits until the push before it is done, for what both have in common")
+            context.say(f"{client}: waits for the push before it, because the images share layers")
         with turn:
-            began = time.monotonic()  # waiting is no part of what a push takes
+            began = time.monotonic()  # the wait is not part of the push
             sent = _push_layers(context, task, tag, bill_upload.start)
     bill_upload.start()
     manifest, tags = _put_tags(task, tag)
     layers = [(layer.digest, layer.size) for layer in manifest.layers]
     bytes_sent, bytes_there = sent_and_there(image.diff_ids, layers, sent)
-    scan = BackgroundTask(partial(_scan, client, manifest.digest))
-    # The push has succeeded: what goes wrong from here on is a warning.
+    # The push has succeeded: from here on problems are warnings.
     attached = _attach_bill(context, client, manifest, bill_upload, is_release=retention.is_release(tags))
     if tag not in tags:
         _delete_tag(context, client, tag)
     pushed = _entry(task, tags, manifest, attached)
-    return PushResult(pushed, bytes_sent, bytes_there, time.monotonic() - began, scan.result())
+    return PushResult(pushed, bytes_sent, bytes_there, time.monotonic() - began)
 
 
 def _attach_bill(
@@ -100,8 +97,8 @@ def _attach_bill(
     *,
     is_release: bool,
 ) -> dict[str, str] | None:
-    """The file of the bill of materials and the digest of its artifact in the registry; None, with a line, if it could
-    not be made or attached: an engine may keep no logs to read it from, a registry may take no artifacts.
+    """Attaches the bill of materials; returns its file and its digest in the registry. If that fails, prints a line and
+    returns None: the engine may keep no logs to read the bill from, or the registry may not accept artifacts.
     """
     try:
         file, content = upload.result()
@@ -115,8 +112,10 @@ def _attach_bill(
 
 
 def _push_layers(context: PushContext, task: PushTask, tag: str, start_bill: Callable[[], None]) -> frozenset[str]:
-    """The layers that went, by the first digits of their diff ids; start_bill: called once a core is idle."""
-    cores = os.cpu_count() or 1  # the engine packs each layer on one of them
+    """Lets the engine push; returns the layers that were sent, by the engine's names. start_bill: called when a core is
+    idle.
+    """
+    cores = os.cpu_count() or 1  # the engine compresses a layer on one core
     show = with_few_left(len(set(task.image.diff_ids)), cores, context.show, start_bill)
     reference = task.repository.destination.reference(tag)
     with tagged(context.client, task.image.id, reference):
@@ -124,19 +123,19 @@ def _push_layers(context: PushContext, task: PushTask, tag: str, start_bill: Cal
 
 
 def _put_tags(task: PushTask, pushed_tag: str) -> tuple[Manifest, tuple[str, ...]]:
-    """Puts the manifest of what was pushed under all its tags; gives it, and them."""
+    """Verifies the manifest of the pushed image and puts all tags on it; returns both."""
     image, client, tags = task.image, task.repository, task.tags
     expected = verify.ExpectedImage(image.id if image.id_is_config else None, image.diff_ids)
     manifest = verify.verify_and_tag(client.registry, client.name, pushed_tag, [tags[0]], expected)
     if client.destination.ecr is not None:
         tags = retention.tags(tags, manifest.digest)
-    # The last one first: what a broken connection leaves under a release tag is kept already.
+    # The last tag (`release-…`) first: if the connection breaks, an image with a release tag never expires.
     verify.put_tags(client.registry, client.name, manifest, tags[:0:-1])
     return manifest, tags
 
 
 def _delete_tag(context: PushContext, client: RepositoryClient, tag: str) -> None:
-    """Takes away the tag under which the engine pushed; if that can't be done, a line says so."""
+    """Removes the temporary tag of the engine's push; prints a line if that fails."""
     if client.ecr is None:
         client.registry.delete_tag(client.name, tag)
         return
@@ -147,7 +146,7 @@ def _delete_tag(context: PushContext, client: RepositoryClient, tag: str) -> Non
 
 
 def _entry(task: PushTask, tags: tuple[str, ...], manifest: Manifest, bill: dict[str, str] | None) -> Pushed:
-    """For the record; bill: its file, and the digest of the artifact in the registry."""
+    """The entry for the record. bill: its file, and its digest in the registry."""
     image, destination = task.image, task.repository.destination
     return Pushed(
         image=image.image,
@@ -170,18 +169,8 @@ def _entry(task: PushTask, tags: tuple[str, ...], manifest: Manifest, bill: dict
     )
 
 
-def _scan(client: RepositoryClient, digest: str) -> dict[str, int] | None:
-    """What ECR's scan has found by now; nothing about it makes a push that is done fail."""
-    if client.ecr is None:
-        return None
-    try:
-        return repository.scan_summary(client.ecr, client.name, digest)
-    except UserError:
-        return None
-
-
 def _upload_bill(client: RepositoryClient, bill: Callable[[], Path]) -> tuple[str, bytes]:
-    """Has the file in the repository, as a blob; gives its name and what is in it."""
+    """Uploads the bill's file as a blob; returns its name and content."""
     file = bill()
     content = file.read_bytes()
     referrers.upload_blobs(client.registry, client.name, content)

@@ -1,25 +1,25 @@
-"""What the user asked for of a push, and what is wrong with it. Pure."""
+"""The options of a push, and their problems. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from berth.ecr import documents
-from berth.ecr.destination import Destination, name_problems, option_problems
-from berth.ecr.names import account_problems
-from berth.ecr.repository import WantedRepository, kms_problems
+from berth.ecr.repositories import documents
+from berth.ecr.repositories.destination import Destination, name_problems, option_problems
+from berth.ecr.repositories.names import account_problems
+from berth.ecr.repositories.repository import WantedRepository, kms_problems
 
 SAGEMAKER = "sagemaker"
-"""Who may pull besides accounts: SageMaker itself."""
+"""Value of --allow-pull for SageMaker itself, instead of an account."""
 
 
 @dataclass(frozen=True)
 class PushOptions:
     """The arguments and options of `build.py push`.
 
-    images: the kit's own, train and serve; named_image: one of the user's instead, None where `images` are meant; host:
-    a registry instead of ECR's; tags: further ones next to each build's own; pullers: accounts, or SAGEMAKER;
-    apply: whether an existing repository's settings are changed; dist: where the record is kept.
+    images: berth's, train or serve or both; named_image: --image, a user's image instead of `images`; host: a registry
+    other than ECR; tags: in addition to the build's own; pullers: accounts, or SAGEMAKER; apply: whether to change an
+    existing repository's settings; dist: the folder of the record.
     """
 
     images: tuple[str, ...]
@@ -30,8 +30,6 @@ class PushOptions:
     host: str | None
     repository: str | None
     tags: tuple[str, ...]
-    keep: int
-    untagged_days: int
     pullers: tuple[str, ...]
     kms_key: str | None
     apply: bool
@@ -45,27 +43,24 @@ class PushOptions:
         return tuple(puller for puller in self.pullers if puller != SAGEMAKER)
 
     def problems(self, titles: Sequence[str], *, derived: bool) -> list[str]:
-        """A sentence for each thing that is wrong; titles: what the images are called in repositories' names; derived:
-        they are the user's own, built FROM the kit's.
+        """A sentence for each problem. titles: the images' names in repository names; derived: whether they are the
+        user's own, built FROM berth's.
         """
         settings = {
-            "--keep": self.keep != documents.KEEP,
-            "--untagged-days": self.untagged_days != documents.DAYS,
             "--allow-pull": self.pullers,
             "--kms-key": self.kms_key,
             "--apply": self.apply,
         }
-        of_ecr = [option for option, given in settings.items() if given]
+        ecr_options = [option for option, given in settings.items() if given]
         return [
             *name_problems(titles, self.host, self.repository, self.tags, derived=derived),
-            *option_problems(self.host, self.regions, self.accounts, of_ecr),
+            *option_problems(self.host, self.regions, self.accounts, ecr_options),
             *([] if self.kms_key is None else kms_problems(self.kms_key)),
             *(problem for account in self.pull_accounts for problem in account_problems(account)),
-            *documents.lifecycle_problems(self.keep, self.untagged_days),
         ]
 
     def wanted_repository(self, destination: Destination) -> WantedRepository | None:
-        """What the repository should be like; None where it is not AWS's."""
+        """The repository's wanted settings; None if it is not in ECR."""
         if destination.ecr is None:
             return None
         pull = None
@@ -74,6 +69,6 @@ class PushOptions:
         return WantedRepository(
             destination.repository,
             kms_key=self.kms_key,
-            lifecycle=documents.lifecycle_policy(self.keep, self.untagged_days),
+            lifecycle=documents.lifecycle_policy(),
             pull=pull,
         )

@@ -1,4 +1,4 @@
-"""What a push of one image to one repository would meet, and everything that is in its way. It only reads."""
+"""Checks whether one image can be pushed to one repository, and what the push would change. It only reads."""
 
 import json
 from collections.abc import Sequence
@@ -6,22 +6,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from berth.common.concurrency import BackgroundTask
-from berth.ecr import repository, retention
-from berth.ecr.destination import Destination, immutable_problem
 from berth.ecr.registry.manifest import Manifest
-from berth.ecr.repository import RepositoryState, WantedRepository
-from berth.ecr.repository_client import RepositoryClient
-from berth.ecr.tags import ChosenTag, TagOwner, choose_tags
+from berth.ecr.repositories import repository, retention
+from berth.ecr.repositories.destination import Destination, immutable_problem
+from berth.ecr.repositories.repository import RepositoryState, WantedRepository
+from berth.ecr.repositories.repository_client import RepositoryClient
+from berth.ecr.repositories.tags import ChosenTag, TagOwner, choose_tags
 from berth.images.local_image import LocalImage
 
 
 @dataclass(frozen=True)
 class PushTask:
-    """One image on its way to one repository.
+    """One image to push to one repository.
 
-    wanted: what the repository should be like, None where it is not AWS's; tags: the first is that of its build, or its
-    owner's;
-    apply: whether an existing repository will be made as wanted before the push, after which no tag of it moves.
+    wanted: the repository's settings, None if it is not in ECR; tags: the build's tag first, or for a user's own image
+    the tag that he gave it; apply: whether to change an existing repository's settings before the push, after which its
+    tags can't move.
     """
 
     image: LocalImage
@@ -33,11 +33,11 @@ class PushTask:
 
 @dataclass(frozen=True)
 class Preflight:
-    """What a push meets: lines for the user, and the problems that forbid it.
+    """The result of the checks: lines for the user, and the problems that prevent the push.
 
-    request: the task as it was given; task: with the tags that the image will get; state: the repository as it is, None
-    where there is none or where it is not AWS's; pushed: the first tag names this very image already; warnings: on the
-    tags that name another image now, and on what would expire.
+    request: the given task; task: with the tags that the image will get; state: of the repository, None if it does not
+    exist or is not in ECR; pushed: whether the first tag is on this very image already; warnings: about tags that will
+    move or differ from the wanted ones, and about releases that may expire.
     """
 
     request: PushTask
@@ -49,7 +49,7 @@ class Preflight:
     warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: what a dry run found."""
+        """The result of a dry run, for JSON."""
         image, destination = self.task.image, self.task.repository.destination
         return {
             "image": image.image,
@@ -64,14 +64,14 @@ class Preflight:
 
 
 def run_preflight(task: PushTask) -> Preflight:
-    """Reads the repository and the tags."""
+    """Reads the repository's settings and its tags."""
     image, client, wanted = task.image, task.repository, task.wanted
-    ping = BackgroundTask(client.registry.ping)  # while AWS is asked
+    ping = BackgroundTask(client.registry.ping)  # parallel to the calls of ECR's API
     state = repository.describe(client.ecr, client.name) if wanted is not None else None
     ping.result()
     exists = wanted is None or state is not None
     lines = repository_lines(client.destination, wanted, state)
-    problems = repository.problems(wanted) if wanted is not None else []
+    problems: list[str] = []
     owner = TagOwner(image.labels, image.digits, lambda held: _is_manifest_of(image, held, client))
     chosen = choose_tags(client, task.tags, owner) if exists else [ChosenTag(tag) for tag in task.tags]
     request, task = task, replace(task, tags=tuple(dict.fromkeys(each.tag for each in chosen)))
@@ -86,7 +86,7 @@ def run_preflight(task: PushTask) -> Preflight:
 
 
 def _tag_line(task: PushTask, chosen: ChosenTag, state: RepositoryState | None) -> tuple[str, str]:
-    """What the push will do with a tag, and why it can't; one of the two is empty."""
+    """What the push will do with a tag, or why it can't; one of the two is empty."""
     client = task.repository
     place = f"{client}:{chosen.tag}"
     if chosen.problem:
@@ -101,20 +101,20 @@ def _tag_line(task: PushTask, chosen: ChosenTag, state: RepositoryState | None) 
 
 
 def expiring(tags: Sequence[str], destination: Destination, state: RepositoryState) -> list[str]:
-    """That a release may expire in a repository with a lifecycle policy of its own, as a sentence; else nothing."""
+    """A warning if the repository's lifecycle policy may expire the releases among these tags; else nothing."""
     releases = [tag for tag in tags if retention.is_release([tag])]
     if not releases or retention.keeps_releases(state.lifecycle):
         return []
     return [
-        f"{destination}: the lifecycle policy there may expire {', '.join(releases)}, for its first rule does not keep "
-        f"what is tagged {retention.PREFIX}*: --apply puts the kit's, which does."
+        f"{destination}: its lifecycle policy may expire {', '.join(releases)}, because the first rule does not keep "
+        f"images with a tag {retention.PREFIX}*: --apply replaces it with berth's, which does."
     ]
 
 
 def repository_lines(
     destination: Destination, wanted: WantedRepository | None, state: RepositoryState | None
 ) -> list[str]:
-    """What would become of a repository that is there, or is not; nothing on a registry that is not AWS's."""
+    """What a push creates, or the settings that differ; nothing if the repository is not in ECR."""
     if wanted is None:
         return []
     if state is None:
@@ -123,9 +123,9 @@ def repository_lines(
 
 
 def _is_manifest_of(image: LocalImage, held: Manifest, client: RepositoryClient) -> bool:
-    """Whether it is the manifest of this very image.
+    """Whether a manifest in the registry is this very image's.
 
-    The id of an image in containerd's store is no digest of its config: there its layers and labels are compared.
+    An image's ID in containerd's store is not the digest of its config, so there the layers and labels are compared.
     """
     if held.config_digest is None or image.id_is_config:
         return held.config_digest == image.id

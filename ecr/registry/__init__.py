@@ -1,7 +1,16 @@
-"""A client of any registry, AWS's or not: it knows neither accounts nor a Docker engine.
+"""A client for any registry; it needs no AWS account and no Docker engine.
 
-`client` asks and sends (the distribution specification), over `transport` (tries, redirects, certificates by `trust`)
-and `session` (what a redirect may not take along), with a login by `challenge`, blobs by `upload`; `addresses` and
-`references` take names apart, `errors` says what a registry answered. `manifest` reads and makes manifests, `verify`
-holds one to what SageMaker takes (`compress` gives layers gzip), `referrers` puts a document next to it.
+client      the distribution specification: manifests, tags, blobs and referrers
+transport   requests, with retries, redirects and log-in
+session     a session of requests that does not send the login to other hosts
+trust       the CAs that a registry's certificate is checked with
+challenge   log-in: Basic, and Bearer with a token server
+upload      the upload of a blob, in parts
+addresses   validates and compares hosts
+references  parses image names
+errors      a registry's error answers, as sentences
+manifest    reads, checks and makes manifests
+verify      checks a pushed image for SageMaker, and tags it
+compress    gzips layers that were pushed uncompressed
+referrers   documents that are attached to an image
 """

@@ -1,4 +1,4 @@
-"""Hosts of registries, as HOST or HOST:PORT: what is one, which is this machine, and what a login belongs to. Pure."""
+"""Hosts of registries, HOST or HOST:PORT: validation, loopback, plain HTTP, and the origin of a URL. Pure."""
 
 import ipaddress
 import re
@@ -7,11 +7,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from berth.common.errors import UserError
-from berth.images.build_network import without_password
+from berth.common.http import without_password
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a host's name or address is this machine for sure."""
+    """Whether a host's name or address certainly is this machine."""
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
@@ -19,7 +19,7 @@ def is_loopback(name: str) -> bool:
 
 
 def takes_plain_http(host: str, info: Mapping[str, Any]) -> bool:
-    """Whether the engine speaks plain HTTP with a registry: its insecure-registries, as `docker info` has them."""
+    """Whether the engine uses plain HTTP for a registry, by the insecure-registries in `docker info`."""
     settings = info.get("RegistryConfig") or {}
     known = (settings.get("IndexConfigs") or {}).get(host)
     if known is not None:
@@ -32,20 +32,20 @@ def takes_plain_http(host: str, info: Mapping[str, Any]) -> bool:
 
 
 def origin(url: str) -> tuple[str, str | None, int]:
-    """What a login belongs to: scheme, host and port."""
+    """Scheme, host and port of a URL: a login is only valid for the same three."""
     found = urlsplit(url)
     return found.scheme, found.hostname, found.port or {"https": 443}.get(found.scheme, 80)
 
 
 def hostname(host: str) -> str:
-    """The name or address in HOST or HOST:PORT, without brackets; UserError where it is none."""
+    """The name or address in HOST or HOST:PORT, without brackets; UserError if it is invalid."""
     found = re.fullmatch(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])(?::(\w*))?", host)
     if not found:
         raise UserError(
-            f"{without_password(' '.join(host.split()))[:120] or 'an empty name'} is no registry: give HOST or "
+            f"{without_password(' '.join(host.split()))[:120] or 'an empty name'} is not a registry: give HOST or "
             "HOST:PORT, without https:// and without a path."
         )
     port = found[2]
     if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and int(port) in range(1, 65536)):
-        raise UserError(f"{host[:120]} is no registry: {port[:20] or 'nothing'} is no port, which has 1 to 65535.")
+        raise UserError(f"{host[:120]} is not a registry: the port is {port[:20] or 'empty'}, and must be 1 to 65535.")
     return found[1].strip("[]").lower()

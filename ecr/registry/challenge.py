@@ -1,7 +1,7 @@
-"""How a registry wants to know who asks, and the Authorization headers that answer it: Basic, or Bearer tokens.
+"""Log-in to a registry: reads its challenge, and makes the Authorization headers, Basic or Bearer.
 
-ECR and small registries ask for Basic. Others name a token server, which gives a token for scopes (repository and
-actions) to who names himself to it: distribution's "Token Authentication Specification". All of it stays in memory.
+ECR and small registries use Basic. Others name a token server, which returns a token for scopes (repository and
+actions) to a user who logs in to it: distribution's "Token Authentication Specification". All of it stays in memory.
 """
 
 import base64
@@ -16,31 +16,31 @@ from urllib.parse import urlencode, urlsplit
 from requests.utils import parse_dict_header
 
 from berth.common.errors import UserError
+from berth.common.http import without_password
 from berth.ecr.registry.errors import RegistryAnswer
-from berth.images.build_network import without_password
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A name and a password for one registry; the password shows in no repr, and so in no log or traceback."""
+    """User name and password for one registry. The repr omits the password, to keep it out of logs and tracebacks."""
 
     username: str
     password: str = field(repr=False)
 
 
 class Login(Protocol):
-    """Gives what to log in with, None for a registry that asks for nothing.
+    """Returns credentials, None if there are none.
 
-    renew: what was given before has been refused, and a new token is fetched even if the old one should still hold.
+    renew: the previous credentials were refused; get new ones even if the old ones have not expired.
     """
 
     def __call__(self, *, renew: bool) -> Credentials | None: ...
 
 
 Scopes = tuple[str, ...]
-"""What a request needs, as token servers write it: `repository:NAME:pull,push`."""
+"""The permissions of a request, in the syntax of token servers: `repository:NAME:pull,push`."""
 Ask = Callable[[str, str | None], RegistryAnswer]
-"""`ask(url, authorization)`: a GET of the token server's."""
+"""`ask(url, authorization)`: a GET to the token server."""
 
 
 def pull_scopes(repository: str) -> Scopes:
@@ -63,15 +63,15 @@ def parse(header: str) -> tuple[str, dict[str, str]]:
 
 
 def basic(credentials: Credentials) -> str:
-    """An Authorization header."""
+    """An Authorization header of the scheme Basic."""
     pair = f"{credentials.username}:{credentials.password}".encode()
     return "Basic " + base64.b64encode(pair).decode()
 
 
 class Authenticator:
-    """The Authorization headers for one registry, fetched when it first asks and renewed when it refuses one.
+    """The Authorization headers for one registry: made at its first challenge, and renewed when it refuses one.
 
-    Used by several threads: of those whose header is refused at the same time, one renews it.
+    Threads may share it: if the header of several is refused at the same time, only one renews it.
     """
 
     def __init__(self, host: str, login: Login, ask: Ask, may_see_login: Callable[[str], bool]) -> None:
@@ -86,23 +86,23 @@ class Authenticator:
         self._tokens: dict[Scopes, str] = {}
 
     def header(self, scopes: Scopes) -> str | None:
-        """What to send now; None as long as nothing was asked for."""
+        """The header to send; None before the first challenge."""
         return self._basic or self._tokens.get(scopes)
 
     def authenticate(self, challenge: str, scopes: Scopes, refused: str | None) -> None:
-        """Gets what the registry asks for by this WWW-Authenticate header, after it refused the header `refused`."""
+        """Makes the header for this WWW-Authenticate challenge, after the registry refused the header `refused`."""
         with self._lock:
             if self.header(scopes) != refused:
-                return  # another thread was here first
+                return  # another thread has renewed it
             scheme, parameters = parse(challenge)
             if scheme == "basic":
-                self._basic = basic(self._credentials(renew=refused is not None) or self._none())
+                self._basic = basic(self._credentials(renew=refused is not None) or self._raise_no_login())
             elif scheme == "bearer":
                 self._tokens[scopes] = "Bearer " + self._token(parameters, scopes)
             else:
                 raise UserError(
-                    f"{self._host} asks for a login of the kind {scheme[:40] or 'that it does not say'}, and only "
-                    "Basic and Bearer are known here: see how the registry authenticates."
+                    f"{self._host} asks for a login with the scheme {scheme[:40] or '(none)'}, but only Basic and "
+                    "Bearer are supported: check how the registry authenticates."
                 )
 
     def _credentials(self, *, renew: bool) -> Credentials | None:
@@ -111,21 +111,19 @@ class Authenticator:
             self._asked = True
         return self._known
 
-    def _none(self) -> Credentials:
-        raise UserError(
-            f"{self._host} asks for a name and a password, and none are known: log in with `docker login {self._host}`."
-        )
+    def _raise_no_login(self) -> Credentials:
+        raise UserError(f"{self._host} asks for a user name and a password: log in with `docker login {self._host}`.")
 
     def _token(self, parameters: dict[str, str], scopes: Scopes) -> str:
-        """A token for these scopes; the credentials, renewed once, are shown to the token server only."""
+        """A token for these scopes. Credentials go only to the token server, and are renewed once."""
         realm = parameters.get("realm", "")
         if not self._may_see_login(realm):
             raise UserError(
                 f"{self._host} sends its users to the token server {without_password(realm)[:120] or 'without address'}"
-                ", which is no https address: have its configuration fixed."
+                ", which is not an https address: ask its operator to fix that."
             )
         server = urlsplit(realm)
-        # The registry knows best what it wants of a repository; a mount needs a second one, which not all of them name.
+        # Prefer the scopes in the challenge; a mount needs a second repository, which some registries don't name.
         wanted = parameters.get("scope", "").split()
         named = {scope.rpartition(":")[0] for scope in wanted}
         wanted += [scope for scope in scopes if scope.rpartition(":")[0] not in named]
@@ -137,10 +135,10 @@ class Authenticator:
             known = self._credentials(renew=True)
             answer = self._ask(url, basic(known) if known else None)
         if answer.status == 401 and not known:
-            self._none()
+            self._raise_no_login()
         if answer.status != 200:
             raise UserError(
-                f"the token server {server.netloc.rpartition('@')[2]} of {self._host} gives no token "
+                f"the token server {server.netloc.rpartition('@')[2]} of {self._host} returns no token "
                 f"({answer.message}): log in with an account that may use this repository."
             )
         try:
@@ -150,7 +148,7 @@ class Authenticator:
         token = (found.get("token") or found.get("access_token")) if isinstance(found, dict) else None
         if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
             raise UserError(
-                f"the token server {server.netloc.rpartition('@')[2]} of {self._host} answers without a token: see "
-                "that its address is right in the registry's configuration."
+                f"the token server {server.netloc.rpartition('@')[2]} of {self._host} answers without a token: check "
+                "its address in the registry's configuration."
             )
         return token

@@ -1,8 +1,7 @@
-"""A container registry as the OCI distribution specification 1.1 has it: manifests, blobs, tags and referrers.
+"""A client for the OCI distribution specification 1.1: manifests, blobs, tags and referrers.
 
-`Registry` is a small client of ECR's data plane and of every other registry, without an engine; images are gigabytes,
-so that blobs go through it in pieces. transport.py connects and logs in, upload.py sends blobs, errors.py has the
-sentences.
+`Registry` works with ECR and any other registry, without an engine. Blobs may be gigabytes, so they are read and sent
+in pieces. transport.py connects and logs in, upload.py sends blobs, errors.py has the sentences.
 """
 
 import hashlib
@@ -21,9 +20,9 @@ from berth.ecr.registry.upload import OpenAt, Upload
 
 
 class Registry:
-    """The registry at the other end of `transport`; several threads may use it.
+    """The registry that `transport` connects to; threads may share it.
 
-    Every method raises UserError for what the user can fix, and tries what may go better again.
+    Methods retry if that may help, and raise UserError for errors that the user can fix.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -31,11 +30,11 @@ class Registry:
         self._transport = transport
 
     def ping(self) -> None:
-        """UserError where no registry answers, or none whose certificate is trusted; logs in nowhere."""
+        """UserError if no registry answers, or if its certificate is not trusted. Does not log in."""
         self._transport.base()
 
     def manifest(self, repository: str, reference: str) -> Manifest | None:
-        """The manifest under a tag or a digest, checked against the digest; None where there is none."""
+        """The manifest of a tag or a digest, checked against its digest; None if there is none."""
         action = f"the manifest {reference[:19] if is_digest(reference) else reference}"
         headers = {"Accept": ", ".join(MEDIA_TYPES)}
         scopes = challenge.pull_scopes(repository)
@@ -46,7 +45,7 @@ class Registry:
         if answer.status != 200 or answer.is_page:
             raise self._refused(repository, action, answer)
         kind = answer.headers.get("Content-Type", "").partition(";")[0].strip()
-        if kind not in MEDIA_TYPES:  # some registries say application/json, and the manifest itself what it is
+        if kind not in MEDIA_TYPES:  # some registries send application/json; then the manifest has the media type
             kind = str(json_object(answer.body, "the manifest").get("mediaType") or kind)
         found = Manifest(kind, answer.body)
         wanted = reference if is_digest(reference) else answer.headers.get("Docker-Content-Digest", found.digest)
@@ -55,9 +54,9 @@ class Registry:
         return found
 
     def put_manifest(self, repository: str, reference: str, manifest: Manifest) -> str:
-        """Puts a manifest under a tag, or under its own digest, and gives that digest.
+        """Puts a manifest with a tag, or with its own digest; returns the digest.
 
-        UserError with the registry's reason where the tag can't be moved; one that points there already is well.
+        UserError with the registry's reason if the tag can't be moved, unless it is on this manifest already.
         """
         action = f"the tag {reference}" if not is_digest(reference) else f"the manifest {reference[:19]}"
         request = RegistryRequest(
@@ -82,7 +81,7 @@ class Registry:
         return manifest.digest
 
     def delete_tag(self, repository: str, tag: str) -> bool:
-        """Takes a tag away, never what it points to; False where the registry can't, as the distribution registry."""
+        """Removes a tag, but not its manifest; False if the registry can't, such as the distribution registry."""
         scopes = challenge.delete_scopes(repository)
         request = RegistryRequest("DELETE", _manifest(repository, tag), f"removing {tag}", repository, scopes)
         try:
@@ -92,7 +91,7 @@ class Registry:
         return answer.status in (200, 202, 204)
 
     def tags(self, repository: str) -> list[str]:
-        """Every tag; none where there is no such repository."""
+        """All tags; empty if the repository does not exist."""
         found: list[str] = []
         for page in self._pages(f"/v2/{_quoted(repository)}/tags/list", "the list of tags", repository, (404,)):
             if page.status != 200:
@@ -102,7 +101,7 @@ class Registry:
         return found
 
     def referrers(self, repository: str, digest: str) -> list[Descriptor] | None:
-        """What refers to this manifest, by the referrers API; None where the registry has no such API."""
+        """The artifacts that refer to this manifest, by the referrers API; None if the registry has no such API."""
         found: list[Descriptor] = []
         path = f"/v2/{_quoted(repository)}/referrers/{_quoted(digest)}"
         for page in self._pages(path, "the referrers", repository, (404, 405)):
@@ -112,8 +111,8 @@ class Registry:
         return found
 
     def blob_size(self, repository: str, digest: str) -> int | None:
-        """Bytes of a blob; None where the repository does not have it."""
-        action = f"the look for {digest[:19]}"
+        """A blob's size in bytes; None if the repository does not have it."""
+        action = f"the check for {digest[:19]}"
         scopes = challenge.pull_scopes(repository)
         answer = self._transport.send(RegistryRequest("HEAD", _blob(repository, digest), action, repository, scopes))
         if answer.status == 404:
@@ -124,9 +123,9 @@ class Registry:
         return int(length)
 
     def read_blob(self, repository: str, digest: str, offset: int = 0) -> Iterator[bytes]:
-        """A blob's pieces from `offset` on, going on after a dropped connection.
+        """A blob's pieces from `offset` on; a dropped connection is resumed.
 
-        Read from 0 to its end it is checked: UserError after the last piece where the bytes are not the digest's.
+        If read from 0 to its end, the blob is checked: UserError after the last piece if the digest does not match.
         """
         action = f"the read of {digest[:19]}"
         hashed = hashlib.sha256()
@@ -146,12 +145,12 @@ class Registry:
             raise self._mismatch(digest, f"sha256:{hashed.hexdigest()}")
 
     def _read_on(self, repository: str, digest: str, action: str, at: int) -> Iterator[bytes]:
-        """A blob's pieces from an offset, by Range or, where a registry knows none, by leaving out those before."""
+        """A blob's pieces from an offset, with a Range header; if the registry ignores it, skips earlier bytes."""
         headers = {"Range": f"bytes={at}-"} if at else {}
         scopes = challenge.pull_scopes(repository)
         request = RegistryRequest("GET", _blob(repository, digest), action, repository, scopes, headers)
         with self._transport.stream(request) as (answer, pieces):
-            if answer.status == 416:  # from its very end there is nothing to give
+            if answer.status == 416:  # the offset is the end of the blob
                 return
             begins = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
             if answer.status not in (200, 206) or (answer.status == 206 and (not begins or int(begins[1]) != at)):
@@ -163,21 +162,21 @@ class Registry:
                 skip = max(0, skip - len(piece))
 
     def blob(self, repository: str, digest: str) -> bytes:
-        """A small blob whole, a config or a document, checked."""
+        """The checked content of a small blob: a config or a document."""
         found = bytearray()
         for piece in self.read_blob(repository, digest):
             found += piece
             if len(found) > transport.LARGEST_ANSWER:
                 raise UserError(
-                    f"{digest} at {self.host}/{repository} has more than {transport.LARGEST_ANSWER >> 20} MiB, and is "
-                    "no config or document: see what is stored there."
+                    f"{digest} at {self.host}/{repository} has more than {transport.LARGEST_ANSWER >> 20} MiB, too "
+                    "large for a config or document: check what is stored there."
                 )
         return bytes(found)
 
     def mount_blob(self, repository: str, digest: str, from_repository: str) -> bool:
-        """Has the registry take a blob from another repository of its own; False where it refuses to.
+        """Lets the registry mount a blob from another of its repositories; False if it does not.
 
-        The upload that follows then says why, if the reason is one that matters.
+        The upload that follows reports the reason, if it is an error.
         """
         query = urlencode({"mount": digest, "from": from_repository})
         scopes: Scopes = (*challenge.push_scopes(repository), *challenge.pull_scopes(from_repository))
@@ -185,7 +184,7 @@ class Registry:
         path = f"/v2/{_quoted(repository)}/blobs/uploads/?{query}"
         answer = self._transport.send(RegistryRequest("POST", path, action, repository, scopes))
         if answer.status == 202 and (location := answer.headers.get("Location")):
-            # It has begun an upload instead, which nobody goes on with.
+            # The registry has begun an upload instead: cancel it.
             abort = RegistryRequest("DELETE", location, action, scopes=challenge.push_scopes(repository))
             with suppress(UserError, RetryableError):
                 self._transport.once(abort)
@@ -199,22 +198,22 @@ class Registry:
         open_at: OpenAt,
         sent: Callable[[int], None] = lambda _: None,
     ) -> int:
-        """Sends a blob that is not there yet; gives the bytes that were put on the wire for it.
+        """Sends a missing blob; returns the bytes put on the wire, retries included.
 
-        open_at: its bytes from an offset, as often as it is called; sent: told how many have arrived so far, which may
-        go back when it begins again.
+        open_at: returns the blob's bytes from an offset, and may be called several times; sent: called with the bytes
+        that have arrived, a number that may decrease when the upload starts again.
         """
         return Upload(self._transport, _quoted(repository), digest, size, open_at, sent).run()
 
     def put_blob(self, repository: str, content: bytes) -> str:
-        """Has a small blob there: sends it unless it is, and gives its digest."""
+        """Sends a small blob, unless the repository has it; returns its digest."""
         digest = digest_of(content)
         if self.blob_size(repository, digest) is None:
             self.upload_blob(repository, digest, len(content), lambda offset: iter((content[offset:],)))
         return digest
 
     def _pages(self, path: str, action: str, repository: str, understood: tuple[int, ...]) -> Iterator[RegistryAnswer]:
-        """The pages of a list, by their Link headers; `understood` are further statuses that the caller knows."""
+        """The pages of a list, by their Link headers; understood: other statuses than 200 that the caller handles."""
         seen: set[str] = set()
         while path and path not in seen:
             seen.add(path)
@@ -231,7 +230,8 @@ class Registry:
 
     def _mismatch(self, wanted: str, got: str) -> UserError:
         return UserError(
-            f"{self.host} gave {got} for {wanted}: what it has is damaged or changed on the way, push the image again."
+            f"{self.host} returned {got} for {wanted}: the content is damaged there, or was changed on the way; push "
+            "the image again."
         )
 
 
@@ -244,5 +244,5 @@ def _blob(repository: str, digest: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    """A name within a path; a digest's colon stays as registries write it."""
+    """A name for a URL's path; a digest's colon is not escaped."""
     return quote(name, safe="/:")

@@ -1,7 +1,7 @@
-"""Layers that were pushed without compression: gzipped copies take their place, for SageMaker wants gzip.
+"""Replaces layers that were pushed uncompressed by gzipped copies, because SageMaker requires gzip.
 
-containerd's image store keeps a layer as `docker load` or `docker import` brought it, and pushes it so; a base image is
-such a layer where no image registry is reached.
+containerd's image store keeps and pushes a layer as `docker load` or `docker import` got it: a base image has such a
+layer if it was imported because no registry could be reached.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ _PLAIN = {
     "application/vnd.oci.image.layer.v1.tar": OCI_LAYER,
     "application/vnd.docker.image.rootfs.diff.tar": DOCKER_LAYER,
 }
-"""Media types of such layers, by those of gzipped ones."""
+"""Media type of an uncompressed layer → that of a gzipped one."""
 _PIECE = 1 << 20
 _GZIP = zlib.MAX_WBITS | 16
-"""Of zlib: gzip's format, with no time in its header, so that one layer always has one digest."""
+"""zlib's setting for gzip's format, without a time in the header, so that the same layer gets the same digest."""
 
 
 def with_gzip_layers(registry: Registry, repository: str, manifest: Manifest) -> Manifest:
-    """The manifest of the same image, whose layers are all compressed and are there; itself if they are already."""
+    """The manifest of the image with all layers gzipped and uploaded; the same manifest if they are gzipped already."""
     plain = {layer.digest: layer for layer in manifest.layers if layer.media_type in _PLAIN}
     if not plain:
         return manifest
@@ -35,7 +35,7 @@ def with_gzip_layers(registry: Registry, repository: str, manifest: Manifest) ->
 
 
 def _gzipped(registry: Registry, repository: str, layer: Descriptor) -> Descriptor:
-    """The compressed copy of a layer, which is uploaded unless it is there."""
+    """The descriptor of a layer's gzipped copy, which is uploaded if missing."""
     with tempfile.TemporaryFile() as file:
         packer, digest = zlib.compressobj(wbits=_GZIP), hashlib.sha256()
 

@@ -1,7 +1,7 @@
-"""What a registry's answer means when it is not the wanted one, in one sentence. Pure functions over status and body.
+"""A registry's error answers as one sentence. Pure functions over status and body.
 
-Codes are those of the OCI distribution specification 1.1, "Error Codes", and of ECR and the distribution registry where
-they differ; a proxy in front of a registry answers with any page of its own.
+Codes are those of the OCI distribution specification 1.1, "Error Codes", and those that only ECR and the distribution
+registry use. A proxy in front of a registry may answer with any page.
 """
 
 import json
@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from berth.images.build_network import without_password
+from berth.common.http import without_password
 
 THROTTLED = 429
 RETRIED = (408, THROTTLED, 500, 502, 503, 504)
-"""Statuses that may be gone at the next try."""
+"""Statuses after which a retry may succeed."""
 LOST_UPLOAD = ("BLOB_UPLOAD_INVALID", "BLOB_UPLOAD_UNKNOWN", "RANGE_INVALID")
-# As Go and the filesystem driver say it: ENOSPC and EDQUOT.
+# Messages of Go and of the registry's filesystem driver for ENOSPC and EDQUOT.
 _FULL = ("no space left", "disk quota exceeded", '"err":28', '"err":122', "insufficient storage")
 
 
 @dataclass(frozen=True)
 class RegistryAnswer:
-    """An answer of a registry's; `headers` by any case, `body` as far as it was read, `url` after redirects."""
+    """A registry's answer. headers: keys in any case; body: as far as it was read; url: after redirects."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class RegistryAnswer:
 
     @property
     def errors(self) -> list[Mapping[str, Any]]:
-        """`{"errors": [...]}` of the specification; empty for anything else."""
+        """The list in the specification's `{"errors": [...]}`; empty for anything else."""
         try:
             found = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -44,7 +44,7 @@ class RegistryAnswer:
 
     @property
     def message(self) -> str:
-        """Its own words, shortened: the errors' messages, or the beginning of a text; of a web page only that it is."""
+        """The shortened message: of the errors, or the beginning of a text; for a web page only its status."""
         words = [f"{each.get('code')}: {each.get('message') or each.get('code')}" for each in self.errors]
         text = "; ".join(words) if words else ("" if self.is_page else self.body[:1000].decode(errors="replace"))
         return without_password(" ".join(text.split()))[:240].rstrip(". ") or (
@@ -53,37 +53,37 @@ class RegistryAnswer:
 
     @property
     def is_page(self) -> bool:
-        """Whether it is a web page, as a login portal or a proxy sends."""
+        """Whether it is a web page, such as a login portal's or a proxy's."""
         kind = self.headers.get("Content-Type", "")
         return "html" in kind or self.body[:200].lstrip().lower().startswith((b"<!doctype", b"<html"))
 
     @property
     def disk_full(self) -> bool:
-        """Whether the registry has no room; nothing that another try fixes."""
+        """Whether the registry's disk is full, which a retry can't fix."""
         text = self.body[:10_000].decode(errors="replace").lower().replace(" ", "")
         full = any(mark.replace(" ", "") in text for mark in _FULL)
         return self.status == 507 or (self.status >= 400 and full)
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may go well a little later."""
+        """Whether the same request may succeed later."""
         return (self.status in RETRIED or "TOOMANYREQUESTS" in self.codes) and not self.disk_full
 
     @property
     def immutable_tag(self) -> bool:
-        """Whether a tag may not be moved: ECR says TAG_INVALID, others only so in words."""
+        """Whether the tag can't be moved: ECR's code is TAG_INVALID, others only have it in the message."""
         return self.status >= 400 and ("TAG_INVALID" in self.codes or "immutab" in self.message.lower())
 
 
 def sentence(host: str, repository: str, action: str, answer: RegistryAnswer) -> str:
-    """What is wrong and what to do. action: what was asked for, as `the push of sha256:…`."""
+    """What is wrong and what to do. action: of the request, such as `the push of sha256:…`."""
     where = f"{host}/{repository}" if repository else host
     if answer.disk_full:
         return f"the disk of {host} is full ({action} failed): make room there, then run this again."
     if answer.immutable_tag:
         return (
-            f"{where} refuses {action} ({answer.message}): its tags can't be moved, take another --tag, for example of "
-            "a new version."
+            f"{where} refuses {action} ({answer.message}): its tags can't be moved, use another --tag, such as a new "
+            "version."
         )
     if answer.status == 408:
         return f"{host} waited too long for {action} ({answer.message}): look at the network, then run this again."
@@ -118,16 +118,16 @@ def _refused(where: str, host: str, action: str, answer: RegistryAnswer) -> str:
             f"{where} lost the upload at {action} ({answer.message}): run this again, what arrived is not sent again."
         )
     if "DIGEST_INVALID" in codes or "SIZE_INVALID" in codes:
-        return f"{where} got other bytes at {action} than their digest says ({answer.message}): run this again."
+        return f"{where} got bytes at {action} that do not match their digest ({answer.message}): run this again."
     if "MANIFEST_BLOB_UNKNOWN" in codes or "BLOB_UNKNOWN" in codes:
         return f"{where} lacks a blob for {action} ({answer.message}): run this again, which sends what is missing."
     if "MANIFEST_INVALID" in codes:
-        return f"{where} does not take the manifest at {action} ({answer.message}): see which media types it allows."
+        return f"{where} rejects the manifest at {action} ({answer.message}): check which media types it allows."
     if answer.status == 413:
         return f"something in front of {host} refuses {action} as too large (413): allow larger bodies there."
     if 300 <= answer.status < 400:
         target = without_password(answer.headers.get("Location", "nowhere"))
-        return f"{host} sends {action} on to {target[:120]}: give the registry that answers itself."
+        return f"{host} redirects {action} to {target[:120]}: give the host of the registry itself."
     if answer.status == 404:
-        return f"{where} is not there for {action} ({answer.message}): create the repository, or fix its name."
-    return f"{where} refuses {action} with {answer.status} ({answer.message}): see what the registry supports."
+        return f"{where} was not found for {action} ({answer.message}): create the repository, or fix its name."
+    return f"{where} refuses {action} with {answer.status} ({answer.message}): check what the registry supports."

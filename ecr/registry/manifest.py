@@ -1,9 +1,8 @@
-"""What a registry keeps of an image: its manifest, and what SageMaker wants of one. Pure functions over bytes.
+"""Manifests: parsing, checks for SageMaker, and conversion. Pure functions over bytes.
 
-SageMaker takes one Docker manifest v2 schema 2 for linux/amd64 with gzip layers, no index and no OCI media types.
-`faults` says what a manifest lacks of that, `to_docker` makes one of an OCI manifest over the same blobs, and
-`image_of_index` finds the image in an index. Formats: the OCI image specification 1.1 and distribution's "Image
-Manifest V 2, Schema 2".
+SageMaker accepts a single Docker manifest v2 schema 2 for linux/amd64 with gzip layers: no index, no OCI media types.
+`faults` checks a manifest for that, `to_docker` converts an OCI manifest with the same blobs, and `image_of_index`
+finds the image in an index. Formats: the OCI image specification 1.1 and distribution's "Image Manifest V 2, Schema 2".
 """
 
 import hashlib
@@ -29,10 +28,10 @@ OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
 OCI_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 MEDIA_TYPES = (DOCKER_MANIFEST, OCI_MANIFEST, DOCKER_LIST, OCI_INDEX, *SCHEMA_1)
-"""Every kind of manifest that a registry may hold, the wanted one first."""
+"""Media types of all manifests that a registry may have, the wanted one first."""
 
 IMAGE_CONFIGS = (DOCKER_CONFIG, OCI_CONFIG)
-"""The media types of an image's config, the same JSON under both."""
+"""Media types of an image's config; both are the same JSON."""
 
 PLATFORM = "linux/amd64"
 _INDEXES = (DOCKER_LIST, OCI_INDEX)
@@ -43,7 +42,7 @@ _NO_ATTESTATION = "push the image alone, built with --provenance=false --sbom=fa
 
 
 def digest_of(content: bytes) -> str:
-    """`sha256:…`, by which a registry names this content."""
+    """The digest of this content, `sha256:…`."""
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
@@ -53,7 +52,7 @@ def is_digest(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """Something that a manifest points to; `size` in bytes, `platform` as os/architecture, empty where none is said."""
+    """An object that a manifest refers to; size: in bytes; platform: os/architecture, empty if not given."""
 
     media_type: str
     digest: str
@@ -63,7 +62,7 @@ class Descriptor:
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """As it stands in a manifest; platforms belong to indexes of images, which nothing here writes."""
+        """The JSON for a manifest, without the platform: only indexes of images have one, and we write none."""
         found: dict[str, Any] = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
         if self.artifact_type:
             found["artifactType"] = self.artifact_type
@@ -73,11 +72,11 @@ class Descriptor:
 
 
 def descriptor(value: object) -> Descriptor:
-    """A descriptor as it stands in a manifest, checked; UserError where it is none."""
+    """A descriptor parsed from a manifest's JSON; UserError if it is invalid."""
     found: Mapping[str, Any] = value if isinstance(value, dict) else {}
     digest, size = found.get("digest"), found.get("size")
     if not (isinstance(digest, str) and is_digest(digest) and type(size) is int and size >= 0):
-        raise UserError(f"a manifest points to {_short(value)}, which is no sha256 descriptor: {_REBUILD}.")
+        raise UserError(f"a manifest points to {_short(value)}, which is not a sha256 descriptor: {_REBUILD}.")
     platform = found.get("platform")
     annotations = found.get("annotations")
     return Descriptor(
@@ -92,7 +91,7 @@ def descriptor(value: object) -> Descriptor:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest byte for byte, for its digest is the digest of these bytes."""
+    """A manifest with its original bytes, of which its digest is made."""
 
     media_type: str
     raw: bytes
@@ -103,7 +102,7 @@ class Manifest:
 
     @cached_property
     def parsed(self) -> dict[str, Any]:
-        """Its JSON; UserError where it is no JSON object."""
+        """Its JSON; UserError if it is not a JSON object."""
         return json_object(self.raw, "the manifest")
 
     @property
@@ -112,7 +111,7 @@ class Manifest:
 
     @cached_property
     def config(self) -> Descriptor | None:
-        """What it has for its config; None for an index and for schema 1, which have none."""
+        """The config's descriptor; None for an index and for schema 1, which have no config."""
         found = self.parsed.get("config")
         return None if found is None else descriptor(found)
 
@@ -127,36 +126,34 @@ class Manifest:
 
     @property
     def blobs(self) -> tuple[Descriptor, ...]:
-        """The config and the layers, each once, in this order."""
+        """The config, then the layers, each blob once."""
         found = {each.digest: each for each in (*((self.config,) if self.config else ()), *self.layers)}
         return tuple(found.values())
 
     @property
     def size(self) -> int:
-        """Bytes of its blobs: what a pull transfers, but for the manifest itself."""
+        """Bytes of its blobs: the size of a pull, without the manifest itself."""
         return sum(each.size for each in self.blobs)
 
     @property
     def descriptor(self) -> Descriptor:
-        """What points to it."""
+        """A descriptor that refers to it."""
         return Descriptor(self.media_type, self.digest, len(self.raw))
 
 
 def json_object(raw: bytes, what: str) -> dict[str, Any]:
-    """A JSON object of a registry's; UserError, with `what` it is, where these bytes are none."""
+    """Parses a JSON object from a registry; UserError, with the name `what`, if it is not one."""
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise UserError(
-            f"{what} is no JSON object ({_short(raw)}): have the registry, or what is in front of it, looked at."
-        )
+        raise UserError(f"{what} is not a JSON object ({_short(raw)}): check the registry, and proxies in front of it.")
     return found
 
 
 def dumped(value: Mapping[str, Any]) -> bytes:
-    """The bytes of a manifest of ours: the same for the same value, so that its digest is."""
+    """The bytes of a manifest that we write: the same value always gives the same bytes, and so the same digest."""
     return json.dumps(value, indent=2, ensure_ascii=False).encode()
 
 
@@ -167,10 +164,10 @@ def faults(
     expected_config_digest: str | None,
     expected_diff_ids: Sequence[str] = (),
 ) -> list[str]:
-    """Everything that keeps SageMaker from taking this manifest, or that is not what was built; a sentence each.
+    """Why SageMaker does not accept this manifest, or how it differs from the built image; a sentence each.
 
-    config: the JSON of its config, None where it was not read; expected_config_digest and expected_diff_ids (digests of
-    the plain layers, lowest first): what was built, where that is known.
+    config: the JSON of its config, None if it was not read; expected_config_digest, expected_diff_ids (digests of the
+    uncompressed layers, lowest first): of the built image, None or empty if unknown.
     """
     if manifest.media_type in SCHEMA_1:
         return [f"the manifest is Docker's schema 1 ({manifest.media_type}), which holds no config: {_REBUILD}."]
@@ -182,8 +179,8 @@ def faults(
     found = _kind_faults(manifest) + _layer_faults(manifest)
     if expected_config_digest and manifest.config_digest != expected_config_digest:
         found.append(
-            f"its config is {manifest.config_digest}, and {expected_config_digest} was built: another push may have "
-            "taken the name meanwhile, push again."
+            f"its config is {manifest.config_digest}, but {expected_config_digest} was built: another push may have "
+            "taken the tag meanwhile, push again."
         )
     if config is not None:
         found += _config_faults(manifest, config, expected_diff_ids)
@@ -191,7 +188,7 @@ def faults(
 
 
 def _kind_faults(manifest: Manifest) -> list[str]:
-    """Of the manifest and its config."""
+    """Faults of the manifest's and its config's types."""
     found = []
     if manifest.config is None:
         found.append(f"the manifest has no config: {_REBUILD}.")
@@ -214,7 +211,7 @@ def _kind_faults(manifest: Manifest) -> list[str]:
 
 
 def _layer_faults(manifest: Manifest) -> list[str]:
-    """Of the layers; nothing for an artifact, whose layers are none."""
+    """Faults of the layers; none for an artifact, whose layers are documents."""
     if _is_artifact(manifest):
         return []
     if not manifest.layers:
@@ -224,51 +221,46 @@ def _layer_faults(manifest: Manifest) -> list[str]:
     for number, layer in enumerate(manifest.layers, 1):
         if layer.media_type in (gzipped, _TO_DOCKER.get(gzipped)):
             continue
-        which = f"layer {number} of {len(manifest.layers)}"
-        if "zstd" in layer.media_type:
-            found.append(f"{which} is compressed with zstd, which SageMaker can't unpack: push it with gzip layers.")
-        elif "foreign" in layer.media_type or "nondistributable" in layer.media_type:
-            found.append(f"{which} is a foreign one, which no registry holds: build on a base without such layers.")
-        else:
-            found.append(f"{which} has the media type {layer.media_type or 'none'}, not {gzipped}: push gzip layers.")
+        found.append(
+            f"layer {number} of {len(manifest.layers)} has the media type {layer.media_type or 'none'}, not {gzipped}: "
+            "push gzip layers, on a base without foreign ones."
+        )
     return found
 
 
 def _config_faults(manifest: Manifest, config: Mapping[str, Any], expected: Sequence[str]) -> list[str]:
-    """Of what the config says: the platform, and the layers' plain content."""
+    """Faults of the config's content: the platform, and the digests of the uncompressed layers."""
     if _is_artifact(manifest):
         return []
     found = []
     platform = f"{config.get('os') or 'no system'}/{config.get('architecture') or 'no architecture'}"
     if platform != PLATFORM:
-        found.append(f"the image is for {platform}, and SageMaker runs {PLATFORM}: build it on or for such a machine.")
+        found.append(f"the image is for {platform}, but SageMaker runs {PLATFORM}: build it for that platform.")
     rootfs = config.get("rootfs")
     diff_ids = _list(rootfs.get("diff_ids") if isinstance(rootfs, dict) else None)
     if len(diff_ids) != len(manifest.layers):
         found.append(f"its config names {len(diff_ids)} layers, the manifest {len(manifest.layers)}: {_REBUILD}.")
     elif expected and diff_ids != list(expected):
-        odd = next((n for n, pair in enumerate(zip(diff_ids, expected, strict=False), 1) if pair[0] != pair[1]), None)
-        which = f"from layer {odd} on" if odd else f"in their number, {len(diff_ids)} for {len(expected)}"
-        found.append(f"its layers are not the built ones {which}: another push may have taken the name, push again.")
+        found.append("its layers are not the built ones: another push may have taken the tag, push again.")
     return found
 
 
-# OCI's media types by Docker's for the same bytes; what is not here SageMaker would not take either.
+# OCI's media types → Docker's for the same bytes. SageMaker does not accept any others.
 _TO_DOCKER = {OCI_CONFIG: DOCKER_CONFIG, OCI_LAYER: DOCKER_LAYER}
 
 
 def convertible(manifest: Manifest) -> bool:
-    """Whether `to_docker` makes the wanted manifest of this one."""
+    """Whether `to_docker` can convert this manifest."""
     return not _conversion_faults(manifest)
 
 
 def to_docker(manifest: Manifest) -> Manifest:
-    """The Docker manifest over the blobs of an OCI image manifest; annotations have no place there and are left out.
+    """The Docker manifest with the blobs of an OCI image manifest. Annotations, which it can't have, are dropped.
 
-    UserError with every reason why there is none, zstd layers for example.
+    UserError with every reason why it can't be converted, such as zstd layers.
     """
     refuse(_conversion_faults(manifest), opening="the manifest can't be converted to Docker's: ")
-    assert manifest.config is not None, "its lack is a fault"
+    assert manifest.config is not None, "refused above"
     value = {
         "schemaVersion": 2,
         "mediaType": DOCKER_MANIFEST,
@@ -280,8 +272,8 @@ def to_docker(manifest: Manifest) -> Manifest:
 
 def _conversion_faults(manifest: Manifest) -> list[str]:
     if manifest.media_type != OCI_MANIFEST:
-        return [f"it is no OCI image manifest, its media type is {manifest.media_type or 'none'}: {_REBUILD}."]
-    # Docker's media types may stand in an OCI manifest, and then stay.
+        return [f"it is not an OCI image manifest, its media type is {manifest.media_type or 'none'}: {_REBUILD}."]
+    # An OCI manifest may contain Docker's media types, which stay.
     if manifest.config is None:
         return [f"the manifest has no config: {_REBUILD}."]
     kind = _kind_faults(manifest) if _is_artifact(manifest) else []
@@ -293,9 +285,9 @@ def _as_docker(part: Descriptor) -> dict[str, Any]:
 
 
 def image_of_index(index: Manifest) -> Descriptor:
-    """The one image for linux/amd64 of an index, attestations left aside; UserError where there is none or several."""
+    """The only image for linux/amd64 in an index, ignoring attestations; UserError if there is none or several."""
     members = [each for each in _members(index) if not _is_attestation(each)]
-    # A descriptor need not say its platform: then the config does, which is looked at later.
+    # The platform is optional in a descriptor; the config, which is checked later, has it.
     fitting = [each for each in members if each.platform in (PLATFORM, "")]
     if len({each.digest for each in fitting}) == 1:
         return fitting[0]
@@ -309,12 +301,12 @@ def _members(index: Manifest) -> list[Descriptor]:
 
 
 def _is_attestation(member: Descriptor) -> bool:
-    """As BuildKit marks one: a platform that nobody has, and an annotation."""
+    """By BuildKit's marks: the platform unknown/unknown, or an annotation."""
     return member.platform == "unknown/unknown" or _ATTESTATION in member.annotations
 
 
 def _is_artifact(manifest: Manifest) -> bool:
-    """An attestation's config is an image's in form, but its layers are in-toto statements."""
+    """Whether it is not an image. An attestation has an image's config, but its layers are in-toto statements."""
     attests = any("in-toto" in layer.media_type for layer in manifest.layers)
     config = manifest.config.media_type if manifest.config else ""
     other = manifest.media_type == OCI_MANIFEST and config not in ("", *_TO_DOCKER, *_TO_DOCKER.values())

@@ -1,8 +1,7 @@
-"""Requests to one registry: which scheme, whose certificate is trusted, who asks, and when to try again.
+"""Requests to one registry: scheme, certificates, log-in, proxies and retries.
 
-`Transport.once` is one request and its answer, with a login where the registry asks for one; what may go better at the
-next try is raised as `RetryableError`, and `Transport.with_retries` does something until it goes well or the pauses are
-used up.
+`Transport.once` sends one request and returns its answer, and logs in if the registry asks for it. It raises
+`RetryableError` if a retry may succeed; `Transport.with_retries` retries until the pauses are used up.
 """
 
 import os
@@ -24,22 +23,22 @@ from urllib3.exceptions import HTTPError
 
 from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
+from berth.common.http import in_few_words, innermost, without_password
 from berth.ecr.registry import trust
 from berth.ecr.registry.addresses import hostname, is_loopback, origin
 from berth.ecr.registry.challenge import Authenticator, Login, Scopes
 from berth.ecr.registry.errors import RegistryAnswer, sentence
 from berth.ecr.registry.session import Authorization, RegistrySession, stay_in_tls
-from berth.images.build_network import in_few_words, innermost, without_password
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds before each next try, where a registry does not say itself how long to wait."""
+"""Seconds before each retry, unless the registry sends Retry-After."""
 LONGEST_WAIT_S = 120.0
-"""A registry that wants a longer wait than this is left for today."""
+"""If a registry asks for a longer wait than this, the command gives up."""
 LARGEST_ANSWER = 64 << 20
-"""Bytes of an answer that is kept in memory: manifests have up to 4 MiB, documents a few more."""
-_CONNECT_S, _READ_S, _WRITE_S = 10, 60, 300  # to the end of a write a registry may copy and hash gigabytes
-# Of a host that has not answered yet. On loopback one that never does takes both: _CONNECT_S for the handshake of TLS,
-# and this for the question by HTTP.
+"""Largest answer in bytes that is read into memory: manifests have up to 4 MiB, documents a few more."""
+_CONNECT_S, _READ_S, _WRITE_S = 10, 60, 300  # at the end of a write a registry may copy and hash gigabytes
+# For a host that has not answered yet. A silent host on loopback takes both: _CONNECT_S for the TLS handshake, then
+# this for plain HTTP.
 _FIRST_READ_S = 10
 _PIECE = 1 << 20
 _T = TypeVar("_T")
@@ -47,10 +46,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class RegistryRequest:
-    """What a registry is asked.
+    """A request to a registry.
 
-    path: below the host, or a whole URL, where a registry gave one; action: what it is for, for sentences; scopes: the
-    permissions that it takes; sending: told the bytes of `body` each time they go out.
+    path: below the host, or a URL that the registry gave; action: its purpose, for errors; scopes: the permissions that
+    it needs; sending: called with the bytes of `body` each time they are sent.
     """
 
     method: str
@@ -64,9 +63,9 @@ class RegistryRequest:
 
 
 class RetryableError(Exception):
-    """No answer, half of one, or one that asks for another try; `after` seconds, where the registry said so.
+    """No answer, an incomplete one, or one after which a retry may succeed.
 
-    sentence: what the user reads when there is no further try.
+    sentence: the error for the user if there is no further retry; after: seconds to wait, if the registry gave them.
     """
 
     def __init__(self, sentence: str, reason: str, after: float | None = None) -> None:
@@ -77,7 +76,7 @@ class RetryableError(Exception):
 
 
 class _NoTls(Exception):
-    """What answers does not speak TLS, or nothing answers."""
+    """The host does not speak TLS, or (silent) does not answer."""
 
     def __init__(self, reason: str, *, silent: bool) -> None:
         super().__init__(reason)
@@ -85,11 +84,11 @@ class _NoTls(Exception):
 
 
 class Transport:
-    """One registry at `host`, as HOST or HOST:PORT; several threads may use it.
+    """The registry at `host`, HOST or HOST:PORT; threads may share it.
 
-    HTTPS; on loopback addresses, and with `plain_http`, plain HTTP if that is what answers. Trusted are the
-    environment's CA bundle, as requests takes it, and the CAs that the engine trusts for this host, in the folder
-    `certificates`. say: told of each wait; sleep: waits.
+    It uses HTTPS; on loopback, and with `plain_http`, plain HTTP if HTTPS gets no answer. It trusts the
+    environment's CA bundle, like requests, and the CAs that the engine trusts for this host, in the folder
+    `certificates`. say: prints a line before each wait; sleep: waits.
     """
 
     def __init__(
@@ -111,20 +110,20 @@ class Transport:
         self._sleep = sleep
         self._lock = threading.Lock()
         self._probing: BackgroundTask[str] | None = None
-        self._base = ""  # once it has answered
+        self._base = ""  # empty until the host has answered
         self._authenticator = Authenticator(host, login, self._ask_token_server, self._may_see_login)
-        # Shared by threads: its pool is made for that, and its cookie jar has a lock.
+        # Threads may share a session: its connection pool allows that, and its cookie jar has a lock.
         self._session = RegistrySession()
-        # As the engine does: where the registry sends on to, a token server or a store, its CAs are trusted as well.
+        # Like the engine: the registry's CAs are also trusted for its token server and its storage.
         self._session.mount("https://", trust.Adapter(self._certificates))
-        # As the engine does: nobody's proxy is asked for a loopback address.
-        none = ",".join(filter(None, (name, os.environ.get("no_proxy") or os.environ.get("NO_PROXY"))))
-        self._proxies = {"no_proxy": none} if self._loopback else {}
+        # Like the engine: no proxy for a loopback address.
+        no_proxy = ",".join(filter(None, (name, os.environ.get("no_proxy") or os.environ.get("NO_PROXY"))))
+        self._proxies = {"no_proxy": no_proxy} if self._loopback else {}
 
     def base(self) -> str:
-        """`https://HOST`, or `http://HOST` on loopback; UserError where no registry answers there.
+        """`https://HOST` or `http://HOST`; UserError if no registry answers there.
 
-        Threads that want it at the same time wait for one answer: a host that says nothing is waited for once.
+        The first call sends a request; threads that call it meanwhile wait for the same answer.
         """
         with self._lock:
             probing = self._probing = self._probing or BackgroundTask(self._probe)
@@ -133,12 +132,12 @@ class Transport:
         except UserError:
             with self._lock:
                 if self._probing is probing:
-                    self._probing = None  # whoever asks after this may find it running
+                    self._probing = None  # the next call tries again
             raise
         return self._base
 
     def with_retries(self, act: Callable[[], _T]) -> _T:
-        """Does it, again after a pause each time it is dropped; UserError when the pauses are used up."""
+        """Calls `act`, again after a pause for each RetryableError; UserError when the pauses are used up."""
         failures = 0
         while True:
             try:
@@ -148,14 +147,14 @@ class Transport:
                 failures += 1
 
     def wait(self, dropped: RetryableError, failures: int) -> None:
-        """The pause after so many failures in a row before this one; UserError where there is no further try."""
+        """Waits before a retry; failures: in a row before this one. UserError if there is no further retry."""
         if failures >= len(PAUSES_S):
             raise UserError(dropped.sentence) from None
         seconds = PAUSES_S[failures] if dropped.after is None else dropped.after
         if seconds > LONGEST_WAIT_S:
             raise UserError(
-                f"{self.host} asks to be left alone for {seconds:.0f} s ({dropped.reason}): run this again after that, "
-                "what arrived is not sent again."
+                f"{self.host} asks for a pause of {seconds:.0f} s ({dropped.reason}): run this again after that, what "
+                "arrived is not sent again."
             ) from None
         self.say(f"{self.host}: {dropped.reason}; trying again in {round(seconds, 1):g} s")
         self._sleep(seconds)
@@ -165,25 +164,24 @@ class Transport:
         return self.with_retries(lambda: self.once(request))
 
     def once(self, request: RegistryRequest) -> RegistryAnswer:
-        """One request and its whole answer, whatever its status is; RetryableError for those that ask for another try.
-
-        UserError for what no other try fixes: trust, login, a name that is no host's.
+        """Sends a request; returns its answer with any status. RetryableError if a retry may succeed, UserError if not
+        (certificate, login, invalid host).
         """
         with self.stream(request) as (answer, pieces):
             return self._whole(answer, pieces, request.action)
 
     @contextmanager
     def stream(self, request: RegistryRequest) -> Iterator[tuple[RegistryAnswer, Iterator[bytes]]]:
-        """The same with the body's pieces still to come; a login that is refused is renewed once."""
+        """Like `once`, with the body as pieces; a refused login is renewed once."""
         url = self.absolute(request.path)
-        own = origin(url) == origin(self.base())  # to no other host goes a login
+        own = origin(url) == origin(self.base())  # other hosts get no login
         renewed = False
         while True:
             authorization = self._authenticator.header(request.scopes) if own else None
             if request.body:
                 request.sending(len(request.body))
             with self._exchange(request, url, authorization) as (answer, pieces):
-                # What a redirect led to asks for nothing of ours either.
+                # After a redirect to another host, a 401 is final, too.
                 if answer.status != 401 or renewed or not own or origin(answer.url) != origin(url):
                     if answer.status >= 400:
                         answer = self._whole(answer, pieces, request.action)
@@ -191,26 +189,26 @@ class Transport:
                         pieces = iter((answer.body,))
                     yield answer, pieces
                     return
-                self._whole(answer, pieces, request.action)  # read to its end, the connection serves again
+                self._whole(answer, pieces, request.action)  # read to its end, so that the connection can be reused
             renewed = authorization is not None
             challenge = answer.headers.get("WWW-Authenticate", "")
             self._authenticator.authenticate(challenge, request.scopes, authorization)
 
     def absolute(self, path: str) -> str:
-        """A URL of a path, or of a Location that the registry gave; UserError where that leaves TLS."""
+        """The URL of a path or of a Location header; UserError if it is invalid or leaves TLS."""
         try:
             url = urljoin(self.base(), path)
             origin(url)
         except ValueError:
             raise UserError(
-                f"{self.host} sends on to {without_password(path)[:120]}, which is no address: have its configuration "
-                "fixed."
+                f"{self.host} redirects to {without_password(path)[:120]}, which is not a valid address: ask its "
+                "operator to fix that."
             ) from None
         stay_in_tls(self.base(), url)
         return url
 
     def _probe(self) -> str:
-        """Which scheme answers as a registry, by the specification's `GET /v2/`."""
+        """The base URL with the scheme that answers as a registry, by the specification's `GET /v2/`."""
         bases = [f"{scheme}://{self.host}" for scheme in (("https", "http") if self._plain_http else ("https",))]
         for base in bases:
             try:
@@ -221,8 +219,8 @@ class Transport:
                 if failure.silent:
                     raise UserError(_unreached(self.host, str(failure), begun=False)) from None
                 raise UserError(
-                    f"{self.host} answers no HTTPS ({failure}), and plain HTTP is for loopback addresses only, or for "
-                    "a push if the engine's insecure-registries name it: give the registry a certificate, or fix its "
+                    f"{self.host} does not speak HTTPS ({failure}), and plain HTTP is only used on loopback, and by a "
+                    "push if the engine's insecure-registries name it: give the registry a certificate, or fix its "
                     "port."
                 ) from None
             if answer.status in (200, 401) and not answer.is_page:
@@ -240,13 +238,15 @@ class Transport:
             with self._exchange(request, request.path, None) as (head, pieces):
                 answer = self._whole(head, pieces, request.action)
         except RetryableError as dropped:
-            # A host that has never answered is more often misspelt than busy.
+            # No retries: a host that has never answered is more often misspelt than busy.
             raise _NoTls(dropped.reason, silent=True) from None
         self._raise_if_retryable(answer, request)
         return answer
 
     def _may_see_login(self, url: str) -> bool:
-        """Whether a login may go to this URL of a token server: by TLS, or to this machine if the registry is here."""
+        """Whether a token server at this URL may get the login: with TLS, or if both it and the registry are on this
+        machine.
+        """
         try:
             scheme, name, _ = origin(url)
         except ValueError:
@@ -268,13 +268,13 @@ class Transport:
     def _exchange(
         self, request: RegistryRequest, url: str, authorization: str | None
     ) -> Iterator[tuple[RegistryAnswer, Iterator[bytes]]]:
-        """One request, without a login of its own; every fault of the connection is explained here."""
+        """Sends one request with the given Authorization header, and explains all errors of the connection."""
         try:
             with self._session.request(
                 request.method,
                 url,
                 data=request.body,
-                # As it lies there: a proxy that calls a layer compressed content would have it unpacked on the way.
+                # `identity`: a proxy may declare a gzip layer as Content-Encoding, and requests would unpack it.
                 headers={"Accept-Encoding": "identity", **request.headers},
                 auth=Authorization(authorization),
                 stream=True,
@@ -290,28 +290,28 @@ class Transport:
             raise self._meaning(error, url, request.action) from None
 
     def _meaning(self, error: Exception, url: str, action: str) -> Exception:
-        """What a fault of the connection means: UserError, RetryableError, or _NoTls before anything has answered."""
+        """The exception for a connection error: UserError, RetryableError, or _NoTls before the first answer."""
         cause = innermost(error)
         reason = in_few_words(cause)
-        # A token server's or, after a redirect, another host's.
-        asked = getattr(getattr(error, "request", None), "url", None) or url
-        host = urlsplit(asked).netloc.rpartition("@")[2]
+        # After a redirect the URL is another host's.
+        actual_url = getattr(getattr(error, "request", None), "url", None) or url
+        host = urlsplit(actual_url).netloc.rpartition("@")[2]
         if isinstance(cause, ssl.SSLCertVerificationError):
             return UserError(trust.untrusted(host, self._certificates, cause))
         if isinstance(cause, ssl.SSLError) and not self._base:
             return _NoTls(reason, silent=False)
         if isinstance(error, ProxyError):
             proxy = (
-                f"the proxy of the environment does not let {host} be reached ({reason}): look at HTTPS_PROXY, or "
-                "put the host into NO_PROXY."
+                f"{host} can't be reached through the environment's proxy ({reason}): check HTTPS_PROXY, or add the "
+                "host to NO_PROXY."
             )
             return RetryableError(proxy, reason) if self._base else UserError(proxy)
         if isinstance(error, TooManyRedirects):
-            return UserError(f"{self.host} sends {action} on without an end: have its configuration fixed.")
+            return UserError(f"{self.host} redirects {action} without an end: ask its operator to fix that.")
         if isinstance(error, ValueError) or not isinstance(error, RequestException | HTTPError | ConnectionError):
-            # A URL that is none, a CA bundle of the environment that is not there.
+            # An invalid URL, or a CA bundle of the environment that does not exist.
             return UserError(
-                f"{host} can't be asked ({reason}): fix the registry's name, or the CA bundle that "
+                f"the request to {host} is not possible ({reason}): fix the registry's name, or the CA bundle that "
                 "REQUESTS_CA_BUNDLE names."
             )
         return RetryableError(_unreached(host, reason, begun=bool(self._base)), reason)
@@ -322,27 +322,27 @@ class Transport:
             raise RetryableError(explanation, answer.message, _retry_after(answer.headers))
 
     def _whole(self, answer: RegistryAnswer, pieces: Iterator[bytes], action: str) -> RegistryAnswer:
-        """The answer with its body, kept in memory; UserError before that gets too large."""
+        """The answer with its whole body; UserError if that is too large."""
         body = bytearray()
         try:
             for piece in pieces:
                 body += piece
                 if len(body) > LARGEST_ANSWER:
                     raise UserError(
-                        f"{self.host} answers {action} with more than {LARGEST_ANSWER >> 20} MiB, which no manifest or "
-                        "document has: see what is stored there."
+                        f"{self.host} answers {action} with more than {LARGEST_ANSWER >> 20} MiB, too large for a "
+                        "manifest or document: check what is stored there."
                     )
         except HTTPError:
-            # The distribution registry announces the whole blob with its 416; half an error is one as well.
+            # With a 416 the distribution registry announces the whole blob's length; an incomplete error is enough.
             if answer.status < 400:
                 raise
         return replace(answer, body=bytes(body))
 
 
 def timeouts_s(method: str, *, known: bool) -> tuple[float, float]:
-    """Seconds for the connection, its TLS included, and for each silence after it; known: the host has answered once.
+    """Time-outs in seconds, for connecting (with TLS) and for each read. known: the host has answered before.
 
-    A host that has never answered is more often misspelt than slow, and a user waits for that sentence.
+    A host that has never answered gets less time, because it is more often misspelt than slow.
     """
     if not known:
         return _CONNECT_S, _FIRST_READ_S
@@ -350,15 +350,15 @@ def timeouts_s(method: str, *, known: bool) -> tuple[float, float]:
 
 
 def _unreached(host: str, reason: str, *, begun: bool) -> str:
-    """begun: whether the registry has answered before, so that something may have arrived there."""
+    """begun: whether the registry has answered before, and so may have received something."""
     return (
-        f"{host} can't be reached ({reason}): see that the name and the port are right and that the registry runs, "
+        f"{host} can't be reached ({reason}): check that the name and the port are right and that the registry runs, "
         f"then run this again{'; what arrived is not sent again' * begun}."
     )
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds of a Retry-After header, which gives them or a date; None without one that can be read."""
+    """Seconds in a Retry-After header, which has seconds or a date; None without a valid one."""
     text = headers.get("Retry-After", "").strip()
     if re.fullmatch(r"\d{1,9}(\.\d+)?", text):
         return float(text)

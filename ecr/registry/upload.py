@@ -1,9 +1,10 @@
-"""One blob on its way into a registry: in parts, going on from what the registry has after a dropped connection.
+"""Uploads a blob to a registry, in parts; after a dropped connection it resumes with what the registry has.
 
-The OCI distribution specification's "Pushing a blob in chunks": each part is a PATCH, and GET on the upload's address
-says how much has arrived. The distribution registry signs that number into the address of each answer, so that there a
-part which is cut off, or whose answer is lost, ends the upload and the blob begins again; one that was refused, by a
-token that expired or with 429, does not. What fits into one part goes as one PUT.
+By the OCI distribution specification's "Pushing a blob in chunks": each part is a PATCH, and a GET of the upload's URL
+returns how much has arrived. A blob that fits into one part is sent with one PUT.
+
+The distribution registry signs that number into the URL of each answer. There the blob begins again if a part is cut
+off or its answer is lost, but not if a part was refused because of an expired token or with 429.
 """
 
 import re
@@ -17,19 +18,19 @@ from berth.ecr.registry.errors import LOST_UPLOAD, RegistryAnswer, sentence
 from berth.ecr.registry.transport import RegistryRequest, RetryableError, Transport
 
 PART = 10 << 20
-"""Bytes of a part, which is held in memory; what ECR's UploadLayerPart takes at most, and above the 5 MiB of S3."""
+"""Bytes of a part, which is held in memory: the maximum of ECR's UploadLayerPart, and above S3's minimum of 5 MiB."""
 _LARGEST_PART = 512 << 20
 
 OpenAt = Callable[[int], Iterator[bytes]]
-"""`open_at(offset)`: the blob's bytes from there on, as often as it is asked for."""
+"""`open_at(offset)`: the blob's bytes from there on; may be called several times."""
 
 
 @dataclass
 class Upload:
-    """The upload of a blob of `size` bytes; `run` it once.
+    """The upload of a blob of `size` bytes; call `run` once.
 
-    sent: told how many bytes of it have arrived, which may go back; wire: bytes handed to connections so far, those
-    sent again included.
+    sent: called with the bytes that have arrived, a number that may decrease; wire: bytes put on the wire so far,
+    retries included.
     """
 
     transport: Transport
@@ -45,7 +46,7 @@ class Upload:
     _resumed: bool = False
 
     def run(self) -> int:
-        """Sends it and gives `wire`; UserError where it can't be sent."""
+        """Sends the blob and returns `wire`; UserError if it can't be sent."""
         source = _Source(self.open_at, self.digest, self.size)
         failures, farthest, sure = 0, 0, True
         while True:
@@ -98,7 +99,7 @@ class Upload:
         self._part = max(PART, int(least)) if least.isdecimal() and int(least) <= _LARGEST_PART else PART
 
     def _moved(self, answer: RegistryAnswer) -> bool:
-        """Takes the address of the next request from an answer, which may be a new one each time."""
+        """Takes the URL of the next request from an answer; it may change each time. Whether there is one."""
         location = answer.headers.get("Location", "")
         self._location = self.transport.absolute(location) if location else self._location
         return bool(self._location)
@@ -113,14 +114,14 @@ class Upload:
             Content_Type="application/octet-stream",
             Content_Range=f"{self._offset}-{end - 1}",
         )
-        if answer.status not in (202, 204):  # 204 is what some older registries say
+        if answer.status not in (202, 204):  # some older registries answer 204
             raise self._lost(answer) or self._refuse(answer)
         self._moved(answer)
         has = _has(answer)
         self._offset = has if has is not None and has < end else end
 
     def _finish(self, source: "_Source") -> None:
-        """The end, with the whole blob where it is one part."""
+        """Ends the upload; the request has the blob itself if it is one part."""
         body = source.read(self._offset, self.size - self._offset)
         source.end()
         address = self._location + ("&" if "?" in self._location else "?") + urlencode({"digest": self.digest})
@@ -128,23 +129,23 @@ class Upload:
         if answer.status == 201:
             return
         if "DIGEST_INVALID" in answer.codes and self._resumed:
-            # Where one went on may have been wrong; a blob that was sent in one piece is as it is.
+            # The offset of a resumed upload may have been wrong: begin again. Otherwise a retry would not help.
             self._location = ""
             raise RetryableError(str(self._refuse(answer)), answer.message)
         raise self._lost(answer) or self._refuse(answer)
 
     def _lost(self, answer: RegistryAnswer) -> RetryableError | None:
-        """Whether the registry has lost the upload, or its place in it."""
+        """A RetryableError if the registry has lost the upload, or its offset."""
         if answer.status == 416 or any(code in LOST_UPLOAD for code in answer.codes):
             return RetryableError(str(self._refuse(answer)), answer.message)
         return None
 
     def _arrived(self) -> bool:
-        """Whether the registry has the whole blob, for its answer to the last request may be what was lost."""
+        """Whether the registry has the whole blob: only the answer to the last request may have been lost."""
         return self._request("HEAD", f"/v2/{self.repository}/blobs/{self.digest}").status == 200
 
     def _ask_offset(self) -> None:
-        """How far the registry has come; where it does not know, the upload begins again."""
+        """Asks the registry how much has arrived; if it does not know, the upload begins again."""
         if not self._location:
             return
         answer = self._request("GET", self._location)
@@ -158,7 +159,7 @@ class Upload:
 
 
 def _has(answer: RegistryAnswer) -> int | None:
-    """Bytes that have arrived, by the Range header, which says `0-0` of none; None where there is no such header."""
+    """Bytes that have arrived, by the Range header (`0-0`: none); None without a valid header."""
     found = re.fullmatch(r"(?:bytes=)?0-(\d+)", answer.headers.get("Range", "").strip())
     if not found:
         return None
@@ -166,7 +167,7 @@ def _has(answer: RegistryAnswer) -> int | None:
 
 
 class _Source:
-    """The blob's bytes by offset, read on where possible; the last part is kept, for it may be asked for again."""
+    """The blob's bytes by offset. Continues reading if possible; keeps the last part, which a retry may need again."""
 
     def __init__(self, open_at: OpenAt, digest: str, size: int) -> None:
         self._open_at = open_at
@@ -178,7 +179,7 @@ class _Source:
         self._kept = (0, b"")
 
     def read(self, offset: int, most: int) -> bytes:
-        """Up to `most` bytes from `offset`, fewer at the blob's end only; UserError where it ends too early."""
+        """`most` bytes from `offset`, fewer only at the blob's end; UserError if the source ends too early."""
         want = min(most, self._size - offset)
         if self._kept[0] == offset and len(self._kept[1]) == want:
             return self._kept[1]
@@ -196,7 +197,7 @@ class _Source:
         return self._kept[1]
 
     def end(self) -> None:
-        """Nothing may follow; asking for it is also what lets the source check what it has given."""
+        """UserError if the source has more bytes. Reading to its end also lets the source check the digest."""
         if self._pieces is None:
             return
         if self._left or any(self._pieces):
@@ -204,4 +205,4 @@ class _Source:
         self._pieces = None
 
     def _wrong(self, how: str) -> UserError:
-        return UserError(f"{self._digest}, as it is read here, {how}: its source is damaged, build or push it again.")
+        return UserError(f"the source of {self._digest} {how}, so it is damaged: build or push it again.")

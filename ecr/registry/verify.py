@@ -1,7 +1,7 @@
-"""What lies in the registry after a push is what was built, and what SageMaker takes: checked, never taken on trust.
+"""Checks that the image in the registry is the built one and that SageMaker accepts it, and tags it.
 
-`check_manifest` refuses a manifest with every fault that it has; `verify_and_tag` gives a good one its final tags,
-converted first where the engine could only push OCI.
+`check_manifest` raises UserError with all faults of a manifest; `verify_and_tag` puts the final tags on a good one, and
+converts it before if the engine pushed an OCI image.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ from berth.ecr.registry.manifest import (
 
 @dataclass(frozen=True)
 class ExpectedImage:
-    """What the engine has: the config's digest, and the digests of its plain layers, lowest first.
+    """The image on the engine: the config's digest, and the digests of the uncompressed layers, lowest first.
 
-    The image's id is the config's digest in Docker's classic store only; containerd's store has a manifest's there, so
-    that config_digest is None and the layers alone are compared.
+    config_digest: the image's ID in Docker's classic store. In containerd's store the ID is a manifest's digest, so it
+    is None, and only the layers are compared.
     """
 
     config_digest: str | None
@@ -35,15 +35,15 @@ class ExpectedImage:
 
 
 ANYTHING = ExpectedImage(None, ())
-"""For an image that was not built here: only that SageMaker takes it is looked at."""
+"""For an image that was built elsewhere: only whether SageMaker accepts it is checked."""
 
 
 def check_manifest(
     registry: Registry, repository: str, manifest: Manifest, expected: ExpectedImage
 ) -> Mapping[str, str]:
-    """The labels of the image of a manifest that is there, or will be put, and whose config is there.
+    """Checks a manifest, which need not be in the registry yet, unlike its config; returns the image's labels.
 
-    UserError with everything that is wrong with it.
+    UserError with all its faults.
     """
     config = _image_config(registry, repository, manifest)
     found = faults(
@@ -52,17 +52,17 @@ def check_manifest(
         expected_config_digest=expected.config_digest,
         expected_diff_ids=expected.diff_ids,
     )
-    refuse(found, opening=f"{registry.host}/{repository}@{manifest.digest} is not what SageMaker takes: ")
+    refuse(found, opening=f"{registry.host}/{repository}@{manifest.digest} is not usable on SageMaker: ")
     return _labels_in(config)
 
 
 def image_labels(registry: Registry, repository: str, manifest: Manifest) -> Mapping[str, str]:
-    """The labels of the image of a manifest in the registry; none of an index, or of what is no image."""
+    """The labels of an image in the registry; empty for an index or an artifact."""
     return _labels_in(_image_config(registry, repository, manifest))
 
 
 def _image_config(registry: Registry, repository: str, manifest: Manifest) -> Mapping[str, Any] | None:
-    """None where the faults of an index or of schema 1 need none, and where another artifact's may be anything."""
+    """The image's config; None for an index, for schema 1 and for artifacts, which have no image's config."""
     if manifest.config is None or manifest.config.media_type not in IMAGE_CONFIGS:
         return None
     return json_object(registry.blob(repository, manifest.config.digest), "the image's config")
@@ -75,11 +75,11 @@ def _labels_in(config: Mapping[str, Any] | None) -> Mapping[str, str]:
 def verify_and_tag(
     registry: Registry, repository: str, pushed_reference: str, final_tags: Sequence[str], expected: ExpectedImage
 ) -> Manifest:
-    """Puts what was pushed under its final tags, each of which is read back; gives its manifest.
+    """Puts the final tags on a pushed image, and reads each back; returns its manifest.
 
-    An index with one image for the platform, and an OCI manifest, are converted over the same blobs, of which layers
-    without compression get it; a manifest that is right stays byte for byte. UserError before any tag is put where it
-    is neither, and where a tag can't be moved.
+    An index with one image for the platform, and an OCI manifest, are converted with the same blobs; uncompressed
+    layers are gzipped. A correct manifest is not changed. UserError before any tag is put if the manifest can't be
+    used, and if a tag can't be moved.
     """
     found = pushed = _read(registry, repository, pushed_reference)
     if found.is_index:
@@ -94,7 +94,7 @@ def verify_and_tag(
 
 
 def put_tags(registry: Registry, repository: str, manifest: Manifest, tags: Sequence[str]) -> None:
-    """Puts a manifest that is right under these tags, and reads each back; UserError where one can't be moved."""
+    """Puts these tags on a checked manifest, and reads each back; UserError if one can't be moved."""
     for tag in tags:
         held = registry.manifest(repository, tag)
         if held is not None and held.digest == manifest.digest:
@@ -103,8 +103,8 @@ def put_tags(registry: Registry, repository: str, manifest: Manifest, tags: Sequ
         held = registry.manifest(repository, tag)
         if held is None or held.digest != manifest.digest:
             raise UserError(
-                f"{registry.host}/{repository}:{tag} was put, and names {held.digest if held else 'nothing'} and not "
-                f"{manifest.digest}: another push may have taken the tag meanwhile, push again."
+                f"{registry.host}/{repository}:{tag} was put on {manifest.digest}, but is on "
+                f"{held.digest if held else 'nothing'}: another push may have taken the tag meanwhile, push again."
             )
 
 
@@ -112,7 +112,7 @@ def _read(registry: Registry, repository: str, reference: str) -> Manifest:
     found = registry.manifest(repository, reference)
     if found is None:
         raise UserError(
-            f"{registry.host}/{repository} has no manifest {reference}, though it was to be there: see that nobody "
-            "removes the repository or its images meanwhile, and push again."
+            f"{registry.host}/{repository} has no manifest {reference} after the push: check that nobody removes the "
+            "repository or its images meanwhile, and push again."
         )
     return found

@@ -1,4 +1,4 @@
-"""A folder of images, one folder in it per class, and a small ViT that tells the classes apart; for both scripts."""
+"""An image data set with a folder per class, and a small ViT that classifies it. Both scripts use it."""
 
 import os
 import random
@@ -13,11 +13,11 @@ from transformers import ViTConfig
 SIZE = 32
 PATTERNS = ["checks", "columns", "rows"]
 STRIPE = 4
-"""Pixels."""
+"""Width of a stripe in pixels."""
 
 
 class ImageFolder(Dataset):
-    """The images below `folder`, each with the number of its class: that of its folder, in the order of their names."""
+    """The images in the class folders of `folder`. A class has the number of its folder in alphabetical order."""
 
     def __init__(self, folder: Path) -> None:
         self.classes = sorted(each.name for each in folder.iterdir() if each.is_dir())
@@ -37,27 +37,27 @@ class ImageFolder(Dataset):
 
 
 def as_tensor(image: Image.Image) -> torch.Tensor:
-    """Three colours × height × width, from -1 to 1."""
+    """The image as a tensor (3 × height × width) with values from -1 to 1."""
     small = image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
     pixels = torch.frombuffer(bytearray(small.tobytes()), dtype=torch.uint8)
     return pixels.view(SIZE, SIZE, 3).permute(2, 0, 1) / 127.5 - 1
 
 
 def folders() -> tuple[ImageFolder, ImageFolder]:
-    """The images to train with and to check with: of the channels `train` and `val`, or made here."""
+    """Training and validation images: from the channels `train` and `val`, or made here without the channel `train`."""
     if given := os.environ.get("SM_CHANNEL_TRAIN"):
         train, val = ImageFolder(Path(given)), ImageFolder(Path(os.environ.get("SM_CHANNEL_VAL", given)))
         if train.classes != val.classes:
             raise SystemExit(f"val has the classes {val.classes}, train has {train.classes}: make them the same.")
         return train, val
-    made = Path(tempfile.mkdtemp())  # of this rank alone: no other writes or reads there
+    made = Path(tempfile.mkdtemp())  # each rank makes its own files
     for name, count, seed in (("train", 64, 0), ("val", 16, 1)):
         make_images(made / name, count, seed)
     return ImageFolder(made / "train"), ImageFolder(made / "val")
 
 
 def make_images(folder: Path, count: int, seed: int) -> None:
-    """Patterns of any two colours that begin anywhere, `count` of each; the same on every rank."""
+    """Write `count` images of each pattern, with random colours and positions that are the same on every rank."""
     chance = random.Random(seed)
     for pattern in PATTERNS:
         (folder / pattern).mkdir(parents=True)
@@ -72,7 +72,7 @@ def any_colour(chance: random.Random, low: int, high: int) -> tuple[int, int, in
 
 
 def draw(on: ImageDraw.ImageDraw, pattern: str, colour: tuple[int, int, int], start: list[int]) -> None:
-    """`start`: the first column and row, in a pattern that repeats itself after two stripes."""
+    """Draw a pattern, shifted by `start` (columns, rows)."""
     for column in range(SIZE):
         for row in range(SIZE):
             across, down = (column + start[0]) // STRIPE % 2, (row + start[1]) // STRIPE % 2
@@ -81,7 +81,7 @@ def draw(on: ImageDraw.ImageDraw, pattern: str, colour: tuple[int, int, int], st
 
 
 def configuration(classes: list[str]) -> ViTConfig:
-    """A ViT of four layers, without dropout, so that any number of ranks gives the same losses."""
+    """A ViT with four layers. It has no dropout, so the losses do not depend on the number of ranks."""
     return ViTConfig(
         image_size=SIZE,
         patch_size=8,
@@ -91,7 +91,7 @@ def configuration(classes: list[str]) -> ViTConfig:
         intermediate_size=128,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        initializer_range=0.1,  # so small a model learns from more than ViT's 0.02
+        initializer_range=0.1,  # with ViT's default of 0.02 so small a model hardly learns
         id2label=dict(enumerate(classes)),
         label2id={name: number for number, name in enumerate(classes)},
     )

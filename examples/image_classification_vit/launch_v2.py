@@ -19,13 +19,13 @@ def data_parallel(*, local: bool) -> dict[str, Any]:
     return {
         "entry_point": "train.py",
         "distribution": {"smdistributed": {"dataparallel": {"enabled": True}}},
-        # Without GPUs a host has one rank, unless it is told how many.
+        # Without GPUs a host has one rank, unless you set a number.
         "environment": {"BERTH_PROCESSES_PER_HOST": "2"} if local else {},
     }
 
 
 def model_parallel(*, local: bool) -> dict[str, Any]:
-    # On a host with GPUs the image starts a rank for each; what the partitions leave over are replicas.
+    # On a host with GPUs the image starts one rank per GPU. Each further group of two ranks is a replica.
     mpi = {"enabled": True, **({"processes_per_host": 2} if local else {})}
     return {
         "entry_point": "train_smp.py",
@@ -33,8 +33,8 @@ def model_parallel(*, local: bool) -> dict[str, Any]:
     }
 
 
-def here_alone() -> dict[str, Any]:
-    """What keeps a job of local mode off S3; the model comes to lie in the folder `output`."""
+def local_settings() -> dict[str, Any]:
+    """Settings of local mode, so that nothing is uploaded to S3. The model is written into the folder `output`."""
     session = LocalSession(boto3.Session(region_name="us-east-1"))
     session.config = {"local": {"local_code": True}}
     return {"sagemaker_session": session, "output_path": f"file://{Path('output').resolve()}"}
@@ -43,7 +43,7 @@ def here_alone() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--parallel", choices=["data", "model"], default="data")
-    parser.add_argument("--image", default="berth-train:cpu", help="on AWS its image_uri in ECR")
+    parser.add_argument("--image", default="berth-train:cpu", help="on AWS the image_uri in ECR")
     parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode takes any")
     parser.add_argument("--instance-type", default="local")
     parser.add_argument("--instance-count", type=int, default=1)
@@ -55,11 +55,11 @@ def main() -> None:
         role=arguments.role,
         instance_type=arguments.instance_type,
         instance_count=arguments.instance_count,
-        framework_version="2.1",  # by which the SDK decides where the code lies; the image has its own
+        framework_version="2.1",  # the SDK chooses paths by it; the image's own version differs
         py_version="py310",
         hyperparameters={"epochs": 4, "batch_size": 32},
         **(data_parallel if arguments.parallel == "data" else model_parallel)(local=local),
-        **(here_alone() if local else {}),
+        **(local_settings() if local else {}),
     )
     estimator.fit()
 

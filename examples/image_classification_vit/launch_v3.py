@@ -2,9 +2,9 @@
 
 Usage: python launch_v3.py [--parallel model] [--image IMAGE] [--role ROLE --instance-type ml.p4d.24xlarge]
 
-SDK v3 has no setting for SMDDP, and one for version 2 of the model parallel library only: Torchrun and MPI start the
-ranks, the scripts' own imports bring the libraries, and the options of the second go in as the hyperparameter that SDK
-v2 makes of them.
+SDK v3 has no setting for SMDDP, and supports only version 2 of the model parallel library. So Torchrun or MPI starts
+the ranks, and the scripts import the libraries. The options of the model parallel library are passed as the
+hyperparameter mp_parameters, as SDK v2 does it.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from sagemaker.train.model_trainer import Mode
 
 HERE = Path(__file__).resolve().parent
 PARAMETERS = {"partitions": 2, "microbatches": 4, "placement_strategy": "spread", "ddp": True}
-# Of each kind the script, what starts its ranks, and its own hyperparameters.
+# Per kind: the script, the launcher of its ranks, and the script's own hyperparameters.
 KINDS = {"data": ("train.py", Torchrun, {}), "model": ("train_smp.py", MPI, {"mp_parameters": PARAMETERS})}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--parallel", choices=KINDS, default="data")
-    parser.add_argument("--image", default="berth-train:cpu", help="on AWS its image_uri in ECR")
+    parser.add_argument("--image", default="berth-train:cpu", help="on AWS the image_uri in ECR")
     parser.add_argument("--role", help="local mode needs none")
     parser.add_argument("--instance-type", default="local_cpu")
     parser.add_argument("--instance-count", type=int, default=1)
@@ -37,7 +37,7 @@ def main() -> None:
         role=arguments.role,
         compute=Compute(instance_type=arguments.instance_type, instance_count=arguments.instance_count),
         source_code=SourceCode(source_dir=str(HERE), entry_script=script),
-        # Without GPUs a host has one rank, unless it is told how many.
+        # Without GPUs a host has one rank, unless you set a number.
         distributed=launcher(process_count_per_node=2 if local else None),
         hyperparameters={"epochs": 4, "batch_size": 32, **own},
     )

@@ -1,7 +1,7 @@
 """Image classification over several ranks with SageMaker's data parallel library, version 1.
 
-Takes image folders from the channels `train` and `val`, or makes them. Prints the loss of each epoch over all ranks,
-and how many images of `val` get their class.
+Reads image folders from the channels `train` and `val`, or makes them. Prints the loss of each epoch, averaged over all
+ranks, and how many images of `val` are classified correctly.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from transformers import ViTForImageClassification
 
 
 def right_classes(model: torch.nn.Module, loader: DataLoader, device: torch.device) -> int:
-    """How many images get their class."""
+    """Count the correctly classified images."""
     model.eval()
     with torch.no_grad():
         return sum(int((model(images.to(device)).logits.argmax(1).cpu() == labels).sum()) for images, labels in loader)
@@ -25,7 +25,7 @@ def right_classes(model: torch.nn.Module, loader: DataLoader, device: torch.devi
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--batch_size", type=int, default=32, help="of all ranks together")
+    parser.add_argument("--batch_size", type=int, default=32, help="over all ranks")
     parser.add_argument("--learning_rate", type=float, default=0.01)
     arguments = parser.parse_args()
 
@@ -38,7 +38,7 @@ def main() -> None:
 
     training, checking = folders()
     torch.manual_seed(0)
-    # Without it every rank would train a model of its own, and no error would say so.
+    # Without DistributedDataParallel each rank would train its own model, without an error.
     model = DistributedDataParallel(ViTForImageClassification(configuration(training.classes)).to(device))
     optimizer = torch.optim.SGD(model.parameters(), arguments.learning_rate, momentum=0.9)
     sampler = DistributedSampler(training, ranks, rank)

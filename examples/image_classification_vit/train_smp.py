@@ -1,7 +1,7 @@
-"""The same over the partitions of the model, with SageMaker's model parallel library, version 1.
+"""Image classification with a model split over ranks, with SageMaker's model parallel library, version 1.
 
-Takes image folders from the channels `train` and `val`, or makes them. Prints the loss of each epoch over all replicas,
-and how many images of `val` get their class.
+Reads image folders from the channels `train` and `val`, or makes them. Prints the loss of each epoch, averaged over all
+replicas, and how many images of `val` are classified correctly.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from transformers import ViTForImageClassification
 
 @smp.step
 def train_step(model: smp.DistributedModel, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Of one microbatch; the library splits the batch, and calls this for each part."""
+    """The loss and gradients of one microbatch. The library splits the batch and calls this for each part."""
     loss = torch.nn.functional.cross_entropy(model(images).logits, labels)
     model.backward(loss)
     return loss.detach()
@@ -29,7 +29,7 @@ def predict_step(model: smp.DistributedModel, images: torch.Tensor) -> torch.Ten
 
 
 def right_classes(model: smp.DistributedModel, loader: DataLoader, device: torch.device) -> int:
-    """How many images get their class. Every rank calls it, for its partition is part of the model."""
+    """Count the correctly classified images. Every rank must call this, because each has a part of the model."""
     model.eval()
     return sum(
         int((predict_step(model, images.to(device)).concat().argmax(1).cpu() == labels).sum())
@@ -40,9 +40,9 @@ def right_classes(model: smp.DistributedModel, loader: DataLoader, device: torch
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--batch_size", type=int, default=32, help="of all replicas together")
+    parser.add_argument("--batch_size", type=int, default=32, help="over all replicas")
     parser.add_argument("--learning_rate", type=float, default=0.01)
-    arguments, _ = parser.parse_known_args()  # some launchers pass mp_parameters, too, which smp.init reads by itself
+    arguments, _ = parser.parse_known_args()  # some launchers also pass --mp_parameters, which smp.init reads itself
 
     smp.init()
     device = torch.device("cpu")
@@ -54,7 +54,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = smp.DistributedModel(ViTForImageClassification(configuration(training.classes)))
     optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), arguments.learning_rate, momentum=0.9))
-    # Every rank of a pipeline goes through the same batches: all of them call each step, whatever they hold.
+    # All ranks of a pipeline get the same batches, because each of them must call each step.
     sampler = DistributedSampler(training, smp.dp_size(), smp.dp_rank())
     loader = DataLoader(training, batch_size=arguments.batch_size // smp.dp_size(), sampler=sampler, drop_last=True)
     if not len(loader):
@@ -74,7 +74,7 @@ def main() -> None:
 
     whole = DataLoader(checking, batch_size=smp.num_microbatches(), drop_last=True)
     right = right_classes(model, whole, device)
-    weights = model.state_dict()  # of all partitions, which every rank helps to gather
+    weights = model.state_dict()  # gathers all partitions; every rank must call it
     if smp.rank() == 0:
         print(f"right classes: {right} of {len(whole) * smp.num_microbatches()}", flush=True)
         model.module.save_pretrained(os.environ.get("SM_MODEL_DIR", "model"), state_dict=weights)

@@ -2,7 +2,7 @@
 
 Usage: python launch_v3.py [--image IMAGE] [--role ROLE --instance-type ml.p4d.24xlarge --instance-count 2]
 
-SDK v3 has no setting for SMDDP: Torchrun starts the ranks, and the script's own import brings the library.
+SDK v3 has no setting for SMDDP. So Torchrun starts the ranks, and the script imports the library.
 """
 
 import argparse
@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--image", default="berth-train:cpu", help="on AWS its image_uri in ECR")
+    parser.add_argument("--image", default="berth-train:cpu", help="on AWS the image_uri in ECR")
     parser.add_argument("--role", help="local mode needs none")
     parser.add_argument("--instance-type", default="local_cpu")
     parser.add_argument("--instance-count", type=int, default=1)
@@ -30,7 +30,7 @@ def main() -> None:
         role=arguments.role,
         compute=Compute(instance_type=arguments.instance_type, instance_count=arguments.instance_count),
         source_code=SourceCode(source_dir=str(HERE), entry_script="train.py"),
-        # Without GPUs a host has one rank, unless it is told how many.
+        # Without GPUs a host has one rank, unless you set a number.
         distributed=Torchrun(process_count_per_node=2 if local else None),
         hyperparameters={"epochs": 4, "batch_size": 32},
     )

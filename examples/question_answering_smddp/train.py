@@ -1,7 +1,8 @@
 """Question answering over several ranks with SMDDP version 2, the backend `smddp` of torch.distributed.
 
-Makes its own data, unless the channel `train` holds a train.jsonl with question, context, answer and answer_start in
-each line. Prints the loss of each epoch over all ranks, and how many of the first 100 questions get their answer.
+Reads train.jsonl from the channel `train`, with question, context, answer and answer_start in each line. Without this
+channel it makes its own data. Prints the loss of each epoch, averaged over all ranks, and how many of the first 100
+questions get exactly the right answer.
 """
 
 import argparse
@@ -26,7 +27,7 @@ QUESTIONS = ["who carried it ?", "what was carried ?", "where is it now ?"]
 
 
 def made_examples(count: int = 256) -> list[Example]:
-    """Sentences of one pattern, and of each a question whose answer is one word of it."""
+    """Sentences of one pattern, each with a question that one of its words answers."""
     chance = random.Random(0)
     examples: list[Example] = []
     for _ in range(count):
@@ -41,7 +42,7 @@ def made_examples(count: int = 256) -> list[Example]:
 
 
 def read_examples(folder: str | None) -> list[Example]:
-    """Those of the channel's train.jsonl; made ones where there is no channel."""
+    """The examples in the channel's train.jsonl, or made examples without a channel."""
     if folder is None:
         return made_examples()
     file = Path(folder, "train.jsonl")
@@ -51,7 +52,7 @@ def read_examples(folder: str | None) -> list[Example]:
 
 
 def make_tokenizer(examples: list[Example]) -> PreTrainedTokenizerFast:
-    """Words of the examples, each a token; the same on every rank, for all read the same examples."""
+    """A tokenizer with one token per word. It is the same on every rank, because all read the same examples."""
     splitter = pre_tokenizers.Whitespace()
     texts = [str(each[field]) for each in examples for field in ("question", "context")]
     words = {word for text in texts for word, _ in splitter.pre_tokenize_str(text)}
@@ -81,7 +82,7 @@ def encode(examples: list[Example], tokenizer: PreTrainedTokenizerFast) -> dict[
 
 
 def configuration(words: int) -> BertConfig:
-    """A BERT of two layers, without dropout, so that any number of ranks gives the same losses."""
+    """A BERT with two layers. It has no dropout, so the losses do not depend on the number of ranks."""
     return BertConfig(
         vocab_size=words,
         hidden_size=64,
@@ -90,13 +91,13 @@ def configuration(words: int) -> BertConfig:
         intermediate_size=128,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        initializer_range=0.15,  # so small a model learns from more than BERT's 0.02
+        initializer_range=0.15,  # with BERT's default of 0.02 so small a model hardly learns
         pad_token_id=0,
     )
 
 
 def exact_matches(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> int:
-    """How many questions of a batch get exactly their answer."""
+    """Count the questions of a batch whose predicted answer is exactly right."""
     model.eval()
     with torch.no_grad():
         output = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
@@ -109,7 +110,7 @@ def exact_matches(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> int
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--batch_size", type=int, default=32, help="of all ranks together")
+    parser.add_argument("--batch_size", type=int, default=32, help="over all ranks")
     parser.add_argument("--learning_rate", type=float, default=0.03)
     arguments = parser.parse_args()
 

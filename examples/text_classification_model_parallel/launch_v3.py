@@ -2,8 +2,8 @@
 
 Usage: python launch_v3.py [--image IMAGE] [--role ROLE --instance-type ml.p4d.24xlarge --instance-count 2]
 
-SDK v3 has a setting for version 2 of the library only: MPI starts the ranks, and the options of version 1 go in as the
-hyperparameter that SDK v2 makes of them.
+SDK v3 supports only version 2 of the library. So MPI starts the ranks, and the options of version 1 are passed as the
+hyperparameter mp_parameters, as SDK v2 does it.
 """
 
 import argparse
@@ -20,7 +20,7 @@ PARAMETERS = {"partitions": 2, "microbatches": 4, "pipeline": "interleaved", "dd
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--image", default="berth-train:cpu", help="on AWS its image_uri in ECR")
+    parser.add_argument("--image", default="berth-train:cpu", help="on AWS the image_uri in ECR")
     parser.add_argument("--role", help="local mode needs none")
     parser.add_argument("--instance-type", default="local_cpu")
     parser.add_argument("--instance-count", type=int, default=1)
@@ -32,7 +32,7 @@ def main() -> None:
         role=arguments.role,
         compute=Compute(instance_type=arguments.instance_type, instance_count=arguments.instance_count),
         source_code=SourceCode(source_dir=str(HERE), entry_script="train.py"),
-        # On a host with GPUs each has a rank; what the partitions leave over are replicas.
+        # A rank for each GPU; each further pair of ranks is a replica.
         distributed=MPI(process_count_per_node=2 if local else None),
         hyperparameters={"epochs": 6, "batch_size": 32, "mp_parameters": PARAMETERS},
     )

@@ -1,8 +1,8 @@
-"""Text classification over the partitions of a model, with SageMaker's model parallel library, version 1.
+"""Text classification with a model split over ranks, with SageMaker's model parallel library, version 1.
 
-Makes its own data, unless the channel `train` holds a train.jsonl with premise, hypothesis and label in each line, as
-MNLI has them: 0 entailment, 1 neutral, 2 contradiction. Prints the loss of each epoch over all replicas, and how many
-of the first 100 pairs get their label.
+Reads train.jsonl from the channel `train`, with premise, hypothesis and label in each line, as in MNLI: 0 entailment,
+1 neutral, 2 contradiction. Without this channel it makes its own data. Prints the loss of each epoch, averaged over all
+replicas, and how many of the first 100 pairs get the right label.
 """
 
 import argparse
@@ -26,7 +26,7 @@ HYPOTHESES = ["{name} is in the {place} .", "{name} likes the {place} .", "{name
 
 
 def made_pairs(count: int = 384) -> list[Pair]:
-    """Premises of one pattern, each with a hypothesis that follows, that may be, or that can't be."""
+    """Premises of one pattern, each with a hypothesis that is entailed, neutral or contradictory."""
     chance = random.Random(0)
     pairs: list[Pair] = []
     for _ in range(count):
@@ -39,7 +39,7 @@ def made_pairs(count: int = 384) -> list[Pair]:
 
 
 def read_pairs(folder: str | None) -> list[Pair]:
-    """Those of the channel's train.jsonl; made ones where there is no channel."""
+    """The pairs in the channel's train.jsonl, or made pairs without a channel."""
     if folder is None:
         return made_pairs()
     file = Path(folder, "train.jsonl")
@@ -49,7 +49,7 @@ def read_pairs(folder: str | None) -> list[Pair]:
 
 
 def make_tokenizer(pairs: list[Pair]) -> PreTrainedTokenizerFast:
-    """Words of the pairs, each a token; the same on every rank, for all read the same pairs."""
+    """A tokenizer with one token per word. It is the same on every rank, because all read the same pairs."""
     splitter = pre_tokenizers.Whitespace()
     texts = [str(each[field]) for each in pairs for field in ("premise", "hypothesis")]
     words = {word for text in texts for word, _ in splitter.pre_tokenize_str(text)}
@@ -72,7 +72,7 @@ def encode(pairs: list[Pair], tokenizer: PreTrainedTokenizerFast, device: torch.
 
 
 def configuration(words: int) -> RobertaConfig:
-    """A RoBERTa of four layers, without dropout, so that any number of ranks gives the same losses."""
+    """A RoBERTa with four layers. It has no dropout, so the losses do not depend on the number of ranks."""
     return RobertaConfig(
         vocab_size=words,
         hidden_size=64,
@@ -81,7 +81,7 @@ def configuration(words: int) -> RobertaConfig:
         intermediate_size=128,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        initializer_range=0.1,  # so small a model learns from more than RoBERTa's 0.02
+        initializer_range=0.1,  # with RoBERTa's default of 0.02 so small a model hardly learns
         max_position_embeddings=130,
         type_vocab_size=1,
         id2label=dict(enumerate(LABELS)),
@@ -94,7 +94,7 @@ def configuration(words: int) -> RobertaConfig:
 
 @smp.step
 def train_step(model: smp.DistributedModel, batch: Batch) -> torch.Tensor:
-    """Of one microbatch; the library splits the batch, and calls this for each part."""
+    """The loss and gradients of one microbatch. The library splits the batch and calls this for each part."""
     loss = model(**batch).loss
     model.backward(loss)
     return loss.detach()
@@ -107,7 +107,7 @@ def predict_step(model: smp.DistributedModel, batch: Batch) -> torch.Tensor:
 
 
 def right_labels(model: smp.DistributedModel, batch: Batch) -> int:
-    """How many pairs of a batch, which the microbatches divide, get their label."""
+    """Count the pairs that get the right label. The number of microbatches must divide the size of the batch."""
     model.eval()
     found = predict_step(model, batch).concat().argmax(1)
     return int((found == batch["labels"]).sum())
@@ -116,9 +116,9 @@ def right_labels(model: smp.DistributedModel, batch: Batch) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--batch_size", type=int, default=32, help="of all replicas together")
+    parser.add_argument("--batch_size", type=int, default=32, help="over all replicas")
     parser.add_argument("--learning_rate", type=float, default=0.01)
-    arguments, _ = parser.parse_known_args()  # some launchers pass mp_parameters, too, which smp.init reads by itself
+    arguments, _ = parser.parse_known_args()  # some launchers also pass --mp_parameters, which smp.init reads itself
 
     smp.init()
     device = torch.device("cpu")
@@ -131,7 +131,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = smp.DistributedModel(RobertaForSequenceClassification(configuration(len(tokenizer))))
     optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), arguments.learning_rate, momentum=0.9))
-    # Every rank of a pipeline goes through the same batches: all of them call each step, whatever they hold.
+    # All ranks of a pipeline get the same batches, because each of them must call each step.
     sampler = DistributedSampler(pairs, smp.dp_size(), smp.dp_rank())
     loader = DataLoader(
         pairs,
@@ -157,7 +157,7 @@ def main() -> None:
 
     first = pairs[: min(len(pairs), 100) // smp.num_microbatches() * smp.num_microbatches()]
     right = right_labels(model, encode(first, tokenizer, device))
-    weights = model.state_dict()  # of all partitions, which every rank helps to gather
+    weights = model.state_dict()  # gathers all partitions; every rank must call it
     if smp.rank() == 0:
         print(f"right labels: {right} of {len(first)}", flush=True)
         folder = os.environ.get("SM_MODEL_DIR", "model")

@@ -1,8 +1,8 @@
-"""The models by name: each a service with a worker of its own.
+"""The loaded models by name: each is a service with its own worker.
 
-A process for each model makes what it had come back whole when it goes. No model is ever unloaded unasked while its
-worker is well: if memory lacks, the load is refused with 507, upon which SageMaker unloads what it thinks best and asks
-again.
+Each model has its own process, so that unloading it frees all of its memory. The server unloads a model unasked only if
+its worker can't be restarted. If a model does not fit into memory, its load is refused with 507; SageMaker then unloads
+another model and tries again.
 """
 
 import asyncio
@@ -16,26 +16,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from berth.runtime.memory import available_memory, give_back
+from berth.runtime.memory import available_memory, trim_heap
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
 from berth.serve.limits import RequestLimits
-from berth.serve.models.folder import find_folder
-from berth.serve.models.memory import is_in_memory, needed_memory, taken_bytes
-from berth.serve.models.request import first_name, name_faults, page_size
-from berth.serve.models.scratch import Scratch, remove
-from berth.serve.models.states import ModelRequest, ModelState, Step, decide, refusal_of
+from berth.serve.models.arguments import first_name, name_faults, page_size
+from berth.serve.models.folder import find_folder, make_scratch, needed_memory
+from berth.serve.models.states import ModelAction, ModelState, Step, decide, refusal_of
 from berth.serve.service import STOPPING, Service
 from berth.serve.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)
 
-_LOOK = 0.02
-"""Seconds between two looks at whether an unloading model has answered what it had accepted."""
-_MEMORY_LOOK = 0.25
-"""Seconds between two looks at what the packages of a model take while they are installed into memory."""
-# What a container lacks, not the model: then SageMaker unloads another model and tries again.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+_POLL_INTERVAL = 0.02
+"""Seconds between two checks whether an unloading model has answered all accepted requests."""
+# The container is at fault, not the model: answered with 507, so that SageMaker unloads another model and tries again.
+_RESOURCE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 
 
 @dataclass(eq=False, slots=True)
@@ -50,7 +46,7 @@ class _Model:
     needed: int = 0
     """Bytes of memory that are reserved for it."""
     service: Service | None = None
-    """None before there is a worker, and after."""
+    """None before the worker is started, and after it has ended."""
     scratch: Path | None = None
     unloaded: "asyncio.Task[None] | None" = None
     """Set once the unloading has begun."""
@@ -61,15 +57,15 @@ class _Model:
         return self.service.active if self.service else 0
 
     def load_now(self) -> Load:
-        """What waits, and what has been computed."""
+        """The work that waits, and the work done since the load."""
         return self.service.load_now() if self.service else Load()
 
     def close(self) -> None:
-        """End its worker, and remove what that kept."""
+        """End its worker, and remove the worker's files."""
         if self.service:
             self.service.close()
         if self.scratch:
-            remove(self.scratch)
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 class ModelRegistry:
@@ -83,8 +79,8 @@ class ModelRegistry:
         limits: RequestLimits,
         available: Callable[[], int] = available_memory,
     ) -> None:
-        """`start` makes a pool, whose workers are on their way, for a model's folder and one that goes with it, below
-        `scratch`; models lie below `roots`; `available` says how many bytes of memory there are.
+        """`start`: starts a pool for a model's folder and a scratch folder below `scratch`. `roots`: the folders from
+        which models may be loaded. `available`: bytes of free memory.
         """
         self.limits = limits
         self.failure: str | None = None
@@ -92,7 +88,7 @@ class ModelRegistry:
         self.workers = 1
         self._start = start
         self._roots = [root.resolve() for root in roots]
-        self._scratch = Scratch(scratch)
+        self._scratch = scratch
         self._available = available
         self._capacity = available()
         self._models: dict[str, _Model] = {}
@@ -105,29 +101,29 @@ class ModelRegistry:
 
     @property
     def active(self) -> int:
-        """Requests that are being read or answered, those of models that are being unloaded included."""
+        """Requests that are being read or answered, including those of models that are being unloaded."""
         return sum(model.active for model in self._models.values())
 
     def load_now(self) -> Load:
-        """Of all models together, those that were unloaded included."""
+        """The sum over all models, including those that were unloaded."""
         return sum((model.load_now() for model in self._models.values()), self._unloaded)
 
     @property
     def waiting_seconds(self) -> float:
-        """For how long the busiest model has work."""
+        """Seconds of work that wait for the busiest model."""
         services = [model.service for model in self._models.values() if model.service]
         return max((service.waiting_seconds for service in services), default=0.0)
 
     @property
     def summary(self) -> dict[str, int]:
-        """What /ping says."""
+        """The body of /ping."""
         return {"models": len(self._ready_names())}
 
     def start(self, on_failure: Callable[[], None] = lambda: None) -> None:
-        """There is nothing to wait for, and nothing that could fail."""
+        """Do nothing: without a model there is nothing to wait for, and nothing can fail."""
 
     def stop(self) -> None:
-        """Take nothing more from now on."""
+        """Refuse new requests from now on."""
         self.stopping = True
         for model in self._models.values():
             if model.service:
@@ -139,18 +135,18 @@ class ModelRegistry:
             model.close()
 
     def check_ready(self) -> None:
-        """Pass, with any number of models, until the server stops (503)."""
+        """ServeError (503) if the server is stopping; it is ready with any number of models."""
         if self.stopping:
             raise ServeError(Kind.NOT_READY, STOPPING)
 
     async def load(self, name: str, url: str) -> None:
-        """Load the model in the folder `url` under that name, once a model that is being unloaded under it is gone.
+        """Load the model in the folder `url` as `name`. If a model of that name is being unloaded, wait for that first.
 
-        ServeError if the name or the folder can't be used, or there is no model in it (400), the name is taken (409),
-        memory or disk lacks (507), the model can't be served (500), or it is unloaded meanwhile (503); then nothing of
-        it is left.
+        ServeError if the name or folder is invalid or holds no model (400), the name is in use (409), there is not
+        enough memory or disk (507), the model can't be served (500), or it is unloaded meanwhile (503). After an error
+        nothing of the model is left.
         """
-        while self._decide(ModelRequest.LOAD, name) is Step.WAIT:
+        while self._decide(ModelAction.LOAD, name) is Step.WAIT:
             await self._end(self._models[name])
         model = _Model(name, url, asyncio.get_running_loop().create_future())
         self._models[name] = model
@@ -160,42 +156,42 @@ class ModelRegistry:
             await self._end(model)
             if not isinstance(error, OSError):
                 raise
-            kind = Kind.NO_MEMORY if error.errno in _NO_ROOM else Kind.BROKEN_MODEL
+            kind = Kind.NO_MEMORY if error.errno in _RESOURCE_ERRORS else Kind.BROKEN_MODEL
             raise ServeError(kind, f"the model {name} can't be loaded: {error}") from error
 
     async def unload(self, name: str) -> None:
-        """Let the model answer what it has accepted, and end it, or its load; ServeError if there is none (404)."""
-        self._decide(ModelRequest.UNLOAD, name)
+        """Let the model answer its accepted requests, and unload it; or end its load. ServeError (404) if unknown."""
+        self._decide(ModelAction.UNLOAD, name)
         await self._end(self._models[name])
 
     def service(self, name: str) -> Service:
-        """What answers for that model; ServeError if there is none (404), or it is being loaded (503)."""
-        self._decide(ModelRequest.INVOKE, name)
+        """The service of that model; ServeError if it is not loaded (404) or being loaded (503)."""
+        self._decide(ModelAction.INVOKE, name)
         service = self._models[name].service
         assert service is not None
         return service
 
     def description_of(self, name: str) -> dict[str, str]:
         """A model's entry of the list; ServeError (404) if it is not loaded."""
-        self._decide(ModelRequest.DESCRIBE, name)
+        self._decide(ModelAction.DESCRIBE, name)
         return self._entry(name)
 
     def page(self, limit: str | None, token: str | None) -> dict[str, Any]:
-        """A page of the list in the order of names, with the token of the next if there is one; ServeError (400)."""
+        """A page of the list, ordered by name, with the token of the next page if there is one; ServeError (400)."""
         size, first = page_size(limit), first_name(token)
         names = [name for name in self._ready_names() if name > first]
         page: dict[str, Any] = {"models": [self._entry(name) for name in names[:size]]}
         return page | {"nextPageToken": names[size - 1]} if len(names) > size else page
 
-    def _decide(self, request: ModelRequest, name: str) -> Step:
-        """What a request for that name does; ServeError if it is refused."""
-        if request is ModelRequest.LOAD:
+    def _decide(self, action: ModelAction, name: str) -> Step:
+        """Whether the action on that name may proceed or must wait; ServeError if it is refused."""
+        if action is ModelAction.LOAD:
             self.check_ready()
         model = self._models.get(name)
         state = model.state if model else None
-        decision = decide(request, state)
+        decision = decide(action, state)
         if isinstance(decision, Kind):
-            raise ServeError(decision, refusal_of(request, state, name))
+            raise ServeError(decision, refusal_of(action, state, name))
         return decision
 
     def _entry(self, name: str) -> dict[str, str]:
@@ -217,29 +213,24 @@ class ModelRegistry:
         if needed > room:
             raise _no_memory(model.name, needed, room)
         model.needed = needed
-        model.scratch = self._scratch.make()
+        model.scratch = make_scratch(self._scratch)
         model.service = Service(self._start(folder, model.scratch), self.limits, model.name)
-        self._hear(model)
-        in_memory = is_in_memory(model.scratch)
-        if in_memory:
-            await _watch(model, model.scratch, room)
+        self._follow(model)
         await asyncio.shield(model.loaded)
-        if in_memory:
-            model.needed += await asyncio.to_thread(taken_bytes, model.scratch)
 
-    def _hear(self, model: _Model) -> None:
-        """Have the model's state follow what its workers say, from whichever thread."""
+    def _follow(self, model: _Model) -> None:
+        """Update the model's state when its worker is ready or fails. The worker's threads call back."""
         assert model.service is not None
         service, loop = model.service, asyncio.get_running_loop()
 
-        def tell(hear: Callable[[_Model, Service], None]) -> None:
+        def schedule(update: Callable[[_Model, Service], None]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the server ends
-                loop.call_soon_threadsafe(hear, model, service)
+                loop.call_soon_threadsafe(update, model, service)
 
-        service.start(lambda: tell(self._fail), lambda: tell(_succeed))
+        service.start(lambda: schedule(self._fail), lambda: schedule(_succeed))
 
     def _fail(self, model: _Model, service: Service) -> None:
-        """Its workers can't be had, or not any more: then SageMaker, which gets 404 from now on, may load it again."""
+        """Its worker can't be started or restarted. From now on SageMaker gets 404, and may load it again."""
         assert service.failure is not None
         if not model.loaded.done():
             kind = Kind.NO_MEMORY if service.pool.lacked_room else Kind.BROKEN_MODEL
@@ -249,7 +240,7 @@ class ModelRegistry:
             self._end(model)
 
     def _end(self, model: _Model) -> "asyncio.Future[None]":
-        """Unload the model; the future is done when nothing of it is left, and cancelling it changes nothing."""
+        """Unload the model; the future is done when nothing of it is left. Cancelling the future has no effect."""
         if model.unloaded is None:
             model.state = ModelState.UNLOADING
             if model.service:
@@ -257,24 +248,24 @@ class ModelRegistry:
             if not model.loaded.done():
                 sentence = f"the model {model.name} was unloaded while it was being loaded: POST /models loads it"
                 model.loaded.set_exception(ServeError(Kind.NOT_READY, sentence))
-            model.loaded.exception()  # or asyncio reports that nobody has asked for it
+            model.loaded.exception()  # otherwise asyncio reports an exception that was never retrieved
             model.unloaded = asyncio.create_task(self._unload(model))
         return asyncio.shield(model.unloaded)
 
     async def _unload(self, model: _Model) -> None:
         while model.active:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
         await asyncio.to_thread(model.close)
         computed = replace(model.load_now(), tokens=0, bodies=0, requests=0)
         self._unloaded += computed
         model.service = None
         del self._models[model.name]
-        gc.collect()  # the service and its pool, which know each other, with the tokenizer that the front had
-        give_back()
+        gc.collect()  # frees the service and its pool, which refer to each other, and their tokenizer
+        trim_heap()
 
     def _room(self) -> int:
-        """Bytes for another model: what is free now, and would be if each that is there took what it will need, for a
-        model grows with its first requests.
+        """Bytes for another model: the smaller of the memory that is free now, less the needs of loading models, and
+        the memory that stays free when all models have grown to their needs, as they do with their first requests.
         """
         models = self._models.values()
         loading = sum(model.needed for model in models if model.state is ModelState.LOADING)
@@ -285,20 +276,6 @@ def _succeed(model: _Model, _service: Service) -> None:
     if not model.loaded.done():
         model.state = ModelState.READY
         model.loaded.set_result(None)
-
-
-async def _watch(model: _Model, scratch: Path, room: int) -> None:
-    """While the model loads, see that its worker and what that writes into memory fit into `room`; ServeError (507).
-    Else the kernel would end whichever process is largest.
-    """
-    before = shutil.disk_usage(scratch).used
-    while True:
-        await asyncio.wait([model.loaded], timeout=_MEMORY_LOOK)
-        if model.loaded.done():
-            return
-        needed = model.needed + shutil.disk_usage(scratch).used - before
-        if needed > room:
-            raise _no_memory(model.name, needed, room)
 
 
 def _no_memory(name: str, needed: int, room: int) -> ServeError:

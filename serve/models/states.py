@@ -1,9 +1,8 @@
-"""The states of a model on a multi-model endpoint, and what a request may do in each.
+"""The states of a model on a multi-model endpoint, and which actions each allows.
 
-A model goes LOADING → READY → UNLOADING and is then gone. A load that fails or is unloaded goes LOADING → UNLOADING, a
-model whose workers can't be had any more READY → UNLOADING. SageMaker's contract asks for 409 for a load of a loaded
-name, for 404 for everything else of a name that is not loaded (upon which it loads the model), and that an unload
-answers only when the memory is free:
+A model is LOADING, then READY, then UNLOADING, and then removed. If its load fails or is ended, it skips READY; if its
+worker can't be restarted, it is unloaded. SageMaker's contract: 409 for loading a loaded name; 404 for other actions on
+a name that is not loaded (SageMaker then loads the model); an unload answers only when the memory is free:
 https://docs.aws.amazon.com/sagemaker/latest/dg/mms-container-apis.html
 """
 
@@ -20,8 +19,8 @@ class ModelState(StrEnum):
     UNLOADING = "being unloaded"
 
 
-class ModelRequest(Enum):
-    """What is asked of a model by its name."""
+class ModelAction(Enum):
+    """What a request does with the model that it names."""
 
     LOAD = "load"
     UNLOAD = "unload"
@@ -30,34 +29,34 @@ class ModelRequest(Enum):
 
 
 class Step(Enum):
-    """What a request does that is not refused."""
+    """How to go on with an action that is not refused."""
 
     PROCEED = "proceed"
     WAIT = "wait"
-    """Until the model is unloaded, and then decide again."""
+    """Wait until the model is unloaded, and then decide again."""
 
 
 _NOT_FOUND = Kind.NOT_FOUND
-_TABLE: dict[ModelRequest, dict[ModelState | None, Step | Kind]] = {
-    ModelRequest.LOAD: {
+_TABLE: dict[ModelAction, dict[ModelState | None, Step | Kind]] = {
+    ModelAction.LOAD: {
         None: Step.PROCEED,
         ModelState.LOADING: Kind.CONFLICT,
         ModelState.READY: Kind.CONFLICT,
         ModelState.UNLOADING: Step.WAIT,
     },
-    ModelRequest.UNLOAD: {
+    ModelAction.UNLOAD: {
         None: _NOT_FOUND,
-        ModelState.LOADING: Step.PROCEED,  # else nobody could end a load that never ends
+        ModelState.LOADING: Step.PROCEED,  # otherwise nothing could end a load that hangs
         ModelState.READY: Step.PROCEED,
         ModelState.UNLOADING: Step.PROCEED,  # both answer when it is unloaded
     },
-    ModelRequest.INVOKE: {
+    ModelAction.INVOKE: {
         None: _NOT_FOUND,
         ModelState.LOADING: Kind.NOT_READY,
         ModelState.READY: Step.PROCEED,
         ModelState.UNLOADING: _NOT_FOUND,
     },
-    ModelRequest.DESCRIBE: {
+    ModelAction.DESCRIBE: {
         None: _NOT_FOUND,
         ModelState.LOADING: _NOT_FOUND,
         ModelState.READY: Step.PROCEED,
@@ -65,21 +64,21 @@ _TABLE: dict[ModelRequest, dict[ModelState | None, Step | Kind]] = {
     },
 }
 _ADVICE = {
-    ModelRequest.LOAD: "unload it first",
-    ModelRequest.UNLOAD: "GET /models lists the models that are loaded",
-    ModelRequest.INVOKE: "POST /models loads it",
-    ModelRequest.DESCRIBE: "GET /models lists the models that are loaded",
+    ModelAction.LOAD: "unload it first",
+    ModelAction.UNLOAD: "GET /models lists the models that are loaded",
+    ModelAction.INVOKE: "POST /models loads it",
+    ModelAction.DESCRIBE: "GET /models lists the models that are loaded",
 }
 
 
-def decide(request: ModelRequest, state: ModelState | None) -> Step | Kind:
-    """What the request does, or the kind of its refusal; `state` is None for a name without a model."""
-    return _TABLE[request][state]
+def decide(action: ModelAction, state: ModelState | None) -> Step | Kind:
+    """How to go on with the action, or the kind of its error. `state` is None for a name without a model."""
+    return _TABLE[action][state]
 
 
-def refusal_of(request: ModelRequest, state: ModelState | None, name: str) -> str:
-    """The sentence of a refusal."""
+def refusal_of(action: ModelAction, state: ModelState | None, name: str) -> str:
+    """The sentence of the error if `decide` refuses the action."""
     if state is None:
-        return f"there is no model {name[:80]}: {_ADVICE[request]}"
-    advice = "ask again in a few seconds" if decide(request, state) is Kind.NOT_READY else _ADVICE[request]
+        return f"there is no model {name[:80]}: {_ADVICE[action]}"
+    advice = "ask again in a few seconds" if decide(action, state) is Kind.NOT_READY else _ADVICE[action]
     return f"the model {name[:80]} is {state.value}: {advice}"

@@ -1,14 +1,17 @@
-"""What a handler's functions are given as `context`: of Multi Model Server's, which handlers are written for, all that
-concerns a request. One at a time runs in a process, and for each the object is filled anew.
+"""The `context` of a handler's functions: the part of Multi Model Server's context that concerns a request.
+
+A process answers one request at a time, and the same object is filled again for each.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
+from pickle import PickleBuffer
 from typing import Any
 
 
 class RequestHeaders(dict[str, str]):
-    """Headers as a client sent them, by names in any case."""
+    """A request's headers. Names may be in any case."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__({name.title(): value for name, value in headers.items()})
@@ -25,8 +28,8 @@ class RequestHeaders(dict[str, str]):
 
 
 class RequestContext:
-    """`context.get_request_header(0, "X-Amzn-SageMaker-Custom-Attributes")` and its like. The index of a request in its
-    batch, which many of the methods take, is 0: there is one.
+    """For example `context.get_request_header(0, "X-Amzn-SageMaker-Custom-Attributes")`. Many methods take the index of
+    a request in its batch. It is always 0, because a batch has one request.
     """
 
     def __init__(self, model_dir: str, model_name: str, gpu_id: int | None) -> None:
@@ -41,7 +44,7 @@ class RequestContext:
         self.begin({}, "")
 
     def begin(self, headers: Mapping[str, str], request_id: str) -> None:
-        """Stand for the next request."""
+        """Fill the object for the next request."""
         self.request_ids = {0: request_id}
         self._request = RequestHeaders(headers)
         self._status: tuple[int, str] | None = None
@@ -49,7 +52,7 @@ class RequestContext:
 
     @property
     def request_processor(self) -> "list[RequestContext]":
-        """Multi Model Server has an object for each request of a batch."""
+        """Multi Model Server has one object per request of a batch."""
         return [self]
 
     def get_request_id(self, idx: int = 0) -> str:
@@ -88,3 +91,32 @@ class RequestContext:
 
     def get_response_status(self, idx: int) -> tuple[int, str]:
         return self._status or (int(HTTPStatus.OK), "")
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerInput:
+    """A request for a user's handler: its body and headers, unchanged except for lower-case names."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    length: int = 1
+    """Tokens in the queue; the real cost of a handler's request is unknown."""
+
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        """Let MessageWire send the body without a copy."""
+        return HandlerInput, (PickleBuffer(self.body), self.headers, self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerAnswer:
+    """The complete answer of a user's handler."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    error_type: str = ""
+    """The kind, if it is an error in the server's own format."""
+
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        """See HandlerInput."""
+        return HandlerAnswer, (self.status, self.headers, PickleBuffer(self.body), self.error_type)

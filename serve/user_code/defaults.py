@@ -1,12 +1,13 @@
-"""What stands in for the functions that a user's handler does not have; as in Hugging Face's inference toolkit.
+"""The default for each function that a user's handler does not define, as in Hugging Face's inference toolkit.
 
-Bodies are decoded to their values, not to an array as SageMaker's own toolkit does; nothing is unpickled.
+A body is decoded to JSON values or rows; SageMaker's own toolkit would make an array of it. Nothing is unpickled.
 """
 
 import csv
 import inspect
 import io
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,60 +16,22 @@ import numpy as np
 
 from berth.runtime.engines import choose
 from berth.runtime.engines.choose import EngineSettings, LoadedModel
-from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES
-from berth.serve.csv_text import all_rows
+from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES, best_of, check_charset, split, text_of
+from berth.serve.csv_questions import read_rows
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import decode, dump, encode
 from berth.serve.limits import RequestLimits
-from berth.serve.media_types import best_of, encoding_of, split
 from berth.serve.pipeline import QuestionAnsweringPipeline
 
 log = logging.getLogger(__name__)
 
 NPY = "application/x-npy"
 ENCODED = (JSON, JSON_LINES, CSV, NPY)
-_HEADERS = {"question", "context", "inputs"}
-
-
-class DefaultHandler:
-    """The four functions."""
-
-    def __init__(self, settings: EngineSettings, limits: RequestLimits) -> None:
-        self._settings = settings
-        self._limits = limits
-        self.loaded: LoadedModel | None = None
-        """Our model, once it was asked for."""
-
-    def model_fn(self, model_dir: str | Path) -> QuestionAnsweringPipeline:
-        """Our model under `model_dir`; ModelFilesError if it can't be served."""
-        self.loaded = choose.load(Path(model_dir), self._settings, log.info)
-        return QuestionAnsweringPipeline(self.loaded, self._limits)
-
-    def input_fn(self, body: bytes, content_type: str) -> Any:
-        """See `decode_body`."""
-        return decode_body(body, content_type)
-
-    def predict_fn(self, data: Any, model: Any) -> Any:
-        """`model` called with the body's `inputs` and `parameters`, or with all of the body where it has none."""
-        if not callable(model):
-            raise TypeError("what model_fn returned can't be called: write a predict_fn that uses it")
-        data = _records(data)
-        if not isinstance(data, dict):
-            return model(data)
-        inputs = data.pop("inputs", None)
-        parameters = data.pop("parameters", None) or {}
-        asked = data if inputs is None else inputs
-        if isinstance(model, QuestionAnsweringPipeline) and isinstance(parameters, dict):
-            return model.answer(asked, parameters)
-        return model(asked, **parameters)
-
-    def output_fn(self, prediction: Any, accept: str) -> tuple[bytes, str]:
-        """See `encode_prediction`."""
-        return encode_prediction(prediction, accept)
+_COLUMN_NAMES = {"question", "context", "inputs"}
 
 
 def _records(data: Any) -> Any:
-    """JSON lines of `{"inputs": …}` as one list of inputs, and rows of one column as a list of their cells."""
+    """A list of `{"inputs": …}` as a list of the inputs, rows of one column as a list of their cells; else `data`."""
     if not isinstance(data, list) or not data:
         return data
     if all(isinstance(each, dict) and each.keys() == {"inputs"} for each in data):
@@ -79,8 +42,8 @@ def _records(data: Any) -> Any:
 
 
 def decode_body(body: bytes, content_type: str) -> Any:
-    """What a body holds: a JSON value, for JSON lines a list of them, an array for .npy, and for CSV a list of rows,
-    which are `{"inputs": …}` where the first line has names. ServeError (400, 415) if it can't be read.
+    """A body's value: JSON as it is, JSON lines as a list, .npy as an array, CSV as a list of rows, or as
+    `{"inputs": …}` if its first row has column names. ServeError (400, 415) if it can't be read.
     """
     media_type, parameters = split(content_type)
     if media_type == NPY:
@@ -91,7 +54,10 @@ def decode_body(body: bytes, content_type: str) -> Any:
             Kind.UNSUPPORTED_MEDIA_TYPE,
             f"Content-Type `{media_type[:80]}` can't be read: send one of {known}, or write an input_fn that reads it",
         )
-    text = _text_of(body, encoding_of(parameters))
+    check_charset(parameters)
+    text = text_of(body, blank=True)
+    if not text.strip():
+        raise ServeError(Kind.BAD_REQUEST, "the body is empty: send some data")
     match media_type:
         case "application/jsonlines":
             return [decode(line, "the line") for line in text.split("\n") if line.strip()]
@@ -102,8 +68,8 @@ def decode_body(body: bytes, content_type: str) -> Any:
 
 
 def encode_prediction(prediction: Any, accept: str) -> tuple[bytes, str]:
-    """A prediction (JSON values, arrays, tensors, or a generator of these) in the type that is wanted, and that type;
-    ServeError (406) if it has no such form.
+    """Write a prediction (JSON values, arrays, tensors, or a generator of these) in the accepted type; returns it and
+    its type. ServeError (406) if the type is unknown or can't express the prediction.
     """
     media_type = best_of(accept, ENCODED)
     if media_type is None:
@@ -115,55 +81,80 @@ def encode_prediction(prediction: Any, accept: str) -> tuple[bytes, str]:
     return _WRITERS[media_type](list(prediction) if inspect.isgenerator(prediction) else prediction), media_type
 
 
+class DefaultHandler:
+    """The default functions, with the names of a handler's."""
+
+    def __init__(self, settings: EngineSettings, limits: RequestLimits) -> None:
+        self._settings = settings
+        self._limits = limits
+        self.loaded: LoadedModel | None = None
+        """Our model, once `model_fn` was called."""
+        self.input_fn = decode_body
+        self.output_fn = encode_prediction
+
+    def model_fn(self, model_dir: str | Path) -> QuestionAnsweringPipeline:
+        """Load our model from `model_dir`; ModelFilesError if it can't be served."""
+        self.loaded = choose.load(Path(model_dir), self._settings, log.info)
+        return QuestionAnsweringPipeline(self.loaded, self._limits)
+
+    def predict_fn(self, data: Any, model: Any) -> Any:
+        """Call `model` with the body's `inputs` and `parameters`, or with the whole body if it has no `inputs`."""
+        if not callable(model):
+            raise TypeError("what model_fn returned can't be called: write a predict_fn that uses it")
+        data = _records(data)
+        if not isinstance(data, dict):
+            return model(data)
+        inputs = data.pop("inputs", None)
+        parameters = data.pop("parameters", None) or {}
+        arguments = data if inputs is None else inputs
+        if isinstance(model, QuestionAnsweringPipeline) and isinstance(parameters, dict):
+            return model.answer(arguments, parameters)
+        return model(arguments, **parameters)
+
+
 def accepted_type(accept: str | None, default: str | None) -> str:
-    """The one type that a function gets as `accept`, because handlers compare it with names: what the client names, as
-    it writes it, or of a list, wildcards or weights the best of ours, else the first that the client names.
+    """The single type that a function gets as `accept`, because handlers compare it with names.
+
+    If the client names one type, that type as it is written. For a list, wildcards or weights, the first one that we
+    can write, else the first one in the header. Without a header, `default`, else JSON.
     """
     first = default or JSON
     if not accept or not accept.strip():
         return first
-    named = [split(part) for part in accept.split(",")]
-    if len(named) == 1 and "*" not in named[0][0] and "q" not in named[0][1]:
+    types = [split(part) for part in accept.split(",")]
+    if len(types) == 1 and "*" not in types[0][0] and "q" not in types[0][1]:
         return accept.strip()
-    return best_of(accept, [first, *(each for each in ENCODED if each != first)]) or named[0][0]
-
-
-def _text_of(body: bytes, encoding: str) -> str:
-    try:
-        text = body.decode(encoding)
-    except UnicodeDecodeError as error:
-        name = "UTF-8" if encoding.startswith("utf-8") else encoding
-        sentence = f"the body is not {name} (byte {error.start} of {len(body)}): name its charset in Content-Type"
-        raise ServeError(Kind.BAD_REQUEST, sentence) from error
-    if not text.strip():
-        raise ServeError(Kind.BAD_REQUEST, "the body is empty: send some data")
-    return text
+    return best_of(accept, [first, *(each for each in ENCODED if each != first)]) or types[0][0]
 
 
 def _array(body: bytes) -> Any:
     try:
         return np.lib.format.read_array(io.BytesIO(body), allow_pickle=False)
     except (ValueError, MemoryError, OverflowError) as error:
-        raise ServeError(Kind.BAD_REQUEST, f"the body is no array in NumPy's format ({error})") from error
+        raise ServeError(Kind.BAD_REQUEST, f"the body is not an array in NumPy's format ({error})") from error
 
 
 def _rows(text: str) -> Any:
-    rows = all_rows(text)
+    rows: list[list[str]] = []
+    for row in read_rows(text, RequestLimits(tokens=sys.maxsize)):
+        if isinstance(row, ServeError):
+            raise row
+        rows.append(row)
     if not rows:
         raise ServeError(Kind.BAD_REQUEST, "the body is empty: send a row of CSV")
     names = [name.strip() for name in rows[0]]
-    if not _HEADERS & {name.lower() for name in names}:
+    if not _COLUMN_NAMES & {name.lower() for name in names}:
         return rows
     named = [dict(zip(names, row, strict=False)) for row in rows[1:]]
     return {"inputs": [row["inputs"] for row in named] if "inputs" in names else named}
 
 
 def _plain(value: Any) -> Any:
-    """An array or tensor as lists, a NumPy number as a number: for json.dumps."""
+    """For json.dumps: an array or tensor as lists, a NumPy number as a number."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(
-        f"a value of the type {type(value).__name__} has no form in JSON: return lists, numbers, strings or arrays"
+        f"a value of the type {type(value).__name__} can't be written as JSON: return lists, numbers, strings or arrays"
     )
 
 
@@ -171,7 +162,7 @@ def _text(value: Any) -> str:
     try:
         return dump(value, _plain)
     except ValueError as error:
-        raise ValueError(f"the prediction has no form in JSON ({error})") from error
+        raise ValueError(f"the prediction can't be written as JSON ({error})") from error
 
 
 def _json(value: Any) -> bytes:
@@ -203,7 +194,7 @@ def _npy(value: Any) -> bytes:
     try:
         np.save(stream, np.asarray(value), allow_pickle=False)
     except ValueError as error:
-        raise ServeError(Kind.NOT_ACCEPTABLE, f"the prediction is no array of numbers: accept `{JSON}`") from error
+        raise ServeError(Kind.NOT_ACCEPTABLE, f"the prediction is not an array of numbers: accept `{JSON}`") from error
     return stream.getvalue()
 
 

@@ -1,32 +1,42 @@
-"""Which file is the user's handler. A look at files only: nothing of it is imported.
+"""Finds the file of the user's handler. Files are parsed, never imported.
 
-A model.tar.gz brings it as code/inference.py; the SDK names the folder and the file in variables. Where an estimator is
-deployed, that file is the program of its training job, which would train were it imported: a file counts as a handler
-only if its text has one of the functions.
+A model.tar.gz contains it as code/inference.py; the SDK names its folder and file in variables. If an estimator is
+deployed, that file is its training program, and importing it would start training. So a file is a handler only if it
+defines one of the handler's functions.
 """
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+import difflib
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from berth.contract.model_files import model_homes
 from berth.runtime.engines.model_folder import ModelFilesError
+from berth.serve.variables import MULTI_VARIABLE, PROGRAM_VARIABLE, SUBMIT_VARIABLE
 
-PROGRAM_VARIABLE = "SAGEMAKER_PROGRAM"
-SUBMIT_VARIABLE = "SAGEMAKER_SUBMIT_DIRECTORY"
 DEFAULT_PROGRAM = "inference.py"
-MULTI_VARIABLE = "SAGEMAKER_MULTI_MODEL"
 REQUIREMENTS = "requirements.txt"
 S3 = "s3://"
 FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
+ARGUMENTS = {
+    "pre_model_fn": ("model_dir",),
+    "model_fn": ("model_dir",),
+    "model_warmup_fn": ("model_dir", "model"),
+    "input_fn": ("body", "content_type"),
+    "predict_fn": ("data", "model"),
+    "output_fn": ("prediction", "accept"),
+    "transform_fn": ("model", "body", "content_type", "accept"),
+}
+"""Function → its standard arguments, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """A handler: its file, and which of the functions it has (all of them where only running it would tell).
+    """A handler: its file, and the functions that it defines (all of them if only running it would show which).
 
-    source: the source folder, if the file is in a folder of it (SAGEMAKER_PROGRAM `src/inference.py`).
+    source: the source folder, if the file is in a subfolder of it (SAGEMAKER_PROGRAM `src/inference.py`).
     """
 
     file: Path
@@ -39,30 +49,31 @@ class UserCode:
         return self.source or self.file.parent
 
     def model_dir(self, folder: Path) -> Path:
-        """What a model_fn gets of `folder`, the model's: the folder in it that holds the model and its code/, if the
-        archive was packed with it.
+        """The argument of model_fn: `folder`, or the folder in it that contains the model and this code/, if the
+        archive was packed with one.
         """
         return next((home for home in model_homes(folder) if self.file.is_relative_to(home / "code")), folder)
 
     @property
     def requirements(self) -> Path | None:
-        """The requirements.txt at the top of the source folder, else the one next to the file; None without text."""
+        """The requirements.txt in the source folder, else the one next to the file. Empty ones are ignored."""
         paths = (folder / REQUIREMENTS for folder in (self.folder, self.file.parent))
         return next((path for path in paths if path.is_file() and path.read_text("utf-8", "replace").strip()), None)
 
 
 @dataclass(frozen=True, slots=True)
 class NoHandler:
-    """The image answers itself. `reason`: which file is not run and why, for the log; empty where there is none."""
+    """The image answers itself. `reason`: which file is not run and why, for the log; empty if there is none."""
 
     reason: str = ""
 
 
 def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandler:
-    """The handler, if there is one; ModelFilesError for a file that is named and not there, or is no Python.
+    """The handler, if there is one; ModelFilesError if SAGEMAKER_PROGRAM names a missing file, or the file is not valid
+    Python.
 
-    What an s3:// address names is fetched before (berth.serve.user_code.fetch). On a multi-model endpoint the variables
-    are those of all models, of which some may have no code.
+    Code at an s3:// address was fetched before (berth.serve.user_code.environment). On a multi-model endpoint all
+    models share the variables, and some may have no code.
     """
     shared = is_multi_model(environ)
     if len(homes := [home for home in model_homes(model_dir) if (home / "code").is_dir()]) > 1:
@@ -80,24 +91,24 @@ def find_code(model_dir: Path, environ: Mapping[str, str]) -> UserCode | NoHandl
         looked = ", ".join(map(str, folders))
         raise ModelFilesError(f"{PROGRAM_VARIABLE} is `{named}`, and there is no such file in {looked}: pack it there")
     if file.suffix != ".py":
-        return NoHandler(f"{file} is no Python file, and is not run")
-    functions = _functions(file, source or file.parent)
+        return NoHandler(f"{file} is not a Python file, and is not run")
+    functions = _functions(file)
     if not functions:
         return NoHandler(f"{file} has none of {', '.join(FUNCTIONS)}, and is not run")
     return UserCode(file, functions, None if source == file.parent else source)
 
 
 def is_multi_model(environ: Mapping[str, str]) -> bool:
-    """Whether this container is to hold many models; the server has refused any other word before."""
+    """Whether this is a multi-model endpoint. The server has already refused values other than true and false."""
     return environ.get(MULTI_VARIABLE, "").strip().lower() == "true"
 
 
 def _folders(model_dir: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Where it may lie, in the order in which it is looked for."""
+    """The folders to search for the handler, in order."""
     shared = is_multi_model(environ)
-    given = environ.get(SUBMIT_VARIABLE, "").strip()
-    if given and not shared and not given.startswith(S3):
-        yield Path(given.removeprefix("file://"))
+    submit_directory = environ.get(SUBMIT_VARIABLE, "").strip()
+    if submit_directory and not shared and not submit_directory.startswith(S3):
+        yield Path(submit_directory.removeprefix("file://"))
     yield model_dir / "code"
     for home in model_homes(model_dir):
         yield home / "code"
@@ -106,8 +117,8 @@ def _folders(model_dir: Path, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _file_names(named: str) -> list[str]:
-    """What the program may be called in a code folder, likeliest first. In local mode the SDK packs a file without its
-    folders, and names it with those that it has on the user's machine.
+    """Possible names of the program in a code folder, likeliest first. In local mode the SDK packs a file without its
+    folders, but names it with its path on the user's machine.
     """
     path = Path(named or DEFAULT_PROGRAM)
     inside = [] if path.is_absolute() or ".." in path.parts else [str(path)]
@@ -115,56 +126,147 @@ def _file_names(named: str) -> list[str]:
     return [each for name in names for each in (name, *([] if name.endswith(".py") else [f"{name}.py"]))]
 
 
-def _functions(file: Path, source: Path) -> frozenset[str]:
-    """Those of the handler's functions that the file's top level binds: by def, by assignment or by import.
+def _functions(file: Path) -> frozenset[str]:
+    """The handler's functions that the file's top level defines, assigns or imports.
 
-    All of them where `import *` of a module that is not in the source folder may bind others, or, in an inference.py,
-    any: a file by another name may be a program that trains.
-    """
-    bound = _bound_names(file, (file.parent, source), frozenset())
-    found = bound & frozenset(FUNCTIONS)
-    if "*" in bound and (found or file.name == DEFAULT_PROGRAM):
-        return frozenset(FUNCTIONS)
-    return found
-
-
-def _bound_names(file: Path, roots: Sequence[Path], importing: frozenset[Path]) -> frozenset[str]:
-    """What a module's top level binds, and "*" if it imports all of a module that is not below `roots`, from which
-    modules are imported; `importing` are those that are being looked into.
+    All of them if the file has `import *` and either defines one of them or is called inference.py; with any other name
+    it may be a training program.
     """
     try:
         module = ast.parse(file.read_bytes(), str(file))
     except (SyntaxError, ValueError) as error:
-        raise ModelFilesError(f"{file} is no Python that can be run: {error}") from error
-    found: set[str] = set()
+        raise ModelFilesError(f"{file} is not valid Python: {error}") from error
+    bound: set[str] = set()
     for node in _top_level(module):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
-                found.add(name)
-            case ast.ImportFrom(names=[ast.alias(name="*")]):
-                imported = _module_file(node, file, roots)
-                if imported is None:
-                    found.add("*")
-                elif imported not in importing:
-                    found |= _bound_names(imported, roots, importing | {file})
+                bound.add(name)
             case ast.ImportFrom(names=names):
-                found |= {alias.asname or alias.name for alias in names}
+                bound |= {alias.asname or alias.name for alias in names}
             case _:
                 pass
-    return frozenset(found)
-
-
-def _module_file(node: ast.ImportFrom, file: Path, roots: Sequence[Path]) -> Path | None:
-    """That of the module which is imported from, if it is below one of `roots`."""
-    folders = [file.parents[node.level - 1]] if node.level else roots
-    paths = [folder.joinpath(*(node.module or ".").split(".")) for folder in folders]
-    files = (each for path in paths for each in (path / "__init__.py", path.with_suffix(".py")))
-    return next((each for each in files if each.is_file()), None)
+    functions = frozenset(bound.intersection(FUNCTIONS))
+    if "*" in bound and (functions or file.name == DEFAULT_PROGRAM):
+        return frozenset(FUNCTIONS)
+    return functions
 
 
 def _top_level(node: ast.AST) -> Iterator[ast.AST]:
-    """What stands in a module outside of its functions and classes, `if` and `try` included."""
+    """The nodes of a module outside its functions and classes, including those in `if` and `try`."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             yield from _top_level(child)
+
+
+_FILES, _DEPTH = 2000, 4
+_SKIPPED = ("__pycache__", "site-packages", "node_modules", "venv")
+_ARCHIVES = ("code.zip", "code.tar.gz", "code.tgz", "sourcedir.tar.gz", "model.tar.gz", "inference.zip")
+_OTHER_NAMES = {
+    "load_model": "model_fn",
+    "load_fn": "model_fn",
+    "init": "model_fn",
+    "preprocess": "input_fn",
+    "preprocess_fn": "input_fn",
+    "postprocess": "output_fn",
+    "postprocess_fn": "output_fn",
+    "predict": "predict_fn",
+    "inference": "predict_fn",
+    "inference_fn": "predict_fn",
+    "handle": "transform_fn",
+    "handler": "transform_fn",
+    "lambda_handler": "transform_fn",
+    "transform": "transform_fn",
+}
+"""Functions of other servers → the one of a handler that does the same."""
+_LIKENESS = 0.75
+
+
+def unused_files(model_dir: Path, code: UserCode | NoHandler, named: str = "") -> list[str]:
+    """Warnings about files and functions without effect. `named`: the value of SAGEMAKER_PROGRAM."""
+    lines: list[str] = []
+    for path in _files(model_dir):
+        if path.suffix == ".py" and isinstance(code, UserCode):
+            lines += _second_program(path, code)
+        elif path.suffix == ".py":
+            lines += _program(path, model_dir, named)
+        elif path.name.lower() in ("requirements.txt", "requirement.txt"):
+            lines += _requirements(path, code)
+        elif path.parent == model_dir and (path.name in _ARCHIVES or path.suffix == ".mar"):
+            lines.append(f"{path} is not unpacked: put its files into {model_dir}/code/ as they are")
+    return [*lines, *(_nearly_named(code.file) if isinstance(code, UserCode) else ())]
+
+
+def _files(model_dir: Path) -> Iterator[Path]:
+    """The model's files, those at the top first."""
+    for count, (folder, folders, files) in enumerate(os.walk(model_dir)):
+        depth = len(Path(folder).relative_to(model_dir).parts)
+        kept = (name for name in folders if name not in _SKIPPED and not name.startswith("."))
+        folders[:] = sorted(kept) if depth < _DEPTH and count < _FILES else []
+        yield from (Path(folder, name) for name in sorted(files)[:_FILES])
+
+
+def _second_program(path: Path, code: UserCode) -> list[str]:
+    """A warning about a second inference.py. Other Python files may be modules of the handler."""
+    if path.name != DEFAULT_PROGRAM or path == code.file:
+        return []
+    return [f"{path} is not run, because {code.file} is: delete one of the two"]
+
+
+def _program(path: Path, model_dir: Path, named: str) -> list[str]:
+    """A warning about a Python file that was probably meant to be the handler, in a model without one."""
+    tree = _parsed(path)
+    functions = _defined(tree) & set(FUNCTIONS)
+    folders = [home / "code" for home in (model_dir, *model_homes(model_dir))]
+    if path.name == DEFAULT_PROGRAM and path.parent not in folders:
+        inside = path.is_relative_to(folders[0])
+        where = f"set SAGEMAKER_PROGRAM to {path.relative_to(folders[0])}" if inside else "put it into code/"
+        return [f"{path} is not run: {where}"]
+    if path.name == DEFAULT_PROGRAM and functions:
+        return [f"{path} is not run: SAGEMAKER_PROGRAM names {named}; set it to {DEFAULT_PROGRAM}"]
+    if functions:
+        names = " and ".join(sorted(functions))
+        return [f"{path} has {names} and is not run: rename it to code/{DEFAULT_PROGRAM}, or set SAGEMAKER_PROGRAM"]
+    # Any other program, such as the one that trained the model, may have such functions for its own use.
+    return _nearly_named(path) if path.name in (DEFAULT_PROGRAM, "handler.py") else []
+
+
+def _requirements(path: Path, code: UserCode | NoHandler) -> list[str]:
+    """A warning about a requirements file that is not installed."""
+    if not path.read_text("utf-8", "replace").strip():
+        return []
+    if isinstance(code, UserCode):
+        installed = code.requirements
+        if path == installed:
+            return []
+        todo = f"{installed} is, put its lines there" if installed else f"move it to {code.folder / REQUIREMENTS}"
+        return [f"{path} is not installed: {todo}"]
+    if path.parent.name == "code" and any(path.parent.glob("*.py")):
+        return []  # its program is not run, and another line says so
+    return [f"{path} is not installed: put it into code/, next to an {DEFAULT_PROGRAM}"]
+
+
+def _nearly_named(path: Path) -> list[str]:
+    """Warnings about functions whose names are nearly those of a handler, and that the file does not use itself."""
+    tree = _parsed(path)
+    defined = _defined(tree)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    lines = []
+    for name in sorted(defined - set(ARGUMENTS) - used):
+        near = difflib.get_close_matches(name.lower(), FUNCTIONS, n=1, cutoff=_LIKENESS)
+        meant = _OTHER_NAMES.get(name) or next(iter(near), "")
+        if meant and meant not in defined:
+            lines.append(f"{path}: {name} is not called; if it is meant to be {meant}, rename it")
+    return lines
+
+
+def _parsed(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """The names of the functions that a file defines."""
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

@@ -1,4 +1,4 @@
-"""The functions of a handler's file, ours in place of those that it lacks, and the model between them."""
+"""Imports a handler's file and calls its functions, or our defaults for those that it does not define."""
 
 import asyncio
 import importlib
@@ -6,40 +6,87 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from inspect import Parameter, Signature
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from berth.runtime.engines.model_folder import ModelFilesError
-from berth.serve.codecs import CSV, JSON
-from berth.serve.media_types import split
-from berth.serve.user_code.calls import ARGUMENTS, CallError, CallPlan, plan_call
-from berth.serve.user_code.find import FUNCTIONS, UserCode
+from berth.serve.codecs import CSV, JSON, UTF_8, split
+from berth.serve.user_code.defaults import DefaultHandler
+from berth.serve.user_code.find import ARGUMENTS, FUNCTIONS, UserCode
+
+CONTEXT = "context"
+
+LAST = "*"
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+
+class CallError(Exception):
+    """A function can't be called with the standard arguments of its name; the text is one sentence."""
+
+
+def context_form(name: str, function: Callable[..., Any]) -> str:
+    """How the handler's function of that name takes the context: "" not at all, `LAST` after its standard
+    arguments, or `CONTEXT` by that name; CallError if it can't be called.
+    """
+    standard = ARGUMENTS[name]
+    signature = _signature(function)
+    if signature is None:
+        return ""
+    names = list(signature.parameters)
+    forms = [CONTEXT] if CONTEXT in names else ["", LAST]
+    if names[len(standard) :][:1] == [CONTEXT]:  # a decorator may accept only positional arguments
+        forms = [LAST, CONTEXT]
+    for form in forms:
+        try:
+            call(signature.bind, standard, form, None)
+        except TypeError:
+            continue
+        return form
+    raise CallError(
+        f"{name}{str(signature)[:200]} can't be called: define it as {name}({', '.join(standard)}); a further "
+        f"parameter {CONTEXT} is optional, any other needs a default"
+    )
+
+
+def call(function: Callable[..., Any], arguments: Sequence[Any], form: str, context: object) -> Any:
+    """Call the function. `form`: the result of `context_form`."""
+    if form == LAST:
+        return function(*arguments, context)
+    return function(*arguments, **({CONTEXT: context} if form else {}))
+
+
+def _signature(function: Callable[..., Any]) -> Signature | None:
+    """The function's signature; for a decorator with `(*args, **kwargs)`, that of the function it wraps. None for a
+    function in C without one.
+    """
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        signature = None
+    wrapped = getattr(function, "__wrapped__", None)
+    parameters = signature.parameters.values() if signature else ()
+    if wrapped is not None and all(parameter.kind in _VARIADIC for parameter in parameters):
+        return _signature(wrapped)
+    return signature
+
 
 _THREE = ("input_fn", "predict_fn", "output_fn")
-# As SageMaker's toolkit does: functions get text of these types, and bytes of all others.
-_TEXT_TYPES, _UTF_8 = (JSON, CSV), ("utf-8", "utf8", "us-ascii", "ascii")
-
-
-class Defaults(Protocol):
-    """Stands in for the functions that a file lacks."""
-
-    def model_fn(self, model_dir: str) -> Any: ...
-    def input_fn(self, body: bytes, content_type: str) -> Any: ...
-    def predict_fn(self, data: Any, model: Any) -> Any: ...
-    def output_fn(self, prediction: Any, accept: str) -> Any: ...
+# Functions get bodies of these types as text and all others as bytes, as with SageMaker's toolkit.
+_TEXT_TYPES = (JSON, CSV)
 
 
 def import_handler(code: UserCode) -> ModuleType:
-    """The module of the handler's file; whatever its code raises is raised. Modules are found next to the file, at the
-    top of its source folder, and in lib/ there, where the SDK puts dependencies.
+    """Import the handler's file; exceptions of its code pass through. It can import modules next to it, at the top of
+    its source folder, and in lib/ there, where the SDK puts dependencies.
     """
     folders = dict.fromkeys(map(str, (code.file.parent, code.folder, code.folder / "lib")))
     sys.path[:0] = [folder for folder in folders if os.path.isdir(folder)]
     sys.path.append(str(Path(__file__).with_name("shims")))
     importlib.invalidate_caches()
-    # A handler may be called json.py; with its own name, classes of it can be pickled.
+    # The module gets the file's name, so that its classes can be pickled, unless a module such as json has that name.
     name = code.file.stem if code.file.stem not in sys.modules else f"{code.file.stem} of the model"
     spec = importlib.util.spec_from_file_location(name, code.file)
     assert spec is not None, "the file's name ends in .py"
@@ -51,17 +98,17 @@ def import_handler(code: UserCode) -> ModuleType:
 
 
 class HandlerFunctions:
-    """What answers requests: transform_fn, or the other three one after the other.
+    """Answers with transform_fn, or with input_fn, predict_fn and output_fn.
 
-    What an `async` function returns is awaited, in one event loop for the life of the process; what it yields is a
-    generator of the values.
+    The result of an `async` function is awaited, in one event loop for the life of the process. The values of an async
+    generator are collected first.
     """
 
-    def __init__(self, module: ModuleType, defaults: Defaults, context: object) -> None:
-        """ModelFilesError with a sentence for functions that can't be called."""
+    def __init__(self, module: ModuleType, defaults: DefaultHandler, context: object) -> None:
+        """ModelFilesError with a sentence for each function that can't be called."""
         self._context = context
         self._runner = asyncio.Runner()
-        own = {name: found for name in ARGUMENTS if (found := getattr(module, name, None)) is not None}
+        own = {name: value for name in ARGUMENTS if (value := getattr(module, name, None)) is not None}
         problems = [] if own.keys() & set(FUNCTIONS) else [f"it has none of {', '.join(FUNCTIONS)}"]
         if "transform_fn" in own and (others := [name for name in _THREE if name in own]):
             problems.append(
@@ -69,12 +116,12 @@ class HandlerFunctions:
                 "delete it or them"
             )
         self._own = own
-        self._calls: dict[str, tuple[Callable[..., Any], CallPlan]] = {}
+        self._calls: dict[str, tuple[Callable[..., Any], str]] = {}
         for name in ARGUMENTS:
             function = own.get(name) or getattr(defaults, name, None)
             try:
                 if callable(function):
-                    self._calls[name] = function, plan_call(name, function)
+                    self._calls[name] = function, context_form(name, function)
                 elif function is not None:
                     raise CallError(f"{name} is not a function: {type(function).__name__}")
             except CallError as error:
@@ -84,7 +131,7 @@ class HandlerFunctions:
         self._model: Any = None
 
     def load_model(self, model_dir: str) -> None:
-        """Call model_fn; ModelFilesError if it gives no model."""
+        """Call model_fn; ModelFilesError if it is a generator."""
         if "pre_model_fn" in self._own:
             self._run("pre_model_fn", model_dir)
         model = self._run("model_fn", model_dir)
@@ -95,7 +142,7 @@ class HandlerFunctions:
             self._run("model_warmup_fn", model_dir, model)
 
     def transform(self, body: bytes, content_type: str, accept: str) -> Any:
-        """What output_fn or transform_fn returns. `content_type` and `accept`: as headers write them."""
+        """The result of output_fn or transform_fn. `content_type` and `accept`: header values."""
         if "transform_fn" in self._own:
             return self._run("transform_fn", self._model, _text_or_bytes(body, content_type), content_type, accept)
         own_input = "input_fn" in self._own
@@ -104,19 +151,19 @@ class HandlerFunctions:
         return self._run("output_fn", prediction, accept)
 
     def _run(self, name: str, *arguments: Any) -> Any:
-        function, plan = self._calls[name]
-        found: Any = plan.call(function, arguments, self._context)
-        if inspect.isawaitable(found):
-            return self._runner.run(_await(found))
-        if inspect.isasyncgen(found):
-            return (each for each in self._runner.run(_collect(found)))
-        return found
+        function, form = self._calls[name]
+        result: Any = call(function, arguments, form, self._context)
+        if inspect.isawaitable(result):
+            return self._runner.run(_await(result))
+        if inspect.isasyncgen(result):
+            return (value for value in self._runner.run(_collect(result)))
+        return result
 
 
 def _text_or_bytes(body: bytes, content_type: str) -> str | bytes:
-    """Text without a byte order mark where the type is one of text and it is UTF-8, else the bytes as they came."""
+    """The body as text without a byte order mark if it is JSON or CSV in UTF-8, else the unchanged bytes."""
     media_type, parameters = split(content_type)
-    if media_type not in _TEXT_TYPES or parameters.get("charset", "utf-8").lower() not in _UTF_8:
+    if media_type not in _TEXT_TYPES or parameters.get("charset", "utf-8").lower() not in UTF_8:
         return body
     try:
         return body.decode("utf-8-sig")
@@ -124,9 +171,9 @@ def _text_or_bytes(body: bytes, content_type: str) -> str | bytes:
         return body
 
 
-async def _await(found: Awaitable[Any]) -> Any:
-    return await found
+async def _await(result: Awaitable[Any]) -> Any:
+    return await result
 
 
-async def _collect(found: AsyncIterable[Any]) -> list[Any]:
-    return [each async for each in found]
+async def _collect(values: AsyncIterable[Any]) -> list[Any]:
+    return [value async for value in values]

@@ -1,7 +1,9 @@
-"""The processes that hold a model, and who gives them work.
+"""The processes that hold a model, and the code that gives them work.
 
-`settings` says how they are started; `pool` starts them and takes care of those that die; `dispatcher` decides what is
-accepted and which worker gets which batch, with `scheduler` (which windows are a batch) and `speed` (how fast the
-workers are). `worker` is one process as the server sees it, with the threads that send to it and hear from it over a
-`wire`; `process` is what runs in it, and `messages` what the two sides say to each other.
+pool        starts the workers, and replaces those that die
+dispatcher  decides what is accepted and which worker gets which batch, by how fast the workers are
+scheduler   decides which waiting windows make the next batch
+worker      one process as the server sees it: its settings, and the threads that send to it and receive from it
+process     the program that runs in the worker
+messages    the messages between server and worker, and how they are sent
 """

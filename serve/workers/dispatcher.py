@@ -1,8 +1,9 @@
-"""Decides what is accepted, which worker gets which batch, and what becomes of a request. The pool has the lock, the
-clock and the processes.
+"""Decides which requests are accepted and which worker gets which batch. The pool has the lock, the clock and the
+processes.
 
-A request is accepted if the work before it takes at most half of its time. If that turns out to be wrong, because the
-speed was not known yet or has changed, the request is refused while it waits (503), before it is too late (504).
+A request is accepted if the work before it takes at most half of its time. If that estimate turns out to be too low,
+because the speed was not known yet or has changed, the request is refused while it waits (503), instead of timing out
+(504).
 """
 
 import math
@@ -14,18 +15,55 @@ from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
 from berth.serve.limits import RequestLimits
 from berth.serve.workers.messages import Batch
-from berth.serve.workers.scheduler import PendingRequest, Scheduler, WaitingWindow, finish, rows_of
-from berth.serve.workers.speed import Speed
+from berth.serve.workers.scheduler import QueuedJob, Scheduler, WaitingWindow, finish, rows_of
+
+_DECAY = 0.9
+"""The weight of a batch is multiplied by this for each later batch."""
+_WARM_UP_TOKENS = 32
+"""Tokens as which the warm-up question counts: fewer than a usual batch has, so that real batches soon outweigh it."""
+
+
+class Speed:
+    """Estimates a slot's seconds per token, a moving average. A handler's request counts as one token."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._tokens = 0.0
+
+    def begin(self, seconds_per_token: float) -> None:
+        """Begin with the speed of a worker's warm-up question, unless a batch was already measured."""
+        if not self._tokens:
+            self._seconds, self._tokens = seconds_per_token * _WARM_UP_TOKENS, _WARM_UP_TOKENS
+
+    def note(self, seconds: float, tokens: int) -> None:
+        """Note that a batch of `tokens` took `seconds` of a slot."""
+        self._seconds = _DECAY * self._seconds + seconds
+        self._tokens = _DECAY * self._tokens + tokens
+
+    def seconds_per_token(self, running: Iterable[tuple[float, int]] = ()) -> float:
+        """The current estimate; 0 if nothing was measured yet.
+
+        `running`: the slot seconds and tokens of each batch in flight. A batch that takes longer than expected counts
+        as if it ended now. So the first request of a slow handler raises the estimate while it still runs.
+        """
+        expected = self._seconds / self._tokens if self._tokens else 0.0
+        late = [(seconds, tokens) for seconds, tokens in running if seconds > expected * tokens]
+        if not late:
+            return expected
+        decay = _DECAY ** len(late)
+        seconds = decay * self._seconds + sum(seconds for seconds, _ in late)
+        return seconds / (decay * self._tokens + sum(tokens for _, tokens in late))
+
 
 _MOST_DEATHS = 2
-"""Workers that may die over a request before it is given up."""
+"""A job is given up when this many workers have died while they computed it."""
 _IN_TIME = 0.95
-"""Of a request's time: if its answer is expected later, it is refused."""
+"""A job is refused if its answer is expected after this share of its time."""
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A batch that is with a worker. `threads`: slots whose threads it has, all of the worker's if it is alone."""
+    """A batch that a worker computes. `threads`: slots whose threads it uses; all of the worker's if it is alone."""
 
     windows: Sequence[WaitingWindow]
     began: float
@@ -36,33 +74,33 @@ class InFlight:
         return sum(window.length for window in self.windows)
 
     def slot_seconds(self, now: float) -> float:
-        """For how long it has been with the worker, times the slots that it has."""
+        """Seconds since it was sent, times the slots that it uses."""
         return (now - self.began) * self.threads
 
 
 @dataclass(eq=False, slots=True)
 class Slots:
-    """What a worker can do at one time: `count` batches of `rows` each. `send` hands it a batch, and must not block."""
+    """A worker's capacity: `count` batches at a time, of up to `rows` rows. `send` sends a batch and must not block."""
 
     send: Callable[[Batch], None]
     count: int = 0
-    """0 until it is ready, and once it is to end."""
+    """0 until the worker is ready, and when it is to end."""
     rows: int = 1
     in_flight: dict[int, InFlight] = field(default_factory=dict)
 
     @property
     def free(self) -> bool:
-        """Whether it can take a batch: not next to a request over which a worker has died."""
-        suspects = any(window.request.deaths for flight in self.in_flight.values() for window in flight.windows)
+        """Whether it can take a batch. A job over which a worker has died gets a worker to itself."""
+        suspects = any(window.job.deaths for flight in self.in_flight.values() for window in flight.windows)
         return len(self.in_flight) < self.count and not suspects
 
     def seconds(self, now: float) -> float:
-        """For how long the oldest of its batches has been with it."""
+        """Seconds since its oldest batch was sent."""
         return max((now - flight.began for flight in self.in_flight.values()), default=0.0)
 
 
 class Dispatcher:
-    """Times are those of one monotonic clock, in seconds."""
+    """All times are seconds of one monotonic clock."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self.workers: list[Slots] = []
@@ -70,57 +108,57 @@ class Dispatcher:
         self._limits = limits
         self._scheduler = Scheduler()
         self._numbers = 0
-        self._slots = 1  # of all workers that were ready when the last batch was handed over
+        self._slots = 1  # of all workers that were ready when the last batch was sent
         self._computed = Load()
 
     @property
     def load(self) -> Load:
-        """What waits, and what has been computed."""
+        """The work that waits, and the work done since the start."""
         return replace(self._computed, tokens=self._scheduler.tokens)
 
     def waiting_seconds(self, now: float) -> float:
-        """How long one more request would wait, as far as can be told."""
+        """How long one more request is expected to wait."""
         return self._scheduler.tokens * self._pace(now)
 
-    def accept(self, request: PendingRequest, now: float) -> None:
-        """Queue a request; ServeError (503) if too much waits for it to be answered in its time."""
+    def accept(self, job: QueuedJob, now: float) -> None:
+        """Queue a job; ServeError (503) if too much work waits to answer it in time."""
         pace, tokens = self._pace(now), self._scheduler.tokens
-        waiting, own = tokens * pace, self._own_seconds(request, pace)
-        left = request.deadline - now
+        waiting, own = tokens * pace, self._own_seconds(job, pace)
+        left = job.deadline - now
         too_long = max(waiting - left / 2, waiting + own - _IN_TIME * left)
         if waiting and too_long > 0:
             raise _overloaded(waiting, own, too_long)
-        if tokens and tokens + request.tokens > self._limits.waiting_tokens:
+        if tokens and tokens + job.tokens > self._limits.waiting_tokens:
             sentence = f"{tokens} tokens wait for the model already: send the request again later"
             raise ServeError(Kind.OVERLOADED, sentence, math.ceil(waiting / 2) or 1)
-        self._scheduler.add(request, pace)
+        self._scheduler.add(job, pace)
         self.dispatch(now)
 
-    def refuse_late(self, now: float) -> list[tuple[PendingRequest, ServeError]]:
-        """The requests that wait and would be answered too late, with their refusals (503); they wait no longer."""
+    def refuse_late(self, now: float) -> list[tuple[QueuedJob, ServeError]]:
+        """Remove the waiting jobs that would be answered too late; returns them with their errors (503)."""
         pace = self._pace(now)
         refused = []
         waiting = self._first_free(now)
-        for request, tokens in self._scheduler.waiting().items():
-            answered = now + waiting + self._own_seconds(request, pace)
-            too_long = answered - request.arrived - _IN_TIME * (request.deadline - request.arrived)
-            if too_long > 0 and request.began is None:
-                refused.append((request, _late(now - request.arrived, waiting, too_long)))
+        for job, tokens in self._scheduler.waiting().items():
+            answered = now + waiting + self._own_seconds(job, pace)
+            too_long = answered - job.arrived - _IN_TIME * (job.deadline - job.arrived)
+            if too_long > 0 and job.began is None:
+                refused.append((job, _late(now - job.arrived, waiting, too_long)))
             else:
                 waiting += tokens * pace
-        self._scheduler.drop(*(request for request, _ in refused))
+        self._scheduler.drop(*(job for job, _ in refused))
         return refused
 
-    def drop(self, request: PendingRequest) -> None:
-        """Forget what waits of a request."""
-        self._scheduler.drop(request)
+    def drop(self, job: QueuedJob) -> None:
+        """Remove the waiting windows of a job."""
+        self._scheduler.drop(job)
 
-    def drop_all(self) -> list[PendingRequest]:
-        """Every request of which something waits; nothing waits from then on."""
+    def drop_all(self) -> list[QueuedJob]:
+        """Remove all waiting windows; returns their jobs."""
         return self._scheduler.take_all()
 
     def dispatch(self, now: float) -> None:
-        """Give every free slot a batch, as long as there is work."""
+        """Give a batch to every free slot while windows wait."""
         while len(self._scheduler):
             free = [worker for worker in self.workers if worker.free]
             if not free:
@@ -132,51 +170,49 @@ class Dispatcher:
                 return
             self._send(worker, batch, now)
 
-    def complete(self, worker: Slots, number: int, results: Sequence[Any], now: float) -> list[PendingRequest]:
-        """Note what came of a batch; the requests that are complete by it."""
+    def complete(self, worker: Slots, number: int, results: Sequence[Any], now: float) -> list[QueuedJob]:
+        """Store the results of a batch; returns the jobs that are now complete."""
         flight = worker.in_flight.pop(number)
         self.speed.note(flight.slot_seconds(now), flight.tokens)
         done = finish(flight.windows, results)
-        for request in done:
-            assert request.began is not None
-            request.times.model = now - request.began
+        for job in done:
+            assert job.began is not None
+            job.times.model = now - job.began
         return done
 
-    def fail(self, worker: Slots, number: int) -> list[PendingRequest]:
-        """The requests of a batch that could not be computed; nothing of them waits any more."""
-        requests = _requests_of([worker.in_flight.pop(number)])
-        self._scheduler.drop(*requests)
-        return requests
+    def fail(self, worker: Slots, number: int) -> list[QueuedJob]:
+        """Remove the jobs of a batch that could not be computed, and return them."""
+        jobs = _jobs_of([worker.in_flight.pop(number)])
+        self._scheduler.drop(*jobs)
+        return jobs
 
-    def lose(self, worker: Slots, now: float) -> list[PendingRequest]:
-        """Remove a worker that has died. What it had waits again; those requests that may not are given up, and
-        returned.
-        """
+    def lose(self, worker: Slots, now: float) -> list[QueuedJob]:
+        """Remove a worker that has died. Its windows wait again; jobs that may not be repeated are returned."""
         self.workers.remove(worker)
         given_up = []
-        for request in _requests_of(worker.in_flight.values()):
-            self._scheduler.drop(request)
-            request.deaths += 1
-            if request.future.done():
-                continue  # nobody waits for it any more
-            if request.repeatable and request.deaths < _MOST_DEATHS:
-                self._scheduler.add(request, self._pace(now))
+        for job in _jobs_of(worker.in_flight.values()):
+            self._scheduler.drop(job)
+            job.deaths += 1
+            if job.future.done():
+                continue  # its client is gone
+            if job.repeatable and job.deaths < _MOST_DEATHS:
+                self._scheduler.add(job, self._pace(now))
             else:
-                given_up.append(request)
+                given_up.append(job)
         return given_up
 
     def _pace(self, now: float) -> float:
-        """Seconds of all workers together for a token."""
+        """Seconds per token of all workers together."""
         flights = [flight for worker in self.workers for flight in worker.in_flight.values()]
         running = ((flight.slot_seconds(now), flight.tokens) for flight in flights)
         return self.speed.seconds_per_token(running) / self._slots
 
-    def _own_seconds(self, request: PendingRequest, pace: float) -> float:
-        """For how long a request is expected to be with the workers: one row is in one slot, whatever others do."""
-        return pace * max(request.tokens, self._slots * max(request.lengths))
+    def _own_seconds(self, job: QueuedJob, pace: float) -> float:
+        """Expected seconds of computing a job; its longest row runs in a single slot."""
+        return pace * max(job.tokens, self._slots * max(job.lengths))
 
     def _first_free(self, now: float) -> float:
-        """Seconds until the first of all slots is free, as far as can be told."""
+        """Expected seconds until any slot is free."""
         expected = self._pace(now) * self._slots
         flights = [flight for worker in self.workers if worker.count for flight in worker.in_flight.values()]
         left = (max(0.0, expected * flight.tokens - flight.slot_seconds(now)) / flight.threads for flight in flights)
@@ -197,10 +233,10 @@ class Dispatcher:
             window_tokens=sum(lengths),
             padded_tokens=len(batch) * max(lengths),
         )
-        for request in {window.request: None for window in batch}:
-            if request.began is None:
-                request.began = now
-                request.times.queue = now - request.arrived
+        for job in {window.job: None for window in batch}:
+            if job.began is None:
+                job.began = now
+                job.times.queue = now - job.arrived
 
 
 def _overloaded(waiting: float, own: float, too_long: float) -> ServeError:
@@ -214,5 +250,5 @@ def _late(waited: float, waiting: float, too_long: float) -> ServeError:
     return ServeError(Kind.OVERLOADED, f"{sentence}: send it again later", math.ceil(too_long))
 
 
-def _requests_of(flights: Iterable[InFlight]) -> list[PendingRequest]:
-    return list({window.request: None for flight in flights for window in flight.windows})
+def _jobs_of(flights: Iterable[InFlight]) -> list[QueuedJob]:
+    return list({window.job: None for flight in flights for window in flight.windows})

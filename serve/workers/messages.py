@@ -1,94 +1,68 @@
-"""What the server and a worker say to each other, over the one socket between them (`wire`), pickled.
+"""The messages between the server and a worker, pickled, over one socket (MessageWire).
 
-Both are of one container, one version and one user: no message comes from anywhere else.
+Pickle is safe here: both ends are processes of the same container, version and user.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import pickle
+import socket
+import struct
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pickle import PickleBuffer
 from typing import Any, Protocol
 
 from berth.runtime.engines.engine import EngineInfo
 
 
-class QueuedRow(Protocol):
-    """What a worker makes a result of: a window, of which it gives the logits, or a request to a user's handler."""
+class JobRow(Protocol):
+    """One input of a batch: a window (its result is logits), or a HandlerInput."""
 
     @property
     def length(self) -> int:
-        """Tokens, or what stands for them in the queue."""
+        """Tokens of a window; 1 for a handler's request."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerRequest:
-    """A request for a user's handler, as it came: header names in lower case."""
-
-    body: bytes
-    headers: Mapping[str, str]
-    length: int = 1
-    """What a handler will make of it can't be told."""
-
-    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
-        """Let the wire send the body without a copy of it."""
-        return HandlerRequest, (PickleBuffer(self.body), self.headers, self.length)
-
-
-@dataclass(frozen=True, slots=True)
-class HandlerAnswer:
-    """What a user's handler answers, whole."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    error_type: str = ""
-    """Of a refusal in the server's own shape."""
-
-    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
-        """As HandlerRequest's."""
-        return HandlerAnswer, (self.status, self.headers, PickleBuffer(self.body), self.error_type)
-
-
-@dataclass(frozen=True, slots=True)
 class Ready:
-    """From a worker whose model has answered its warm-up question."""
+    """From a worker: its model has answered the warm-up question."""
 
     info: EngineInfo
     tokenizer: str
-    """See berth.qa.tokenizer: the server makes the windows."""
+    """As JSON (berth.qa.tokenizer). The server needs it to make windows."""
     model: str
-    """Where the model is, for the log."""
+    """The model's folder and files, for the log."""
     null_threshold: float
     """See berth.contract.model_files.NULL_THRESHOLD."""
     load_seconds: float
     warm_up_seconds: float
     not_run: str = ""
-    """Which code of the model's is not run and why, for the log."""
+    """Which file of the model's code is not run, and why, for the log."""
     unused: Sequence[str] = ()
-    """See berth.serve.user_code.unused."""
+    """Warnings about files without effect (berth.serve.user_code.find.unused_files)."""
     seconds_per_token: float = 0.0
-    """Of the warm-up question in one slot, once it is warm; 0 if nobody measured it."""
+    """Of one slot of the warm model; 0 if it was not measured."""
 
     @property
     def slots(self) -> int:
-        """Batches at one time."""
+        """Batches at a time."""
         return self.info.slots
 
     @property
     def rows(self) -> int:
-        """Rows of a batch, at most."""
+        """The most rows of a batch."""
         return self.info.rows
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerReady:
-    """From a worker that runs a user's handler, whose model is loaded: one request at a time."""
+    """From a worker that runs a user's handler: its model is loaded. It answers one request at a time."""
 
     file: str
     functions: Collection[str]
     load_seconds: float
     model: str = ""
-    """Our model and its engine, for the log, where the handler has no model_fn."""
+    """Our model and its engine, for the log, if the handler has no model_fn."""
     engine: str = ""
     unused: Sequence[str] = ()
     """As in Ready."""
@@ -99,7 +73,7 @@ class HandlerReady:
 
 
 def is_same_engine(one: Ready | HandlerReady, other: Ready | HandlerReady) -> bool:
-    """Whether two workers compute alike, so that it does not matter which of them answers."""
+    """Whether two workers give the same answers, so that either may answer."""
     match one, other:
         case Ready(), Ready():
             return one.info == other.info
@@ -110,11 +84,11 @@ def is_same_engine(one: Ready | HandlerReady, other: Ready | HandlerReady) -> bo
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """From a worker that can't answer, now or any more, and ends: why, in one sentence."""
+    """From a worker that can't load its model and exits: the reason in one sentence."""
 
     sentence: str
     no_room: bool = False
-    """Whether there was not enough disk for what it had to write."""
+    """Whether the disk was full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +96,13 @@ class Batch:
     """To a worker: the rows of one batch. `alone`: nothing else waits or runs."""
 
     number: int
-    rows: Sequence[Any]  # WindowTokens, or a HandlerRequest
+    rows: Sequence[Any]  # WindowTokens, or a HandlerInput
     alone: bool
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResults:
-    """From a worker: what came of each row of a batch."""
+    """From a worker: the result of each row of a batch."""
 
     number: int
     results: Sequence[Any]
@@ -136,7 +110,7 @@ class BatchResults:
 
 @dataclass(frozen=True, slots=True)
 class BatchError:
-    """From a worker: it raised; `trace` is for the log."""
+    """From a worker: the engine raised an exception; `trace` is for the log."""
 
     number: int
     error: str
@@ -144,3 +118,59 @@ class BatchError:
 
 
 FromWorker = Ready | HandlerReady | Failed | BatchResults | BatchError
+
+
+_LARGE_BUFFER = 65_536
+"""A buffer of at least this many bytes is sent as a separate frame; smaller ones are cheaper to copy."""
+_SIZE = struct.Struct("!Q")
+"""A frame's size, which is sent before the frame."""
+
+
+class MessageWire:
+    """One thread at a time may send, and one may receive."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._reader = end.makefile("rb")
+
+    def send(self, message: Any) -> None:
+        """Send a message; blocks until the other end has read most of it. OSError if the other end is gone."""
+        frames: list[memoryview] = []
+
+        def is_inline(buffer: pickle.PickleBuffer) -> bool:
+            view = buffer.raw()
+            if view.nbytes < _LARGE_BUFFER:
+                return True
+            frames.append(view)
+            return False
+
+        data = pickle.dumps(message, protocol=5, buffer_callback=is_inline)
+        self._socket.sendall(_SIZE.pack(len(data)) + data)
+        for view in frames:
+            self._socket.sendall(_SIZE.pack(view.nbytes))
+            self._socket.sendall(view)
+
+    def receive(self) -> Any:
+        """The next message; EOFError or OSError if the other end is gone."""
+        # pickle reads its large buffers one by one; each is the next frame.
+        return pickle.loads(self._frame(), buffers=iter(self._frame, None))
+
+    def cut(self) -> None:
+        """End every send and receive on this socket at once, even if another process still holds the other end."""
+        with suppress(OSError):  # it is already closed
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._socket.close()
+
+    def _frame(self) -> bytes:
+        (size,) = _SIZE.unpack(self._bytes(_SIZE.size))
+        return self._bytes(size)
+
+    def _bytes(self, size: int) -> bytes:
+        """Exactly `size` bytes; EOFError if the other end is gone."""
+        data = self._reader.read(size)
+        if len(data) < size:
+            raise EOFError
+        return data

@@ -1,8 +1,7 @@
-"""The workers: started, given batches, started again when they die, and given up when they can't be had.
+"""Starts the workers, gives them batches, restarts them when they die, and fails if they can't be started.
 
-What was in a worker that died goes once more to another, or to the one that takes its place: whoever sent it sees
-nothing of it. A request over which a second worker dies is given up with a sentence, so that it does not take the
-endpoint down.
+A request that was with a worker that died is sent to another worker once, unless it may not be repeated; its client
+notices only the delay. If a second worker dies over it, it is refused, so that it can't take the endpoint down.
 """
 
 import logging
@@ -25,22 +24,22 @@ from berth.serve.workers.messages import (
     Failed,
     FromWorker,
     HandlerReady,
-    QueuedRow,
+    JobRow,
     Ready,
     is_same_engine,
 )
-from berth.serve.workers.scheduler import PendingRequest
+from berth.serve.workers.scheduler import QueuedJob
 from berth.serve.workers.worker import Worker, WorkerSettings
 
 log = logging.getLogger(__name__)
 
 PROCESS = (sys.executable, "-P", "-m", "berth.serve.workers.process")
 _MOST_STARTS = 3
-"""A worker that dies so often, one time after the other, before it is ready is given up."""
+"""Starts in a row that may fail before no further one is tried."""
 _PAUSE = 1.0
-"""Seconds before a worker is started again that died before it was ready, for each such death."""
-_LOOKED_AFTER = 0.5
-"""Seconds after which it is seen to again that no worker is stuck, and that nobody waits in vain."""
+"""Seconds before a worker that died before it was ready is restarted, times the number of such deaths in a row."""
+_CHECK_INTERVAL = 0.5
+"""Seconds between two checks for stuck workers and for requests that can't be answered in time."""
 
 
 class EngineError(Exception):
@@ -48,7 +47,7 @@ class EngineError(Exception):
 
 
 class WorkerPool:
-    """Every method may be called from any thread, and none waits for a worker but `stop`."""
+    """All methods may be called from any thread; only `stop` waits for a worker."""
 
     def __init__(
         self, workers: Sequence[WorkerSettings], limits: RequestLimits, command: Sequence[str] = PROCESS
@@ -66,21 +65,21 @@ class WorkerPool:
         self._on_failure: Callable[[str], None] = lambda _: None
         self.failure: str | None = None
         self.lacked_room = False
-        """Whether the last worker that died before it was ready lacked disk, or was killed, as the kernel does for lack
-        of memory."""
+        """Whether the last worker that died before it was ready ran out of disk, or was killed by SIGKILL (probably by
+        the kernel, because memory ran out)."""
         self.first: Ready | HandlerReady | None = None
-        """What the first worker said of its model when it was ready, and every other says, too."""
+        """The message of the first worker that was ready; those of all others must match it."""
 
     def start(self) -> None:
         """Start the workers and return at once."""
         with self._decide():
             for settings in self._settings:
                 self._start(settings)
-        threading.Thread(target=self._look_after, name="workers", daemon=True).start()
+        threading.Thread(target=self._check_workers, name="workers", daemon=True).start()
 
     def tell(self, on_ready: Callable[[Ready | HandlerReady], None], on_failure: Callable[[str], None]) -> None:
-        """Have `on_ready` called once, with what the first worker that is ready says, and `on_failure` once when no
-        worker can be had: at once where that has come to pass already. Both may take their time.
+        """Call `on_ready` once with the message of the first worker that is ready, and `on_failure` once if no worker
+        can be started; immediately if that has already happened. Both may be slow.
         """
         with self._decide():
             self._on_ready, self._on_failure = on_ready, on_failure
@@ -90,7 +89,7 @@ class WorkerPool:
                 self._afterwards.append(partial(on_failure, self.failure))
 
     def stop(self) -> None:
-        """End the workers, whatever they do."""
+        """End the workers at once."""
         with self._lock:
             self._stopped.set()
             workers = list(self._workers)
@@ -101,7 +100,7 @@ class WorkerPool:
 
     @property
     def size(self) -> int:
-        """How many workers there are when all are well."""
+        """The number of workers when all are alive."""
         return len(self._settings)
 
     @property
@@ -117,40 +116,39 @@ class WorkerPool:
             return any(worker.slots.count for worker in self._workers)
 
     def load_now(self) -> Load:
-        """What waits, and what has been computed."""
+        """The work that waits, and the work done since the start."""
         with self._lock:
             return self._dispatcher.load
 
     @property
     def waiting_seconds(self) -> float:
-        """How long one more request would wait, as far as can be told."""
+        """How long one more request is expected to wait."""
         with self._lock:
             return self._dispatcher.waiting_seconds(time.monotonic())
 
     def submit(
-        self, rows: Sequence[QueuedRow], *, repeatable: bool = True, times: StageTimes | None = None
+        self, rows: Sequence[JobRow], *, repeatable: bool = True, times: StageTimes | None = None
     ) -> Future[list[Any]]:
-        """Queue a request's rows; ServeError (503) if too much waits already. The future can be cancelled until its
-        results, one for each row, are there, and ends with ServeError or EngineError if they can't be had.
-        `repeatable`: whether another worker may begin with it where one has died over it; of one that is not, nothing
-        is kept here once it was sent. `times` gets the time in the queue and with the model.
+        """Queue a request's rows; ServeError (503) if too much work waits.
+
+        The future gets one result per row, or ServeError or EngineError. It can be cancelled until then. `repeatable`:
+        whether another worker may compute the request if one died over it; if not, its rows are dropped once they are
+        sent. `times` gets the time in the queue and with the model.
         """
         now = time.monotonic()
         times = times or StageTimes()
         deadline = now + self._limits.seconds - (times.receive or 0.0) - (times.read or 0.0)
-        request = PendingRequest(list(rows), now, deadline, repeatable, times=times)
+        job = QueuedJob(list(rows), now, deadline, repeatable, times=times)
         with self._decide():
             if self.failure is not None:
                 raise ServeError(Kind.NOT_READY, self.failure)
-            self._dispatcher.accept(request, now)
-        request.future.add_done_callback(lambda _: self._drop(request))
-        return request.future
+            self._dispatcher.accept(job, now)
+        job.future.add_done_callback(lambda _: self._drop(job))
+        return job.future
 
     @contextmanager
     def _decide(self) -> Iterator[None]:
-        """Hold the lock. What was put into `_afterwards` is called when it is released, for nobody knows how long it
-        takes.
-        """
+        """Hold the lock. The calls in `_afterwards` are made after it is released, because they may be slow."""
         with self._lock:
             try:
                 yield
@@ -160,12 +158,12 @@ class WorkerPool:
             try:
                 call()
             except Exception:
-                log.exception("unforeseen")
+                log.exception("unexpected error in a worker's callback")
 
-    def _drop(self, request: PendingRequest) -> None:
-        if request.future.cancelled():
+    def _drop(self, job: QueuedJob) -> None:
+        if job.future.cancelled():
             with self._lock:
-                self._dispatcher.drop(request)
+                self._dispatcher.drop(job)
 
     def _start(self, settings: WorkerSettings, pause: float = 0.0) -> None:
         worker = Worker(settings, self._command, self._hear, self._replace)
@@ -173,21 +171,21 @@ class WorkerPool:
         self._dispatcher.workers.append(worker.slots)
         self._afterwards.append(partial(worker.start, pause))
 
-    def _look_after(self) -> None:
-        """Every now and then: a worker that does not come back for as long as a request may take would keep its slot
-        for ever, and requests that it will not come to would wait in vain.
+    def _check_workers(self) -> None:
+        """Kill workers that are stuck in a batch for longer than a request may take, and refuse requests that can't be
+        answered in time.
         """
-        while not self._stopped.wait(_LOOKED_AFTER):
+        while not self._stopped.wait(_CHECK_INTERVAL):
             now = time.monotonic()
             with self._decide():
                 for worker in self._workers:
                     if worker.slots.count and (seconds := worker.slots.seconds(now)) > self._limits.seconds:
-                        log.error("a worker has not come back from a batch for %.0f s: it is killed", seconds)
+                        log.error("a worker has computed one batch for %.0f s and is killed", seconds)
                         worker.slots.count = 0
                         self._afterwards.append(worker.kill)
-                    self._afterwards.append(worker.look_after)
-                for request, refusal in self._dispatcher.refuse_late(now):
-                    self._reject(request, refusal)
+                    self._afterwards.append(worker.notice_end)
+                for job, refusal in self._dispatcher.refuse_late(now):
+                    self._reject(job, refusal)
 
     def _hear(self, worker: Worker, message: FromWorker) -> None:
         now = time.monotonic()
@@ -198,16 +196,16 @@ class WorkerPool:
                 case Failed(sentence, no_room):
                     worker.failure, worker.no_room = sentence, no_room
                 case BatchResults(number, results):
-                    for request in self._dispatcher.complete(worker.slots, number, results, now):
-                        self._afterwards.append(partial(_resolve, request))
+                    for job in self._dispatcher.complete(worker.slots, number, results, now):
+                        self._afterwards.append(partial(_resolve, job))
                 case BatchError(number, error, trace):
-                    for request in self._dispatcher.fail(worker.slots, number):
-                        self._reject(request, EngineError(f"{error}\n{trace}"))
+                    for job in self._dispatcher.fail(worker.slots, number):
+                        self._reject(job, EngineError(f"{error}\n{trace}"))
             self._dispatcher.dispatch(now)
 
     def _note_ready(self, worker: Worker, ready: Ready | HandlerReady) -> None:
         if self.first is not None and not is_same_engine(self.first, ready):
-            log.error("a worker's engine is not that of the first (%s): it is started again", ready)
+            log.error("a worker's engine differs from the first worker's (%s): the worker is restarted", ready)
             self._afterwards.append(worker.kill)
             return
         self._unready_deaths = 0
@@ -220,14 +218,14 @@ class WorkerPool:
             self._afterwards.append(partial(self._on_ready, ready))
 
     def _replace(self, worker: Worker) -> None:
-        """Start another worker in place of one that has ended, and give its work to it or to others."""
+        """Start another worker in place of one that has ended, and queue its work again."""
         now = time.monotonic()
         with self._decide():
             if self._stopped.is_set():
                 return
             self._workers.remove(worker)
-            for request in self._dispatcher.lose(worker.slots, now):
-                self._reject(request, ServeError(Kind.GIVEN_UP, _given_up(request.deaths, worker.ended_by)))
+            for job in self._dispatcher.lose(worker.slots, now):
+                self._reject(job, ServeError(Kind.GIVEN_UP, _given_up(job.deaths, worker.ended_by)))
             if worker.was_ready:
                 log.warning("a worker has died (%s): another one is started in its place", worker.ended_by)
                 self._start(worker.settings)
@@ -236,32 +234,36 @@ class WorkerPool:
             self._dispatcher.dispatch(now)
 
     def _note_unready_death(self, worker: Worker) -> None:
-        """A sentence of its own is final, for the files are the same the next time; so is a first start that fails."""
+        """Restart a worker that died while it loaded the model, or give it up.
+
+        It is given up if it sent an error, because the same files would give the same error; if no worker was ever
+        ready; or after _MOST_STARTS deaths in a row.
+        """
         self._unready_deaths += 1
         self.lacked_room = worker.no_room or worker.ended_by == "SIGKILL"
         if not worker.failure and self.first is not None and self._unready_deaths < _MOST_STARTS:
-            log.warning("a worker has died while it loaded the model (%s): once more", worker.ended_by)
+            log.warning("a worker has died while it loaded the model (%s): it is restarted", worker.ended_by)
             self._start(worker.settings, _PAUSE * self._unready_deaths)
             return
         sentence = worker.failure or _died_loading(worker.ended_by)
         if self._workers:
-            log.error("%s (%d of %d workers go on)", sentence, len(self._workers), len(self._settings))
+            log.error("%s (%d of %d workers are left)", sentence, len(self._workers), len(self._settings))
         else:
             self._fail(sentence)
 
     def _fail(self, sentence: str) -> None:
         self.failure = sentence
-        for request in self._dispatcher.drop_all():
-            self._reject(request, ServeError(Kind.NOT_READY, sentence))
+        for job in self._dispatcher.drop_all():
+            self._reject(job, ServeError(Kind.NOT_READY, sentence))
         self._afterwards.append(partial(self._on_failure, sentence))
 
-    def _reject(self, request: PendingRequest, error: Exception) -> None:
-        self._afterwards.append(partial(_end, request, error))
+    def _reject(self, job: QueuedJob, error: Exception) -> None:
+        self._afterwards.append(partial(_end, job, error))
 
 
 def _died_loading(ended_by: str) -> str:
-    # The kernel sends SIGKILL where memory is short; any other end is the model's own code, or a library's.
-    advice = "give the container more memory" if ended_by == "SIGKILL" else "the lines above tell what it did last"
+    # The kernel sends SIGKILL if memory runs out. Any other end comes from the model's code or a library.
+    advice = "give the container more memory" if ended_by == "SIGKILL" else "the lines above show what it did last"
     return f"the worker died while it loaded the model ({ended_by}): {advice}"
 
 
@@ -270,15 +272,15 @@ def _given_up(deaths: int, ended_by: str) -> str:
     return f"{who} ({ended_by}) over this request: it is given up"
 
 
-def _resolve(request: PendingRequest) -> None:
-    _end(request, [request.results[index] for index in range(len(request.rows))])
+def _resolve(job: QueuedJob) -> None:
+    _end(job, [job.results[index] for index in range(len(job.rows))])
 
 
-def _end(request: PendingRequest, result: list[Any] | Exception) -> None:
-    """Answer a request, unless nobody waits for it any more."""
-    if request.future.done() or not request.future.set_running_or_notify_cancel():
+def _end(job: QueuedJob, result: list[Any] | Exception) -> None:
+    """Set the future's result or exception, unless the request was cancelled."""
+    if job.future.done() or not job.future.set_running_or_notify_cancel():
         return
     if isinstance(result, Exception):
-        request.future.set_exception(result)
+        job.future.set_exception(result)
     else:
-        request.future.set_result(result)
+        job.future.set_result(result)

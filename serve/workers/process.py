@@ -1,8 +1,8 @@
 """A worker: `python -m berth.serve.workers.process SOCKET MODEL THREADS cpu|cuda`, started by the pool.
 
-It loads the model, answers the warm-up question, and then turns batches into logits until the socket's other end is
-closed: with the server goes every worker, however the server ended. Where the model brings a handler of its own, that
-is loaded and run instead, by the python that has the packages it asks for.
+It loads the model, answers the warm-up question, and then turns batches into logits until the other end of the socket
+is closed. So no worker outlives the server, however the server ends. If the model has a handler, the worker loads and
+runs that instead, with the python that has the handler's packages.
 """
 
 import errno
@@ -29,12 +29,19 @@ from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError
 from berth.serve import hub, log, settings
 from berth.serve.errors import ServeError
 from berth.serve.question_answering import warm_up
-from berth.serve.user_code.environment import NoRoomError, interpreter_for
-from berth.serve.user_code.fetch import fetch
-from berth.serve.user_code.find import PROGRAM_VARIABLE, NoHandler, UserCode, find_code
-from berth.serve.user_code.unused import unused_files
-from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, FromWorker, HandlerReady, Ready
-from berth.serve.workers.wire import MessageWire
+from berth.serve.user_code.environment import NoRoomError, fetch, interpreter_for
+from berth.serve.user_code.find import NoHandler, UserCode, find_code, unused_files
+from berth.serve.variables import PROGRAM_VARIABLE
+from berth.serve.workers.messages import (
+    Batch,
+    BatchError,
+    BatchResults,
+    Failed,
+    FromWorker,
+    HandlerReady,
+    MessageWire,
+    Ready,
+)
 
 if TYPE_CHECKING:
     from berth.serve.user_code.handler import UserHandler
@@ -42,7 +49,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("berth.serve.workers.process")
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-code"
-"""For what a handler needs besides the model's files."""
+"""For a handler's packages, and for code or models that are fetched."""
+_LONG_LOAD = 60
+"""Seconds of a handler's load after which its stack is logged."""
 _CUDA_ERROR = re.compile(r"(CUDA|cuDNN) error|Triton Error \[CUDA\]")
 
 
@@ -54,7 +63,7 @@ class Channel:
         self._lock = threading.Lock()
 
     def send(self, message: FromWorker) -> None:
-        """Say it; the process ends where nobody is there to hear it."""
+        """Send a message; the process exits if the server is gone."""
         try:
             with self._lock:
                 self._wire.send(message)
@@ -62,7 +71,7 @@ class Channel:
             os._exit(0)
 
     def receive(self) -> Batch:
-        """The next batch; the process ends where no other can come."""
+        """The next batch; the process exits if the server is gone."""
         try:
             batch = self._wire.receive()
         except (EOFError, OSError):
@@ -72,57 +81,59 @@ class Channel:
 
 
 def is_cuda_error(error: BaseException) -> bool:
-    """Whether CUDA itself failed, by the text or by torch's type of it (since 2.8), which is not imported for that."""
+    """Whether CUDA itself failed, by the error's text or its type's name (torch ≥ 2.8). It does not import torch."""
     accelerator = any(each.__name__ == "AcceleratorError" for each in type(error).__mro__)
     return accelerator or _CUDA_ERROR.match(str(error)) is not None
 
 
 def load(model_dir: Path, threads: int, *, cuda: bool, not_run: str) -> tuple[LoadedModel, Ready]:
-    """The model, and what there is to say of it; ModelFilesError or ServeError if it can't answer. `not_run`: as in
-    Ready.
+    """The loaded model and its message; ModelFilesError or ServeError if it can't answer. `not_run`: why code of the
+    model is not run, for the error.
     """
     began = time.monotonic()
     try:
         loaded = choose.load(model_dir, choose.settings(os.environ, threads, cuda=cuda), logger.info)
     except ModelFilesError as error:
         raise ModelFilesError(f"{error} ({not_run})" if not_run else str(error)) from error
-    there = time.monotonic()
+    loaded_at = time.monotonic()
     seconds_per_token = warm_up(loaded)
     return loaded, Ready(
         info=loaded.engine.info,
         tokenizer=loaded.tokenizer.to_json(),
-        model=_named(loaded.files),
+        model=_describe(loaded.files),
         null_threshold=loaded.files.null_threshold,
-        load_seconds=there - began,
-        warm_up_seconds=time.monotonic() - there,
+        load_seconds=loaded_at - began,
+        warm_up_seconds=time.monotonic() - loaded_at,
         not_run=not_run,
         seconds_per_token=seconds_per_token,
     )
 
 
-def _named(files: ModelFiles) -> str:
+def _describe(files: ModelFiles) -> str:
     return f"{files.folder} ({files.weights}, {files.tokenizer})"
 
 
 def run(channel: Channel, loaded: LoadedModel, batch: Batch) -> None:
-    """One batch. Most of CUDA's errors (a memory error of the GPU, an illegal access) leave a process without a GPU for
-    the rest of its life, some (out of memory) do not: the warm-up question tells. A new process has a GPU again.
+    """Compute one batch.
+
+    After most CUDA errors (a GPU memory error, an illegal access) a process can't use its GPU any more; after some (out
+    of memory) it can. The warm-up question decides. If it fails, the process exits; a new one can use the GPU again.
     """
     try:
         logits = loaded.engine.logits(batch.rows, alone=batch.alone)
-    except BaseException as error:  # nobody else would hear of it in this thread
+    except BaseException as error:  # nothing else would report it in this thread
         channel.send(BatchError(batch.number, f"{type(error).__name__}: {error}", traceback.format_exc()))
         if is_cuda_error(error):
-            _end_unless_warm(loaded, str(error).partition("\n")[0])
+            _exit_if_gpu_is_lost(loaded, str(error).partition("\n")[0])
     else:
         channel.send(BatchResults(batch.number, logits))
 
 
-def _end_unless_warm(loaded: LoadedModel, said: str) -> None:
+def _exit_if_gpu_is_lost(loaded: LoadedModel, cuda_error: str) -> None:
     try:
         warm_up(loaded)
     except BaseException:
-        logger.error("the model can't use its GPU any more (%s): its worker starts again", said)
+        logger.error("the model can't use its GPU any more (%s): its worker is restarted", cuda_error)
         os._exit(1)
 
 
@@ -130,12 +141,14 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def leave_stops_to_the_server() -> None:
-    """Ignore SIGINT and SIGTERM, which may be sent to every process of a container: the server lets its workers finish.
-    Not by SIG_IGN, which every program that a handler starts would inherit, so that none could be terminated.
+    """Ignore SIGINT and SIGTERM, which may be sent to every process of a container: the server ends its workers itself.
+
+    An empty handler is used, not SIG_IGN: programs that a user's handler starts would inherit SIG_IGN, and could not be
+    terminated.
     """
     for number in _STOPS:
         signal.signal(number, lambda *_: None)
-    # A signal that comes before a forked child has its own reaction waits for it.
+    # Signals are blocked during a fork until the child has its default handlers.
     os.register_at_fork(before=_hold_stops, after_in_parent=_release_stops, after_in_child=_take_stops)
 
 
@@ -166,7 +179,7 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
         if isinstance(code, UserCode):
             _run_handler(channel, code, folder, int(threads), cuda=device == "cuda", unused=unused)
         settings.check_for_questions(os.environ)
-        # Our model has every file it needs: one that names another must say so, and not wait for a hub out of reach.
+        # Our model needs no file from the hub: if one is missing, loading must fail at once, not try to reach the hub.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         not_run = "; ".join(filter(None, (code.reason, *unused)))
         loaded, ready = load(folder, int(threads), cuda=device == "cuda", not_run=not_run)
@@ -177,8 +190,8 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     except OSError as error:
         channel.send(_failed_by(error, model_dir))
         return
-    except BaseException as error:  # a panic in the tokenizer's Rust code is no Exception
-        logger.exception("loading failed unforeseen")
+    except BaseException as error:  # a panic in the tokenizer's Rust code is not an Exception
+        logger.exception("unexpected error while loading")
         name = type(error).__name__
         channel.send(Failed(f"the model in {model_dir} can't be loaded ({name}): the log has the details"))
         return
@@ -189,7 +202,7 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
 
 
 def _failed_by(error: OSError, model_dir: str) -> Failed:
-    """A file that can't be read or written, the model's or one that it needs besides."""
+    """The message about a file that can't be read or written."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     if error.filename is None:
         logger.exception("loading failed")
@@ -202,7 +215,7 @@ def _failed_by(error: OSError, model_dir: str) -> Failed:
 
 
 def _user_code(model_dir: Path, arguments: Sequence[str]) -> UserCode | NoHandler:
-    """The model's own handler, if there is one to run; this process becomes one of the python that has its packages."""
+    """The model's handler, if it has one. If the handler needs packages, this process restarts with their python."""
     environ = fetch(os.environ, SCRATCH)
     try:
         code = find_code(model_dir, environ)
@@ -220,21 +233,23 @@ def _user_code(model_dir: Path, arguments: Sequence[str]) -> UserCode | NoHandle
 def _run_handler(
     channel: Channel, code: UserCode, model_dir: Path, threads: int, *, cuda: bool, unused: Sequence[str]
 ) -> NoReturn:
-    """Answer with the user's handler, in the main thread, where any library works."""
+    """Load and run the user's handler, in the main thread, because some libraries work only there."""
     began = time.monotonic()
     log.configure(os.environ, user_code=True)
-    faulthandler.enable()  # a crash in C code shows the line of the user's file that led to it
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # one stream: lines of print and of loggers keep their order
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a text file, as Python opened it
+    faulthandler.enable()  # a crash in C code logs the line of the user's file
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # one stream keeps the order of print and log lines
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # stdout is a text file here
     from berth.serve.user_code.defaults import DefaultHandler
     from berth.serve.user_code.handler import UserHandler
 
     limits = settings.limits_of(settings.read_settings(os.environ))
     defaults = DefaultHandler(choose.settings(os.environ, threads, cuda=cuda), limits)
+    faulthandler.dump_traceback_later(_LONG_LOAD)
     handler = UserHandler(code, code.model_dir(model_dir), defaults, gpu_id=0 if cuda else None)
+    faulthandler.cancel_dump_traceback_later()
     ready = HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began, unused=unused)
     if loaded := defaults.loaded:
-        ready = replace(ready, model=_named(loaded.files), engine=loaded.engine.info.description)
+        ready = replace(ready, model=_describe(loaded.files), engine=loaded.engine.info.description)
     ready = replace(ready, uses_our_model=any(name in sys.modules for name in choose.ENGINES))
     channel.send(ready)
     while True:
@@ -242,9 +257,9 @@ def _run_handler(
 
 
 def _answer_next(channel: Channel, handler: "UserHandler") -> None:
-    """One batch, which is forgotten at the end, before the next one is received: bodies may be large."""
+    """Answer one batch. It is freed on return, before the next one is received, because bodies may be large."""
     batch = channel.receive()
-    channel.send(BatchResults(batch.number, [handler.answer(request) for request in batch.rows]))
+    channel.send(BatchResults(batch.number, [handler.answer(handler_input) for handler_input in batch.rows]))
 
 
 if __name__ == "__main__":

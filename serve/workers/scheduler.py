@@ -1,8 +1,8 @@
-"""Which windows of all waiting requests are the next batch. Pure, but for what it holds; its user has a lock.
+"""Decides which waiting windows make the next batch. It does no I/O and has no lock; its caller holds one.
 
-In order of arrival, but a long request stands back with its later windows for those that come meanwhile: by as much
-time as the windows before take, so that neither waits for long because the other is there. A batch is the window whose
-turn it is with others of like length.
+Windows run in order of arrival, but each later window of a job counts as arriving later, by the time that the
+windows before it take. So a short job does not wait for all windows of a long one. A batch is the next window with
+others of similar length.
 """
 
 import math
@@ -14,25 +14,23 @@ from typing import Any
 
 from berth.runtime.engines.batches import WASTE
 from berth.serve.figures import StageTimes
-from berth.serve.workers.messages import QueuedRow
+from berth.serve.workers.messages import JobRow
 
-_FEW = 64
-"""Windows up to which each is put into its place; more are sorted in at once, for a body may have ten thousands."""
-_LOOKED_AT = 64
-"""Waiting windows among which a batch is chosen."""
+_CANDIDATES = 64
+"""The first waiting windows, from which a batch is chosen."""
 
 
 @dataclass(eq=False, slots=True)
-class PendingRequest:
-    """A request's rows on their way through the workers.
+class QueuedJob:
+    """A request's rows in the queue and in the workers: a job.
 
-    `repeatable`: whether a worker may begin with it where another has died over it, `deaths` of them up to now.
-    `arrived` and `began`: when it came, and when the first batch did that has a row of it; `times` gets both stages.
-    `deadline`: when nobody waits for its answer any more.
+    `repeatable`: whether another worker may compute it if one died over it. `deaths`: workers that died over it.
+    `arrived`: when it was queued. `began`: when the first batch with a row of it was sent. `deadline`: when its client
+    stops waiting. `times` gets the times in the queue and with the model.
     """
 
-    rows: list[QueuedRow | None]
-    """None for one that a worker has and that nobody will want again."""
+    rows: list[JobRow | None]
+    """None for a row that was sent and will not be sent again."""
     arrived: float
     deadline: float = math.inf
     repeatable: bool = True
@@ -49,12 +47,12 @@ class PendingRequest:
 
     @property
     def tokens(self) -> int:
-        """Of all its rows."""
+        """Tokens of all rows."""
         return sum(self.lengths)
 
-    def hand_over(self, index: int) -> QueuedRow:
-        """A row for a worker. A request that may not be repeated forgets what it hands over: no other worker will want
-        it, and the body of a request to a handler may be large.
+    def hand_over(self, index: int) -> JobRow:
+        """A row, to be sent. If the job is not repeatable, the row is dropped here, because the body of a request to a
+        handler may be large.
         """
         row = self.rows[index]
         assert row is not None
@@ -65,17 +63,17 @@ class PendingRequest:
 
 @dataclass(frozen=True, slots=True, order=True)
 class WaitingWindow:
-    """One window of a request; ordered by when its turn is."""
+    """One waiting row of a job, ordered by its turn."""
 
     turn: float
     number: int
-    request: PendingRequest = field(compare=False)
+    job: QueuedJob = field(compare=False)
     index: int = field(compare=False)
 
     @property
     def length(self) -> int:
         """Tokens."""
-        return self.request.lengths[self.index]
+        return self.job.lengths[self.index]
 
 
 class Scheduler:
@@ -89,87 +87,80 @@ class Scheduler:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, request: PendingRequest, seconds_per_token: float) -> None:
-        """Queue all windows of a request, or those that a worker took with it when it died."""
-        windows = []
-        turn = request.arrived
-        for index, length in enumerate(request.lengths):
-            if index not in request.results:
+    def add(self, job: QueuedJob, seconds_per_token: float) -> None:
+        """Queue all windows of a job that have no result yet."""
+        turn = job.arrived
+        for index, length in enumerate(job.lengths):
+            if index not in job.results:
                 self._number += 1
-                windows.append(WaitingWindow(turn, self._number, request, index))
+                insort(self._waiting, WaitingWindow(turn, self._number, job, index))
                 self.tokens += length
                 turn += seconds_per_token * length
-        if len(windows) <= _FEW:
-            for window in windows:
-                insort(self._waiting, window)
-        else:  # both parts are in order, which the sort knows to use
-            self._waiting.extend(windows)
-            self._waiting.sort()
 
-    def drop(self, *requests: PendingRequest) -> None:
-        """Forget what waits of these requests."""
-        gone = set(requests)
-        self._waiting = [window for window in self._waiting if window.request not in gone]
+    def drop(self, *jobs: QueuedJob) -> None:
+        """Remove the waiting windows of these jobs."""
+        gone = set(jobs)
+        self._waiting = [window for window in self._waiting if window.job not in gone]
         self.tokens = sum(window.length for window in self._waiting)
 
-    def waiting(self) -> dict[PendingRequest, int]:
-        """Every request of which something waits, by the turn of its first window, and how many tokens of it wait."""
-        found: dict[PendingRequest, int] = {}
+    def waiting(self) -> dict[QueuedJob, int]:
+        """The waiting tokens of each job, in the order of their first windows."""
+        tokens: dict[QueuedJob, int] = {}
         for window in self._waiting:
-            found[window.request] = found.get(window.request, 0) + window.length
-        return found
+            tokens[window.job] = tokens.get(window.job, 0) + window.length
+        return tokens
 
-    def take_all(self) -> list[PendingRequest]:
-        """Every request of which something waits; nothing waits from then on."""
-        requests = list(self.waiting())
+    def take_all(self) -> list[QueuedJob]:
+        """Remove all waiting windows; returns their jobs."""
+        jobs = list(self.waiting())
         self._waiting.clear()
         self.tokens = 0
-        return requests
+        return jobs
 
     def next_batch(self, most: int, slots: int, *, idle: bool) -> list[WaitingWindow]:
-        """The next windows, at most `most`, and no more than leave something for each of `slots`; empty if none waits.
+        """The next windows: at most `most`, and at most an equal share of the waiting windows for each of `slots`.
 
-        A request over which a worker has died runs alone, on a worker that is `idle`, so that it is known whose fault
-        another death is.
+        A job over which a worker has died runs alone on an `idle` worker, so that another death is its fault for
+        certain. Empty if no window waits, or if such a job is next and the worker is not idle.
         """
         if not self._waiting:
             return []
         first = self._waiting[0]
-        if first.request.deaths:
-            chosen = [first] if idle else []
+        if first.job.deaths:
+            batch = [first] if idle else []
         else:
             size = min(most, max(1, len(self._waiting) // slots))
-            chosen = list(_alike(first, self._waiting[1:_LOOKED_AT], size))
-        for window in chosen:
+            batch = list(_of_similar_length(first, self._waiting[1:_CANDIDATES], size))
+        for window in batch:
             self._waiting.remove(window)
             self.tokens -= window.length
-        return chosen
+        return batch
 
 
-def _alike(first: WaitingWindow, others: Sequence[WaitingWindow], size: int) -> Iterator[WaitingWindow]:
-    """`first`, and of the others, in their order, those whose length is like its, up to `size` in all."""
+def _of_similar_length(first: WaitingWindow, others: Sequence[WaitingWindow], size: int) -> Iterator[WaitingWindow]:
+    """`first` and those of `others` that add little padding to the batch, in order, up to `size` windows."""
     yield first
     taken, longest, tokens = 1, first.length, first.length
     for other in others:
         if taken == size:
             return
         padded = max(longest, other.length) * (taken + 1)
-        if not other.request.deaths and padded - tokens - other.length <= WASTE * padded:
+        if not other.job.deaths and padded - tokens - other.length <= WASTE * padded:
             taken, longest, tokens = taken + 1, max(longest, other.length), tokens + other.length
             yield other
 
 
-def rows_of(batch: Sequence[WaitingWindow]) -> list[QueuedRow]:
-    """The rows of a batch, handed over to a worker."""
-    return [window.request.hand_over(window.index) for window in batch]
+def rows_of(batch: Sequence[WaitingWindow]) -> list[JobRow]:
+    """The rows of a batch, to be sent to a worker."""
+    return [window.job.hand_over(window.index) for window in batch]
 
 
-def finish(batch: Sequence[WaitingWindow], results: Sequence[Any]) -> list[PendingRequest]:
-    """Note what came of a batch; the requests that are complete by it."""
+def finish(batch: Sequence[WaitingWindow], results: Sequence[Any]) -> list[QueuedJob]:
+    """Store the results of a batch; returns the jobs that are now complete."""
     complete = []
     for window, one in zip(batch, results, strict=True):
-        request = window.request
-        request.results[window.index] = one
-        if len(request.results) == len(request.rows):
-            complete.append(request)
+        job = window.job
+        job.results[window.index] = one
+        if len(job.results) == len(job.rows):
+            complete.append(job)
     return complete

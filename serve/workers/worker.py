@@ -1,7 +1,7 @@
-"""One worker: a process with the model, the socket to it, and the two threads that write to it and read from it.
+"""One worker: a process with the model, the socket to it, and the two threads that send to it and receive from it.
 
-The pool decides under its lock and never waits for a worker: a batch goes into the worker's queue, from which its own
-thread sends it. A process that does not read keeps that thread waiting, and nobody else.
+The pool never waits for a worker: it puts a batch into the worker's queue, and the worker's own thread sends it. A
+process that does not read blocks only that thread.
 """
 
 import logging
@@ -20,20 +20,19 @@ from queue import SimpleQueue
 
 from berth.runtime.memory import WORKER_SCORE, set_oom_score
 from berth.serve.workers.dispatcher import Slots
-from berth.serve.workers.messages import Batch, BatchError, FromWorker
-from berth.serve.workers.wire import MessageWire
+from berth.serve.workers.messages import Batch, BatchError, FromWorker, MessageWire
 
 log = logging.getLogger(__name__)
 
 _ENDS_WITHIN = 5.0
-"""Seconds after which a process that has closed its socket, or was killed, is not waited for any longer."""
+"""Seconds to wait for the end of a process that has closed its socket or was killed."""
 _REAPED_WITHIN = 1.0  # seconds
-_LOOK = 0.01  # seconds
+_POLL_INTERVAL = 0.01  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """How one worker is started: its arguments and what its environment has besides the server's."""
+    """How to start one worker: its arguments, and its variables besides the server's environment."""
 
     model_dir: Path
     threads: int
@@ -42,7 +41,7 @@ class WorkerSettings:
 
 
 class Worker:
-    """`on_message` and `on_end` are called from the worker's own threads, `on_end` once, when its process has ended."""
+    """`on_message` and `on_end` are called from the worker's own threads; `on_end` once, when its process has ended."""
 
     def __init__(
         self,
@@ -56,9 +55,9 @@ class Worker:
         self.ended_by = ""
         """Such as `SIGKILL` or `exit code 1`, once it has ended."""
         self.failure = ""
-        """The sentence with which it said that it can't answer."""
+        """The reason that it sent before it exited, if it did."""
         self.no_room = False
-        """Whether that was for lack of disk."""
+        """Whether the reason was a full disk."""
         self.was_ready = False
         self._command = command
         self._on_message = on_message
@@ -71,24 +70,24 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
 
     def start(self, pause: float = 0.0) -> None:
-        """Start the process, after a pause of so many seconds; return at once."""
+        """Start the process after `pause` seconds; returns at once."""
         self._pause = pause
         self._thread.start()
 
     def kill(self) -> None:
-        """End the process and all that it has started, whatever they do; return at once."""
+        """Kill the process and all processes that it has started; returns at once."""
         self.slots.count = 0
         self._to_end.set()
         if self.process is not None:
             _kill(self.process)
 
     def join(self) -> None:
-        """Wait until the process has ended, but not for long: one that waits for a disk or a GPU can't be killed."""
-        if self._thread.ident is not None:  # else it was never started, and will not be
+        """Wait for the end of the process, for a limited time: one that waits for a disk or a GPU can't be killed."""
+        if self._thread.ident is not None:  # otherwise it was never started
             self._thread.join(_ENDS_WITHIN)
 
-    def look_after(self) -> None:
-        """See to it that the end of the process is noticed, also if one that it has started still holds the socket."""
+    def notice_end(self) -> None:
+        """Close the socket if the process has ended: one that it started may still hold the other end open."""
         if self.process is not None and self.process.poll() is not None and self._wire is not None:
             self._wire.cut()
 
@@ -98,10 +97,10 @@ class Worker:
         try:
             self._on_end(self)
         except Exception:
-            log.exception("the end of a worker could not be dealt with")
+            log.exception("unexpected error when a worker ended")
 
     def _live(self) -> None:
-        """Start the process, send and receive until it ends."""
+        """Start the process; send and receive until it ends."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._wire = wire = MessageWire(ours)
@@ -116,8 +115,8 @@ class Worker:
         try:
             while self._receive(wire):
                 pass
-        except Exception:  # what it says can't be understood, so it can't be worked with
-            log.exception("a worker's message makes no sense")
+        except Exception:
+            log.exception("can't read a worker's message: the worker is killed")
             _kill(process)
         self.slots.count = 0
         wire.cut()
@@ -133,15 +132,15 @@ class Worker:
             env={**os.environ, **settings.environment},
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            process_group=0,  # with which all that it starts can be ended
+            process_group=0,  # so that everything it starts can be killed with it
         )
-        set_oom_score(process.pid, WORKER_SCORE)  # rather than the server, with which all would end
-        if self._to_end.is_set():  # which came before there was a process
+        set_oom_score(process.pid, WORKER_SCORE)  # the kernel kills a worker rather than the server
+        if self._to_end.is_set():  # kill() was called before the process existed
             _kill(process)
         return process
 
     def _receive(self, wire: MessageWire) -> bool:
-        """Take one message, and forget it: an answer may be large."""
+        """Handle one message. It is freed on return, because an answer may be large."""
         try:
             message = wire.receive()
         except (EOFError, OSError):
@@ -154,22 +153,22 @@ class Worker:
             pass
 
     def _send(self, wire: MessageWire) -> bool:
-        """Send the next batch, and forget it."""
+        """Send the next batch. It is freed on return."""
         batch = self._outgoing.get()
         if batch is None:
             return False
         try:
             wire.send(batch)
-        except OSError:  # it has died, which the other thread sees, too
+        except OSError:  # the process has died; the receiving thread notices it too
             return False
-        except Exception as error:  # it has no pickle
+        except Exception as error:  # it can't be pickled
             sentence = f"{type(error).__name__}: {error}"
             self._on_message(self, BatchError(batch.number, sentence, traceback.format_exc()))
         return True
 
 
 def _end_of(process: subprocess.Popen[bytes]) -> str:
-    """Wait until the process has ended, and end what it has started; how it ended."""
+    """Wait until the process has ended and kill everything that it started; returns how it ended."""
     try:
         process.wait(_ENDS_WITHIN)
     except subprocess.TimeoutExpired:
@@ -181,16 +180,32 @@ def _end_of(process: subprocess.Popen[bytes]) -> str:
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
-    """Take what the process had started from the kernel's table: in a container the server is their next parent. They
-    were killed, so they end at once, but for one that waits for a disk.
+    """Reap the processes that the process had started: in a container the server is their new parent. They were killed,
+    so they end at once, except one that waits for a disk.
     """
     until = time.monotonic() + _REAPED_WITHIN
-    with suppress(ChildProcessError):  # there is none, or not any more
+    with suppress(ChildProcessError):  # none is left
         while time.monotonic() < until:
             if os.waitpid(-process.pid, os.WNOHANG)[0] == 0:
-                time.sleep(_LOOK)
+                time.sleep(_POLL_INTERVAL)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    with suppress(OSError):  # nothing is left of its group
+    with suppress(OSError):  # no process of the group is left
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def worker_settings(model_dir: Path, count: int, gpus: int, threads: int, visible: str | None) -> list[WorkerSettings]:
+    """The settings of `count` workers, which share the GPUs and threads; 0 means one per GPU, or one without a GPU.
+
+    `threads`: this host's threads for models. `visible`: CUDA_VISIBLE_DEVICES, the names of the GPUs.
+    """
+    count = count or max(1, gpus)
+    share = max(1, threads // count)
+    if not gpus:
+        return [WorkerSettings(model_dir, share, "cpu")] * count
+    names = visible.split(",") if visible else [str(number) for number in range(gpus)]
+    return [
+        WorkerSettings(model_dir, share, "cuda", {"CUDA_VISIBLE_DEVICES": names[number % gpus]})
+        for number in range(count)
+    ]

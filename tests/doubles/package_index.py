@@ -1,5 +1,5 @@
 """A package index as a company has one: over https, with a certificate of its own CA, and with a login; and one that
-answers as PyPI does, with JSON (PEP 691), parts of files, and where it has them files of METADATA (PEP 658).
+answers as PyPI does, with JSON (PEP 691).
 """
 
 import base64
@@ -106,18 +106,14 @@ def package_index(folder: Path, modules: Mapping[str, str], host: str = "127.0.0
 
 @dataclass
 class JsonIndex:
-    """What the double of PyPI serves: files by name, further facts of each (upload-time, yanked, requires-python), and
-    those whose METADATA is a file of its own. With `parts` it serves the part of a file that is asked for. `answers`
-    counts down, and at 0 it closes connections without a word. `asked`: path and Range of all requests.
+    """What the double of PyPI serves: files by name, and further facts of each (upload-time, yanked, requires-python).
+    While it is `silent` it closes connections without an answer.
     """
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    metadata: dict[str, str] = field(default_factory=dict)
-    parts: bool = True
-    answers: int = 1000
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    silent: bool = False
 
     def add(self, name: str, version: str, headers: str = "", tag: str = "py3-none-any", **facts: Any) -> str:
         """A wheel more, and its file's name; `headers` are lines of its METADATA, `facts` have _ in place of -."""
@@ -135,39 +131,25 @@ class _JsonHandler(http.server.BaseHTTPRequestHandler):
         super().__init__(*arguments)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        index, wanted = self.index, self.headers.get("Range", "")
-        index.asked.append((self.path, wanted))
-        index.answers -= 1
-        name = self.path.strip("/").rpartition("/")[2]
-        if index.answers < 0:
+        index, name = self.index, self.path.strip("/").rpartition("/")[2]
+        if index.silent:
             self.close_connection = True
         elif self.path.startswith("/simple/"):
             files = [
-                {"filename": each, "url": f"../../files/{each}", "core-metadata": each in index.metadata, **facts}
+                {"filename": each, "url": f"../../files/{each}", "hashes": {}, **facts}
                 for each, facts in index.facts.items()
                 if each.partition("-")[0].replace("_", "-") == name
             ]
             self.answer(200 if files else 404, json.dumps({"name": name, "files": files}).encode())
-        elif name.removesuffix(".metadata") in index.metadata and name.endswith(".metadata"):
-            self.answer(200, index.metadata[name.removesuffix(".metadata")].encode())
         elif name not in index.files:
             self.answer(404, b"")
-        elif index.parts and wanted:
-            self.part(index.files[name], *wanted.removeprefix("bytes=").split("-"))
         else:
             self.answer(200, index.files[name])
 
-    def part(self, content: bytes, first: str, last: str) -> None:
-        begin = int(first) if first else max(len(content) - int(last), 0)
-        end = min(int(last) + 1, len(content)) if first else len(content)
-        self.answer(206, content[begin:end], f"bytes {begin}-{end - 1}/{len(content)}")
-
-    def answer(self, status: int, body: bytes, part: str = "") -> None:
+    def answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
         self.send_header("Content-Length", str(len(body)))
-        if part:
-            self.send_header("Content-Range", part)
         self.end_headers()
         self.wfile.write(body)
 

@@ -19,19 +19,21 @@ from testinfra.host import Host
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build, build_network, pins
-from berth.images.base import VARIABLE, base_at_hand
-from berth.images.buildkit_log import Progress
-from berth.images.plan import Checkout, Provided, Revision, build_plan
-from berth.images.prepare import link_wheels, local_wheels
+from berth.images.build import build
+from berth.images.build.base import VARIABLE, base_at_hand
+from berth.images.build.buildkit_log import Progress
+from berth.images.build.plan import Checkout, Provided, Revision, build_plan
+from berth.images.build.prepare import link_wheels, local_wheels
+from berth.images.network import build_network
+from berth.images.pins import pins, pins_file
 from berth.images.scratch import SECRETS, scratch_folder
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 # An image that somebody built FROM one of the kit's, which stands in its place: `test --image`.
 NAMED, NAMED_KIT = os.environ.get("BERTH_IMAGE"), os.environ.get("BERTH_IMAGE_KIT")
-IMAGES = (NAMED_KIT,) if NAMED and NAMED_KIT else pins.load().profile(PROFILE).images
+IMAGES = (NAMED_KIT,) if NAMED and NAMED_KIT else pins_file.load().profile(PROFILE).images
 # What is only in images with CUDA: nothing to look at in the others. Builds with doubles are of the profile cpu.
-collect_ignore = ["files"] if pins.load().profile(PROFILE).cuda else ["cuda"]
+collect_ignore = ["files"] if pins_file.load().profile(PROFILE).cuda else ["cuda"]
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +43,7 @@ def client() -> docker.DockerClient:
 
 @pytest.fixture(scope="session")
 def profile() -> pins.Profile:
-    return pins.load().profile(PROFILE)
+    return pins_file.load().profile(PROFILE)
 
 
 def built(client: docker.DockerClient, name: str) -> Image:
@@ -115,7 +117,7 @@ def copy_kit(copy: Path) -> Path:
         if (pins.ROOT / name).exists():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(pins.ROOT / name, copy / name, follow_symlinks=False)
-    wheels = local_wheels(build_network.gather(os.environ), pins.load().profile(PROFILE), copy)
+    wheels = local_wheels(build_network.gather(os.environ), pins_file.load().profile(PROFILE), copy)
     link_wheels(wheels, copy)
     return copy
 
@@ -141,7 +143,7 @@ def build_image(
     base: a reference, by default that of the environment, else the pinned one; settings: a Network, by default this
     machine's; target: a stage to end with; profile: by default the one under test, without what is no package.
     """
-    kit = pins.load(root / "docker" / "pins.toml")
+    kit = pins_file.load(root / "docker" / "pins.toml")
     found = settings or build_network.gather(os.environ)
     base_image = base_at_hand(kit, base or os.environ.get(VARIABLE))
     assert base_image is not None, "the base is not on the engine"
@@ -179,7 +181,7 @@ CANARY = "berth-canary-7f3a91"
 PUBLIC_HOSTS = "deb.debian.org,security.debian.org,pypi.org,files.pythonhosted.org,download.pytorch.org,localhost"
 
 
-@pytest.fixture(params=pins.IMAGES, scope="session")
+@pytest.fixture(params=[pytest.param("train", marks=pytest.mark.nightly), "serve"], scope="session")
 def canary_image(
     request: pytest.FixtureRequest, client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
@@ -275,7 +277,7 @@ def derive(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
         ]
         (folder / "Dockerfile").write_text("\n".join(dockerfile) + "\n")
         here = build_network.gather(os.environ)
-        tag = f"berth-test:derived-{len(made)}"
+        tag = f"berth-test:derived-{token_hex(4)}"
         command = [str(engine.find_client()), "build", "--network", "host", "--tag", tag]
         for name, path in here.write_secrets(tmp_path_factory.mktemp("secrets")).items():
             command += ["--secret", f"id={name},src={path}"]

@@ -15,10 +15,11 @@ import pytest
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images import build, pins
-from berth.images.base import VARIABLE, base_at_hand
-from berth.images.buildkit_log import Progress
-from berth.images.layers import read_layers
+from berth.images.build import build
+from berth.images.build.base import VARIABLE, base_at_hand
+from berth.images.build.buildkit_log import Progress
+from berth.images.inspect.layers import read_layers
+from berth.images.pins import pins, pins_file
 
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -88,7 +89,7 @@ def test_what_is_of_another_profile_rebuilds_nothing(
     build_as: Callable[..., build.Built],
 ) -> None:
     build_as("berth-test:before", image, kit_copy)
-    other = next(name for name in pins.load().profiles if name != profile.name)
+    other = next(name for name in pins_file.load().profiles if name != profile.name)
     for lock in (kit_copy / "docker" / "locks" / other).glob("*.*"):
         with lock.open("a") as file:
             file.write("# locked again\n")
@@ -133,7 +134,7 @@ def test_a_profile_needs_no_wheels_of_the_users(kit_copy: Path, build_as: Callab
 def test_a_base_that_cannot_work_is_refused_with_the_reason(
     edit: str, said: str, client: docker.DockerClient, tmp_path: Path, build_as: Callable[..., build.Built]
 ) -> None:
-    base = base_at_hand(pins.load(), os.environ.get(VARIABLE)).reference
+    base = base_at_hand(pins_file.load(), os.environ.get(VARIABLE)).reference
     (tmp_path / "Dockerfile").write_text(f"FROM {base}\nRUN {edit}\n")
     command = [engine.find_client(), "build", "--quiet", "--tag", "berth-test:base", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True, env=engine.client_environment(os.environ))
@@ -150,7 +151,7 @@ def test_a_base_that_cannot_work_is_refused_with_the_reason(
     ("words", "said"),
     [
         (("build", "train", "--profile", "cu13"), "did you mean cu130?"),
-        (("build", "train", "--profile", "cu130", "--mirror", "/no/such"), "the mirror /no/such is no folder here"),
+        (("build", "train", "--profile", "cu130", "--mirror", "/no/such"), "the mirror /no/such is not a folder here"),
         (("build", "train", "--without", "nccl"), "Unknown part 'nccl': --without takes efa, smddp, gdrcopy"),
         (("build", "train", "--base-image", "berth-test:absent"), "is not on the engine and can't be pulled"),
     ],

@@ -20,11 +20,12 @@ from rich.console import Console
 
 from berth.common import labels
 from berth.common.errors import UserError
-from berth.images import doctor, pins
+from berth.images import doctor
 from berth.images.clean import remove_all
+from berth.images.pins import pins
 from berth.local import demo
-from berth.local.endpoint import ask
 from berth.local.output_folders import check_writable
+from berth.local.serve.endpoint import ask
 
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 BUILD = [sys.executable, str(pins.ROOT / "build.py")]
@@ -75,9 +76,9 @@ def test_clean_takes_what_the_kit_left_and_nothing_of_a_persons(
     try:
         listed = {str(item) for item in remove_all(client, dry_run=True)}
         assert {f"container {left.name}", "network berth-test-left"} <= listed
-        why = "no run of the kit started it; `docker rm` removes it"
+        why = "no run of berth started it; `docker rm` removes it"
         assert {f"container {each.name} stays: {why}" for each in (persons, persons_too, work)} <= listed
-        assert f"image {built.id} stays: it is your own, built FROM the kit's; `docker rmi` removes it" in listed
+        assert f"image {built.id} stays: it is your own, built FROM berth's; `docker rmi` removes it" in listed
         done = command_line("clean", "--keep-images")
         assert done.returncode == 0, done.stderr
         assert "image " not in done.stdout
@@ -186,8 +187,8 @@ def test_what_a_container_would_refuse_is_refused_before_there_is_one(
     assert not (tmp_path / "out").exists()
     done = command_line(*words[:-1], f"berth-serve:{profile.name}")
     assert done.stderr == (
-        f"berth: error: berth-serve:{profile.name} was built FROM berth-serve, and this is for berth-train: name "
-        "another image.\n"
+        f"berth: error: berth-serve:{profile.name} was built FROM berth-serve, but this command needs "
+        "berth-train: name another image.\n"
     )
 
 

@@ -13,7 +13,7 @@ from docker.types import Mount
 
 from berth.common import owner
 from berth.common.containers import Access, run_once
-from berth.images import pins
+from berth.images.pins import pins
 from berth.local import cleanup
 from berth.local.chown import FolderSnapshot, chown_new_files
 

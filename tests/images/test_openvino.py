@@ -9,7 +9,7 @@ from docker.models.images import Image
 from docker.types import Mount
 from testinfra.host import Host
 
-from berth.images import pins
+from berth.images.pins import pins
 
 SITE = Path("/opt/berth/lib/python3.11/site-packages")
 # The package that tells, by the one name that OpenVINO asks for.

@@ -9,8 +9,8 @@ import pytest
 from docker.models.images import Image
 
 from berth.common.errors import UserError
-from berth.images import build_network
-from berth.images.inventory import debian
+from berth.images.inspect import debian
+from berth.images.network import build_network
 
 OLDER = "2020a-0+deb11u1"
 

@@ -8,15 +8,16 @@ import docker
 import pytest
 
 from berth.common import engine
-from berth.images import base, pins
+from berth.images.build import base
+from berth.images.pins import pins, pins_file
 
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 TAG = "berth-test-plain:1"
 
 
 def plain_build(target: str, **arguments: str) -> subprocess.CompletedProcess[str]:
-    """What README says to type, with the base of this machine."""
-    found = {"BASE_IMAGE": os.environ.get(base.VARIABLE) or pins.load().base_image, **arguments}
+    """The command of docker/README.md, with the base of this machine."""
+    found = {"BASE_IMAGE": os.environ.get(base.VARIABLE) or pins_file.load().base_image, **arguments}
     words = ["build", "--progress=plain", "--file", "docker/Dockerfile", "--target", target, "--tag", TAG, "."]
     words += [word for name, value in found.items() for word in ("--build-arg", f"{name}={value}")]
     return subprocess.run(

@@ -4,10 +4,10 @@ import docker
 import pytest
 
 from berth.common.image_names import image_name
-from berth.images import pins
-from berth.images.layers import names_of
+from berth.images.inspect.layers import names_of
+from berth.images.pins import pins, pins_file
 
-KIT = pins.load()
+KIT = pins_file.load()
 
 
 def layers_up_to_torch(client: docker.DockerClient, name: str) -> list[str]:

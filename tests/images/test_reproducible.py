@@ -7,8 +7,8 @@ same for both; Debian's archive may have moved in between, which is said as that
 import docker
 import pytest
 
-from berth.images import pins
-from berth.images.inventory import diff
+from berth.images.inspect import diff
+from berth.images.pins import pins
 
 PARTS = pins.FILE_PARTS["train"]
 

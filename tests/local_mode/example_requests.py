@@ -1,4 +1,4 @@
-"""Run by the environment of SDK v2 or v3: launchers of examples/, as far as the request for a job, which is not sent.
+"""Run by the environment of SDK v2 or v3: launchers of examples/, up to the request for a job, which is not sent.
 
 Usage: python example_requests.py JSON, a list of command lines: a launcher, and its arguments. Prints RESULT and, as
 JSON, the request of each.
@@ -36,5 +36,5 @@ made = Path(tempfile.mkdtemp(), "request.json")
 for package in ("sagemaker.pytorch", "sagemaker.train"):  # of v2 and of v3; each takes seconds
     with contextlib.suppress(ModuleNotFoundError):
         importlib.import_module(package)
-aws_double.install({"CreateTrainingJob": end})
+aws_double.install({"CreateTrainingJob": end, "CreateTransformJob": end})
 print("RESULT " + json.dumps([request_of(command, made) for command in json.loads(sys.argv[1])]))

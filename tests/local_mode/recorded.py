@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from berth.images import pins
+from berth.images.pins import pins
 from tests.local_mode.sdk import run
 
 PROGRAMS = {

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from berth.images import pins
+from berth.images.pins import pins
 
 PYTHON = {version: pins.ROOT / f".venv-sdk{version}" / "bin" / "python" for version in (2, 3)}
 # With telemetry, the SDK asks AWS who it is.

@@ -13,7 +13,7 @@ import pytest
 import transformers
 
 from berth.contract.launch_options import read_launch_options
-from berth.images import pins
+from berth.images.pins import pins
 from tests.local_mode import sdk
 from tests.local_mode.aws_double import ROLE
 from tests.local_mode.conftest import remove_what_the_sdk_left
@@ -42,6 +42,8 @@ JOBS = {
     )
     for version in (2, 3)
 }
+EVERY_TIME = ("texts-v2", "questions-v3")
+"""One job per SDK and library; the others run every night."""
 
 
 def launcher(folder: str, version: int) -> str:
@@ -62,6 +64,49 @@ def test_what_the_launchers_ask_aws_for(version: int, run_sdk: Any) -> None:
         assert options.smddp == (data_parallel and version == 2), "SDK v3 has no setting for it"
         if version == 2:
             assert json.loads(job["HyperParameters"]["sagemaker_program"]) == script
+
+
+# Folder, arguments, and what the request has: the program (none for run_qa) and the channels.
+OTHERS: list[tuple[str, list[str], str, list[str]]] = [
+    ("text_classification", ["--model", "s3://BUCKET/model"], "train.py", ["model"]),
+    ("lora", ["--model", "s3://BUCKET/model"], "train.py", ["model"]),
+    ("distributed_data_parallel", [], "train.py", []),
+    ("spot", ["--checkpoints", "s3://BUCKET/kept"], "train.py", []),
+    (
+        "question_answering",
+        ["--train", "s3://BUCKET/train", "--model", "s3://BUCKET/model"],
+        "",
+        ["model", "train"],
+    ),
+]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_the_launchers_without_smdistributed_ask_aws_for(version: int, run_sdk: Any) -> None:
+    commands = [[launcher(folder, version), *ON_AWS, *arguments] for folder, arguments, *_ in OTHERS]
+    requests, _ = run_sdk(REQUESTS, json.dumps(commands), version=version)
+    for job, (folder, _, program, channels) in zip(requests, OTHERS, strict=True):
+        assert job["AlgorithmSpecification"]["TrainingImage"] == URI
+        assert job["ResourceConfig"].items() >= {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2}.items()
+        added = {"code", "sm_drivers"}  # by SDK v3, for source code
+        assert sorted({each["ChannelName"] for each in job.get("InputDataConfig", [])} - added) == channels
+        if version == 2:
+            assert json.loads(job["HyperParameters"].get("sagemaker_program", '""')) == program
+        else:
+            assert ("ContainerEntrypoint" in job["AlgorithmSpecification"]) == bool(program)
+        if folder == "spot":
+            assert job["EnableManagedSpotTraining"]
+            assert job["CheckpointConfig"]["S3Uri"] == "s3://BUCKET/kept"
+
+
+def test_what_a_batch_transform_asks_aws_for(run_sdk: Any) -> None:
+    places = ["--model", "s3://BUCKET/model.tar.gz", "--input", "s3://BUCKET/in", "--output", "s3://BUCKET/out"]
+    words = ["--image", URI, "--role", ROLE, "--instance-type", "ml.c6i.xlarge"]
+    (job,), _ = run_sdk(REQUESTS, json.dumps([[launcher("batch_transform", 2), *places, *words]]), version=2)
+    assert job["TransformInput"]["DataSource"]["S3DataSource"]["S3Uri"] == "s3://BUCKET/in"
+    assert job["TransformInput"].items() >= {"SplitType": "Line", "ContentType": "application/jsonlines"}.items()
+    assert job["TransformOutput"].items() >= {"S3OutputPath": "s3://BUCKET/out", "AssembleWith": "Line"}.items()
+    assert job["BatchStrategy"] == "MultiRecord"
 
 
 @dataclass(frozen=True)
@@ -99,7 +144,9 @@ def unpacked(folder: Path) -> Path:
     return folder / "unpacked"
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize(
+    "name", [*EVERY_TIME, *(pytest.param(name, marks=pytest.mark.nightly) for name in sorted(JOBS.keys() - EVERY_TIME))]
+)
 def test_a_job_in_local_mode_learns_over_two_ranks(name: str, ended: Callable[[str], Ended]) -> None:
     _, folder, arguments, last = JOBS[name]
     job = ended(name)

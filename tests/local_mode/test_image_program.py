@@ -11,7 +11,7 @@ from typing import Any
 import docker
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins
 from tests.local_mode.test_sdk_v2 import TRAIN
 
 PROGRAM = """

@@ -11,8 +11,8 @@ from typing import Any
 import docker
 import pytest
 
-from berth.images import pins
-from berth.local.endpoint import EndpointOptions, ask, deploy
+from berth.images.pins import pins
+from berth.local.serve.endpoint import EndpointOptions, ask, deploy
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
 TRAIN, SERVE = f"berth-train:{PROFILE}", f"berth-serve:{PROFILE}"

@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from berth.images import pins
+from berth.images.pins import pins
 from tests.local_mode.test_sdk_v2 import SERVE
 from tests.ports import free_port
 from tests.unit.small_models import add_graph, save_tiny_model

@@ -20,8 +20,8 @@ import pytest
 import requests
 from moto.server import ThreadedMotoServer
 
-from berth.ecr.names import EcrRegistry
 from berth.ecr.registry.challenge import Credentials
+from berth.ecr.repositories.names import EcrRegistry
 from tests.registry.fault_proxy import FaultProxy, proxying
 from tests.registry.registries import Registry, make_certificate, running
 

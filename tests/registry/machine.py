@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from berth.images import pins
+from berth.images.pins import pins
 from tests.registry.ecr_double import EcrDouble
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)

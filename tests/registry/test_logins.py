@@ -32,7 +32,7 @@ def test_a_login_of_netrc_is_not_used(
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     said = refusal(lambda: client_of(secure_registry).tags("a/b"))
     assert said == (
-        f"{secure_registry.host} asks for a name and a password, and none are known: log in with `docker login "
+        f"{secure_registry.host} asks for a user name and a password: log in with `docker login "
         f"{secure_registry.host}`."
     )
 
@@ -148,18 +148,18 @@ def test_without_a_login_a_token_server_lets_pull_and_not_push(token_registry: R
 def test_a_token_server_that_refuses(token_registry: Registry, client_of: MakeClient) -> None:
     logins = Logins(Credentials("AWS", "old"), Credentials("AWS", "new"))
     said = refusal(lambda: client_of(token_registry, logins).tags("a/b"))
-    assert f"of {token_registry.host} gives no token (401" in said
+    assert f"of {token_registry.host} returns no token (401" in said
     assert logins.asked == [False, True]
 
 
 @pytest.mark.parametrize(
     ("challenge", "said"),
     [
-        ("Negotiate", "asks for a login of the kind negotiate, and only Basic and Bearer are known here"),
-        ("", "asks for a login of the kind that it does not say"),
+        ("Negotiate", "asks for a login with the scheme negotiate, but only Basic and Bearer are supported"),
+        ("", "asks for a login with the scheme (none)"),
         ('Bearer realm="http://evil.example/token"', "to the token server http://evil.example/token, which is"),
-        ('Bearer realm="https://[x/token"', "to the token server https://[x/token, which is no https address"),
-        ('Bearer service="x"', "to the token server without address, which is no https address"),
+        ('Bearer realm="https://[x/token"', "to the token server https://[x/token, which is not an https address"),
+        ('Bearer service="x"', "to the token server without address, which is not an https address"),
     ],
 )
 def test_challenges_that_get_no_login(proxy: FaultProxy, client_of: MakeClient, challenge: str, said: str) -> None:
@@ -252,7 +252,7 @@ def test_nothing_is_fetched_over_http_after_https(
         proxy.answer(307, path=path, times=9, headers={"Location": f"http://{store}/plain"})
         said = refusal(lambda: ask(client))
     assert said == (
-        f"{proxy.host} is asked over HTTPS and sends on to http://{store}/plain: let the proxy in front of it set "
+        f"{proxy.host} redirects from HTTPS to http://{store}/plain: let the proxy in front of it set "
         "X-Forwarded-Proto."
     )
     assert Store.seen == []
@@ -277,7 +277,7 @@ def test_nor_a_token(
     with serving(Store) as store:
         tokens.answer(307, path="/token", times=9, headers={"Location": f"http://{store}/token"})
         said = refusal(lambda: client.tags("a/b"))
-    assert said.startswith(f"{tokens.host} is asked over HTTPS and sends on to http://{store}/token")
+    assert said.startswith(f"{tokens.host} redirects from HTTPS to http://{store}/token")
     assert Store.seen == []
 
 

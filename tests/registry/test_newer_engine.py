@@ -12,7 +12,8 @@ import pytest
 
 from berth.common import engine
 from berth.ecr.registry import manifest as manifests
-from berth.images import base, pins
+from berth.images.build import base
+from berth.images.pins import pins, pins_file
 from tests.registry.conftest import MakeClient
 from tests.registry.debian_engine import DebianEngine, make_root, running
 from tests.registry.registries import Registry
@@ -22,7 +23,7 @@ LABELS = {"berth.kit": "train", "berth.profile": "cpu", "org.opencontainers.imag
 
 
 def _base() -> str:
-    return os.environ.get(base.VARIABLE) or pins.load().base_image
+    return os.environ.get(base.VARIABLE) or pins_file.load().base_image
 
 
 @pytest.fixture(scope="module")

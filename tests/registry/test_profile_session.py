@@ -1,4 +1,4 @@
-"""README's way from "I need transformers 4.46 and peft" to a pushed image: its commands, in a copy of the checkout."""
+"""The five commands of docs/profiles.md, from a wish for versions to a pushed image, in a copy of the checkout."""
 
 import os
 import re
@@ -13,7 +13,7 @@ import pytest
 
 from berth.common import engine
 from berth.common.image_names import image_name
-from berth.images import pins
+from berth.images.pins import pins, pins_file
 from tests.registry.registries import Registry
 
 NAME = "session-of-a-test"
@@ -53,11 +53,10 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
 
 
 def commands(registry: Registry) -> list[list[str]]:
-    """The five of README, to a registry of this machine's."""
-    page = (pins.ROOT / "README.md").read_text()
-    block = (
-        page.partition('### From "I need transformers 4.46 and peft"')[2].partition("```sh\n")[2].partition("```")[0]
-    )
+    """The five of docs/profiles.md, to a registry of this machine's."""
+    page = (pins.ROOT / "docs/profiles.md").read_text()
+    section = page.partition('## From "I need transformers 4.46 and peft"')[2]
+    block = section.partition("```sh\n")[2].partition("```")[0]
     lines = [shlex.split(line, comments=True) for line in block.splitlines()]
     assert len(lines) == 5
     words = [[NAME if word == "mine" else word for word in line[2:]] for line in lines]
@@ -66,7 +65,7 @@ def commands(registry: Registry) -> list[list[str]]:
     return words
 
 
-def test_readmes_five_commands_end_with_a_pushed_image(checkout: Path, registry: Registry) -> None:
+def test_the_pages_five_commands_end_with_a_pushed_image(checkout: Path, registry: Registry) -> None:
     """The push leaves the image's own tests out, which take minutes."""
     said = []
     for words in commands(registry):
@@ -87,5 +86,5 @@ def test_readmes_five_commands_end_with_a_pushed_image(checkout: Path, registry:
     assert (checkout / "out" / "model.tar.gz").exists()
     uri = re.search(rf"{re.escape(registry.host)}/berth-train@(sha256:[0-9a-f]{{64}})", pushed)
     assert uri, pushed
-    assert pins.load(checkout / "docker" / "pins.toml").profile(NAME).software.requirements == ("peft==0.15.0",)
+    assert pins_file.load(checkout / "docker" / "pins.toml").profile(NAME).software.requirements == ("peft==0.15.0",)
     assert engine.connect().images.get(image_name("train", NAME)).labels["berth.profile"] == NAME

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from berth.common import engine, labels
-from berth.ecr import retention
-from berth.ecr.login import EcrLogin
 from berth.ecr.registry import referrers
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.references import lists_referrers
 from berth.ecr.registry.transport import Transport
-from berth.images import pins
-from berth.images.local_image import of_chosen
+from berth.ecr.repositories import retention
+from berth.ecr.repositories.login import EcrLogin
+from berth.images.local_image import local_image_from
+from berth.images.pins import pins
 from berth.images.selection import select_images
 from tests.registry import made_images
 from tests.registry.ecr_double import REGIONS, TOKEN
@@ -62,7 +62,7 @@ class Watch:
 def released() -> list[str]:
     """`--tag RELEASE`, where it may be given."""
     client = engine.connect()
-    images = [of_chosen(each) for each in select_images(client, pins.IMAGES, PROFILE, None)]
+    images = [local_image_from(each) for each in select_images(client, pins.IMAGES, PROFILE, None)]
     return [] if any(image.dirty for image in images) else ["--tag", RELEASE]
 
 
@@ -284,7 +284,7 @@ def test_mutable_tags_are_shown_and_move_until_somebody_says_apply(
     assert moved.returncode == 0, moved.stderr
     assert f"the repository {name} differs: image tags: mutable, wanted: immutable\n" in moved.stderr
     assert f"the repository {name} differs: scan on push: off, wanted: on\n" in moved.stderr
-    assert f"the repository {name} is left as it is: --apply changes it.\n" in moved.stderr
+    assert f"the repository {name} is not changed: --apply changes it.\n" in moved.stderr
     assert f"/{name}:stable will move from {theirs.manifest.digest[:19]}\n" in moved.stderr
     assert (digest_of("stable"), digest_of("old")) == (pushed["serve"]["digest"], theirs.manifest.digest)
     assert settings(machine, name) == before
@@ -377,7 +377,7 @@ def test_an_image_goes_on_to_another_region_blob_by_blob(pushed: dict[str, dict[
     assert known.stdout.split() == [f"{there}@{entry['digest']}"]
     chosen = machine.build_py("uri", "serve", "--profile", PROFILE)
     assert (chosen.returncode, chosen.stdout) == (0, f"{entry['image_uri']}\n"), "the region that is set goes first"
-    assert f" and {there}: this is the one in {entry['image_uri'].partition('@')[0]}; --registry" in chosen.stderr
+    assert f" and {there}: this is the one in {entry['image_uri'].partition('@')[0]}; choose another" in chosen.stderr
 
 
 def test_one_region_that_fails_does_not_stop_the_other(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:

@@ -26,7 +26,7 @@ from berth.ecr.registry.challenge import Credentials
 from berth.ecr.registry.client import Registry as Client
 from berth.ecr.registry.references import Reference
 from berth.ecr.registry.transport import Transport
-from berth.images import pins
+from berth.images.pins import pins
 from tests.images.conftest import build_image, copy_kit
 from tests.registry import made_images
 from tests.registry.engines import second_engine

@@ -16,8 +16,8 @@ from berth.common import labels
 from berth.common.labels import SOURCE
 from berth.ecr import commands
 from berth.ecr.registry import transport
-from berth.images import pins
 from berth.images.options import Which
+from berth.images.pins import pins
 from tests.registry import made_images
 from tests.registry.conftest import refusal
 from tests.registry.ecr_double import REGIONS
@@ -164,5 +164,5 @@ def test_a_registry_that_never_speaks_is_given_up(
         said = refusal(
             lambda: commands.push_images(Which.train, PROFILE, host=host, no_test=True, dist=tmp_path / "dist")
         )
-    assert said.startswith(f"{host} can't be reached (timed out): see that the name and the port are right")
+    assert said.startswith(f"{host} can't be reached (timed out): check that the name and the port are right")
     assert not (tmp_path / "dist").exists()

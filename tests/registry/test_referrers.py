@@ -112,12 +112,12 @@ def test_a_document_that_is_gone(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
     gone = referrers.artifact(image.manifest.descriptor, BILL).descriptor
-    with pytest.raises(UserError, match=f"lists {gone.digest} as attached, and does not have it: attach it again"):
+    with pytest.raises(UserError, match=f"lists {gone.digest} as attached, but does not have it: attach it again"):
         referrers.read_manifest(client, "a/b", gone)
 
 
 def test_a_tag_that_is_no_index(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", image.manifest.digest.replace(":", "-"), image)
-    with pytest.raises(UserError, match="is no index of attached documents, which that tag is for"):
+    with pytest.raises(UserError, match="is not an index of attached documents, for which that tag"):
         attached(client, image)

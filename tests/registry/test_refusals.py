@@ -54,7 +54,7 @@ def test_an_immutable_tag_is_refused_with_the_reason(proxy: FaultProxy, client_o
     proxy.answer(400, method="PUT", path="manifests/1", times=9, body=body)
     said = refusal(lambda: client.put_manifest("a/b", "1", other.manifest))
     assert said.startswith(f"{proxy.host}/a/b refuses the tag 1 (TAG_INVALID: The image tag '1' already exists")
-    assert said.endswith("its tags can't be moved, take another --tag, for example of a new version.")
+    assert said.endswith("its tags can't be moved, use another --tag, such as a new version.")
     assert client.put_manifest("a/b", "1", image.manifest) == image.manifest.digest
 
 
@@ -67,7 +67,7 @@ def test_other_bytes_than_the_digest_says(client: Client, registry: Registry, pr
     stored.write_bytes(BLOB[:-1] + b"x")
     said = refusal(lambda: content(client))
     assert said.startswith(f"{registry.host} gave sha256:")
-    assert f"for {DIGEST}: what it has is damaged" in said
+    assert f"for {DIGEST}: the content is damaged there" in said
 
 
 def test_another_manifest_than_was_asked_for(proxy: FaultProxy, client_of: MakeClient) -> None:
@@ -78,14 +78,14 @@ def test_another_manifest_than_was_asked_for(proxy: FaultProxy, client_of: MakeC
     proxy.answer(200, method="GET", path="manifests", times=2, headers=lie, body=other.manifest.raw)
     for reference in ("1", image.manifest.digest):
         said = refusal(lambda reference=reference: client.manifest("a/b", reference))  # type: ignore[misc]
-        assert f"gave {other.manifest.digest} for {image.manifest.digest}" in said
+        assert f"returned {other.manifest.digest} for {image.manifest.digest}" in said
 
 
 def test_another_digest_than_was_put(proxy: FaultProxy, client_of: MakeClient) -> None:
     image = made_images.image()
     proxy.answer(201, method="PUT", path="manifests", headers={"Docker-Content-Digest": MISSING})
     said = refusal(lambda: client_of(proxy).put_manifest("a/b", "1", image.manifest))
-    assert f"gave {MISSING} for {image.manifest.digest}" in said
+    assert f"returned {MISSING} for {image.manifest.digest}" in said
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_source_of_another_size(client: Client, source: bytes, said: str) -> N
 def test_a_source_of_other_bytes(client: Client, waits: Waits) -> None:
     wrong = BLOB[:-1] + b"x"
     said = refusal(lambda: client.upload_blob("a/b", DIGEST, len(BLOB), lambda offset: iter((wrong[offset:],))))
-    assert "got other bytes at the push of" in said
+    assert "got bytes at the push of" in said
     assert waits == []
 
 

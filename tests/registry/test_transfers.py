@@ -85,12 +85,6 @@ def test_a_blob_is_mounted_from_another_repository(client: Client, proxy: FaultP
     assert proxy.uploaded() == 0
 
 
-def test_the_upload_that_a_failed_mount_began_is_ended(client: Client, registry: Registry) -> None:
-    send(client)
-    assert client.mount_blob("other", MISSING, "a/b") is False
-    assert list(registry.storage.glob("**/_uploads/*/startedat")) == []
-
-
 # Faults of the network and of the registry.
 
 
@@ -193,7 +187,7 @@ def test_the_registry_says_how_long_to_wait(proxy: FaultProxy, client_of: MakeCl
 def test_a_wait_that_is_too_long_is_left_to_the_user(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
     proxy.answer(429, path="tags", headers={"Retry-After": "3600"})
     said = refusal(lambda: client_of(proxy).tags("a/b"))
-    assert said.startswith(f"{proxy.host} asks to be left alone for 3600 s (429): run this again after that")
+    assert said.startswith(f"{proxy.host} asks for a pause of 3600 s (429): run this again after that")
     assert waits == []
 
 

@@ -60,7 +60,7 @@ def test_an_unknown_ca_is_one_sentence_that_says_where_to_put_it(
     ("options", "said"),
     [
         ({"names": ("registry.example",)}, "is for another name (IP address mismatch"),
-        ({"until": timedelta(days=-1)}, "is out of date (certificate has expired): have it renewed"),
+        ({"until": timedelta(days=-1)}, "is not valid now (certificate has expired): have it renewed"),
     ],
 )
 def test_a_certificate_that_does_not_fit(
@@ -74,15 +74,14 @@ def test_a_file_that_is_no_certificate(client_of: MakeClient, registry: Registry
     (tmp_path / registry.host).mkdir()
     (tmp_path / registry.host / "ca.crt").write_text("not a certificate")
     said = refusal(lambda: client_of(registry, certificates=tmp_path))
-    assert (
-        said == f"{tmp_path}/{registry.host}/ca.crt is no PEM certificate: put the registry's CA there, or remove it."
-    )
+    file = f"{tmp_path}/{registry.host}/ca.crt"
+    assert said == f"{file} is not a PEM certificate: put the registry's CA there, or remove it."
 
 
 def test_plain_http_is_for_loopback_only(registry: Registry, monkeypatch: pytest.MonkeyPatch, waits: Waits) -> None:
     monkeypatch.setattr(transport, "is_loopback", lambda _: False)
     client = Client(Transport(registry.host, no_login, sleep=waits.sleep))
-    assert "and plain HTTP is for loopback addresses only" in refusal(client.ping)
+    assert "and plain HTTP is only used on loopback" in refusal(client.ping)
 
 
 def test_no_proxy_of_the_environment_is_asked_for_this_machine(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +96,8 @@ def test_other_hosts_are_asked_through_the_proxy_of_the_environment(
     monkeypatch.setenv("https_proxy", "http://user:secret@127.0.0.1:9")
     said = refusal(Client(Transport("registry.example", no_login, sleep=waits.sleep)).ping)
     assert said == (
-        "the proxy of the environment does not let registry.example be reached (Connection refused): look at "
-        "HTTPS_PROXY, or put the host into NO_PROXY."
+        "registry.example can't be reached through the environment's proxy (Connection refused): check HTTPS_PROXY, or "
+        "add the host to NO_PROXY."
     )
 
 
@@ -120,8 +119,8 @@ def test_what_is_no_registry(
 def test_nobody_listens(waits: Waits) -> None:
     host = f"127.0.0.1:{free_port()}"
     assert refusal(Client(Transport(host, no_login, sleep=waits.sleep)).ping) == (
-        f"{host} can't be reached (Connection refused): see that the name and the port are right and that the registry "
-        "runs, then run this again."
+        f"{host} can't be reached (Connection refused): check that the name and the port are right and that the "
+        "registry runs, then run this again."
     )
     assert waits == []
 
@@ -134,7 +133,7 @@ def test_a_host_that_takes_the_call_and_never_speaks(monkeypatch: pytest.MonkeyP
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
         assert refusal(Client(Transport(host, no_login, sleep=waits.sleep)).ping) == (
-            f"{host} can't be reached (timed out): see that the name and the port are right and that the registry "
+            f"{host} can't be reached (timed out): check that the name and the port are right and that the registry "
             "runs, then run this again."
         )
     assert waits == []
@@ -186,6 +185,6 @@ def test_uploads_that_leave_tls_are_refused(
     shutil.copy(certificate.ca, tmp_path / "certs.d" / proxy.host / "ca.crt")
     client = client_of(proxy, Logins(CREDENTIALS), certificates=tmp_path / "certs.d")
     proxy.answer(202, method="POST", headers={"Location": f"http://{proxy.host}/v2/a/b/blobs/uploads/1"})
-    assert "is asked over HTTPS and sends on to http://" in refusal(lambda: send(client))
+    assert "redirects from HTTPS to http://" in refusal(lambda: send(client))
     send(client)
     assert content(client) == BLOB

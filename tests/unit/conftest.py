@@ -8,7 +8,7 @@ from types import ModuleType
 import hypothesis
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins
 
 # On a busy machine an example may take a second: time is measured in bench/.
 hypothesis.settings.register_profile("tests", deadline=None)

@@ -10,15 +10,15 @@ from types import ModuleType
 import pytest
 import typer
 
-from berth.images import pins
+from berth.images.pins import pins, pins_file
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("promote", "berth: error: FROM is missing: `python build.py promote --help` says what it takes."),
-        ("promote a", "berth: error: TO is missing: `python build.py promote --help` says what it takes."),
-        ("diff a", "berth: error: AFTER is missing: `python build.py diff --help` says what it takes."),
+        ("promote", "berth: error: FROM is missing; see `python build.py promote --help`."),
+        ("promote a", "berth: error: TO is missing; see `python build.py promote --help`."),
+        ("diff a", "berth: error: AFTER is missing; see `python build.py diff --help`."),
         ("run train", "berth: error: --data is missing: pass SQuAD data, or --code with a program of your own."),
         (
             "push nope",
@@ -26,57 +26,51 @@ from berth.images import pins
         ),
         (
             "run train --hosts 1e2",
-            "berth: error: --hosts: '1e2' is no whole number; see `python build.py run train --help`.",
+            "berth: error: --hosts: '1e2' is not a whole number; see `python build.py run train --help`.",
         ),
-        ("run serve --port x", "berth: error: --port: 'x' is no whole number; see `python build.py run serve --help`."),
-        ("run serve", "berth: error: --model is missing: `python build.py run serve --help` says what it takes."),
+        (
+            "run serve --port x",
+            "berth: error: --port: 'x' is not a whole number; see `python build.py run serve --help`.",
+        ),
+        ("run serve", "berth: error: --model is missing; see `python build.py run serve --help`."),
         (
             "run serve a.tar.gz",
-            "berth: error: --model is missing: write `--model a.tar.gz`; `python build.py run serve --help` says "
-            "what it takes.",
+            "berth: error: --model is missing; see `python build.py run serve --help`.",
         ),
         (
             "run serve --model a b",
-            "berth: error: 'b' is one word too many; `python build.py run serve --help` lists what there is.",
-        ),
-        (
-            "run train --data a --data b",
-            "berth: error: --data is given 2 times: pass it once; `python build.py run train --help` lists what there "
-            "is.",
+            "berth: error: 'b' is one word too many; see `python build.py run serve --help`.",
         ),
         (
             "run train --hosts",
-            "berth: error: Option '--hosts' requires an argument; `python build.py --help` lists what there is.",
+            "berth: error: Option '--hosts' requires an argument; see `python build.py --help`.",
         ),
         (
             "run train --cod src",
-            "berth: error: unknown option --cod (did you mean --code?); `python build.py run train --help` lists what "
-            "there is.",
+            "berth: error: unknown option --cod (did you mean --code?); see `python build.py run train --help`.",
         ),
         (
             "run train --epochs 3",
-            "berth: error: unknown option --epochs (a hyperparameter is passed by `-p epochs=VALUE`); `python build.py "
-            "run train --help` lists what there is.",
+            "berth: error: unknown option --epochs (pass a hyperparameter with `-p epochs=VALUE`); see `python "
+            "build.py run train --help`.",
         ),
         (
             "run train -p epochs 3",
-            "berth: error: '3' is one word too many: a hyperparameter is one word, `-p name=value`; `python build.py "
-            "run train --help` lists what there is.",
+            "berth: error: '3' is one word too many: a hyperparameter is one word, `-p name=value`; see `python "
+            "build.py run train --help`.",
         ),
         (
             "profile add mine --transfomers 4.46.3",
-            "berth: error: unknown option --transfomers (did you mean --transformers?); `python build.py profile add "
-            "--help` lists what there is.",
+            "berth: error: unknown option --transfomers (did you mean --transformers?); see `python build.py profile "
+            "add --help`.",
         ),
         (
             "train",
-            "berth: error: No such command 'train' (did you mean 'run train'?); `python build.py --help` lists what "
-            "there is.",
+            "berth: error: No such command 'train' (did you mean 'run train'?); see `python build.py --help`.",
         ),
         (
             "pusch",
-            "berth: error: No such command 'pusch' (did you mean 'push'?); `python build.py --help` lists what "
-            "there is.",
+            "berth: error: No such command 'pusch' (did you mean 'push'?); see `python build.py --help`.",
         ),
     ],
 )
@@ -91,14 +85,14 @@ def test_run_serve_takes_variables_as_run_train_does(
 ) -> None:
     assert command_line.main(["run", "serve", "--model", "nowhere", "-e", "1A=secret", "-e", "NOT_THERE"]) == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert "-e '1A': no variable has such a name" in said
+    assert "-e '1A' is not a valid name of a variable" in said
     assert "-e NOT_THERE: there is no variable of that name here" in said
     assert "secret" not in said
 
 
 def test_every_folder_with_commands_is_known_and_each_name_stands_once(command_line: ModuleType) -> None:
-    packages = [link.resolve() for link in (pins.ROOT / "berth").iterdir()]
-    found = [path.parent.relative_to(pins.ROOT) for each in packages for path in each.rglob("commands.py")]
+    package = pins.ROOT / "berth"
+    found = [path.parent.relative_to(package) for each in package.iterdir() for path in each.rglob("commands.py")]
     assert sorted(command_line.FOLDERS) == sorted(".".join(folder.parts) for folder in found)
     names = [
         name
@@ -156,7 +150,7 @@ def test_ctrl_c_is_a_sentence(
     def stop() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pins, "load", stop)
+    monkeypatch.setattr(pins_file, "load", stop)
     for words in (["pins"], ["profile", "list"]):
         assert command_line.main(words) == 130
         assert capsys.readouterr().err == "interrupted; what was started is gone\n"

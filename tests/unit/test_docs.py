@@ -1,38 +1,45 @@
-"""What the documents name is there: paths of the checkout, tests and their functions, targets of make, commands."""
+"""The pages name what exists: paths, tests, targets of make, commands, options, links and headings. Generated pages are
+up to date, and README stays short.
+"""
 
+import os
 import re
+import runpy
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from fnmatch import fnmatch
 from importlib.util import find_spec
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins
+from berth.train.planning import efa
 
 PAGES = (
     "CHANGELOG.md",
     "README.md",
     "SECURITY.md",
+    "bench/README.md",
     "ecr/README.md",
     "docker/README.md",
-    "examples/image_classification_vit/README.md",
-    "examples/question_answering_smddp/README.md",
-    "examples/text_classification_model_parallel/README.md",
     "sample/README.md",
     "serve/README.md",
     "train/README.md",
-    "train/smdistributed/README.md",
+    "smdistributed/CHANGELOG.md",
+    "smdistributed/README.md",
 )
-DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in (pins.ROOT / "docs").glob("*.md"))])
-# In docs/faults.md; the page says so.
-SHOWN_BY = re.compile(r"\b([UIR]) `([^`]+)`")
-SHORT = {"U": "tests/unit", "I": "tests/images", "R": "tests/registry"}
+FOUND = (path for pattern in ("docs/*.md", "examples/**/README.md") for path in pins.ROOT.glob(pattern))
+DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in FOUND)])
 # Channels of a job's data, a folder that a user makes, and a unit.
 OTHERS = ("train/", "validation/", "test/", "examples/s")
+LINES_OF_README, WORDS_OF_README = 130, 1000
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +54,7 @@ def tracked() -> frozenset[str]:
 
 def named_paths(page: str, tracked: frozenset[str]) -> list[str]:
     """Words in a page's code that begin with a name of the top level or of the page's own folder."""
-    text = re.sub(SHOWN_BY, "", (pins.ROOT / page).read_text())
+    text = (pins.ROOT / page).read_text()
     code = [*re.findall(r"```.*?```", text, re.DOTALL), *re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)]
     top = {name for name in tracked if "/" not in name}
     own = PurePosixPath(page).parent
@@ -73,18 +80,6 @@ def test_every_path_that_a_page_names_is_there(page: str, tracked: frozenset[str
     missing = [path for path in found if not is_there(path, page, tracked)]
     assert not missing, f"{page} names {', '.join(missing)}"
     assert found or page != "docs/architecture.md"
-
-
-def test_every_test_that_shows_a_fault_is_there() -> None:
-    found = SHOWN_BY.findall((pins.ROOT / "docs" / "faults.md").read_text())
-    assert len(found) > 60
-    missing = []
-    for short, name in found:
-        path, _, function = name.partition("::")
-        file = pins.ROOT / SHORT[short] / path
-        if not file.exists() or (function and f"def {function}(" not in file.read_text()):
-            missing.append(f"{short} {name}")
-    assert not missing, f"docs/faults.md names {', '.join(missing)}"
 
 
 @pytest.mark.parametrize("page", DOCS)
@@ -137,11 +132,90 @@ def test_code_to_paste_is_python_and_shell(page: str) -> None:
         assert (said.returncode, said.stderr) == (0, ""), block
 
 
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as GitHub names them in a link."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", DOCS)
 def test_every_link_leads_somewhere(page: str) -> None:
-    links = re.findall(r"\]\((?!https?://)([^)#]+)", (pins.ROOT / page).read_text())
-    missing = [link for link in links if not ((pins.ROOT / page).parent / link).exists()]
+    missing = []
+    for link in re.findall(r"\]\((?!https?://)([^)]+)\)", (pins.ROOT / page).read_text()):
+        path, _, anchor = link.partition("#")
+        target = (pins.ROOT / page).parent / path if path else pins.ROOT / page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            missing.append(link)
     assert not missing
+
+
+HEADING = re.compile(r"`([\w/-]+\.md)`,\s+\"([^\"]+)\"")
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_every_heading_that_a_page_quotes_is_there(page: str) -> None:
+    quoted = HEADING.findall((pins.ROOT / page).read_text())
+    missing = [
+        (name, heading)
+        for name, heading in quoted
+        if not re.search(rf"^#+ {re.escape(' '.join(heading.split()))}$", (pins.ROOT / name).read_text(), re.MULTILINE)
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_lines_outside_tables_have_at_most_120_characters(page: str) -> None:
+    lines = (pins.ROOT / page).read_text().splitlines()
+    assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
+
+
+def test_readme_is_short_and_leads_to_every_page() -> None:
+    text = (pins.ROOT / "README.md").read_text()
+    assert text.count("\n") <= LINES_OF_README
+    assert len(text.split()) <= WORDS_OF_README
+    pages = {page for page in DOCS if page.startswith("docs/")}
+    assert pages <= set(re.findall(r"\]\(([^)]+)\)", text))
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    """`python docs/make.py` writes them."""
+    made = runpy.run_path(str(pins.ROOT / "docs" / "make.py"))
+    assert made["CLI"].read_text() == made["cli_page"]()
+    assert made["PICTURE"].read_text() == made["picture"]()
+
+
+def test_the_network_lines_of_the_gpu_page_are_those_of_a_job() -> None:
+    page = (pins.ROOT / "docs/gpu.md").read_text()
+    devices = tuple(f"efa_{number}" for number in range(4))
+    without = efa.Fabric(built=True, plugin="libnccl-net.so")
+    assert (
+        "network: NCCL over EFA: 4 devices, plugin libnccl-net.so" in page
+    )  # of tests/unit/train/planning/test_efa.py
+    assert efa.network_line(without, "nccl") in page
+    assert efa.network_line(efa.Fabric(), "nccl") in page
+    assert efa.network_line(efa.Fabric(), "gloo") in page
+    for fabric in (efa.Fabric(built=True, obstacle="X"), replace(without, devices=devices, closed="X")):
+        assert efa.network_line(fabric, "nccl").partition("X")[0] in page
+
+
+def test_the_spot_pages_program_resumes_after_sigterm(tmp_path: Path) -> None:
+    """It saves what it has, ends with 0, and continues at that step."""
+    page = (pins.ROOT / "docs/spot.md").read_text()
+    (program,) = re.findall(r"^```python\n(import json\n.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "train.py").write_text(program.replace("/opt/ml/checkpoints", str(tmp_path)))
+    state = tmp_path / "state-0.json"
+    command = [sys.executable, "train.py"]
+    environment = {name: value for name, value in os.environ.items() if name != "RANK"}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as first:
+        while not state.exists() and first.poll() is None:
+            time.sleep(0.05)
+        first.send_signal(signal.SIGTERM)
+        said, _ = first.communicate(timeout=60)
+    assert first.returncode == 0
+    step = int(re.findall(r"^stopped at step (\d+)$", said, re.MULTILINE)[0])
+    assert 50 <= step < 200
+    second = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert second.stdout == "finished at step 200\n"
 
 
 def test_readmes_table_has_every_folder(tracked: frozenset[str]) -> None:

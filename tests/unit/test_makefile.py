@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins
 
 DEBIANS = Path("/usr/bin/python3.11")
-READ = ("Makefile", "requirements.txt", "pyproject.toml", "berth", "docker", "tests", "images")
+READ = ("Makefile", "requirements.txt", "pyproject.toml", "berth", "docker", "tests")
 
 
 @pytest.fixture
@@ -90,19 +90,19 @@ def test_lint_goes_on_after_a_tool_that_complains(checkout: Path) -> None:
 
 def test_quick_leaves_out_what_is_slow_and_needs_no_second_environment(checkout: Path) -> None:
     planned = plan(checkout, "quick")
-    assert "-m pytest -q --numprocesses auto --dist worksteal -m 'not slow' tests/unit" in planned
+    assert "-m pytest -q --numprocesses 2 -p tests.groups -m 'not slow and not nightly' tests/unit smd" in planned
     assert " lint >" in planned
     assert ".venv-reference" not in planned
 
 
 def test_a_folders_name_is_no_target_that_is_already_made(checkout: Path) -> None:
-    targets = {"images", "berth"}  # the first is a target of its own, the second a file that setup looks at
+    targets = {"berth"}  # a file that setup looks at
     folders = {path.name for path in pins.ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")} - targets
     for name in folders:
         (checkout / name).mkdir(exist_ok=True)
     done = {
         name: subprocess.run(["make", "--no-print-directory", name], cwd=checkout, capture_output=True, text=True)
-        for name in ("train", "serve", "docs", "common")
+        for name in ("train", "serve", "docs", "smdistributed")
     }
     assert [name for name, made in done.items() if made.returncode != 2 or "not a target" not in made.stderr] == []
     assert "python build.py run train" in done["train"].stderr

@@ -1,4 +1,4 @@
-"""The package `berth`: its folders stand at the top level, `berth/` holds a link to each, and a wheel holds real files.
+"""The package `berth`: folders of its own, links to those of the top level, and wheels that hold real files.
 
 Neither an installation nor a list of packages is needed: a new file or subpackage is added by being there.
 """
@@ -8,13 +8,16 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins
 
-FOLDERS = sorted(path.name for path in (pins.ROOT / "berth").iterdir())
+LINKS = {"ecr": "ecr", "serve": "serve", "smdistributed": "smdistributed/src/smdistributed", "train": "train"}
+"""Folder of the package → where its files are."""
+FOLDERS = sorted(path.parent.name for path in (pins.ROOT / "berth").glob("*/__init__.py"))
 DATA = (".html", ".json", ".pth", "py.typed")
 
 
@@ -45,39 +48,55 @@ def build_wheel(source: Path, target: Path) -> dict[str, zipfile.ZipInfo]:
         return {each.filename: each for each in opened.infolist() if ".dist-info/" not in each.filename}
 
 
-def belongs(name: str, folders: list[str]) -> bool:
-    """Whether a file of the checkout is one of the package's: a module, or data that a module reads."""
+def packaged(name: str, links: Mapping[str, str] = LINKS) -> str:
+    """The name in a wheel of a file of the checkout; empty unless it is a module, or data that a module reads."""
     path = PurePosixPath(name)
-    return path.parts[0] in folders and (path.suffix == ".py" or path.name.endswith(DATA))
+    if path.suffix != ".py" and not path.name.endswith(DATA):
+        return ""
+    if path.is_relative_to("berth"):
+        return name
+    for link, folder in links.items():
+        if path.is_relative_to(folder):
+            return str("berth" / PurePosixPath(link) / path.relative_to(folder))
+    return ""
 
 
-def test_every_folder_is_linked() -> None:
-    packages = {path.parent.name for path in pins.ROOT.glob("*/__init__.py")}
-    assert set(FOLDERS) == packages, "a new folder gets a link in berth/"
-    for name in FOLDERS:
-        link = pins.ROOT / "berth" / name
-        assert link.is_symlink()
-        assert link.readlink() == Path("..") / name, "relative, or a clone elsewhere would not find it"
+def test_links_are_relative() -> None:
+    found = {path.name: str(path.readlink()) for path in (pins.ROOT / "berth").iterdir() if path.is_symlink()}
+    assert found == {name: f"../{folder}" for name, folder in LINKS.items()}
 
 
 def test_a_wheel_of_a_fresh_clone_holds_every_module_as_a_real_file(tmp_path: Path) -> None:
     wheel = build_wheel(copy(tracked(), tmp_path / "clone"), tmp_path / "dist")
-    assert sorted(wheel) == sorted(f"berth/{name}" for name in tracked() if belongs(name, FOLDERS))
-    assert {f"berth/{folder}/py.typed" for folder in FOLDERS} <= set(wheel)
+    assert sorted(wheel) == sorted(filter(None, map(packaged, tracked())))
+    assert {f"berth/{folder}/py.typed" for folder in FOLDERS if folder != "smdistributed"} <= set(wheel)
     assert {each.external_attr >> 28 for each in wheel.values()} == {0o10}, "regular files, and no links"
-    assert wheel["berth/train/plan.py"].file_size == (pins.ROOT / "train/plan.py").stat().st_size
+    plan = "train/planning/plan.py"
+    assert wheel[f"berth/{plan}"].file_size == (pins.ROOT / plan).stat().st_size
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
 def test_a_wheel_of_an_images_build_holds_its_own_folders_only(image: str, tmp_path: Path) -> None:
-    """What the stage `kit` copies is there, and links to nothing beside it."""
+    """What the stage `kit` copies of the files that .dockerignore lets through."""
     stage = (pins.ROOT / "docker/Dockerfile").read_text().partition(f" AS kit-{image}\n")[2].partition("\nFROM ")[0]
-    copied = [word for line in re.findall(r"^COPY (.*)$", stage, re.MULTILINE) for word in line.split()[:-1]]
-    folders = sorted(set(FOLDERS) & {name.rstrip("/") for name in copied})
-    assert image in folders
-    names = [name for name in tracked() if name in copied or name.partition("/")[0] in [*folders, "berth"]]
-    wheel = build_wheel(copy(names, tmp_path / "kit"), tmp_path / "dist")
-    assert sorted(wheel) == sorted(f"berth/{name}" for name in tracked() if belongs(name, folders))
+    lines = (pins.ROOT / ".dockerignore").read_text().splitlines()
+    sent = tuple(line[1:] for line in lines if line.startswith("!"))
+    names = [name for name in tracked() if any(PurePosixPath(name).is_relative_to(path) for path in sent)]
+    kit = tmp_path / "kit"
+    for line in re.findall(r"^COPY (.*)$", stage, re.MULTILINE):
+        *sources, target = line.split()
+        for source in sources:
+            for name in names:
+                if PurePosixPath(name).is_relative_to(source):
+                    place = kit / target / (PurePosixPath(name).relative_to(source) if name != source else name)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(pins.ROOT / name, place)
+    wheel = build_wheel(kit, tmp_path / "dist")
+    own = {"berth/__init__.py", *(f"berth/{name}" for name in ("contract", "qa", "runtime", image))}
+    whole = filter(None, map(packaged, tracked()))
+    assert sorted(wheel) == sorted(
+        name for name in whole if any(PurePosixPath(name).is_relative_to(each) for each in own)
+    )
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -89,7 +108,7 @@ def test_a_checkout_needs_no_installation(folder: str, tmp_path: Path) -> None:
         command, cwd=tmp_path, env={"PYTHONPATH": str(pins.ROOT)}, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.strip()).resolve() == pins.ROOT / folder / "__init__.py"
+    assert Path(done.stdout.strip()).resolve() == (pins.ROOT / "berth" / folder / "__init__.py").resolve()
 
 
 def test_a_traceback_leads_to_the_file_that_is_edited(tmp_path: Path) -> None:
@@ -103,4 +122,4 @@ def test_a_traceback_leads_to_the_file_that_is_edited(tmp_path: Path) -> None:
         timeout=60,
     )
     (path,) = re.findall(r'File "(.*spans\.py)", line \d+', done.stderr)
-    assert Path(path).resolve() == pins.ROOT / "qa" / "spans.py"
+    assert Path(path).resolve() == pins.ROOT / "berth" / "qa" / "spans.py"

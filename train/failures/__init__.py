@@ -1,13 +1,13 @@
-"""Why a program failed, in the order in which it is found out.
+"""Finds out why a program failed, and reports it in one sentence.
 
-python_end      in each Python of a rank: records the exception with which the interpreter ends
-ends            reads these records, and finds the one that a program's exit belongs to
+ends            reads the records of startup/python_end, and finds the one that explains a program's exit
 raised          one exception, whether recorded or printed
-stderr_text     what a program wrote to stderr: the last lines, and the tracebacks, wherever they begin
-explain         decides from both, and from what is known of a signal, what ended a program
-sentence        that, in one sentence with the place in the user's own code
+stderr_text     a program's stderr: its last lines, and all tracebacks
+explain         decides from the records, stderr and the signal what ended a program
+sentence        describes an exception in one sentence, with the place in the user's own code
 echo            whether an exception only says that a peer has gone
 native          crashes in native code, and deaths by signal
-start_errors    a program that could not be started at all
-codes           exit codes and names of signals
+start_errors    programs that could not be started
+failure         the report of one failure, from the rank to /opt/ml/output/failure
+mpirun_refusals custom MPI options that mpirun rejects
 """

@@ -1,4 +1,4 @@
-"""What a rank writes when its peer has gone: never the cause when another rank has something else to say."""
+"""Exceptions that a rank raises because its peer has gone. If another rank has a different error, that is the cause."""
 
 import re
 

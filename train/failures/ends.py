@@ -1,8 +1,7 @@
-"""The records that a rank's Pythons left of their ends, and the one that the rank's own end belongs to. Reading apart,
-pure.
+"""Reads the records of how a rank's Python processes ended, and finds the one that explains the end of the program.
 
-A program may start others: torchrun and accelerate start ranks, a shell script or subprocess.run another script. The
-exception of the launcher only says that a child failed; the child's own is the cause.
+A program may start others: torchrun and accelerate start ranks, a shell script or subprocess.run starts another script.
+The launcher's exception only says that a child failed; the child's exception is the cause. All but `read` is pure.
 """
 
 import ast
@@ -10,24 +9,26 @@ import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from berth.train.failures import python_end, raised
+from berth.train.failures import raised
 from berth.train.failures.echo import is_echo
 from berth.train.failures.raised import Frame, Raised
+from berth.train.startup import python_end
 
 _LAUNCHER_SECONDS = 60.0
-"""From a child's end to its launcher's: torchrun and accelerate ask the other ranks to end, and wait 30 s for them."""
+"""Limit from a child's end to its launcher's: torchrun and accelerate send the other ranks SIGTERM and wait 30 s."""
 
 ARGPARSE_CODE = 2
 _NOTICED_SECONDS = 1.0
-"""From a child's end to that of a program that looks at its exit code."""
+"""Limit from a child's end to the end of a program that checks its exit code."""
 
 
 @dataclass(frozen=True, slots=True)
 class PythonEnd:
-    """How one Python ended.
+    """How one Python process ended.
 
-    `how` is one of `python_end`, `code` the exit code, `text` what sys.exit printed, `frames` those of the call that
-    ended it. `raised` is the exception that ended it, or was being handled there.
+    how: one of python_end's constants. text: what sys.exit printed. frames: of the call of sys.exit or os._exit.
+    raised: the exception that ended it, or that was being handled then. child: the exception of a child process that
+    failed just before.
     """
 
     pid: int
@@ -44,29 +45,29 @@ class PythonEnd:
 
     @property
     def explains(self) -> bool:
-        """Whether it says more than that a child failed, or a number."""
+        """Whether it has a text or an exception, other than a launcher's about a failed child."""
         return bool(self.text) or (self.raised is not None and not self.launcher_failed)
 
     @property
     def launcher_failed(self) -> bool:
-        """Whether the exception is a launcher's, whose child has the cause."""
+        """Whether the exception is a launcher's; the cause is then in a child."""
         return self.raised is not None and self.raised.is_launchers
 
     @property
     def is_echo(self) -> bool:
-        """Whether it only says that a peer has gone."""
+        """Whether the exception only says that a peer has gone."""
         return self.raised is not None and is_echo(self.raised.first_line)
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """All records of a rank, and the process ids of the outermost Pythons that keep records."""
+    """All records of a rank. `hooked`: the process ids of the outermost Pythons that record their end."""
 
     records: tuple[PythonEnd, ...] = ()
     hooked: frozenset[int] = frozenset()
 
     def own(self, pid: int) -> PythonEnd | None:
-        """The record of the program itself, None if it left none or is no Python."""
+        """The record of the program itself; None if it left none or is not Python."""
         return next((end for end in self.records if end.pid == pid), None)
 
     def cause(self, pid: int, code: int, ended_at: float) -> PythonEnd | None:
@@ -75,7 +76,7 @@ class Ends:
         if own is None:
             own = self._last_of_shell(pid, code, ended_at) if pid not in self.hooked else None
             if own is None:
-                # `raise SystemExit(code)` leaves no record, and its child may have one.
+                # `raise SystemExit(code)` leaves no record, but a child may have left one.
                 return self._child(pid, code, ended_at) if pid in self.hooked else None
         if own.launcher_failed or not own.explains:
             child = self._child(own.pid, own.code, own.when)
@@ -87,7 +88,7 @@ class Ends:
         return replace(own, child=self._just_failed(own))
 
     def _just_failed(self, own: PythonEnd) -> Raised | None:
-        """The exception of a process that failed shortly before a program that it belongs to ended in its own words."""
+        """The exception of a child process that failed less than _NOTICED_SECONDS before its parent `own` ended."""
         below = [
             end.raised
             for end in self.records
@@ -96,7 +97,7 @@ class Ends:
         return below[-1] if below and below[-1] != own.raised else None
 
     def _last_of_shell(self, pid: int, code: int, ended_at: float) -> PythonEnd | None:
-        """The last Python that a shell script ran, if the script ended with its exit code."""
+        """The last Python that a shell script ran, if the script ended with the same exit code."""
         pids = {end.pid for end in self.records}
         top = [
             end
@@ -106,8 +107,8 @@ class Ends:
         return max(top, key=lambda end: end.when, default=None)
 
     def _child(self, pid: int, code: int, ended_at: float) -> PythonEnd | None:
-        """Of the processes below `pid` that failed in its last minute, the first that says why, an echo only where
-        nothing else does.
+        """The first explaining record of the processes below `pid` that failed in its last minute. An echo is only
+        chosen if there is nothing else.
         """
         below = [
             end
@@ -117,7 +118,7 @@ class Ends:
         return min(below, key=lambda end: (end.is_echo, end.when), default=None)
 
     def launchers(self, record: PythonEnd) -> list[Raised]:
-        """The launchers' exceptions of a program and of those below it: torchrun's says which rank ended how."""
+        """The launchers' exceptions of a program and its children: torchrun's names the rank that failed first."""
         return [
             end.raised
             for end in self.records
@@ -125,33 +126,33 @@ class Ends:
         ]
 
     def refused_arguments(self, pid: int) -> PythonEnd | None:
-        """The first process below `pid` that argparse ended: it prints why, and ends by sys.exit(2)."""
+        """The first process below `pid` that argparse ended: it prints the reason and calls sys.exit(2)."""
         below = (end for end in self.records if pid in end.parents and end.code == ARGPARSE_CODE and not end.explains)
         return next(below, None)
 
     def failed_children(self, pid: int) -> list[PythonEnd]:
-        """The processes below a program that ended with 0 although they failed and say why."""
+        """The explaining records of other processes than `pid`, oldest first; for a program that ended with 0."""
         return sorted((end for end in self.records if end.pid != pid and end.explains), key=lambda end: end.when)
 
 
 def read(folder: Path) -> Ends:
-    """All records in a rank's folder. One that can't be read is left out: a program may write there."""
-    found = []
+    """All records in a rank's folder. Unreadable ones are skipped, because the user's program may write there, too."""
+    records = []
     hooked: set[int] = set()
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         with contextlib.suppress(OSError, ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
             if path.name == python_end.HOOKED:
                 hooked |= {int(pid) for pid in path.read_text("ascii").split()}
             elif path.name.isdigit():
-                found.append(_read(path))
-    return Ends(tuple(sorted(found, key=lambda end: end.when)), frozenset(hooked))
+                records.append(_read(path))
+    return Ends(tuple(sorted(records, key=lambda end: end.when)), frozenset(hooked))
 
 
 def _read(path: Path) -> PythonEnd:
     fields = ast.literal_eval(path.read_text("utf-8"))
     exception = fields["raised"]
     if exception is not None and str(exception["kind"]).startswith("argparse."):
-        exception = None  # argparse has printed it, with the name of the program, and ends by sys.exit
+        exception = None  # argparse has already printed it, with the program's name
     return PythonEnd(
         pid=int(fields["pid"]),
         parents=tuple(int(pid) for pid in fields["parents"]),

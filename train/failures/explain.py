@@ -1,13 +1,14 @@
-"""What ended a program: decides from the records of its Pythons, and reads stderr only where there is none. Pure."""
+"""Decides what ended a program, from the records of its Python processes, or from stderr if there is none. Pure."""
 
 import re
 import signal
 import tempfile
 from dataclasses import dataclass
 
+from berth.runtime.codes import exit_code
+from berth.runtime.failure_file import SENTENCE_CHARACTERS
 from berth.runtime.hints.program import ProgramContext
 from berth.runtime.hints.table import last_line_remedy
-from berth.train.failures.codes import exit_code
 from berth.train.failures.echo import is_echo
 from berth.train.failures.ends import Ends, PythonEnd
 from berth.train.failures.native import (
@@ -18,45 +19,38 @@ from berth.train.failures.native import (
     lost_process_sentence,
     unasked_stop_sentence,
 )
-from berth.train.failures.python_end import EXIT, RAISED
 from berth.train.failures.raised import Raised, killed_rank
-from berth.train.failures.sentence import (
-    MORE_DISK,
-    SENTENCE_CHARACTERS,
-    WHO_CHARACTERS,
-    exception_sentence,
-    one_line,
-    place,
-)
+from berth.train.failures.sentence import MORE_DISK, WHO_CHARACTERS, exception_sentence, one_line, place
 from berth.train.failures.stderr_text import StderrText
+from berth.train.startup.python_end import EXIT, RAISED
 
 PYTHON_ERROR_EXIT = 1
-"""Exit code of a Python program that raised; reported where a signal killed it on its way out."""
+"""Exit code of a Python program that raised; also used if a signal killed it during shutdown."""
 _DYING_SECONDS = 3.0
-"""From a printed traceback to a death by signal that it explains: mpi4py first asks mpirun to end all ranks."""
+"""Limit from a printed traceback to a death by signal that it explains: mpi4py first asks mpirun to end all ranks."""
 _HANDLED_SECONDS = 1.0
-"""From a printed traceback to `raise SystemExit(code)` in the same except block."""
+"""Limit from a printed traceback to `raise SystemExit(code)` in the same except block."""
 _SHELL_SECONDS = 1.0
-"""What a shell script writes longer than this after the end of its last Python is of something else that it ran."""
+"""If a shell script writes later than this after the end of its last Python, another command wrote it."""
 _MOST = SENTENCE_CHARACTERS - WHO_CHARACTERS
-# Shared memory that is too small, in the words of NCCL ("Error while creating shared memory segment /dev/shm/nccl-…
-# (size …)", newer ones with the reason, which may be another), of torch's data loader and of Python.
+# Messages about too little shared memory: NCCL's ("Error while creating shared memory segment /dev/shm/nccl-… (size
+# …)"; newer versions add the reason, which may be a different one), the data loader's of torch, and Python's.
 _LITTLE_SHM = re.compile(
     r"creating shared memory segment (?!.*error: (?!No space))|failed to extend /dev/shm|posix_fallocate failed|"
     r"No space left on device.*/dev/shm|unable to write to file </torch_|insufficient shared memory|"
     r"out of shared memory|killed by signal: Bus error",
     re.IGNORECASE,
 )
-# What Open MPI 4.1 says in MPI_Init where its folder for this job, in /tmp, takes no more.
+# Message of Open MPI 4.1 in MPI_Init if the disk of its folder for this job, in /tmp, is full.
 _NO_ROOM_FOR_MPI = re.compile(r"PMIX ERROR: OUT-OF-RESOURCE")
-# A shell script with Windows line ends, in the words of bash, of env, and of Python that it starts.
+# Messages about a shell script with Windows line ends: of bash, of env, and of a Python that it starts.
 _WINDOWS_LINE_ENDS = re.compile(
     r"\$'\\r': command not found|unexpected token `\$'[^']*\\r'|\\r.: (?:\[Errno 2\] )?No such file or directory"
 )
 _SIGNALS = frozenset(signal.Signals)
 _ARGPARSE_ERROR = re.compile(r"\S+: error: ")
 _SHELL_CODES = {
-    124: "a command that it ran under timeout took longer than its time",
+    124: "a command that it ran with `timeout` took too long",
     126: "a command that it ran is not executable",
     127: "a command that it ran was not found",
 }
@@ -65,9 +59,10 @@ CONVERT_LINE_ENDS = "convert it with sed -i 's/\\r$//', or have your editor save
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """A program that ended badly. `code` is Popen's, negative for a signal; times are seconds since the epoch, and
-    `asked_at` is that of the first signal that the wrapper passed on, 0 for none. `who` names the rank, or the program,
-    and the host.
+    """A failed program.
+
+    who: the rank or the program, and the host. code: Popen's return code, negative for a signal. asked_at: when the
+    wrapper passed on the first signal, 0 for never. Times are seconds since the epoch.
     """
 
     name: str
@@ -84,18 +79,18 @@ class ProgramEnd:
 
     @property
     def shell_code(self) -> int:
-        """The exit code as a shell counts it."""
+        """The exit code as a shell reports it: 128 plus the number of a signal."""
         return exit_code(self.code)
 
     @property
     def hooked(self) -> bool:
-        """Whether it is a Python that records its end."""
+        """Whether the program is a Python process that records its end."""
         return self.pid in self.ends.hooked
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The cause, when it showed, the exit code to report, and whether it only follows from another rank's failure."""
+    """The cause of a failure. `when`: it happened. `code`: to report. `echo`: it only follows from another failure."""
 
     sentence: str
     when: float
@@ -104,11 +99,11 @@ class Explanation:
 
 
 def explain(end: ProgramEnd) -> Explanation:
-    """What ended the program."""
+    """Explain what ended the program."""
     record = _record(end)
     printed = None if record is not None or end.hooked else end.stderr.ending_traceback()
     if printed is not None and end.ends.hooked and "\n" in printed[0].message:
-        printed = None  # a Python that records its end handled it, and the later lines are of what the shell ran next
+        printed = None  # a Python handled this exception; the lines after its first come from the shell's next command
     if end.code < 0 and not _was_ending(end, record, printed):
         sentence = killed_sentence(
             end.who, -end.code, end.stderr.detail, end.context, killed_for_memory=end.killed_for_memory
@@ -127,12 +122,12 @@ def explain(end: ProgramEnd) -> Explanation:
         sentence, first = _without_cause(record, end)
         when = record.when if record is not None and record.how == RAISED else end.ended_at
     if record is None or not record.text:
-        sentence = _better_known(sentence, first, end)
+        sentence = _known_cause(sentence, first, end)
     return Explanation(sentence, when, code, echo=0.0 < end.asked_at <= when or is_echo(first))
 
 
 def _record(end: ProgramEnd) -> PythonEnd | None:
-    """The record that the end belongs to. A shell script may have run something else since its last Python failed."""
+    """The record that explains the end; None if a shell script has run another command since its last Python failed."""
     record = end.ends.cause(end.pid, end.shell_code, end.ended_at)
     if record is None or end.hooked or record.pid == end.pid or not end.stderr.lines:
         return record
@@ -141,7 +136,7 @@ def _record(end: ProgramEnd) -> PythonEnd | None:
 
 
 def _was_ending(end: ProgramEnd, record: PythonEnd | None, printed: tuple[Raised, float] | None) -> bool:
-    """Whether a signal found the program on its way out, by an exception that it had before."""
+    """Whether the program was already ending because of an exception when the signal killed it."""
     if end.killed_for_memory:
         return False
     if record is not None:
@@ -152,12 +147,12 @@ def _was_ending(end: ProgramEnd, record: PythonEnd | None, printed: tuple[Raised
 
 
 def _recorded(record: PythonEnd, end: ProgramEnd) -> str:
-    """The sentence of a record that says why."""
+    """The sentence for a record with a text or an exception."""
     if record.text:
         by = _call(record, end) + _child(record, end)
         name = end.name if record.pid == end.pid else record.program or end.name
         return one_line(f"{name} ended itself: {record.text}", _MOST - len(by)) + by
-    assert record.raised is not None, "or it would not explain"
+    assert record.raised is not None, "a record that explains has a text or an exception"
     named = record.pid == end.pid or record.rank == end.context.environ.get("RANK")
     rank = f", in rank {record.rank}" if record.rank and not named else ""
     by = _child(record, end)
@@ -165,7 +160,7 @@ def _recorded(record: PythonEnd, end: ProgramEnd) -> str:
 
 
 def _child(record: PythonEnd, end: ProgramEnd) -> str:
-    """Of a program that ended in its own words just after a process that it had started failed: why that one did."""
+    """The exception of a child process that failed just before the program ended with a text; empty if none did."""
     if record.child is None:
         return ""
     return (
@@ -174,14 +169,14 @@ def _child(record: PythonEnd, end: ProgramEnd) -> str:
 
 
 def _call(record: PythonEnd | None, end: ProgramEnd) -> str:
-    """` (sys.exit at train.py:12)`: the call that ended a program which did not raise; empty where none is known."""
+    """` (sys.exit at train.py:12)`: the call that ended a program which did not raise; empty if it is unknown."""
     called = place(record.frames, end.context) if record is not None else ""
     return f" ({record.how} at {called})" if record is not None and called else ""
 
 
 def _without_cause(record: PythonEnd | None, end: ProgramEnd) -> tuple[str, str]:
-    """The sentence of a program that ended by a number, and the first line of an exception in it: its last words."""
-    if record is not None and record.raised is not None:  # a launcher's, whose child said nothing
+    """The sentence for a program that ended with only an exit code, and the first line of the exception in it."""
+    if record is not None and record.raised is not None:  # a launcher's, whose child left no reason
         return _lost_child(record, record.raised, end)
     if record is None and end.hooked:
         printed = end.stderr.ending_traceback()
@@ -191,14 +186,14 @@ def _without_cause(record: PythonEnd | None, end: ProgramEnd) -> tuple[str, str]
 
 
 def _lost_child(record: PythonEnd, raised: Raised, end: ProgramEnd) -> tuple[str, str]:
-    """The sentence of a launcher whose child raised nothing: argparse refused its arguments, a signal killed it, or it
-    is no Python.
+    """The sentence for a launcher whose child raised no exception: argparse refused its arguments, a signal killed it,
+    or it is not Python.
     """
     child = end.ends.refused_arguments(record.pid)
-    said = next((line.strip() for line in reversed(end.stderr.detail) if _ARGPARSE_ERROR.match(line.strip())), "")
-    if child is not None and said:
-        help_with = last_line_remedy(said, end.context)
-        return one_line(f"{child.program or end.name} failed; its last line on stderr was: {said}") + help_with, ""
+    message = next((line.strip() for line in reversed(end.stderr.detail) if _ARGPARSE_ERROR.match(line.strip())), "")
+    if child is not None and message:
+        help_with = last_line_remedy(message, end.context)
+        return one_line(f"{child.program or end.name} failed; its last line on stderr was: {message}") + help_with, ""
     if killed := killed_rank(end.ends.launchers(record)):
         rank, number = killed
         who = f"rank {rank}, which {end.name} started,"
@@ -209,6 +204,7 @@ def _lost_child(record: PythonEnd, raised: Raised, end: ProgramEnd) -> tuple[str
 
 
 def _last_words(record: PythonEnd | None, end: ProgramEnd) -> str:
+    """The sentence with the last lines on stderr, or else on stdout."""
     by = _call(record, end)
     if waited := hang_sentence(end.name, end.stderr.detail, end.context):
         return waited
@@ -217,10 +213,10 @@ def _last_words(record: PythonEnd | None, end: ProgramEnd) -> str:
     if not words:
         if printed := _printed_last(record, end):
             return one_line(f"{end.name} failed; its last line on stdout was: {printed}", _MOST - len(by)) + by
-        said = "gave no reason" if handled or end.stderr.lines else "wrote nothing to stderr"
+        silence = "gave no reason" if handled or end.stderr.lines else "wrote nothing to stderr"
         if (meaning := _SHELL_CODES.get(end.code)) is not None and not end.hooked:
-            return f"{end.name} failed with exit code {end.code} and {said}: {meaning}."
-        return f"{end.name} failed and {said}{by}; print the reason there before exiting."
+            return f"{end.name} failed with exit code {end.code} and {silence}: {meaning}."
+        return f"{end.name} failed and {silence}{by}; print the reason to stderr before exiting."
     if ": error: " in words[-1]:
         words = words[-1:]
     help_with = last_line_remedy(words[-1], end.context)
@@ -233,32 +229,35 @@ def _last_words(record: PythonEnd | None, end: ProgramEnd) -> str:
 
 
 def _printed_last(record: PythonEnd | None, end: ProgramEnd) -> str:
-    """What a program wrote to stdout just before it called sys.exit with a number."""
+    """The line that the program wrote to stdout just before it called sys.exit with a number; empty if none."""
     line, when = end.stdout_last
     soon = record is not None and record.how == EXIT and abs(record.when - when) < _HANDLED_SECONDS
     return line.strip() if soon else ""
 
 
-def _better_known(sentence: str, first: str, end: ProgramEnd) -> str:
-    """The same failure in the words of a cause that is known beyond what the program says."""
+def _known_cause(sentence: str, first: str, end: ProgramEnd) -> str:
+    """A more precise sentence if stderr or the exit code shows a known cause; otherwise `sentence`.
+
+    first: the first line of the program's exception, if any.
+    """
     lines = end.stderr.detail
     if end.killed_for_memory:
-        # The counter is the host's: an exception about anything else is the cause itself.
+        # The counter is the whole host's, so only an exception about a lost process is explained by it.
         lost = lost_process_sentence(end.name, first or "\n".join(lines[-3:]))
         if lost is not None:
             return lost
     number = end.code - 128
-    if not (first or end.hooked) and number not in STOPS and number in _SIGNALS:  # as a shell tells of what it ran
+    if not (first or end.hooked) and number not in STOPS and number in _SIGNALS:  # a shell's code for a killed command
         who = f"a program that {end.name} ran"
         return killed_sentence(who, number, lines, end.context, killed_for_memory=end.killed_for_memory)
     short = next((line for line in reversed(lines) if _LITTLE_SHM.search(line)), None)
-    # An exception that tells of neither memory nor peers is the cause, whatever was written before it.
+    # If the exception mentions neither shared memory nor a peer, it is the cause, whatever was written before it.
     if short and (not first or _LITTLE_SHM.search(first) or is_echo(first)):
         return one_line(f"/dev/shm is too small for {end.name}: {MORE_SHM} (its message: {short.strip()[:200]}).")
     if first:
         return sentence
     if any(map(_WINDOWS_LINE_ENDS.search, lines)):
-        return f"{end.name} failed, for a script that it runs has Windows line ends (CRLF): {CONVERT_LINE_ENDS}."
+        return f"{end.name} failed because a script that it runs has Windows line ends (CRLF): {CONVERT_LINE_ENDS}."
     if any(map(_NO_ROOM_FOR_MPI.search, lines)):
         return f"{end.name} could not start under mpirun, whose files are in {tempfile.gettempdir()}: {MORE_DISK}"
     return sentence

@@ -1,4 +1,4 @@
-"""Deaths by signal and crashes in native code: what is known about them, in one sentence."""
+"""Describes deaths by signal and crashes in native code in one sentence."""
 
 import re
 import signal
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from berth.runtime import memory
+from berth.runtime.codes import signal_name
 from berth.runtime.hints.program import ProgramContext
-from berth.train.failures.codes import signal_name
 from berth.train.failures.raised import Frame, read_frames
 from berth.train.failures.sentence import one_line, place
 
@@ -19,15 +19,15 @@ MORE_SHM = (
     "give the container more (docker run --shm-size 8g, or shm_size in the local session's container_config), or use "
     "no data loader workers"
 )
-# What faulthandler prints: the crash, then the frames of the thread, the innermost first.
+# faulthandler's output: the crash, then the frames of the thread, the innermost first.
 _FATAL = re.compile(r"^Fatal Python error: (.+)")
 _TIMEOUT = re.compile(r"^Timeout \(\d+:\d\d:\d\d")
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x\w+ ")
 _FAULT_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$')
-# An uncaught C++ exception, as libstdc++ prints it.
+# libstdc++'s message about an uncaught C++ exception.
 _TERMINATED = re.compile(r"terminate called after throwing an instance of '([^']+)'")
 _WHAT = re.compile(r"^\s+what\(\):\s+(.+)")
-# An exception that says that a process died, not why.
+# Exceptions that say that a process died, but not why.
 _LOST_PROCESS = re.compile(
     r"exited unexpectedly|is killed by signal: Killed|SIGKILL|exit(?:code|ed with code)\s*:?\s*-9\b|BrokenProcessPool|"
     r"terminated abruptly|Connection (?:reset|closed) by peer|^EOFError|Ran out of input"
@@ -35,12 +35,12 @@ _LOST_PROCESS = re.compile(
 
 
 def bus_error_sentence(who: str) -> str:
-    """A death by SIGBUS: a page of a mapped file could not be had, and the files that ranks map are in /dev/shm."""
+    """A death by SIGBUS: a page of a mapped file could not be allocated; the files that ranks map are in /dev/shm."""
     return f"{who} was killed by SIGBUS: /dev/shm is probably full; {MORE_SHM}."
 
 
 def unasked_stop_sentence(who: str, number: int) -> str:
-    """A stop that the job was not asked for."""
+    """A stop signal that did not come from outside the container."""
     return f"{who} was stopped by {signal_name(number)}, which the program or another process in the container sent."
 
 
@@ -53,8 +53,10 @@ def killed_sentence(
     killed_for_memory: bool = False,
     root: Path = Path("/"),
 ) -> str:
-    """`rank 1 on algo-2 was killed by SIGKILL: out of memory, …`: what is known about a death by signal. `lines`: the
-    last ones on stderr.
+    """`rank 1 on algo-2 was killed by SIGKILL: out of memory, …`: the sentence for a death by the signal `number`.
+
+    lines: the last lines on stderr. killed_for_memory: the kernel's OOM killer killed a process. root: of the file
+    system.
     """
     name = signal_name(number)
     peak, limit = memory.memory_peak(root), memory.memory_limit(root)
@@ -81,30 +83,31 @@ def killed_sentence(
 
 
 def _crash_sentence(who: str, name: str, lines: Sequence[str], context: ProgramContext | None) -> str:
-    """A crash in native code, with its own words and the line of Python that called it, where they are known."""
-    words, frames = _native_words(lines), _fault_frames(lines)
+    """A crash in native code, with the C++ exception and the calling line of Python, if they are known."""
+    exception, frames = _cpp_exception(lines), _fault_frames(lines)
     where = place(frames, context) if context else ""
     sentence = f"{who} was killed by {name}, a crash in native code"
-    if words:
-        sentence += f": {words}"
+    if exception:
+        sentence += f": {exception}"
     if where:
         return f"{sentence} (called at {where})"
     return (
-        f"{sentence}; set PYTHONFAULTHANDLER to 1 in the job's environment, and the log says which line of Python "
+        f"{sentence}; set PYTHONFAULTHANDLER to 1 in the job's environment, and the log shows which line of Python "
         "called it."
     )
 
 
-def _native_words(lines: Sequence[str]) -> str:
+def _cpp_exception(lines: Sequence[str]) -> str:
+    """The uncaught C++ exception that ended the program; empty if stderr has none."""
     for index, line in enumerate(lines):
         if match := _TERMINATED.search(line):
-            what = next((found[1] for later in lines[index + 1 : index + 3] if (found := _WHAT.match(later))), "")
+            what = next((text[1] for later in lines[index + 1 : index + 3] if (text := _WHAT.match(later))), "")
             return one_line(f"{match[1]}: {what}" if what else match[1], 300)
     return ""
 
 
 def hang_sentence(name: str, lines: Sequence[str], context: ProgramContext) -> str:
-    """Of a program that faulthandler.dump_traceback_later ended; empty for any other."""
+    """The sentence for a program that faulthandler.dump_traceback_later ended; empty for any other."""
     timeout = next((line for line in lines if _TIMEOUT.match(line)), "")
     starts = [index for index, line in enumerate(lines) if _THREAD.match(line)]
     if not timeout or not starts:
@@ -115,7 +118,7 @@ def hang_sentence(name: str, lines: Sequence[str], context: ProgramContext) -> s
 
 
 def _fault_frames(lines: Sequence[str]) -> list[Frame]:
-    """faulthandler's frames of the thread that crashed, the outermost first."""
+    """faulthandler's frames of the crashed thread, the outermost first."""
     start = next((index for index, line in enumerate(lines) if _FATAL.match(line)), None)
     return [] if start is None else _frames_below(lines, start)
 
@@ -131,8 +134,8 @@ def _frames_below(lines: Sequence[str], start: int) -> list[Frame]:
 
 
 def lost_process_sentence(program: str, message: str, root: Path = Path("/")) -> str | None:
-    """The cause where the kernel has killed a process of the program for memory and the exception only says that it is
-    gone, as of a DataLoader's worker; None for any other exception.
+    """The sentence if the OOM killer killed a process of the program, such as a DataLoader's worker, and the exception
+    only says that it is gone; None for any other exception.
     """
     if not _LOST_PROCESS.search(message):
         return None

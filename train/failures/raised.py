@@ -1,4 +1,4 @@
-"""One exception, whether the interpreter recorded it or it was read from stderr. Pure."""
+"""One exception, either from a record of the interpreter or from stderr. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Any
 TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 _EXCEPTION = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
-# torch puts this before each line of an exception once the process group has started (2.13).
+# torch's prefix of each line of an exception once the process group has started (2.13).
 _TORCH_RANK = re.compile(r"^\[rank\d+\]: ?")
-# An exception group's traceback is indented behind a bar.
+# The bar before each line of an exception group's traceback.
 _GROUP_BAR = re.compile(r"^ *[|+] ?")
-# What may follow an exception's message and is not part of it: lines of torch, Open MPI and Python, a progress bar.
+# Lines that can follow an exception's message but are not part of it: of torch, Open MPI, Python or a progress bar.
 _AFTER_MESSAGE = re.compile(
     r"^\s*$|^\[(?:rank\d+\]:\s*)?\[?[WEIF]\d|^\[[\w.-]+:\d+\]|^-{10,}|MPI_ABORT|Traceback \(most recent call last\)|"
     r"^(?:The above exception|During handling of the above|Exception ignored in|Error in )|^\S+Warning: |"
@@ -21,7 +21,7 @@ _AFTER_MESSAGE = re.compile(
 _MESSAGE_LINES = 10
 _WARNING = re.compile(r"^\[?[WI]\d{4} |:\d+: \w*Warning: ")
 
-# A program that starts others raises these when one of them has failed.
+# Exceptions of a program whose child process has failed.
 _LAUNCHERS = frozenset(
     {
         "subprocess.CalledProcessError",
@@ -32,15 +32,15 @@ _LAUNCHERS = frozenset(
         "concurrent.futures.process.BrokenProcessPool",
     }
 )
-# Of ChildFailedError: "Root Cause (first observed failure): [0]: time : … rank : 1 (local_rank: 1) exitcode : -9".
+# In ChildFailedError: "Root Cause (first observed failure): [0]: time : … rank : 1 (local_rank: 1) exitcode : -9".
 _ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*: (?P<rank>\d+).*?exitcode\s*: -(?P<signal>\d+)", re.DOTALL)
-# The text of a child's traceback, which concurrent.futures and multiprocessing put behind the exception itself.
+# concurrent.futures and multiprocessing chain these to a child's exception; their text is the child's traceback.
 _REMOTE = ("_RemoteTraceback", "RemoteTraceback")
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """`file` as Python names it, `line` from 1, `function` empty where none is known."""
+    """A frame of a traceback: `line` counts from 1; `function` is empty for a module's code, or if it is unknown."""
 
     file: str
     line: int
@@ -49,9 +49,10 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception: `kind` with its module, as a traceback names it; the whole `message`; frames, outermost first.
+    """An exception: `kind` with its module, as in a traceback; the whole `message`; frames, the outermost first.
 
-    `behind` is the exception before it in the chain, which `caused` it (`raise … from …`) or was being handled.
+    behind: the previous exception in the chain; it `caused` this one (`raise … from …`), or was being handled.
+    members: of an exception group.
     """
 
     kind: str
@@ -63,7 +64,7 @@ class Raised:
 
     @classmethod
     def from_record(cls, fields: Mapping[str, Any]) -> "Raised":
-        """Read what `python_end` described."""
+        """The exception in a record of `python_end`."""
         behind = fields["behind"]
         return cls(
             kind=str(fields["kind"]),
@@ -76,17 +77,17 @@ class Raised:
 
     @property
     def is_launchers(self) -> bool:
-        """Whether it only says that a process which the program started has failed."""
+        """Whether it only says that a child process has failed."""
         return self.kind in _LAUNCHERS
 
     @property
     def first_line(self) -> str:
-        """Kind and the first line of the message, among whose later lines other threads' lines may be."""
+        """The kind and the first line of the message; later lines may come from other threads."""
         return f"{self.kind}: {self.message.partition(chr(10))[0]}"
 
 
 def killed_rank(launchers: Sequence[Raised]) -> tuple[str, int] | None:
-    """The rank that a signal killed, and the signal, by torchrun's own exception (2.13); None if it names none."""
+    """The rank that a signal killed, and the signal, from torchrun's exception (2.13); None if it names none."""
     for raised in launchers:
         match = _ROOT_CAUSE.search(raised.message)
         if match:
@@ -95,7 +96,7 @@ def killed_rank(launchers: Sequence[Raised]) -> tuple[str, int] | None:
 
 
 def read_frames(rows: Sequence[Sequence[Any]]) -> tuple[Frame, ...]:
-    """Frames of a record; a function's name is empty for a module's own code."""
+    """The frames of a record, from rows of file, line and function."""
     return tuple(Frame(str(file), int(line), _function(str(name))) for file, line, name in rows)
 
 
@@ -104,8 +105,8 @@ def _function(name: str) -> str:
 
 
 def innermost(raised: Raised) -> Raised:
-    """The exception of the process where it was raised, for one that brings another process' traceback as text: of a
-    DataLoader's worker, of `mp.spawn`, of a process pool.
+    """The original exception, if `raised` contains another process' traceback as text (from a DataLoader's worker,
+    `mp.spawn` or a process pool); otherwise `raised`.
     """
     behind = raised.behind
     if behind is not None and behind.kind.rpartition(".")[2] in _REMOTE:
@@ -118,26 +119,26 @@ def innermost(raised: Raised) -> Raised:
 
 
 def without_rank(line: str) -> str:
-    """A line of stderr without the `[rank0]: ` that torch puts before those of an exception."""
+    """A line of stderr without torch's prefix `[rank0]: `."""
     return _TORCH_RANK.sub("", line)
 
 
 def begins_traceback(line: str) -> bool:
-    """Whether a traceback begins with this line. A progress bar may stand before it: it leaves its line open."""
+    """Whether a traceback begins with this line. A progress bar, which ends without a line break, may precede it."""
     return line.rstrip().endswith(TRACEBACK)
 
 
 def last_traceback(lines: Sequence[str]) -> Raised | None:
     """The last whole traceback in `lines`; None if there is none."""
-    return next((found for found, _ in reversed(tracebacks(lines))), None)
+    return next((exception for exception, _ in reversed(tracebacks(lines))), None)
 
 
 def tracebacks(lines: Sequence[str]) -> list[tuple[Raised, int]]:
-    """All whole tracebacks in `lines`, each with the number of the line behind its message.
+    """All whole tracebacks in `lines`, each with the index of the first line after its message.
 
-    A SyntaxError of the program itself has a frame but no "Traceback" line above it.
+    A SyntaxError of the program itself has a frame but no "Traceback" line.
     """
-    found: list[tuple[Raised, int]] = []
+    exceptions: list[tuple[Raised, int]] = []
     frames: list[Frame] = []
     inside = grouped = False
     for index, line in enumerate(lines):
@@ -153,13 +154,13 @@ def tracebacks(lines: Sequence[str]) -> list[tuple[Raised, int]]:
         elif inside and frames and (match := _EXCEPTION.match(text)):
             later = [] if grouped else _later_lines(lines[index + 1 :])
             message = "\n".join([match["message"] or "", *later]).strip()
-            found.append((Raised(match["kind"], message, tuple(frames)), index + 1 + len(later)))
+            exceptions.append((Raised(match["kind"], message, tuple(frames)), index + 1 + len(later)))
             inside = grouped = False
-    return found
+    return exceptions
 
 
 def _later_lines(lines: Sequence[str]) -> list[str]:
-    """The lines of an exception's message after its first."""
+    """The lines of an exception's message after its first one."""
     later: list[str] = []
     for line in lines[:_MESSAGE_LINES]:
         if is_noise(line):
@@ -168,8 +169,8 @@ def _later_lines(lines: Sequence[str]) -> list[str]:
     return later
 
 
-def without_chatter(lines: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Lines of stderr less warnings, of torch and of Python, with the line of code below them."""
+def without_warnings(lines: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Lines of stderr without the warnings of torch and Python, and without the line of code below a warning."""
     kept: list[tuple[str, float]] = []
     warned = False
     for line, when in lines:
@@ -181,5 +182,5 @@ def without_chatter(lines: Sequence[tuple[str, float]]) -> list[tuple[str, float
 
 
 def is_noise(line: str) -> bool:
-    """Whether a line behind an exception's message says nothing of it."""
+    """Whether a line after an exception's message is not part of the message."""
     return _AFTER_MESSAGE.search(line) is not None

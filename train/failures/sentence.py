@@ -1,23 +1,24 @@
-"""An exception in one sentence, with the place in the user's own code and what helps. Hints read that code."""
+"""Describes an exception in one sentence, with the place in the user's own code and what to do.
+
+Some hints read the user's code (runtime/hints/).
+"""
 
 import os
 import re
 from collections.abc import Sequence
 
-from berth.runtime.hints.advice import without_advice
+from berth.runtime.failure_file import SENTENCE_CHARACTERS
 from berth.runtime.hints.program import ProgramContext, RaisedException
 from berth.runtime.hints.table import remedy
 from berth.train.failures.echo import is_echo
 from berth.train.failures.raised import Frame, Raised
 
-SENTENCE_CHARACTERS = 900
-"""The longest sentence of a report."""
 WHO_CHARACTERS = 100
-"""Room for the rank and host in front of it."""
+"""Length reserved for the rank and host before the sentence."""
 _BEHIND_CHARACTERS = 220
 _MEMBERS_SHOWN = 3
 _RULER = re.compile(r"[=-]{6,}")
-# A full disk, in the words of the system, of Rust's libraries (safetensors) and of a quota.
+# Messages about a full disk: of Linux, of Rust's libraries (safetensors), and of a quota.
 _FULL_DISK = re.compile(r"No space left on device|StorageFull|Disk quota exceeded")
 MORE_DISK = "a disk of this host is full: give the job a larger one (volume_size of the estimator), or write less to it"
 
@@ -29,10 +30,9 @@ def one_line(text: str, most: int = SENTENCE_CHARACTERS) -> str:
 
 
 def exception_sentence(raised: Raised, context: ProgramContext) -> str:
-    """`ValueError: no rows (raised at train.py:12 in main)`, then the exception behind it, then what helps.
+    """`ValueError: no rows (raised at train.py:12 in main)`, then the exception behind it, then what to do.
 
-    The place is the last frame in the user's code, else the last outside installed packages, else the last. An
-    exception of the kit's own is a whole sentence already and stands without type and place.
+    The message of one of berth's exceptions is already a whole sentence, so it has no type and place.
     """
     if raised.kind.startswith("berth.") and raised.message:
         return one_line(raised.message)
@@ -41,27 +41,29 @@ def exception_sentence(raised: Raised, context: ProgramContext) -> str:
     if not help_with and _FULL_DISK.search(raised.message):
         help_with = f"; {MORE_DISK}"
     rest = _place(raised, context) + _members(raised, context) + _behind(raised, context) + help_with
-    return one_line(_named(raised), SENTENCE_CHARACTERS - WHO_CHARACTERS - len(rest)) + rest
+    return one_line(_kind_and_message(raised), SENTENCE_CHARACTERS - WHO_CHARACTERS - len(rest)) + rest
 
 
 def place(frames: Sequence[Frame], context: ProgramContext) -> str:
-    """`train.py:12 in main`: the last frame in the user's code; empty where there is no frame at all."""
-    # Under mpi4py's runner the program has the relative name by which it was started.
+    """`train.py:12 in main`: the last frame in the user's code, else the last one outside installed packages, else the
+    last one; empty if there are no frames.
+    """
     own = [frame for frame in frames if context.is_own(frame.file)]
     outside = [frame for frame in frames if "/site-packages/" not in frame.file and not frame.file.startswith("<")]
-    # A program given by -c or on stdin.
+    # A program from -c or stdin.
     text = [frame for frame in frames if frame.file in ("<string>", "<stdin>")]
-    chosen = next((part[-1] for part in (own, text, outside, list(frames)) if part), None)
-    if chosen is None:
+    frame = next((part[-1] for part in (own, text, outside, list(frames)) if part), None)
+    if frame is None:
         return ""
-    shown = os.path.relpath(chosen.file, context.code_dir) if own and chosen.file.startswith("/") else chosen.file
-    return f"{shown}:{chosen.line}" + (f" in {chosen.function}" if chosen.function else "")
+    # Under mpi4py's runner the program's file is the relative path by which it was started.
+    file = os.path.relpath(frame.file, context.code_dir) if own and frame.file.startswith("/") else frame.file
+    return f"{file}:{frame.line}" + (f" in {frame.function}" if frame.function else "")
 
 
-def _named(raised: Raised) -> str:
-    # A path of five names that no script writes.
+def _kind_and_message(raised: Raised) -> str:
+    # Without smdistributed's long internal module path, which no script uses.
     kind = raised.kind.rpartition(".")[2] if raised.kind.startswith("smdistributed.") else raised.kind
-    message = without_advice(" ".join(_RULER.sub(" ", raised.message).split()))  # torchrun draws lines
+    message = " ".join(_RULER.sub(" ", raised.message).split())  # torchrun draws lines
     return f"{kind}: {message}" if message else kind
 
 
@@ -71,20 +73,20 @@ def _place(raised: Raised, context: ProgramContext) -> str:
 
 
 def _members(raised: Raised, context: ProgramContext) -> str:
-    """Of an exception group the exceptions in it, whose text its own does not have."""
+    """The exceptions in an exception group; the group's own message does not name them."""
     shown = [
-        one_line(_named(member), _BEHIND_CHARACTERS) + _place(member, context)
+        one_line(_kind_and_message(member), _BEHIND_CHARACTERS) + _place(member, context)
         for member in raised.members[:_MEMBERS_SHOWN]
     ]
     return f", of {'; '.join(shown)}" if shown else ""
 
 
 def _behind(raised: Raised, context: ProgramContext) -> str:
-    """The exception that this one was raised from, or while it was handled."""
-    behind = raised.behind
-    while behind is not None and _named(behind) == _named(raised):  # pandas raises a KeyError from the same one
+    """The exception that this one was raised from, or while handling it."""
+    text, behind = _kind_and_message(raised), raised.behind
+    while behind is not None and _kind_and_message(behind) == text:  # pandas raises a KeyError from an equal one
         behind = behind.behind
-    if behind is None or (not raised.caused and is_echo(_named(behind))):
+    if behind is None or (not raised.caused and is_echo(_kind_and_message(behind))):
         return ""
     how = "caused by" if raised.caused else "while handling"
-    return f", {how} {one_line(_named(behind), _BEHIND_CHARACTERS)}{_place(behind, context)}"
+    return f", {how} {one_line(_kind_and_message(behind), _BEHIND_CHARACTERS)}{_place(behind, context)}"

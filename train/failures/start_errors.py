@@ -1,16 +1,17 @@
-"""A program that could not be started: what the system refused, and what to do. Linux' limits: execve(2)."""
+"""Describes why a program could not be started, and what to do. Linux' limits: execve(2)."""
 
 import errno
 import os
 from collections.abc import Mapping, Sequence
 
 MOST_STRING_BYTES = 131072
-"""Of one argument or one `NAME=value`, its closing zero byte included (MAX_ARG_STRLEN of Linux)."""
+"""Limit of one argument or one `NAME=value`, including its terminating zero byte (MAX_ARG_STRLEN of Linux)."""
 
 
 def passable(environment: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """The variables that Linux passes to a program, and a warning of those that are too large: SM_HPS, SM_USER_ARGS and
-    SM_TRAINING_ENV hold all hyperparameters. The warning is empty if all are passed.
+    """The variables that Linux can pass to a program, and a warning about those that are too large; empty if none is.
+
+    SM_HPS, SM_USER_ARGS and SM_TRAINING_ENV may be too large: they contain all hyperparameters.
     """
     sizes = {name: len(os.fsencode(f"{name}={value}")) + 1 for name, value in environment.items()}
     kept = {name: value for name, value in environment.items() if sizes[name] <= MOST_STRING_BYTES}
@@ -18,8 +19,8 @@ def passable(environment: Mapping[str, str]) -> tuple[dict[str, str], str]:
     if not left_out:
         return kept, ""
     return kept, (
-        f"warning: not set for the program: {left_out}; Linux passes at most {MOST_STRING_BYTES:,} bytes in a "
-        "variable. Read the hyperparameters from /opt/ml/input/config/hyperparameters.json, or from the program's "
+        f"warning: not set for the program: {left_out}; a variable may have at most {MOST_STRING_BYTES:,} bytes in "
+        "Linux. Read the hyperparameters from /opt/ml/input/config/hyperparameters.json, or from the program's "
         "arguments"
     )
 
@@ -32,10 +33,10 @@ def start_error_sentence(
     if error.errno == errno.E2BIG:
         return f"{name} could not be started: {_too_big(command, environment)}"
     if error.errno in (errno.ENOMEM, errno.EAGAIN):
-        lacks = "memory" if error.errno == errno.ENOMEM else "room for one more process or thread"
+        resource = "memory" if error.errno == errno.ENOMEM else "room for one more process or thread"
         return (
-            f"{name} could not be started: the host has no {lacks} ({error.strerror}); use fewer processes per host or "
-            "a larger instance."
+            f"{name} could not be started: the host has no {resource} ({error.strerror}); use fewer processes per host "
+            "or a larger instance."
         )
     if error.errno in (errno.EACCES, errno.ENOENT, errno.ENOTDIR) and cwd and not os.access(cwd, os.X_OK):
         return f"{name} could not be started: its folder {cwd} can't be entered ({error.strerror})."
@@ -43,7 +44,7 @@ def start_error_sentence(
         return f"{name} could not be started: {what} is not executable ({error.strerror}); run chmod +x on it."
     if error.errno == errno.ENOEXEC:
         return (
-            f"{name} could not be started: {what} is not a program of this machine ({error.strerror}); a script needs "
+            f"{name} could not be started: {what} is not a program for this machine ({error.strerror}); a script needs "
             "a first line such as #!/bin/bash, a binary must be for linux/amd64."
         )
     if error.errno == errno.ENOENT:
@@ -52,15 +53,15 @@ def start_error_sentence(
 
 
 def _too_big(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """The string that is too long, or the largest ones where only their sum is."""
+    """The string that is too long, or the largest string if only their sum is too long."""
     strings = {f"argument {number}": len(os.fsencode(word)) + 1 for number, word in enumerate(command)}
     strings |= {name: len(os.fsencode(f"{name}={value}")) + 1 for name, value in environment.items()}
     label, size = max(strings.items(), key=lambda item: item[1])
     if size > MOST_STRING_BYTES:
         label += f" ({command[int(label.split()[1])][:40]}…)" if label.startswith("argument ") else ""
-        return f"{label} has {size:,} bytes, and Linux passes at most {MOST_STRING_BYTES:,} in one; make it shorter."
+        return f"{label} has {size:,} bytes, and Linux allows at most {MOST_STRING_BYTES:,} in one; make it shorter."
     most = os.sysconf("SC_ARG_MAX")
     return (
-        f"its arguments and environment have {sum(strings.values()):,} bytes, and Linux passes at most {most:,} to a "
+        f"its arguments and environment have {sum(strings.values()):,} bytes, and Linux allows at most {most:,} for a "
         f"program; the largest is {label} with {size:,}: make them shorter."
     )

@@ -1,6 +1,7 @@
-"""What a program wrote to stderr, as far as a report needs it: the last lines, and each traceback from its first line.
+"""A program's stderr, as far as a report needs it: the last lines, and the last tracebacks from their first line on.
 
-A deep stack is longer than what is kept of the last lines, and the user's own frames are near its beginning.
+Tracebacks are kept separately: a deep stack is longer than the last lines, and the user's frames are near its
+beginning.
 """
 
 from collections import deque
@@ -13,22 +14,22 @@ from berth.train.failures.raised import Raised
 KEPT_LINES = 60
 _TRACEBACKS = 8
 _TRACEBACK_LINES = 600
-"""Of Python 3.11, which prints three a frame; what is longer is a recursion, whose lines repeat."""
+"""Enough for 200 frames of Python 3.11 (three lines each); a longer traceback is a recursion with repeating lines."""
 _BURST_SECONDS = 0.2
-"""Between two lines that a program writes in one go."""
+"""Limit between two lines that a program writes in one go."""
 _CLOSING_LINES = 10
 _LINE_CHARACTERS = 8192
 
 
 @dataclass(slots=True)
 class StderrText:
-    """Lines with the time at which each came (seconds since the epoch)."""
+    """The last lines, each with the time at which it was read (seconds since the epoch)."""
 
     lines: deque[tuple[str, float]] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
     _blocks: deque[list[tuple[str, float]]] = field(default_factory=lambda: deque(maxlen=_TRACEBACKS))
 
     def add(self, line: str, when: float) -> None:
-        """The next line, without `[rank0]: `."""
+        """Add the next line, without its prefix `[rank0]: `."""
         begins = raised.begins_traceback(line)
         line = line[:_LINE_CHARACTERS]
         paused = bool(self.lines) and when - self.lines[-1][1] > _BURST_SECONDS
@@ -36,7 +37,7 @@ class StderrText:
         if begins:
             self._blocks.append([])
         elif paused and self._blocks:
-            self._blocks[-1].append(("", when))  # what comes now is no more of an exception's message
+            self._blocks[-1].append(("", when))  # ends the exception's message: later lines are not part of it
         if self._blocks and len(self._blocks[-1]) < _TRACEBACK_LINES:
             self._blocks[-1].append((line, when))
 
@@ -46,30 +47,30 @@ class StderrText:
         return [line for line, _ in self.lines]
 
     def ending_traceback(self) -> tuple[Raised, float] | None:
-        """The exception with which the output ends, and when it showed; None where something else was written after
-        the last traceback, for then it was caught and logged. A launcher's own exception is passed over: its child's
-        stands above it, if the child printed one.
+        """The exception at the end of the output, and when it was printed. None if other lines follow the last
+        traceback, because then the exception was caught and logged. A launcher's exception is only returned if there is
+        no other: its child's traceback comes before it, if the child printed one.
         """
-        found = [last for block in self._blocks if (last := _last_of(block)) is not None]
-        if not found:
-            alone = raised.tracebacks(self.detail)  # a SyntaxError's, without a first line
-            found = [(exception, self.lines[-1][1], self.detail[end:]) for exception, end in alone[-1:]]
-        if not found or any(not raised.is_noise(line) for line in found[-1][2]):
+        printed = [last for block in self._blocks if (last := _last_of(block)) is not None]
+        if not printed:
+            syntax_errors = raised.tracebacks(self.detail)  # without a "Traceback" line
+            printed = [(exception, self.lines[-1][1], self.detail[end:]) for exception, end in syntax_errors[-1:]]
+        if not printed or any(not raised.is_noise(line) for line in printed[-1][2]):
             return None
-        chosen = next((each for each in reversed(found) if not each[0].is_launchers), found[-1])
-        return chosen[0], chosen[1]
+        exception, when, _ = next((item for item in reversed(printed) if not item[0].is_launchers), printed[-1])
+        return exception, when
 
-    def _behind_tracebacks(self) -> list[tuple[str, float]]:
-        """What was written behind the last exception, without warnings; everything if nothing was."""
-        lines = raised.without_chatter(list(self.lines))
-        ends = [end - each.message.count("\n") for each, end in raised.tracebacks([line for line, _ in lines])]
+    def _after_tracebacks(self) -> list[tuple[str, float]]:
+        """The lines after the first line of the last exception's message, without warnings; if there are none, all."""
+        lines = raised.without_warnings(list(self.lines))
+        ends = [end - item.message.count("\n") for item, end in raised.tracebacks([line for line, _ in lines])]
         return lines[max(ends, default=0) :] or lines
 
     def closing_lines(self) -> list[str]:
-        """The lines that the program wrote last, in one go: `raise SystemExit(text)` may print several."""
+        """The last lines that the program wrote in one go: `raise SystemExit(text)` may print several."""
         closing: deque[str] = deque(maxlen=_CLOSING_LINES)
         last = 0.0
-        for line, when in reversed(self._behind_tracebacks()):
+        for line, when in reversed(self._after_tracebacks()):
             if not line.strip():
                 if closing:
                     break
@@ -78,16 +79,16 @@ class StderrText:
                 break
             closing.appendleft(line.strip())
             last = when
-            if len(closing) == _CLOSING_LINES or ": error: " in line:  # argparse's, behind its usage
+            if len(closing) == _CLOSING_LINES or ": error: " in line:  # argparse's, without the usage before it
                 break
         return list(closing)
 
 
 def _last_of(block: Sequence[tuple[str, float]]) -> tuple[Raised, float, list[str]] | None:
-    """The exception of one traceback, when its first line came, and what was written behind its message."""
+    """The last exception of a block, the time of the block's first line, and the lines after the message."""
     lines = [line for line, _ in block]
-    found = raised.tracebacks(lines)
-    if not found:
+    exceptions = raised.tracebacks(lines)
+    if not exceptions:
         return None
-    exception, end = found[-1]
+    exception, end = exceptions[-1]
     return exception, block[0][1], lines[end:]

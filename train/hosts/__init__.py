@@ -1,9 +1,17 @@
-"""Hosts meet by one connection each: keys, sign of life, failures up, the exit code down.
+"""How the hosts of a job work together: each worker has one connection to the leader.
 
-rendezvous   who meets whom, and until when         messages  what hosts may say, and nothing else
-listener     the leader's listening socket          wire      messages on a connection
-lookup       names to addresses, in the background  events    what can happen while a job runs
-host         this host's actions in a job           session   the loops that decide: a leader's, a worker's
-stops        a job that is told to stop: its programs' time, and its end
-ssh          a job's keys, and the sshd that serves mpirun alone
+It carries keys, heartbeats, the workers' failures and the outcome of the job.
+
+rendezvous    how workers join the leader, within a time limit
+messages      the message types and their checks
+wire          messages and heartbeats on a connection
+lookup        name resolution and connections, in the background
+events        what can happen on a host while a job runs
+session       the event loops of the leader and of a worker
+stops         forwards stop signals to the programs and limits their time
+ssh           the job's keys, and an sshd for mpirun only
+outcome       how the job ended: last log lines, failure file
+output_sizes  measures the outputs
+ownership     hands the outputs to the owner of the mounted folders
+log           the logger, whose lines begin with `berth: `
 """

@@ -1,8 +1,7 @@
 """What can happen on a host while a job runs.
 
-Threads and signal handlers only put one of these on a queue; a single loop (berth.train.hosts.session) reads them and
-decides, so that nothing is decided in two places at once. `SimpleQueue` is the one queue that a signal handler may put
-into.
+Threads and signal handlers only put events on a queue. A single loop (berth.train.hosts.session) reads them and makes
+all decisions. `SimpleQueue` is the only queue class whose `put` is safe in a signal handler.
 """
 
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A line that `host` sent over its rendezvous connection."""
+    """A message that `host` sent over its rendezvous connection."""
 
     host: str
     kind: str
@@ -22,7 +21,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection to `host` broke or fell silent."""
+    """The connection to `host` was closed, failed or timed out."""
 
     host: str
     reason: str
@@ -30,21 +29,21 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class HostPrepared:
-    """This host has the program and its packages (`error` is None), or the sentence that says why not."""
+    """The program and its packages are installed on this host (`error` is None), or `error` says why not."""
 
     error: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """What this host launched has ended; `code` is negative for a signal, as subprocess has it."""
+    """The command that this host started has ended. `code` is subprocess' return code, negative for a signal."""
 
     code: int
 
 
 @dataclass(frozen=True, slots=True)
 class LauncherOverdue:
-    """`what`, such as that a rank of this host failed, was `seconds` ago, and mpirun has not ended the job since."""
+    """mpirun still runs `seconds` after `what` happened, for example after a rank of this host failed."""
 
     what: str
     seconds: float
@@ -52,14 +51,14 @@ class LauncherOverdue:
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """This host's entry was sent a signal."""
+    """This host's entry got a signal."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class StopOverdue:
-    """This host's programs were told to stop, and some still run after all the time that they had."""
+    """The time to stop is over, and some programs of this host still run."""
 
 
 Event = Message | Lost | HostPrepared | Exited | LauncherOverdue | Signalled | StopOverdue

@@ -1,5 +1,6 @@
-"""Addresses of hosts, looked up in the background: getaddrinfo has no time limit, and a resolver may take 20 s; and
-connections from the address of one of this host's interfaces.
+"""Name resolution in the background, and connections from the address of a given interface.
+
+getaddrinfo has no time limit, and a resolver may take 20 s.
 """
 
 import fcntl
@@ -7,15 +8,11 @@ import ipaddress
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
-from berth.train.log import get_logger
-
-_SLOW_SECONDS = 5.0
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _IPV6_ADDRESSES = Path("/proc/net/if_inet6")
 _GLOBAL_SCOPE = "00"
@@ -23,7 +20,7 @@ T = TypeVar("T")
 
 
 def resolve(host: str) -> set[str]:
-    """The IP addresses of a name now, empty if it has none (yet)."""
+    """The IP addresses to which a name resolves now; empty if there are none (yet)."""
     try:
         return {plain_address(str(info[4][0])) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except OSError:
@@ -31,15 +28,17 @@ def resolve(host: str) -> set[str]:
 
 
 def plain_address(text: str) -> str:
-    """An IP address as one text, whatever the socket that it was read from calls it."""
+    """The canonical text of an IP address: without scope, and IPv4 if it is an IPv4-mapped IPv6 address."""
     address = ipaddress.ip_address(text.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)
 
 
 def connect(host: str, port: int, interface: str, timeout: float) -> socket.socket:
-    """A TCP connection; from the address of `interface` where one is named, for the kernel may take another card's of
-    the same subnet, which is not the address that this host's name has. OSError if there is none.
+    """Open a TCP connection, from the address of `interface` unless that is empty. OSError if it fails.
+
+    Without an interface the kernel may choose the address of another card in the same subnet, to which this host's name
+    does not resolve.
     """
     if not interface:
         return socket.create_connection((host, port), timeout)
@@ -62,7 +61,7 @@ def interface_addresses(name: str) -> dict[int, str]:
             answer = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             addresses[socket.AF_INET] = socket.inet_ntoa(answer[20:24])
         except OSError:
-            pass  # it has none
+            pass  # no IPv4 address
     try:
         lines = _IPV6_ADDRESSES.read_text("ascii").splitlines()
     except OSError:
@@ -74,40 +73,16 @@ def interface_addresses(name: str) -> dict[int, str]:
 
 
 def in_background(name: str, work: Callable[[], T]) -> Future[T]:
-    """What `work` returns or raises, in a thread that holds up neither its caller nor the end of the process."""
+    """Run `work` in a daemon thread, which does not delay the end of the process; returns its future."""
     future: Future[T] = Future()
 
     def run() -> None:
         try:
-            found = work()
+            result = work()
         except BaseException as error:
             future.set_exception(error)
         else:
-            future.set_result(found)
+            future.set_result(result)
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future
-
-
-class Lookups:
-    """Looks names up, each once at a time, however many wait for it."""
-
-    def __init__(self, resolve: Callable[[str], set[str]]) -> None:
-        self._resolve = resolve
-        self._lock = threading.Lock()
-        self._running: dict[str, Future[set[str]]] = {}
-
-    def addresses(self, host: str) -> Future[set[str]]:
-        """The name's addresses, by the look-up that is under way, else by a new one."""
-        with self._lock:
-            running = self._running.get(host)
-            if running is None or running.done():
-                running = self._running[host] = in_background(f"look up {host}", lambda: self._look_up(host))
-            return running
-
-    def _look_up(self, host: str) -> set[str]:
-        began = time.monotonic()
-        found = self._resolve(host)
-        if (took := time.monotonic() - began) > _SLOW_SECONDS:
-            get_logger().info("rendezvous: looking up the name %s took %.0f s", host, took)
-        return found

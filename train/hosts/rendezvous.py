@@ -1,66 +1,63 @@
-"""Where the hosts of a job meet: one TCP connection from each worker to the leader, by the leader's name.
+"""How the hosts of a job meet: each worker opens one TCP connection to the leader, by the leader's name.
 
-    worker → leader   hello      name, sshd host key and port, ranks (0: it can't take part, and says why in `done`),
-                                 backend, kit version
-    leader → worker   beat       each second while it looks the worker's name up, however long that takes
-    leader → worker   joined     with the seconds of silence after which either counts as lost (or refused, with the
-                                 reason: the worker tries again until its deadline)
-    worker → leader   beat       at once, and each second from now on, as the leader's: only now has it joined
-    leader → worker   welcome    once all hosts are here: the job's public key, the port for training
-    leader → worker   keys       in the place of welcome, under SDK v3's driver (berth.train.sdk3): its public ssh keys
-    worker → leader   keys       and those of the worker; the outcome comes next, for the job begins after it
+    worker → leader   hello      name, public ssh keys and port, backend, berth's version, number of ranks (0: it can't
+                                 take part, and sends the reason in `done`)
+    leader → worker   beat       every second while the leader resolves the worker's name, however long that takes
+    leader → worker   joined     with the seconds of silence after which a host counts as lost
+                      refused    instead of joined, with the reason; the worker retries until its deadline
+    worker → leader   beat       immediately, then every second, like the leader; with the first one it has joined
+    leader → worker   welcome    when all hosts have joined: the leader's public ssh keys, the port for training. Under
+                                 SDK v3's driver (berth.train.sdk3) the outcome comes next: the job begins afterwards
     worker → leader   ready      program installed, sshd listening
-    either → other    stop       its entry was sent a signal; the leader tells every worker
-    either → other    stop_at_once  and a second one
+    either → other    stop       its entry got a first or a second signal; the leader forwards it to every worker
     worker → leader   done       exit code and failure report of that host
-    leader → worker   ended      stop what you run and say done
+    leader → worker   ended      stop your programs and send done
     leader → worker   outcome    exit code and failure of the whole job
-    worker → leader   bye        everything is written; the leader may leave
+    worker → leader   bye        everything is written; the leader may exit
 
-SageMaker gives the hosts of a job no shared secret. So this is trust on first use inside the job's own network: a name
-is believed if the connection comes from an address that this name resolves to, and only once. Whoever can send from
-such an address could take part; nobody else can. The connection stays open as the sign of life of both sides
+SageMaker gives the hosts of a job no shared secret. So this is trust on first use inside the job's own network: the
+leader accepts a name only once, and only if the connection comes from an address to which the name resolves. Anyone who
+can send from such an address could take part; nobody else can. The connection stays open and carries heartbeats
 (berth.train.hosts.wire).
 
-Anybody may connect. What is sent is read strictly (berth.train.hosts.messages), a hello must be there within 10 s, and
-when too many come at once, the address that holds most connections loses its oldest: a host that says its hello at
-once gets in. Until a host has joined, whatever goes wrong with its connection only ends that connection.
+Anyone may connect. A separate thread greets each connection, and each message of the greeting must arrive within 10 s.
+Until a host has joined, an error on its connection ends only that connection.
 """
 
+import contextlib
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from queue import Empty
 from typing import Any
 
 from berth.contract.errors import JobError
-from berth.train.host_names import listed
+from berth.contract.host_names import listed
 from berth.train.hosts.events import Events, Lost, Message, Signalled
-from berth.train.hosts.listener import GREETING_SECONDS, Listener
-from berth.train.hosts.lookup import Lookups, connect, in_background, resolve
-from berth.train.hosts.messages import FROM_LEADER, FROM_WORKER, WireError
+from berth.train.hosts.log import get_logger
+from berth.train.hosts.lookup import connect, in_background, plain_address, resolve
+from berth.train.hosts.messages import WireError
 from berth.train.hosts.wire import DEFAULT_SILENCE_SECONDS, HEARTBEAT_SECONDS, HostConnection, LineSocket
-from berth.train.log import get_logger
 
 PORT = 7717
-DEFAULT_TIMEOUT_SECONDS = 600.0  # BERTH_RENDEZVOUS_TIMEOUT sets another (contract/launch_options.py)
+DEFAULT_TIMEOUT_SECONDS = 600.0  # BERTH_RENDEZVOUS_TIMEOUT sets another (berth/contract/launch_options.py)
+GREETING_SECONDS = 10.0
 _DIAL_SECONDS = 5.0
 _LOG_EVERY_SECONDS = 15.0
 _TRY_EVERY_SECONDS = 0.5
+_ACCEPT_AGAIN_SECONDS = 1.0
 _REASON_CHARACTERS = 1000
 _LATE_SECONDS = 60.0
 _BYE_SECONDS = 2.0
-_REFUSALS_LOGGED = 100
 _JOINED_LOGGED = 4
-"""Of up to so many workers each one's coming is told, of more only that all have come."""
+"""With up to so many workers the leader logs each one that joins; with more, only that all have joined."""
 
 
 class Stopped(Exception):
-    """This host was told to stop (a signal) before the job had started."""
+    """This host got a stop signal before the job had started."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -69,9 +66,9 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a worker says of itself. `host_key` is an OpenSSH public key; `ssh_port` 0 if its sshd is not needed.
+    """The fields of a worker's `hello`. Keys are OpenSSH public keys; `ssh_port` is 0 if the worker runs no sshd.
 
-    `ranks` is 0 for a host that can't take part: it joins to say so, by a `done` with its reason.
+    `ranks` is 0 for a host that can't take part: it joins only to send a `done` with the reason.
     """
 
     host: str
@@ -80,18 +77,11 @@ class Introduction:
     ssh_port: int = 0
     version: str = ""
     backend: str = ""
-
-
-def kit_version() -> str:
-    """The installed kit's version, so that hosts with different images don't train together."""
-    try:
-        return metadata.version("berth")
-    except metadata.PackageNotFoundError:
-        return "unknown"
+    client_key: str = ""
 
 
 class Leader:
-    """The leader's side. With no workers it listens to nobody and every call returns at once."""
+    """The leader's side. Without workers it does not listen, and every call returns at once."""
 
     def __init__(
         self,
@@ -108,34 +98,34 @@ class Leader:
         self.connections: dict[str, HostConnection] = {}
         self._events = events
         self._silence = silence
-        self._lookups = Lookups(resolve)
+        self._resolve = resolve
         self._joining = threading.Lock()
-        self._answering: set[str] = set()  # hosts that were told `joined` and have not beaten yet
+        self._answering: set[str] = set()  # hosts that were sent `joined` and have not sent a beat yet
         self._refused: set[tuple[str, str]] = set()
-        self._listener: Listener | None = None
+        self._closed = threading.Event()
+        self._server: socket.socket | None = None
         if self.workers:
             try:
-                server = socket.create_server(("", port), backlog=max(128, len(self.workers)))
+                self._server = server = socket.create_server(("", port), backlog=max(128, len(self.workers)))
             except OSError as error:
                 raise JobError(
-                    f"the leader can't listen on port {port} ({error.strerror}); free it, for the hosts meet there."
+                    f"the leader can't listen on port {port} ({error.strerror}), where the hosts meet; free that port."
                 ) from error
             self.port: int = server.getsockname()[1]
-            self._listener = Listener(server, self._greet, 2 * len(self.workers) + 64)
-            self._listener.start()
+            threading.Thread(target=self._accept, args=(server,), name="rendezvous", daemon=True).start()
 
     def gather(self, timeout: float) -> None:
-        """Wait until every worker has joined. JobError names those that did not come in `timeout` seconds, that left
-        again, or that can't take part.
+        """Wait until every worker has joined. JobError names the workers that did not join within `timeout` seconds,
+        that left again, or that can't take part.
         """
         begin = logged = time.monotonic()
         while missing := self._missing():
             now = time.monotonic()
             if now - begin >= timeout:
+                logs = "that host's own log" if len(missing) == 1 else "the logs of those hosts"
                 raise JobError(
                     f"{_names(missing)} never came to the rendezvous at {self.name} within {timeout:.0f} s; look at "
-                    "that host's own log, "
-                    "and let the job's hosts reach each other on all ports (security group)."
+                    f"{logs}, and let the job's hosts reach each other on all ports (security group)."
                 )
             if now - logged >= _LOG_EVERY_SECONDS:
                 logged = now
@@ -149,10 +139,10 @@ class Leader:
                 raise JobError(f"host {event.host} stopped before all hosts had come: {why}")
 
         if len(self.workers) > _JOINED_LOGGED:
-            get_logger().info("rendezvous: all %d workers have joined: %s", len(self.workers), listed(self.workers))
+            get_logger().info("rendezvous: all %d workers have joined", len(self.workers))
 
     def _missing(self) -> list[str]:
-        """The workers that have not joined, or can't take part."""
+        """The workers that have not joined or can't take part."""
         taking_part = {host for host, introduction in dict(self.introductions).items() if introduction.ranks}
         return [host for host in self.workers if host not in taking_part]
 
@@ -162,11 +152,10 @@ class Leader:
             connection.send(kind, **fields)
 
     def dismiss(self, outcome: Mapping[str, Any], deadline: float) -> None:
-        """Send how the job ended (`outcome`, the message's fields) to every worker, wait until they have written it,
-        and hang up.
+        """Send `outcome` (the fields of its message) to every worker, wait for their `bye`, and close the connections.
 
-        A worker that has not come yet is waited for until `deadline` (of the monotonic clock), but not for longer than
-        a minute: it would look for its leader much longer. A signal ends that waiting.
+        Waits for workers that have not joined yet until `deadline` (monotonic clock), but at most a minute; they would
+        otherwise try to reach the leader for much longer. A signal ends this wait.
         """
         late = min(deadline, time.monotonic() + _LATE_SECONDS)
         bye = 0.0
@@ -195,18 +184,35 @@ class Leader:
         self.close()
 
     def close(self) -> None:
-        """Stop listening and hang up."""
-        if self._listener is not None:
-            self._listener.close()
+        """Stop listening and close the connections."""
+        self._closed.set()
+        if self._server is not None:
+            # close() alone does not wake a thread that waits in accept().
+            with contextlib.suppress(OSError):
+                self._server.shutdown(socket.SHUT_RDWR)
+            self._server.close()
         for connection in list(self.connections.values()):
             connection.close()
+
+    def _accept(self, server: socket.socket) -> None:
+        while not self._closed.is_set():
+            sock = None
+            try:
+                sock, address = server.accept()
+                greeted = LineSocket(sock, GREETING_SECONDS), plain_address(address[0])
+                threading.Thread(target=self._greet, args=greeted, name="greeting", daemon=True).start()
+            except (OSError, RuntimeError) as error:  # out of file descriptors or threads
+                if sock is not None:
+                    sock.close()
+                if not self._closed.wait(_ACCEPT_AGAIN_SECONDS):
+                    get_logger().info("rendezvous: could not accept a connection (%s); trying again", error)
 
     def _greet(self, lines: LineSocket, address: str) -> None:
         try:
             try:
                 kind, fields = lines.receive()
                 if kind != "hello":
-                    raise WireError("the first message was no hello")
+                    raise WireError("the first message was not hello")
                 introduction = Introduction(**fields)
                 reason = self._objection(introduction, address, lines) or self._take(introduction, lines)
             except (WireError, OSError) as error:
@@ -215,25 +221,25 @@ class Leader:
                 self._refuse(lines, address, reason)
             elif len(self.workers) <= _JOINED_LOGGED:
                 get_logger().info("rendezvous: %s has joined", introduction.host)
-        except Exception as error:  # the kit's own fault: this connection ends, and the worker tries again
+        except Exception as error:  # a bug in berth: close this connection; the worker retries
             get_logger().error("rendezvous: greeting %s failed (%s: %s)", address, type(error).__name__, error)
             lines.close()
 
     def _objection(self, introduction: Introduction, address: str, lines: LineSocket) -> str | None:
-        """Why a worker is not believed, if it is not. Looking its name up may take long: meanwhile it hears beats."""
+        """Why the leader does not accept a worker; None if it does. Sends beats while it resolves the worker's name."""
         host = introduction.host
         if host not in self.workers:
             return f"{host!r} is not a host of this job"
-        looking = self._lookups.addresses(host)
-        while not wait([looking], HEARTBEAT_SECONDS).done:
+        lookup = in_background(f"look up {host}", lambda: self._resolve(host))
+        while not wait([lookup], HEARTBEAT_SECONDS).done:
             lines.send("beat")
-        known = looking.result()
-        if address not in known:
-            return f"{host} resolves to {', '.join(sorted(known)) or 'nothing'} here, not to {address}"
+        addresses = lookup.result()
+        if address not in addresses:
+            return f"{host} resolves to {', '.join(sorted(addresses)) or 'nothing'} here, not to {address}"
         return None
 
     def _take(self, introduction: Introduction, lines: LineSocket) -> str | None:
-        """Let a worker join, if its connection still answers and nobody has joined by its name; else why not."""
+        """Let a worker join. Returns the reason if a host of that name has joined; WireError if it sends no beat."""
         host = introduction.host
         with self._joining:
             if host in self.connections or host in self._answering:
@@ -242,44 +248,38 @@ class Leader:
         try:
             lines.send("joined", silence=self._silence)
             if lines.receive()[0] != "beat":
-                raise WireError("what came after its hello was no beat")
-            if self._listener is None or not self._listener.release(lines):
-                raise WireError("the connection made room for others")
-            connection = HostConnection(lines, host, self._events, FROM_WORKER, self._silence)
+                raise WireError("the message after its hello was not beat")
+            connection = HostConnection(lines, host, self._events, self._silence)
             self.connections[host] = connection
             self.introductions[host] = introduction
         finally:
             with self._joining:
                 self._answering.remove(host)
-        # Wakes `gather`.
+        # This wakes `gather`.
         self._events.put(Message(host, "joined", {}))
         connection.start()
         return None
 
     def _refuse(self, lines: LineSocket, address: str, reason: str) -> None:
-        """Say why, to the other side and, of each reason once, in the log: whoever is refused comes again at once."""
+        """Send the reason and close. Log each reason once per address: a refused worker retries at once."""
         reason = reason[:_REASON_CHARACTERS]
         with self._joining:
-            new = (address, reason) not in self._refused and len(self._refused) < _REFUSALS_LOGGED
-            if new:
-                self._refused.add((address, reason))
+            new = (address, reason) not in self._refused
+            self._refused.add((address, reason))
         if new:
             get_logger().info("rendezvous: refused a connection from %s: %s", address, reason)
-        try:
+        with contextlib.suppress(WireError):  # the connection may be closed
             lines.send("refused", reason=reason)
-        except WireError:
-            pass  # it has gone
-        finally:
-            lines.close()
+        lines.close()
 
 
 def join(
     leader: str, introduction: Introduction, events: Events, timeout: float, port: int = PORT, interface: str = ""
 ) -> HostConnection:
-    """Meet the leader, trying again for `timeout` seconds; the connection that comes back beats already. It comes from
-    the address of `interface`, where one is named.
+    """Join the leader, retrying for `timeout` seconds; returns a connection that already sends beats. It is opened from
+    the address of `interface` unless that is empty.
 
-    Raises JobError, naming the leader and the last obstacle, or Stopped.
+    Raises JobError with the leader and the last error, or Stopped.
     """
     begin = logged = time.monotonic()
     while True:
@@ -317,12 +317,11 @@ def _join_once(
         while (answer := lines.receive())[0] == "beat":
             _next_event(events, 0)
             if time.monotonic() > deadline:
-                raise WireError(f"the leader was still looking up the name {introduction.host}")
+                raise WireError(f"the leader was still resolving the name {introduction.host}")
         kind, fields = answer
         if kind != "joined":
             raise WireError(f"the leader refused: {fields.get('reason', 'no reason given')}")
-        silence = fields["silence"] or DEFAULT_SILENCE_SECONDS
-        connection = HostConnection(lines, leader, events, FROM_LEADER, silence)
+        connection = HostConnection(lines, leader, events, fields["silence"])
     except BaseException:
         lines.close()
         raise
@@ -331,25 +330,16 @@ def _join_once(
 
 
 def _await_dial(leader: str, dialling: Future[socket.socket], events: Events, deadline: float) -> socket.socket:
-    """The connection; a signal or the deadline ends the waiting for a resolver, which has no limit itself."""
-    try:
-        while not wait([dialling], _TRY_EVERY_SECONDS).done:
-            _next_event(events, 0)
-            if time.monotonic() > deadline + _DIAL_SECONDS:
-                raise WireError(f"the resolver did not answer what address {leader} has")
-    except BaseException:
-        dialling.add_done_callback(_hang_up)
-        raise
+    """Wait for the connection until a signal or the deadline, because the resolver has no time limit."""
+    while not wait([dialling], _TRY_EVERY_SECONDS).done:
+        _next_event(events, 0)
+        if time.monotonic() > deadline + _DIAL_SECONDS:
+            raise WireError(f"connecting took too long: the name {leader} may resolve slowly")
     return dialling.result()
 
 
-def _hang_up(dialling: Future[socket.socket]) -> None:
-    if dialling.exception() is None:
-        dialling.result().close()
-
-
 def _next_event(events: Events, timeout: float) -> Lost | Message | None:
-    """An event of the rendezvous, if one comes in time; a signal ends the waiting."""
+    """The next Lost or Message event, None if there is none in time. Stopped if a signal comes."""
     try:
         event = events.get(timeout=timeout)
     except Empty:

@@ -1,9 +1,10 @@
-"""The job from the first host that joins to the last that leaves: one loop for the leader, one for a worker.
+"""The event loops of a job, from the first host that joins to the last that leaves: one for the leader, one for a
+worker.
 
-A host alone is a leader without workers. Both loops only read events and decide; what they decide on is in rendezvous,
-launch and failure. Whatever happens, the leader settles one Outcome, finishes its own files, and tells it to all; a
-worker leaves after the leader's word (in SageMaker's local mode the first container that exits ends all others) or when
-the leader is lost.
+A single host is a leader without workers. The loops only read events and decide; HostActions carries the decisions out.
+In every case the leader decides on one Outcome, writes its own files, and sends the outcome to all workers. A worker
+exits only after it got the outcome, or if the leader is lost: in SageMaker's local mode the first container that exits
+ends all others.
 """
 
 import time
@@ -12,10 +13,10 @@ from queue import Empty
 from typing import Any, Protocol
 
 from berth.contract.errors import JobError
-from berth.train import failure
-from berth.train.failure import FailureReport
-from berth.train.failures.codes import exit_code
-from berth.train.host_names import by_number, listed
+from berth.contract.host_names import by_number, listed
+from berth.runtime.codes import exit_code
+from berth.train.failures import failure
+from berth.train.failures.failure import FailureReport
 from berth.train.hosts.events import (
     Event,
     Events,
@@ -26,82 +27,82 @@ from berth.train.hosts.events import (
     Message,
     Signalled,
 )
+from berth.train.hosts.log import get_logger
+from berth.train.hosts.outcome import Outcome, failed, outcome_fields, read_outcome, stopped
 from berth.train.hosts.rendezvous import Leader, Stopped
-from berth.train.hosts.stops import Programs, Stop
+from berth.train.hosts.stops import SignalForwarder, Stop
 from berth.train.hosts.wire import HostConnection
-from berth.train.log import get_logger
-from berth.train.outcome import Outcome, failed, outcome_fields, read_outcome, stopped
 
 _COLLECT_SECONDS = 5.0
 
 
 class HostActions(Protocol):
-    """What a loop does on its own host. `start` launches (after `prepare` was reported), `stop` ends what runs."""
+    """The actions of a loop on its own host. `start` is called after HostPrepared was reported."""
 
     @property
     def name(self) -> str:
         """The host's name in the job."""
 
     def prepare(self) -> None:
-        """Begin to bring the program and its packages here; HostPrepared comes when it is done or has failed."""
+        """Start fetching the program and installing its packages. HostPrepared follows, also if that fails."""
 
     def start(self) -> None:
-        """Launch what the plan starts on this host; Exited comes when it has ended."""
+        """Start the plan's command, if it has one for this host. Exited follows when the command ends."""
 
     def stop(self) -> None:
-        """End everything that runs here, within seconds; may be called again."""
+        """End everything that runs on this host, within seconds. May be called repeatedly."""
 
     def signal(self, number: int, count: int) -> None:
-        """Have each of this host's programs get a signal that has had fewer than `count` of them."""
+        """Send a signal to each program of this host that has received fewer than `count` signals."""
 
     def reports(self) -> list[FailureReport]:
-        """What failed on this host so far."""
+        """The failures on this host so far."""
 
     def launcher_output(self) -> list[str]:
-        """The launcher's last lines, for the case that it failed before any rank."""
+        """The launcher's last lines: if it fails before any rank, they are the reason."""
 
     def leaves_model(self) -> bool:
-        """Whether there is a file in this host's model folder."""
+        """Whether this host's model folder contains a file."""
 
     def finish(self, outcome: Outcome) -> None:
-        """Write what is left of the job here, as the last thing."""
+        """Write the last log lines and the failure file, and hand over the outputs."""
 
 
 class LeaderActions(HostActions, Protocol):
-    """What only the leader's host does."""
+    """Actions of the leader only."""
 
-    def admit(self, leader: Leader) -> Mapping[str, str]:
-        """Check the workers that have come; the fields of their welcome. JobError if they can't train together."""
+    def admit(self, leader: Leader) -> Mapping[str, Any]:
+        """Check the workers that joined; returns the fields of `welcome`. JobError if they can't train together."""
 
 
 class WorkerActions(HostActions, Protocol):
-    """What only a worker's host does."""
+    """Actions of a worker only."""
 
     def accept(self, welcome: Mapping[str, Any]) -> None:
-        """Take what the leader's welcome says: its key, the job's port."""
+        """Use the leader's key and the job's port from its `welcome`."""
 
 
 class LeaderLoop:
-    """Runs a job on the leader. `everywhere`: each host runs the program itself; the job ends when all have."""
+    """Runs a job on the leader. `everywhere`: each host runs the program itself, so the job ends when all hosts end."""
 
     def __init__(self, leader: Leader, host: LeaderActions, events: Events, *, everywhere: bool) -> None:
         self.leader = leader
         self.host = host
         self.events = events
-        self.programs = Programs(host.signal, events)
+        self.forwarder = SignalForwarder(host.signal, events)
         self.everywhere = everywhere
-        self.waiting_ready = set(leader.workers)
-        self.done: dict[str, int] = {}
+        self.not_ready = set(leader.workers)
+        self.done: dict[str, int] = {}  # worker → exit code of its part
         self.reports: list[FailureReport] = []
-        self.lost: dict[str, str] = {}
-        self.gone: set[str] = set()
+        self.lost: dict[str, str] = {}  # worker that failed to send its `done` → reason
+        self.gone: set[str] = set()  # all workers whose connection has ended
         self.prepared = False
         self.own_code: int | None = None
         self.overdue = False
-        self.models = False
+        self.leaves_model = False
 
     def run(self, timeout: float) -> Outcome:
-        """Meet (the workers have `timeout` seconds), run, settle, tell everybody. Never raises for a job's failure."""
+        """Run the job; returns its outcome, also if it fails. `timeout`: seconds that the workers have to join."""
         deadline = time.monotonic() + timeout
         try:
             self.leader.gather(timeout)
@@ -120,15 +121,15 @@ class LeaderLoop:
 
     def _loop(self) -> Outcome:
         started = False
-        while not self._over(started=started):
-            event = self.programs.next_event()
-            self._note(event)
-            if stop := self._stop_of(event):
+        while not self._is_over(started=started):
+            event = self.forwarder.next_event()
+            self._record(event)
+            if stop := self._stop_in(event):
                 if not started:
                     raise Stopped(stop.number)
-                if self.programs.tell(stop):
-                    self.leader.broadcast(stop.kind, number=stop.number)
-            if self.prepared and not self.waiting_ready and not started and not self._bad():
+                if self.forwarder.forward(stop):
+                    self.leader.broadcast("stop", number=stop.number, count=stop.count)
+            if self.prepared and not self.not_ready and not started and not self._has_failed():
                 started = True
                 self.host.start()
         self.host.stop()
@@ -136,17 +137,17 @@ class LeaderLoop:
         self._collect()
         return self._settle()
 
-    def _stop_of(self, event: Event) -> Stop | None:
-        """What an event says of a signal to this host or to a worker."""
+    def _stop_in(self, event: Event) -> Stop | None:
+        """The signal that an event reports, to this host or to a worker; None if it reports none."""
         match event:
             case Signalled(number=number):
-                return self.programs.heard(number)
-            case Message(kind="stop" | "stop_at_once" as kind, fields=fields):
-                return Stop.of_message(kind, fields["number"])
+                return self.forwarder.count_signal(number)
+            case Message(kind="stop", fields=fields):
+                return Stop(**fields, when=time.time())
             case _:
                 return None
 
-    def _note(self, event: Event) -> None:
+    def _record(self, event: Event) -> None:
         match event:
             case HostPrepared(error=None):
                 self.prepared = True
@@ -159,35 +160,37 @@ class LeaderLoop:
                 self.overdue = True
             case Lost(host=host, reason=reason):
                 self.gone.add(host)
-                # A host that has done its part may leave; that it broke off says nothing about the job.
+                # After `done` a host may leave, so its lost connection is not a failure of the job.
                 if host not in self.done:
                     self.lost[host] = reason
                     get_logger().info("rendezvous: lost %s: %s", host, reason)
             case Message(host=host, kind="ready"):
-                self.waiting_ready.discard(host)
+                self.not_ready.discard(host)
             case Message(host=host, kind="done", fields=fields):
                 part = read_outcome(fields, time.time())
                 self.done[host] = part.code
-                self.models = self.models or part.leaves_model
+                self.leaves_model = self.leaves_model or part.leaves_model
                 if part.report is not None:
                     self.reports.append(part.report)
             case _:
                 pass
 
-    def _bad(self) -> bool:
+    def _has_failed(self) -> bool:
         return bool(self.lost) or any(self.done.values())
 
-    def _over(self, *, started: bool) -> bool:
-        # In a job that is stopped each program has its time, also where another one has ended, or has gone.
-        stopping = self.programs.told is not None
-        if self.overdue or self.programs.overdue or (not stopping and (self._bad() or (self.own_code or 0) != 0)):
+    def _is_over(self, *, started: bool) -> bool:
+        # In a stopped job every program keeps its full time, even if another one has failed or its host is lost.
+        stopping = self.forwarder.active is not None
+        if self.overdue or self.forwarder.overdue:
+            return True
+        if not stopping and (self._has_failed() or (self.own_code or 0) != 0):
             return True
         if not started or self.own_code is None:
             return False
         return not self.everywhere or set(self.done) | (self.gone if stopping else set()) >= set(self.leader.workers)
 
     def _collect(self) -> None:
-        """Wait until every worker that is still there has said how its part ended."""
+        """Wait for `done` from every worker that is still connected."""
         deadline = time.monotonic() + _COLLECT_SECONDS
         while missing := set(self.leader.connections) - set(self.done) - self.gone:
             try:
@@ -199,18 +202,18 @@ class LeaderLoop:
                 )
                 return
             if isinstance(event, Lost) or (isinstance(event, Message) and event.kind == "done"):
-                self._note(event)
+                self._record(event)
 
     def _settle(self) -> Outcome:
         if self.own_code == 0 and not any(self.done.values()) and (not self.everywhere or not self.lost):
-            if self.programs.told is not None:
-                get_logger().info("the program has ended with exit code 0 after the stop, and so does the job")
-            return Outcome(0, leaves_model=self.models or self.host.leaves_model())
-        found = self.programs.cause(self.host.reports() + self.reports)
+            if self.forwarder.active is not None:
+                get_logger().info("the program ended with exit code 0 after the stop, and so does the job")
+            return Outcome(0, leaves_model=self.leaves_model or self.host.leaves_model())
+        cause = self.forwarder.find_cause(self.host.reports() + self.reports)
         code = self.own_code or next((code for code in self.done.values() if code), 0)
-        if outcome := self.programs.stopped(found, code):
+        if outcome := self.forwarder.stopped_outcome(cause, code):
             return outcome
-        if self.lost and (found is None or found.echo):
+        if self.lost and (cause is None or cause.echo):
             host, reason = next(iter(self.lost.items()))
             return failed(
                 f"host {host} was lost while the job ran ({reason}); look at that host's own log, it may have run out "
@@ -218,8 +221,8 @@ class LeaderLoop:
                 "or been taken away.",
                 host,
             )
-        if found is not None:
-            return Outcome(found.code or 1, failure.with_lone_echo_explained(found))
+        if cause is not None:
+            return Outcome(cause.code or 1, failure.with_lone_echo_explained(cause))
         return failed(failure.launcher_sentence(code, self.host.launcher_output()), self.host.name, code or 1)
 
 
@@ -232,10 +235,10 @@ class WorkerLoop:
         self.events = events
         self.sent_done = False
         self.ready = False
-        self.programs = Programs(host.signal, events)
+        self.forwarder = SignalForwarder(host.signal, events)
 
     def run(self) -> Outcome:
-        """Wait for the leader's welcome, take part, and end with the leader's outcome."""
+        """Wait for the leader's `welcome`, run this host's part, and end with the leader's outcome."""
         outcome = self._loop()
         self.host.stop()
         self.host.finish(outcome)
@@ -245,8 +248,8 @@ class WorkerLoop:
 
     def _loop(self) -> Outcome:
         while True:
-            # No time limit: a leader that is alive beats, and one that isn't is Lost.
-            event = self.programs.next_event()
+            # No time limit: a leader that sends no beats is reported as Lost.
+            event = self.forwarder.next_event()
             match event:
                 case Message(kind="outcome", fields=fields):
                     return read_outcome(fields, time.time())
@@ -262,14 +265,14 @@ class WorkerLoop:
                     _log_overdue(event)
                     self._send_done(self._part(1))
                 case Signalled(number=number):
-                    self._signalled(self.programs.heard(number))
-                case Message(kind="stop" | "stop_at_once" as kind, fields=fields):
-                    self.programs.tell(Stop.of_message(kind, fields["number"]))
+                    self._handle_signal(self.forwarder.count_signal(number))
+                case Message(kind="stop", fields=fields):
+                    self.forwarder.forward(Stop(**fields, when=time.time()))
                 case _:
-                    self._begin(event)
+                    self._advance(event)
 
-    def _begin(self, event: Event) -> None:
-        """The steps up to ready; a mistake is this host's end, and so the job's."""
+    def _advance(self, event: Event) -> None:
+        """The steps up to `ready`. A failure here ends this host's part, and so the job."""
         try:
             if isinstance(event, Message) and event.kind == "welcome":
                 self.host.accept(event.fields)
@@ -284,18 +287,18 @@ class WorkerLoop:
             self._send_done(failed(str(error), self.host.name))
 
     def _part(self, code: int) -> Outcome:
-        """How this host's part of the job ended; `code` is that of what it launched itself."""
-        report = self.programs.cause(self.host.reports())
-        if (code or report) and (outcome := self.programs.stopped(report, code)):
+        """The outcome of this host's part of the job. `code`: exit code of the command that this host started."""
+        report = self.forwarder.find_cause(self.host.reports())
+        if (code or report) and (outcome := self.forwarder.stopped_outcome(report, code)):
             report = outcome.report
         return Outcome(code, report, self.host.leaves_model())
 
-    def _signalled(self, stop: Stop) -> None:
-        """One host's signal is enough: the leader tells all others."""
+    def _handle_signal(self, stop: Stop) -> None:
+        """Handle a signal to this host: the leader forwards it to all others."""
         if not self.ready:
             self._send_done(stopped(stop.number))
-        elif self.programs.tell(stop):
-            self.connection.send(stop.kind, number=stop.number)
+        elif self.forwarder.forward(stop):
+            self.connection.send("stop", number=stop.number, count=stop.count)
 
     def _send_done(self, outcome: Outcome) -> None:
         if not self.sent_done:

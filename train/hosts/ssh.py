@@ -1,7 +1,7 @@
 """A private sshd on each worker, for mpirun only, and the leader's client settings for it.
 
-Keys are made when the job starts, live in a folder of their own in memory, and die with it. The leader's public key and
-the workers' host keys travel over the rendezvous, so nobody has to answer yes and nothing is baked into the image.
+Keys are made when the job starts, in a private folder in memory, and deleted when it ends. The leader's public key and
+the workers' host keys are exchanged over the rendezvous, so ssh asks no questions and the image contains no keys.
 """
 
 import contextlib
@@ -13,22 +13,21 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
 from berth.contract.errors import JobError
-from berth.train.hosts.rendezvous import Introduction
-from berth.train.sdk3.driver import REAL_SSHD
+from berth.train.hosts.rendezvous import Introduction, Leader
+from berth.train.startup.sdk3_driver import REAL_SSHD
 
 _START_SECONDS = 10.0
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_OF_SHELL = frozenset({"_", "PWD", "OLDPWD", "SHLVL"})
+_SHELL_VARIABLES = frozenset({"_", "PWD", "OLDPWD", "SHLVL"})
 
 
 @contextlib.contextmanager
 def private_folder() -> Iterator[Path]:
-    """A new folder that only we can read, in memory where /dev/shm is there; gone with the block."""
+    """A new folder that only we can read, in memory if /dev/shm is writable; deleted at the end of the block."""
     base = Path("/dev/shm")
     folder = Path(mkdtemp(prefix="berth-", dir=base if os.access(base, os.W_OK) else None))
     try:
@@ -53,7 +52,7 @@ def _run(command: list[str]) -> str:
         done = subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     except FileNotFoundError as error:
         raise JobError(
-            f"{command[0]} is not in the image; install openssh-client and openssh-server for jobs of several hosts."
+            f"{command[0]} is not in the image; install openssh-client and openssh-server for jobs with several hosts."
         ) from error
     except subprocess.CalledProcessError as error:
         raise JobError(
@@ -63,7 +62,7 @@ def _run(command: list[str]) -> str:
 
 
 def sshd_config(folder: Path, port: int) -> str:
-    """Settings of a worker's sshd: keys only, no passwords, no forwarding, nothing of the system's own sshd."""
+    """Settings of a worker's sshd: keys only, no passwords, no forwarding, independent of the system's sshd."""
     return "\n".join(
         [
             f"Port {port}",
@@ -71,7 +70,7 @@ def sshd_config(folder: Path, port: int) -> str:
             f"AuthorizedKeysFile {folder / 'authorized_keys'}",
             "PidFile none",
             "UsePAM no",
-            # The folder is ours and private; the checks would stumble over the modes of /dev/shm above it.
+            # The folder is private, but the checks would fail because of the mode of /dev/shm above it.
             "StrictModes no",
             "AuthenticationMethods publickey",
             "PasswordAuthentication no",
@@ -79,8 +78,8 @@ def sshd_config(folder: Path, port: int) -> str:
             "PermitRootLogin prohibit-password",
             "PermitUserEnvironment no",
             "DisableForwarding yes",
-            # mpirun must get in while others hold connections open: by default sshd turns one in three away from ten
-            # on, and lets each say nothing for two minutes.
+            # mpirun must be able to connect while others hold connections open: by default sshd refuses 30 % of new
+            # ones from the tenth on, and gives each two minutes to log in.
             "MaxStartups 200",
             "LoginGraceTime 20",
             "PrintMotd no",
@@ -91,35 +90,27 @@ def sshd_config(folder: Path, port: int) -> str:
 
 
 def authorized_key(public_key: str, addresses: Iterable[str]) -> str:
-    """A line of authorized_keys: who has the key may come from these addresses, and forward nothing."""
+    """A line of authorized_keys: the key is valid from these addresses only, without forwarding."""
     return f'restrict,from="{",".join(sorted(addresses))}" {public_key}\n'
 
 
 def session_script(environ: Mapping[str, str]) -> str:
-    """For sshd's ForceCommand: runs what was asked for, with this environment next to the session's own variables."""
-    names = sorted(name for name in environ if _VARIABLE.fullmatch(name) and name not in _OF_SHELL)
+    """A script for sshd's ForceCommand: adds this environment to the session's and runs the client's command."""
+    names = sorted(name for name in environ if _VARIABLE.fullmatch(name) and name not in _SHELL_VARIABLES)
     exports = "".join(f"export {name}={shlex.quote(environ[name])}\n" for name in names)
     return f'{exports}exec "${{SHELL:-/bin/sh}}" -c "$SSH_ORIGINAL_COMMAND"\n'
 
 
-@dataclass(frozen=True, slots=True)
-class MetAt:
-    """A worker's address, and that of the leader which the worker knows, where the leader has several."""
-
-    worker: str
-    leader: str
-
-
-def client_config(folder: Path, workers: Mapping[str, Introduction], met_at: Mapping[str, MetAt]) -> str:
-    """The leader's ssh settings: each worker by the address that it joined from, from the one that it lets in, and by
-    no other key than the one it sent.
+def client_config(folder: Path, leader: Leader) -> str:
+    """The leader's ssh settings, so that both ends use the addresses of the worker's rendezvous connection and ssh
+    accepts only the host key that the worker sent.
     """
     lines: list[str] = []
-    for host, worker in workers.items():
+    for host, worker in leader.introductions.items():
         lines += [
             f"Host {host}",
-            f"  HostName {met_at[host].worker}",
-            f"  BindAddress {met_at[host].leader}",
+            f"  HostName {leader.connections[host].address}",
+            f"  BindAddress {leader.connections[host].own_address}",
             f"  Port {worker.ssh_port}",
             f"  HostKeyAlias {host}",
         ]
@@ -139,27 +130,27 @@ def client_config(folder: Path, workers: Mapping[str, Introduction], met_at: Map
 
 
 def known_hosts(workers: Mapping[str, Introduction]) -> str:
-    """One line a worker: its name and the host key that it sent."""
+    """One line per worker: its name and the host key that it sent."""
     return "".join(f"{host} {worker.host_key}\n" for host, worker in workers.items())
 
 
 class SshServer:
-    """A worker's sshd. `start` before meeting the leader, `allow` once the leader's key is known."""
+    """A worker's sshd. Call `start` before joining the leader, and `allow` when the leader's key is known."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.host_key = make_key(folder / "host_key")
-        self.port = _free_port()
+        self.port = free_port(0)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start sshd and wait until it answers (well under a second); JobError if it doesn't."""
+        """Start sshd and wait until it accepts connections (well under a second). JobError if it doesn't."""
         program = shutil.which(REAL_SSHD) or shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
         if program is None:
             raise JobError(
-                "sshd is not in the image; install openssh-server for jobs of several hosts (the kit's image has it)."
+                "sshd is not in the image; install openssh-server for jobs with several hosts (the kit's image has it)."
             )
-        # sshd refuses to start without it, and Debian makes it at boot only.
+        # sshd refuses to start without this folder, which Debian creates only at boot.
         Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
         config = self.folder / "sshd_config"
         config.write_text(sshd_config(self.folder, self.port), "utf-8")
@@ -182,22 +173,27 @@ class SshServer:
             time.sleep(0.02)
 
     def allow(self, public_key: str, address: str) -> None:
-        """Let the leader in, from its own address only."""
+        """Accept the leader's key, from its own address only."""
         path = self.folder / "authorized_keys"
         path.write_text(authorized_key(public_key, [address]), "utf-8")
         path.chmod(0o600)
 
     def stop(self) -> None:
-        """End sshd; the sessions that it serves end by themselves when the container does."""
+        """End sshd. Its sessions end with the container."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
 
-def _free_port() -> int:
-    with socket.create_server(("", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+def free_port(preferred: int) -> int:
+    """`preferred` if that port is free, otherwise another free one."""
+    for port in (preferred, 0):
+        try:
+            with socket.create_server(("", port)) as server:
+                return int(server.getsockname()[1])
+        except OSError:
+            continue
+    raise JobError("no TCP port is free on this host; end the processes that use them.")
 
 
 def _accepts(port: int) -> bool:

@@ -1,7 +1,7 @@
-"""A job that is told to stop: what its programs are sent, how long they have, and how the job has ended then.
+"""Stopping a job: forwards signals to this host's programs, limits their time, and decides how the job has ended.
 
-One host's signal is enough, for the leader tells all others (session). Programs get SIGTERM once, and once more where
-an entry was sent a second signal.
+One signal to one host stops the whole job, because the leader forwards it to all others (session). Programs get SIGTERM
+once, and once more if an entry gets a second signal.
 """
 
 import math
@@ -11,105 +11,95 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from queue import Empty
 
-from berth.train import failure
-from berth.train.failure import FailureReport
-from berth.train.failures.codes import signal_name
+from berth.runtime.codes import signal_name
+from berth.train.failures import failure
+from berth.train.failures.failure import FailureReport
 from berth.train.hosts.events import Event, Events, StopOverdue
-from berth.train.log import get_logger
-from berth.train.outcome import Outcome, stopped
+from berth.train.hosts.log import get_logger
+from berth.train.hosts.outcome import Outcome, stopped
 
 STOP_SECONDS = 110.0
-"""From the signal until this host ends what still runs: of SageMaker's 120 s the rest is for the failure file."""
+"""From the first signal until this host ends its programs. The rest of SageMaker's 120 s is for the failure file."""
 AT_ONCE_SECONDS = 3.0
-"""The same from a second signal on."""
+"""Time left after a second signal."""
 _AGAIN_SECONDS = 0.2
-_KINDS = ("stop", "stop_at_once")
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A signal that a host's entry was sent, and when this host heard of it. `count` 2: a second, to end at once."""
+    """A signal to a host's entry, and when this host learnt of it. `count` 2: the second signal, to end at once."""
 
     number: int
     count: int
     when: float
 
-    @property
-    def kind(self) -> str:
-        """The message that tells another host."""
-        return _KINDS[self.count - 1]
-
-    @classmethod
-    def of_message(cls, kind: str, number: int) -> "Stop":
-        """What another host tells."""
-        return cls(number, _KINDS.index(kind) + 1, time.time())
-
     def explains(self, report: FailureReport | None) -> bool:
-        """Whether a failure follows from it: a program may answer a request to stop in any way."""
+        """Whether the signal explains a failure. It explains all that come after it: programs may react in any way."""
         return report is None or report.echo or report.when >= self.when
 
 
-class Programs:
-    """This host's programs as a stop finds them: some may not have started yet, and some take long to end."""
+class SignalForwarder:
+    """Forwards stop signals to this host's programs, some of which may start later or take long to end."""
 
     def __init__(self, send: Callable[[int, int], None], events: Events) -> None:
-        """`send(number, count)` has each program get a signal that has had fewer than `count` of them."""
-        self.told: Stop | None = None
+        """`send(number, count)` sends a signal to each program that has received fewer than `count` signals."""
+        self.active: Stop | None = None
         self.overdue = False
         self._send = send
         self._events = events
-        self._heard = 0
+        self._received = 0
         self._deadline = math.inf
 
-    def heard(self, number: int) -> Stop:
-        """This host's own entry was sent a signal."""
-        self._heard += 1
-        return Stop(number, min(self._heard, 2), time.time())
+    def count_signal(self, number: int) -> Stop:
+        """Count a signal that this host's own entry got."""
+        self._received += 1
+        return Stop(number, min(self._received, 2), time.time())
 
-    def tell(self, stop: Stop) -> bool:
-        """Pass a signal on to all programs, those that start later included; False if they have had as many."""
-        if self.told is not None and self.told.count >= stop.count:
+    def forward(self, stop: Stop) -> bool:
+        """Forward a signal to all programs, also to those that start later; False if that is already done."""
+        if self.active is not None and self.active.count >= stop.count:
             return False
-        if self.told is None:
+        if self.active is None:
             self._deadline = time.monotonic() + STOP_SECONDS
-            what = f"has {STOP_SECONDS:.0f} s to save and end"
+            limit = f"has {STOP_SECONDS:.0f} s to save and end"
         else:
             self._deadline = min(self._deadline, time.monotonic() + AT_ONCE_SECONDS)
-            what = "is to end at once"
-        self.told = replace(stop, when=self.told.when if self.told else stop.when)
-        self._send(signal.SIGTERM, stop.count)  # before the line: a log that nobody reads must not hold it back
-        get_logger().info("%s: this job is stopped, and what runs %s", signal_name(stop.number), what)
+            limit = "has to end at once"
+        self.active = replace(stop, when=self.active.when if self.active else stop.when)
+        self._send(signal.SIGTERM, stop.count)  # before logging, which a slow reader may block
+        get_logger().info("%s: stopping this job; the program %s", signal_name(stop.number), limit)
         return True
 
     def next_event(self) -> Event:
-        """Wait for the next event, without a time limit; in a job that is stopped StopOverdue comes after a while."""
-        while self.told is not None:
+        """Wait for the next event, without a time limit. When a stopped job's time is over, returns StopOverdue."""
+        while self.active is not None:
             try:
                 return self._events.get(timeout=_AGAIN_SECONDS)
             except Empty:
-                self._send(signal.SIGTERM, self.told.count)
+                self._send(signal.SIGTERM, self.active.count)
             if time.monotonic() >= self._deadline:
                 self._deadline = math.inf
                 self.overdue = True
                 return StopOverdue()
         return self._events.get()
 
-    def cause(self, reports: Sequence[FailureReport]) -> FailureReport | None:
-        """The report that explains the others. Of a job that is stopped what the program itself wrote goes first."""
-        written = [report for report in reports if report.written] if self.told else []
+    def find_cause(self, reports: Sequence[FailureReport]) -> FailureReport | None:
+        """The report that explains the others. In a stopped job, a sentence that the program wrote has priority."""
+        written = [report for report in reports if report.written] if self.active else []
         return failure.cause(written or reports)
 
-    def stopped(self, report: FailureReport | None, code: int) -> Outcome | None:
-        """How a stopped job ended whose cause is `report`, with exit code `code` if it has none; None if no stop
-        explains that.
+    def stopped_outcome(self, report: FailureReport | None, code: int) -> Outcome | None:
+        """The outcome if the stop explains the end of the job; None if it does not, or if there was no stop.
+
+        report: the cause of the failure. code: the exit code if there is no report.
         """
-        stop = self.told
+        stop = self.active
         if stop is None or not stop.explains(report):
             return None
         if self.overdue:
             return stopped(stop.number, begun=True, overdue=STOP_SECONDS if stop.count == 1 else 0.0)
         if report is None or not report.written:
             return stopped(stop.number, begun=True, code=report.code if report else code)
-        if report.code == 128 + signal.SIGTERM:  # it ended as it was told to, and no rank or host is to blame
+        if report.code == 128 + signal.SIGTERM:  # it obeyed the signal; name no rank or host
             report = replace(report, host="", rank=None, detail=())
         return Outcome(report.code, report)

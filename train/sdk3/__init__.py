@@ -1,7 +1,7 @@
-"""What SDK v3's MPI() needs of the image: its driver runs in the place of `train`, and calls mpirun and sshd itself.
+"""Support for SDK v3's MPI(). Its driver runs instead of `train`, and calls mpirun and sshd itself; both are hooks here
+(berth.train.startup.sdk3_driver detects whether the driver is the caller).
 
-driver   whether that driver is who calls, and where the hooks stand before the real programs
-mpirun   the driver's mpirun line, with ranks for every host and an interface that is there
-sshd     the driver's sshd, which lets in the hosts of the job
-keys     the ssh keys of a job: made, exchanged, and laid down
+mpirun   corrects the driver's mpirun line: ranks for every host, an existing interface
+sshd     prepares the driver's sshd, which accepts only the hosts of the job
+keys     makes, exchanges and writes the job's ssh keys
 """

@@ -1,32 +1,30 @@
-"""The ssh keys of a job under SDK v3's MPI driver: made on each host, exchanged over the rendezvous, and laid down.
+"""Makes, exchanges and writes the ssh keys of a job under SDK v3's MPI driver.
 
-The driver wants ssh from the leader to every worker and back, and asks nobody. Each host makes a host key and a client
-key; each worker and the leader hand each other the public halves over the connection of berth.train.hosts.rendezvous,
-under its rule of trust, and let each other in from the addresses of the other's name alone.
+The driver needs ssh from the leader to every worker and back, but provides no keys. Each host makes a host key and a
+client key. Workers send the public halves in `hello`, the leader in `welcome` (berth.train.hosts.rendezvous). Each side
+accepts the other's key only from the addresses of its name and of its connection.
 """
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from berth.contract.errors import JobError
-from berth.train.host_names import listed
+from berth.runtime.software import kit_version
 from berth.train.hosts import ssh
 from berth.train.hosts.events import Events, Lost, Message
-from berth.train.hosts.host import check_alike
 from berth.train.hosts.lookup import resolve
-from berth.train.hosts.rendezvous import PORT, Introduction, Leader, join, kit_version
+from berth.train.hosts.outcome import Outcome, failed, outcome_fields, read_outcome
+from berth.train.hosts.rendezvous import PORT, Introduction, Leader, join
 from berth.train.hosts.wire import HostConnection
-from berth.train.outcome import Outcome, failed, outcome_fields, read_outcome
-
-_KEYS_SECONDS = 10.0
+from berth.train.launching.host import check_alike
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKeys:
-    """The public halves of a host's keys, each one line as OpenSSH writes it."""
+    """The public halves of a host's keys, each one line in OpenSSH's format."""
 
     host_key: str
     client_key: str
@@ -34,7 +32,7 @@ class PublicKeys:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A host that this one has met, and the address that it met it at."""
+    """A host that this one has met, and the address of its connection."""
 
     name: str
     address: str
@@ -42,8 +40,9 @@ class Peer:
 
 
 def make_keys(folder: Path, home: Path) -> PublicKeys:
-    """Make this host's keys, the host key in `folder`, the client key where ssh and paramiko look for one; a client key
-    that is there already, of the image's user, is taken. JobError if that fails.
+    """Make this host's keys: the host key in `folder`, the client key where ssh and paramiko look for it.
+
+    An existing client key of the image's user is reused. JobError if this fails.
     """
     ssh_folder = home / ".ssh"
     ssh_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -57,16 +56,16 @@ def make_keys(folder: Path, home: Path) -> PublicKeys:
 def exchange(
     host: str, hosts: Sequence[str], own: PublicKeys, timeout: float, port: int = PORT, interface: str = ""
 ) -> list[Peer]:
-    """Meet the other hosts of the job, of which the first leads: a worker meets the leader, the leader every worker.
+    """Exchange keys with the other hosts; returns the hosts met: the leader meets every worker, a worker the leader.
 
-    `timeout` is in seconds; a worker comes from the address of `interface`, where one is named. Raises
-    JobError with the sentence that all hosts end with.
+    hosts: the first one leads. timeout: in seconds. interface: a worker connects from its address unless it is empty.
+    Raises JobError with the sentence that all hosts report.
     """
     if host == hosts[0]:
         return _lead(host, hosts[1:], own, timeout, port)
-    introduction = Introduction(host, 1, version=kit_version())
+    introduction = Introduction(host, 1, version=kit_version(), **asdict(own))
     events: Events = SimpleQueue()
-    return [_follow(join(hosts[0], introduction, events, timeout, port, interface), own, events)]
+    return [_follow(join(hosts[0], introduction, events, timeout, port, interface), events)]
 
 
 def _lead(host: str, workers: Sequence[str], own: PublicKeys, timeout: float, port: int) -> list[Peer]:
@@ -76,10 +75,12 @@ def _lead(host: str, workers: Sequence[str], own: PublicKeys, timeout: float, po
     try:
         leader.gather(timeout)
         check_alike(1, "", leader.introductions, host)
-        leader.broadcast("keys", **asdict(own))
-        keys = _collect(events, workers)
+        leader.broadcast("welcome", master_port=0, **asdict(own))
         outcome = Outcome(0)
-        return [Peer(name, leader.connections[name].address, keys[name]) for name in workers]
+        return [
+            Peer(name, leader.connections[name].address, PublicKeys(worker.host_key, worker.client_key))
+            for name, worker in leader.introductions.items()
+        ]
     except JobError as error:
         outcome = failed(str(error), host)
         raise
@@ -87,30 +88,14 @@ def _lead(host: str, workers: Sequence[str], own: PublicKeys, timeout: float, po
         leader.dismiss(outcome_fields(outcome, time.time()), time.monotonic())
 
 
-def _collect(events: Events, workers: Sequence[str]) -> dict[str, PublicKeys]:
-    """The keys of every worker; all of them have come, and have nothing else to send."""
-    keys: dict[str, PublicKeys] = {}
-    while missing := [name for name in workers if name not in keys]:
-        try:
-            event = events.get(timeout=_KEYS_SECONDS)
-        except Empty:
-            raise JobError(f"no ssh keys came from {listed(missing)}; look at that host's own log.") from None
-        if isinstance(event, Lost):
-            raise JobError(f"host {event.host} left the rendezvous ({event.reason}); look at that host's own log.")
-        if isinstance(event, Message) and event.kind == "keys":
-            keys[event.host] = PublicKeys(**event.fields)
-    return keys
-
-
-def _follow(connection: HostConnection, own: PublicKeys, events: Events) -> Peer:
+def _follow(connection: HostConnection, events: Events) -> Peer:
     leader = connection.host
     peer = None
     try:
         while True:
             match events.get():
-                case Message(kind="keys", fields=fields):
-                    peer = Peer(leader, connection.address, PublicKeys(**fields))
-                    connection.send("keys", **asdict(own))
+                case Message(kind="welcome", fields=fields):
+                    peer = Peer(leader, connection.address, PublicKeys(fields["host_key"], fields["client_key"]))
                 case Message(kind="outcome", fields=fields):
                     connection.send("bye")
                     report = read_outcome(fields, time.time()).report
@@ -125,7 +110,7 @@ def _follow(connection: HostConnection, own: PublicKeys, events: Events) -> Peer
 
 
 def write_ssh_files(folder: Path, home: Path, peers: Sequence[Peer], environ: Mapping[str, str]) -> Path:
-    """Let the peers in, and know them; returns the path of the sshd_config. Who comes in runs with `environ`."""
+    """Accept the peers' keys here, in sessions with `environ`, and trust their host keys; returns the sshd_config."""
     allowed = [ssh.authorized_key(peer.keys.client_key, {peer.address, *resolve(peer.name)}) for peer in peers]
     _write_private(folder / "authorized_keys", "".join(allowed))
     with (home / ".ssh" / "known_hosts").open("a", encoding="utf-8") as known_hosts:

@@ -1,8 +1,8 @@
-"""The hook `/usr/sbin/sshd`: becomes the sshd that SDK v3's MPI driver needs, everybody else's as it was called.
+"""The hook `/usr/sbin/sshd`: starts the sshd that SDK v3's MPI driver needs, and passes all other calls on unchanged.
 
-The driver starts sshd by this path and then waits for ssh between the hosts, which it brings no key for. So the hosts
-meet first (berth.train.sdk3.keys), and the sshd that starts then lets in nobody else. Where they can't meet, the driver
-is ended with the sentence that says why: it would wait for 300 s and say only that it has.
+The driver starts sshd by this path and then waits for ssh between the hosts, but provides no keys. So the hosts first
+exchange keys (berth.train.sdk3.keys), and the sshd that starts then accepts nobody else. If they can't meet, this hook
+ends the driver and reports the reason: the driver would wait for 300 s and then report only the time-out.
 """
 
 import json
@@ -16,25 +16,25 @@ from pathlib import Path
 from typing import NoReturn
 
 from berth.contract.errors import JobError
+from berth.contract.host_names import listed
 from berth.contract.launch_options import read_timeout
 from berth.runtime.dispatch import NOT_FOUND
-from berth.train.failure import FailureFile
-from berth.train.hardware import interface_here
-from berth.train.host_names import listed
+from berth.runtime.interfaces import interface_here
+from berth.train.failures.failure import FailureFile
 from berth.train.hosts import ssh
+from berth.train.hosts.log import get_logger
+from berth.train.hosts.outcome import failed, finish
 from berth.train.hosts.rendezvous import PORT
-from berth.train.log import get_logger
-from berth.train.outcome import failed, finish
-from berth.train.sdk3.driver import REAL_SSHD, called_by_driver
 from berth.train.sdk3.keys import exchange, make_keys, write_ssh_files
+from berth.train.startup.sdk3_driver import REAL_SSHD, called_by_driver
 
 _LONGEST_SECONDS = 240.0
-"""The driver gives up after 300 s, without a reason; hosts do not start at the same moment."""
+"""Less than the driver's own 300 s, after which it fails without a reason: hosts do not start at the same moment."""
 _ROOT = Path("/opt/ml")
 
 
 def prepare(folder: Path, home: Path, environ: Mapping[str, str], port: int = PORT) -> Path:
-    """Meet the other hosts; returns the path of the sshd_config. JobError if that fails."""
+    """Exchange keys with the other hosts; returns the path of the sshd_config. JobError if that fails."""
     host, leader = environ["SM_CURRENT_HOST"], environ["SM_MASTER_ADDR"]
     hosts = [leader, *(name for name in json.loads(environ["SM_HOSTS"]) if name != leader)]
     timeout = min(read_timeout(environ) or _LONGEST_SECONDS, _LONGEST_SECONDS)
@@ -46,10 +46,10 @@ def prepare(folder: Path, home: Path, environ: Mapping[str, str], port: int = PO
 
 
 def main() -> None:
-    """Become the real sshd."""
+    """Exchange keys if the driver is the caller, and become the real sshd."""
     arguments = sys.argv[1:]
     if not os.path.exists(REAL_SSHD):
-        get_logger().error("%s is not there; install openssh-server in the image (the kit's image has it).", REAL_SSHD)
+        get_logger().error("%s is missing; install openssh-server in the image (the kit's image has it).", REAL_SSHD)
         sys.exit(NOT_FOUND)
     if not called_by_driver():
         os.execv(REAL_SSHD, [REAL_SSHD, *arguments])
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def _end(sentence: str, failure_file: FailureFile) -> NoReturn:
-    """End the driver, and so this host, with a sentence."""
+    """Report the sentence and end the driver, and with it this host."""
     finish(failed(sentence, os.environ.get("SM_CURRENT_HOST", "this host")), failure_file, _ROOT)
     if called_by_driver():
         os.kill(os.getppid(), signal.SIGTERM)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from berth.images import pins
+from berth.images.pins import pins
 
 Python = Callable[..., str]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import docker
 from docker.models.images import Image
 
-from berth.images import pins
-from berth.images.size import image_size
+from berth.images.inspect.size import image_size
+from berth.images.pins import pins
 
 Python = Callable[..., str]
 

@@ -21,7 +21,8 @@ import docker
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import build, layer_files, pins
+from berth.images.build import build
+from berth.images.pins import layer_files, pins, pins_file
 
 SOURCE = pins.ROOT / "tests" / "doubles" / "efa_installer_double"
 VERSIONS = {"efa": "1.47.0+double", "smddp": "2.6.0+double", "gdrcopy": "2.5+double", "cuda-compat": "580.1+double"}
@@ -199,7 +200,7 @@ def pin(kit_copy: Path, mirror: Path, signers: tuple[Signer, Signer]) -> Pin:
                 signers[signer].sign(mirror / archive.name)
                 signers[key].export(mirror / "efa.key", *(["--armor"] if key == 0 else []))
         path.write_text(text)
-        profile = pins.load(path).profile("cpu")
+        profile = pins_file.load(path).profile("cpu")
         layer_files.render([profile], kit_copy / "docker" / "locks")
         return profile
 

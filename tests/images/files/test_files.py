@@ -12,9 +12,11 @@ import pytest
 
 from berth.common import engine, labels
 from berth.common.errors import UserError
-from berth.images import build, build_files, pins
-from berth.images.base import VARIABLE
-from berth.images.prepare import BuildOptions, prepare
+from berth.images.build import build
+from berth.images.build.base import VARIABLE
+from berth.images.build.prepare import BuildOptions, prepare
+from berth.images.network import build_files
+from berth.images.pins import pins, pins_file
 
 Pin = Callable[..., pins.Profile]
 Lay = Callable[..., None]
@@ -69,7 +71,7 @@ def test_every_part_comes_from_a_mirror_into_its_layer(
     monkeypatch.setattr(build_files, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(pins, "ROOT", kit_copy)
     lines: list[str] = []
-    kit = pins.load(kit_copy / "docker" / "pins.toml")
+    kit = pins_file.load(kit_copy / "docker" / "pins.toml")
     options = BuildOptions(profile.name, base_image=os.environ.get(VARIABLE), mirror=address)
     (plan,) = prepare(kit, ["train"], options, tmp_path / "secrets", lines.append)
     fetched = [line.split()[1] for line in lines if line.startswith("fetched ")]
@@ -101,7 +103,7 @@ def test_every_part_comes_from_a_mirror_into_its_layer(
 
 PLUGIN = """
 import ctypes
-from berth.train import efa
+from berth.train.planning import efa
 from mpi4py import MPI
 print(efa.network_line(efa.detect(), "nccl"))
 ctypes.CDLL("libnccl-net.so")
@@ -283,13 +285,13 @@ def test_a_mirror_that_lacks_files_is_refused_before_anything_is_made(
     (mirror / "efa.key").unlink()
     monkeypatch.setattr(build_files, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(pins, "ROOT", kit_copy)
-    kit = pins.load(kit_copy / "docker" / "pins.toml")
+    kit = pins_file.load(kit_copy / "docker" / "pins.toml")
     with pytest.raises(UserError) as refusal:
         prepare(kit, ["train"], BuildOptions(profile.name, mirror=str(mirror)), tmp_path / "secrets", print)
     assert str(refusal.value) == (
-        f"the mirror {mirror} lacks efa.key, which efa 1.47.0+double needs: put it there, or build with --without efa."
-        f" Also, the mirror {mirror} lacks libgdrapi.deb, which gdrcopy 2.5+double needs: put it there, or build with "
-        "--without gdrcopy."
+        f"the mirror {mirror} does not have efa.key, which efa 1.47.0+double needs: put it there, or build with "
+        f"--without efa. Also, the mirror {mirror} does not have libgdrapi.deb, which gdrcopy 2.5+double needs: put it "
+        "there, or build with --without gdrcopy."
     )
     assert os.listdir(kit_copy / "docker" / "files") == [".gitignore"]
     assert not (tmp_path / "cache").exists()

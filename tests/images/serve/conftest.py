@@ -8,25 +8,24 @@ from typing import Any
 
 import docker
 import pytest
-import torch
 from docker.models.containers import Container
-from transformers import AutoModelForQuestionAnswering
 
-from berth.images import pins
-from berth.runtime.engines import convert
-from berth.runtime.engines.graph import FOLDER
-from berth.runtime.engines.model_folder import find
+from berth.images.pins import pins, pins_file
 from tests.images.serve.served import Served
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
-IMAGE = f"berth-serve:{PROFILE}"
+IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-serve:{PROFILE}"
 # The image that serves on GPUs has no OpenVINO.
-collect_ignore = ["test_graphs.py"] if pins.load().profile(PROFILE).cuda else []
+collect_ignore = ["test_graphs.py"] if pins_file.load().profile(PROFILE).cuda else []
 
 
 @pytest.fixture(scope="session")
 def model(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MiniLM with a head of random numbers, and without a graph."""
+    # A push has neither; see test_answers.py.
+    import torch
+    from transformers import AutoModelForQuestionAnswering
+
     folder = tmp_path_factory.mktemp("model")
     torch.manual_seed(0)
     AutoModelForQuestionAnswering.from_pretrained(pretrained).save_pretrained(folder)
@@ -38,6 +37,10 @@ def model(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def model_with_graph(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same as a job leaves it, with its graph for OpenVINO."""
+    from berth.runtime.engines import convert
+    from berth.runtime.engines.graph import FOLDER
+    from berth.runtime.engines.model_folder import find
+
     folder = tmp_path_factory.mktemp("with-graph") / "model"
     shutil.copytree(model, folder)
     convert.convert(find(folder), folder / FOLDER)

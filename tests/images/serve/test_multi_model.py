@@ -17,7 +17,7 @@ from tests.images.serve.served import Served
 from tests.unit.small_models import save_tiny_model
 
 QUESTION = {"question": "What is used?", "context": "This model is used with sagemaker for inference."}
-LOADS = 25  # a short version of `python -m bench.loads`
+LOADS = 25
 MULTI = {"SAGEMAKER_MULTI_MODEL": "true"}
 
 
@@ -76,6 +76,7 @@ def test_two_models_answer_differently(models: Models) -> None:
     assert models.answer("tiny0")[0] == 404
 
 
+@pytest.mark.nightly
 def test_memory_comes_back_with_a_model_and_after_many(models: Models) -> None:
     before = models.served.megabytes()
     assert models.load("minilm") == 200

@@ -16,9 +16,9 @@ import docker
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import pins
-from berth.local.endpoint import Endpoint, EndpointOptions, ask, deploy
-from berth.local.job import TrainingJob, run_training_job
+from berth.images.pins import pins
+from berth.local.serve.endpoint import Endpoint, EndpointOptions, ask, deploy
+from berth.local.train.job import TrainingJob, run_training_job
 
 Excerpt = Callable[[str, int], dict[str, Any]]
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)

@@ -68,6 +68,7 @@ def test_its_functions_run_with_its_packages(served: Served) -> None:
     assert served.run("import importlib.util as u; print(u.find_spec('vendored'))") == "None"
 
 
+@pytest.mark.nightly
 def test_the_endpoint_lives_whatever_it_does(served: Served) -> None:
     for data, sentence in {
         "raise": "predict_fn of the model's inference.py raised ValueError: of predict_fn (raised at inference.py:10)",

@@ -21,9 +21,9 @@ from docker.models.containers import Container
 from bench.jobs.containers import host_options, started_hosts
 from bench.jobs.small import write_model
 from berth.common import labels
-from berth.images import pins
+from berth.images.pins import pins, pins_file
 from berth.local import opt_ml
-from berth.local.job import TrainingJob, TrainOutcome, run_training_job
+from berth.local.train.job import TrainingJob, TrainOutcome, run_training_job
 from tests.images.serve.served import Served
 
 IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
@@ -31,7 +31,7 @@ LIMIT_SECONDS = 180.0
 SCRIPTS = Path(__file__).parent / "scripts"
 TRAINER = (SCRIPTS / "trainer_alone.py").read_text()
 
-_ROW = pins.load().profile(os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE))
+_ROW = pins_file.load().profile(os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE))
 # Whether the images have a transformers before 5, for which run_qa is none.
 OLDER = not _ROW.runs_kit
 # Scripts of early 2023 are for the versions of that set alone: another old one may have no load_metric.

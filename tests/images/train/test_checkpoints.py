@@ -12,6 +12,7 @@ pytestmark = pytest.mark.transformers5
 SETTINGS = {"do_train": "True", "per_device_train_batch_size": "4", "save_steps": "1", "save_total_limit": "2"}
 
 
+@pytest.mark.nightly
 def test_a_second_job_goes_on_where_the_first_ended_on_another_number_of_hosts(
     train_job: Callable[..., Any],
     tiny_model: Path,
@@ -32,7 +33,7 @@ def test_a_second_job_goes_on_where_the_first_ended_on_another_number_of_hosts(
         (kept / ".partial-0a1b2c3d/checkpoint-9").mkdir(parents=True)
         (kept / "checkpoint-9-0a1b2c3d").mkdir()
     assert re.search(r"going on from /opt/ml/checkpoints/checkpoint-2-[0-9a-f]{8} ", ran.log)
-    assert "checkpoint-9-0a1b2c3d is passed over: berth_checkpoint.json is missing" in ran.log
+    assert "checkpoint-9-0a1b2c3d: berth_checkpoint.json is missing" in ran.log
     assert "a step keeps the checkpoint's 4 windows: 2 ranks, per_device_train_batch_size 2" in ran.log
     assert (steps["first"][-1], steps["second"][0], steps["second"][-1]) == (2, 3, 4)
 

@@ -9,7 +9,8 @@ from docker.types import Mount
 from testinfra.host import Host
 
 from berth.common.containers import Access, run_once
-from berth.images import locks, pins
+from berth.images.locks import locks
+from berth.images.pins import pins
 
 IMAGE = os.environ.get("BERTH_IMAGE") or f"berth-train:{os.environ.get('BERTH_PROFILE', pins.DEFAULT_PROFILE)}"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins
 
 Excerpt = Callable[[str, int], dict[str, Any]]
 Row = Callable[[str, str, int, float], None]
@@ -63,6 +63,7 @@ MISTAKES = {
     "model folder without weights": Mistake(("no weights",), model=False),
 }
 """One for each place where run_qa finds them; tests/unit has the sentences of all others."""
+MISTAKES_OF_A_NIGHT = sorted(set(MISTAKES) - {"a list for an id"})
 
 
 def assert_told(ran: Any, hosts: int, says: tuple[str, ...], since: float) -> tuple[str, float]:
@@ -83,7 +84,9 @@ def assert_told(ran: Any, hosts: int, says: tuple[str, ...], since: float) -> tu
 
 
 @pytest.mark.transformers5
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize(
+    "name", ["a list for an id", *(pytest.param(name, marks=pytest.mark.nightly) for name in MISTAKES_OF_A_NIGHT)]
+)
 def test_mistake_that_run_qa_finds(
     name: str,
     train_job: Callable[..., Any],
@@ -109,6 +112,7 @@ def test_mistake_that_run_qa_finds(
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
 
 
+@pytest.mark.nightly
 @pytest.mark.transformers5
 def test_a_few_answers_beside_their_offsets_are_skipped(
     train_job: Callable[..., Any],
@@ -175,7 +179,6 @@ def test_program_that_dies(name: str, user_job: Callable[..., Any], fault_row: R
     ran = user_job({"train.py": crash.program}, "train.py", hosts=2, environment=crash.environment)
     sentence, seconds = assert_told(ran, 2, crash.says, ran.when("FAULT"))
     assert ran.outcome.exit_code == crash.code
-    assert "/mpi4py/" not in ran.log, "tracebacks begin at the user's own code"
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
 
 
@@ -204,7 +207,7 @@ BAD_PROGRAMS = {
     "a custom MPI option with which mpirun starts nothing": Refused(
         "train.py",
         "print('ran')",
-        "mpirun ended with exit code 0 and started no rank; remove what has it print something instead",
+        "mpirun ended with exit code 0 and started no rank; remove options that only print something",
         {**MPI, "sagemaker_mpi_custom_mpi_options": "--version"},
     ),
 }
@@ -217,21 +220,6 @@ def test_program_that_is_refused(name: str, user_job: Callable[..., Any], fault_
     assert "ran" not in [line.removeprefix("[rank 1] ") for line in ran.of("algo-1")]
     sentence, seconds = assert_told(ran, 2, (bad.says,), ran.when("launch plan"))
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
-
-
-@pytest.mark.transformers5
-def test_a_host_without_a_file_of_a_divided_channel_is_named(
-    train_job: Callable[..., Any],
-    channels: Callable[..., dict[str, Path]],
-    tiny_model: Path,
-    excerpt: Excerpt,
-    fault_row: Row,
-) -> None:
-    data = channels(train=excerpt("train", 16)) | {"model": tiny_model}
-    ran = train_job(data, hosts=2, hyperparameters=TRAIN, divided=frozenset({"train"}))
-    says = ("No file of the channel train came to algo-2", "ShardedByS3Key", "a file for each host or more")
-    sentence, seconds = assert_told(ran, 2, says, ran.when("^algo-. . berth: failed: "))
-    fault_row("ShardedByS3Key, fewer files than hosts", sentence, ran.outcome.exit_code, seconds)
 
 
 def test_model_parallelism_is_refused_for_run_qa(
@@ -312,7 +300,7 @@ REFUSALS = {
     ),
     "run serve of a model without weights": Refusal(("serve", "--model", "{weightless}"), ("no weights",)),
     "run train with half a hyperparameter": Refusal(
-        ("train", "--data", "{data}", "--hyperparameter", "max_steps"), ("is no pair", "name=value")
+        ("train", "--data", "{data}", "--hyperparameter", "max_steps"), ("is not a pair", "name=value")
     ),
     "run train on no host": Refusal(
         ("train", "--data", "{data}", "--model", "{model}", "--hosts", "0"), ("1 or more",)

@@ -1,6 +1,5 @@
 """The profile cpu-hf4: scripts written before transformers 5 run as they are, and the cpu image serves their models."""
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +9,10 @@ import docker
 import pytest
 from docker.types import Mount
 
-from bench import older_scripts
-from bench.published_scripts import question_rows, write_rows
-from bench.scripts import common
+from bench.scripts.data import question_rows, write_rows
 from berth.common.containers import Access, run_once
 from berth.contract.archive import unpack
-from berth.images import pins
+from berth.images.pins import pins
 from tests.images.train.conftest import IMAGE, SCRIPTS, TRAINER, ServeModel, losses
 
 MODEL = "/opt/ml/input/data/model"
@@ -53,13 +50,12 @@ def test_two_ranks_of_a_script_of_that_time_are_one_training(
     assert all("'eval_accuracy'" in figures and "'eval_f1'" in figures for _, _, figures, _ in ends)
     assert "Total train batch size (w. parallel, distributed & accumulation) = 4" in ran.log
     assert "Continuing training from global step 4" in ran.log
-    assert ran.log.count("berth: fp16 is off, for this host has no GPU that torch can use") == 2, "once a Trainer"
+    assert ran.log.count("berth: fp16 is off: this host has no GPU that torch can use") == 2, "once a Trainer"
     assert "process group" not in ran.of("algo-1")[-1]
 
 
 # What Trainer of that time goes by where AWS's library is there, and what it begins with on a host with a GPU.
 OVER_SMDDP = """
-import os
 os.environ["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
 os.environ["SMDATAPARALLEL_LOCAL_RANK"] = os.environ["LOCAL_RANK"]
 import smdistributed.dataparallel.torch.torch_smddp
@@ -154,14 +150,3 @@ def test_lists_that_a_newer_datasets_has_saved_are_read(client: docker.DockerCli
     read = "from datasets import load_from_disk; print(load_from_disk('/rows/made')[0])"
     said = run_once(client, IMAGE, ["python", "-c", read], access).decode()
     assert said.splitlines()[-1] == "{'tokens': [1, 2], 'answers': [{'text': 'a'}]}"
-
-
-@pytest.mark.skipif(
-    not os.environ.get(older_scripts.VARIABLE),
-    reason=f"{older_scripts.VARIABLE} names no folder with checkouts of transformers and of the notebooks",
-)
-def test_published_scripts_of_that_time_end_as_expected() -> None:
-    rows: list[str] = []
-    assert older_scripts.run_all(common.scripts_folder(older_scripts.VARIABLE, older_scripts.CHECKOUTS), rows.append), (
-        "\n".join(rows)
-    )

@@ -14,7 +14,7 @@ import docker
 import pytest
 
 from berth.common import labels
-from berth.images import pins
+from berth.images.pins import pins
 
 SLEEPS = "import time\nprint('READY', flush=True)\ntime.sleep(600)\n"
 # A signal to a Python that has just begun is lost, and sent again after half a second: not enough for this one.
@@ -114,7 +114,7 @@ def test_a_second_ctrl_c_ends_many_hosts_soon_and_blames_none_of_them(
     for _ in range(8):
         wait_for(run, "READY")
     os.kill(run.pid, signal.SIGINT)
-    wait_for(run, "what runs has 110 s to save and end")
+    wait_for(run, "the program has 110 s to save and end")
     began = time.monotonic()
     os.kill(run.pid, signal.SIGINT)
     out, said = run.communicate(timeout=120)

@@ -105,12 +105,12 @@ def test_a_trace_of_each_rank_comes_home(job: Any) -> None:
     ran, hosts = job
     assert ran.log.count("| trace: steps 2 to 3  step: ") == 1
     files = read(ran.outcome.output_archive)
-    names = [f"trace/trace-rank-{rank}.json.gz" for rank in range(hosts)]
+    names = [f"trace/trace-rank-{rank}-step-{step}.json.gz" for rank in range(hosts) for step in (2, 3)]
     assert [name for name in sorted(files) if name.startswith("trace/")] == names
     for name in names:
         marks = {each["name"] for each in json.loads(gzip.decompress(files[name]))["traceEvents"]}
-        assert {"step 2", "step 3", "wait for data"} <= marks
-        assert "step 1" not in marks
+        step = name.removesuffix(".json.gz").rpartition("-")[2]
+        assert {f"step {step}", "wait for data"} <= marks
 
 
 def test_the_plan_stands_before_the_first_step(job: Any) -> None:
@@ -154,7 +154,7 @@ def test_nothing_of_the_run_is_left(job: Any, client: docker.DockerClient) -> No
     assert client.containers.list(all=True, filters=mine) == []
     assert client.networks.list(filters=mine) == []
     records = [json.loads(path.read_text()) for path in cleanup.scratch_root().glob(f"*/{cleanup.RECORD}")]
-    assert str(os.getpid()) not in {record["pid"] for record in records}
+    assert str(os.getpid()) not in {record[labels.PID] for record in records}
 
 
 def test_the_log_has_no_warning(job: Any, unexpected_lines: Callable[..., list[str]]) -> None:

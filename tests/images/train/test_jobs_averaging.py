@@ -96,6 +96,7 @@ def distance(one: Weights, other: Weights) -> float:
     return max(float(np.abs(one[name] - other[name]).max()) for name in one)
 
 
+@pytest.mark.nightly
 def test_two_hosts_end_where_one_process_on_the_joint_batch_does(weights: dict[str, Weights]) -> None:
     moved = distance(weights["two hosts"], weights["before"])
     apart = distance(weights["two hosts"], weights["one process"])
@@ -104,6 +105,7 @@ def test_two_hosts_end_where_one_process_on_the_joint_batch_does(weights: dict[s
     assert apart < 1e-5
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("alone", ["first half", "second half"])
 def test_two_hosts_end_where_neither_half_alone_does(weights: dict[str, Weights], alone: str) -> None:
     assert distance(weights["two hosts"], weights[alone]) > 1e-3

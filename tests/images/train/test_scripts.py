@@ -1,6 +1,4 @@
-"""Scripts written as transformers' examples are, in two ranks, with no network: bench/published_scripts.py has the
-examples themselves.
-"""
+"""Scripts like transformers' examples, in two ranks, without a network; bench/user_scripts.py runs the examples."""
 
 import re
 from collections.abc import Callable
@@ -9,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.published_scripts import question_rows, write_rows
+from bench.scripts.data import question_rows, write_rows
 
 pytestmark = pytest.mark.transformers5
 

@@ -65,7 +65,7 @@ def test_two_hosts_reach_each_other_and_run_every_rank(driven: Driven) -> None:
         assert sorted(ranks) == [[*rank, cores] for rank in expected], log
     changed = re.findall(r"berth: mpirun: changed for SDK v3's driver: (.*)", log)
     assert len(changed) == 2
-    assert changed[0].startswith("-np 4 in place of 2, for all hosts are meant; the interface eth0 in place of ethwe")
+    assert changed[0].startswith("-np 4 instead of 2, the ranks of all hosts; the interface eth0 instead of ethwe")
     assert "yes/no" not in log
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins
 
 TRAIN = {"do_train": "True", "max_steps": "3", "per_device_train_batch_size": "4", "seed": "7"}
 # As an estimator with distribution smdistributed dataparallel sends it.
@@ -60,6 +60,7 @@ def metrics(archive: Path) -> dict[str, Any]:
         return found
 
 
+@pytest.mark.nightly
 @pytest.mark.transformers5
 def test_run_qa_over_smddp_ends_as_over_gloo(
     train_job: Callable[..., Any],

@@ -51,6 +51,7 @@ def test_trainer_of_a_job_that_asks_for_smddp_loses_what_one_process_does(
     assert losses(ran, ranks=2) == alone
 
 
+@pytest.mark.nightly
 def test_the_cpu_image_serves_a_full_checkpoint_of_two_partitions(
     user_job: Callable[..., Any], tiny_model: Path, tmp_path: Path, serve_model: ServeModel
 ) -> None:

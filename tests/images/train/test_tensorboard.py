@@ -29,6 +29,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.nightly
 def test_tensorboard_shows_loss_rate_speed_and_scores(
     lone_hosts: Any, client: docker.DockerClient, tiny_model: Path, channels: Any, excerpt: Any, tmp_path: Path
 ) -> None:

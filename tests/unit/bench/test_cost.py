@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cost import ENDPOINT, OF_HANDLER, TRANSFORM, Bounds, Cost, render
+from bench.cost import ENDPOINT, OF_HANDLER, TRANSFORM, Bounds, Cost
 from bench.serving.costly_bodies import CostlyBody, Room, draw
 from bench.serving.peak_memory import files
 from berth.serve.codecs import CODECS, CSV
@@ -39,13 +39,6 @@ def test_bodies_fill_their_room(content_type: str) -> None:
 )
 def test_what_is_too_much(cost: Cost, bounds: Bounds, fault: str) -> None:
     assert cost.fault(bounds) == (f"{fault}: text/csv, lines of 'x'" if fault else "")
-
-
-def test_a_page_of_costs() -> None:
-    costs = [Cost(BODY, 200, 12, 0.25, (0.1,)), Cost(BODY, 413, 400, 0.1, ())]
-    text = "\n".join(render({"endpoint": costs}, {"endpoint": ENDPOINT}))
-    assert "| endpoint | 2 | text/csv | 1 | 1 | 400 | 0.25 | 0.10 |" in text
-    assert "Over the bounds: 1.\n- 400 MB: text/csv" in text
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,3 @@ def test_hosts_that_said_the_same_stand_together() -> None:
         "| a host | 4 | algo-2 | 0.1 | 137 | (was killed) | – |",
         "| a host | 4 | algo-4 | 16.0 | 1 | (nothing) | **no** |",
     ]
-
-
-def test_every_fault_of_the_list_is_there() -> None:
-    named = ("raises", "killed", "memory", "docker kill", "never comes", "refused", "cut", "full disk", "two at once")
-    assert all(any(word in name for name in FAULTS) for word in named)

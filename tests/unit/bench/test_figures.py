@@ -1,7 +1,6 @@
 """Rates, percentiles and outcomes of loads that are written down."""
 
 import json
-import math
 
 import pytest
 
@@ -33,10 +32,6 @@ def answered(*spans: tuple[int, int, str], status: int = 200, listed: bool = Fal
 )
 def test_percentile_is_the_nearest_rank(values: list[float], share: float, expected: float) -> None:
     assert figures.percentile(values, share) == expected
-
-
-def test_no_values_have_no_percentile() -> None:
-    assert math.isnan(figures.percentile([], 0.5))
 
 
 def test_a_closed_loop_counts_what_was_answered() -> None:

@@ -1,4 +1,4 @@
-"""What bench/fresh.py hands to its Debian, and what it reports; the rest needs an engine and an hour."""
+"""What bench/fresh.py hands to its Debian; the rest needs an engine and an hour."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from bench import fresh
 from berth.common.errors import UserError
-from berth.images.build_network import Network, PackageIndex
+from berth.images.network.build_network import Network, PackageIndex
 
 
 def closed(tmp_path: Path) -> Network:
@@ -45,15 +45,6 @@ def test_the_variables_are_a_logins_and_the_networks(tmp_path: Path) -> None:
     found = fresh.settings(closed(tmp_path), environ)
     assert sorted(found) == ["HOME", "HTTPS_PROXY", "LANG", "PATH", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"]
     assert found["PATH"].startswith("/usr/local/sbin:")
-
-
-def test_the_report_has_times_and_last_lines() -> None:
-    done = fresh.Outcome("make demo", 0, 593.4, ("an answer", ""))
-    text = fresh.report("1a2b3c4d5e6f", "Debian GNU/Linux 12 (bookworm), Python 3.11.2", [done])
-    assert text.startswith("# README's two commands on a bare Debian 12, ")
-    assert "berth at 1a2b3c4d5e6f, " in text
-    assert "| `make demo` | 0 | 593 |\n" in text
-    assert text.endswith("The last lines of `make demo`:\n\n    an answer\n\n")
 
 
 def test_a_target_that_make_does_not_have_is_refused_before_a_debian_is_made() -> None:

@@ -166,7 +166,7 @@ def test_too_few_kills_and_too_few_in_the_writing_of_a_checkpoint_are_said() -> 
     assert shortfall([KilledJob(1, kills[1:] + kills[1:])], 5).endswith("manifest, where 1 are wanted.")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_six_kills_of_real_ranks_lose_nothing(tmp_path: Path) -> None:
     asked = argparse.Namespace(kills=6, hosts=[1], seed=3, minutes=10.0, ranks_alone=True)
     jobs = kills.run(asked, tmp_path)

@@ -1,12 +1,13 @@
-"""What bench/large_checkpoint.py takes for a loss, and its page."""
+"""What bench/large_checkpoint.py takes for a loss."""
 
 import signal
 from dataclasses import replace
 
-from bench.large_checkpoint import Measured, Start, faults, render
+from bench.jobs.run_qa import Ended
+from bench.large_checkpoint import Measured, faults
 
 THROUGH = {"weights_sha256": "0123456789abcdef", "seconds": {"training": 3.2, "saving": 4.4}}
-RAN = Start(0, "going on from FOLDER/checkpoint-1-0a1b2c3d\nstep 2 of 2\n", 12.0, 2_000_000_000)
+RAN = Ended(0, "going on from FOLDER/checkpoint-1-0a1b2c3d\nstep 2 of 2\n", 12.0, 2_000_000_000)
 KILLED = replace(RAN, code=-signal.SIGKILL)
 FOUND = Measured(
     model=1_300_000_000,
@@ -32,11 +33,3 @@ def test_each_loss_is_a_fault() -> None:
     ):
         (fault,) = faults(replace(FOUND, **loss))
         assert words in fault
-
-
-def test_the_page_has_sizes_times_memory_and_the_faults() -> None:
-    page = render("A title", "`a command`", FOUND, [])
-    assert "| a checkpoint: model, AdamW's state, manifest | 4.00 GB |" in page
-    assert "| weights of both jobs | equal, sha256 0123456789ab |" in page
-    assert "going on from FOLDER" in page
-    assert render("A title", "`a command`", FOUND, ["lost"]).endswith("lost")

@@ -11,6 +11,7 @@ import pytest
 
 from bench import soak
 from bench.serving import load
+from bench.serving.request import ask
 
 BODIES = [b"%d" % number for number in range(30)]
 Serve = Callable[[Callable[[BaseHTTPRequestHandler, bytes], None]], Any]
@@ -179,3 +180,13 @@ def test_an_overload_counts_what_was_refused_and_pings_meanwhile(serve: Serve) -
     assert found.answered - found.refused in (0, 1)
     assert (found.timed_out, found.lost, found.others) == (0, 0, 0)
     assert (found.pings, found.pings_failed) == (4, 0)
+
+
+def test_one_request_has_its_status_and_text_or_the_reason(serve: Serve) -> None:
+    double = serve(echo)
+    assert ask(double.port, "POST", "/models", b"one") == (200, "heard one")
+    assert double.asked == [("/models", b"one")]
+    assert ask(serve(breaks).port, "GET", "/ping") == (
+        load.LOST,
+        "RemoteDisconnected: Remote end closed connection without response",
+    )

@@ -1,11 +1,8 @@
-"""The page of `python -m bench.models`."""
-
-from pathlib import Path
+"""How `python -m bench.models` judges the memory of its servers."""
 
 import pytest
 
-from bench.models import growth, render
-from tests.unit.serve.models.machine import Session
+from bench.models import growth
 
 
 @pytest.mark.parametrize(
@@ -14,13 +11,3 @@ from tests.unit.serve.models.machine import Session
 )
 def test_growth_is_that_of_the_server_that_grew_most(memory: list[list[int]], expected: float) -> None:
     assert growth(memory) == expected
-
-
-def test_the_page_has_every_count(tmp_path: Path) -> None:
-    session = Session(tmp_path, 1)
-    session.counts, session.memory, session.steps = {"SIGTERM": 3}, [[10_000_000, 11_000_000]], 77
-    page = render("Title", "setting", session)
-    assert page.startswith("# Title\n\nsetting\n")
-    assert {"| SIGTERM | 3 |", "| 1 | 10.0, 11.0 |"} <= set(page.splitlines())
-    assert "77 steps" in page
-    assert "1.10 times" in page

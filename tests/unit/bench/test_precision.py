@@ -28,6 +28,7 @@ def test_same_spans_are_counted_by_their_places() -> None:
     assert same_spans(SPANS, [replace(SPANS[0], score=0.5), replace(SPANS[1], end=9)]) == 50.0
 
 
+@pytest.mark.nightly
 def test_a_model_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

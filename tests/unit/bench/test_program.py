@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from bench import code_metrics, faults, large_data, metrics, program, published_scripts
+from bench import code_metrics, faults, large_data, program, user_scripts
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 
 END = "program.end_with(main)"
 OTHERS = {
     "gpu.py": "where nothing of ours is installed",
-    "metrics_in_image.py": "in a container, by bench/metrics.py",
     "precision.py": "also on a machine with a GPU and without an engine",
 }
 """Programs that are not run as `python -m bench.NAME`."""
@@ -70,17 +69,18 @@ def test_help_says_what_a_program_is_for(name: str, capsys: pytest.CaptureFixtur
         (large_data, ["--train", "FOLDER"], r"can't be read \(Is a directory\)"),
         (large_data, ["--train", "FOLDER/empty.json"], r"empty\.json has no articles"),
         (large_data, ["--train", "FOLDER/rows.json"], r"rows\.json has no articles"),
-        (metrics, ["--originals", "FOLDER"], "lacks squad, squad_v2, glue, accuracy: give --originals"),
-        (published_scripts, [], r"run_qa\.py is not there: let BERTH_PUBLISHED_SCRIPTS name"),
+        (user_scripts, ["FOLDER"], r"run_qa\.py does not exist: bench/scripts/table\.py says which checkouts"),
         (faults, ["--only", "nothing"], "no fault's name holds 'nothing'; the names are: a rank raises; "),
         (code_metrics, ["FOLDER"], "git can't list the files of .* not a git repository"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    named: Any, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_is_one_sentence(named: Any, words: list[str], said: str, tmp_path: Path) -> None:
     (tmp_path / "empty.json").write_text('{"data": []}')
     (tmp_path / "rows.json").write_text("[1]")
-    monkeypatch.setenv("BERTH_PUBLISHED_SCRIPTS", str(tmp_path))
     with pytest.raises(UserError, match=said):
         named.main([word.replace("FOLDER", str(tmp_path)) for word in words])
+
+
+def test_the_readme_lists_every_program() -> None:
+    listed = re.findall(r"^\| `bench/(\w+\.py)` \|", (pins.ROOT / "bench/README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(RUN)

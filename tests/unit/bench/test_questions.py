@@ -1,6 +1,5 @@
 """The list of requests: the same for a seed, one in twenty with a long context, each with a question that fits."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +53,6 @@ def test_a_seed_gives_its_list() -> None:
 def test_a_paragraph_that_is_too_long_alone_stays_whole() -> None:
     asked = questions.make_requests([article(0, 2, 9000)], 20, seed=1)
     assert {len(each.context) for each in asked} == {9000}
-
-
-def test_a_body_is_what_an_endpoint_takes() -> None:
-    body = questions.Asked("Who?", "Zoë did.").body
-    assert json.loads(body) == {"inputs": {"question": "Who?", "context": "Zoë did."}}
 
 
 def test_the_data_is_squads_or_the_excerpt(tmp_path: Path) -> None:

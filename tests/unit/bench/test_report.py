@@ -60,15 +60,6 @@ def test_the_machines_matrix_product_stands_next_to_what_is_reached() -> None:
     assert "each where it is fastest: peer 50 %, ours 100 %." in text
 
 
-def test_variants_are_columns_and_without_a_peer_there_are_no_ratios() -> None:
-    with_peer = rows(render(comparison(column("peer", [10]), column("ours", [20]), column("int8", [40]))))
-    assert with_peer[0] == ["clients at once", "", "peer", "ours", "int8", "ours / peer", "int8 / peer"]
-    assert with_peer[2] == ["1", "requests/s", "10.0", "20.0", "40.0", "2.00", "4.00"]
-    alone = render(comparison(column("ours", [20]), column("int8", [40])))
-    assert rows(alone)[0] == ["clients at once", "", "ours", "int8"]
-    assert "span" not in alone
-
-
 def test_failures_and_the_clients_share_are_said() -> None:
     text = render(comparison(column("peer", [10]), column("ours", [20, 22], failed=3)))
     assert "ours did not answer 12 requests with 200" in text

@@ -28,11 +28,6 @@ def test_each_column_of_ours_is_compared_with_the_peer() -> None:
     assert (ours.name, ours.what, [each.ping_s for each in ours.rounds]) == ("ours", "what ours", [4.0, 5.0])
 
 
-def test_without_a_peer_nothing_is_compared() -> None:
-    [ours] = serve._columns({"ours": "x"}, {"ours": [measured(1, 4.0)]})
-    assert ours.agreement is None
-
-
 def test_variants_differ_in_name_and_share_what_they_leave_open(tmp_path: Path) -> None:
     model = pretrained_model()
     options = Namespace(image="berth-serve:cpu", model=model, environment=["A=1"])

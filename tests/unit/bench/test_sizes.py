@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from botocore.loaders import create_loader
 
-from bench.sizes import FRONT_MB, RULE, SHAPES, Case, Weighed, cases, render
-from berth.images import pins
-from berth.serve.models.memory import needed_memory
+from bench.sizes import FRONT_MB, RULE, SHAPES, Case
+from berth.images.pins import pins
+from berth.serve.models.folder import needed_memory
 
 PAGE = (pins.ROOT / "docs/size-it.md").read_text("utf-8")
 ROW = re.compile(
@@ -46,11 +46,3 @@ def test_every_instance_is_one_of_an_endpoints() -> None:
     named = set(re.findall(r"`(ml\.[\w.]+)`", PAGE))
     assert len(named) > 5
     assert named <= set(shape["enum"])
-
-
-def test_a_page_of_results() -> None:
-    one, many = cases("bert-base")[0], cases("bert-base")[-1]
-    page = render("Sizes", ["`command`"], [Weighed(one, 436_000_000, 1_500_000_000, 1_100_000_000)], [many])
-    assert "| bert-base | 436 | fp32 | 1 worker |" in page
-    assert "| 1,500 |" in page
-    assert "Not measured, for this machine lacks the memory: bert-base in fp32, 2 models." in page

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.common.concurrency import BackgroundTask, run_parallel
+from berth.common.concurrency import BackgroundTask, run_all, run_parallel
 from berth.common.errors import UserError
 
 
@@ -28,6 +28,22 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
 def test_they_run_at_the_same_time() -> None:
     meeting = threading.Barrier(3, timeout=30)
     assert sorted(run_parallel([0, 1, 2], lambda item, _: meeting.wait())) == [0, 1, 2]
+
+
+def test_work_that_must_end_well_as_a_whole_ends_with_the_first_error() -> None:
+    done: list[int] = []
+
+    def work(item: int, _: threading.Event) -> int:
+        if item == 2:
+            raise UserError("2 is wrong.")
+        done.append(item)
+        return item * 10
+
+    with pytest.raises(UserError, match="2 is wrong"):
+        run_all(range(1, 100), work, workers=1)
+    assert done == [1], "what has not begun is left"
+    assert run_all([3, 4, 5], work, workers=2) == [30, 40, 50]
+    assert run_all([], work, workers=2) == []
 
 
 def test_an_error_of_the_programs_own_ends_all_and_is_raised() -> None:
@@ -53,7 +69,7 @@ def test_what_is_worked_out_meanwhile_is_had_when_asked_for_as_often_as_one_like
 
 def test_what_can_wait_begins_when_it_is_started_or_asked_for_and_once() -> None:
     began: list[str] = []
-    started, asked = (BackgroundTask(partial(began.append, name), at_once=False) for name in ("started", "asked"))
+    started, asked = (BackgroundTask(partial(began.append, name), start_now=False) for name in ("started", "asked"))
     assert began == []
     started.start()
     started.start()
@@ -65,7 +81,7 @@ def test_what_can_wait_begins_when_it_is_started_or_asked_for_and_once() -> None
 def test_what_has_begun_is_let_end_and_what_has_not_is_left() -> None:
     ended: list[str] = []
     begun, idle = (
-        BackgroundTask(lambda name=name: (time.sleep(0.2), ended.append(name)), at_once=False)  # type: ignore[misc]
+        BackgroundTask(lambda name=name: (time.sleep(0.2), ended.append(name)), start_now=False)  # type: ignore[misc]
         for name in ("begun", "idle")
     )
     begun.start()

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from berth.images import pins
+from berth.images.pins import pins
 
 PRINT = """
 from rich.table import Table

@@ -12,8 +12,8 @@ from requests.exceptions import ConnectionError
 
 from berth.common.containers import Access, CommandFailed, run_once
 from berth.common.errors import UserError
-from berth.images.build_network import Network, PackageIndex
-from berth.images.inventory import debian
+from berth.images.inspect import debian
+from berth.images.network.build_network import Network, PackageIndex
 from tests.doubles.engine_double import engine_double
 
 IMAGE = "berth-serve:cpu"

@@ -109,7 +109,7 @@ def answer(status: int, explanation: str) -> APIError:
 def test_what_is_no_name_of_an_image(name: str, error: Exception) -> None:
     with pytest.raises(UserError) as refusal:
         find_image(fake_engine(error), name)
-    assert str(refusal.value) == f"{name!r} is no image: give the name, the tag or the id of one that is here."
+    assert str(refusal.value) == f"{name!r} is not an image: pass the name, tag or ID of one on this engine."
 
 
 @pytest.mark.parametrize("status", [403, 500, 503])

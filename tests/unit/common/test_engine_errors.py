@@ -117,11 +117,9 @@ def sick(monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineDouble]:
     [
         ["size", "train"],
         ["bill", "serve"],
-        ["licences"],
         ["diff", "a", "b"],
         ["clean", "--dry-run"],
         ["profile", "list"],
-        ["shell", "train"],
         ["uri", "train"],
         ["run", "serve", "--model", "m"],
         ["demo"],

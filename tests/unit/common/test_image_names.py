@@ -3,7 +3,7 @@
 import pytest
 
 from berth.common.image_names import is_reference
-from berth.images import pins
+from berth.images.pins import pins_file
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -20,8 +20,8 @@ DIGEST = "sha256:" + "0" * 64
         "[::1]:5000/base",
         "111122223333.dkr.ecr.eu-west-1.amazonaws.com/team/base:1",
         "3783cc01769c",
-        pins.load().base_image,
-        pins.load().imported_base,
+        pins_file.load().base_image,
+        pins_file.load().imported_base,
     ],
 )
 def test_a_name(name: str) -> None:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from berth.contract import gpu_hosts
-from berth.images import pins
+from berth.images.pins import pins
 from berth.runtime.gpu.compatibility import incompatibility
 from berth.runtime.gpu.driver import Device, DriverState
 

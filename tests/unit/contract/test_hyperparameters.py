@@ -16,7 +16,7 @@ from transformers import TrainingArguments
 
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.hyperparameters import UNSET, HyperparameterError, Option, decode, parse, unquote
-from berth.train.finetune.recipe import Recipe, options
+from berth.train.run_qa.recipe import Recipe, options
 
 OPTIONS = options(TrainingArguments)
 ENCODINGS: dict[str, Callable[[Any], str]] = {
@@ -285,9 +285,9 @@ MISTAKES = [
     ({"learning_rate": "inf"}, "learning_rate 'inf' is not finite: give a number"),
     ({"max_grad_norm": "-1e999"}, "max_grad_norm '-1e999' is not finite"),
     ({"do_train": "maybe"}, "do_train 'maybe' is not a yes or no: give true or false"),
-    ({"eval_strategy": "epochs"}, "eval_strategy 'epochs' is none of no, steps, epoch (did you mean epoch?)"),
-    ({"evaluation_strategy": "epochs"}, "evaluation_strategy 'epochs' is none of no, steps, epoch"),
-    ({"train_sampling_strategy": "grouped"}, "train_sampling_strategy 'grouped' is none of random, "),
+    ({"eval_strategy": "epochs"}, "eval_strategy 'epochs' is not one of no, steps, epoch (did you mean epoch?)"),
+    ({"evaluation_strategy": "epochs"}, "evaluation_strategy 'epochs' is not one of no, steps, epoch"),
+    ({"train_sampling_strategy": "grouped"}, "train_sampling_strategy 'grouped' is not one of random, "),
     ({"lr_scheduler_kwargs": "{a"}, "lr_scheduler_kwargs '{a' is not a JSON object"),
     ({"label_names": "[a"}, "label_names '[a' is not a JSON list"),
     ({"parallelism_config": '{"no_such": 1}'}, "parallelism_config"),

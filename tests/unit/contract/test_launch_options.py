@@ -1,4 +1,4 @@
-"""What a job may ask of its launch; tests/unit/train/test_plan.py has what becomes of it."""
+"""What a job may ask of its launch; tests/unit/train/planning/test_plan.py has what becomes of it."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_the_price_of_an_instance_is_checked_with_all_else(text: str) -> None:
     told = read_launch_options({}, None, environ).problems
     assert len(told) == 2
     assert told[1] == (
-        "BERTH_PRICE_PER_HOUR must be what an instance costs in an hour, dollars as a plain number above 0, not "
+        "BERTH_PRICE_PER_HOUR must be the price of an instance per hour in dollars, a plain number above 0, not "
         f"{text!r}."
     )
 

@@ -1,6 +1,6 @@
 """METRIC_DEFINITIONS as SageMaker reads a log by them: line by line, the first group, a number.
 
-tests/unit/train/finetune/test_run_qa.py has logs of whole jobs.
+tests/unit/train/run_qa/test_run_qa.py has logs of whole jobs.
 """
 
 import json
@@ -13,13 +13,13 @@ import botocore.loaders
 import pytest
 
 from berth.contract.metric_definitions import METRIC_DEFINITIONS, rendered
-from berth.images import pins
+from berth.images.pins import pins
 from berth.runtime.engines.quantization import Comparison
-from berth.train.environment import Rank
-from berth.train.finetune.reporting import summary, trace
-from berth.train.finetune.reporting.phases import PHASES
-from berth.train.finetune.reporting.progress import line
-from berth.train.finetune.reporting.throughput import Throughput
+from berth.runtime.rank import Rank
+from berth.train.run_qa.reporting import summary, trace
+from berth.train.run_qa.reporting.phases import PHASES
+from berth.train.run_qa.reporting.progress import line
+from berth.train.run_qa.reporting.throughput import Throughput
 
 OF_A_RANK = {
     "steps": [10, 11],

@@ -6,7 +6,7 @@ from transformers import TrainingArguments
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.hyperparameters import LAUNCHER_NAMES, HyperparameterError, parse
 from berth.contract.nearest import SHORT_FORMS, nearest
-from berth.train.finetune.recipe import options
+from berth.train.run_qa.recipe import options
 
 OPTIONS = options(TrainingArguments)
 KNOWN = [*OPTIONS, *DEPRECATED_NAMES, *LAUNCHER_NAMES]

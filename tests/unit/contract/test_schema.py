@@ -11,8 +11,8 @@ from transformers import TrainingArguments
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.hyperparameters import HyperparameterError, decode, parse
 from berth.contract.schema import SchemaError, read_schema, write_schema
-from berth.train.finetune.recipe import Recipe, options
-from berth.train.finetune.schema import MEANINGS, described
+from berth.train.run_qa.recipe import Recipe, options
+from berth.train.run_qa.schema import MEANINGS, described
 from tests.unit.contract.test_hyperparameters import CASES, MISTAKES, OLD
 
 IMAGE = described()
@@ -78,7 +78,7 @@ def test_mistakes_are_told_in_the_same_words(given: dict[str, str]) -> None:
 
 
 def test_the_module_prints_the_schema_and_nothing_else() -> None:
-    command = [sys.executable, "-P", "-m", "berth.train.finetune.schema"]
+    command = [sys.executable, "-P", "-m", "berth.train.run_qa.schema"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert said == write_schema(IMAGE) + "\n"
 

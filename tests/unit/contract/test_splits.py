@@ -4,7 +4,7 @@ from pathlib import PurePath
 
 import pytest
 
-from berth.contract.splits import NameCheck, check_names, split_of
+from berth.contract.splits import NameCheck, check_names, guess_split
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from berth.contract.splits import NameCheck, check_names, split_of
     ],
 )
 def test_the_split_that_a_name_says(name: str, split: str) -> None:
-    assert split_of(PurePath(name)) == split
+    assert guess_split(PurePath(name)) == split
 
 
 FOLDER = PurePath("/opt/ml/input/data/train")
@@ -38,8 +38,8 @@ def check(split: str, *names: str) -> NameCheck:
 def test_a_file_of_another_split_next_to_its_own_is_refused() -> None:
     assert check("train", "dev-v1.1.json", "train-v1.1.json") == NameCheck(
         f"The train data would have dev-v1.1.json in {FOLDER}, by its name validation data, next to train-v1.1.json: "
-        "put validation data into the channel validation, a folder of its own, or name the file or subfolder to take "
-        "by train_file."
+        "put validation data into the channel validation, a separate folder, or set train_file to the file or "
+        "subfolder to use."
     )
     snapshot = [f"data/{name}-0000{n}-of-00002.parquet" for name in ("train", "validation") for n in (0, 1)]
     assert "data/validation-00000-of-00002.parquet, data/validation-00001" in check("train", *snapshot).refusal

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from berth.ecr.destination import Destination
 from berth.ecr.display import SILENCE_S, showing_blobs, showing_layers
 from berth.ecr.push.events import LayerState
 from berth.ecr.registry.manifest import Descriptor
+from berth.ecr.repositories.destination import Destination
 
 PLACE = Destination("127.0.0.1:5000", "berth-serve")
 LARGE, SMALL = 500_000_000, 2_000_000

@@ -6,12 +6,12 @@ import pytest
 
 from berth.contract import gpu_hosts
 from berth.ecr.snippet import V2, V3, estimator_snippet
-from berth.images import pins
+from berth.images.pins import pins, pins_file
 from berth.runtime.gpu.compatibility import incompatibility
 from berth.runtime.gpu.driver import Device, DriverState
 
 URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth-train@sha256:" + "0" * 64
-PROFILES = pins.load().profiles
+PROFILES = pins_file.load().profiles
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)

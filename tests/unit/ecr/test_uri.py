@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from berth.ecr.record import Pushed
+from berth.ecr.repositories.record import Pushed
 from berth.ecr.uri import (
-    choice,
+    choice_notes,
     choice_problems,
+    matching_places,
     named_place,
-    narrowed,
-    of_an_own_image,
     preferred,
     pushed_places,
+    pushed_places_by_name,
 )
 from berth.images.local_image import LocalImage
 
@@ -89,13 +89,13 @@ EAST = replace(FIRST, host=ECR.format("us-east-1"))
 def test_a_part_of_its_name_chooses_a_place_and_the_whole_name_before_others(
     text: str | None, chosen: list[Pushed]
 ) -> None:
-    assert narrowed([WEST, PRODUCTION, EAST], text) == chosen
+    assert matching_places([WEST, PRODUCTION, EAST], text) == chosen
 
 
 def test_a_build_in_several_places_is_no_one_word() -> None:
     assert choice_problems("train", "cpu", [WEST, EAST], "amazonaws") == [
-        f"this build of train is in 2 places, {WEST.name} and {EAST.name}: choose with --registry and a part of that "
-        "name which the others do not have, or list them with --json."
+        f"this build of train is in 2 places, {WEST.name} and {EAST.name}: choose with --registry and a part of the "
+        "name that the others do not have, or list them with --json."
     ]
     assert choice_problems("train", "cpu", [WEST, EAST], None) == []
     assert choice_problems("train", "cpu", [WEST, EAST], "us-east") == []
@@ -117,14 +117,14 @@ def test_a_build_in_several_places_is_no_one_word() -> None:
             [],
             "us-east-1",
             "anywhere: run `python build.py push train --profile cu130 --region us-east-1`, or leave --registry out "
-            "for the name that local mode takes.",
+            "to get the local name, for local mode.",
         ),
         (
             "cpu",
             [],
             "harbor",
-            "anywhere: push it there, or name another place, or leave --registry out for the name that local mode "
-            "takes.",
+            "anywhere: push it there, or name another place, or leave --registry out to get the local name, for "
+            "local mode.",
         ),
     ],
 )
@@ -155,14 +155,14 @@ def test_of_several_places_an_estimator_gets_one_it_can_pull_from(
 
 
 def test_a_choice_is_said_and_how_to_make_another() -> None:
-    assert choice("train", [WEST], WEST) == []
-    assert choice("train", [WEST, PRODUCTION], WEST) == [
+    assert choice_notes("train", [WEST], WEST) == []
+    assert choice_notes("train", [WEST, PRODUCTION], WEST) == [
         f"this build of train is in 2 places, {WEST.name} and {PRODUCTION.name}: this is the one in {WEST.name}; "
-        "--registry and a part of its name chooses another."
+        "choose another with --registry and a part of its name."
     ]
-    assert choice("train", [FIRST], FIRST) == [
-        f"{FIRST.name} is on this machine, from where SageMaker pulls nothing: local mode takes it, and an estimator "
-        "on AWS takes what is pushed to ECR."
+    assert choice_notes("train", [FIRST], FIRST) == [
+        f"{FIRST.name} is on this machine, and SageMaker can't pull from it: use it in local mode, and push to ECR for "
+        "an estimator on AWS."
     ]
 
 
@@ -175,5 +175,5 @@ def test_an_image_built_from_ours_is_another_one() -> None:
     assert pushed_places("train", "cpu", None, record) == [FIRST]
     mine = replace(here("sha256:m"), name="mytrain:latest", derived=True, own_name=("mytrain", "latest"))
     assert pushed_places("train", "cpu", mine, record) == [MINE]
-    assert of_an_own_image("mytrain", record) == [MINE]
-    assert of_an_own_image("berth-train:cpu", record) == []
+    assert pushed_places_by_name("mytrain", record) == [MINE]
+    assert pushed_places_by_name("berth-train:cpu", record) == []

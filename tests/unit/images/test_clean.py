@@ -28,16 +28,16 @@ def gone() -> owner.Owner:
     ("found", "stays"),
     [
         pytest.param(
-            {labels.KIT: "train"}, "no run of the kit started it; `docker rm` removes it", id="a-persons-running-or-not"
+            {labels.KIT: "train"}, "no run of berth started it; `docker rm` removes it", id="a-persons-running-or-not"
         ),
-        pytest.param(ME.labels("1"), f"its run goes on, in process {ME.pid}", id="a-run-in-progress"),
+        pytest.param(ME.labels("1"), f"its run is still going, in process {ME.pid}", id="a-run-in-progress"),
     ],
 )
 def test_containers(found: dict[str, str], stays: str) -> None:
-    assert clean.container_stays(found) == stays
+    assert clean.why_container_stays(found) == stays
 
 
-OWN = "it is your own, built FROM the kit's; `docker rmi` removes it"
+OWN = "it is your own, built FROM berth's; `docker rmi` removes it"
 LABELS = {
     labels.KIT: "train",
     labels.PROFILE: "cpu",
@@ -71,13 +71,13 @@ BASE = {labels.KIT: "base"}
             LABELS,
             20,
             None,
-            "nothing here tells whether it is your own, built FROM the kit's; `docker rmi` removes it",
+            "it may be your own, built FROM berth's; `docker rmi` removes it",
             id="nothing-to-compare-with",
         ),
     ],
 )
 def test_images(tags: list[str], found: dict[str, str], layers: int, named: int | None, stays: str) -> None:
-    assert clean.image_stays(tags, found, layers, named) == stays
+    assert clean.why_image_stays(tags, found, layers, named) == stays
 
 
 def git(root: Path, *words: str) -> str:
@@ -186,8 +186,8 @@ def test_images_of_other_checkouts_go_only_if_the_person_agrees(
 
 
 def test_what_a_dead_owner_left_goes(gone: owner.Owner) -> None:
-    assert clean.container_stays(gone.labels("1")) == ""
-    assert clean.run_stays(gone.labels("1")) == ""
+    assert clean.why_container_stays(gone.labels("1")) == ""
+    assert clean.why_run_stays(gone.labels("1")) == ""
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ def test_what_a_dead_owner_left_goes(gone: owner.Owner) -> None:
     [
         pytest.param(clean.Item("image", "berth-train:cpu"), "image berth-train:cpu", id="goes"),
         pytest.param(
-            clean.Item("network", "n", "its run goes on, in process 3"),
-            "network n stays: its run goes on, in process 3",
+            clean.Item("network", "n", "its run is still going, in process 3"),
+            "network n stays: its run is still going, in process 3",
             id="stays",
         ),
     ],

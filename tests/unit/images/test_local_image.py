@@ -50,13 +50,11 @@ def test_a_profile_that_there_is_not_is_what_is_wrong() -> None:
         select_image(SimpleNamespace(), "train", "cu125")  # type: ignore[arg-type]  # the engine is not asked
 
 
-@pytest.mark.parametrize(("efa", "doubles"), [("1.47.0", ()), ("1.47.0+double", ("efa 1.47.0+double",))])
-def test_an_image_is_known_by_its_exact_tag_its_versions_and_its_doubles(efa: str, doubles: tuple[str, ...]) -> None:
+def test_an_image_is_known_by_its_exact_tag_and_its_versions() -> None:
     build = "berth-train:build-0.1.0-cu130-1a2b3c4d5e6f"
-    found = described("train", "cu130", "berth-train:cu130", inspected(efa=efa, RepoTags=["berth-train:cu130", build]))
+    found = described("train", "cu130", "berth-train:cu130", inspected(RepoTags=["berth-train:cu130", build]))
     assert (found.build_name, found.push_tag) == (build, "build-0.1.0-cu130-1a2b3c4d5e6f")
-    assert found.pins == {"efa": efa, "smddp": "none"}
-    assert found.doubles == doubles
+    assert found.pins == {"efa": "1.47.0", "smddp": "none"}
     assert not found.dirty
 
 

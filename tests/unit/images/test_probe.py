@@ -12,7 +12,8 @@ from docker.errors import APIError
 
 from berth.common.containers import Access, CommandFailed
 from berth.common.errors import UserError
-from berth.images import pins, probe
+from berth.images import probe
+from berth.images.pins import pins
 from berth.images.probe import ContainerTest
 from tests.doubles.engine_double import VERSION, engine_double
 

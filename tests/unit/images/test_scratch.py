@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from berth.images import clean, pins
+from berth.images import clean
+from berth.images.pins import pins
 from berth.images.scratch import DRY_RUNS, PROOFS, SECRETS, scratch_folder, stale_folders
 
 SCRIPT = """
@@ -23,7 +24,7 @@ def slowly(folder):
     time.sleep(1)
     slow(folder)
 scratch.remove = slowly
-with scratch.one_stop(), scratch.scratch_folder("berth-proof-", Path(sys.argv[1]), "stopping") as folder:
+with scratch.first_signal_only(), scratch.scratch_folder("berth-proof-", Path(sys.argv[1]), "stopping") as folder:
     (folder / "venv").mkdir()
     # One that goes on for a while.
     child = "import signal, time; signal.signal(2, lambda *_: None); print('on', flush=True); time.sleep(9)"

@@ -46,7 +46,7 @@ CLIENT: Any = SimpleNamespace(images=SimpleNamespace(get=get))
 
 def test_without_a_name_it_is_the_kits_image_of_the_profile() -> None:
     found = select_image(CLIENT, "train", "cpu")
-    assert (found.name, found.kit, found.profile, found.derived) == ("berth-train:cpu", "train", "cpu", False)
+    assert (found.name, found.image, found.profile, found.derived) == ("berth-train:cpu", "train", "cpu", False)
 
 
 @pytest.mark.parametrize("name", [None, "mytrain:1"])
@@ -70,7 +70,7 @@ def test_a_profile_that_there_is_not_is_refused_either_way(name: str | None) -> 
 def test_a_named_image_says_what_it_stands_on(name: str, known_as: str, profile: str, derived: bool) -> None:
     for kit in ("train", None):
         found = select_image(CLIENT, kit, "cpu", name)
-        assert (found.name, found.kit, found.profile, found.derived) == (known_as, "train", profile, derived)
+        assert (found.name, found.image, found.profile, found.derived) == (known_as, "train", profile, derived)
 
 
 @pytest.mark.parametrize(
@@ -80,31 +80,30 @@ def test_a_named_image_says_what_it_stands_on(name: str, known_as: str, profile:
             "debian:12",
             "serve",
             "cpu",
-            "debian:12 was not built FROM an image of the kit (it has no label berth.kit of one): let its Dockerfile "
-            "begin with `FROM berth-serve:cpu`, and build it again.",
-            id="not-on-the-kit",
+            "debian:12 was not built FROM one of berth's images (they have the labels berth.kit and berth.profile): "
+            "begin its Dockerfile with `FROM berth-serve:cpu`, and build it again.",
+            id="not-from-berths-images",
         ),
         pytest.param(
             "berth-base:bookworm",
             None,
             "cpu",
-            "berth-base:bookworm was not built FROM an image of the kit (it has no label berth.kit of one): let its "
-            "Dockerfile begin with `FROM berth-train:cpu`, and build it again.",
+            "berth-base:bookworm was not built FROM one of berth's images (they have the labels berth.kit and "
+            "berth.profile): begin its Dockerfile with `FROM berth-train:cpu`, and build it again.",
             id="on-the-base-alone",
         ),
         pytest.param(
             "mytrain:1",
             "serve",
             "cpu",
-            "mytrain:1 was built FROM berth-train, and this is for berth-serve: name another image.",
+            "mytrain:1 was built FROM berth-train, but this command needs berth-serve: name another image.",
             id="on-the-other-image",
         ),
         pytest.param(
             "mytrain:1",
             "train",
             "cu130",
-            "mytrain:1 was built FROM the profile cpu, and --profile says cu130: leave --profile out, the image has "
-            "its own.",
+            "mytrain:1 was built FROM the profile cpu, not cu130: leave out --profile, the image's label names it.",
             id="on-another-profile",
         ),
         pytest.param(

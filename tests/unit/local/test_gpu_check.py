@@ -10,8 +10,9 @@ import pytest
 from docker.errors import APIError, ImageNotFound
 
 from berth.common.errors import UserError
-from berth.images import pins
+from berth.images.pins import pins
 from berth.local import cleanup, gpu_check
+from tests.unit.local.train.ending_engine import EndingEngine
 
 ABLE = {"Runtimes": {"runc": {}, "nvidia": {}}}
 IMAGES = ["berth-train:cu130", "berth-serve:cu130"]
@@ -24,42 +25,29 @@ def report(*statuses: str) -> dict[str, Any]:
     }
 
 
-class Engine:
-    """An engine with both images whose containers end at once with `code`, after `printed`, leaving `report`."""
+class Engine(EndingEngine):
+    """One with both images, whose containers leave `report`."""
 
     def __init__(self) -> None:
+        super().__init__(self._leave)
         self.info: dict[str, Any] = ABLE
         self.images = list(IMAGES)
         self.report: dict[str, Any] | None = report("ok", "slow", "skipped")
-        self.printed = b""
-        self.code = 0
         self.refusal = ""
-        self.created: list[dict[str, Any]] = []
-        self.client = MagicMock()
         self.client.info.side_effect = lambda: self.info
         self.client.version.return_value = {"Version": "29.0"}
         self.client.images.get.side_effect = self._image
-        self.client.containers.create.side_effect = self._create
-        self.client.containers.list.return_value = []
 
     def _image(self, name: str) -> MagicMock:
         if name not in self.images:
             raise ImageNotFound(name)
         return MagicMock(id=name)
 
-    def _create(self, image: str, command: list[str], **settings: Any) -> MagicMock:
-        self.created.append({"image": image, "command": command, **settings})
-        container = MagicMock(status="exited", attrs={"State": {"ExitCode": self.code}})
-        container.name = settings["name"]
-        container.attach.return_value = iter([self.printed])
-        container.start.side_effect = lambda: self._start(settings)
-        return container
-
-    def _start(self, settings: dict[str, Any]) -> None:
+    def _leave(self, mounts: dict[str, Path]) -> None:
         if self.refusal:
             raise APIError("failed", explanation=self.refusal)
         if self.report is not None:
-            (Path(settings["mounts"][0]["Source"]) / "report.json").write_text(json.dumps(self.report))
+            (mounts["/check"] / "report.json").write_text(json.dumps(self.report))
 
 
 @pytest.fixture

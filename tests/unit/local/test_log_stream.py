@@ -1,7 +1,5 @@
 """Lines out of the pieces in which the engine sends a log, and the errors among them."""
 
-import json
-
 import pytest
 
 from berth.local.log_stream import ErrorLines, lines
@@ -22,20 +20,11 @@ def test_lines_of_a_log(chunks: list[bytes], expected: list[str]) -> None:
     assert list(lines(chunks)) == expected
 
 
-def test_the_kits_errors_are_kept_as_text_and_as_json() -> None:
+def test_the_kits_last_error_is_kept() -> None:
     said: list[str] = []
     sink = ErrorLines(said.append)
-    told = {"level": "error", "logger": "berth.serve.service", "message": "no weights\nsecond line"}
-    log = [
-        "berth: loading",
-        "berth: error: no config",
-        json.dumps(told),
-        json.dumps({**told, "level": "warning"}),
-        json.dumps({**told, "logger": "torch"}),
-        "{no json}",
-        "{}",
-    ]
+    log = ["berth: loading", "berth: error: no config", "berth: error: no weights", "{}"]
     for line in log:
         sink(line)
     assert said == log
-    assert sink.errors == ["no config", "no weights"]
+    assert sink.last_error == "no weights"

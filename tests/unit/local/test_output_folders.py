@@ -59,7 +59,7 @@ def test_a_link_in_place_of_the_lock_is_not_written_through(tmp_path: Path) -> N
 def test_a_folder_that_is_not_the_users_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir(mode=0o500)
     for folder in ("theirs", "theirs/new/out"):
-        with pytest.raises(UserError, match="is not yours to write to"):
+        with pytest.raises(UserError, match="you may not write to"):
             check_writable(tmp_path / folder)
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from berth.common.errors import Problems, UserError
 from berth.local import archive, opt_ml
-from berth.local.job import TrainingJob, check_job
 from berth.local.output_folders import check_writable
 from berth.local.paths import is_hub_name, refuse_address
+from berth.local.train.job import TrainingJob, check_job
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/data", "https://host/data.json", "hdfs://host/x", "gs://bucket"])
@@ -19,7 +19,7 @@ def test_an_address_is_named_as_it_was_written(address: str) -> None:
 
 
 def test_a_file_address_leads_to_the_path() -> None:
-    with pytest.raises(UserError, match="write the path alone, /data/train"):
+    with pytest.raises(UserError, match="write only the path, /data/train"):
         refuse_address(Path("file:///data/train"))
     for path in ("data", "c:", "/tmp/s3:/x", "a:b/c", "./data:x"):
         refuse_address(Path(path))

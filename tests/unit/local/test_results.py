@@ -111,7 +111,7 @@ def test_many_names_are_counted(root: Path) -> None:
         (root / f"model/{number:02}").symlink_to("/")
     sentence = results.read_folder(root, "model", THERE).sentence("/opt/ml/model of algo-1")
     assert sentence.startswith(
-        "Not taken from /opt/ml/model of algo-1, where only files of its own may come home: '00'"
+        "Not copied from /opt/ml/model of algo-1, because only regular files inside it are: '00'"
     )
     assert sentence.endswith("'09' (a link that leads out of it) and 2 more.")
 
@@ -126,14 +126,14 @@ def test_the_failure_file_is_read_as_far_as_anybody_reads_it(root: Path) -> None
 def test_a_failure_file_that_is_none_is_not_read(root: Path, tmp_path: Path) -> None:
     (root / "output/failure").symlink_to(tmp_path / "secret/key")
     said = "The job's /opt/ml/output/failure is not read: "
-    assert results.read_failure(root) == f"{said}'failure' is a link and no regular file."
+    assert results.read_failure(root) == f"{said}'failure' is a link, not a regular file."
     (root / "output/failure").unlink()
     os.mkfifo(root / "output/failure")
     read: list[str] = []
     reader = threading.Thread(target=lambda: read.append(results.read_failure(root)), daemon=True)
     reader.start()
     reader.join(10)
-    assert read == [f"{said}'failure' is a pipe and no regular file."]
+    assert read == [f"{said}'failure' is a pipe, not a regular file."]
     (root / "output").rename(tmp_path / "aside")
     (root / "output").symlink_to(tmp_path / "secret")
     assert results.read_failure(root) == f"{said}'output' itself (a link in place of the folder)."

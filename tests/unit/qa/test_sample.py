@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from berth.qa.squad import misplaced, read
-
 NAMES = ["squad-train.json.xz", "squad-heldout.json.xz"]
 
 
@@ -29,20 +27,3 @@ def test_counts_and_checksums_are_those_of_the_readme(sample: Path, name: str) -
     assert [int(number.replace(",", "")) for number in re.findall(r"\| ([\d,]+) (?=\|)", row)] == counts
     assert hashlib.sha256(path.read_bytes()).hexdigest() in row
     assert hashlib.sha256(lzma.decompress(path.read_bytes())).hexdigest() in readme
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_answer_is_at_its_offset(sample: Path, name: str) -> None:
-    examples = read(sample / name)
-    assert not any(misplaced(example) for example in examples)
-    assert all(example.answers for example in examples)
-
-
-def test_the_parts_share_no_article_and_suit_the_demo(sample: Path) -> None:
-    train, held_out = (read(sample / name) for name in NAMES)
-    titles = [{article["title"] for article in articles(sample / name)} for name in NAMES]
-    assert not titles[0] & titles[1]
-    assert not {e.context for e in train} & {e.context for e in held_out}
-    assert max(len(e.context) for e in train) < 560
-    assert len(held_out) >= 500
-    assert max(len(e.context) for e in held_out) > 2000  # long ones are in

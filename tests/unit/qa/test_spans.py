@@ -280,14 +280,6 @@ def test_masked_logits_are_no_candidates(tokenizer: Any) -> None:
     assert predict(windows, [logits], [logits], [CONTEXT], SERVING) == [[Span(1.0, 0, 4, "Oslo")]]
 
 
-def test_misuse_is_refused(tokenizer: Any) -> None:
-    windows = windows_of(tokenizer, [("Which?", CONTEXT)])
-    with pytest.raises(ValueError, match="1 windows, 0 start"):
-        predict(windows, [], [], [CONTEXT], EVALUATION)
-    with pytest.raises(ValueError, match="n_best is 0, it must be at least 1"):
-        replace(SERVING, n_best=0)
-
-
 def random_logits(windows: list[Window]) -> list[np.ndarray[Any, Any]]:
     rng = np.random.default_rng(0)
     return [rng.normal(size=len(window.input_ids)) for window in windows]
@@ -320,14 +312,6 @@ def test_limits_on_characters_change_no_answer_below_them(tokenizer: Any) -> Non
     assert predict(windows, logits, logits, contexts, within) == answers
     with pytest.raises(AnswersTooLongError):
         predict(windows, logits, logits, contexts, replace(rule, most_answer_characters=characters // 2))
-
-
-def test_marks_behind_a_word_count_as_characters_of_its_answers(tokenizer: Any) -> None:
-    context = "a b c" + "\u0301" * 50_000
-    windows = windows_of(tokenizer, [("Which?", context)])
-    logits = random_logits(windows)
-    with pytest.raises(AnswersTooLongError):
-        predict(windows, logits, logits, [context], replace(SERVING, n_best=6, most_answer_characters=100_000))
 
 
 def test_long_windows_and_long_answers_are_decoded_a_few_at_a_time(tokenizer: Any) -> None:

@@ -50,7 +50,7 @@ def test_a_tokenizer_comes_back_from_its_text(tokenizer: Any, byte_level: Any) -
 
 @pytest.mark.parametrize("text", ["{}", "[]", "x", '{"token_types": true, "library": {}}'])
 def test_another_text_is_no_tokenizer(text: str) -> None:
-    with pytest.raises(ValueError, match="it is no tokenizer"):
+    with pytest.raises(ValueError, match="it is not a tokenizer"):
         PairTokenizer.from_json(text)
 
 

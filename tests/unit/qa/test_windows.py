@@ -201,14 +201,6 @@ def test_a_stride_that_nobody_asked_for_shrinks_to_the_room(tokenizer: Any, room
         assert after[0, 0] > before[0, 0]
 
 
-def test_room_for_the_stride_leaves_it_as_it_is(tokenizer: Any) -> None:
-    pair = (long_question(40), long_question(200))
-    plain, shrunk = (
-        windows_of(tokenizer, [pair], 64, 16, serving=Serving(shrink_stride=shrink)) for shrink in (False, True)
-    )
-    assert [w.input_ids.tolist() for w in plain] == [w.input_ids.tolist() for w in shrunk]
-
-
 @pytest.mark.parametrize(
     ("tokens", "stride", "windows"),
     [(60, 16, 1), (61, 16, 2), (200, 16, 5), (200, 59, 141)],
@@ -256,7 +248,7 @@ def test_half_a_character_is_refused(tokenizer: Any) -> None:
 def test_offsets_stay_inside_any_text(tokenizer: Any) -> None:
     rng = random.Random(3)
     alphabet = "ab Z9.,\r\n\t\u00a0\u0301\u200b\u200d\ufe0f👩💻é가각ש中नमि\x00ﬁİ\u2028"
-    for _ in range(300):
+    for _ in range(60):
         context = "".join(rng.choices(alphabet, k=rng.randint(1, 80)))
         for window in windows_of(tokenizer, [("What?", context)], 24, 5):
             spans = window.offsets[window.context_mask]

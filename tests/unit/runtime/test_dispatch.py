@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from berth.runtime.dispatch import OwnCommand, run_command
+from berth.runtime.dispatch import run_command
 
 
 def refusal(arguments: Sequence[str]) -> str:
     return "train takes no arguments" if arguments[0] == "train" else ""
 
 
-OWN = OwnCommand("train", lambda: 7, refusal, lambda name, error: f"{name} can't be run ({error.strerror})")
+def not_run(name: str, error: OSError) -> str:
+    return f"{name} can't be run ({error.strerror})"
 
 
 @pytest.mark.parametrize(
@@ -27,13 +28,13 @@ OWN = OwnCommand("train", lambda: 7, refusal, lambda name, error: f"{name} can't
     ],
 )
 def test_what_is_run(arguments: list[str], code: int, error: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(arguments, OWN) == code
+    assert run_command(arguments, "train", lambda: 7, refusal, not_run) == code
     assert capsys.readouterr().err == error
 
 
 PROGRAM = """
-from berth.runtime.dispatch import OwnCommand, run_command
-run_command(["sh", "-c", "echo $$; exit 3"], OwnCommand("train", int, lambda _: "", str))
+from berth.runtime.dispatch import run_command
+run_command(["sh", "-c", "echo $$; exit 3"], "train", int, lambda _: "", str)
 """
 
 

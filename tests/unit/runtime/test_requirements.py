@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from berth.runtime.requirements import RequirementsError, failed_install, install, readable
-from berth.serve.user_code.environment import lay_over
+from berth.serve.user_code.environment import make_environment
 from tests.doubles.package_index import PackageIndex, package_index, wheel
 
 
@@ -137,7 +137,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIn
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
     """The interpreter of an environment of its own, with this one's pip behind."""
-    lay_over(tmp_path / "environment")
+    make_environment(tmp_path / "environment")
     return tmp_path / "environment/bin/python"
 
 
@@ -169,7 +169,7 @@ def test_a_certificate_in_a_channel_next_to_the_systems_and_a_warm_pools_cache(
     fetched = "/simple/far-away/far_away-1.0-py3-none-any.whl"
     assert fetched in index.asked
     index.asked.clear()
-    lay_over(python.parents[1])
+    make_environment(python.parents[1])
     install(code, str(python), said.append, certificates=index.ca.parent)
     assert "far_away" in installed(python)
     assert "/simple/far-away/" in index.asked
@@ -214,6 +214,6 @@ def test_a_certificate_that_is_not_there_is_named_before_pip_runs(code: Path, mo
     with pytest.raises(RequirementsError) as caught:
         install(code, "no-such-python", print)
     assert str(caught.value) == (
-        f"requirements.txt could not be installed, because the certificate {code}/no-such.pem, which PIP_CERT or "
-        "REQUESTS_CA_BUNDLE names, is not there; give its path in the container, or one inside the source folder."
+        f"requirements.txt could not be installed, because the certificate {code}/no-such.pem of PIP_CERT or "
+        "REQUESTS_CA_BUNDLE does not exist; give its path in the container, or one inside the source folder."
     )

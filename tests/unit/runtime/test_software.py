@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from berth.images import pins
-from berth.images.layer_files import SOFTWARE, layer_files
+from berth.images.pins import pins_file
+from berth.images.pins.layer_files import SOFTWARE, layer_files
 from berth.runtime import software
 
 
 def test_what_the_build_wrote_is_read(tmp_path: Path) -> None:
-    row = pins.load().profile("cpu-hf4")
+    row = pins_file.load().profile("cpu-hf4")
     path = tmp_path / "software.json"
     path.write_text(layer_files(row)[SOFTWARE])
     assert software.read(path) == software.Software("hf4", "cpu-hf4", row.software.environment)

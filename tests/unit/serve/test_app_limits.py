@@ -19,7 +19,7 @@ from berth.serve.answering import QuestionAnswering
 from berth.serve.app import create_app
 from berth.serve.figures import StageTimes
 from berth.serve.limits import RequestLimits
-from berth.serve.workers.messages import QueuedRow
+from berth.serve.workers.messages import JobRow
 from berth.serve.workers.pool import WorkerPool
 from tests.unit.serve.in_process import ONE, ask, error_for, error_of, ready_service
 
@@ -55,9 +55,9 @@ def test_lengths_are_checked_before_texts_are_tokenised(tiny_model: Path, inputs
     service = ready_service(tiny_model)
     answering = service.answering
     assert isinstance(answering, QuestionAnswering)
-    there = answering.reading.tokenizer
-    reading = replace(answering.reading, tokenizer=NoTokenizer(there.library, there.token_types))
-    service._answering = replace(answering, reading=reading)
+    there = answering.traits.tokenizer
+    traits = replace(answering.traits, tokenizer=NoTokenizer(there.library, there.token_types))
+    service._answering = replace(answering, traits=traits)
     status, kind, said = error_for(TestClient(create_app(service)), inputs)
     assert (status, kind) == (413, "too_large")
     assert said.startswith(sentence)
@@ -109,10 +109,10 @@ class HeldPool(WorkerPool):
     def hold(self) -> None:
         self.begun = 0
         self.answered: list[int] = []
-        self._held: list[tuple[Sequence[QueuedRow], Future[list[Any]]]] | None = []
+        self._held: list[tuple[Sequence[JobRow], Future[list[Any]]]] | None = []
 
     def submit(
-        self, rows: Sequence[QueuedRow], *, repeatable: bool = True, times: StageTimes | None = None
+        self, rows: Sequence[JobRow], *, repeatable: bool = True, times: StageTimes | None = None
     ) -> Future[list[Any]]:
         if self._held is None:
             return super().submit(rows)

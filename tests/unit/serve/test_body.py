@@ -21,7 +21,7 @@ from berth.serve.body import answer_body, prepare_body
 from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES, request_codec
 from berth.serve.errors import ServeError
 from berth.serve.limits import RequestLimits
-from berth.serve.question_answering import Reading
+from berth.serve.question_answering import ModelTraits
 from tests.unit.serve.in_process import ONE, ask, error_of, ready_service
 
 OTHER = {"question": "Who?", "context": 'Zürich, "the old city",\nis where Philipp lives. ' * 30}
@@ -130,22 +130,22 @@ def test_answers_that_fill_the_response_leave_errors_in_their_places(tiny_model:
     service = ready_service(tiny_model)
     assert isinstance(service.answering, QuestionAnswering)
     asked = json.dumps({"inputs": ONE, "parameters": {"top_k": 3}})
-    form = request_codec(JSON_LINES)
-    prepared = prepare_body("\n".join([asked] * 5).encode(), form, service.answering.reading)
+    codec = request_codec(JSON_LINES)
+    prepared = prepare_body("\n".join([asked] * 5).encode(), codec, service.answering.traits)
     logits = [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows]
-    first = json.loads(answer_body(prepared, logits, form[0]).splitlines()[0])
+    first = json.loads(answer_body(prepared, logits, codec).splitlines()[0])
     most = 2 * sum(len(answer["answer"]) for answer in first)
-    answers = answer_body(replace(prepared, answer_characters=most), logits, form[0]).splitlines()
+    answers = answer_body(replace(prepared, answer_characters=most), logits, codec).splitlines()
     assert [json.loads(each) for each in answers[:2]] == [first, first]
     assert ["fill the response" in json.loads(each)["error"] for each in answers[2:]] == [True] * 3
 
 
 def test_errors_are_no_larger_than_answers(tiny_model: Path) -> None:
     limits = RequestLimits(tokens=512 * 32, answer_characters=6000, batch=False)
-    reading = Reading(None, 512, 0.0, limits)  # type: ignore[arg-type]  # no line gets as far as the tokenizer
+    reading = ModelTraits(None, 512, 0.0, limits)  # type: ignore[arg-type]  # no line gets as far as the tokenizer
     wrong = json.dumps({f"key{number}" * 10: number for number in range(12)})
     prepared = prepare_body("\n".join([wrong] * 512).encode(), request_codec(JSON_LINES), reading)
-    errors = [error for error in prepared.requests if isinstance(error, ServeError)]
+    errors = [error for error in prepared.outcomes if isinstance(error, ServeError)]
     assert len(errors) == 512
     assert len({id(error) for error in errors}) == 2
     assert "send it alone" in errors[-1].message
@@ -175,7 +175,7 @@ def test_no_body_takes_many_times_its_size(name: str, batch: bool) -> None:
     limits = RequestLimits(tokens=4096, batch=batch)
     begin = {"small objects": b"[", "one line": b"[", "one key": b"{", "rows in one quote": b'"'}.get(name, b"")
     body = begin + part * ((limits.body - 2) // len(part))
-    reading = Reading(None, 512, 0.0, limits)  # type: ignore[arg-type]  # no record gets as far as the tokenizer
+    reading = ModelTraits(None, 512, 0.0, limits)  # type: ignore[arg-type]  # no record gets as far as the tokenizer
     tracemalloc.start()
     began = time.process_time()
     with suppress(ServeError):

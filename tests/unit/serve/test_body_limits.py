@@ -9,10 +9,9 @@ import pytest
 from starlette.requests import Request
 
 from berth.serve.admission import Holding, MemoryShare, Share
-from berth.serve.body_limits import for_handler, for_questions
 from berth.serve.errors import ServeError
 from berth.serve.invocation import read_body
-from berth.serve.limits import MEBIBYTE, RequestLimits
+from berth.serve.limits import MEBIBYTE, RequestLimits, for_handler, for_questions
 from berth.serve.settings import limits_of, read_settings
 
 

@@ -1,6 +1,5 @@
 """Types in and out: headers as real clients send them, bodies of one record and of many, and some that are neither."""
 
-import encodings
 import json
 
 import pytest
@@ -28,13 +27,12 @@ READ = "send `application/json`, `application/jsonlines` or `text/csv`"
         ("application/json;charset=us-ascii", JSON),
         ("application/json; charset=utf8; profile=x", JSON),
         ("application/json;", JSON),
-        ("application/json; charset=latin-1", JSON),
         ("application/jsonlines", JSON_LINES),
         ("text/csv; header=present", CSV),
     ],
 )
 def test_content_types_that_are_read(header: str | None, media_type: str) -> None:
-    assert request_codec(header)[0].media_type == media_type
+    assert request_codec(header).media_type == media_type
 
 
 @pytest.mark.parametrize(
@@ -43,19 +41,13 @@ def test_content_types_that_are_read(header: str | None, media_type: str) -> Non
         ("application/x-npy", f"Content-Type `application/x-npy` can't be read: {READ}"),
         ("application/jsons", f"Content-Type `application/jsons` can't be read: {READ}"),
         ("application/json; charset=klingon", "charset `klingon` can't be read: send UTF-8"),
-        ("application/json; charset=rot13", "charset `rot13` can't be read: send UTF-8"),
+        ("application/json; charset=latin-1", "charset `latin-1` can't be read: send UTF-8"),
     ],
 )
 def test_content_types_that_are_not(header: str, sentence: str) -> None:
     with pytest.raises(ServeError) as caught:
         request_codec(header)
     assert (caught.value.status, caught.value.message) == (415, sentence)
-
-
-@pytest.mark.parametrize("charset", ["utf-8", "iso-8859-1", "windows-1252", "utf-16", "UTF-16LE", "utf-16be"])
-def test_a_text_is_read_in_its_charset(charset: str) -> None:
-    _, encoding = request_codec(f"application/json; charset={charset}")
-    assert text_of('{"a": "Zürich"}'.encode(charset), encoding) == '{"a": "Zürich"}'
 
 
 @pytest.mark.parametrize(
@@ -70,14 +62,12 @@ def test_a_text_is_read_in_its_charset(charset: str) -> None:
         ("APPLICATION/JSON; charset=utf-8", JSON),
         ("application/*;q=0.1", JSON),
         ("text/html, */*;q=0.1", CSV),
-        ("*/*;q=0, application/json", JSON),
         ("application/json;q=high", JSON),
         ("application/jsonlines, application/json;q=0.9", JSON_LINES),
-        ("application/json;q=0.5, application/jsonlines;q=0.6, text/csv;q=0.1", JSON_LINES),
-        ("text/csv;q=0, */*", JSON),
+        ("text/html, application/jsonlines, text/csv", JSON_LINES),
     ],
 )
-def test_an_answer_comes_in_the_type_that_is_wanted_most(header: str | None, media_type: str) -> None:
+def test_an_answer_comes_in_the_first_type_that_is_accepted(header: str | None, media_type: str) -> None:
     assert answer_codec(header, CODECS[CSV]).media_type == media_type
 
 
@@ -86,7 +76,7 @@ def test_the_environments_type_comes_before_the_requests(header: str | None) -> 
     assert answer_codec(header, CODECS[CSV], JSON_LINES).media_type == JSON_LINES
 
 
-@pytest.mark.parametrize("header", ["text/html", "application/*;q=0.0", "image/*,text/plain", "*/*;q=0"])
+@pytest.mark.parametrize("header", ["text/html", "image/*,text/plain"])
 def test_accepts_that_are_not_served(header: str) -> None:
     with pytest.raises(ServeError) as caught:
         answer_codec(header, CODECS[JSON])
@@ -108,7 +98,7 @@ def test_accepts_that_are_not_served(header: str) -> None:
 )
 def test_bodies_that_are_no_text(body: bytes, sentence: str) -> None:
     with pytest.raises(ServeError) as caught:
-        text_of(body, request_codec(None)[1])
+        text_of(body)
     assert (caught.value.status, caught.value.message) == (400, sentence)
 
 
@@ -117,35 +107,21 @@ def test_bodies_that_are_no_text(body: bytes, sentence: str) -> None:
     [
         (
             "{'a': 1}",
-            "the body is not JSON (Expecting property name enclosed in double quotes at column 2): write names and "
-            "strings in double quotes, as JSON has them",
-        ),
-        (
-            "{\"a\":\n'b'}",
-            "the body is not JSON (Expecting value at line 2, column 1): write names and strings in double quotes, as "
-            "JSON has them",
+            "the body is not JSON (Expecting property name enclosed in double quotes at column 2)",
         ),
         ('{"a": "b', "the body is not JSON (Unterminated string starting at column 7)"),
         ('{"a": "\t"}', "the body is not JSON (Invalid control character at column 8)"),
         ('{"a": 1}{', "the body is not JSON (Extra data at column 9)"),
         ('{"a": 1}\n{"a": 2}', "the body is not JSON (Extra data at line 2, column 1)"),
-        ('{"a": NaN}', "the body is not JSON that can be read (NaN is no JSON value: write null or a number)"),
+        ('{"a": NaN}', "the body is not JSON that can be read (NaN is not a JSON value: write null or a number)"),
         ("[" * 100_000, "the body is not JSON that can be read (it is nested too deeply)"),
     ],
-    ids=["python", "single quotes", "unterminated", "tab", "two values", "two lines", "nan", "nested"],
+    ids=["python", "unterminated", "tab", "two values", "two lines", "nan", "nested"],
 )
 def test_texts_that_are_no_json(text: str, sentence: str) -> None:
     with pytest.raises(ServeError) as caught:
         decode(text, "the body")
     assert (caught.value.status, caught.value.message) == (400, sentence)
-
-
-def test_names_of_charsets_leave_nothing_in_memory() -> None:
-    known = dict(encodings._cache)  # type: ignore[attr-defined]
-    for number in range(10):
-        with pytest.raises(ServeError, match="can't be read: send UTF-8"):
-            request_codec(f"application/json; charset=x-{number}-{'x' * 1000}")
-    assert encodings._cache == known  # type: ignore[attr-defined]
 
 
 def test_a_number_of_thousands_of_digits_is_refused() -> None:
@@ -154,7 +130,7 @@ def test_a_number_of_thousands_of_digits_is_refused() -> None:
 
 
 def test_a_byte_order_mark_is_no_text() -> None:
-    assert text_of(b'\xef\xbb\xbf{"a": 1}', request_codec(None)[1]) == '{"a": 1}'
+    assert text_of(b'\xef\xbb\xbf{"a": 1}') == '{"a": 1}'
 
 
 @pytest.mark.parametrize("text", ["Zürich", "🙂🙃", "a\0b", "\ud83d", "x\udfff\ud800y", '"\\\n\u2028'])
@@ -205,7 +181,7 @@ def test_lines_of_json_that_are_sent_as_json_are_json_lines() -> None:
 )
 def test_an_empty_body_is_told_what_its_type_holds(media_type: str, wanted: str) -> None:
     with pytest.raises(ServeError) as caught:
-        text_of(b"\n", "utf-8-sig", media_type)
+        text_of(b"\n", media_type)
     assert (caught.value.status, caught.value.message) == (400, f"the body is empty: send {wanted}")
 
 
@@ -239,8 +215,8 @@ def test_a_row_of_csv_with_other_columns_is_refused_in_its_place() -> None:
     assert shown(read(CSV, "a,b\nc\nd,e,f\n")) == [
         question("a", "b"),
         "the row has 1 column: it must have 2, question and context, separated by commas",
-        "the row has 3 columns: it must have 2, question and context, separated by commas; a text with commas stands "
-        "in double quotes",
+        "the row has 3 columns: it must have 2, question and context, separated by commas; put a text with commas "
+        "into double quotes",
     ]
     assert shown(read(CSV, "n,question,context\nc,d\n")) == [
         "the row has 2 columns: it must have 3, those of the first row, separated by commas"
@@ -252,13 +228,13 @@ def test_a_row_of_csv_with_other_columns_is_refused_in_its_place() -> None:
     [
         (
             "question,text\na,b\n",
-            "the first row names the column `question` alone: name both, `question` and `context`, or none",
+            "the first row names only the column `question`: name both, `question` and `context`, or none",
         ),
         (
             " Context \na\n",
-            "the first row names the column `context` alone: name both, `question` and `context`, or none",
+            "the first row names only the column `context`: name both, `question` and `context`, or none",
         ),
-        ("question,context\n", "the body has no row but the names of its columns: send a question a row"),
+        ("question,context\n", "the body has only a row of column names: send a question a row"),
     ],
 )
 def test_bodies_that_are_no_csv(text: str, sentence: str) -> None:
@@ -311,7 +287,7 @@ def test_csv_names_its_columns_but_to_records_of_lines_without_names(media_type:
 
 
 def test_a_list_of_answers_has_no_row() -> None:
-    sentence = "a list of answers has no row of CSV: accept `application/jsonlines`"
+    sentence = "a list of answers is not a row of CSV: accept `application/jsonlines`"
     assert CODECS[CSV].write(MANY, [[ANSWER], ANSWER, ANSWER]).split("\r\n")[0] == f",,,,{sentence}"
     with pytest.raises(ServeError) as caught:
         CODECS[CSV].write(ONE, [[[ANSWER]]])
@@ -334,17 +310,14 @@ def test_a_batch_transform_is_told_of_its_own_setting() -> None:
         read(JSON_LINES, "{\n" * 65, limits)
 
 
-@pytest.mark.parametrize("media_type", [JSON, JSON_LINES, CSV])
-def test_a_record_that_is_too_long_is_not_decoded(media_type: str) -> None:
+def test_a_record_that_is_too_long_is_not_decoded() -> None:
     limits = RequestLimits(tokens=64)  # 4,096 characters, which would be an error of another kind
-    [value] = read(media_type, "x" * 4097, limits).values if media_type != JSON else [too_long(limits)]
+    [value] = read(JSON_LINES, "x" * 4097, limits).values
     assert (value.kind, "4096" in value.message) == (Kind.TOO_LARGE, True)
-
-
-def too_long(limits: RequestLimits) -> ServeError:
-    with pytest.raises(ServeError) as caught:
-        list(read(JSON, "x" * 4097, limits).values)
-    return caught.value
+    for media_type in (JSON, CSV):
+        with pytest.raises(ServeError, match="4096") as caught:
+            list(read(media_type, "x" * 4097, limits).values)
+        assert caught.value.kind == Kind.TOO_LARGE
 
 
 def test_a_line_may_begin_with_a_byte_order_mark() -> None:

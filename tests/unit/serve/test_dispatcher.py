@@ -14,9 +14,10 @@ import pytest
 from berth.runtime.engines.engine import WindowTokens
 from berth.serve.errors import ServeError
 from berth.serve.limits import RequestLimits
+from berth.serve.user_code.context import HandlerInput
 from berth.serve.workers.dispatcher import Dispatcher, Slots
-from berth.serve.workers.messages import Batch, HandlerRequest, QueuedRow
-from berth.serve.workers.scheduler import PendingRequest
+from berth.serve.workers.messages import Batch, JobRow
+from berth.serve.workers.scheduler import QueuedJob
 
 LIMIT = 55.0
 LOOK = 0.5
@@ -30,7 +31,7 @@ class Simulation:
     `refused` has the times of all refusals.
     """
 
-    rows: list[QueuedRow]
+    rows: list[JobRow]
     cost: Callable[[Batch], float]
     workers: int = 1
     slots: int = 1
@@ -46,7 +47,7 @@ class Simulation:
             dispatcher.speed.begin(self.warm_up)
         number = itertools.count()
         now = 0.0
-        waiting: dict[int, PendingRequest] = {}
+        waiting: dict[int, QueuedJob] = {}
 
         def send_to(name: int) -> Callable[[Batch], None]:
             return lambda batch: heapq.heappush(events, (now + self.cost(batch), next(number), "done", (name, batch)))
@@ -63,7 +64,7 @@ class Simulation:
                 dispatcher.drop(each)
             match kind:
                 case "arrival":
-                    request = PendingRequest(list(self.rows), now, now + LIMIT, repeatable=False)
+                    request = QueuedJob(list(self.rows), now, now + LIMIT, repeatable=False)
                     try:
                         dispatcher.accept(request, now)
                         waiting[id(request)] = request
@@ -86,13 +87,13 @@ class Simulation:
         assert not waiting
         return self
 
-    def _end(self, status: int, waiting: dict[int, PendingRequest], request: PendingRequest) -> None:
+    def _end(self, status: int, waiting: dict[int, QueuedJob], request: QueuedJob) -> None:
         del waiting[id(request)]
         self.statuses[status] += 1
 
 
 def handler(seconds: Callable[[], float], **others: Any) -> Simulation:
-    return Simulation([HandlerRequest(b"", {})], lambda _: seconds(), **others)
+    return Simulation([HandlerInput(b"", {})], lambda _: seconds(), **others)
 
 
 def every(seconds: float, count: int) -> Iterator[float]:

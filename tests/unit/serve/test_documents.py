@@ -6,11 +6,11 @@ from dataclasses import fields
 
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins
 from berth.serve.codecs import CODECS
 from berth.serve.errors import STATUS
 from berth.serve.limits import MEBIBYTE, RequestLimits
-from berth.serve.request import Parameters
+from berth.serve.questions import Parameters
 from berth.serve.variables import LOG_LEVEL, VARIABLES
 
 PAGE = (pins.ROOT / "serve/README.md").read_text("utf-8")

@@ -11,7 +11,7 @@ from tests.unit.small_models import add_graph, save_seeded_minilm
 KEPT = Path(__file__).with_name("former_pipeline.jsonl")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_answers_and_scores_are_those_of_the_former_pipeline(tmp_path: Path) -> None:
     model = tmp_path / "model"
     save_seeded_minilm(model)

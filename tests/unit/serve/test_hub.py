@@ -41,7 +41,7 @@ def test_what_can_not_be_fetched_is_one_sentence(tiny_model: Path, tmp_path: Pat
             ("me/other", "", "there is no such model, or it is private: check the name, or set HF_TOKEN"),
             ("me/tiny", "v9", "it has no revision v9: set HF_MODEL_REVISION to a branch, a tag or a commit"),
             ("me/gated", "", "it is gated: accept its terms, and give HF_TOKEN the token of that account"),
-            ("a/b/c", "", "it is no name of the hub, such as owner/model"),
+            ("a/b/c", "", "it is not a valid hub name, such as owner/model"),
         ):
             given = environment(hub, name, HF_MODEL_REVISION=revision)
             expected = f"HF_MODEL_ID is `{name}`, which can't be fetched: {reason}"

@@ -1,4 +1,4 @@
-"""What is told of requests: counters for Prometheus, the page's state, and lines of the log."""
+"""What the server tells: counters for Prometheus, the page, and lines of the log."""
 
 import json
 import logging
@@ -10,9 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from berth.serve.app import create_app
-from berth.serve.figures import Load, StageTimes
 from berth.serve.log import JsonFormatter
-from berth.serve.metrics import Metrics
 from berth.serve.settings import ServerSettings
 from tests.unit.serve.in_process import ONE, ready_service
 
@@ -58,32 +56,6 @@ def test_prometheus_reads_what_the_server_counts(own_client: TestClient) -> None
         assert found[gauge, ()] == 0
 
 
-def test_the_state_that_the_page_shows(own_client: TestClient) -> None:
-    assert own_client.post("/invocations", json=ONE).status_code == 200
-    state = own_client.get("/state").json()
-    assert state["questions"] is True
-    assert "OpenVINO" in state["description"]
-    assert state["queue_tokens"] == 0
-    assert 0 < state["recent"]["p50"] <= state["recent"]["p99"] < 60
-    assert state["recent"]["per_second"] > 0
-
-
-def test_figures_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr("time.monotonic", lambda: now)
-    metrics = Metrics(Load)
-    assert metrics.recent() is None
-    for number in range(1, 101):
-        metrics.note("/invocations", 200, number / 100, StageTimes())
-        metrics.note("/invocations", 503, 0.0, StageTimes())
-    now = 1010.0
-    recent = metrics.recent()
-    assert recent is not None
-    assert (recent.per_second, recent.p50, recent.p99) == (10.0, 0.505, 0.99)
-    now = 1061.0
-    assert metrics.recent() is None
-
-
 def test_the_page_is_one_file_that_may_run_its_own_script_only(own_client: TestClient, tiny_model: Path) -> None:
     response = own_client.get("/")
     assert response.headers["content-type"].startswith("text/html")
@@ -93,7 +65,6 @@ def test_the_page_is_one_file_that_may_run_its_own_script_only(own_client: TestC
     assert "http" not in response.text  # nothing from elsewhere
     off = TestClient(create_app(ready_service(tiny_model), ServerSettings(page=False)))
     assert off.get("/").status_code == 404
-    assert off.get("/state").status_code == 404
 
 
 def test_a_line_in_json_has_ids_and_stages(own_client: TestClient, caplog: pytest.LogCaptureFixture) -> None:

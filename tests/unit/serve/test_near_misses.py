@@ -10,7 +10,7 @@ from berth.serve.body import prepare_body
 from berth.serve.codecs import CSV, JSON, JSON_LINES, request_codec
 from berth.serve.errors import ServeError
 from berth.serve.limits import RequestLimits
-from berth.serve.question_answering import Reading
+from berth.serve.question_answering import ModelTraits
 
 ONE = {"question": "Who?", "context": "Ann."}
 WHOLE = {"inputs": ONE}
@@ -19,7 +19,7 @@ TEXT = json.dumps(WHOLE)
 
 def refusal(body: str | bytes, content_type: str) -> tuple[int, str]:
     """Status and sentence; none of these gets as far as the tokenizer."""
-    reading: Any = Reading(None, 512, 0.0, RequestLimits())  # type: ignore[arg-type]
+    reading: Any = ModelTraits(None, 512, 0.0, RequestLimits())  # type: ignore[arg-type]
     sent = body.encode() if isinstance(body, str) else body
     with pytest.raises(ServeError) as caught:
         prepare_body(sent, request_codec(content_type), reading)
@@ -29,10 +29,9 @@ def refusal(body: str | bytes, content_type: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("body", "facts"),
     [
-        (json.dumps(TEXT), "JSON that was encoded twice: send the object itself"),
-        (json.dumps(json.dumps(TEXT)), "JSON that was encoded twice"),
+        (json.dumps(TEXT), "the body is a string that holds JSON: send the object itself"),
+        (json.dumps(json.dumps(TEXT)), "a string that holds JSON"),
         (json.dumps({"inputs": TEXT}), "`inputs` is a string that holds JSON: send the object itself"),
-        (json.dumps(f"{TEXT}\n{TEXT}\n"), "holds JSON lines: send the lines themselves, as `application/jsonlines`"),
         (f"{TEXT}\n{TEXT}\n", "send a request a line as `application/jsonlines`"),
         (json.dumps("Who?"), "the body is a string"),
         ("inputs=Who%3F&context=Ann", "a form: send the JSON object"),
@@ -42,14 +41,7 @@ def refusal(body: str | bytes, content_type: str) -> tuple[int, str]:
         (base64.b64encode(TEXT.encode()), "Base64"),
         (str(TEXT.encode()), "bytes"),
         (str(WHOLE), "double quotes"),
-        ('{"inputs": {"question": "a", "context": "b"}, "parameters": {"align_to_words": True}}', "in place of True"),
-        ('{"inputs": None}', "in place of None"),
-        ('{"parameters": {"top_k": NaN}}', "NaN is no JSON value"),
-        ('{"parameters": {"top_k": nan}}', "in place of nan"),
-        ('{"question": "a", "context": "b",}', "remove the comma before the bracket"),
-        ('{"inputs": [1, ]}', "remove the comma before the bracket"),
-        ('{"inputs": 1, // one\n}', "JSON has no comments"),
-        ('# one\n{"inputs": 1}', "JSON has no comments"),
+        ('{"parameters": {"top_k": NaN}}', "NaN is not a JSON value"),
         ("<html></html>", "XML or HTML"),
         ("question,context\nWho?,Ann\n", "Content-Type text/csv"),
         ('"Who?","Ann, I say"\n', "Content-Type text/csv"),

@@ -18,7 +18,8 @@ from berth.runtime.memory import WORKER_SCORE
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
 from berth.serve.service import Service
-from berth.serve.workers.messages import HandlerRequest, Ready
+from berth.serve.user_code.context import HandlerInput
+from berth.serve.workers.messages import Ready
 from berth.serve.workers.pool import EngineError, WorkerPool
 from berth.serve.workers.worker import WorkerSettings
 from tests.unit.serve.worker_double import DIES, FORKS, RAISES, SENDS_HALF, SLEEPS, SLOW, STARTS
@@ -151,7 +152,7 @@ def test_a_worker_that_dies_while_it_loads_is_the_end(start: Pools) -> None:
     _, told = start(model="dies")
     wait_until(lambda: told.failures)
     assert told.failures == [
-        "the worker died while it loaded the model (exit code 9): the lines above tell what it did last"
+        "the worker died while it loaded the model (exit code 9): the lines above show what it did last"
     ]
 
 
@@ -173,7 +174,7 @@ def stop_process(pid: int) -> None:
     ("stuck", "hang"),
     [
         (row(SLEEPS), lambda _: None),
-        (HandlerRequest(bytes(10_000_000), {}), stop_process),
+        (HandlerInput(bytes(10_000_000), {}), stop_process),
         (row(SENDS_HALF), lambda _: None),
         (row(FORKS), lambda _: None),
     ],
@@ -242,7 +243,7 @@ def test_a_large_body_is_held_once_on_each_side(start: Pools, size: int) -> None
     found = []
     for _ in range(4):
         before = [reset_peak(pid) for pid in processes]
-        (answer,) = pool.submit([HandlerRequest(bytes(size), {})], repeatable=False).result(60)
+        (answer,) = pool.submit([HandlerInput(bytes(size), {})], repeatable=False).result(60)
         assert len(answer.body) == size
         del answer
         found.append(max(peak(pid) - least for pid, least in zip(processes, before, strict=True)))

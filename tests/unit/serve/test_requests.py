@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from berth.serve.settings import ServerSettings, TransformSettings, idle_variables, read_settings
-from berth.serve.user_code import fetch
+from berth.serve.settings import ServerSettings, idle_variables, read_settings
+from berth.serve.user_code import environment
 from berth.serve.user_code.find import FUNCTIONS, NoHandler, UserCode, find_code
 
 RECORDED = json.loads(Path(__file__).with_name("requests.json").read_text())["v2"]
 TEXTS = {"inference.py": "def predict_fn(data, model): ...\n", "train.py": "print('trains')\n", "train.sh": "python\n"}
 OURS, HANDLER = "the image", "inference.py"
-SHELL_SCRIPT = "the image; train.sh is no Python file, and is not run"
+SHELL_SCRIPT = "the image; train.sh is not a Python file, and is not run"
 TRAINING_PROGRAM = f"the image; train.py has none of {', '.join(FUNCTIONS)}, and is not run"
 BATCH = {"batch": True, "seconds": 595}
 
@@ -34,10 +34,10 @@ EXPECTED: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "Model, entry_point and source_dir": (HANDLER, {}, []),
     "Model, network isolation": (HANDLER, {}, []),
     "Model, serverless": (OURS, {}, []),
-    "Model, transformer": (OURS, BATCH | {"transform": TransformSettings(concurrent=1)}, []),
+    "Model, transformer": (OURS, BATCH | {"concurrent": 1}, []),
     "Model, transformer with all that it takes": (
         OURS,
-        BATCH | {"payload": 2**20, "transform": TransformSettings(2, "SINGLE_RECORD", 1)},
+        BATCH | {"payload": 2**20, "concurrent": 2, "strategy": "SINGLE_RECORD", "payload_mb": 1},
         [],
     ),
     "Model, variables of other servers": (OURS, {"workers": 2, "seconds": 500}, ["SAGEMAKER_USE_NGINX"]),
@@ -99,8 +99,8 @@ def test_what_a_request_comes_to(case: str, tmp_path: Path, monkeypatch: pytest.
     settings = read_settings(environ)
     assert settings == ServerSettings(model_dir=model, **chosen)
     assert idle_variables(settings, environ) == without_effect
-    monkeypatch.setattr(fetch, "_download", lambda uri, place: write_code(request, place))
-    code = find_code(model, fetch.fetch(environ, tmp_path / "scratch"))
+    monkeypatch.setattr(environment, "_download", lambda uri, place: write_code(request, place))
+    code = find_code(model, environment.fetch(environ, tmp_path / "scratch"))
     match code:
         case UserCode():
             assert (code.file.name, code.functions) == (answering, {"predict_fn"})

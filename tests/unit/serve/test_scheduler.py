@@ -3,17 +3,17 @@
 import numpy as np
 
 from berth.runtime.engines.engine import WindowTokens
-from berth.serve.workers.scheduler import PendingRequest, Scheduler, WaitingWindow, finish
+from berth.serve.workers.scheduler import QueuedJob, Scheduler, WaitingWindow, finish
 
 PACE = 0.001  # seconds for a token
 
 
-def request(*lengths: int, arrived: float = 0.0, deaths: int = 0) -> PendingRequest:
+def request(*lengths: int, arrived: float = 0.0, deaths: int = 0) -> QueuedJob:
     windows = [WindowTokens(np.zeros(length, np.int32), None) for length in lengths]
-    return PendingRequest(windows, arrived, deaths=deaths)
+    return QueuedJob(windows, arrived, deaths=deaths)
 
 
-def scheduler(*requests: PendingRequest) -> Scheduler:
+def scheduler(*requests: QueuedJob) -> Scheduler:
     made = Scheduler()
     for each in requests:
         made.add(each, PACE)
@@ -29,13 +29,13 @@ def turns(made: Scheduler, most: int = 1, slots: int = 1) -> list[list[WaitingWi
 
 def test_in_order_of_arrival() -> None:
     first, second = request(100, arrived=1.0), request(300, arrived=2.0)
-    assert [batch[0].request for batch in turns(scheduler(second, first))] == [first, second]
+    assert [batch[0].job for batch in turns(scheduler(second, first))] == [first, second]
 
 
 def test_a_long_request_lets_short_ones_by_that_come_meanwhile() -> None:
     long = request(*[300] * 10)
     short = [request(100, arrived=1.0), request(100, arrived=2.0)]
-    order = [batch[0].request for batch in turns(scheduler(long, *short))]
+    order = [batch[0].job for batch in turns(scheduler(long, *short))]
     # Its windows' turns come at 0, 0.3, 0.6, 0.9, 1.2 …: one that comes at 1 s waits for one window.
     assert order == [*[long] * 4, short[0], *[long] * 3, short[1], *[long] * 3]
 
@@ -48,7 +48,7 @@ def test_a_long_request_is_not_overtaken_for_ever() -> None:
         made.add(request(100, arrived=now), PACE)
         (window,) = made.next_batch(1, 1, idle=True)
         now += window.length * PACE
-        left -= window.request is long
+        left -= window.job is long
         if not left:
             break
     assert left == 0
@@ -81,9 +81,9 @@ def test_who_may_have_killed_a_worker_runs_alone() -> None:
     suspect, other = request(100, 100, deaths=1), request(100, arrived=1.0)
     made = scheduler(suspect, other)
     assert made.next_batch(4, 1, idle=False) == []
-    assert [window.request for window in made.next_batch(4, 1, idle=True)] == [suspect]
+    assert [window.job for window in made.next_batch(4, 1, idle=True)] == [suspect]
     clean = scheduler(request(100), request(100, arrived=0.5, deaths=1), request(100, arrived=1.0))
-    assert [window.request.deaths for window in clean.next_batch(4, 1, idle=True)] == [0, 0]
+    assert [window.job.deaths for window in clean.next_batch(4, 1, idle=True)] == [0, 0]
 
 
 def test_a_request_is_complete_with_its_last_window_and_not_computed_twice() -> None:

@@ -141,7 +141,7 @@ def test_a_stop_refuses_what_is_new_at_the_open_port_and_answers_what_was_accept
         answered = server.client.post("/invocations", content=in_two_parts())
         code, lines = server.end()
     assert answered.status_code == 200
-    told = {"error": "the server stops: send the request to another", "error_type": "not_ready"}
+    told = {"error": "the server is stopping: send the request to another one", "error_type": "not_ready"}
     assert [(each.status_code, each.json()) for each in seen] == [(503, told)] * 2
     assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
 
@@ -180,7 +180,7 @@ def test_what_takes_too_long_at_a_stop_is_refused_before_sagemaker_kills(tmp_pat
             code, lines = server.end()
             took = time.monotonic() - began
     assert asked.result().status_code == 503
-    assert asked.result().json()["error"] == "the server stops before it could answer: send the request again"
+    assert asked.result().json()["error"] == "the server stopped before it could answer: send the request again"
     assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
     assert took - 1 < 2 * (30 - FINISH_WITHIN)  # twice of what there is, for a machine on which others work
 
@@ -225,7 +225,7 @@ def test_a_taken_port(base: Path) -> None:
         sock.listen()
         port = sock.getsockname()[1]
         with serving(base, port=port) as server:
-            sentence = f"port {port} is taken: stop what listens there or set SAGEMAKER_BIND_TO_PORT"
+            sentence = f"port {port} is in use: stop what listens there or set SAGEMAKER_BIND_TO_PORT"
             assert server.end() == (1, [f"berth: error: {sentence}"])
 
 
@@ -256,7 +256,7 @@ def test_a_broken_model_is_named_by_ping_and_by_the_log(tmp_path: Path) -> None:
         (
             ["no-such-command"],
             127,
-            "berth: error: `no-such-command` is no command in this image: run it without arguments to serve",
+            "berth: error: `no-such-command` is not a command in this image: run it without arguments to serve",
         ),
     ],
     ids=["train", "options", "a command", "no command"],

@@ -4,14 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from berth.contract.launch_options import OF_TRAINING
+from berth.contract.launch_options import TRAINING_VARIABLES
 from berth.serve import log
-from berth.serve.body_limits import for_handler, for_questions
-from berth.serve.limits import MEBIBYTE, RequestLimits
+from berth.serve.limits import MEBIBYTE, RequestLimits, for_handler, for_questions
 from berth.serve.settings import (
     ServerSettings,
     SettingError,
-    TransformSettings,
     check_for_questions,
     execution_parameters,
     idle_variables,
@@ -21,8 +19,7 @@ from berth.serve.settings import (
     read_settings,
 )
 from berth.serve.variables import VARIABLES
-from berth.serve.workers.settings import worker_settings
-from berth.serve.workers.worker import WorkerSettings
+from berth.serve.workers.worker import WorkerSettings, worker_settings
 
 
 def test_settings_have_sagemakers_defaults() -> None:
@@ -48,7 +45,7 @@ def test_settings_come_from_sagemakers_variables() -> None:
         failure_grace=0,
         workers=3,
         seconds=120,
-        transform=TransformSettings(payload_mb=100),
+        payload_mb=100,
         accept="text/csv",
     )
     assert read_settings(given) == asked
@@ -170,13 +167,19 @@ def test_another_task_or_type_is_for_a_models_own_code() -> None:
     assert str(caught.value) == (
         "HF_TASK is `text-classification`: this image answers questions (question-answering); "
         "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT is `image/png`: this image answers in application/json, "
-        "application/jsonlines, text/csv; for anything else give the model a code/inference.py of its own"
+        "application/jsonlines, text/csv; for anything else add a code/inference.py to the model"
     )
     check_for_questions({"HF_TASK": "question-answering", "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "Text/CSV; header=1"})
 
 
 def test_what_is_set_without_effect_is_known(tmp_path: Path) -> None:
-    given = ("TS_MAX_REQUEST_SIZE", "SAGEMAKER_SAFE_PORT_RANGE", "MMS_JOB_QUEUE_SIZE", "SAGEMAKER_TS_BATCH_SIZE")
+    given = (
+        "TS_MAX_REQUEST_SIZE",
+        "MMS_MAX_RESPONSE_SIZE",
+        "SAGEMAKER_SAFE_PORT_RANGE",
+        "MMS_JOB_QUEUE_SIZE",
+        "SAGEMAKER_TS_BATCH_SIZE",
+    )
     others = {"SAGEMAKER_BIND_TO_PORT": "8080", "PATH": "/bin", "SAGEMAKER_REGION": "eu-west-1", "TS_EMPTY": ""}
     chosen = ServerSettings(model_dir=tmp_path)
     assert idle_variables(chosen, dict.fromkeys(given, "1") | others) == sorted(given)
@@ -191,17 +194,21 @@ def test_a_name_that_is_nearly_ours_is_refused() -> None:
         read_settings({"BERTH_PRECISON": "int8"})
     assert str(caught.value) == "the variable BERTH_PRECISON is not known: did you mean BERTH_PRECISION?"
     # BERTH_FAILURE_FILE is near BERTH_FAILURE_GRACE, and the training image's own.
-    assert read_settings(dict.fromkeys(OF_TRAINING, "mpi") | {"BERTH_COLOUR": "red"}) == ServerSettings()
+    assert read_settings(dict.fromkeys(TRAINING_VARIABLES, "mpi") | {"BERTH_COLOUR": "red"}) == ServerSettings()
 
 
 def test_names_that_nobody_reads_are_told(tmp_path: Path) -> None:
     chosen = ServerSettings(model_dir=tmp_path)
-    others = ["SAGEMAKER_MODEL_DIR", "SAGEMAKER_MODEL_SERVER_VMARGS", "SAGEMAKER_MODEL_SERVER_WORKERS", *OF_TRAINING]
+    others = [
+        "SAGEMAKER_MODEL_DIR",
+        "SAGEMAKER_MODEL_SERVER_VMARGS",
+        "SAGEMAKER_MODEL_SERVER_WORKERS",
+        *TRAINING_VARIABLES,
+    ]
     given = ["SAGEMAKER_MODEL_SERVER_WORKER", "BERTH_COLOUR", "BERTH_DISTRIBUTON", "BERTH_PRECISION"]
     assert idle_variables(chosen, dict.fromkeys(others + given, "1")) == [
         "BERTH_COLOUR",
         "BERTH_DISTRIBUTON",
-        "SAGEMAKER_MODEL_SERVER_WORKER (did you mean SAGEMAKER_MODEL_SERVER_WORKERS?)",
     ]
 
 
@@ -257,7 +264,7 @@ def test_no_name_is_in_the_table_twice() -> None:
     ],
 )
 def test_a_payload_that_the_tokens_do_not_allow_is_told(environ: dict[str, str], most: int) -> None:
-    told = f"SAGEMAKER_MAX_PAYLOAD_IN_MB (a body may have {most} bytes, by its tokens: raise BERTH_MAX_REQUEST_TOKENS)"
+    told = f"SAGEMAKER_MAX_PAYLOAD_IN_MB (its tokens limit a body to {most} bytes: raise BERTH_MAX_REQUEST_TOKENS)"
     chosen = read_settings(environ)
     assert idle_with_questions(limits_of(chosen), environ) == ([told] if most else [])
     assert idle_variables(chosen, environ) == []

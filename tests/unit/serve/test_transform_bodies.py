@@ -13,12 +13,11 @@ import pytest
 
 from berth.qa.tokenizer import PairTokenizer
 from berth.runtime.engines.engine import RowLogits
-from berth.serve.body import PreparedBody, answer_body, prepare_body
+from berth.serve.body import PreparedBody, Reader, answer_body, prepare_body
 from berth.serve.codecs import CSV, JSON, JSON_LINES, answer_codec, request_codec
 from berth.serve.errors import ServeError
 from berth.serve.limits import RequestLimits
-from berth.serve.question_answering import Reading
-from berth.serve.reader import Reader
+from berth.serve.question_answering import ModelTraits
 from tests.unit.small_models import tiny_tokenizer
 
 ROWS = 9
@@ -67,19 +66,19 @@ CUTS = {
 
 
 @pytest.fixture(scope="module")
-def reading() -> Reading:
-    return Reading(PairTokenizer.of(tiny_tokenizer(), token_types=True), 128, 0.0, RequestLimits(batch=True))
+def reading() -> ModelTraits:
+    return ModelTraits(PairTokenizer.of(tiny_tokenizer(), token_types=True), 128, 0.0, RequestLimits(batch=True))
 
 
-def transformed(bodies: Iterator[bytes], content_type: str, accept: str, reading: Reading) -> list[str]:
+def transformed(bodies: Iterator[bytes], content_type: str, accept: str, reading: ModelTraits) -> list[str]:
     """The lines of the file of answers, AssembleWith Line; ServeError as soon as a body is refused, for SageMaker ends
     the job then.
     """
-    form = request_codec(content_type)
-    codec = answer_codec(accept, form[0])
+    requested = request_codec(content_type)
+    codec = answer_codec(accept, requested)
     written = []
     for body in bodies:
-        prepared = prepare_body(body, form, reading)
+        prepared = prepare_body(body, requested, reading)
         logits = [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows]
         written.append(answer_body(prepared, logits, codec).decode() + "\n")
     return [line for line in "".join(written).splitlines() if line]
@@ -134,7 +133,7 @@ FILES = {
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("name", FILES)
-def test_rows_are_answered_in_their_places(reading: Reading, name: str, cut: str) -> None:
+def test_rows_are_answered_in_their_places(reading: ModelTraits, name: str, cut: str) -> None:
     content_type, text, expected = FILES[name]
     lines = transformed(CUTS[cut](text.encode()), content_type, content_type, reading)
     assert answers(lines, content_type) == expected
@@ -148,10 +147,10 @@ def test_rows_are_answered_in_their_places(reading: Reading, name: str, cut: str
     ],
 )
 def test_bytes_that_are_not_utf_8_cost_only_their_own_record(
-    reading: Reading, content_type: str, good: bytes, bad: bytes
+    reading: ModelTraits, content_type: str, good: bytes, bad: bytes
 ) -> None:
     prepared = prepare_body(b"\n".join([good, bad, good]), request_codec(content_type), reading)
-    first, second, third = prepared.requests
+    first, second, third = prepared.outcomes
     assert isinstance(second, ServeError)
     assert (second.status, "not UTF-8" in second.message) == (400, True)
     assert not isinstance(first, ServeError)
@@ -184,7 +183,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_could_be_read_wrongly_is_refused(reading: Reading, name: str, cut: str) -> None:
+def test_what_could_be_read_wrongly_is_refused(reading: ModelTraits, name: str, cut: str) -> None:
     text, cuts, advice = REFUSED[name]
     if cut not in cuts:
         assert answers(transformed(CUTS[cut](text.encode()), CSV, CSV, reading), CSV) == GOOD
@@ -194,7 +193,7 @@ def test_what_could_be_read_wrongly_is_refused(reading: Reading, name: str, cut:
     assert (caught.value.status, advice in caught.value.message) == (400, True), caught.value.message
 
 
-def test_the_parts_behind_a_refused_one_are_refused_until_another_file_begins(reading: Reading) -> None:
+def test_the_parts_behind_a_refused_one_are_refused_until_another_file_begins(reading: ModelTraits) -> None:
     reader = Reader()
 
     def read(body: bytes) -> PreparedBody:
@@ -206,10 +205,10 @@ def test_the_parts_behind_a_refused_one_are_refused_until_another_file_begins(re
     for body in others:
         with pytest.raises(ServeError, match=r"^a body before this one was refused, and this one may be of the same"):
             read(body)
-    assert [len(read(body).requests) for body in single(table(names="question,context").encode())] == [0] + ROWS * [1]
+    assert [len(read(body).outcomes) for body in single(table(names="question,context").encode())] == [0] + ROWS * [1]
 
 
-def test_a_file_that_can_not_be_mistaken_spoils_no_other_one(reading: Reading) -> None:
+def test_a_file_that_can_not_be_mistaken_spoils_no_other_one(reading: ModelTraits) -> None:
     """Rows of more columns are refused one by one, and rows of two are of another file."""
     reader = Reader()
 
@@ -220,19 +219,19 @@ def test_a_file_that_can_not_be_mistaken_spoils_no_other_one(reading: Reading) -
     with pytest.raises(ServeError, match="question, context and no others"):
         read(first)
     for body in others:
-        (refused,) = read(body).requests
+        (refused,) = read(body).outcomes
         assert isinstance(refused, ServeError)
         assert "the row has 3 columns" in refused.message
-    assert [len(read(body).requests) for body in single(table().encode())] == [1] * ROWS
+    assert [len(read(body).outcomes) for body in single(table().encode())] == [1] * ROWS
 
 
-def test_the_columns_that_a_job_selects_are_answered(reading: Reading) -> None:
+def test_the_columns_that_a_job_selects_are_answered(reading: ModelTraits) -> None:
     selected = "".join(",".join(line.split(",")[1:3]) + "\n" for line in other_columns().splitlines())
     for cut in CUTS.values():
         assert answers(transformed(cut(selected.encode()), CSV, CSV, reading), CSV) == [NAMES, *GOOD]
 
 
-def test_names_have_no_place_in_json_lines(reading: Reading) -> None:
+def test_names_have_no_place_in_json_lines(reading: ModelTraits) -> None:
     names = table(names="question,context").encode()
     for cut in ("whole", "a few lines", "all lines"):
         assert answers(transformed(CUTS[cut](names), CSV, JSON_LINES, reading), JSON_LINES) == GOOD
@@ -241,13 +240,13 @@ def test_names_have_no_place_in_json_lines(reading: Reading) -> None:
     assert caught.value.status == 406
 
 
-def test_too_many_records_name_the_setting(reading: Reading) -> None:
+def test_too_many_records_name_the_setting(reading: ModelTraits) -> None:
     with pytest.raises(ServeError, match="MaxPayloadInMB") as caught:
         transformed(whole(b"a,b\n" * 65_537), CSV, CSV, reading)
     assert caught.value.status == 413
 
 
-def test_lines_as_json_name_the_type(reading: Reading) -> None:
+def test_lines_as_json_name_the_type(reading: ModelTraits) -> None:
     assert len(transformed(single(json_lines().encode()), JSON, JSON, reading)) == ROWS
     with pytest.raises(ServeError, match="`application/jsonlines`"):
         transformed(whole(json_lines().encode()), JSON, JSON, reading)

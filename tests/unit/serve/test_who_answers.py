@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from berth.images import pins
+from berth.images.pins import pins
 from berth.serve.app import create_app
 from berth.serve.limits import MEBIBYTE
 from berth.serve.settings import limits_of, read_settings
@@ -90,30 +90,18 @@ class TestContentEncoding:
     """Content-Encoding"""
 
     def test_of_a_handler(self, handler: TestClient) -> None:
-        packed = gzip.compress(b"x" * 5_000_000)
-        seen = seen_by(handler, packed, content_encoding="gzip", content_type="text/plain")
-        assert seen["bytes"] == 5_000_000
-        assert "Content-Encoding" not in seen["headers"]
-        assert seen["headers"]["Content-Length"] == "5000000"
-        bomb = gzip.compress(b"\0" * (60 * MEBIBYTE))
-        refused = handler.post("/invocations", content=bomb, headers={"content-encoding": "gzip"})
-        assert error_of(refused)[:2] == (413, "too_large")
+        packed = gzip.compress(b"x" * 5_000)
+        seen = seen_by(handler, packed, content_encoding="gzip", content_type="application/octet-stream")
+        assert (seen["bytes"], seen["headers"]["Content-Encoding"]) == (len(packed), "gzip")
 
     def test_of_our_model(self, tiny_client: TestClient) -> None:
-        plain = tiny_client.post("/invocations", content=QUESTION)
         headers = {"content-encoding": "gzip"}
-        packed = tiny_client.post("/invocations", content=gzip.compress(QUESTION), headers=headers)
-        assert packed.json() == plain.json()
-        refused = tiny_client.post("/invocations", content=QUESTION, headers=headers)
-        assert error_of(refused)[:2] == (400, "bad_request")
-        bomb = gzip.compress(b" " * (60 * MEBIBYTE))
-        assert error_of(tiny_client.post("/invocations", content=bomb, headers=headers))[:2] == (413, "too_large")
-
-    @pytest.mark.parametrize("client_of", ["handler", "tiny_client"])
-    def test_another_one_of_both(self, client_of: str, request: pytest.FixtureRequest) -> None:
-        client: TestClient = request.getfixturevalue(client_of)
-        refused = client.post("/invocations", content=QUESTION, headers={"content-encoding": "br"})
+        refused = tiny_client.post("/invocations", content=gzip.compress(QUESTION), headers=headers)
         assert error_of(refused)[:2] == (415, "unsupported_media_type")
+        assert (
+            tiny_client.post("/invocations", content=QUESTION, headers={"content-encoding": "identity"}).status_code
+            == 200
+        )
 
 
 class TestDefaultAccept:
@@ -158,8 +146,8 @@ class TestCharset:
         headers = {"content-type": "application/json"}
         assert error_of(tiny_client.post("/invocations", content=b"\xff", headers=headers))[:2] == (400, "bad_request")
         headers = {"content-type": "application/json; charset=utf-16"}
-        packed = QUESTION.decode().encode("utf-16")
-        assert tiny_client.post("/invocations", content=packed, headers=headers).status_code == 200
+        refused = tiny_client.post("/invocations", content=QUESTION, headers=headers)
+        assert error_of(refused)[:2] == (415, "unsupported_media_type")
 
 
 class TestEmptyBody:
@@ -167,7 +155,6 @@ class TestEmptyBody:
 
     def test_of_a_handler(self, handler: TestClient) -> None:
         assert seen_by(handler, b"")["bytes"] == 0
-        assert seen_by(handler, b"", content_type="application/json", content_encoding="gzip")["bytes"] == 0
 
     def test_of_our_model(self, tiny_client: TestClient) -> None:
         assert error_of(tiny_client.post("/invocations", content=b""))[:2] == (400, "bad_request")

@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from berth.runtime.engines.engine import EngineInfo, RowLogits
-from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, HandlerAnswer, HandlerRequest, Ready
-from berth.serve.workers.wire import MessageWire
+from berth.serve.user_code.context import HandlerAnswer, HandlerInput
+from berth.serve.workers.messages import Batch, BatchError, BatchResults, Failed, MessageWire, Ready
 
 DIES, RAISES, SLOW, SLEEPS, SENDS_HALF, FORKS, STARTS = 1, 2, 3, 4, 5, 6, 7
 TOKENIZER = '{"token_types": false, "library": {}}'
 
 
 def run(connection: MessageWire, batch: Batch) -> None:
-    if isinstance(batch.rows[0], HandlerRequest):
+    if isinstance(batch.rows[0], HandlerInput):
         connection.send(BatchResults(batch.number, [HandlerAnswer(200, {}, row.body) for row in batch.rows]))
         return
     first = {int(row.input_ids[0]) for row in batch.rows}
@@ -33,7 +33,7 @@ def run(connection: MessageWire, batch: Batch) -> None:
         connection.send(BatchError(batch.number, "ValueError: no rows", "Traceback: a line"))
         return
     if SENDS_HALF in first:
-        os.write(int(sys.argv[1]), b"\0\0\1\0half")
+        os.write(int(sys.argv[1]), b"\0" * 6 + b"\1\0half")
     if FORKS in first and not os.fork():
         os.setsid()
         time.sleep(10)

@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from berth.images import pins
-from berth.train.plan import Plan
+from berth.images.pins import pins
+from berth.train.planning.plan import Plan
 from tests.unit.train.recorded_jobs import HARDWARE, Request, planned, requests
 
 PAGE = pins.ROOT / "train" / "README.md"
@@ -44,7 +44,7 @@ def because(cpu: Plan | str, gpus: Plan | str) -> str:
         if isinstance(plan, str):
             return plan
     assert isinstance(gpus, Plan)
-    return gpus.reasons[0].split(": 2 trainings apart")[0]
+    return gpus.reasons[0].split(": 2 independent trainings")[0]
 
 
 def row(request: Request, root: Path) -> tuple[str, ...]:

@@ -8,16 +8,15 @@ from typing import Any
 
 from berth.contract.errors import JobError
 from berth.contract.launch_options import read_launch_options
-from berth.train.hardware import Hardware
-from berth.train.job import Job, read_job
-from berth.train.mpirun import Launcher
-from berth.train.plan import HostFindings, Plan, make_plan
-from berth.train.smddp import Library
+from berth.train.planning.hardware import Hardware
+from berth.train.planning.job import Job, read_job
+from berth.train.planning.plan import HostFindings, Plan, make_plan
+from berth.train.planning.smddp import Library
+from tests.unit.train.planning.plans import LAUNCHER
 
-LAUNCHER = Launcher("python", "/bin/mpirun", 4, "/run/berth", "/dev/shm/k/ssh_config")
 HARDWARE = {
-    "no GPU": Hardware(gpus=0, cuda=None, cpus=8, memory=16 << 30, shm=8 << 30, interfaces=("eth0", "lo")),
-    "8 GPUs": Hardware(gpus=8, cuda="13.0", cpus=96, memory=1 << 40, shm=500 << 30, interfaces=("eth0", "lo")),
+    "no GPU": Hardware(gpus=0, cuda=None, cpus=8, shm=8 << 30, interfaces=("eth0", "lo")),
+    "8 GPUs": Hardware(gpus=8, cuda="13.0", cpus=96, shm=500 << 30, interfaces=("eth0", "lo")),
 }
 WITHOUT_SMDDP = Library(obstacle="it is not in this image")
 

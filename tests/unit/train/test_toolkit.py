@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from berth.contract.variables import PREFIX
-from berth.train.job import decoded_hyperparameters, program_arguments
+from berth.train.planning.job import decoded_hyperparameters, program_arguments
 from tests.unit.train.recorded_jobs import Request, requests
 from tests.unit.train.test_entry import START
 

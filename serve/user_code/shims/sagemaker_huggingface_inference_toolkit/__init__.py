@@ -1,7 +1,8 @@
-"""Of Hugging Face's inference toolkit what handlers import: `from sagemaker_huggingface_inference_toolkit import
-decoder_encoder`. This folder is last on a handler's path, so the toolkit itself is used if it is installed.
+"""The modules of Hugging Face's inference toolkit that handlers import, for example
+`from sagemaker_huggingface_inference_toolkit import decoder_encoder`. This folder is last on a handler's path, so the
+toolkit itself is used if it is installed.
 
-decoder_encoder  bodies to values, and predictions to bodies
+decoder_encoder  decodes bodies, and encodes predictions
 content_types    the names of media types
 """
 

@@ -196,7 +196,7 @@ def test_an_engine_that_is_gone_at_the_end_hides_no_error_of_the_push(monkeypatc
 
 def test_an_image_that_is_gone_before_its_turn_is_named() -> None:
     client: Any = LostEngine(docker.errors.APIError("404", explanation="No such image: sha256:1"))
-    with pytest.raises(UserError, match=r"can't call sha256:1 registry.example/berth-train:1 \(No such image"):
+    with pytest.raises(UserError, match=r"can't tag sha256:1 as registry.example/berth-train:1 \(No such image"):
         with tagged(client, "sha256:1", PLACE):
             pytest.fail("it has no name there")
 

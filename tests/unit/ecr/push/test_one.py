@@ -11,16 +11,16 @@ import docker
 import pytest
 
 from berth.common.errors import UserError
-from berth.ecr import retention
-from berth.ecr.destination import Destination
-from berth.ecr.names import EcrRegistry
 from berth.ecr.push import one
 from berth.ecr.push.context import PushContext
 from berth.ecr.push.one import push_one
 from berth.ecr.push.preflight import Preflight, PushTask
 from berth.ecr.registry import referrers
 from berth.ecr.registry.manifest import DOCKER_LAYER, DOCKER_MANIFEST, OCI_MANIFEST, Descriptor, Manifest, dumped
-from berth.ecr.repository_client import RepositoryClient
+from berth.ecr.repositories import retention
+from berth.ecr.repositories.destination import Destination
+from berth.ecr.repositories.names import EcrRegistry
+from berth.ecr.repositories.repository_client import RepositoryClient
 from berth.images.local_image import UNKNOWN, LocalImage
 
 LAYER = Descriptor(DOCKER_LAYER, "sha256:" + "c" * 64, 1000)
@@ -100,7 +100,6 @@ def test_a_push_that_succeeded_stays_so_without_its_bill(push: Any, trouble: dic
 
 def test_a_temporary_tag_that_can_not_be_deleted_is_a_line(push: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one.repository, "delete_tag", failing(UserError("ecr:BatchDeleteImage is not allowed.")))
-    monkeypatch.setattr(one.repository, "scan_summary", lambda *_: None)
     found, said, put = push(ecr=object())
     assert put == []
     assert found.pushed.digest == MANIFEST.digest
@@ -110,7 +109,6 @@ def test_a_temporary_tag_that_can_not_be_deleted_is_a_line(push: Any, monkeypatc
 
 def test_the_bill_of_a_release_in_ecr_gets_a_tag_that_keeps_it(push: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one.repository, "delete_tag", lambda *_: None)
-    monkeypatch.setattr(one.repository, "scan_summary", lambda *_: None)
     _, said, put = push(ecr=object(), tags=("1.0",))
     assert said == []
     assert put == [(retention.tag(BILL.digest), BILL.digest)]

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from berth.common import labels
-from berth.ecr.destination import Destination
-from berth.ecr.names import EcrRegistry
 from berth.ecr.push import preflight
 from berth.ecr.push.preflight import Preflight, PushTask, run_preflight
 from berth.ecr.registry import verify
 from berth.ecr.registry.manifest import DOCKER_CONFIG, DOCKER_MANIFEST, Descriptor, Manifest, dumped
-from berth.ecr.repository import RepositoryState, WantedRepository
-from berth.ecr.repository_client import RepositoryClient
+from berth.ecr.repositories.destination import Destination
+from berth.ecr.repositories.names import EcrRegistry
+from berth.ecr.repositories.repository import RepositoryState, WantedRepository
+from berth.ecr.repositories.repository_client import RepositoryClient
 from berth.images.local_image import LocalImage
 
 HERE = Destination(

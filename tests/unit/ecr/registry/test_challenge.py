@@ -73,7 +73,7 @@ def test_a_token_is_of_a_scope_and_asks_for_what_the_registry_names() -> None:
 
 def test_a_login_goes_to_no_token_server_without_tls() -> None:
     found, asked = authority(nobody, SECRET)
-    with pytest.raises(UserError, match=r"to the token server http://auth\.example/token, which is no https"):
+    with pytest.raises(UserError, match=r"to the token server http://auth\.example/token, which is not an https"):
         found.authenticate('Bearer realm="http://u:p@auth.example/token"', pull_scopes("a"), None)
     assert asked == []
 
@@ -90,7 +90,7 @@ def test_a_token_server_that_gives_no_token(body: bytes) -> None:
 
 def test_nobody_to_log_in_as() -> None:
     found, _ = authority(nobody, None)
-    with pytest.raises(UserError, match="asks for a name and a password, and none are known: log in with"):
+    with pytest.raises(UserError, match="asks for a user name and a password: log in with"):
         found.authenticate("Basic", pull_scopes("a"), None)
 
 

@@ -51,20 +51,20 @@ def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -
         ),
         (
             refused(400, "MANIFEST_INVALID", "x"),
-            "host/a/b does not take the manifest at the push (MANIFEST_INVALID: x): see which media types it allows.",
+            "host/a/b rejects the manifest at the push (MANIFEST_INVALID: x): check which media types it allows.",
         ),
         (
             refused(412, "PRECONDITION", "configured as immutable"),
-            "host/a/b refuses the push (PRECONDITION: configured as immutable): its tags can't be moved, take another "
-            "--tag, for example of a new version.",
+            "host/a/b refuses the push (PRECONDITION: configured as immutable): its tags can't be moved, use another "
+            "--tag, such as a new version.",
         ),
         (
             refused(400, "DIGEST_INVALID", "x"),
-            "host/a/b got other bytes at the push than their digest says (DIGEST_INVALID: x): run this again.",
+            "host/a/b got bytes at the push that do not match their digest (DIGEST_INVALID: x): run this again.",
         ),
         (
             refused(404, body=b"404 page not found"),
-            "host/a/b is not there for the push (404 page not found): create the repository, or fix its name.",
+            "host/a/b was not found for the push (404 page not found): create the repository, or fix its name.",
         ),
         (refused(413), "something in front of host refuses the push as too large (413): allow larger bodies there."),
         (refused(507), "the disk of host is full (the push failed): make room there, then run this again."),
@@ -75,11 +75,11 @@ def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -
         ),
         (
             RegistryAnswer(307, {"Location": "https://user:secret@other/v2/"}),
-            "host sends the push on to https://other/v2/: give the registry that answers itself.",
+            "host redirects the push to https://other/v2/: give the host of the registry itself.",
         ),
         (
             refused(418, body=b"a  teapot\nof two lines"),
-            "host/a/b refuses the push with 418 (a teapot of two lines): see what the registry supports.",
+            "host/a/b refuses the push with 418 (a teapot of two lines): check what the registry supports.",
         ),
     ],
 )

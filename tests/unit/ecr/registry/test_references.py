@@ -35,17 +35,17 @@ def test_a_digest_beside_a_tag_is_what_counts() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("berth-train:cpu", "begins with no registry: write HOST/REPOSITORY, such as"),
-        ("team/berth-train:cpu", "begins with no registry"),
-        ("nonesuch", "begins with no registry"),
-        ("", "begins with no registry"),
-        (f"{ECR}/", "is a registry alone: write the repository behind it, HOST/REPOSITORY."),
-        ("127.0.0.1:5000", "is a registry alone"),
+        ("berth-train:cpu", "does not begin with a registry: write HOST/REPOSITORY, such as"),
+        ("team/berth-train:cpu", "does not begin with a registry"),
+        ("nonesuch", "does not begin with a registry"),
+        ("", "does not begin with a registry"),
+        (f"{ECR}/", "is only a registry: add the repository, HOST/REPOSITORY."),
+        ("127.0.0.1:5000", "is only a registry"),
         ("https://h.x/a", "begins with https://: leave that out."),
         ("http://127.0.0.1:5000/a", "begins with http://: leave that out."),
-        (f"{ECR}/a:", "has a colon without a tag behind it: give one, or leave the colon out."),
-        (f"{ECR}/a@sha256:12", "has no digest behind its @: that is sha256: and 64 digits of 0-9 and a-f."),
-        (f"{ECR}/a:1@", "has no digest behind its @"),
+        (f"{ECR}/a:", "has a colon without a tag after it: add one, or remove the colon."),
+        (f"{ECR}/a@sha256:12", "has no digest after its @: a digest is sha256: and 64 digits of 0-9 and a-f."),
+        (f"{ECR}/a:1@", "has no digest after its @"),
     ],
 )
 def test_what_names_no_image_in_a_registry_is_said_with_the_argument(text: str, said: str) -> None:

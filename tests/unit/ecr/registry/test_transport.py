@@ -16,14 +16,14 @@ def nobody(renew: bool) -> None:
     ["", "https://x", "x/y", "user:secret@host", "a b", "::1", "-x", "x\ny", "ü.example"],
 )
 def test_what_is_no_host(host: str) -> None:
-    with pytest.raises(UserError, match="is no registry: give HOST or HOST:PORT, without") as refusal:
+    with pytest.raises(UserError, match="is not a registry: give HOST or HOST:PORT, without") as refusal:
         Transport(host, nobody)
     assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("port", ["99999", "0", "", "notaport", "٣", "5_0"])
 def test_what_is_no_port(port: str) -> None:
-    with pytest.raises(UserError, match=f"x:{port} is no registry: {port or 'nothing'} is no port, which has 1 to"):
+    with pytest.raises(UserError, match=f"x:{port} is not a registry: the port is {port or 'empty'}, and must be 1 to"):
         Transport(f"x:{port}", nobody)
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import layer_files, pins
-from berth.images.build_network import Network, PackageIndex
-from berth.images.locks import LOCKS, LockRequest
+from berth.images.locks.locks import LOCKS, LockRequest
+from berth.images.network.build_network import Network, PackageIndex
+from berth.images.pins import layer_files, pins, pins_file
 from berth.images.profiles import add
 from berth.images.profiles.add import Places, add_profile, remove_profile
-from berth.images.profiles.asked import AskedProfile, CompleteProfile
 from berth.images.profiles.proof import NEEDED, Proof, Proved, Prover
+from berth.images.profiles.request import CompleteProfile, ProfileRequest
 
 NETWORK = Network(None, PackageIndex(), (), "", "", "")
 HF = {"transformers": "4.46.3", "accelerate": "1.6.0", "datasets": "3.5.0"}
@@ -29,7 +29,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
     """Pins and locks of the test's own, for which no index is asked, and which uv does not make."""
     shutil.copytree(LOCKS, tmp_path / "locks")
     shutil.copy(pins.PATH, tmp_path / "pins.toml")
-    monkeypatch.setattr(add, "complete", lambda asked, *_: CompleteProfile(asked, "2.13.0+cpu", HF, [], ""))
+    monkeypatch.setattr(add, "complete", lambda request, *_: CompleteProfile(request, HF, [], ""))
     monkeypatch.setattr(add, "write_locks", write)
     monkeypatch.setattr(Prover, "prove", lambda *_: Proved([], []))
     return Places(tmp_path / "pins.toml", tmp_path / "locks")
@@ -49,29 +49,26 @@ def write(kit: pins.Pins, profile: pins.Profile, folders: object, made: Path) ->
 
 
 def added(places: Places, name: str = "own") -> add.Added:
-    return add_profile(AskedProfile(name), NETWORK, Proof.cpu, places=places)
+    return add_profile(ProfileRequest(name), NETWORK, Proof.cpu, places=places)
 
 
 def test_what_comes_goes_without_a_trace(places: Places, files: Files) -> None:
-    layer_files.render_bake(pins.load(places.pins), places.pins.parent)
+    layer_files.render_bake(pins_file.load(places.pins), places.pins.parent)
     before = files()
-    (places.pins.parent / "debian").mkdir()
     assert added(places).profile.packages["transformers"] == "4.46.3"
     assert set(files()) - set(before) == {"locks/own/deps-train.txt"}
-    assert pins.load(places.pins).profile("own").software.name == "own"
+    assert pins_file.load(places.pins).profile("own").software.name == "own"
     assert "train-own" in json.loads((places.pins.parent / "bake.json").read_text())["target"]
-    (places.pins.parent / "debian" / "own.txt").write_text("bash=1\n")
     assert remove_profile("own", places) == [
         "[software.own] of pins.toml",
         "[profiles.own] of pins.toml",
         "docker/locks/own",
-        "docker/debian/own.txt",
     ]
     assert files() == before
 
 
 @pytest.mark.parametrize("error", [UserError("no"), KeyboardInterrupt(), SystemExit(143)])
-@pytest.mark.parametrize("place", ["complete", "write_locks", "_lay", "render_bake"])
+@pytest.mark.parametrize("place", ["complete", "write_locks", "_install", "render_bake"])
 def test_what_fails_or_is_interrupted_leaves_all_files_as_they_were(
     places: Places, files: Files, place: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +113,7 @@ def test_sigkill_leaves_a_row_with_its_locks_or_neither(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert files()["pins.toml"] == before["pins.toml"]
     added(places)  # over what it left
-    assert pins.load(places.pins).profile("own").name == "own"
+    assert pins_file.load(places.pins).profile("own").name == "own"
 
 
 @pytest.mark.parametrize(("proof", "locked"), [(Proof.cpu, False), (Proof.none, True)])
@@ -124,22 +121,22 @@ def test_a_proof_that_can_not_be_is_known_before_locking(
     places: Places, files: Files, proof: Proof, locked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With CUDA it takes the CPU build of torch, which may not be had."""
-    asked: list[str] = []
+    resolved: list[str] = []
 
     def resolve(request: LockRequest, *_: object) -> str:
-        asked.extend(request.requirements)
-        raise UserError("docker/locks/proof.txt could not be made: the index did not answer: try again.")
+        resolved.extend(request.requirements)
+        raise UserError("the index did not answer.")
 
     monkeypatch.setattr("berth.images.profiles.proof.resolve", resolve)
     written: list[str] = []
     monkeypatch.setattr(
         add, "write_locks", lambda kit, profile, folders, made: written.append(write(kit, profile, folders, made))
     )
-    monkeypatch.setattr(add, "complete", lambda asked, *_: CompleteProfile(asked, "2.5.1", HF, [], ""))
+    monkeypatch.setattr(add, "complete", lambda request, *_: CompleteProfile(request, HF, [], ""))
     before = files()
-    with nullcontext() if locked else pytest.raises(UserError, match=r"^own can't be proved by the CPU build of its"):
-        add_profile(AskedProfile("own", "cu124"), NETWORK, proof, places=places)
-    assert (asked, bool(written), files() == before) == ([] if locked else ["torch==2.5.1+cpu"], locked, not locked)
+    with nullcontext() if locked else pytest.raises(UserError, match=r"^own can't be proved with the CPU build of its"):
+        add_profile(ProfileRequest("own", "cu124"), NETWORK, proof, places=places)
+    assert (resolved, bool(written), files() == before) == ([] if locked else ["torch==2.5.1+cpu"], locked, not locked)
 
 
 def test_a_row_that_somebody_wrote_meanwhile_stays(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +147,7 @@ def test_a_row_that_somebody_wrote_meanwhile_stays(places: Places, monkeypatch: 
     monkeypatch.setattr(Prover, "prove", another)
     added(places)
     assert "# another's\n" in places.pins.read_text()
-    assert "own" in pins.load(places.pins).profiles
+    assert "own" in pins_file.load(places.pins).profiles
 
 
 def test_what_the_proof_wanted_is_the_images(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +161,7 @@ def test_what_the_proof_wanted_is_the_images(places: Places, monkeypatch: pytest
 
 def test_a_row_that_can_not_be_is_said_of_the_real_file(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = {**HF, "transformers": "none"}
-    monkeypatch.setattr(add, "complete", lambda asked, *_: CompleteProfile(asked, "2.13.0+cpu", bad, [], ""))
+    monkeypatch.setattr(add, "complete", lambda request, *_: CompleteProfile(request, bad, [], ""))
     with pytest.raises(UserError, match=r'transformers of \[software\.own\] is "none"') as caught:
         added(places)
     assert str(places.pins) in str(caught.value)
@@ -173,7 +170,10 @@ def test_a_row_that_can_not_be_is_said_of_the_real_file(places: Places, monkeypa
 
 def test_a_profile_that_others_need_stays(places: Places, files: Files) -> None:
     before = files()
-    for name, says in [("cpu", "cpu is the default profile"), ("cu124", "cu124-hf4 comes from cu124: remove it first")]:
+    for name, says in [
+        ("cpu", "cpu can't be removed: it is the default"),
+        ("cu124", "cu124-hf4 comes from cu124: remove it first"),
+    ]:
         with pytest.raises(UserError, match=says):
             remove_profile(name, places)
     with pytest.raises(UserError, match="there is no profile 'own'"):
@@ -197,9 +197,9 @@ def test_a_profile_stays_whole_if_bake_json_can_not_be_written(
 
 def test_a_set_that_another_row_has_stays(places: Places) -> None:
     assert remove_profile("cpu-hf4", places)[0] == "[profiles.cpu-hf4] of pins.toml"
-    assert "hf4" in pins.load(places.pins).software
+    assert "hf4" in pins_file.load(places.pins).software
     assert remove_profile("cu124-hf4", places)[0] == "[software.hf4] of pins.toml"
-    assert "hf4" not in pins.load(places.pins).software
+    assert "hf4" not in pins_file.load(places.pins).software
 
 
 def test_what_a_killed_add_left_goes_with_the_next(places: Places) -> None:

@@ -1,35 +1,33 @@
-"""What the package index says of what was asked for; each thing that can't be is a sentence."""
+"""What uv resolves of what was asked for; each thing that can't be is a sentence with the version that could."""
 
-import datetime
-import http.server
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import compatibility_table, pins
-from berth.images.build_network import Network, PackageIndex
-from berth.images.combinations import Known
-from berth.images.profiles.asked import AskedProfile
-from berth.images.profiles.complete import check_torch, complete
-from tests.doubles.package_index import JsonIndex, json_index
+from berth.images.locks.lock_text import entries
+from berth.images.locks.locks import LOCKS, cuda_parts, torch_locks
+from berth.images.network.build_network import Network, PackageIndex
+from berth.images.pins import pins, pins_file
+from berth.images.profiles.complete import complete
+from berth.images.profiles.request import ProfileRequest
+from tests.doubles.package_index import JsonIndex, json_index, wheel
 
-KIT = pins.load()
+KIT = pins_file.load()
+CPU = KIT.profile("cpu")
 FILES = (
-    ("torch", "2.6.0", "2025-01-29", ""),
-    ("torch", "2.13.0", "2026-07-01", ""),
-    ("transformers", "4.46.3", "2024-11-18", "Requires-Dist: torch>=1.13; extra == 'torch'\n"),
-    ("transformers", "5.1.0", "2026-08-01", "Requires-Dist: torch>=2.6; extra == 'torch'\n"),
+    ("transformers", "4.46.3", "2024-11-18", "Provides-Extra: torch\nRequires-Dist: torch>=1.13; extra == 'torch'\n"),
+    ("transformers", "5.1.0", "2026-08-01", "Provides-Extra: torch\nRequires-Dist: torch>=2.6; extra == 'torch'\n"),
     ("accelerate", "1.1.1", "2024-11-12", ""),
     ("accelerate", "1.6.0", "2025-04-01", ""),
     ("datasets", "3.1.0", "2024-10-31", ""),
-    ("datasets", "5.0.0", "2026-05-01", ""),
+    ("datasets", "5.0.0", "2026-05-01", "Requires-Dist: pyarrow>=24\n"),
+    ("peft", "0.14.0", "2024-12-06", "Requires-Dist: transformers<5\n"),
     ("peft", "0.15.0", "2025-03-19", "Requires-Dist: transformers<5\n"),
+    ("pyarrow", "18.0.0", "2024-10-30", ""),
+    ("pyarrow", "24.0.0", "2026-04-01", ""),
     ("einops", "0.8.1", "2025-02-09", ""),
     ("evaluate", "0.4.3", "2024-09-11", ""),
     ("evaluate", "0.4.6", "2025-09-18", ""),
@@ -43,187 +41,186 @@ FILES = (
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[JsonIndex]:
-    """An index of some packages, and nothing known besides."""
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[JsonIndex]:
+    """An index of some packages, and a folder with the torch of profile cpu."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(compatibility_table, "load", lambda: Known({}))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    (tmp_path / "wheels").mkdir()
+    add_torch(tmp_path / "wheels", CPU.torch)
     with json_index() as index:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
         for name, version, day, requires in FILES:
             index.add(name, version, requires, upload_time=f"{day}T00:00:00Z")
         yield index
 
 
-def network(index: JsonIndex, *folders: Path) -> Network:
-    return Network(None, PackageIndex(url=index.url, folders=folders), (), "", "", "")
+def add_torch(folder: Path, version: str) -> None:
+    (folder / f"torch-{version}-py3-none-any.whl").write_bytes(wheel("torch", "WORD = 1\n", version))
 
 
-def test_what_is_left_open_is_as_of_the_sets_own_day(served: JsonIndex) -> None:
+@pytest.fixture
+def network(served: JsonIndex, tmp_path: Path) -> Network:
+    return Network(None, PackageIndex(url=served.url, folders=(tmp_path / "wheels",)), (), "", "", "")
+
+
+def test_what_is_left_open_is_as_of_the_sets_own_day(network: Network) -> None:
     """The kit's scikit-learn came out later, and would want what did; its tensorboardx did not."""
-    asked = AskedProfile("own", versions={"transformers": "4.46.3"}, packages=["peft==0.15.0", "einops"])
-    found = complete(asked, KIT, network(served))
-    assert (found.day, found.torch, found.hardware) == ("2025-04-18", KIT.profile("cpu").torch, {})
-    assert {name: found.versions[name] for name in ("transformers", "accelerate", "datasets")} == {
-        "transformers": "4.46.3",
-        "accelerate": "1.6.0",
-        "datasets": "3.1.0",
-    }
+    request = ProfileRequest("own", versions={"transformers": "4.46.3"}, packages=["peft==0.15.0", "einops"])
+    found = complete(request, KIT, network)
+    assert (found.day, found.hardware) == ("2025-04-18", {})
+    assert found.versions == {"transformers": "4.46.3", "accelerate": "1.6.0", "datasets": "3.1.0"}
     own = ["peft==0.15.0", "einops==0.8.1"]
     assert list(found.packages) == [*own, "evaluate==0.4.3", "scikit-learn==1.6.1", "pillow==11.0.0"]
 
 
-def test_a_line_is_said_to_be_its_first_release_and_the_day_has_its_reason(served: JsonIndex) -> None:
+def test_a_line_is_said_to_be_its_first_release_and_the_day_has_its_reason(served: JsonIndex, network: Network) -> None:
     for micro in ("0", "1", "2", "3rc1"):
         served.add("liner", f"4.46.{micro}", upload_time="2024-11-01T00:00:00Z")
     served.add("liner", "4.47.0", upload_time="2024-12-20T00:00:00Z")
     steps: list[str] = []
-    found = complete(AskedProfile("own", packages=["liner==4.46"]), KIT, network(served), steps.append)
+    found = complete(ProfileRequest("own", packages=["liner==4.46"]), KIT, network, steps.append)
     assert "liner 4.46 is the first release of that line; the newest is 4.46.2" in steps
-    assert "all else is as of 2024-12-01, 30 days after liner 4.46; --day changes it" in steps
-    assert "asking for the newest transformers that fits, as of 2024-12-01" in steps
+    assert "all other versions are as of 2024-12-01, 30 days after liner 4.46; --day changes it" in steps
     assert found.day == "2024-12-01"
     steps.clear()
-    complete(AskedProfile("own", packages=["liner==4.47"]), KIT, network(served), steps.append)
+    complete(ProfileRequest("own", packages=["liner==4.47"]), KIT, network, steps.append)
     assert not [each for each in steps if "first release" in each], "there is no other"
 
 
-def test_without_versions_the_newest_of_today_are_taken(served: JsonIndex) -> None:
-    found = complete(AskedProfile("own"), KIT, network(served))
+def test_without_versions_the_newest_of_today_are_taken(network: Network) -> None:
+    found = complete(ProfileRequest("own"), KIT, network)
     assert (found.versions["transformers"], found.versions["datasets"]) == ("5.1.0", "5.0.0")
     assert (found.day, found.packages) == ("", [])
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("wanted", "facts"),
     [
         (
-            AskedProfile("own", versions={"transformers": "4.46.9"}),
-            r"^transformers 4\.46\.9 was never released: the nearest are 4\.46\.3 and 5\.1\.0\.$",
-        ),
-        (AskedProfile("own", packages=["peft===new"]), r"^peft new was never released: the nearest is 0\.15\.0\.$"),
-        (
-            AskedProfile("own", packages=["pefft==1", "xyz==2"]),
-            r"has no package pefft: l.*\. Also, .* no package xyz: look",
+            ProfileRequest("own", versions={"transformers": "4.46.9"}),
+            ["transformers==4.46.9 was never released", "4.46.3 and 5.1.0"],
         ),
         (
-            AskedProfile("own", versions={"transformers": "5.1.0"}, packages=["peft==0.15.0"]),
-            r"^peft 0\.15\.0 wants transformers <5, and not 5\.1\.0: choose another version of peft or transformers",
+            ProfileRequest("own", packages=["pefft==1", "xyz==2"]),
+            ["no package pefft", "no package xyz"],
         ),
         (
-            AskedProfile("own", constraints=["transformers<4"]),
-            r"^No release of transformers that goes with torch 2\.13\S+ was found on \S+: name its version\.$",
+            ProfileRequest("own", versions={"transformers": "5.1.0"}, packages=["peft==0.15.0"]),
+            [
+                "transformers<5",
+                "choose transformers 4.46.3, the newest that fits the rest",
+            ],
+        ),
+        (ProfileRequest("own", constraints=["transformers<4"]), ["transformers<4 was never released", "5.1.0"]),
+        (
+            ProfileRequest("own", packages=["peft==0.15.0"], constraints=["peft<0.15"]),
+            ["peft==0.15.0", "peft<0.15"],
         ),
         (
-            AskedProfile("own", constraints=["transformers<5"], day="2020-01-01"),
-            r"^No release of transformers that goes with torch \S+ and was uploaded by 2020-01-01 was found on \S+: "
-            r"name its version, or give a later --day\.$",
+            ProfileRequest("own", versions={"datasets": "5.0.0"}, constraints=["pyarrow<19"]),
+            ["choose datasets 3.1.0, the newest that fits the rest", "leave out --constraint 'pyarrow<19'"],
         ),
         (
-            AskedProfile("own", packages=["peft==0.15.0"], constraints=["peft<0.15"]),
-            r"^peft is to be 0\.15\.0, and the constraint peft<0\.15 excludes it: take the constraint out\.$",
+            ProfileRequest("own", versions={"transformers": "4.46.3"}, day="2024-01-01"),
+            ["transformers 4.46.3 came out on 2024-11-18", "--day 2024-11-18"],
         ),
         (
-            AskedProfile("own", versions={"transformers": "4.46.3"}, day="2024-01-01", constraints=["einops>=0.8"]),
-            r"^transformers 4\.46\.3 came out on 2024-11-18 and the first einops>=0\.8 \(0\.8\.1\) came out on "
-            r"2025-02-09, and all else would be as of 2024-01-01: give --day 2025-02-09 or a later one",
+            ProfileRequest("own", constraints=["einops>=0.8"], packages=["einops"], day="2025-01-01"),
+            ["einops", "2025-02-09", "give a later --day"],
         ),
-        (AskedProfile("own", packages=["evaluat==0.4"]), r"has no package evaluat: did you mean evaluate\?$"),
-        (AskedProfile("own", constraints=["numpy<2"]), r"has no package numpy: see whether pip's index-url, or"),
-        (AskedProfile("own", constraints=["einopz<1"]), r"has no package einopz: look at how it is spelt\.$"),
+        (ProfileRequest("own", packages=["evaluat==0.4"]), ["no package evaluat: did you mean evaluate?"]),
+        (ProfileRequest("own", constraints=["numpy<2"]), ["no package numpy: check whether pip's index-url"]),
+        (ProfileRequest("own", constraints=["einopz<1"]), ["no package einopz"]),
     ],
 )
-def test_what_can_not_be_together_is_a_sentence(served: JsonIndex, asked: AskedProfile, says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        complete(asked, KIT, network(served))
+def test_what_can_not_be_together_is_a_sentence(network: Network, wanted: ProfileRequest, facts: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        complete(wanted, KIT, network)
+    for fact in facts:
+        assert fact in str(caught.value)
 
 
-def test_a_python_that_the_base_lacks_is_a_sentence(served: JsonIndex) -> None:
-    served.add("newer", "1.0", requires_python=">=3.13", upload_time="2025-01-01T00:00:00Z")
-    with pytest.raises(UserError, match=r"newer 1\.0 is for Python >=3\.13, and the base has Python 3\.11"):
-        complete(AskedProfile("own", packages=["newer==1.0"]), KIT, network(served))
+def test_a_python_that_the_base_lacks_is_a_sentence(served: JsonIndex, network: Network) -> None:
+    served.add("newer", "1.0", requires_python=">=3.13")
+    for python in ("cp37-cp37m", "cp38-cp38", "cp39-cp39"):
+        served.add("numpy", "1.20.0", tag=f"{python}-manylinux2010_x86_64")
+    served.add("numpy", "1.23.2", tag="cp311-cp311-manylinux_2_17_x86_64")
+    with pytest.raises(UserError) as caught:
+        complete(ProfileRequest("own", packages=["newer==1.0", "numpy==1.20"]), KIT, network)
+    assert "newer 1.0 has wheels for Python 3.13 to 3.14 only, but the base has Python 3.11" in str(caught.value)
+    assert "numpy 1.20 has wheels for Python 3.7 to 3.9 only, but the base has Python 3.11: " in str(caught.value)
+    assert "the nearest that can be installed is 1.23.2" in str(caught.value)
 
 
 @pytest.mark.parametrize("package", ["deepspeed==0.15.4", "deepspeed"])
-@pytest.mark.parametrize("wheel", [False, True])
-def test_what_comes_as_source_only_is_a_sentence(served: JsonIndex, package: str, wheel: bool) -> None:
-    served.facts["deepspeed-0.15.4.tar.gz"] = {"upload-time": "2024-11-01T00:00:00Z"}
-    if wheel:
-        served.add("deepspeed", "0.14.0", upload_time="2024-10-01T00:00:00Z")
-    remedy = r"choose another, of which 0\.14\.0 is the newest" if wheel else r"no release of it has, so put a wheel"
-    says = rf"^deepspeed 0\.15\.4 has no wheel for Python 3\.11, and an image builds none: {remedy}"
-    with pytest.raises(UserError, match=says):
-        complete(AskedProfile("own", packages=[package]), KIT, network(served))
+def test_what_comes_as_source_only_is_a_sentence(served: JsonIndex, network: Network, package: str) -> None:
+    served.facts["deepspeed-0.15.4.tar.gz"] = {}
+    with pytest.raises(UserError, match=r"^deepspeed 0\.15\.4 has no wheel for Python 3\.11, .* put a wheel of it"):
+        complete(ProfileRequest("own", packages=[package]), KIT, network)
 
 
-@pytest.mark.parametrize("answers", [0, 1, 3, 6])
-def test_an_index_that_stops_answering_is_a_sentence(served: JsonIndex, answers: int) -> None:
-    served.answers = answers
-    with pytest.raises(UserError, match=r"The package index .* (gave no answer for|does not say) .*: .*again"):
-        complete(AskedProfile("own", versions={"transformers": "4.46.3"}), KIT, network(served))
+def test_an_index_that_does_not_answer_is_a_sentence(served: JsonIndex, network: Network) -> None:
+    served.silent = True
+    with pytest.raises(UserError, match=rf"Failed to fetch: \S*{served.url}/transformers/.*: check that"):
+        complete(ProfileRequest("own", versions={"transformers": "4.46.3"}), KIT, network)
 
 
-@contextmanager
-def torchs_page(*versions: str) -> Iterator[str]:
-    """The address of an index with torch in these versions."""
-
-    class Page(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            links = "".join(f'<a href="torch-{each.replace("+", "%2B")}-cp311-x.whl">' for each in versions)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(links.encode())
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        thread = threading.Thread(target=partial(server.serve_forever, 0.05))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+def test_a_torch_that_can_not_be_had_is_a_sentence(network: Network) -> None:
+    kit = replace(KIT, profiles={**KIT.profiles, "cpu": replace(CPU, torch_index="http://127.0.0.1:9/none")})
+    with pytest.raises(UserError, match=r"Failed to fetch: \S*http://127\.0\.0\.1:9/none/torch/.* have torch 2\.13"):
+        complete(ProfileRequest("own", torch="2.6.0"), kit, network)
 
 
-def test_a_torch_that_can_not_be_had_is_known_before_the_rest_is_asked_for(served: JsonIndex) -> None:
-    row = replace(KIT.profile("cpu"), torch_index="http://127.0.0.1:9/none")
-    kit = replace(KIT, profiles={**KIT.profiles, "cpu": row})
-    asked = AskedProfile("own", torch="2.6.0", packages=["peft==0.15.0"], constraints=["peft<0.15"])
-    with pytest.raises(UserError, match=r"^peft is to be .* out\. Also, torch 2\.6\.0\+cpu can't be had here"):
-        complete(asked, kit, network(served))
-    assert [path for path, _ in served.asked if "/accelerate" in path] == []
+def test_another_torch_has_layers_of_its_own(network: Network, tmp_path: Path) -> None:
+    add_torch(tmp_path / "wheels", "2.6.0+cpu")
+    found = complete(ProfileRequest("own", torch="2.6.0", versions={"transformers": "4.46.3"}), KIT, network)
+    assert (found.request.torch, found.hardware, found.day) == ("2.6.0+cpu", {"torch": "2.6.0+cpu"}, "2024-12-18")
 
 
-def test_each_project_is_asked_for_once(served: JsonIndex) -> None:
-    """By whatever looks into its releases."""
-    served.add("liner", "4.46", upload_time="2024-11-01T00:00:00Z")
-    asked = AskedProfile("own", packages=["liner==4.46", "einops"], constraints=["peft<1"], day="2026-11-01")
-    complete(asked, KIT, network(served))
-    pages = [path for path, _ in served.asked if path.startswith("/simple/")]
-    assert sorted(pages) == sorted(set(pages))
-    assert {"/simple/liner/", "/simple/einops/", "/simple/peft/"} <= set(pages)
+CUDA_13 = {"cuda-toolkit": "13.0.3", "nvidia-cudnn-cu13": "9.20.0.48", "nvidia-nccl-cu13": "2.29.7", "triton": "3.7.1"}
+CUDA_12 = {
+    "nvidia-cuda-runtime-cu12": "12.4.127",
+    "nvidia-cudnn-cu12": "9.1.0.70",
+    "nvidia-nccl-cu12": "2.21.5",
+    "triton": "3.2.0",
+}
 
 
-def test_a_torch_that_can_not_be_had_is_a_sentence(served: JsonIndex, tmp_path: Path) -> None:
-    (tmp_path / "torch-2.13.0+cpu-cp311-cp311-x.whl").touch()
-    check_torch("2.13.0+cpu", "http://127.0.0.1:9/none", network(served, tmp_path))
-    silent = (
-        r"its index http://127\.0\.0\.1:9/none does not answer \(Connection refused\), and pip's folders have 2\.13"
-    )
-    with pytest.raises(
-        UserError, match=rf"^torch 2\.6\.0\+cpu can't be had here: {silent}\.0\+cpu: lay its wheel into"
-    ):
-        check_torch("2.6.0+cpu", "http://127.0.0.1:9/none", network(served, tmp_path))
-    with torchs_page("2.5.1+cpu", "2.6.0+cpu", "2.7.0+cpu") as url:
-        check_torch("2.6.0+cpu", url, network(served))
-        with pytest.raises(
-            UserError, match=r"^torch 2\.6\.1\+cpu is not at .*: the nearest there are 2\.6\.0 and 2\.7"
-        ):
-            check_torch("2.6.1+cpu", url, network(served))
+def add_cuda(index: JsonIndex, torch: str, parts: dict[str, str], vision: str) -> None:
+    """A torch for CUDA, and what it asks for."""
+    needs = "".join(f"Requires-Dist: {name}=={version}\n" for name, version in parts.items())
+    index.add("torch", torch, needs)
+    index.add("torchvision", vision, f"Requires-Dist: torch=={torch}\n")
+    for name, version in parts.items():
+        index.add(name.replace("-", "_"), version)
 
 
-def test_another_torch_has_layers_of_its_own(served: JsonIndex, tmp_path: Path) -> None:
-    (tmp_path / "torch-2.6.0+cpu-cp311-cp311-x.whl").touch()
-    asked = AskedProfile("own", torch="2.6.0", versions={"transformers": "4.46.3"})
-    found = complete(asked, KIT, network(served, tmp_path))
-    assert (found.torch, found.hardware) == ("2.6.0+cpu", {"torch": "2.6.0+cpu"})
-    assert found.day == (datetime.date(2024, 11, 18) + datetime.timedelta(days=30)).isoformat()
+def test_another_torch_brings_the_cuda_that_it_is_built_for(served: JsonIndex, network: Network) -> None:
+    add_cuda(served, "2.6.1", CUDA_12, "0.21.1")
+    found = complete(ProfileRequest("own", "cu124", torch="2.6.1", versions={"transformers": "4.46.3"}), KIT, network)
+    parts = {"cuda": "12.4", "cudnn": "9.1.0", "nccl": "2.21.5", "triton": "3.2.0"}
+    assert found.hardware == {"torch": "2.6.1", **parts, "torchvision": "0.21.1"}
+
+
+def test_a_cuda_that_the_drivers_can_not_run_is_a_sentence(served: JsonIndex, network: Network) -> None:
+    add_cuda(served, "2.13.1", CUDA_13, "0.28.1")
+    with pytest.raises(UserError, match=r"CUDA 13\.0\.3, which needs driver 580 .* driver 525 and newer: .* 13\.$"):
+        complete(ProfileRequest("own", "cu124", torch="2.13.1"), KIT, network)
+
+
+def test_a_torch_of_numpy_1_wants_a_constraint(served: JsonIndex, network: Network, tmp_path: Path) -> None:
+    add_torch(tmp_path / "wheels", "2.2.2+cpu")
+    served.add("numpy", "2.4.0", upload_time="2024-06-17T00:00:00Z")
+    served.add("numpy", "1.26.4", upload_time="2024-02-05T00:00:00Z")
+    request = ProfileRequest("own", torch="2.2.2", versions={"transformers": "4.46.3"}, packages=["numpy"])
+    with pytest.raises(UserError, match=r"numpy would be 2\.4\.0: add --constraint 'numpy<2'"):
+        complete(request, KIT, network)
+    assert "numpy==1.26.4" in complete(replace(request, constraints=["numpy<2"]), KIT, network).packages
+
+
+@pytest.mark.parametrize("profile", [each for each in KIT.profiles.values() if each.cuda], ids=lambda each: each.name)
+def test_the_locks_have_the_cuda_of_docker_pins_toml(profile: pins.Profile) -> None:
+    locked = "".join((LOCKS / lock).read_text() for lock in torch_locks(profile))
+    assert cuda_parts({name: version for name, version, _ in entries(locked)}) == dict(profile.cuda)

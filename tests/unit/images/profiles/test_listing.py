@@ -10,15 +10,15 @@ import pytest
 from rich.console import Console
 
 from berth.common.errors import UserError
-from berth.images import compatibility_table, pins
-from berth.images.locks import LOCKS
-from berth.images.plan import Revision
+from berth.images.build.plan import Revision
+from berth.images.build.revision import NO_COMMIT
+from berth.images.locks.locks import LOCKS
+from berth.images.pins import pins_file
 from berth.images.profiles import listing
 from berth.images.profiles.add import Added
 from berth.images.profiles.listing import Images
-from berth.images.revision import NO_COMMIT
 
-KIT = pins.load()
+KIT = pins_file.load()
 BUILT = Images({"berth-train:cpu": "sha256:aa"}, answers=True)
 
 
@@ -34,42 +34,41 @@ def test_a_profile_is_a_line_with_what_is_built() -> None:
     assert rows["cpu-hf4"] == ["cpu", "hf4", KIT.profile("cpu").torch, "4.26.0", "train", "–"]
     assert rows["cpu"][:2] == ["cpu", "current"]
     assert "train" in rows["cpu"][-1]
-    assert listing.as_row(KIT.profile("cpu"), BUILT)["images"] == {"train": "built", "serve": "not built"}
-    assert listing.as_row(KIT.profile("cpu"), Images({}, answers=False))["images"]["serve"] == "?"
+    assert listing.summary(KIT.profile("cpu"), BUILT)["images"] == {"train": "built", "serve": "not built"}
+    assert listing.summary(KIT.profile("cpu"), Images({}, answers=False))["images"]["serve"] == "?"
 
 
 def test_all_of_a_profile_has_what_its_hardware_needs_and_the_state_of_its_locks(tmp_path: Path) -> None:
-    found = listing.whole(KIT, KIT.profile("cu124"), LOCKS, BUILT)
-    assert (found["driver"], found["python"], "3.11" in found["torch_pythons"]) == ("525", "3.11", True)
+    found = listing.details(KIT, KIT.profile("cu124"), LOCKS, BUILT)
+    assert (found["driver"], found["python"]) == ("525", "3.11")
     assert found["locks"] == {"train": "up to date", "serve": "up to date"}
     assert found["locked"]["train"]["transformers"] == KIT.profile("cu124").packages["transformers"]
-    assert "525 or newer" in printed(listing.render_whole(found))
+    assert "525 or newer" in printed(listing.render_details(found))
     shutil.copytree(LOCKS, tmp_path / "locks")
     shutil.rmtree(tmp_path / "locks" / "cu124")
-    found = listing.whole(KIT, KIT.profile("cu124"), tmp_path / "locks", BUILT)
+    found = listing.details(KIT, KIT.profile("cu124"), tmp_path / "locks", BUILT)
     assert "has nothing for profile cu124" in found["locks"]["train"]
     assert found["locked"]["train"] == {}
 
 
 def test_a_set_shows_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(listing.render_whole(listing.whole(KIT, KIT.profile("cpu-hf4"), LOCKS, BUILT)))
+    text = printed(listing.render_details(listing.details(KIT, KIT.profile("cpu-hf4"), LOCKS, BUILT)))
     assert "safetensors==0.8.0" in text
     assert "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD 1" in text
     assert "driver" not in text
 
 
 def test_the_versions_that_scripts_break_of_are_shown_though_the_locks_alone_have_them() -> None:
-    found = listing.whole(KIT, KIT.profile("cpu-hf4"), LOCKS, BUILT)
-    text = " ".join(printed(listing.render_whole(found)).split())
+    found = listing.details(KIT, KIT.profile("cpu-hf4"), LOCKS, BUILT)
+    text = " ".join(printed(listing.render_details(found)).split())
     for name in ("numpy", "pyarrow", "tokenizers", "huggingface-hub"):
         assert f"{name} {found['locked']['train'][name]}" in text
     both = {"train": {"numpy": "2.4.6", "pandas": "3.0"}, "serve": {"numpy": "2.2.0", "tokenizers": "0.22.1"}}
-    assert listing.asked_about(both) == ["numpy 2.4.6 (train) and 2.2.0 (serve)", "pandas 3.0", "tokenizers 0.22.1"]
+    assert listing.shown_versions(both) == ["numpy 2.4.6 (train) and 2.2.0 (serve)", "pandas 3.0", "tokenizers 0.22.1"]
 
 
-def test_the_driver_is_the_tables() -> None:
-    table = compatibility_table.load()
-    drivers = [listing.driver(KIT.profile(name), table) for name in ("cpu", "cu130", "cu124")]
+def test_the_driver_is_the_oldest_that_runs_the_cuda() -> None:
+    drivers = [listing.driver(KIT.profile(name)) for name in ("cpu", "cu130", "cu124")]
     assert drivers == ["", "580", "525"]
 
 
@@ -98,7 +97,7 @@ def test_ctrl_c_says_that_nothing_has_changed(
 
     monkeypatch.setattr("berth.images.profiles.commands.add_profile", interrupted)
     assert command_line.main(["profile", "add", "own"]) == 130
-    assert "docker/pins.toml and the locks are as they were." in capsys.readouterr().err
+    assert "docker/pins.toml and the locks are unchanged." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("commit", ["1a2b3c4d5e6f", NO_COMMIT])

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images import pins
-from berth.images.locks import LOCKS, wheel_locks
+from berth.images.locks.locks import LOCKS, wheel_locks
+from berth.images.pins import pins_file
 from berth.images.profiles import proof
 from berth.images.profiles.proof import NEEDED, SCRIPT, Proof, Prover
 
-KIT = pins.load()
+KIT = pins_file.load()
 HASH = f" \\\n    --hash=sha256:{'a' * 64}\n"
 
 
@@ -40,7 +40,7 @@ def test_a_failure_is_its_step_and_the_last_line_of_its_traceback(tmp_path: Path
         UserError, match=r"^The proof of own failed at `import peft` \(ImportError: no name x\): choose other versions"
     ):
         proof.run_script([sys.executable, "-c", script], "own", tmp_path, {})
-    with pytest.raises(UserError, match=r"failed at `its start` \(it died of signal 6\)"):
+    with pytest.raises(UserError, match=r"failed at `its start` \(it was killed by signal 6\)"):
         proof.run_script([sys.executable, "-c", "import os; os.abort()"], "own", tmp_path, {})
 
 
@@ -53,7 +53,7 @@ def test_what_a_variable_mends_is_tried_with_it_once(tmp_path: Path) -> None:
 
 def test_a_proof_that_does_not_end_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "_TIMEOUT_S", 1)
-    with pytest.raises(UserError, match="The proof of own has not ended after 0 minutes"):
+    with pytest.raises(UserError, match="The proof of own did not end within 0 minutes"):
         proof.run_script([sys.executable, "-c", "import time; time.sleep(9)"], "own", tmp_path, {})
 
 
@@ -83,11 +83,11 @@ def test_with_cuda_the_cpu_build_stands_in_and_that_is_said() -> None:
 
 def test_a_cpu_build_that_can_not_be_had_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def resolve(*_: object) -> str:
-        raise UserError("docker/locks/proof.txt could not be made: there is no torch==2.5.1+cpu: choose another.")
+        raise UserError("there is no torch==2.5.1+cpu.")
 
     monkeypatch.setattr(proof, "resolve", resolve)
     with pytest.raises(
-        UserError, match=r"^cu124 can't be proved by the CPU build .* \(there is no torch==2\.5\.1\+cpu\): add"
+        UserError, match=r"^cu124 can't be proved with the CPU build .*: there is no torch==2\.5\.1\+cpu\. Add"
     ):
         Prover(LOCKS, [], Proof.cpu).prepare(KIT, KIT.profile("cu124"))
 
@@ -95,12 +95,12 @@ def test_a_cpu_build_that_can_not_be_had_is_a_sentence(monkeypatch: pytest.Monke
 def test_without_a_proof_that_is_said() -> None:
     prover, row = Prover(LOCKS, [], Proof.none), KIT.profile("cu124")
     found = prover.prove(row, prover.prepare(KIT, row))
-    assert found.unproved == ["Nothing of cu124 was run: that its versions work together is not proved."]
+    assert found.unproved == ["cu124 was not run: it is not proved that its versions work together."]
 
 
 def test_an_environment_that_can_not_be_made_is_a_sentence(tmp_path: Path) -> None:
     row = replace(KIT.profile("cpu"), python="3.99")
-    with pytest.raises(UserError, match=r"^The environment to prove cpu in could not be made .*3\.99"):
+    with pytest.raises(UserError, match=r"^The environment for the proof of cpu could not be made: .*3\.99"):
         Prover(LOCKS, [tmp_path], Proof.cpu)._environment(tmp_path, row, "")
 
 
@@ -115,10 +115,10 @@ def test_each_run_says_what_it_does_and_why_it_is_not_the_first(
     prover, row = Prover(LOCKS, [], Proof.cpu, steps.append), KIT.profile("cpu")
     assert prover.prove(row, prover.prepare(KIT, row)).needed == [NEEDED[0]]
     assert [re.sub("[0-9]+ packages", "N packages", each) for each in steps] == [
-        "cpu, train: an environment of its N packages, to prove them in",
-        "cpu, train: proof, which imports all, reads files, trains two steps, saves and resumes",
-        "cpu, train: once more the proof, which imports all, reads files, trains two steps, saves and resumes, with "
-        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1, which it failed without",
-        "cpu, serve: an environment of its N packages, to prove them in",
-        "cpu, serve: proof, which imports all",
+        "cpu, train: making an environment of its N packages for the proof",
+        "cpu, train: proof: imports all packages, reads files, trains two steps, saves and resumes",
+        "cpu, train: again with TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1, without which it failed: proof: imports all "
+        "packages, reads files, trains two steps, saves and resumes",
+        "cpu, serve: making an environment of its N packages for the proof",
+        "cpu, serve: proof: imports all packages",
     ]

@@ -228,12 +228,13 @@ def test_a_job_quantises_in_a_process_of_its_own(model: Path) -> None:
     said: list[str] = []
     quantization.add_int8(model, QUESTIONS, SETTINGS, ANY, said.append)
     assert "int8" in read_manifest(model / FOLDER).precisions
-    assert re.fullmatch(r"int8: NNCF quantises the graph by \d+ windows of the calibration data", said[0])
+    assert re.fullmatch(r"int8: NNCF quantises the graph with \d+ windows of the calibration data", said[0])
     assert all(line.startswith("int8: ") for line in said), "what NNCF prints is not for the log"
     with pytest.raises(GraphError, match="the int8 graph loses"):
         quantization.add_int8(model, QUESTIONS, SETTINGS, replace(ANY, max_f1_loss=-101), said.append)
 
 
+@pytest.mark.nightly
 def test_a_model_without_a_graph_gets_both_elsewhere(tiny_model: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_model, tmp_path / "model", ignore=shutil.ignore_patterns(FOLDER))
     quantization.write_examples(tmp_path / "data.jsonl", EXAMPLES)

@@ -60,7 +60,7 @@ def test_compat_takes_the_place_of_a_driver_that_is_too_old(begin: Start, folder
     begins = lines[0].split()
     assert lines == [
         " ".join(begins),
-        f"log: cuda-compat: the host's driver is too old for CUDA 12.4, and {folders[1]} does in its place",
+        f"log: cuda-compat: the host's driver is too old for CUDA 12.4, so {folders[1]} is used instead",
         " ".join(begins),  # the same process with the same arguments, and once only
         f"library path: {folders[1]}:{folders[0]}",
         "1 GPUs, sentence: None",

@@ -28,7 +28,6 @@ LOWER = 'type=lambda v: v.lower() == "true"'
             f'; fp16 is passed as "--fp16 True", but a store_true flag takes no value; use {LOWER}',
         ),
         (["--fp16=True"], f'; fp16 is passed as "--fp16=True", but a store_true flag takes no value; use {LOWER}'),
-        (["--epoch", "3", "--epochs", "3.0"], "; give the job epochs as a whole number, 3, or use type=float"),
         (["--eposch", "3"], "; every hyperparameter is passed to the program: did you mean epochs for eposch?"),
         (
             ["--warmup", "3"],
@@ -217,9 +216,9 @@ def test_a_hint_that_fails_hides_neither_the_failure_nor_other_hints(monkeypatch
 
 
 def test_every_module_of_the_table_has_its_function() -> None:
-    for module in table.OF_EXCEPTIONS:
+    for module in table.EXCEPTION_HINTS:
         assert callable(importlib.import_module(f"berth.runtime.hints.{module}").hint)
-    for module in table.OF_LAST_LINES:
+    for module in table.LAST_LINE_HINTS:
         assert callable(importlib.import_module(f"berth.runtime.hints.{module}").line_hint)
 
 

@@ -10,7 +10,7 @@ from berth.runtime.hints.program import ProgramContext, RaisedException
 from berth.runtime.hints.table import remedy
 from tests.unit.runtime.hints.programs import lay
 
-OF_JOBS = ("the job", "channel", "fit(", "SM_MODEL_DIR (", "source_dir", "build.py build train")
+JOB_HINTS = ("the job", "channel", "fit(", "SM_MODEL_DIR (", "source_dir", "build.py build train")
 
 
 def remedy_for(folder: Path, code: str | Callable[[], object]) -> str:
@@ -28,7 +28,7 @@ def remedy_for(folder: Path, code: str | Callable[[], object]) -> str:
             files.append(trace.tb_frame.f_code.co_filename)
             trace = trace.tb_next
         found = remedy(RaisedException(type(error).__name__, str(error), files), context)
-        assert not any(words in found for words in OF_JOBS), found
+        assert not any(words in found for words in JOB_HINTS), found
         return found
     raise AssertionError("nothing was raised")
 

@@ -69,16 +69,6 @@ def test_a_strangers_module_gets_a_line_of_requirements(tmp_path: Path, module: 
         ("utils.rows", {"Utils/rows.py": ""}, "; your source folder has Utils: capitals count, import Utils"),
         ("my_rows", {"my-rows.py": ""}, "; your source folder's my-rows.py can't be imported: rename it to my_rows.py"),
         (
-            "helpers.rows",
-            {"helpers/row.py": ""},
-            "; your source folder's helpers/ has no rows.py: did you mean row?",
-        ),
-        (
-            "helpers.rows",
-            {"helpers.py": ""},
-            "; helpers is your own helpers.py, which has no such part: rename it if you mean a package helpers",
-        ),
-        (
             "own_wheel",
             {"own_wheel-1.0-py3-none-any.whl": ""},
             "; put the line ./own_wheel-1.0-py3-none-any.whl into requirements.txt: the wheel is in your source folder "

@@ -1,20 +1,17 @@
-"""A script that dies of an API which its transformers does not have: all such names at once, and the image for it."""
+"""A script that dies of an argument which its transformers does not have: all such names, and the image for it."""
 
 import ast
 import importlib.metadata
 import importlib.util
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from packaging.version import Version
 
-from berth.runtime.hints import api_names, removed_apis
-from berth.runtime.hints.api_names import ARGUMENTS, NAMES, TRAINER, known_name
+from berth.runtime.hints import removed_apis
 from berth.runtime.hints.images import ThisImage
 from berth.runtime.hints.program import ProgramContext, RaisedException
+from berth.runtime.hints.removed_apis import ARGUMENTS, NAMES, TRAINER
 from tests.unit.runtime.hints.programs import lay
 
 VERSIONS = {"transformers": "5.23.0", "accelerate": "1.15.0", "datasets": "5.2.0", "evaluate": "0.4.6"}
@@ -30,14 +27,13 @@ Trainer(model, arguments, processing_class=tokenizer)
 """
 OF_2023 = """
 import transformers
-from transformers import AdamW, Trainer, TrainingArguments, ViTFeatureExtractor
+from transformers import AdamW, Trainer, TrainingArguments
 arguments = TrainingArguments(
     "out", evaluation_strategy="epoch", no_cuda=True, overwrite_output_dir=True, fp16_backend="auto",
-    per_gpu_train_batch_size=4, per_gpu_eval_batch_size=4, push_to_hub_model_id="x", logging_dir="logs",
-    group_by_length=True, warmup_ratio=0.1, save_safetensors=False, adafactor=True, tpu_num_cores=None,
+    per_gpu_train_batch_size=4, per_gpu_eval_batch_size=4, push_to_hub_token="x", logging_dir="logs",
+    group_by_length=True, warmup_ratio=0.1, save_safetensors=False,
 )
 transformers.Trainer(model, arguments, tokenizer=tokenizer)
-tokenizer.encode_plus("x")
 """
 
 
@@ -48,32 +44,23 @@ def hint(message: str, code: str = "", here: ThisImage = NEWEST, *, folder: Path
 
 def test_a_script_of_2024_is_sent_to_the_image_that_has_all_of_it_and_not_back(tmp_path: Path) -> None:
     """From the newest as from the oldest profile: neither has all that it uses."""
-    assert hint(KEYWORD.format(ARGUMENTS, "logging_dir"), OF_2024, folder=tmp_path) == (
-        "; transformers 5.23 has no `logging_dir`: set the variable TENSORBOARD_LOGGING_DIR, or " + ADD.format("4.57.6")
+    said = hint(KEYWORD.format(ARGUMENTS, "logging_dir"), OF_2024, folder=tmp_path)
+    assert said.startswith("; transformers 5.23 has no `logging_dir`: ")
+    assert said.endswith(f"TENSORBOARD_LOGGING_DIR, or {ADD.format('4.57.6')}")
+    said = hint(KEYWORD.format(ARGUMENTS, "eval_strategy"), OF_2024, OLD, folder=tmp_path)
+    assert said.startswith(
+        "; transformers 4.26 lacks 2 names of this script: rename eval_strategy to evaluation_strategy"
     )
-    assert hint(KEYWORD.format(ARGUMENTS, "eval_strategy"), OF_2024, OLD, folder=tmp_path) == (
-        "; transformers 4.26 lacks 2 names of this script: rename eval_strategy to evaluation_strategy, "
-        "processing_class to tokenizer, or " + ADD.format("4.57.6")
-    )
+    assert "rename processing_class to tokenizer" in said
+    assert said.endswith(ADD.format("4.57.6"))
 
 
 def test_all_names_of_a_script_are_said_at_once(tmp_path: Path) -> None:
     said = hint(KEYWORD.format(ARGUMENTS, "evaluation_strategy"), OF_2023, folder=tmp_path)
-    assert said.startswith("; transformers 5.23 lacks 17 names of this script: rename ")
-    for words in (
-        "evaluation_strategy to eval_strategy",
-        "ViTFeatureExtractor to ViTImageProcessor",
-        "no_cuda to use_cpu",
-        "per_gpu_train_batch_size to per_device_train_batch_size",
-        "per_gpu_eval_batch_size to per_device_eval_batch_size",
-        "push_to_hub_model_id to hub_model_id",
-        "tokenizer to processing_class",
-        "leave out overwrite_output_dir",
-        "tpu_num_cores",
-        "for AdamW use torch.optim.AdamW",
-        "for encode_plus call the tokenizer itself",
-        "for logging_dir set the variable TENSORBOARD_LOGGING_DIR",
-    ):
+    assert said.startswith(
+        "; transformers 5.23 lacks 13 names of this script: rename evaluation_strategy to eval_strategy"
+    )
+    for words in ("rename no_cuda to use_cpu", "leave out overwrite_output_dir", "for AdamW use torch.optim.AdamW"):
         assert words in said
     assert said.endswith(ADD.format("4.49.0"))
     assert len(said) < 760
@@ -85,18 +72,14 @@ def test_all_names_of_a_script_are_said_at_once(tmp_path: Path) -> None:
         (KEYWORD.format("Seq2SeqTrainingArguments", "overwrite_output_dir"), "`overwrite_output_dir`: leave out"),
         (KEYWORD.format("Seq2SeqTrainer", "tokenizer"), "rename tokenizer to processing_class"),
         ("cannot import name 'AdamW' from 'transformers' (/x.py)", "use torch.optim.AdamW"),
-        ("module transformers has no attribute AdamW", "use torch.optim.AdamW"),
-        ("module 'datasets' has no attribute 'load_metric'", "datasets 5.2 has no `load_metric`: use evaluate.load"),
-        (KEYWORD.format("Accelerator", "logging_dir"), "accelerate 1.15 has no `logging_dir`: rename to project_dir"),
-        ("'Trainer' object has no attribute 'tokenizer'", "rename tokenizer to processing_class"),
-        ("'BertTokenizer' object has no attribute 'encode_plus'", "call the tokenizer itself"),
+        ("cannot import name 'load_metric' from 'datasets' (/x.py)", "use evaluate.load"),
         (
             f"{UNUSED}['--evaluation_strategy', 'epoch', '--no-cuda', '--overwrite_output_dir=True', '--lerning', '1']",
-            "rename evaluation_strategy to eval_strategy, no_cuda to use_cpu; leave out overwrite_output_dir, or ",
+            "rename evaluation_strategy to eval_strategy; rename no_cuda to use_cpu; leave out overwrite_output_dir",
         ),
         (
             "cannot import name 'RealmRetriever' from 'transformers' (/x.py)",
-            "has no `RealmRetriever`: for scripts of transformers 4 " + ADD.format("4.57.6"),
+            "for scripts of transformers 4 " + ADD.format("4.57.6"),
         ),
     ],
 )
@@ -144,20 +127,11 @@ def test_the_image_has_all_that_the_script_uses(
         (KEYWORD.format("Trainer", "tokenizer"), "class Trainer:\n    def __init__(self, model): ...\n"),
         ("No module named 'nothing'", ""),
         (f"{UNUSED}['--lerning_rate', '3e-5']", ""),
-        ("train.py: error: unrecognized arguments: --evaluation_strategy epoch", ""),
         ("no rows", ""),
     ],
 )
 def test_nothing_is_said_of_what_is_no_removed_api(tmp_path: Path, message: str, code: str) -> None:
     assert hint(message, code, folder=tmp_path) == ""
-
-
-def test_a_users_own_classes_are_looked_through(tmp_path: Path) -> None:
-    code = "import transformers\nclass Mine(transformers.TrainingArguments): ...\nclass More(Mine): ...\n"
-    assert "eval_strategy" in hint(KEYWORD.format("More", "evaluation_strategy"), code, folder=tmp_path)
-    parser = "from transformers import HfArgumentParser\nHfArgumentParser(TrainingArguments)\n"
-    line = "train.py: error: unrecognized arguments: --evaluation_strategy epoch"
-    assert "eval_strategy" in hint(line, parser, folder=tmp_path)
 
 
 @pytest.mark.parametrize(("last", "told"), [("/c/loop.py", True), ("/x/site-packages/peft/model.py", False)])
@@ -182,32 +156,7 @@ def installed_keywords(file: str, owner: str) -> set[str]:
 @pytest.mark.parametrize(("file", "owner"), [("training_args.py", ARGUMENTS), ("trainer.py", TRAINER)])
 def test_the_table_agrees_with_the_installed_release(file: str, owner: str) -> None:
     has, version = installed_keywords(file, owner), Version(importlib.metadata.version("transformers"))
-    listed = {
-        name
-        for table in (api_names._UNTIL, api_names._SINCE)
-        for names in table[owner].values()
-        for name in names.split()
-    }
-    assert len(listed) > 2
-    for name in listed:
-        row = known_name(owner, name)
-        assert row is not None
+    for name, row in NAMES[owner].items():
         assert row.is_in(version) == (name in has), name
-
-
-@pytest.mark.slow
-def test_what_takes_the_place_of_a_name_is_there() -> None:
-    version = Version(importlib.metadata.version("transformers"))
-    gone = [name for names in api_names._UNTIL[NAMES].values() for name in names.split()]
-    new = [api_names.replacement(NAMES, name, version).rpartition(" ")[2] for name in (*gone, "ViTFeatureExtractor")]
-    check = "import json, sys, torch, transformers\nprint(json.dumps([n for n in json.load(sys.stdin) if not "
-    check += "hasattr(transformers, n)]))"
-    given = json.dumps([name for name in new if name and "." not in name])
-    run = subprocess.run([sys.executable, "-c", check], input=given, capture_output=True, text=True, check=True)
-    assert json.loads(run.stdout.splitlines()[-1]) == []
-    has = installed_keywords("training_args.py", ARGUMENTS)
-    for names in api_names._UNTIL[ARGUMENTS].values():
-        for name in names.split():
-            way = api_names.replacement(ARGUMENTS, name, version)
-            if way.startswith("rename it to "):
-                assert way.removeprefix("rename it to ") in has, name
+        new = row.advice.rpartition(" to ")[2]
+        assert not row.advice.startswith("rename") or name in has or new in has, row.advice

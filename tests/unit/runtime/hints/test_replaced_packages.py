@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.images import pins
+from berth.images.pins import pins_file
 from berth.runtime.hints import images
 from berth.runtime.hints.images import ThisImage, image_with
 from berth.runtime.hints.program import ProgramContext, RaisedException
@@ -112,7 +112,7 @@ def test_only_a_failure_that_comes_from_it_has_it(raised: RaisedException, shown
 
 
 def test_the_profiles_are_those_of_the_pins() -> None:
-    found = pins.load().profiles
+    found = pins_file.load().profiles
     known = {
         name: (row.hardware, row.packages["transformers"]) for name, row in found.items() if name in images.PROFILES
     }

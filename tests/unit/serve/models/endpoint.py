@@ -8,8 +8,8 @@ from starlette.testclient import TestClient
 
 from berth.serve.app import create_app
 from berth.serve.limits import RequestLimits
+from berth.serve.models.folder import worker_environment
 from berth.serve.models.registry import ModelRegistry
-from berth.serve.models.scratch import worker_environment
 from berth.serve.workers.pool import WorkerPool
 from berth.serve.workers.worker import WorkerSettings
 from tests.doubles.package_index import wheel

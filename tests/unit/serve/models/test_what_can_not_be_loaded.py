@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.serve.models.folder import find_folder
-from berth.serve.models.memory import is_in_memory, needed_memory, taken_bytes
+from berth.serve.models.folder import find_folder, needed_memory
 from tests.unit.serve.in_process import error_of
 from tests.unit.serve.models.endpoint import ECHO, Endpoint, add_model
 
@@ -137,21 +136,3 @@ def test_memory_that_a_model_will_need(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code/inference.py").write_bytes(b"pass")
     assert needed_memory(tmp_path) == 300_002_004
-
-
-def test_bytes_that_files_take(tmp_path: Path) -> None:
-    (tmp_path / "deep/er").mkdir(parents=True)
-    (tmp_path / "deep/er/file").write_bytes(b"x" * 10_000)
-    assert 10_000 <= taken_bytes(tmp_path) < 20_000
-
-
-def test_files_in_memory(tmp_path: Path) -> None:
-    device = tmp_path.stat().st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    for kind, expected in (("tmpfs", True), ("overlay", False)):
-        mounts = tmp_path / kind
-        mounts.write_text(
-            f"1 0 999:999 / /proc rw shared:1 - proc proc rw\n2 1 {number} / /tmp rw,noexec master:2 - {kind} none rw\n"
-        )
-        assert is_in_memory(tmp_path, mounts) is expected
-    assert is_in_memory(Path("/dev/shm"))

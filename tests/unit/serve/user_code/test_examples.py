@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from berth.contract.served_model import serving_faults
-from berth.images import pins
+from berth.images.pins import pins
 from tests.unit.serve.in_process import ONE, error_of
 from tests.unit.small_models import tiny_tokenizer
 

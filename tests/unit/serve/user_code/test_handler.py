@@ -293,7 +293,7 @@ def test_no_pickle_is_loaded(serve: Any, tmp_path: Path) -> None:
     for body in (npy(np.array([Touches()], dtype=object), allow_pickle=True), b"\x80\x04junk", npy(1)[:-3], b""):
         status, kind, sentence = error_of(client.post("/invocations", content=body, headers={"content-type": NPY}))
         assert (status, kind) == (400, "bad_request")
-        assert sentence.startswith("the body is no array in NumPy's format (")
+        assert sentence.startswith("the body is not an array in NumPy's format (")
     assert not (tmp_path / "loaded").exists()
 
 
@@ -357,12 +357,12 @@ def test_whatever_a_handler_does_the_endpoint_lives(serve: Any, capfd: pytest.Ca
         "output": "output_fn of the model's inference.py raised RuntimeError (raised at inference.py:41)",
         "password": "output_fn of the model's inference.py raised RuntimeError: password=*** is wrong (raised at "
         "inference.py:43)",
-        "mute": "predict_fn of the model's inference.py raised Mute: its text can't be had: ValueError (raised at "
+        "mute": "predict_fn of the model's inference.py raised Mute: its text can't be read: ValueError (raised at "
         "inference.py:36)",
-        "object": "the model's inference.py failed (TypeError: a value of the type object has no form in JSON: return "
-        "lists, numbers, strings or arrays)",
-        "nan": "the model's inference.py failed (ValueError: the prediction has no form in JSON (Out of range float "
-        "values are not JSON compliant))",
+        "object": "the model's inference.py failed (TypeError: a value of the type object can't be written as JSON: "
+        "return lists, numbers, strings or arrays)",
+        "nan": "the model's inference.py failed (ValueError: the prediction can't be written as JSON (Out of range "
+        "float values are not JSON compliant))",
     }.items():
         status, kind, sentence = said(body)
         assert (status, kind) == (500, "handler_failed")

@@ -1,6 +1,5 @@
 """Handlers that can't be loaded, and what they ask for: packages, and code that lies in S3."""
 
-import queue
 import shutil
 import tarfile
 from pathlib import Path
@@ -12,8 +11,6 @@ from moto.server import ThreadedMotoServer
 from starlette.testclient import TestClient
 
 from berth.serve.app import create_app
-from berth.serve.user_code.find import UserCode
-from berth.serve.user_code.progress import report_progress
 from tests.unit.serve.in_process import ONE, ask, failure_of, ready_service
 
 ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
@@ -79,24 +76,6 @@ def test_a_crash_shows_the_line_of_the_users_file(model: Any, capfd: pytest.Capt
     log = capfd.readouterr().err
     assert "loading the model's own code" in log
     assert f'File "{folder}/code/inference.py", line 4 in model_fn' in log
-
-
-def test_the_log_says_where_a_slow_model_fn_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = tmp_path / "inference.py"
-    file.write_text("def model_fn(wait):\n    wait()\n")
-    namespace: dict[str, Any] = {}
-    exec(compile(file.read_text(), str(file), "exec"), namespace)
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    caplog.set_level("INFO", "berth.serve.user_code.progress")
-    caplog.handler.addFilter(lambda record: lines.put(record.getMessage()) or True)  # until the test ends
-
-    def wait() -> None:
-        while not lines.get(timeout=20).endswith("s, now at inference.py:2"):  # else queue.Empty
-            pass
-
-    with report_progress(UserCode(file, frozenset({"model_fn"})), first=0.01):
-        assert lines.get(timeout=20) == "loading the model's own code"
-        namespace["model_fn"](wait)
 
 
 def test_predict_fn_alone_wants_a_model_of_ours(model: Any) -> None:

@@ -54,20 +54,15 @@ def test_the_accepted_type(serve: Any) -> None:
         assert shown(client, b"1", accept=sent)[3] == got, sent
 
 
-def test_the_default_functions_read_the_charset(serve: Any) -> None:
+def test_the_default_functions_read_utf_8_alone(serve: Any) -> None:
     client = serve("def model_fn(model_dir):\n    return lambda data: data\n")
-    for kind, encoding in {
-        "application/json; charset=utf-16": "utf-16",
-        "application/json; charset=windows-1252": "cp1252",
-        "Application/JSON; charset=UTF-8": "utf-8",
-    }.items():
-        response = client.post("/invocations", content='"ä"'.encode(encoding), headers={"content-type": kind})
-        assert response.json() == "ä", kind
-    rows = client.post(
-        "/invocations", content="ä".encode("latin-1"), headers={"content-type": "text/csv;charset=latin1"}
-    )
-    assert rows.json() == ["ä"]
-    for body, kind, status in ((b"\xff", "text/csv", 400), (b" ", "text/csv", 400), (b"1", "text/csv;charset=x", 415)):
+    headers = {"content-type": "Application/JSON; charset=UTF-8"}
+    assert client.post("/invocations", content='"ä"'.encode(), headers=headers).json() == "ä"
+    for body, kind, status in (
+        (b"\xff", "text/csv", 400),
+        (b" ", "text/csv", 400),
+        (b"1", "text/csv;charset=latin1", 415),
+    ):
         assert client.post("/invocations", content=body, headers={"content-type": kind}).status_code == status
 
 

@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from berth.serve.user_code.find import find_code
-from berth.serve.user_code.unused import unused_files
+from berth.serve.user_code.find import find_code, unused_files
 from tests.unit.serve.in_process import failure_of, ready_service
 
 HANDLER = "def predict_fn(data, model):\n    return data\n"
-ENDPOINT = "class EndpointHandler:\n    def __init__(self, path=''): ...\n    def __call__(self, data): ...\n"
-TORCHSERVE = "class Mine:\n    def initialize(self, context): ...\n    def inference(self, data): ...\n"
 
 
 def lines(root: Path, files: dict[str, str], named: str = "") -> list[str]:
@@ -34,9 +31,6 @@ def lines(root: Path, files: dict[str, str], named: str = "") -> list[str]:
         ({"code/src/inference.py": HANDLER}, "", ["SAGEMAKER_PROGRAM to src/inference.py"]),
         ({"code/train.py": "", "code/inference.py": HANDLER}, "train.py", ["SAGEMAKER_PROGRAM names train.py"]),
         ({"code/serve.py": HANDLER}, "", ["code/serve.py has predict_fn and is not run"]),
-        ({"handler.py": ENDPOINT}, "", ["handler.py", "Inference Endpoints", "EndpointHandler(model_dir)"]),
-        ({"handler.py": TORCHSERVE}, "", ["handler.py", "TorchServe", "initialize"]),
-        ({"code/inference.py": TORCHSERVE}, "", ["code/inference.py", "TorchServe"]),
         ({"code/inference.py": "def predict(x): ...\n"}, "", ["predict is not called", "predict_fn"]),
         ({"code/inference.py": "def handle(data, context): ...\n"}, "", ["handle is not called", "transform_fn"]),
         (
@@ -63,13 +57,6 @@ def lines(root: Path, files: dict[str, str], named: str = "") -> list[str]:
 def test_what_is_not_used_is_named(tmp_path: Path, files: dict[str, str], named: str, facts: list[str]) -> None:
     found = "\n".join(lines(tmp_path, files, named))
     assert all(fact in found for fact in facts), found
-
-
-def test_links_that_lead_nowhere(tmp_path: Path) -> None:
-    (tmp_path / "weights").mkdir()
-    (tmp_path / "weights/model.safetensors").symlink_to("../blobs/1234")
-    (line,) = lines(tmp_path, {})
-    assert line.startswith("weights/model.safetensors is a link to ../blobs/1234, which is not there")
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,64 +13,33 @@ import pytest
 from bench.failing import cases
 from bench.failing.cases import CASES, Case
 from bench.failing.more_cases import MORE
-from berth.train.failure import FailureReport
-from berth.train.runfolder import Program, Relay, RunFolder
+from berth.train.launching.runfolder import RunFolder
+from tests.unit.train.launching.wrapped import Wrapped, program, until
 
 FAILING = Path(cases.__file__).parent
-HOOK = "from berth.train import start_hook\nstart_hook.start()\n"
+HOOK = "from berth.train.startup import start_hook\nstart_hook.start()\n"
 
 
-class Run:
-    """One program under a wrapper of its own. `text` is what reached the host's log."""
+class Run(Wrapped):
+    """One program of bench/failing under a wrapper of its own."""
 
-    def __init__(self, tmp_path: Path, program: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, tmp_path: Path, name: str, environment: Mapping[str, str] = {}) -> None:
         code = tmp_path / "code"
         shutil.copytree(FAILING, code)
         hook = tmp_path / "hook"
         hook.mkdir()
         (hook / "sitecustomize.py").write_text(HOOK)  # as the image's .pth file does
-        scripts = Path(sys.executable).parent
-        self.folder = RunFolder(tmp_path / "run")
-        self.folder.write_program(
-            Program(
-                command=("bash", program) if program.endswith(".sh") else (sys.executable, program),
-                cwd=str(code),
-                environment={
-                    "PATH": f"{scripts}:{os.environ['PATH']}",
-                    "PYTHONPATH": f"{hook}:{code}:{os.environ.get('PYTHONPATH', '')}",
-                    "PYTHONUNBUFFERED": "1",
-                    "ACCELERATE_USE_CPU": "true",
-                    **(environment or {}),
-                },
-                host="algo-1",
-                code_dir=str(code),
-                name=program,
-                world_size=0,
-                ranks_per_host=0,
-                prefix_other_ranks=False,
-                shell=program.endswith(".sh"),
-            )
-        )
-        self._output: list[bytes] = []
-        self._relay = Relay(self.folder, self._output.append)
-        self.process = subprocess.Popen([sys.executable, "-P", "-m", "berth.train.rank", str(self.folder.path)])
-
-    def until_printed(self, text: bytes) -> None:
-        deadline = time.monotonic() + 60
-        while text not in b"".join(self._output):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-    def wait(self) -> int:
-        code = self.process.wait(timeout=120)
-        self._relay.close()
-        self.text = b"".join(self._output)
-        return code
-
-    @property
-    def report(self) -> FailureReport:
-        (report,) = self.folder.reports()
-        return report
+        environ = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": f"{hook}:{code}:{os.environ.get('PYTHONPATH', '')}",
+            "PYTHONUNBUFFERED": "1",
+            "ACCELERATE_USE_CPU": "true",
+            **environment,
+        }
+        command = ("bash", name) if name.endswith(".sh") else (sys.executable, name)
+        given = {"command": command, "cwd": str(code), "environment": environ, "code_dir": str(code), "name": name}
+        folder = RunFolder(tmp_path / "run")
+        super().__init__(folder, program(folder, **given, host="algo-1", shell=name.endswith(".sh")))
 
 
 def _parameters() -> list[object]:
@@ -86,7 +55,7 @@ def _parameters() -> list[object]:
 def test_the_job_says_what_ended_the_program(case: Case, tmp_path: Path) -> None:
     run = Run(tmp_path, case.program, case.environment)
     assert run.wait() == case.code
-    assert all(text.encode() in run.text for text in case.log)
+    assert all(text.encode() in run.log for text in case.log)
     if case.code == 0:
         assert run.folder.reports() == []
         return
@@ -102,19 +71,19 @@ def test_a_stop_is_not_blamed_on_an_exception_that_was_handled_before(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     run = Run(tmp_path, "handled_then_stopped.py", environment)
-    run.until_printed(b"trains")
+    until(lambda: b"trains" in run.log)
     asked = time.time()
     run.folder.signal(signal.SIGTERM)
     assert run.wait() == 143
     assert run.report.when >= asked, "a stop explains what shows after it"
     assert "S3 said 503" not in run.report.sentence
-    assert b"ConnectionError: S3 said 503" in run.text, "the log has it"
+    assert b"ConnectionError: S3 said 503" in run.log, "the log has it"
 
 
 def test_lines_of_a_megabyte_and_other_bytes_reach_the_log_as_they_are(tmp_path: Path) -> None:
     run = Run(tmp_path, "odd_bytes.py")
     run.wait()
-    lines = run.text.split(b"\n")
+    lines = run.log.split(b"\n")
     assert "gr\xfc\xdfe".encode("latin-1") in lines
     assert b"x" * 1_000_000 + b"<end>" in lines
     assert ("y" * 70_000 + "\N{SNOWMAN}" * 400_000).encode() in lines

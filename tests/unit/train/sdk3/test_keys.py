@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from berth.contract.errors import JobError
-from berth.train.hosts import rendezvous, ssh
-from berth.train.hosts.host import free_port
+from berth.runtime.software import kit_version
+from berth.train.hosts import ssh
+from berth.train.hosts.ssh import free_port
 from berth.train.sdk3.keys import Peer, PublicKeys, exchange, make_keys, write_ssh_files
 from berth.train.sdk3.sshd import prepare
-from tests.unit.train.hosts_here import LEADER, WORKER
+from tests.unit.train.hosts.hosts_here import LEADER, WORKER
 
 KEYS = {
     LEADER: PublicKeys("leader's host key", "leader's key"),
@@ -63,7 +64,7 @@ def test_hosts_with_different_images_are_refused(monkeypatch: pytest.MonkeyPatch
     found = meet([LEADER, WORKER])
     assert found[LEADER] == found[WORKER]
     assert found[LEADER] == (
-        f"{WORKER} has version 0.0 of the kit but {LEADER} {rendezvous.kit_version()}; give all hosts one image."
+        f"{WORKER} has version 0.0 of the kit but {LEADER} {kit_version()}; give all hosts one image."
     )
 
 

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from berth.train.hardware import choose_interface
+from berth.runtime.interfaces import choose_interface
 from berth.train.sdk3.mpirun import DriverCall, HostFacts, correct
 
 # As mpi_driver.py of sagemaker-train 1.27 writes it.
@@ -18,7 +18,7 @@ LINE = (
 PROGRAM = "/opt/berth/bin/python3 -m mpi4py train.py --text 'two words' --mca a_if_include=ethwe"
 
 
-INTERFACE = "the interface eth0 in place of ethwe, which is not here"
+INTERFACE = "the interface eth0 instead of ethwe, which this host does not have"
 THREADS = "OMP_NUM_THREADS={}"
 
 
@@ -53,7 +53,7 @@ def test_the_drivers_line_starts_every_rank_over_an_interface_that_is_there(
 ) -> None:
     call = corrected(line(hosts, driver, "ethwe"))
     assert list(call.arguments) == expected(hosts, ranks, threads)
-    several = [f"-np {ranks} in place of {driver}, for all hosts are meant"] if "," in hosts else []
+    several = [f"-np {ranks} instead of {driver}, the ranks of all hosts"] if "," in hosts else []
     assert list(call.changes) == [*several, INTERFACE, THREADS.format(threads)]
 
 
@@ -80,7 +80,7 @@ def test_the_opposite_of_what_the_user_sets_is_left_out(more: str, environ: dict
     given = shlex.join(call.arguments)
     assert "btl_tcp_if_include" not in given
     assert "-mca oob_tcp_if_include eth0 -mca plm_rsh_no_tree_spawn 1" in given
-    assert "no btl_tcp_if_include, for btl_tcp_if_exclude is set" in call.changes
+    assert "no btl_tcp_if_include, because btl_tcp_if_exclude is set" in call.changes
 
 
 def test_what_the_user_has_set_is_not_set_again() -> None:

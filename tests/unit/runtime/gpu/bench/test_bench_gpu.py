@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.images.pins import ROOT
+from berth.images.pins.pins import ROOT
 
 # -S leaves out what makes site-packages more than a folder, the editable installation of the kit among it.
 INTERPRETER = [sys.executable, "-S", "-P"]
@@ -20,7 +20,7 @@ INTERPRETER = [sys.executable, "-S", "-P"]
 def bare(tmp_path: Path) -> Path:
     """The checkout's folders that a GPU machine needs, and nothing that an installation would add."""
     checkout = tmp_path / "checkout"
-    for folder in ("bench", "berth", "contract", "qa", "runtime", "serve"):
+    for folder in ("bench", "berth", "serve"):
         unwanted = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, checkout / folder, symlinks=True, ignore=unwanted)
     return checkout
@@ -36,7 +36,7 @@ def run(*command: str, cwd: Path, packages: bool = True) -> subprocess.Completed
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_runs_from_a_bare_checkout_in_any_folder(bare: Path, tmp_path: Path) -> None:
     assert "ModuleNotFoundError" in run("-c", "import berth.runtime", cwd=tmp_path).stderr
     report = tmp_path / "report.json"

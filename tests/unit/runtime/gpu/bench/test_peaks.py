@@ -47,14 +47,6 @@ def test_another_chip_has_no_limit(name: str) -> None:
     assert peaks.chip(name) is None
 
 
-@pytest.mark.parametrize(
-    ("capability", "dtype"),
-    [((7, 0), "float16"), ((7, 5), "float16"), ((8, 0), "bfloat16"), ((9, 0), "bfloat16"), ((10, 0), "bfloat16")],
-)
-def test_the_half_precision_of_a_chip(capability: tuple[int, int], dtype: str) -> None:
-    assert peaks.half_precision(capability) == dtype
-
-
 def nvlink(*speeds: str) -> str:
     """What `nvidia-smi nvlink -s` prints of one GPU."""
     links = "".join(f"\t Link {number}: {speed}\n" for number, speed in enumerate(speeds))

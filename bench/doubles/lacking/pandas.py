@@ -1,1 +1,0 @@
-"""A double of pandas, which the scripts import and do not use."""

@@ -1,1 +1,0 @@
-"""A double of sklearn, which the scripts import and do not use."""

@@ -1,1 +1,0 @@
-"""The loop of training, and what the example calls after it."""

@@ -1,1 +1,0 @@
-"""What the example calls around its training."""

@@ -1,5 +1,0 @@
-"""Imported first, for its effects."""
-
-
-def setup_environment() -> None:
-    pass

@@ -1,5 +1,0 @@
-"""Imported and not called."""
-
-
-def import_file(*_: object) -> None:
-    pass

@@ -1,0 +1,60 @@
+"""run_qa as one process of this machine, watched while it runs."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+COMMAND = (sys.executable, "-m", "berth.train.run_qa")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a job ended: exit code, log, seconds, and the most bytes of the memory that was watched."""
+
+    code: int
+    log: str
+    seconds: float
+    memory: int
+
+
+def lay_out(base: Path, model: Path, hyperparameters: Mapping[str, str], name: str, data: str) -> None:
+    """An /opt/ml in the folder `base`, whose channel `train` has one file; more can be written into it."""
+    for folder in ("input/config", "input/data/train", "checkpoints"):
+        (base / folder).mkdir(parents=True)
+    (base / "input/config/hyperparameters.json").write_text(json.dumps(dict(hyperparameters)))
+    (base / "input/data/train" / name).write_text(data)
+    (base / "input/data/model").symlink_to(model)
+
+
+def run(base: Path, field: str, stop: Callable[[], bool] = lambda: False, command: Sequence[str] = COMMAND) -> Ended:
+    """Start the job in `base`, and kill it as soon as `stop` returns True. field: of /proc/PID/status, in kB."""
+    began, memory, log = time.monotonic(), 0, base / "log"
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("BERTH_", "SM_", "OMPI_"))}
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command,
+            env=outside | {"SAGEMAKER_BASE_DIR": str(base), "HF_HUB_OFFLINE": "1", "TMPDIR": str(base)},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        while process.poll() is None and not stop():
+            memory = max(memory, _status_bytes(process.pid, field))
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait()
+    return Ended(process.returncode, log.read_text(), time.monotonic() - began, memory)
+
+
+def _status_bytes(pid: int, field: str) -> int:
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith(f"{field}:")), 0)

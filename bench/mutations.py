@@ -1,0 +1,179 @@
+"""Mutations: how many of the faults that this program puts into the product do the unit tests find?
+
+Usage: python -m bench.mutations [--count 60] [--seed 1] > bench/results/DATE-mutations.md
+
+A mutation changes one expression or statement of the product: a comparison, `and` or `or`, a number, a condition, a
+`return` or a call. The draw depends on the seed and the source. Each mutation is made in a clone of the checked-out
+commit. pytest then runs the folder of tests/unit that mirrors the file's folder, and after it that folder's parents, up
+to the first failure. A mutation is found if a test fails, and counts as not found after --limit seconds. First, each of
+these folders must pass without a mutation. Progress goes to stderr. Wants `make setup-tests`.
+"""
+
+import ast
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bench import code_metrics, program, report
+from berth.common.errors import UserError
+from berth.images.pins import pins
+
+OPPOSITES: dict[type[ast.AST], ast.AST] = {
+    ast.Eq: ast.NotEq(),
+    ast.NotEq: ast.Eq(),
+    ast.Lt: ast.GtE(),
+    ast.GtE: ast.Lt(),
+    ast.Gt: ast.LtE(),
+    ast.LtE: ast.Gt(),
+    ast.Is: ast.IsNot(),
+    ast.IsNot: ast.Is(),
+    ast.In: ast.NotIn(),
+    ast.NotIn: ast.In(),
+    ast.And: ast.Or(),
+    ast.Or: ast.And(),
+}
+FOUND, MISSED, TIMED_OUT = "found", "not found", "not found in time"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """`after` replaces the bytes of a file from `start` to `end`."""
+
+    path: Path
+    line: int
+    kind: str
+    start: int
+    end: int
+    after: str
+
+    def apply(self, source: bytes) -> bytes:
+        return source[: self.start] + self.after.encode() + source[self.end :]
+
+    def row(self, source: bytes, result: str, seconds: float) -> str:
+        """A row of the table."""
+        before = source[self.start : self.end].decode()
+        shown = [f"`{' '.join(text.split())[:100]}`" for text in (before, self.after)]
+        return report.row(f"{self.path}:{self.line}", self.kind, *shown, result, f"{seconds:.0f}")
+
+
+def replacements(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
+    """The mutations of a node: kind, the node to replace, and the text to put in its place."""
+    match node:
+        case ast.Compare(left, [operator, *others], comparators):
+            mutated: ast.expr = ast.Compare(left, [OPPOSITES[type(operator)], *others], comparators)  # type: ignore[list-item]
+            yield "comparison", node, f"({ast.unparse(mutated)})"
+        case ast.BoolOp(operator, values):
+            mutated = ast.BoolOp(OPPOSITES[type(operator)], values)  # type: ignore[arg-type]
+            yield "and/or", node, f"({ast.unparse(mutated)})"
+        case ast.Constant(int() | float() as number) if not isinstance(number, bool):
+            yield "number", node, str(number + 1)
+        case ast.If(test) | ast.While(test) | ast.IfExp(test):
+            yield "condition", test, f"(not ({ast.unparse(test)}))"
+        case ast.Return(ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+            yield "return", node, "return None"
+        case ast.Expr(ast.Call() | ast.Await(ast.Call())):
+            yield "call", node, "pass"
+
+
+def visible_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those inside f-strings, of which Python 3.11 does not know the places."""
+    yield tree
+    if not isinstance(tree, ast.JoinedStr):
+        for child in ast.iter_child_nodes(tree):
+            yield from visible_nodes(child)
+
+
+def mutations(path: Path, source: bytes) -> Iterator[Mutation]:
+    """All mutations of a file."""
+    begins = [0]
+    for line in source.splitlines(keepends=True):
+        begins.append(begins[-1] + len(line))
+    for node in visible_nodes(ast.parse(source)):
+        for kind, place, after in replacements(node):
+            assert isinstance(place, ast.expr | ast.stmt)
+            assert place.end_lineno is not None
+            assert place.end_col_offset is not None
+            start = begins[place.lineno - 1] + place.col_offset
+            end = begins[place.end_lineno - 1] + place.end_col_offset
+            yield Mutation(path, place.lineno, kind, start, end, after)
+
+
+def mirrors(path: Path, root: Path) -> list[str]:
+    """The test folders of a file of the product, the nearest first; of a file at the top the test files at the top."""
+    folders = [Path("tests/unit") / parent for parent in path.parents[:-1]]
+    found = [str(folder) for folder in folders if (root / folder).is_dir()]
+    return found or sorted(str(test.relative_to(root)) for test in (root / "tests/unit").glob("test_*.py"))
+
+
+def run_tests(root: Path, tests: Sequence[str], limit: float | None = None) -> str:
+    """Whether a test fails, or can't be imported; UserError if there are no tests."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not nightly", "-p", "no:cacheprovider", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    with tempfile.TemporaryFile("w+") as output:
+        done = subprocess.Popen(
+            command, cwd=root, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            code = done.wait(limit)
+        except subprocess.TimeoutExpired:
+            return TIMED_OUT
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(done.pid, signal.SIGKILL)  # also what a test has left running
+            done.wait()
+        output.seek(0)
+        if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+            raise UserError(f"pytest finds no tests in {' '.join(tests)}: {output.read()[-1000:]}")
+    return FOUND if code else MISSED
+
+
+def main(words: Sequence[str]) -> int:
+    parser = program.make_parser("mutations", __doc__)
+    parser.add_argument("--count", type=program.positive, default=60, help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw (default: %(default)s)")
+    parser.add_argument(
+        "--limit", type=program.above_zero, default=900.0, help="seconds per mutation (default: %(default)s)"
+    )
+    options = parser.parse_args(words)
+    rows: list[str] = []
+    results: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory(prefix="berth-mutations-") as scratch:
+        root = Path(scratch, "berth")
+        subprocess.run(["git", "clone", "--quiet", "--shared", str(pins.ROOT), str(root)], check=True)
+        (root / ".venv").symlink_to(pins.ROOT / ".venv")
+        paths = [source.path for source in code_metrics.sources(root)]
+        every = [mutation for path in paths for mutation in mutations(path, (root / path).read_bytes())]
+        drawn = random.Random(options.seed).sample(every, options.count)
+        for tests in sorted({tuple(mirrors(mutation.path, root)) for mutation in drawn}):
+            print(f"without a mutation: {' '.join(tests)}", file=sys.stderr, flush=True)
+            if run_tests(root, tests) != MISSED:
+                raise UserError(f"{' '.join(tests)} fails without a mutation: fix that first.")
+        for mutation in drawn:
+            tests, file = tuple(mirrors(mutation.path, root)), root / mutation.path
+            source, began = file.read_bytes(), time.monotonic()
+            file.write_bytes(mutation.apply(source))
+            result = run_tests(root, tests, options.limit)
+            file.write_bytes(source)
+            results[result] += 1
+            rows.append(mutation.row(source, result, time.monotonic() - began))
+            print(rows[-1], file=sys.stderr, flush=True)
+    figures = ", ".join(f"{count} {result}" for result, count in results.items())
+    setting = f"{program.setting('mutations', words)}; {len(every)} possible mutations. {options.count}: {figures}."
+    columns = ["place", "kind", "before", "after", "result", " s"]
+    print(report.page("Mutations that the unit tests find", [setting], *report.table(columns, rows)))
+    return 0
+
+
+if __name__ == "__main__":
+    program.end_with(main)

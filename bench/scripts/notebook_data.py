@@ -1,0 +1,56 @@
+"""For bench/user_scripts.py, in the training image: data sets as the notebooks make theirs, by the datasets and the
+transformers of that image, and a small vision transformer; all into the job's model.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from datasets import Array3D, ClassLabel, Dataset, Features, Value
+from transformers import AutoTokenizer, ViTConfig, ViTForImageClassification
+
+ROWS = {"train": 32, "test": 16}
+SIDE = 224
+
+
+def texts(rows: int) -> Dataset:
+    """Films that are good or bad, in tokens, as notebooks 01, 05, 06 and 14 upload them."""
+    tokenizer = AutoTokenizer.from_pretrained(os.environ["SM_CHANNEL_MODEL"])
+    films = [f"a {'good' if number % 2 else 'bad'} film, the {number}th of its kind" for number in range(rows)]
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["neg", "pos"])})
+    made = Dataset.from_dict({"text": films, "label": [number % 2 for number in range(rows)]}, features=features)
+    made = made.map(
+        lambda batch: tokenizer(batch["text"], padding="max_length", truncation=True, max_length=32), batched=True
+    )
+    made = made.rename_column("label", "labels")
+    made.set_format("torch", columns=["input_ids", "attention_mask", "labels"])
+    return made
+
+
+def images(rows: int) -> Dataset:
+    """Grey squares, in the features of notebook 09."""
+    values = {"pixel_values": Array3D(dtype="float32", shape=(3, SIDE, SIDE))}
+    features = Features({"label": ClassLabel(names=["cat", "dog"]), **values})
+    labels = Dataset.from_dict({"label": [number % 2 for number in range(rows)]})
+
+    def grey(batch: dict[str, list[int]]) -> dict[str, list[object]]:
+        squares: list[object] = [np.full((3, SIDE, SIDE), label, dtype="float32") for label in batch["label"]]
+        return {"pixel_values": squares}
+
+    made = labels.map(grey, batched=True, features=features)
+    made.set_format("torch", columns=["pixel_values", "label"])
+    return made
+
+
+def main() -> None:
+    """Write the folders text, image and vit."""
+    out = Path(os.environ["SM_MODEL_DIR"])
+    for name, rows in ROWS.items():
+        texts(rows).save_to_disk(str(out / "text" / name))
+        images(rows).save_to_disk(str(out / "image" / name))
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    ViTForImageClassification(ViTConfig(**sizes)).save_pretrained(out / "vit")
+
+
+if __name__ == "__main__":
+    main()

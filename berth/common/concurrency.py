@@ -1,0 +1,131 @@
+"""Background tasks, and functions that run work for many items in threads. Ctrl-C stops all of it."""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from berth.common.errors import UserError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_POLL_S = 0.2
+_SHUTDOWN_S = 5.0
+
+
+class BackgroundTask(Generic[Result]):
+    """Runs `work` in a thread and keeps its result or its error.
+
+    start_now: False to start only with `start` or the first `result`.
+    """
+
+    def __init__(self, work: Callable[[], Result], *, start_now: bool = True) -> None:
+        self._work = work
+        self._started = threading.Lock()
+        self._done = threading.Event()
+        self._result: list[Result] = []
+        self._error: BaseException | None = None
+        if start_now:
+            self.start()
+
+    def start(self) -> None:
+        """Starts the thread, unless it was started before."""
+        if self._started.acquire(blocking=False):
+            try:
+                threading.Thread(target=self._run, daemon=True).start()
+            except RuntimeError as error:  # too many threads
+                self._error = error
+                self._done.set()
+
+    def settle(self, timeout_s: float) -> None:
+        """Waits for work that was started, at most `timeout_s`, and raises nothing: the end of the process would cut it
+        off.
+        """
+        if self._started.locked():
+            self._done.wait(timeout_s)
+
+    def result(self) -> Result:
+        """Waits for the result and returns it, or raises the error of `work`."""
+        self.start()
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+    def _run(self) -> None:
+        try:
+            self._result.append(self._work())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._done.set()
+
+
+def run_parallel(
+    items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *, workers: int | None = None
+) -> list[Result | UserError]:
+    """The results of `work` in the order of the items. A UserError takes the place of its item's result; any other
+    error stops all work and is raised.
+
+    work: gets an item, and an event that is set when it has to stop; workers: the number of threads, None for one per
+    item.
+    """
+    return _run(items, work, workers, fail_fast=False)
+
+
+def run_all(
+    items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *, workers: int | None = None
+) -> list[Result]:
+    """Like `run_parallel`, but the first error, also a UserError, stops all work and is raised."""
+    results = _run(items, work, workers, fail_fast=True)
+    return [result for result in results if not isinstance(result, UserError)]
+
+
+def _run(
+    items: Sequence[Item],
+    work: Callable[[Item, threading.Event], Result],
+    workers: int | None,
+    *,
+    fail_fast: bool,
+) -> list[Result | UserError]:
+    stopped = threading.Event()
+    # Counts ended threads. Not `Thread.join`: in Python 3.11 a join that a signal interrupts marks the thread as ended.
+    ended = threading.Semaphore(0)
+    results: dict[int, Result | UserError] = {}
+    errors: list[BaseException] = []
+    waiting = queue.SimpleQueue[tuple[int, Item]]()
+    for numbered in enumerate(items):
+        waiting.put(numbered)
+
+    def run() -> None:
+        try:
+            while not stopped.is_set():
+                number, item = waiting.get_nowait()
+                try:
+                    results[number] = work(item, stopped)
+                except UserError as error:
+                    if fail_fast:
+                        raise
+                    results[number] = error
+        except queue.Empty:
+            pass
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            ended.release()
+
+    running = min(workers or len(items), len(items))
+    # Daemon threads: the process may end while one of them waits for a registry that does not answer.
+    for _ in range(running):
+        threading.Thread(target=run, daemon=True).start()
+    try:
+        while running and not errors:
+            running -= ended.acquire(timeout=_POLL_S)  # the time-out lets signal handlers run
+    finally:
+        stopped.set()
+        while running and ended.acquire(timeout=_SHUTDOWN_S):
+            running -= 1
+    if errors:
+        raise errors[0]
+    return [results[number] for number in range(len(items))]

@@ -1,0 +1,44 @@
+"""UserError, for everything that the user can fix, and collecting several of them."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+
+class UserError(Exception):
+    """One sentence that says what is wrong and what to do; the command line prints it and exits with `exit_code`."""
+
+    def __init__(self, sentence: str, exit_code: int = 1) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code
+
+
+def refuse(*problems: Iterable[str], opening: str = "") -> None:
+    """Raises UserError if there are any problems (sentences), with each once; `opening` comes before the first."""
+    found = list(dict.fromkeys(sentence for several in problems for sentence in several))
+    if found:
+        raise UserError(opening + " Also, ".join(found))
+
+
+class Problems:
+    """Collects the errors of several checks, to report them together. Each check runs in a `with problems.noted():`."""
+
+    def __init__(self) -> None:
+        self._found: list[UserError] = []
+
+    def add(self, sentence: str, exit_code: int = 1) -> None:
+        """Adds a problem. exit_code: the command's exit code if all problems have the same."""
+        self._found.append(UserError(sentence, exit_code))
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Catches a UserError of the block and adds it."""
+        try:
+            yield
+        except UserError as error:
+            self._found.append(error)
+
+    def refuse(self) -> None:
+        """Raises UserError if there are any problems, with each once."""
+        if self._found:
+            codes = {each.exit_code for each in self._found}
+            raise UserError(" Also, ".join(dict.fromkeys(map(str, self._found))), codes.pop() if len(codes) == 1 else 1)

@@ -1,0 +1,81 @@
+"""The tests that an image has to pass before it is pushed: contents, imports, ranks and answers, in a few minutes.
+
+They need pytest and testinfra, and no torch. `make image-tests` runs all tests of images. A pass is remembered by the
+images' ids.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from berth.common.files import atomic_write, explain_os_errors
+from berth.common.image_names import image_name
+from berth.images.pins.pins import CACHE, ROOT
+from berth.images.selection import SelectedImage
+
+_FOLDER = ROOT / "tests" / "images"
+_FILES = {
+    "train": ("train/test_contents.py", "train/test_plans.py"),
+    "serve": ("serve/test_contents.py", "serve/test_answers.py"),
+}
+_PASSED = CACHE / "tested"
+_PYTEST = [
+    sys.executable,
+    "-m",
+    "pytest",
+    "-q",
+    "-o",
+    "console_output_style=classic",
+    "-p",
+    "berth.images.build.test_lines",
+]
+
+
+def command(images: Sequence[str], *, derived: bool = False) -> list[str]:
+    """The pytest line for some of the images; `derived`: somebody built the image FROM one of the kit's."""
+    files = ["test_both.py", *(file for image in images for file in _FILES[image])]
+    return [*_PYTEST, *(["-m", "not kits_own"] if derived else []), *(str(_FOLDER / file) for file in files)]
+
+
+def passed_on(selected: Sequence[SelectedImage], folder: Path = _PASSED) -> str:
+    """The day on which these tests passed on exactly these images; empty if they have not."""
+    try:
+        return (folder / _key(selected)).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def run(selected: Sequence[SelectedImage], folder: Path = _PASSED, *, to_stderr: bool = False) -> int:
+    """Runs the tests; returns pytest's exit code.
+
+    selected: berth's images of one profile, or one named image; to_stderr: for commands that print a result to stdout.
+    """
+    first = selected[0]
+    words = command([each.image for each in selected], derived=first.derived)
+    out = sys.stderr if to_stderr else None
+    code = subprocess.run(words, cwd=ROOT, env={**os.environ, **_variables(first)}, stdout=out).returncode
+    if code == 0:
+        with explain_os_errors(folder, "the result of the tests"):
+            folder.mkdir(parents=True, exist_ok=True)
+            with atomic_write(folder / _key(selected)) as new:
+                new.write_text(f"{datetime.now(UTC):%Y-%m-%d}\n", encoding="utf-8")
+    return code
+
+
+def _variables(first: SelectedImage) -> Mapping[str, str]:
+    """The variables that tell tests/images/conftest.py which images to test: a profile's, or the named one."""
+    if not first.derived and first.name == image_name(first.image, first.profile):
+        return {"BERTH_PROFILE": first.profile}
+    return {"BERTH_PROFILE": first.profile, "BERTH_IMAGE": first.name, "BERTH_IMAGE_KIT": first.image}
+
+
+def _key(selected: Sequence[SelectedImage]) -> str:
+    """The file name of a pass: a hash of the images' ids, the kind of test, and the text of the tests."""
+    digest = hashlib.sha256(repr(sorted((each.id, each.image, each.derived) for each in selected)).encode())
+    for file in sorted(_FOLDER.rglob("*.py")):
+        digest.update(file.relative_to(_FOLDER).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:32]

@@ -1,0 +1,91 @@
+"""Finds an image's Python packages in the metadata of its distributions. Pure."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+from packageurl import PackageURL
+from packaging.metadata import RawMetadata, parse_email
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from berth.images.inspect import spdx
+from berth.images.inspect.image_listing import ImageListing, resolved
+from berth.images.inspect.packages import BillPackage, FoundPackage, hash_of
+
+KIT = "berth"
+_METADATA = re.compile(r"(.+/)?[^/]+(\.dist-info/METADATA|\.egg-info/PKG-INFO|\.egg-info)")
+# For evaluating markers: every image has this Python, and requirements of extras are optional.
+_ENVIRONMENT = {
+    "extra": "",
+    "implementation_name": "cpython",
+    "os_name": "posix",
+    "platform_machine": "x86_64",
+    "platform_python_implementation": "CPython",
+    "platform_system": "Linux",
+    "python_full_version": "3.11.0",
+    "python_version": "3.11",
+    "sys_platform": "linux",
+}
+
+
+def python_packages(listing: ImageListing) -> list[FoundPackage]:
+    """The distributions in all folders, including vendored ones (_vendor)."""
+    found = [(path, parse_email(record)[0]) for path, record in listing.records.items() if _METADATA.fullmatch(path)]
+    return [_package(listing, path, fields) for path, fields in found if fields.get("name") and fields.get("version")]
+
+
+def _package(listing: ImageListing, path: str, fields: RawMetadata) -> FoundPackage:
+    name, version = canonicalize_name(fields["name"]), fields["version"]
+    # berth is not on PyPI: with a PyPI purl it would be mistaken for another project of that name.
+    kind = "generic" if name == KIT else "pypi"
+    texts = map(spdx.text_licence, _licence_files(listing, path, fields))
+    package = BillPackage(
+        name,
+        version,
+        "python",
+        spdx.python_licence(listing.records[path], texts),
+        hash_of(listing, _files(listing, path)),
+        PackageURL(kind, None, name, version).to_string(),
+        path,
+    )
+    return FoundPackage(
+        package,
+        _author(fields),
+        provides=(name,),
+        requires=tuple(_required(fields.get("requires_dist", []))),
+        where=os.path.dirname(os.path.dirname(path)),
+    )
+
+
+def _author(fields: RawMetadata) -> str:
+    """`Name <address>`, or only one of them if the metadata has only one."""
+    name, address = fields.get("author", ""), fields.get("author_email", "")
+    return f"{name} <{address}>" if name and address else name or address
+
+
+def _required(requirements: Iterable[str]) -> Iterator[str]:
+    """The names of the requirements that apply in an image."""
+    for text in requirements:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if requirement.marker is None or requirement.marker.evaluate(dict(_ENVIRONMENT)):
+            yield canonicalize_name(requirement.name)
+
+
+def _licence_files(listing: ImageListing, path: str, fields: RawMetadata) -> Iterator[bytes]:
+    """The licence files that the metadata names: next to it, or in `licenses` since PEP 639."""
+    folder = os.path.dirname(path)
+    for name in fields.get("license_files", []):
+        yield listing.records.get(f"{folder}/licenses/{name}", listing.records.get(f"{folder}/{name}", b""))
+
+
+def _files(listing: ImageListing, metadata: str) -> Iterator[str]:
+    """The paths of a distribution's RECORD (PEP 376), whose lines are relative to the folder above it."""
+    folder = os.path.dirname(metadata)
+    for line in listing.records.get(f"{folder}/RECORD", b"").decode(errors="surrogateescape").splitlines():
+        # A path with a comma is quoted; hash and size have no commas.
+        path = line.rsplit(",", 2)[0].strip('"')
+        yield resolved(listing.links, os.path.normpath(f"/{os.path.dirname(folder)}/{path}"))

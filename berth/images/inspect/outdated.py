@@ -1,0 +1,215 @@
+"""Finds outdated and insecure packages: newer releases, known vulnerabilities, and Debian's security updates.
+
+`find_outdated` asks the package index (releases.py), pip-audit (advisories.py), Docker Hub for the base
+(base_releases.py) and Debian's archive (debian.py). A service that does not answer gives a sentence in
+`unanswered`. Nothing is changed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from docker import DockerClient
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from berth.common import engine
+from berth.common.concurrency import BackgroundTask
+from berth.common.engine_errors import RAISED, explain
+from berth.common.errors import UserError
+from berth.common.kept import Kept, answer_key
+from berth.images.inspect import base_releases, debian
+from berth.images.inspect.advisories import Vulnerable, ask_advisories
+from berth.images.inspect.debian import Update
+from berth.images.inspect.releases import Newer, ask_index
+from berth.images.locks.locked_packages import LockedPackage, lock_texts, packages_of
+from berth.images.locks.locks import LOCKS
+from berth.images.network.build_network import Network
+from berth.images.pins import pins
+from berth.images.selection import find_built_image
+
+ANSWERS = Kept(pins.CACHE / "answers", 200, 3600)
+"""Answers of the index, the advisory service and Debian's archive from the last hour."""
+NOT_KNOWN = 3
+"""The exit code if nothing insecure was found, but a service did not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageUpdates:
+    """An image's packages that are newer in Debian's archive."""
+
+    image: str
+    updates: tuple[Update, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """All results. unanswered: sentences on failed services, with a remedy; unasked: on things that no service covers.
+    packages: how many were audited; unaudited: how many of them could not be checked.
+    """
+
+    newer: tuple[Newer, ...] = ()
+    vulnerable: tuple[Vulnerable, ...] = ()
+    debian: tuple[ImageUpdates, ...] = ()
+    unanswered: tuple[str, ...] = ()
+    unasked: tuple[str, ...] = ()
+    packages: int = 0
+    unaudited: int = 0
+
+    @property
+    def insecure(self) -> bool:
+        """Whether there is a known vulnerability, or an update of Debian's security archive."""
+        return bool(self.vulnerable or self._security)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if something is insecure, NOT_KNOWN if nothing is but a service did not answer, else 0."""
+        return 1 if self.insecure else NOT_KNOWN if self.unanswered else 0
+
+    @property
+    def _security(self) -> int:
+        """The number of distinct packages with an update in Debian's security archive."""
+        return len({update.name for each in self.debian for update in each.updates if update.security})
+
+    def verdict(self) -> str:
+        """One line with the number of findings of each kind, and whether they are complete."""
+        missing = "; this is not all, for not everything is known: see above" if self.unanswered else ""
+        vulnerable = f"{len(self.vulnerable)} ({self.unaudited} of {self.packages} not known)"
+        if not self.unaudited:
+            vulnerable = str(len(self.vulnerable))
+        elif self.unaudited == self.packages:
+            vulnerable = f"not known ({self.packages} of {self.packages})"
+        return (
+            f"vulnerable packages: {vulnerable}, security updates of Debian: {self._security}, newer releases: "
+            f"{len(self.newer)}{missing}."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self) | {"insecure": self.insecure}
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The services to ask. network: this machine's; connect: returns the engine, in which Debian's archive is asked.
+
+    osv_url: a service with OSV's API to ask for advisories instead of PyPI; hub: Docker Hub's API; answers: the cache.
+    """
+
+    network: Network
+    osv_url: str | None = None
+    hub: str = base_releases.HUB
+    connect: Callable[[], DockerClient] = engine.connect
+    answers: Kept | None = None
+
+
+def find_outdated(
+    all_pins: pins.Pins,
+    profiles: Sequence[str],
+    services: Services,
+    *,
+    images: Sequence[str] = (),
+    locks: Path = LOCKS,
+    step: Callable[[str], None] = lambda done: None,
+) -> Outdated:
+    """Asks about the locks of these profiles and about these images of the engine.
+
+    step: called with a description of each step. Raises UserError if there are no locks.
+    """
+    unasked: list[str] = []
+    chosen = [all_pins.profile(name) for name in profiles]
+    for file in dict.fromkeys(file for profile in chosen for file in profile.files.values()):
+        unasked.append(f"{file.part} {file.version} is not asked for: no index lists it, see what its publisher has.")
+    packages = packages_of(all_pins, profiles, lock_texts(locks))
+    # In the background: each waits for a service. Debian's archive is asked here, so Ctrl-C stops its container.
+    asking = BackgroundTask(lambda: ask_index(packages, services.network, chosen[0].python, services.answers))
+    auditing = BackgroundTask(lambda: ask_advisories(packages, services.network, services.osv_url, services.answers))
+    asking_hub = BackgroundTask(lambda: base_releases.ask_hub(all_pins.base_image, services.network, services.hub))
+    asked = []
+    for image in images:
+        step(f"asking Debian's archive for updates of {image}")
+        asked.append(_ask_archive(image, services))
+    step(f"asking the package index for {len(packages)} packages")
+    newer, silent = asking.result()
+    tag, unknown_base = asking_hub.result()
+    if tag:
+        newer.append(Newer(_base_of(all_pins, profiles), tag))
+    elif unknown_base:  # not in `unanswered`, because Debian's archive covers the base's packages
+        unasked.append(unknown_base)
+    step("asking for known vulnerabilities")
+    audit = auditing.result()
+    return Outdated(
+        tuple(newer),
+        audit.vulnerable,
+        tuple(each for each in asked if isinstance(each, ImageUpdates)),
+        (*silent, *filter(None, [audit.unanswered]), *(each for each in asked if isinstance(each, str))),
+        tuple(unasked),
+        audit.packages,
+        audit.unknown,
+    )
+
+
+def _base_of(all_pins: pins.Pins, profiles: Sequence[str]) -> LockedPackage:
+    name, _, tag = all_pins.base_image.partition("@")[0].partition(":")
+    images = tuple(dict.fromkeys(image for profile in profiles for image in all_pins.profile(profile).images))
+    return LockedPackage(f"{name} (base image)", tag, images, tuple(profiles), pinned=True)
+
+
+def _ask_archive(image: str, services: Services) -> ImageUpdates | str:
+    """The updates of an image in Debian's archive, perhaps from the cache; a sentence if they are unknown."""
+    try:
+        client = services.connect()
+        key = answer_key("debian", find_built_image(client, image).id, services.network)
+        kept = services.answers.load(key) if services.answers else None
+        if kept is None:
+            kept = [asdict(each) for each in debian.ask_archive(client, image, services.network)]
+            if services.answers:
+                services.answers.store(key, kept)
+        return ImageUpdates(image, tuple(Update(**each) for each in kept))
+    except (UserError, *RAISED) as error:
+        return f"Debian's updates of {image} are not known: {explain(error) or error}"
+
+
+def render(found: Outdated) -> Group:
+    """Tables of the findings, then what is unknown, then the verdict, for a rich console."""
+    parts: list[RenderableType] = []
+    if found.vulnerable:
+        table = _table("known vulnerabilities", "package", "version", "vulnerability", "fixed in", "in")
+        for known in found.vulnerable:
+            fixed = ", ".join(known.fixed) or "no release yet"
+            table.add_row(known.name, known.version, ", ".join(known.ids), fixed, _where(known.images, known.profiles))
+        parts.append(table)
+    for each in found.debian:
+        if each.updates:
+            table = _table(f"{each.image}: newer in Debian's archive", "package", "installed", "candidate", "security")
+            for update in each.updates:
+                table.add_row(update.name, update.installed, update.candidate, "yes" if update.security else "")
+            parts.append(table)
+        else:
+            parts.append(Text(f"{each.image}: Debian's archive has nothing newer."))
+    if found.newer:
+        table = _table("newer releases", "package", "version", "newest", "in", "chosen by")
+        for newer in found.newer:
+            chosen = "docker/pins.toml" if newer.locked.pinned else "locks"
+            where = _where(newer.locked.images, newer.locked.profiles)
+            table.add_row(newer.locked.name, newer.locked.version, newer.newest, where, chosen)
+        parts.append(table)
+        parts.append(
+            Text(
+                "Edit docker/pins.toml for what it names, then run `python build.py pins`, which locks again with the "
+                "newest versions that it allows."
+            )
+        )
+    parts += [Text(sentence) for sentence in found.unasked]
+    parts += [Text(sentence, style="bold") for sentence in found.unanswered]
+    return Group(*parts, Text(found.verdict()))
+
+
+def _where(images: Sequence[str], profiles: Sequence[str]) -> str:
+    return f"{', '.join(images)}: {', '.join(profiles)}" if images else "the build's tools"
+
+
+def _table(title: str, *columns: str) -> Table:
+    return Table(*columns, title=Text(title), title_justify="left")

@@ -1,0 +1,99 @@
+"""Makes bills of materials of the engine's images, caches them by image id, and writes them.
+
+A container of the image lists its contents (image_listing.py), so no copy of the image and no network is needed. The
+same image gives the same bytes.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from docker import DockerClient
+
+from berth.common import engine
+from berth.common.files import atomic_write, explain_os_errors
+from berth.common.image_names import repository_name
+from berth.common.kept import Kept
+from berth.images.inspect import cyclonedx
+from berth.images.inspect.image_listing import list_image
+from berth.images.inspect.packages import BillPackage
+from berth.images.pins import pins, pins_file
+
+KEPT = 20
+"""The number of bills in the cache, less than a megabyte each."""
+_USER_CACHE = pins.CACHE / "bills"
+_MAKERS = ("sbom", "cyclonedx", "packages", "dpkg", "distributions", "spdx", "image_listing", "list_files")
+
+
+def image_bill(
+    client: DockerClient,
+    image: str,
+    *,
+    cache: Path | None = None,
+    step: Callable[[str], None] = lambda done: None,
+) -> cyclonedx.Bill:
+    """The bill of an image on the engine, from `cache` (default: the user's) if possible.
+
+    step: called with a description of each step. UserError if there is no such image.
+    """
+    image_id = str(engine.find_image(client, image).id)
+    files = pins_file.load().files
+    kept = Kept(cache or _USER_CACHE, KEPT)
+    made_by = _made_by(files)
+    known = _bill(kept.load(image_id), made_by)
+    if known is None:
+        found = list_image(client, image_id)
+        step(f"{image}: reading the packages")
+        known = cyclonedx.bill_of(found, files)
+        kept.store(image_id, {"made_by": made_by, **asdict(known)})
+    return replace(known, image=image)
+
+
+def file_name(image: str, exact: str) -> str:
+    """The file name of a build's bill; exact: the build's tag."""
+    return f"{repository_name(image)}-{exact}.cdx.json"
+
+
+def own_file_name(repository: str, tag: str) -> str:
+    """The file name for the bill of an image that a user built FROM berth's, from its name."""
+    return f"{repository.replace('/', '-')}-{tag}.cdx.json"
+
+
+def named(made: cyclonedx.Bill, repository: str, tag: str) -> cyclonedx.Bill:
+    """The bill with the owner's name of a derived image, because its labels name the image it was built FROM."""
+    metadata = made.document["metadata"]
+    component = {**metadata["component"], "name": repository, "version": tag}
+    return replace(made, document={**made.document, "metadata": {**metadata, "component": component}})
+
+
+def write(made: cyclonedx.Bill, path: Path) -> Path:
+    """Writes the document as JSON, completely or not at all; returns its path."""
+    text = json.dumps(made.document, indent=1, ensure_ascii=False) + "\n"
+    with explain_os_errors(path.parent, path.name):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as new:
+            new.write_text(text, encoding="utf-8")
+    return path
+
+
+def _made_by(files: Mapping[str, pins.PinnedFile]) -> str:
+    """A hash of this code and the files of docker/pins.toml; a cached bill with another one is outdated."""
+    digest = hashlib.sha256()
+    for module in _MAKERS:
+        digest.update(Path(__file__).with_name(f"{module}.py").read_bytes())
+    digest.update(json.dumps({key: asdict(file) for key, file in sorted(files.items())}).encode())
+    return digest.hexdigest()
+
+
+def _bill(kept: Any, made_by: str) -> cyclonedx.Bill | None:
+    """A cached bill; None if it is outdated or invalid."""
+    try:
+        if kept["made_by"] != made_by:
+            return None
+        packages = tuple(BillPackage(**each) for each in kept["packages"])
+        return cyclonedx.Bill(kept["image"], kept["image_id"], packages, kept["document"])
+    except (KeyError, TypeError):
+        return None

@@ -1,0 +1,92 @@
+"""Saves a job's results: model.tar.gz, output.tar.gz and checkpoints, and tells the user about them."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from berth.common.console import few
+from berth.common.errors import UserError
+from berth.local import archive, opt_ml, results
+from berth.local.output_folders import LOCK_FILE
+from berth.local.session import RunSession
+
+
+def pack_folder(session: RunSession, roots: Mapping[str, Path], folder: str, target: Path) -> Path | None:
+    """Packs one folder of all hosts into an archive; None without files. If several hosts have a file of the same name,
+    the first host's is packed.
+
+    roots: host → its /opt/ml on this machine. If the archive can't be written, the error says where the folders are.
+    """
+    found = {host: results.read_folder(root, folder, f"{opt_ml.ROOT}/{folder}") for host, root in roots.items()}
+    for sentence in _left_out(found, folder, target.name):
+        session.say(sentence)
+    files: dict[str, Path] = {}
+    for each in found.values():
+        files = {**each.files, **files}
+    try:
+        packed = archive.pack(files, target)
+        if packed is None:
+            rename_earlier(session, target)
+        return packed
+    except UserError as error:
+        whole = [root / folder for root in roots.values() if not results.folder_fault(root, folder)]
+        raise UserError(f"{error} What the job wrote is kept in {session.rescue(whole)}.") from None
+
+
+def _left_out(found: Mapping[str, results.ResultFolder], folder: str, archive_name: str) -> list[str]:
+    """Which files of which hosts are not in the archive, and why; hosts with the same reason share a sentence."""
+    writers: dict[str, list[str]] = {}
+    refused: dict[tuple[str, ...], list[str]] = {}
+    for host, result in found.items():
+        for name in result.files:
+            writers.setdefault(name, []).append(host)
+        refused.setdefault(tuple(result.left_out), []).append(host)
+    same: dict[tuple[str, ...], list[str]] = {}
+    for name, hosts in sorted(writers.items()):
+        if len(hosts) > 1:
+            same.setdefault(tuple(hosts), []).append(name)
+    sentences = [
+        f"{archive_name}: {few(opt_ml.by_number(hosts))} wrote files of the same names ({few(names)}); those of "
+        f"{hosts[0]} are kept."
+        for hosts, names in same.items()
+    ]
+    return sentences + [
+        sentence
+        for hosts in refused.values()
+        if (sentence := found[hosts[0]].sentence(f"{opt_ml.ROOT}/{folder} of {few(opt_ml.by_number(hosts))}"))
+    ]
+
+
+def rename_earlier(session: RunSession, earlier: Path) -> None:
+    """Renames an earlier job's archive if this job made none, so that nobody mistakes it for this job's."""
+    if earlier.exists():
+        renamed = earlier.with_name(f"earlier-{earlier.name}")
+        earlier.replace(renamed)
+        session.say(f"{earlier.name} was from an earlier job: it is now {renamed}.")
+
+
+def keep_checkpoints(session: RunSession, checkpoints: Path, output: Path) -> Path | None:
+    """Keeps the checkpoints of a job that failed or was stopped, so that another job can resume from them."""
+    ours = checkpoints.is_relative_to(session.scratch)
+    for path, kind in list(results.unsafe_entries(checkpoints, f"{opt_ml.ROOT}/checkpoints")):
+        shown = repr(path.relative_to(checkpoints).as_posix())
+        session.say(f"The checkpoints contain {shown}, {kind}: " + ("it is removed." if ours else "do not follow it."))
+        if ours:
+            path.unlink()
+    if not _holds_any(checkpoints):
+        return None
+    if ours:
+        checkpoints = Path(shutil.move(checkpoints, output / f"checkpoints-{session.run_id}"))
+    session.say(f"Checkpoints are kept in {checkpoints}; pass it as --checkpoints to resume from them.")
+    return checkpoints
+
+
+def report_deleted_checkpoints(session: RunSession, checkpoints: Path) -> None:
+    """Tells the user that a successful job's checkpoints are deleted, unless they are in the user's own folder."""
+    if checkpoints.is_relative_to(session.scratch) and _holds_any(checkpoints):
+        session.say("Checkpoints of a successful job are not kept: pass a folder for them with --checkpoints.")
+
+
+def _holds_any(checkpoints: Path) -> bool:
+    """Whether there is more than our lock and incomplete checkpoints of killed ranks."""
+    return any(path.name != LOCK_FILE and not path.name.startswith(".partial-") for path in checkpoints.iterdir())

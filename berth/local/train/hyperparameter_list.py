@@ -1,0 +1,83 @@
+"""The hyperparameters of an image's run_qa, for `build.py hyperparameters`."""
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Union, get_args, get_origin
+
+from berth.common.errors import UserError
+from berth.contract.deprecated import DEPRECATED_NAMES
+from berth.contract.hyperparameters import LAUNCHER_NAMES, Option
+from berth.contract.nearest import SHORT_FORMS, nearest
+
+_TYPES = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A hyperparameter with texts for people; default: empty if it has none."""
+
+    name: str
+    default: str
+    type: str
+    meaning: str
+
+
+_LAUNCHER = {
+    "processes_per_host": Described(
+        "processes_per_host", "", "whole number", "Ranks on each host; default: one for each GPU, or 1."
+    )
+}
+
+
+def describe(options: Mapping[str, Option]) -> list[Described]:
+    """All hyperparameters, sorted by name."""
+    found = [Described(each.name, each.default, type_text(each), each.meaning) for each in options.values()]
+    return sorted([*found, *_LAUNCHER.values()], key=lambda each: each.name)
+
+
+def find(name: str, options: Mapping[str, Option]) -> Described:
+    """The hyperparameter with this name, which may be deprecated; UserError, with the nearest name, if unknown."""
+    plain = name.replace("-", "_")
+    described = {each.name: each for each in describe(options)}
+    old = DEPRECATED_NAMES.get(plain)
+    if old is not None and old.counts(plain, options):
+        if old.new:
+            new = described[old.new]
+            return replace(new, meaning=f"{new.meaning} {plain} is its deprecated name.")
+        meaning = "A deprecated name: the job's log says how it is applied, or why it is ignored."
+        return Described(plain, "", type_text(Option(plain, old.type)), meaning)
+    if plain in described:
+        return described[plain]
+    meant = nearest(plain, [*described, *DEPRECATED_NAMES])
+    hint = f": did you mean {meant}?" if meant else "."
+    raise UserError(f"run_qa takes no hyperparameter {name}{hint} `python build.py hyperparameters` lists all.")
+
+
+def common_names() -> frozenset[str]:
+    """Names of hyperparameters that are known without an image."""
+    return frozenset(SHORT_FORMS).union(DEPRECATED_NAMES, *SHORT_FORMS.values())
+
+
+def type_text(option: Option) -> str:
+    """Its valid values, in words."""
+    if option.choices:
+        return f"one of {', '.join(option.choices)}"
+    words = list(dict.fromkeys(_words(option.type)))
+    if any(word.startswith("one of ") for word in words):
+        words.remove("text")  # transformers accepts the same choices as plain strings
+    return " or ".join(words)
+
+
+def _words(declared: Any) -> list[str]:
+    if get_origin(declared) in (Union, types.UnionType):
+        return [word for member in get_args(declared) if member is not type(None) for word in _words(member)]
+    if isinstance(declared, type) and issubclass(declared, Enum):
+        return [f"one of {', '.join(str(member.value) for member in declared)}"]
+    if get_origin(declared) is list or declared is list:
+        return ["list"]
+    return [_TYPES.get(declared, "JSON object")]
+
+
+assert set(_LAUNCHER) == LAUNCHER_NAMES

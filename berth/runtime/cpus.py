@@ -1,0 +1,61 @@
+"""The number of CPUs that this container may use, for both images.
+
+A container with `--cpus 2` on a host with 64 CPUs still sees 64, but 64 threads would only wait for each other. The
+number is the smaller of the CPUs on which the process may be scheduled and the quota of its cgroup. The quota is
+rounded down, because all threads wait for a throttled one.
+"""
+
+import os
+from pathlib import Path
+
+_ROOT = Path("/")
+
+
+def cpu_quota(root: Path = _ROOT) -> float | None:
+    """The quota of this container in CPUs (1.5 = one and a half), from cgroup v2 or v1; None if there is no limit.
+
+    root: the root of the file system.
+    """
+    cgroup = root / "sys/fs/cgroup"
+    try:
+        quota, period = (cgroup / "cpu.max").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        try:
+            quota = (cgroup / "cpu" / "cpu.cfs_quota_us").read_text(encoding="ascii").strip()
+            period = (cgroup / "cpu" / "cpu.cfs_period_us").read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            return None
+    if not (quota.isdecimal() and period.isdecimal()) or int(period) == 0:  # v2 says "max", v1 says "-1": no limit
+        return None
+    return int(quota) / int(period)
+
+
+def whole_cpus(schedulable: int, quota: float | None) -> int:
+    """CPUs within the quota, at least one. schedulable: the number of CPUs in the process's affinity mask."""
+    return schedulable if quota is None else max(1, min(schedulable, int(quota)))
+
+
+def count_cpus(root: Path = _ROOT) -> int:
+    """The number of CPUs that this process may use."""
+    return whole_cpus(len(os.sched_getaffinity(0)), cpu_quota(root))
+
+
+def thread_count(cpus: int, wanted: str | None) -> int:
+    """Threads for a model with `cpus` CPUs: `wanted` (OMP_NUM_THREADS) if it is a positive number, else `cpus`."""
+    return int(wanted) if wanted is not None and wanted.isdecimal() and int(wanted) > 0 else cpus
+
+
+def model_threads() -> int:
+    """Threads for the only model of this process."""
+    return thread_count(count_cpus(), os.environ.get("OMP_NUM_THREADS"))
+
+
+def has_vnni(root: Path = _ROOT) -> bool:
+    """Whether this CPU adds products of 8-bit numbers in 32 bits (VNNI). Older CPUs add pairs in 16 bits, which may
+    overflow.
+    """
+    try:
+        words = (root / "proc/cpuinfo").read_text().split()
+    except OSError:
+        return False
+    return not {"avx512_vnni", "avx_vnni"}.isdisjoint(words)

@@ -1,0 +1,23 @@
+"""Writes the error of a program in the training image for /opt/ml/output/failure."""
+
+import os
+from pathlib import Path
+
+from berth.runtime import whole_files
+
+FAILURE_FILE_VARIABLE = "BERTH_FAILURE_FILE"
+
+
+def write_failure(sentence: str) -> bool:
+    """Set the first sentence of /opt/ml/output/failure; the program then exits non-zero. Each host's entry logs it.
+
+    Outside the training image (BERTH_FAILURE_FILE is not set) it does nothing and returns False.
+    """
+    path = os.environ.get(FAILURE_FILE_VARIABLE)
+    if path:
+        whole_files.write(Path(path), sentence)
+    return bool(path)
+
+
+SENTENCE_CHARACTERS = 900
+"""The most characters of a sentence in a report."""

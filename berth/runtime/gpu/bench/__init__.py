@@ -1,0 +1,10 @@
+"""Measures a machine's GPUs: `python -P -m berth.runtime.gpu.bench.check`.
+
+check        runs the checks; prints a table and writes JSON
+collectives  check: all-reduce
+compute      checks: matrix product, training step, torch.compile (berth.serve adds inference)
+peaks        maximum speed of chips and links; pure
+machine      versions of hardware and software
+record       the result of a check; the table
+timing       measures the seconds of a call
+"""

@@ -1,0 +1,219 @@
+"""Measures a machine's GPUs and compares them with the hardware's limits; prints a table and writes JSON.
+
+Usage: python -P -m berth.runtime.gpu.bench.check [--row NAME=MODULE:CHECK …] [--json FILE] [--device cpu]
+       [--only CHECK …]
+
+all-reduce       collectives.py  the bandwidth between the GPUs, over NCCL
+matrix-product   compute.py      16-bit products next to the chip's peak
+training-step    compute.py      a step of a BERT-large for question answering
+torch-compile    compute.py      the compiler, from empty caches
+
+`--row` adds a check of another package, such as inference=berth.serve.gpu_check:INFERENCE; it is skipped if the package
+is not installed. Each check runs in a separate process (subprocesses.call), so that it can't affect the next one. The
+table goes to stdout, progress to stderr. Exit code 1 if a check failed or there is no GPU. `--device cpu` runs small
+checks without a GPU and without limits.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from berth.contract import gpu_hosts
+from berth.runtime import subprocesses
+from berth.runtime.gpu import driver, start
+from berth.runtime.gpu.bench import collectives, compute, machine
+from berth.runtime.gpu.bench.record import Check, Measured, Record, Status, failed, judge, skipped, table
+from berth.runtime.log import ERROR_PREFIX, PREFIX
+from berth.runtime.software import is_installed
+from berth.runtime.subprocesses import CallResult
+
+DESCRIBE_LIMIT = 120.0
+# No check needs the network, and the libraries' hub clients must not use it.
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+# `--device cpu` hides the GPUs of the machine.
+HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+CHECKS = (
+    Check("all-reduce", collectives.all_reduce, 300.0),
+    Check("matrix-product", compute.matrix_product, 180.0),
+    Check("training-step", compute.training_step, 300.0, ("transformers",)),
+    Check("torch-compile", compute.torch_compile, 300.0),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the checks and prints the results; returns the exit code."""
+    signal.signal(signal.SIGTERM, _terminated)
+    start.unblock_signals()
+    checks = (*CHECKS, *_rows(arguments))
+    options = _parser([check.name for check in checks]).parse_args(arguments)
+    try:
+        return _run([check for check in checks if not options.only or check.name in options.only], options)
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return 130
+
+
+def check_of_row(row: str) -> Check | Record:
+    """The check for NAME=MODULE:CHECK, or a record that it is skipped because the module is not installed."""
+    parts = re.fullmatch(r"([\w-]+)=([\w.]+):(\w+)", row)
+    if parts is None:
+        raise argparse.ArgumentTypeError(f"`{row}` is not of the form NAME=MODULE:CHECK")
+    name, module, attribute = parts.groups()
+    if not is_installed(module):
+        return skipped(name, why_skipped(module))
+    check: Check = getattr(importlib.import_module(module), attribute)
+    return replace(check, name=name)
+
+
+def _run(checks: Sequence[Check | Record], options: argparse.Namespace) -> int:
+    if not is_installed("torch"):
+        return _refuse("torch is not installed here: install it, or run this in one of the kit's images.")
+    if options.json and not os.access(options.json.absolute().parent, os.W_OK):
+        return _refuse(f"{options.json} can't be written: name a file in an existing folder that you may write to.")
+    if options.device == "cuda" and driver.count_gpus(Path("/"), {}):
+        # The same check as at the start of `train` and `serve`; with cuda-compat this program is executed again.
+        usable = start.check(driver.torch_cuda(), driver.count_gpus(Path("/"), os.environ), _say)
+        if usable.refusal:
+            return _refuse(usable.refusal)
+    environment = OFFLINE | collectives.ENVIRONMENT | (HIDDEN if options.device == "cpu" else {})
+    described = subprocesses.call(partial(machine.describe, options.device), DESCRIBE_LIMIT, environment)
+    refusal = unusable(options.device, described)
+    if refusal:
+        return _refuse(refusal)
+    records = []
+    for check in checks:
+        _say(f"{check.name} …")
+        records.append(check if isinstance(check, Record) else run_check(check, options.device, environment))
+        if "traceback" in records[-1].details:
+            print(records[-1].details["traceback"], file=sys.stderr, flush=True)
+    print(machine.title(described.value))
+    print(table(records), flush=True)
+    if options.json:
+        text = json.dumps(report(options.device, described.value, records), indent=2, ensure_ascii=False)
+        try:
+            options.json.write_text(f"{text}\n", encoding="utf-8")
+        except OSError as error:
+            return _refuse(f"{options.json} can't be written ({error.strerror}): name another file.")
+    return 1 if any(record.status is Status.FAILED for record in records) else 0
+
+
+def run_check(check: Check, device: str, environment: dict[str, str]) -> Record:
+    """Run a check; returns its record, also if it is skipped or fails."""
+    for module in check.needs:
+        if not is_installed(module):
+            return skipped(check.name, why_skipped(module))
+    return record_of(check, device, subprocesses.call(partial(check.measure, device), check.limit, environment))
+
+
+def record_of(check: Check, device: str, result: CallResult) -> Record:
+    """The record of a check, from the result of its process.
+
+    On a CPU torch.compile needs a C++ compiler, which no image has; then the check is skipped.
+    """
+    if isinstance(result.value, Measured):
+        return judge(check.name, result.value)
+    if device == "cpu" and "No working C++ compiler" in result.error:
+        return skipped(check.name, "torch.compile needs a C++ compiler on a CPU, and there is none here")
+    return failed(check.name, result.error, result.trace)
+
+
+def why_skipped(module: str) -> str:
+    """Why a check that needs a module is skipped."""
+    kit, _, rest = module.partition(".")
+    if kit != "berth":
+        return f"{module} is not installed here"
+    folder = rest.partition(".")[0]
+    image = "inference" if folder == "serve" else "training"
+    return f"berth.{folder} is not in this image: the {image} image has it"
+
+
+def unusable(device: str, described: CallResult) -> str:
+    """The error if the checks can't run on `device`, with what to do; empty if they can."""
+    if described.error:
+        return f"torch can't be used here ({described.error}): install it again, in a build for this machine."
+    if device == "cpu" or described.value["devices"]:
+        return ""
+    version = described.value["versions"]
+    if version["cuda"] is None:
+        return (
+            f"torch {version['torch']} is a CPU build: use an image of a CUDA profile "
+            f"({', '.join(gpu_hosts.PROFILES)}), or try the check without a GPU by --device cpu."
+        )
+    return (
+        "There is no GPU that torch can use here: run this on a machine where nvidia-smi lists one, pass it to the "
+        "container with --gpus all, or try the check without a GPU by --device cpu."
+    )
+
+
+def report(device: str, described: dict[str, Any], records: Sequence[Record]) -> dict[str, Any]:
+    """The report in plain types: date, command, machine and results."""
+    return {
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "command": shlex.join(["python", *sys.orig_argv[1:]]),
+        "device": device,
+        **described,
+        "checks": [each.as_dict() for each in records],
+    }
+
+
+def _rows(arguments: Sequence[str] | None) -> list[Check | Record]:
+    """The checks of `--row`. They are parsed first, because `--only` may name them."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--row", action="append", default=[], type=check_of_row)
+    rows: list[Check | Record] = parser.parse_known_args(arguments)[0].row
+    return rows
+
+
+def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -P -m berth.runtime.gpu.bench.check",
+        description="Measure this machine's GPUs; exit code 1 if a check fails.",
+    )
+    parser.add_argument(
+        "--row",
+        action="append",
+        metavar="NAME=MODULE:CHECK",
+        help="add a check of another package (repeatable)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: small checks without a GPU")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=names,
+        metavar="CHECK",
+        help=f"run only this check (repeatable): {', '.join(names)}",
+    )
+    return parser
+
+
+def _say(line: str) -> None:
+    print(f"{PREFIX}{line}", file=sys.stderr, flush=True)
+
+
+def _refuse(sentence: str) -> int:
+    print(f"{ERROR_PREFIX}{sentence}", file=sys.stderr, flush=True)
+    return 1
+
+
+def _terminated(signum: int, frame: FrameType | None) -> None:
+    """Turn SIGTERM into an exception, which ends a running check; process 1 of a container would ignore the signal."""
+    raise SystemExit(128 + signum)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

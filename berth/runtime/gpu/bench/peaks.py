@@ -1,0 +1,98 @@
+"""The hardware's peak performance: a chip's dense matrix product, and the link between GPUs. Pure.
+
+The peaks are those of dense 16-bit products with 32-bit sums, from NVIDIA's datasheets. These print the sparse value
+first; the dense one is half of it. A chip that is not listed is measured without a limit.
+"""
+
+import re
+from dataclasses import dataclass
+
+# Bytes per second and lane in one direction, after encoding; PCI-SIG's transfer rates 2.5 to 64 GT/s by generation.
+_PCIE_LANE_GB = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A chip's peak in TFLOP/s and its source. A matrix product is slow if it reaches less than `enough` of the peak.
+
+    Cards that get power only from the slot (70 W) can't hold their clock; two fifths of the peak are a good result.
+    """
+
+    pattern: str
+    tflops: float
+    source: str
+    enough: float = 0.6
+
+
+# Patterns match the driver's name of the chip without "NVIDIA" and "Tesla"; the first match is used.
+CHIPS = (
+    Chip(r"V100-PCIE", 112.0, "NVIDIA V100 datasheet (PCIe)"),
+    Chip(r"V100-SXM", 125.0, "NVIDIA V100 datasheet (SXM2)"),
+    Chip(r"T4\b", 65.0, "NVIDIA T4 datasheet", enough=0.3),
+    Chip(r"A10G\b", 70.0, "NVIDIA A10G datasheet (Amazon EC2 G5)"),
+    Chip(r"A10\b", 125.0, "NVIDIA A10 datasheet"),
+    Chip(r"A100\b", 312.0, "NVIDIA A100 datasheet"),
+    Chip(r"L4\b", 121.0, "NVIDIA L4 datasheet", enough=0.3),
+    Chip(r"L40S\b", 362.0, "NVIDIA L40S datasheet"),
+    Chip(r"H100 PCIe", 756.0, "NVIDIA H100 datasheet (PCIe)"),
+    Chip(r"H(100|200) NVL", 835.0, "NVIDIA H100 and H200 datasheets (NVL)"),
+    Chip(r"H100 80GB HBM3", 989.0, "NVIDIA H100 datasheet (SXM)"),
+    Chip(r"H200\b", 989.0, "NVIDIA H200 datasheet (SXM)"),
+    Chip(r"B200\b", 2250.0, "NVIDIA HGX B200 datasheet"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The link between GPUs: its name, and how much one GPU can send, in GB/s (10^9 bytes).
+
+    An all-reduce is slow if it reaches less than `enough` of that. Over PCIe, GPUs often exchange data only through the
+    host's memory.
+    """
+
+    name: str
+    gb_per_s: float
+    enough: float
+
+
+def chip(name: str) -> Chip | None:
+    """The chip with the driver's `name`; None for an unknown chip and for a part of one (MIG)."""
+    if " MIG " in name:
+        return None
+    short = re.sub(r"^(NVIDIA|Tesla)\s+", "", re.sub(r"^NVIDIA\s+", "", name))
+    return next((each for each in CHIPS if re.match(each.pattern, short)), None)
+
+
+def half_precision(capability: tuple[int, int]) -> str:
+    """The 16-bit type of the chip's tensor cores: V100 (7.0) and T4 (7.5) do not support bfloat16."""
+    return "bfloat16" if capability >= (8, 0) else "float16"
+
+
+def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
+    """GB/s over each rank's link in an all-reduce of `size` bytes: 2(n-1)/n · size / time.
+
+    A ring sends and receives that many bytes over every link, whatever the number of ranks, so that the figure can be
+    set against the link's own speed (PERFORMANCE.md of NVIDIA/nccl-tests). A switch that sums by itself (NVLink SHARP)
+    needs to move less, and may show more than the link has. 0 for one rank, which sends nothing.
+    """
+    return 2 * (ranks - 1) / ranks * size / seconds / 1e9
+
+
+def link(nvlink: str, pcie: str) -> Link | None:
+    """The link of the GPUs of one host, by what `nvidia-smi` says; None where it says nothing.
+
+    nvlink: `nvidia-smi nvlink -s`, per GPU a line and under it the speed of each link in one direction. It counts only
+    if every GPU has links. pcie: `nvidia-smi --query-gpu=pcie.link.gen.max,pcie.link.width.max
+    --format=csv,noheader,nounits`. The weakest GPU counts. Pairs of GPUs joined by bridges in a larger box meet the
+    others over PCIe, which this does not see: such a box shows as slow.
+    """
+    gpus = re.split(r"^GPU \d+:", nvlink, flags=re.MULTILINE)[1:]
+    sums = [sum(map(float, re.findall(r"Link \d+: ([\d.]+) GB/s", gpu))) for gpu in gpus]
+    if sums and min(sums) > 0:
+        return Link("NVLink", min(sums), enough=0.5)
+    lanes = [(int(gen), int(width)) for gen, width in re.findall(r"^(\d+), *(\d+)\s*$", pcie, re.MULTILINE)]
+    speeds = [(_PCIE_LANE_GB.get(gen, 0.0) * width, f"PCIe {gen}.0 x{width}") for gen, width in lanes]
+    if not speeds or min(speeds)[0] == 0:
+        return None
+    slowest, name = min(speeds)
+    return Link(name, slowest, enough=0.25)

@@ -1,0 +1,49 @@
+"""Train on many ranks with the Estimator of SageMaker's Python SDK v2: in local mode, or on AWS.
+
+Usage: python launch_v2.py [--image IMAGE] [--role ROLE --instance-type ml.g5.xlarge]
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import boto3
+from sagemaker.estimator import Estimator
+from sagemaker.local import LocalSession
+
+HERE = Path(__file__).resolve().parent
+
+
+def local_settings() -> dict[str, Any]:
+    """Settings of local mode, so that nothing is uploaded to S3. The model is written into the folder `output`."""
+    session = LocalSession(boto3.Session(region_name="us-east-1"))
+    session.config = {"local": {"local_code": True}}
+    return {"sagemaker_session": session, "output_path": f"file://{Path('output').resolve()}"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--image", default="berth-train:cpu", help="on AWS the image_uri in ECR")
+    parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode takes any")
+    parser.add_argument("--instance-type", default="local")
+    parser.add_argument("--instance-count", type=int, default=1)
+    arguments = parser.parse_args()
+    local = arguments.instance_type.startswith("local")
+    estimator = Estimator(
+        image_uri=arguments.image,
+        role=arguments.role,
+        instance_type=arguments.instance_type,
+        instance_count=arguments.instance_count,
+        entry_point="train.py",
+        source_dir=str(HERE),
+        base_job_name="ddp",
+        # A rank for each GPU. Without GPUs a host has one rank, unless you set a number.
+        environment={"BERTH_DISTRIBUTION": "mpi"} | ({"BERTH_PROCESSES_PER_HOST": "2"} if local else {}),
+        hyperparameters={"epochs": 8},
+        **(local_settings() if local else {}),
+    )
+    estimator.fit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,299 @@
+"""Parses and checks the options of `distribution={"smdistributed": {"modelparallel": {"parameters": …}}}`.
+
+Pure, and without torch: the launcher reads the options before any rank starts, and `smp.init` in every rank. An option
+is honoured, accepted with a log line that says why it has no effect, or refused with the reason. All problems are
+reported together.
+
+Source: SageMaker Python SDK, doc/api/training/smd_model_parallel_general.rst.
+"""
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import Any
+
+Kind = Callable[[Any], Any]
+PLACEMENTS = ("cluster", "spread", *("".join(letters) for letters in permutations("DPT")))
+
+
+class ParameterError(ValueError):
+    """Invalid options; `problems` has one sentence per problem."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__(" Also, ".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelParallelParameters:
+    """The checked options of a job. remarks: log lines, such as one per accepted option without effect.
+
+    default_partition: for modules that no `smp.partition` assigns; None with the automatic partition.
+    active_microbatches: how many microbatches may be open at a time; None: pipeline_parallel_degree + 2.
+    """
+
+    pipeline_parallel_degree: int = 1
+    microbatches: int = 1
+    pipeline: str = "interleaved"
+    placement_strategy: str = "cluster"
+    ddp: bool = False
+    auto_partition: bool = True
+    default_partition: int | None = None
+    active_microbatches: int | None = None
+    prescaled_batch: bool = False
+    deterministic_server: bool = False
+    fp16: bool = False
+    bf16: bool = False
+    tensor_parallel_degree: int = 1
+    sharded_data_parallel_degree: int = 1
+    shard_optimizer_state: bool = False
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def partitions(self) -> int:
+        """pipeline_parallel_degree under its older name, which scripts read."""
+        return self.pipeline_parallel_degree
+
+    @property
+    def open_microbatches(self) -> int:
+        """How many microbatches may be open at a time."""
+        return self.active_microbatches or self.pipeline_parallel_degree + 2
+
+
+def _whole(low: int) -> Kind:
+    def read(value: Any) -> int:
+        if isinstance(value, str):
+            value = float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != math.floor(value) or value < low:
+            raise ValueError
+        return int(value)
+
+    read.__doc__ = f"a whole number of at least {low}"
+    return read
+
+
+def _weight(value: Any) -> float:
+    """a number from 0.0 to 1.0"""
+    if isinstance(value, bool) or not 0.0 <= float(value) <= 1.0:
+        raise ValueError
+    return float(value)
+
+
+def _flag(value: Any) -> bool:
+    """true or false"""
+    if isinstance(value, str):
+        value = {"true": True, "false": False, "1": True, "0": False}[value.strip().lower()]
+    if value not in (True, False):
+        raise ValueError
+    return bool(value)
+
+
+def _choice(*values: str) -> Kind:
+    def read(value: Any) -> str:
+        return {each.lower(): each for each in values}[value.strip().lower()]
+
+    read.__doc__ = f"one of {', '.join(values)}"
+    return read
+
+
+def _anything(value: Any) -> Any:
+    """anything"""
+    return value
+
+
+_DEGREE = _whole(1)
+HONOURED: Mapping[str, Kind] = {
+    "pipeline_parallel_degree": _DEGREE,
+    "partitions": _DEGREE,
+    "microbatches": _DEGREE,
+    "pipeline": _choice("interleaved", "simple"),
+    "placement_strategy": _choice(*PLACEMENTS),
+    "ddp": _flag,
+    "auto_partition": _flag,
+    "default_partition": _whole(0),
+    "active_microbatches": _DEGREE,
+    "prescaled_batch": _flag,
+    "deterministic_server": _flag,
+    "fp16": _flag,
+    "bf16": _flag,
+    "tensor_parallel_degree": _DEGREE,
+    "sharded_data_parallel_degree": _DEGREE,
+    "shard_optimizer_state": _flag,
+}
+"""Option → its values. The last three are not implemented: `_not_implemented` refuses values that turn them on."""
+
+_WITHOUT_SHARDING = "tunes sharded data parallelism, which this job does not use"
+_BY_PARAMETERS = "the automatic partition balances parameters"
+_ALL_REDUCE = "gradients are exchanged once, after each step"
+ACCEPTED: Mapping[str, tuple[Kind, str]] = {
+    "optimize": (_choice("speed", "memory"), _BY_PARAMETERS),
+    "memory_weight": (_weight, _BY_PARAMETERS),
+    "contiguous": (_flag, "partitions are contiguous wherever the model allows it"),
+    "skip_tracing": (_flag, "the model is not traced"),
+    "fp16_params": (_flag, "parameters keep the type that the script gives them"),
+    "offload_activations": (_flag, "activations stay on the device that computed them"),
+    "activation_loading_horizon": (_whole(1), "activations stay on the device that computed them"),
+    "activation_checkpointing": (_anything, "it is not an option: call smp.set_activation_checkpointing on a module"),
+    "delayed_parameter_initialization": (_anything, "parameters are made when the script makes them"),
+    "parameter_server": (_anything, "it is for TensorFlow, and not an option of model parallelism"),
+    "processes_per_host": (_anything, "it is an option of mpi in distribution, and belongs there"),
+    "ddp_dist_backend": (_anything, "NCCL carries tensors of GPUs, gloo all else"),
+    "ddp_port": (_anything, "the launcher chooses the port"),
+    "fast_mode": (_anything, "modules that follow each other on a partition exchange nothing as it is"),
+    "static_mode": (_anything, "every step is scheduled by itself"),
+    "overlapping_allreduce": (_anything, _ALL_REDUCE),
+    "bucket_cap_mb": (_anything, _ALL_REDUCE),
+    "gradient_as_bucket_view": (_anything, _ALL_REDUCE),
+    "sdp_reduce_bucket_size": (_anything, _WITHOUT_SHARDING),
+    "sdp_param_persistence_threshold": (_anything, _WITHOUT_SHARDING),
+    "sdp_max_live_parameters": (_anything, _WITHOUT_SHARDING),
+    "sdp_hierarchical_allgather": (_anything, _WITHOUT_SHARDING),
+    "sdp_gradient_clipping": (_anything, _WITHOUT_SHARDING),
+}
+"""Option → its values, and why it has no effect here."""
+
+_VERSION_2 = (
+    "is an option of version 2 of the library, which is not this interface; shard with torch's own FSDP instead."
+)
+_MODEL_ARGUMENT = "is an argument of smp.DistributedModel; give it there."
+REFUSED: Mapping[str, str] = {
+    "horovod": "is for TensorFlow, and this kit is for PyTorch; use ddp instead.",
+    "xla": "is for TensorFlow, and this kit is for PyTorch; remove it.",
+    "hybrid_shard_degree": _VERSION_2,
+    "sm_activation_offloading": _VERSION_2,
+    "fsdp_cache_flush_warnings": _VERSION_2,
+    "allow_empty_shards": _VERSION_2,
+    "expert_parallel_degree": _VERSION_2,
+    "context_parallel_degree": _VERSION_2,
+    "random_seed": _VERSION_2,
+    "trace_device": _MODEL_ARGUMENT,
+    "trace_execution_times": _MODEL_ARGUMENT,
+    "backward_passes_per_step": _MODEL_ARGUMENT,
+    "average_grads_across_microbatches": _MODEL_ARGUMENT,
+    "num_microbatches": "is not an option; use microbatches.",
+}
+
+
+def parse(mapping: Mapping[str, Any], world_size: int | None = None) -> ModelParallelParameters:
+    """The checked options; ParameterError with all problems.
+
+    world_size: the number of ranks if it is known; the degrees must divide it.
+    """
+    problems: list[str] = []
+    remarks: list[str] = []
+    values: dict[str, Any] = {}
+    for name, value in mapping.items():
+        if name in HONOURED:
+            _read(name, value, HONOURED[name], (values, problems))
+        elif name in ACCEPTED:
+            kind, reason = ACCEPTED[name]
+            taken: dict[str, Any] = {}
+            _read(name, value, kind, (taken, problems))
+            remarks += [f"{name} changes nothing here: {reason}."] if taken.get(name) not in (None, False) else []
+        elif name.startswith("_"):
+            remarks.append(f"{name} changes nothing here: it tunes the inside of AWS's library.")
+        else:
+            problems.append(_refusal(name))
+    _one_degree(values, problems)
+    parameters = ModelParallelParameters(**values)
+    problems += [*_not_implemented(parameters), *_contradictions(parameters)]
+    if world_size is not None:
+        problems += _indivisible(parameters, world_size)
+        remarks += _replicas(parameters, world_size)
+    if problems:
+        raise ParameterError(tuple(problems))
+    return replace(parameters, remarks=tuple(remarks))
+
+
+def _read(name: str, value: Any, kind: Kind, into: tuple[dict[str, Any], list[str]]) -> None:
+    """Parse a value, or report what it must be; a JSON null keeps the default."""
+    values, problems = into
+    if value is None:
+        return
+    try:
+        values[name] = kind(value)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        problems.append(f"{name} is {value!r}; it must be {kind.__doc__}.")
+
+
+def _refusal(name: str) -> str:
+    if name in REFUSED:
+        return f"{name} {REFUSED[name]}"
+    known = [*HONOURED, *ACCEPTED]
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else "remove it."
+    return f"{name} is not an option of smdistributed modelparallel; {hint}"
+
+
+def _one_degree(values: dict[str, Any], problems: list[str]) -> None:
+    """`partitions` is the older name of pipeline_parallel_degree."""
+    older = values.pop("partitions", None)
+    if older is None:
+        return
+    degree = values.setdefault("pipeline_parallel_degree", older)
+    if degree != older:
+        problems.append(
+            f"partitions is {older} and pipeline_parallel_degree is {degree}, two names of one option; keep one."
+        )
+
+
+def _not_implemented(parameters: ModelParallelParameters) -> list[str]:
+    """Problems with documented options that are not implemented yet."""
+    problems = []
+    if (degree := parameters.tensor_parallel_degree) > 1:
+        problems.append(
+            f"tensor_parallel_degree is {degree}, and tensor parallelism is not implemented; set it to 1, and split "
+            "the model by partitions."
+        )
+    if (degree := parameters.sharded_data_parallel_degree) > 1:
+        problems.append(
+            f"sharded_data_parallel_degree is {degree}, and sharded data parallelism is not implemented; set it to 1, "
+            "and use torch's FSDP or partitions."
+        )
+    if parameters.shard_optimizer_state:
+        problems.append(
+            "shard_optimizer_state is true, and sharding the optimizer's state is not implemented; set it to false, "
+            "and use more partitions."
+        )
+    return problems
+
+
+def _contradictions(parameters: ModelParallelParameters) -> list[str]:
+    problems = []
+    degree, default = parameters.pipeline_parallel_degree, parameters.default_partition
+    if not parameters.auto_partition and default is None:
+        problems.append(
+            "auto_partition is false, so default_partition is needed, for modules that no smp.partition assigns; add "
+            '"default_partition": 0.'
+        )
+    if default is not None and default >= degree:
+        problems.append(
+            f"default_partition is {default}, but {degree} partitions are numbered from 0 to {degree - 1}; choose one "
+            "of these."
+        )
+    if parameters.fp16 and parameters.bf16:
+        problems.append("fp16 and bf16 are both true; choose one.")
+    return problems
+
+
+def _indivisible(parameters: ModelParallelParameters, world_size: int) -> list[str]:
+    pipeline, tensor = parameters.pipeline_parallel_degree, parameters.tensor_parallel_degree
+    if world_size % (pipeline * tensor) == 0:
+        return []
+    degrees = f"{pipeline} partitions" + (f" times tensor_parallel_degree {tensor}" if tensor > 1 else "")
+    return [
+        f"{degrees} do not divide the {world_size} ranks of this job; change the number of partitions, of ranks per "
+        "host, or of hosts."
+    ]
+
+
+def _replicas(parameters: ModelParallelParameters, world_size: int) -> list[str]:
+    replicas = world_size // (parameters.pipeline_parallel_degree * parameters.tensor_parallel_degree)
+    if replicas < 2 or parameters.ddp:
+        return []
+    return [
+        f"ddp is not set, so the {replicas} replicas of the model exchange no gradients and train apart; set it to "
+        "true to train one model."
+    ]

@@ -1,0 +1,133 @@
+"""The backward pass over all ranks: replays a microbatch's tape in reverse.
+
+Each record of the tape connects the graphs of two ranks. This rank's graph continues with torch's own backward, an
+owner's with a request to it. Gradients take the reverse way of the tensors, also directly from owner to owner.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from .gradients import GradientsInOrder
+from .messages import AddGradient, Backward, SendGradient
+from .remote import Handle
+from .tape import Called, Fetched, Microbatch, Moved, Put, Record
+from .wire import Incoming, Wire, meta_of
+
+
+class BackwardPass:
+    """transfer: returns the next transfer's number. wait: waits for another rank while other microbatches run.
+
+    in_order: sums this rank's gradients in a fixed order; None: in any order.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        transfer: Callable[[], int],
+        wait: Callable[[Callable[[], Any]], Any],
+        in_order: GradientsInOrder | None,
+    ) -> None:
+        self._wire, self._transfer, self._wait, self._in_order = wire, transfer, wait, in_order
+
+    def run(
+        self,
+        microbatch: Microbatch,
+        tensors: Sequence[torch.Tensor],
+        gradients: Sequence[torch.Tensor | None] | None,
+    ) -> None:
+        """Run the backward pass from these local tensors through all ranks."""
+        microbatch.backward = True
+        microbatch.passes += 1
+        try:
+            with self._part(microbatch):
+                torch.autograd.backward(tensors, gradients, retain_graph=bool(microbatch.tape))
+            self._unwind(microbatch)
+        finally:
+            microbatch.backward = False
+
+    def _part(self, microbatch: Microbatch) -> AbstractContextManager[None]:
+        return self._in_order.part(microbatch.index, microbatch.passes) if self._in_order else nullcontext()
+
+    def _unwind(self, microbatch: Microbatch) -> None:
+        """Replay the tape in reverse. Its records stay, because a second loss may reach them and find spent graphs."""
+        waiting: list[tuple[Put, Incoming]] = []
+        done: list[Record] = []
+        while microbatch.tape:
+            record = microbatch.tape.pop()
+            done.append(record)
+            if isinstance(record, Fetched):
+                self._continue_here(microbatch, waiting)
+                self._give_gradient(microbatch, record)
+            elif isinstance(record, Called):
+                self._call_backward(microbatch, record)
+            elif isinstance(record, Moved):
+                self._return_gradient(microbatch, record)
+            elif record.handle.reached and record.departure is not None:
+                waiting.append((record, self._ask_gradient(microbatch, record.handle)))
+        self._continue_here(microbatch, waiting)
+        microbatch.tape.extend(reversed(done))
+
+    def _give_gradient(self, microbatch: Microbatch, record: Fetched) -> None:
+        gradient = record.holder.take()
+        if gradient is None:
+            return
+        handle, transfer = record.handle, self._transfer()
+        meta = meta_of(gradient)
+        request = AddGradient(microbatch.index, handle.number, meta, self._wire.rank, transfer)
+        self._wire.send(handle.owner, request)
+        self._wire.send_tensors(handle.owner, transfer, [meta], [gradient])
+        handle.reached = True
+
+    def _call_backward(self, microbatch: Microbatch, record: Called) -> None:
+        if not any(handle.reached for handle in record.results):
+            return
+        if record.spent:
+            raise RuntimeError(
+                f"A second backward pass goes through {record.name}, whose graph the first one used up; add the losses "
+                "and call model.backward once."
+            )
+        record.spent = True
+        self._wire.send(record.owner, Backward(microbatch.index, record.number, microbatch.passes))
+        for handle in record.results:
+            handle.reached = False
+        for handle in record.inputs:
+            handle.reached = handle.reached or handle.meta.requires_grad
+
+    def _return_gradient(self, microbatch: Microbatch, record: Moved) -> None:
+        if not record.target.reached:
+            return
+        source, target, transfer = record.source, record.target, self._transfer()
+        request = SendGradient(microbatch.index, target.number, target.meta, source.owner, transfer)
+        answer = AddGradient(microbatch.index, source.number, target.meta, target.owner, transfer)
+        self._ask_both((target.owner, request), (source.owner, answer))
+        target.reached, source.reached = False, True
+
+    def _ask_both(self, sender: tuple[int, SendGradient], receiver: tuple[int, AddGradient]) -> None:
+        """Send both requests of a transfer directly after each other, so that all owners see the same order."""
+        self._wire.send(*sender)
+        self._wire.send(*receiver)
+
+    def _ask_gradient(self, microbatch: Microbatch, handle: Handle) -> Incoming:
+        transfer = self._transfer()
+        incoming = self._wire.expect_tensors(handle.owner, transfer, [handle.meta])
+        request = SendGradient(microbatch.index, handle.number, handle.meta, self._wire.rank, transfer)
+        self._wire.send(handle.owner, request)
+        handle.reached = False
+        return incoming
+
+    def _continue_here(self, microbatch: Microbatch, waiting: list[tuple[Put, Incoming]]) -> None:
+        """Continue the backward pass of this rank's graph from the tensors that were sent to other ranks."""
+        departures = []
+        for record, incoming in waiting:
+            (gradient,) = self._wait(incoming.wait)
+            if gradient is not None and record.departure is not None:
+                record.holder.add(gradient)
+                departures.append(record.departure)
+        waiting.clear()
+        if departures:
+            zeros = [torch.zeros_like(each) for each in departures]
+            with self._part(microbatch):
+                torch.autograd.backward(departures, zeros, retain_graph=True)

@@ -1,0 +1,43 @@
+"""Contexts in which scripts create their model.
+
+Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .state import state
+
+
+@contextmanager
+def model_creation(
+    tensor_parallelism: bool = False,  # noqa: FBT001, FBT002
+    dtype: torch.dtype | None = None,
+    **_: Any,
+) -> Iterator[None]:
+    """Create parameters with this dtype. With the options fp16 or bf16, a half-precision dtype is ignored.
+
+    These options compute in half precision by autocast, and the optimizer needs float32 parameters. The other
+    documented keywords belong to tensor parallelism and have no effect; `tensor_parallelism`: NotImplementedError.
+    """
+    if tensor_parallelism:
+        raise NotImplementedError(
+            "smp.model_creation(tensor_parallelism=True) is not supported; leave it False, and split the model by "
+            "partitions."
+        )
+    before = torch.get_default_dtype()
+    half = dtype in (torch.float16, torch.bfloat16) and (state.parameters.fp16 or state.parameters.bf16)
+    torch.set_default_dtype(before if dtype is None or half else dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def delay_param_initialization(enabled: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002
+    """Has no effect: parameters are created at once, and each rank frees those of other ranks at the first step."""
+    yield

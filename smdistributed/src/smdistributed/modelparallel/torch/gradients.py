@@ -1,0 +1,191 @@
+"""Gradients of a step: summed, averaged over microbatches and replicas, and added to those of earlier steps."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from .groups import reduced
+from .seeds import mixed
+from .state import state
+from .watch import RankLost
+
+BUCKET = 64 << 20
+"""Bytes of gradients per all-reduce."""
+_CLIPPING = "the clipping of gradients"
+
+
+class GradientExchange:
+    """Averages one rank's gradients. group: the replicas' process group, None without data parallelism.
+
+    passes: number of steps before the replicas exchange gradients. average: whether to average over the microbatches.
+    """
+
+    def __init__(self, group: Any, *, passes: int = 1, average: bool = True) -> None:
+        self._group, self._passes, self._average = group, passes, average
+        self._done = 0
+        self._earlier: list[torch.Tensor | None] = []
+
+    def before(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Set the gradients of earlier steps aside, because they are averaged already."""
+        self._earlier = []
+        for parameter in parameters:
+            self._earlier.append(parameter.grad)
+            parameter.grad = None
+
+    def after(self, parameters: Sequence[nn.Parameter], microbatches: int, function: str | None) -> None:
+        """Average the step's gradients. Every rank of the group calls it with its copies of the same parameters.
+
+        function: the step function's name, None without a backward pass. RankLost if a step failed at another replica.
+        """
+        for parameter in parameters:
+            if parameter.grad is not None and self._average and microbatches > 1:
+                parameter.grad.div_(microbatches)
+        if function is not None:
+            self._done += 1
+            if self._passes == 1:
+                self._reduce(parameters, function)
+        for parameter, earlier in zip(parameters, self._earlier, strict=True):
+            if earlier is not None:
+                parameter.grad = earlier if parameter.grad is None else earlier.add_(parameter.grad)
+        self._earlier = []
+        if function is not None and self._passes > 1 and self._done % self._passes == 0:
+            self._reduce(parameters, function)
+
+    def _reduce(self, parameters: Sequence[nn.Parameter], function: str) -> None:
+        if self._group is None or not parameters:
+            return
+        ranks = dist.get_process_group_ranks(self._group)
+        watch = state.watch
+        with watch.waiting("the exchange of gradients between replicas", ranks), watch.named(ranks, replicas=True):
+            self._reduce_together(parameters, agreed(self._group, ranks, function, parameters))
+
+    def _reduce_together(self, parameters: Sequence[nn.Parameter], has_gradient: Sequence[int]) -> None:
+        """has_gradient: per parameter, whether any replica has a gradient."""
+        gradients = []
+        for parameter, anywhere in zip(parameters, has_gradient, strict=True):
+            if anywhere and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            if anywhere and parameter.grad is not None:
+                gradients.append(parameter.grad)
+        replicas = dist.get_world_size(self._group)
+        for bucket in buckets(gradients, BUCKET):
+            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+            dist.all_reduce(flat, group=self._group)
+            flat.div_(replicas)
+            for gradient, part in zip(bucket, torch.split(flat, [each.numel() for each in bucket]), strict=True):
+                gradient.copy_(part.view(gradient.shape))
+
+
+class GradientsInOrder:
+    """Sums one rank's gradients in the same order as one process that runs the microbatches one after the other.
+
+    Sums of floats depend on the order. So the parts that a microbatch's backward pass adds to a parameter are summed
+    first, and the sums are added in the order of the microbatches.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._parameters = parameters
+        self.begin()
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._kept: dict[int, dict[int, list[torch.Tensor | None]]] = {}
+        self._next, self._over = 0, set[int]()
+
+    @contextmanager
+    def part(self, microbatch: int, backward_pass: int) -> Iterator[None]:
+        """In this context the parameters' gradients are those of one backward pass."""
+        passes = self._kept.setdefault(microbatch, {})
+        before = [parameter.grad for parameter in self._parameters]
+        own = passes.get(backward_pass, [None] * len(self._parameters))
+        self._put(own)
+        try:
+            yield
+        finally:
+            passes[backward_pass] = [parameter.grad for parameter in self._parameters]
+            self._put(before)
+
+    def _put(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+
+    def end(self, microbatch: int) -> None:
+        """End a microbatch; its gradients are added after those of all earlier ones."""
+        self._over.add(microbatch)
+        while self._next in self._over:
+            for _, gradients in sorted(self._kept.pop(self._next, {}).items()):
+                for parameter, gradient in zip(self._parameters, gradients, strict=True):
+                    if gradient is not None:
+                        parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+            self._next += 1
+
+
+def agreed(group: Any, ranks: Sequence[int], function: str, parameters: Sequence[nn.Parameter]) -> Sequence[int]:
+    """Per parameter, whether any replica has a gradient; RankLost unless all replicas are in the same step.
+
+    A replica whose step failed does not take part; the watch ends the wait then.
+    """
+    mark = mixed(function)
+    head = [state.watch.failures, -state.watch.failures, mark, -mark]
+    values = torch.tensor([*head, *(parameter.grad is not None for parameter in parameters)], dtype=torch.int64)
+    values = values if "cpu" in dist.get_backend_config(group) else values.to(parameters[0].device)
+    work = dist.all_reduce(values, dist.ReduceOp.MAX, group=group, async_op=True)
+    state.watch.wait_for_replicas(work, ranks)
+    # Of each pair, the maximum of a value and of its negative: they are opposite only if all replicas agree.
+    maxima: list[int] = values.tolist()
+    if maxima[0] != -maxima[1]:
+        elsewhere = state.watch.failed_at(ranks) if state.watch.failures < maxima[0] else None
+        raise RankLost(
+            elsewhere
+            or "A step failed at this replica and not at the others, so they no longer train the same model; start the "
+            "job again from its latest checkpoint."
+        )
+    if maxima[2] != -maxima[3]:
+        raise RankLost(
+            f"This replica ends the step function {function}, but another replica ends a different one; every replica "
+            "must call the same step functions in the same order."
+        )
+    return maxima[4:]
+
+
+def clip(gradients: Sequence[torch.Tensor], max_norm: float, norm_type: float) -> float:
+    """Scale this rank's gradients so that the norm over all partitions is at most `max_norm`; returns the old norm."""
+    norms = [float(torch.linalg.vector_norm(gradient.float(), norm_type)) for gradient in gradients]
+    if norm_type == float("inf"):
+        total = reduced(max(norms, default=0.0), dist.ReduceOp.MAX, _CLIPPING)
+    else:
+        total = reduced(sum(norm**norm_type for norm in norms), dist.ReduceOp.SUM, _CLIPPING) ** (1.0 / norm_type)
+    if max_norm < total < float("inf"):
+        for gradient in gradients:
+            gradient.mul_(max_norm / (total + 1e-6))
+    return total
+
+
+def buckets(tensors: Iterable[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
+    """Group consecutive tensors of one type and device up to `size` bytes; a larger tensor is alone; pure."""
+    bucket: list[torch.Tensor] = []
+    filled = 0
+    for tensor in tensors:
+        nbytes = tensor.numel() * tensor.element_size()
+        alike = not bucket or (bucket[0].dtype, bucket[0].device) == (tensor.dtype, tensor.device)
+        if bucket and (filled + nbytes > size or not alike):
+            yield bucket
+            bucket, filled = [], 0
+        bucket.append(tensor)
+        filled += nbytes
+    if bucket:
+        yield bucket
+
+
+def broadcast_all(tensors: Iterable[torch.Tensor], source: int, group: Any) -> None:
+    """Copy the tensors of WORLD's rank `source` to every rank of the group."""
+    for tensor in tensors:
+        whole = tensor.detach().contiguous()
+        dist.broadcast(whole, source, group=group)
+        if whole.data_ptr() != tensor.data_ptr():
+            with torch.no_grad():
+                tensor.copy_(whole)

@@ -1,0 +1,294 @@
+"""`smp.init`, ranks and sizes, process groups, and the exchange of Python objects.
+
+The launcher is mpirun (OMPI_COMM_WORLD_*) or torchrun (RANK, WORLD_SIZE, …); without one, the process is the only rank.
+Objects and control messages use gloo, GPU tensors use NCCL; if there are GPUs, every group has both backends.
+
+Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_common_api.rst.
+"""
+
+import enum
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+
+from ...ranks import launch_variables
+from ..parameters import ModelParallelParameters, ParameterError, parse
+from .peers import mismatched_calls
+from .state import state
+from .topology import Topology
+from .watch import RankLost, connect
+
+VARIABLE = "SM_HP_MP_PARAMETERS"
+_PAIR = "smp.send or smp.broadcast, with smp.recv_from"
+
+
+class CommGroup(enum.Enum):
+    """A group of ranks that this rank belongs to."""
+
+    WORLD = "world"
+    MP_GROUP = "mp"
+    DP_GROUP = "dp"
+    PP_GROUP = "pp"
+    TP_GROUP = "tp"
+    RDP_GROUP = "rdp"
+
+
+class RankType(enum.Enum):
+    """The group in which a rank's number counts."""
+
+    WORLD_RANK = "world"
+    MP_RANK = "mp"
+    DP_RANK = "dp"
+    PP_RANK = "pp"
+    TP_RANK = "tp"
+    RDP_RANK = "rdp"
+
+
+WORLD, MP_GROUP, DP_GROUP, PP_GROUP, TP_GROUP, RDP_GROUP = CommGroup
+
+
+class SMPNotInitialized(RuntimeError):
+    """A function was called before `smp.init()`."""
+
+    def __init__(self) -> None:
+        super().__init__("The model parallel library is not initialized; call smp.init() first.")
+
+
+def requested(config: Mapping[str, Any] | None, environ: Mapping[str, str]) -> Mapping[str, Any]:
+    """The unchecked options: those passed to `init`, else the job's, else none; pure."""
+    if config is not None:
+        return config
+    text = environ.get(VARIABLE) or "{}"
+    try:
+        options = json.loads(text)
+        options = json.loads(options) if isinstance(options, str) else options
+    except json.JSONDecodeError:
+        options = None
+    if not isinstance(options, dict):
+        raise ParameterError((f"{VARIABLE} is {text!r}, which is not a JSON object; set it to one, like {{}}.",))
+    return options
+
+
+def init(config: Mapping[str, Any] | None = None) -> None:
+    """Read the options, join the other ranks and create the groups. Every rank calls it; a second call does nothing.
+
+    config: the options; None: those of the job. ParameterError with all problems of the options.
+    """
+    if state.initialized:
+        _same_again(config)
+        return
+    _join_world()
+    parameters = parse(requested(config, os.environ), dist.get_world_size())
+    topology = Topology(
+        dist.get_world_size(),
+        parameters.pipeline_parallel_degree,
+        parameters.tensor_parallel_degree,
+        parameters.placement_strategy,
+    )
+    state.parameters, state.topology = parameters, topology
+    state.groups = _make_groups(topology, dist.get_rank())
+    state.initialized = True
+    if topology.world_size > 1 and not state.watch.connected:
+        everyone = topology.world_size
+        state.watch = connect(dist.get_rank(), everyone, os.environ["MASTER_ADDR"], lambda obj: allgather(obj, WORLD))
+    if dist.get_rank() == 0:
+        _announce(parameters, topology)
+
+
+def _same_again(config: Mapping[str, Any] | None) -> None:
+    if config is not None and parse(config, state.topology.world_size) != state.parameters:
+        raise RuntimeError(
+            "smp.init was called before with other parameters, which stay in effect; call it once, with those you want."
+        )
+
+
+def _join_world() -> None:
+    """Initialize torch.distributed unless the script has done so. Sets torchrun's variables."""
+    variables = launch_variables(os.environ)
+    os.environ.update(variables)
+    if dist.is_initialized():
+        return
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    if variables["WORLD_SIZE"] == "1":
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+    else:
+        dist.init_process_group(backend)
+
+
+def _make_groups(topology: Topology, rank: int) -> dict[CommGroup, tuple[tuple[int, ...], Any]]:
+    """This rank's groups. Every rank creates all groups in the same order, as torch.distributed requires.
+
+    Groups with the same ranks are created once.
+    """
+    process_groups: dict[tuple[int, ...], Any] = {topology.world_group(rank): dist.group.WORLD}
+    own_groups = {}
+    for kind in CommGroup:
+        group_of = getattr(topology, f"{kind.value}_group")
+        for ranks in topology.groups(group_of):
+            if ranks not in process_groups:
+                process_groups[ranks] = dist.new_group(list(ranks))
+        own_groups[kind] = (group_of(rank), process_groups[group_of(rank)])
+    return own_groups
+
+
+def _announce(parameters: ModelParallelParameters, topology: Topology) -> None:
+    lines = [
+        f"open implementation, not AWS's library: {topology.pp} partitions × {topology.rdp} replicas "
+        f"({parameters.placement_strategy}), {parameters.microbatches} microbatches, {parameters.pipeline}",
+        *parameters.remarks,
+    ]
+    for line in lines:
+        print(f"smp: {line}", file=sys.stderr, flush=True)
+
+
+def is_initialized() -> bool:
+    """Whether `init` was called in this process."""
+    return state.initialized
+
+
+def group_ranks(group: CommGroup) -> tuple[int, ...]:
+    """The ranks of one of this rank's groups."""
+    if not state.initialized:
+        raise SMPNotInitialized
+    return state.groups[group][0]
+
+
+def process_group(group: CommGroup) -> Any:
+    """torch.distributed's process group of one of this rank's groups."""
+    if not state.initialized:
+        raise SMPNotInitialized
+    return state.groups[group][1]
+
+
+def _accessors(
+    group: CommGroup,
+) -> tuple[Callable[[], int], Callable[[], int], Callable[[], list[int]], Callable[[], Any]]:
+    """Functions for one kind of group: this rank's place in it, its size, its ranks, its process group."""
+
+    def rank_in_group() -> int:
+        return group_ranks(group).index(dist.get_rank())
+
+    def group_size() -> int:
+        return len(group_ranks(group))
+
+    def ranks() -> list[int]:
+        return list(group_ranks(group))
+
+    def torch_group() -> Any:
+        return process_group(group)
+
+    return rank_in_group, group_size, ranks, torch_group
+
+
+rank, size, get_world_group, get_world_process_group = _accessors(WORLD)
+mp_rank, mp_size, get_mp_group, get_mp_process_group = _accessors(MP_GROUP)
+dp_rank, dp_size, get_dp_group, get_dp_process_group = _accessors(DP_GROUP)
+pp_rank, pp_size, get_pp_group, get_pp_process_group = _accessors(PP_GROUP)
+tp_rank, tp_size, get_tp_group, get_tp_process_group = _accessors(TP_GROUP)
+rdp_rank, rdp_size, get_rdp_group, get_rdp_process_group = _accessors(RDP_GROUP)
+
+
+def local_rank() -> int:
+    """This rank's number on its host, from 0."""
+    group_ranks(WORLD)
+    return int(os.environ["LOCAL_RANK"])
+
+
+def local_size() -> int:
+    """The number of ranks on this host."""
+    group_ranks(WORLD)
+    return int(os.environ["LOCAL_WORLD_SIZE"])
+
+
+def num_microbatches() -> int:
+    """The number of microbatches into which a step splits its batch."""
+    return state.parameters.microbatches
+
+
+def _global_rank(number: int, rank_type: RankType) -> int:
+    ranks = group_ranks(CommGroup(rank_type.value))
+    if not 0 <= number < len(ranks):
+        raise ValueError(f"{rank_type.name} {number} does not exist; this rank's group has 0 to {len(ranks) - 1}.")
+    return ranks[number]
+
+
+def barrier(group: CommGroup = WORLD) -> None:
+    """Wait for every rank of the group."""
+    # Over gloo, because a barrier of NCCL would use the first GPU on a rank that has not chosen one yet.
+    exchanged(None, group, f"smp.barrier({group.name})")
+
+
+def dp_barrier() -> None:
+    """Wait for the ranks that hold the same partition."""
+    barrier(DP_GROUP)
+
+
+def mp_barrier() -> None:
+    """Wait for the ranks of this replica."""
+    barrier(MP_GROUP)
+
+
+def pp_barrier() -> None:
+    """Wait for the ranks that hold this replica's partitions."""
+    barrier(PP_GROUP)
+
+
+def allgather(obj: Any, group: CommGroup) -> list[Any]:
+    """The objects of all ranks of the group, by rank. Every rank of the group calls it with a picklable object."""
+    return exchanged(obj, group, f"smp.allgather({group.name})")
+
+
+def exchanged(obj: Any, group: CommGroup, what: str) -> list[Any]:
+    """Like `allgather`, for the call `what`. RankLost if another rank makes a different call.
+
+    The check is needed because groups with the same ranks share one process group: without it, different calls would
+    get each other's objects.
+    """
+    ranks = group_ranks(group)
+    gathered: list[Any] = [None] * len(ranks)
+    with state.watch.waiting(what, ranks, together=True), state.watch.named(ranks):
+        dist.all_gather_object(gathered, (what, obj), group=process_group(group))
+    for other, (called, _) in zip(ranks, gathered, strict=True):
+        if called != what:
+            raise RankLost(mismatched_calls(dist.get_rank(), what, other, called))
+    return [each for _, each in gathered]
+
+
+def reduced(value: float, operation: Any, what: str) -> float:
+    """Reduce a number over the partitions of this replica, all of which make the call `what`."""
+    total = torch.tensor(value, dtype=torch.float64)
+    if pp_size() > 1:
+        ranks = group_ranks(PP_GROUP)
+        with state.watch.waiting(what, ranks), state.watch.named(ranks):
+            dist.all_reduce(total, operation, group=process_group(PP_GROUP))
+    return float(total)
+
+
+def broadcast(obj: Any, group: CommGroup) -> None:
+    """Send a picklable object to every other rank of the group; each of them calls `recv_from`."""
+    for other in group_ranks(group):
+        if other != dist.get_rank():
+            with state.watch.waiting(_PAIR, [other]), state.watch.named([other]):
+                dist.send_object_list([obj], other)
+
+
+def send(obj: Any, dest_rank: int, rank_type: RankType) -> None:
+    """Send a picklable object to one rank, which calls `recv_from`."""
+    other = _global_rank(dest_rank, rank_type)
+    with state.watch.waiting(_PAIR, [other]), state.watch.named([other]):
+        dist.send_object_list([obj], other)
+
+
+def recv_from(src_rank: int, rank_type: RankType) -> Any:
+    """The object that a rank sent or broadcast."""
+    received: list[Any] = [None]
+    other = _global_rank(src_rank, rank_type)
+    with state.watch.waiting(_PAIR, [other]), state.watch.named([other]):
+        dist.recv_object_list(received, other)
+    return received[0]

@@ -1,0 +1,355 @@
+"""DistributedModel: the script's model, each partition on its own rank from the first step on.
+
+Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_pytorch.rst.
+"""
+
+import sys
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from . import model_state
+from .activation import place_checkpoints
+from .coordinator import OutsideStep, Schedule
+from .gradients import GradientExchange, broadcast_all, clip
+from .groups import (
+    PP_GROUP,
+    SMPNotInitialized,
+    dp_size,
+    exchanged,
+    get_dp_group,
+    get_dp_process_group,
+    get_pp_group,
+    get_pp_process_group,
+    get_world_group,
+    pp_rank,
+    pp_size,
+    rank,
+)
+from .messages import Hello
+from .partition import owner, owners, plan
+from .partition_table import table
+from .peers import STEP
+from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
+from .seeds import install_random_streams
+from .stand_in import offload_parameter
+from .state import state
+from .wire import Wire, device_groups
+
+Hook = Callable[[Any, Any], Any]
+
+
+class DistributedModel(nn.Module):
+    """The script's model, spread over the partitions. Wrapping it again returns the same object.
+
+    Honoured: `backward_passes_per_step` (steps before replicas exchange gradients), `broadcast_buffers`,
+    `average_grads_across_microbatches`. Other documented keywords have no effect. RuntimeError before `init` and for a
+    second model.
+    """
+
+    module: nn.Module
+    steps: int
+    """Number of steps so far, including those before a resumed checkpoint; it seeds a step's random numbers."""
+
+    def __new__(cls, module: nn.Module, *_: Any, **__: Any) -> "DistributedModel":
+        if not state.initialized:
+            raise SMPNotInitialized
+        if isinstance(module, cls):
+            return module
+        if state.model is None:
+            return super().__new__(cls)
+        if state.model.module is not module:
+            raise RuntimeError("smp.DistributedModel wraps one model of a script; another one is wrapped already.")
+        return state.model  # type: ignore[no-any-return]
+
+    def __init__(
+        self,
+        module: nn.Module,
+        trace_device: str = "gpu",
+        backward_passes_per_step: int = 1,
+        average_grads_across_microbatches: bool = True,  # noqa: FBT001, FBT002
+        broadcast_buffers: bool = True,  # noqa: FBT001, FBT002
+        **accepted: Any,
+    ) -> None:
+        if state.model is self:
+            return
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"smp.DistributedModel takes a torch.nn.Module, not {type(module).__name__}.")
+        super().__init__()
+        if unknown := set(accepted) - _ACCEPTED:
+            raise TypeError(f"smp.DistributedModel has no argument {sorted(unknown)[0]!r}; leave it out.")
+        self.module = module
+        self.partitioned = False
+        self._owners: dict[str, int] = {}
+        self._plan: dict[str, int] = {}
+        self._pipeline: Alone | First | Other = Alone()
+        self._wire: Wire | None = None
+        self._after_partition: OrderedDict[int, Hook] = OrderedDict()
+        self._after_step: OrderedDict[int, Hook] = OrderedDict()
+        self.steps = 0
+        self._sync_buffers = broadcast_buffers
+        replicas = get_dp_process_group() if state.parameters.ddp and dp_size() > 1 else None
+        self._exchange = GradientExchange(
+            replicas, passes=backward_passes_per_step, average=average_grads_across_microbatches
+        )
+        state.model = self
+        if pp_size() == 1:
+            self.partition()
+
+    # ---- the partition ----
+
+    def partition(self) -> None:
+        """Give each rank its part. Happens at the first step, or at once if there is only one partition."""
+        if self.partitioned:
+            return
+        device = _device()
+        self._plan = plan(self.module, state.parameters)
+        self._owners = owners(self.module, self._plan)
+        if pp_size() > 1:
+            self._spread(device)
+        remote_modules = [self.module.get_submodule(name) for name, index in self._plan.items() if index]
+        install_random_streams(self.module, exclude=remote_modules)
+        with torch.no_grad():
+            for _, tensor in (*self.local_named_parameters(), *self.local_named_buffers()):
+                tensor.data = tensor.data.to(device)
+        if state.parameters.ddp and dp_size() > 1:
+            tensors = [each for _, each in (*self.local_named_parameters(), *self.local_named_buffers())]
+            broadcast_all(tensors, get_dp_group()[0], get_dp_process_group())
+        self.partitioned = True
+        for hook in list(self._after_partition.values()):
+            hook(self, state.optimizer)
+        self._after_partition.clear()
+
+    def _spread(self, device: torch.device) -> None:
+        if rank() == 0:
+            print(table(self.module, self._plan, pp_size()), file=sys.stderr, flush=True)
+        place_checkpoints(self.module, self._plan)
+        ranks, here = get_pp_group(), pp_rank()
+        pipelines = state.topology.groups(state.topology.pp_group)
+        control = get_pp_process_group()
+        self._wire = Wire(control, device_groups(pipelines, rank(), control, device), device)
+        named: dict[str, Any] = {**dict(self.module.named_modules()), **dict(self.module.named_parameters())}
+        for name, parameter in list(self.module.named_parameters()):
+            if self._owners[name] != here:
+                offload_parameter(parameter, f"{name}, which is on partition {self._owners[name]}")
+        parameters = state.parameters
+        if here == 0:
+            simple = parameters.pipeline == "simple"
+            wide = simple and parameters.active_microbatches is None
+            open_microbatches = parameters.microbatches if wide else parameters.open_microbatches
+            first = First(
+                self._wire, ranks[1:], named, Schedule(simple, open_microbatches, parameters.deterministic_server)
+            )
+            put_stand_ins(self.module, self._plan, ranks, here, first.ask)
+            self._pipeline = first
+        else:
+            put_stand_ins(self.module, self._plan, ranks, here, _refuse)
+            self._pipeline = Other(self._wire, ranks[0], named, in_order=parameters.deterministic_server)
+
+    # ---- a step ----
+
+    @property
+    def in_step(self) -> bool:
+        """Whether this thread runs the step function."""
+        return self._pipeline.running
+
+    def run_step(self, function: str, bodies: Bodies) -> list[Any]:
+        """Run a step function's microbatches on all ranks and return the result of each. For smp.step."""
+        everyone, pipeline = get_world_group(), get_pp_group()
+        with state.watch.waiting(STEP, pipeline if self.partitioned else everyone), state.watch.named(everyone):
+            self.partition()
+        parameters = [each for each in self.local_parameters() if each.requires_grad]
+        self._exchange.before(parameters)
+        result = StepResult([], went_backward=False)
+        changed = self._buffer_versions()
+        try:
+            with state.watch.waiting(STEP, pipeline):
+                result = self._pipeline.run(Hello(function, self.steps), bodies)
+        except BaseException as error:
+            for parameter in parameters:
+                parameter.grad = None
+            state.watch.step_failed("".join(traceback.format_exception(error)))
+            raise
+        finally:
+            self.steps += 1
+        self._exchange.after(parameters, state.parameters.microbatches, function if result.went_backward else None)
+        if result.went_backward:
+            self._share_buffers(changed)
+        hooks = list(self._after_step.values())
+        self._after_step.clear()
+        for hook in hooks:
+            hook(self, state.optimizer)
+        return result.outputs
+
+    def _buffer_versions(self) -> list[int]:
+        return [each._version for each in self.local_buffers() if not each.is_inference()]
+
+    def _share_buffers(self, before: Sequence[int]) -> None:
+        """Broadcast the buffers that the step changed (running statistics) from the first replica."""
+        if not (self._sync_buffers and state.parameters.ddp and dp_size() > 1):
+            return
+        buffers = [each for each in self.local_buffers() if not each.is_inference()]
+        changed = [each for each, version in zip(buffers, before, strict=True) if each._version != version]
+        broadcast_all(changed, get_dp_group()[0], get_dp_process_group())
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's forward. OutsideStep if no step runs and there is more than one partition."""
+        if pp_size() > 1 and not self.in_step:
+            raise OutsideStep
+        return self.module(*args, **kwargs)
+
+    def backward(
+        self,
+        tensors: torch.Tensor | Sequence[torch.Tensor],
+        grad_tensors: torch.Tensor | Sequence[torch.Tensor | None] | None = None,
+    ) -> None:
+        """Like torch.autograd.backward, through all partitions; with more than one, only in a step."""
+        if pp_size() > 1 and not self.in_step:
+            raise OutsideStep("model.backward was called")
+        listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        gradients = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else grad_tensors
+        if state.loss_scale != 1.0:
+            listed = [each.float() * state.loss_scale for each in listed]
+        self._pipeline.backward(listed, gradients)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Clip the gradients by their norm over all partitions; returns the old norm. All ranks of a replica call it.
+
+        torch's function of this name sees only one partition, so its norm is too small. Trainer prefers this method.
+        """
+        if state.loss_scale != 1.0:
+            return torch.tensor(state.optimizer.clip_master_grads(max_norm, norm_type))
+        gradients = [each.grad for each in self.local_parameters() if each.grad is not None]
+        return torch.tensor(clip(gradients, max_norm, norm_type))
+
+    def get_module(self) -> nn.Module:
+        """The script's model."""
+        return self.module
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    # ---- hooks ----
+
+    def register_post_partition_hook(self, hook: Hook) -> RemovableHandle:
+        """Call hook(model, optimizer) after partitioning, before the first forward; at once if already partitioned."""
+        handle = RemovableHandle(self._after_partition)
+        if self.partitioned:
+            hook(self, state.optimizer)
+        else:
+            self._after_partition[handle.id] = hook
+        return handle
+
+    def register_post_step_hook(self, hook: Hook) -> RemovableHandle:
+        """Call hook(model, optimizer) once, at the end of the next step."""
+        handle = RemovableHandle(self._after_step)
+        self._after_step[handle.id] = hook
+        return handle
+
+    def register_comm_hook(self, *_: Any) -> None:
+        """NotImplementedError: replicas exchange gradients after the step, without hooks."""
+        raise NotImplementedError(
+            "register_comm_hook is not supported: replicas average their gradients after each step; leave it out."
+        )
+
+    def join(self, *_: Any, **__: Any) -> None:
+        """NotImplementedError: every rank must take as many steps as the others."""
+        raise NotImplementedError("model.join() is not supported; give every rank as many batches as the others.")
+
+    # ---- this rank's part ----
+
+    def _is_local(self, name: str) -> bool:
+        """Whether this rank owns a parameter, a buffer or a module's extra state (which its module's owner has)."""
+        if not self.partitioned and not self._owners:
+            return True
+        return self._owners.get(name, owner(name, self._plan)) == pp_rank()
+
+    def local_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Names and parameters of this rank's partition, or of the whole model before it is partitioned."""
+        return ((name, each) for name, each in self.module.named_parameters() if self._is_local(name))
+
+    def local_parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters of `local_named_parameters`."""
+        return (each for _, each in self.local_named_parameters())
+
+    def local_named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names and buffers of this rank's partition."""
+        return ((name, each) for name, each in self.module.named_buffers() if self._is_local(name))
+
+    def local_buffers(self) -> Iterator[torch.Tensor]:
+        """The buffers of `local_named_buffers`."""
+        return (each for _, each in self.local_named_buffers())
+
+    def local_named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Names and modules that run on this rank."""
+        named = self.module.named_modules()
+        return ((name, each) for name, each in named if owner(name, self._plan) == pp_rank())
+
+    def local_modules(self) -> Iterator[nn.Module]:
+        """The modules of `local_named_modules`."""
+        return (each for _, each in self.local_named_modules())
+
+    # ---- state ----
+
+    def local_state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """This rank's parameters and buffers, marked as partial."""
+        return {**self._local_entries(), model_state.IS_PARTIAL: True}
+
+    def _local_entries(self) -> dict[str, Any]:
+        return {name: each for name, each in model_state.entries(self.module).items() if self._is_local(name)}
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        """The state dict of the whole model; with several partitions on the CPU, and all ranks of a replica call it."""
+        if not self.partitioned or pp_size() == 1:
+            return self.module.state_dict(*args, **kwargs)
+        return model_state.gathered(self._local_entries(), list(model_state.entries(self.module)))
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, **_: Any) -> Any:  # type: ignore[override]  # noqa: FBT001, FBT002
+        """Load a partial or full state dict, before the first step or later. Every rank calls it.
+
+        RuntimeError for names that are missing or unknown, unless `strict` is false.
+        """
+        given = {name: each for name, each in state_dict.items() if name != model_state.IS_PARTIAL}
+        if state_dict.get(model_state.IS_PARTIAL) and pp_size() > 1:
+            for part in exchanged(model_state.on_cpu(given), PP_GROUP, "model.load_state_dict()"):
+                given = {**part, **given}
+        if self.partitioned and pp_size() > 1:
+            return model_state.load(self.module, given, self._is_local, strict=strict)
+        return self.module.load_state_dict(given, strict=strict)
+
+    def cpu(self) -> "DistributedModel":
+        """NotImplementedError if the model is spread over GPUs; state_dict() gathers it on the CPU."""
+        if pp_size() > 1 and self.partitioned and _device().type != "cpu":
+            raise NotImplementedError(
+                "model.cpu() is not supported with more than one partition; use model.state_dict()."
+            )
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> "DistributedModel":
+        """Moves the module; once it is spread over partitions, each part stays on its device."""
+        if not (self.partitioned and pp_size() > 1):
+            self.module.to(*args, **kwargs)
+        return self
+
+
+_ACCEPTED = {
+    "trace_execution_times", "overlapping_allreduce", "bucket_cap_mb", "trace_memory_usage", "gradient_as_bucket_view",
+    "static_graph",
+}  # fmt: skip
+
+
+def _device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def _refuse(names: tuple[str, ...], owner: int, args: Any, kwargs: Any) -> Any:
+    raise OutsideStep(f"{names[0]}, which is on rank {owner}, was called on rank {dist.get_rank()}")

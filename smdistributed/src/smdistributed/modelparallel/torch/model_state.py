@@ -1,0 +1,81 @@
+"""State dicts of a model that is spread over ranks, and helpers that its optimizer's state dicts use too."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from .groups import PP_GROUP, exchanged
+from .stand_in import is_remote_parameter
+
+IS_PARTIAL = "_smp_is_partial"
+"""The documented key that marks a state dict of one rank's part."""
+_EXTRA_STATE = "_extra_state"  # torch's name for a module's state besides tensors
+
+
+def entries(module: nn.Module) -> dict[str, Any]:
+    """A module's state dict, which may include parameters of other ranks, without values.
+
+    A tensor with several names stays one object, so that it is sent and saved once.
+    """
+    values = module.state_dict(keep_vars=True)
+    detached = {
+        id(each): each if is_remote_parameter(each) else each.detach()
+        for each in values.values()
+        if isinstance(each, torch.Tensor)
+    }
+    return {name: detached.get(id(each), each) for name, each in values.items()}
+
+
+def on_cpu(values: Any) -> Any:
+    """Containers with their tensors detached and on the CPU; a tensor that occurs twice stays one object."""
+    moved: dict[int, torch.Tensor] = {}
+
+    def move(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in moved:
+            moved[id(value)] = value.detach().cpu()
+        return moved[id(value)]
+
+    return tree_map(move, values)
+
+
+def gathered(local: Mapping[str, Any], order: Sequence[str]) -> "OrderedDict[str, Any]":
+    """The entries of all partitions, in this order. RuntimeError if one is missing."""
+    whole: dict[str, Any] = {}
+    for part in exchanged(on_cpu(local), PP_GROUP, "model.state_dict()"):
+        whole.update(part)
+    if missing := [name for name in order if name not in whole]:
+        raise RuntimeError(f"No rank holds {missing[0]}; this is an error of the model parallel library.")
+    return OrderedDict((name, whole[name]) for name in order)
+
+
+def load(
+    module: nn.Module, given: Mapping[str, Any], is_local: Callable[[str], bool], *, strict: bool
+) -> "nn.modules.module._IncompatibleKeys":
+    """Load this rank's entries. RuntimeError for wrong shapes and, if `strict`, for missing or unknown names."""
+    own = module.state_dict(keep_vars=True)
+    missing, unknown = [name for name in own if name not in given], [name for name in given if name not in own]
+    tensors = {name: each for name, each in own.items() if name in given and not name.endswith(_EXTRA_STATE)}
+    wrong = [
+        f"{name} is {tuple(given[name].shape)}, not {tuple(each.shape)}"
+        for name, each in tensors.items()
+        if given[name].shape != each.shape
+    ]
+    problems = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
+    if wrong or (strict and problems):
+        raise RuntimeError(
+            f"The state dict does not fit {type(module).__name__} ({'; '.join(problems * strict + wrong)}); load "
+            "one of this model, a partial one with as many partitions as it was saved with, or with strict=False."
+        )
+    with torch.no_grad():
+        for name in own:
+            if name in tensors and is_local(name):
+                tensors[name].copy_(given[name])
+            elif name in given and is_local(name):
+                module.get_submodule(name.rpartition(".")[0]).set_extra_state(given[name])
+    return nn.modules.module._IncompatibleKeys(missing, unknown)

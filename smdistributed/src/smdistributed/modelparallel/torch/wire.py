@@ -1,0 +1,237 @@
+"""The traffic between two ranks: control messages over gloo, and payloads of tensors over the device's backend.
+
+A control message is pickled into a frame, or a second one if it is long. Messages arrive in the order in which they
+were sent. A payload is one buffer: a header with the transfer's number, then the tensors. Neither NCCL nor gloo with a
+single tag distinguishes transfers, so both ends must issue them in the same order; the number detects mistakes.
+"""
+
+import itertools
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from .state import state
+
+FRAME = 1 << 16
+"""Bytes of a frame; a longer control message is sent in a second one."""
+_PREFIX, _ALIGNMENT, _WORD = 16, 16, 8
+_CONTROL, _TENSORS, _OVERFLOW = 11, 12, 1000
+"""Tags of gloo, which separate the kinds of traffic within one group."""
+_FINE, _POISON = 0, 1
+
+
+class Meta(NamedTuple):
+    """Shape and type of a tensor: enough to allocate memory for it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    requires_grad: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Size of the tensor's data in bytes."""
+        return self.dtype.itemsize * torch.Size(self.shape).numel()
+
+
+def meta_of(tensor: torch.Tensor) -> Meta:
+    """The Meta of a tensor."""
+    return Meta(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
+
+
+class TransferError(RuntimeError):
+    """A payload is not the expected one: the two ends issued their transfers in different orders."""
+
+
+class Poisoned(RuntimeError):
+    """The sender failed, so its payload has no data."""
+
+
+def layout(metas: Sequence[Meta]) -> tuple[list[int], int]:
+    """Where each tensor begins in a payload, and the payload's size, in bytes; pure.
+
+    The header holds the transfer's number, a status and, per tensor, whether it is present.
+    """
+    end = _aligned(_WORD * (2 + len(metas)))
+    starts = []
+    for meta in metas:
+        starts.append(end)
+        end += _aligned(meta.bytes)
+    return starts, end
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def fill(
+    transfer: int, metas: Sequence[Meta], tensors: Sequence[torch.Tensor | None], device: torch.device
+) -> torch.Tensor:
+    """Create a payload. A tensor that is None takes up its space and arrives as None."""
+    starts, size = layout(metas)
+    buffer = torch.empty(size, dtype=torch.uint8, device=device)
+    header = [transfer, _FINE, *(tensor is not None for tensor in tensors)]
+    buffer[: _WORD * len(header)].view(torch.int64).copy_(torch.tensor(header))
+    for start, meta, tensor in zip(starts, metas, tensors, strict=True):
+        if tensor is not None and meta.bytes:
+            buffer[start : start + meta.bytes].view(meta.dtype).view(meta.shape).copy_(tensor.detach())
+    return buffer
+
+
+def poison(transfer: int, metas: Sequence[Meta], device: torch.device) -> torch.Tensor:
+    """Create a payload of the expected size that is marked as without data."""
+    buffer = torch.empty(layout(metas)[1], dtype=torch.uint8, device=device)
+    buffer[: 2 * _WORD].view(torch.int64).copy_(torch.tensor([transfer, _POISON]))
+    return buffer
+
+
+def empty(buffer: torch.Tensor, transfer: int, metas: Sequence[Meta]) -> list[torch.Tensor | None]:
+    """The tensors of a payload, which share its memory. TransferError if it belongs to another transfer, Poisoned if it
+    has no data.
+    """
+    number, status, *present = buffer[: _WORD * (2 + len(metas))].view(torch.int64).tolist()
+    if number != transfer:
+        raise TransferError(
+            f"Transfer {number} arrived instead of {transfer}; this is a bug in the model parallel library."
+        )
+    if status != _FINE:
+        raise Poisoned
+    storage = buffer.untyped_storage()
+    tensors: list[torch.Tensor | None] = []
+    for start, meta, is_present in zip(layout(metas)[0], metas, present, strict=True):
+        # Views of the buffer would share one version counter, so changing one in place would invalidate the others.
+        tensor = torch.empty(0, dtype=meta.dtype, device=buffer.device) if is_present else None
+        if tensor is not None and meta.bytes:
+            tensor.set_(storage, start // meta.dtype.itemsize, meta.shape)  # type: ignore[call-overload]
+        elif tensor is not None:
+            tensor = tensor.view(meta.shape)
+        tensors.append(tensor)
+    return tensors
+
+
+class Incoming:
+    """A payload that is being received."""
+
+    def __init__(self, work: Any, buffer: torch.Tensor, transfer: int, metas: Sequence[Meta], source: int) -> None:
+        self._work, self._buffer, self._transfer, self._metas, self._source = work, buffer, transfer, metas, source
+
+    def wait(self) -> list[torch.Tensor | None]:
+        """Wait for the payload and return its tensors."""
+        with state.watch.named([self._source]):
+            self._work.wait()
+        return empty(self._buffer, self._transfer, self._metas)
+
+
+class IncomingMessage:
+    """A control message that is being received."""
+
+    def __init__(
+        self, work: Any, buffer: torch.Tensor, overflow: Callable[[int, int], torch.Tensor], source: int
+    ) -> None:
+        self._work, self._buffer, self._overflow, self._source = work, buffer, overflow, source
+
+    def wait(self) -> Any:
+        """Wait for the message and return it."""
+        with state.watch.named([self._source]):
+            self._work.wait()
+            size, tag = self._buffer[:_PREFIX].view(torch.int64).tolist()
+            body = self._overflow(size, tag) if tag else self._buffer[_PREFIX : _PREFIX + size]
+        return pickle.loads(body.numpy().tobytes())
+
+
+class Wire:
+    """This rank's connections to the other ranks of its pipeline.
+
+    control: a process group with gloo. tensors(source, destination): the group for tensors in that direction.
+    Ranks are numbered as in WORLD.
+    """
+
+    def __init__(self, control: Any, tensors: Callable[[int, int], Any], device: torch.device) -> None:
+        self.rank, self.device = dist.get_rank(), device
+        self.sent_bytes = 0
+        self._control, self._tensors = control, tensors
+        self._pending: list[tuple[Any, torch.Tensor, int]] = []
+        self._overflows = itertools.count(_OVERFLOW)
+
+    def send(self, destination: int, message: Any) -> None:
+        """Send a control message; returns at once."""
+        body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        tag = next(self._overflows) if len(body) > FRAME - _PREFIX else 0
+        prefix = len(body).to_bytes(_WORD, "little") + tag.to_bytes(_WORD, "little")
+        self._post(bytearray(prefix if tag else prefix + body), destination, _CONTROL)
+        if tag:
+            self._post(bytearray(body), destination, tag)
+
+    def expect(self, source: int) -> IncomingMessage:
+        """Start to receive the next control message of a rank. Messages arrive in the order of these calls."""
+        buffer = torch.empty(FRAME, dtype=torch.uint8)
+
+        def overflow(size: int, tag: int) -> torch.Tensor:
+            body = torch.empty(size, dtype=torch.uint8)
+            dist.recv(body, source, group=self._control, tag=tag)
+            return body
+
+        with state.watch.named([source]):
+            work = dist.irecv(buffer, source, group=self._control, tag=_CONTROL)
+        return IncomingMessage(work, buffer, overflow, source)
+
+    def receive(self, source: int) -> Any:
+        """Wait for the next control message of a rank."""
+        return self.expect(source).wait()
+
+    def send_tensors(
+        self, destination: int, transfer: int, metas: Sequence[Meta], tensors: Sequence[torch.Tensor | None] | None
+    ) -> None:
+        """Send a copy of the tensors as a payload; returns at once. None: send a payload without data."""
+        if tensors is None:
+            buffer = poison(transfer, metas, self.device)
+        else:
+            buffer = fill(transfer, metas, tensors, self.device)
+        self._send(buffer, destination, self._tensors(self.rank, destination), _TENSORS)
+        self.sent_bytes += sum(meta.bytes for meta in metas)
+
+    def expect_tensors(self, source: int, transfer: int, metas: Sequence[Meta]) -> Incoming:
+        """Start to receive the next payload of a rank. Payloads arrive in the order of these calls."""
+        buffer = torch.empty(layout(metas)[1], dtype=torch.uint8, device=self.device)
+        with state.watch.named([source]):
+            work = dist.irecv(buffer, source, group=self._tensors(source, self.rank), tag=_TENSORS)
+        return Incoming(work, buffer, transfer, metas, source)
+
+    def drain(self) -> None:
+        """Wait until everything was sent."""
+        pending, self._pending = self._pending, []
+        for work, _, destination in pending:
+            with state.watch.named([destination]):
+                work.wait()
+
+    def _post(self, content: bytearray, destination: int, tag: int) -> None:
+        self._send(torch.frombuffer(content, dtype=torch.uint8), destination, self._control, tag)
+
+    def _send(self, buffer: torch.Tensor, destination: int, group: Any, tag: int) -> None:
+        """Send a buffer, and keep it alive until it was sent."""
+        with state.watch.named([destination]):
+            work = dist.isend(buffer, destination, group=group, tag=tag)
+        self._pending.append((work, buffer, destination))
+        if len(self._pending) > 128:
+            self._pending = [each for each in self._pending if not each[0].is_completed()]
+
+
+def device_groups(
+    pipelines: Sequence[Sequence[int]], rank: int, control: Any, device: torch.device
+) -> Callable[[int, int], Any]:
+    """A function: source and destination rank → the group for tensors in that direction. Every rank calls this.
+
+    On GPUs each direction has its own group of two. NCCL runs the sends and receives of a group in order, so two ranks
+    that send to each other in one group would deadlock. On CPUs gloo uses the pipeline's group.
+    """
+    if device.type == "cpu":
+        return lambda source, destination: control
+    found = {}
+    for ranks in pipelines:
+        for pair in itertools.permutations(ranks, 2):
+            group = dist.new_group(list(pair))
+            if rank in pair:
+                found[pair] = group
+    return lambda source, destination: found[source, destination]

@@ -1,0 +1,220 @@
+"""Checkpoints of pipelines of real ranks: of 2 partitions, and of 2 replicas of them, which take up the former's, too.
+
+The same launches train in half precision. Beside them what is on disk after a process died, and loss scales, without
+processes.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rank_jobs
+import torch
+
+from berth.smdistributed.modelparallel.torch import files
+from berth.smdistributed.modelparallel.torch.loss_scale import LossScale, loss_scale
+
+BODY = """
+import logging
+logging.disable(logging.WARNING)
+smp.init({"partitions": 2})
+import pipeline_checkpoints, pipeline_precision
+found = pipeline_checkpoints.all_of(RESULTS)
+found["precision"] = pipeline_precision.all_of()
+if "OTHER" in os.environ:
+    other = os.environ["OTHER"]
+    expected = torch.load(f"{other}/{smp.pp_rank()}.pt", weights_only=False)["expected"]
+    found["elsewhere"] = pipeline_checkpoints.elsewhere(other, expected)
+result(found)
+"""
+
+
+def launch(size: int, folder: Path, **more: str) -> list[Any]:
+    return rank_jobs.run(BODY, size, folder, imports=["pipeline_models"], **more)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the launch of 2 ranks leaves its checkpoints."""
+    return tmp_path_factory.mktemp("two")
+
+
+@pytest.fixture(scope="module")
+def on_2(folder: Path) -> list[Any]:
+    """What each of 2 ranks found."""
+    return launch(2, folder)
+
+
+@pytest.fixture(scope="module")
+def on_4(on_2: list[Any], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What each of 4 ranks found, of the checkpoints of 2 as well."""
+    return launch(4, tmp_path_factory.mktemp("four"), OTHER=str(folder))
+
+
+@pytest.fixture(params=["on_2", pytest.param("on_4", marks=pytest.mark.nightly)])
+def found(request: pytest.FixtureRequest) -> list[Any]:
+    return list(request.getfixturevalue(request.param))
+
+
+def off(one: dict[str, Any], other: dict[str, Any]) -> float:
+    assert list(one) == list(other)
+    return max(float((each - other[name]).abs().max()) for name, each in one.items())
+
+
+@pytest.mark.slow
+def test_three_steps_and_three_resumed_are_six_to_the_last_bit(found: list[Any]) -> None:
+    """Losses, then parameters and momentum, whichever way it was saved, before the first step and after."""
+    for rank in found:
+        assert len(rank["resumes"]) == (6 if len(found) == 2 else 2)
+        assert [way for way, equal in rank["resumes"].items() if equal != [True, True]] == []
+
+
+@pytest.mark.slow
+def test_dropout_goes_on_where_it_was(found: list[Any]) -> None:
+    assert [rank["dropout"] for rank in found] == [True] * len(found)
+
+
+@pytest.mark.nightly
+def test_other_processes_with_more_replicas_resume_to_the_last_bit(on_4: list[Any]) -> None:
+    for rank in on_4:
+        assert len(rank["elsewhere"]) == 4
+        assert [way for way, equal in rank["elsewhere"].items() if equal != [True, True]] == []
+
+
+@pytest.mark.slow
+def test_resumed_and_saved_before_a_step_loses_nothing(found: list[Any]) -> None:
+    assert [rank["again"] for rank in found] == [[True] * 4] * len(found)
+
+
+@pytest.mark.slow
+def test_a_full_checkpoint_is_one_process_state_dict(found: list[Any]) -> None:
+    for rank in found:
+        assert rank["file"]
+        for name in ("parameters", "momentum"):
+            assert off(rank["saved"][name], rank["one process"][name]) < 2e-6
+
+
+@pytest.mark.slow
+def test_a_full_checkpoint_loads_in_transformers(found: list[Any]) -> None:
+    assert [rank["pretrained"] for rank in found] == [[]] * len(found)
+
+
+@pytest.mark.slow
+def test_so_many_partial_checkpoints_stay(found: list[Any]) -> None:
+    assert [rank["pruned"] for rank in found] == [(3, ["2_partial", "3_partial"])] * len(found)
+
+
+@pytest.mark.slow
+def test_an_interrupted_checkpoint_leaves_the_one_before(found: list[Any]) -> None:
+    expected = [f"{kind}_{rank}_0.pt" for kind in ("model", "optimizer") for rank in (0, 1)]
+    for number, rank in enumerate(found):
+        said, resumed, leftovers, names = rank["interrupted"]
+        expected_text = "mp_rank 1: OSError: [Errno 28] No space left" if number < 2 else "another replica's"
+        assert expected_text in said
+        assert resumed
+        assert leftovers
+        assert names == sorted(["manifest.json", "user_content.pt", *expected])
+
+
+REFUSED = {
+    "degrees": "was saved with pipeline_parallel_degree 2, and this job has",
+    "no model": "call smp.DistributedModel before.",
+    "no optimizer": "call smp.DistributedOptimizer before, or resume with load_optimizer=False.",
+    "missing": "fourth_partial does not exist; check path and tag",
+    "no newest": "the newest checkpoint is unknown; give a tag",
+    "a part is lost": "could not be read from on mp_rank 1: FileNotFoundError",
+    "no manifest": "other_partial has no manifest.json, so it was not saved by this library",
+    "plain model": "can't save a BertForQuestionAnswering; wrap it with smp.DistributedModel first.",
+    "content": "could not be written on mp_rank 0",
+    "optimizer of one rank": "The ranks' optimizers have different parameters",
+    "optimizer": "a partial one of 3 partitions, and this job has 2",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_saved_or_resumed_is_said_on_every_rank(found: list[Any], name: str) -> None:
+    for rank in found[:2]:
+        assert REFUSED[name] in rank["refused"][name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "tolerance"), [("GradScaler", 1e-4), ("fp16", 1e-4), ("bf16", 1e-6)])
+def test_half_precision_equals_one_process(found: list[Any], name: str, tolerance: float) -> None:
+    """With float16 one rank has a gradient that is not finite, and all leave out that step."""
+    for rank in found:
+        of_kind = rank["precision"][name]
+        assert of_kind["losses"] < tolerance
+        assert of_kind["parameters"] < tolerance
+        assert of_kind["scales"] == of_kind["expected scales"]
+        assert len(set(of_kind["scales"])) == (1 if name == "bf16" else 2)
+        assert of_kind["left out"] == ([] if name == "bf16" else [1])
+
+
+@pytest.mark.slow
+def test_a_loss_scale_resumes(found: list[Any]) -> None:
+    assert [rank["precision"]["fp16"]["resumed"] for rank in found] == [512.0] * len(found)
+
+
+def checkpoint(folder: Path, text: str) -> Path:
+    folder.mkdir()
+    (folder / "model").write_text(text)
+    return folder
+
+
+def test_a_process_that_died_between_two_renames_leaves_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = checkpoint(tmp_path / "a_partial", "before")
+    finished, plain = checkpoint(tmp_path / ".a_partial.incomplete", "after"), Path.rename
+
+    def dies(path: Path, target: Path) -> Path:
+        if path == finished:
+            raise KeyboardInterrupt
+        return plain(path, target)
+
+    monkeypatch.setattr(Path, "rename", dies)
+    with pytest.raises(KeyboardInterrupt):
+        files.put_in_place(finished, place)
+    monkeypatch.undo()
+    assert not place.exists()
+    for _ in range(2):  # the ranks of a host, one after the other
+        files.recover(place)
+        assert (place / "model").read_text() == "before"
+    files.put_in_place(finished, place)
+    assert (place / "model").read_text() == "after"
+    assert [path.name for path in tmp_path.iterdir()] == ["a_partial"]
+
+
+def test_files_that_belong_together_change_together(tmp_path: Path) -> None:
+    optimizer, model = tmp_path / "optimizer_a", tmp_path / "a"
+    files.write_all({optimizer: 1, model: 1})
+    with pytest.raises(AttributeError):
+        files.write_all({optimizer: 2, model: lambda: None})
+    assert [torch.load(path) for path in (optimizer, model)] == [1, 1]
+    assert sorted(tmp_path.iterdir()) == [model, optimizer]
+
+
+def test_a_process_that_dies_while_it_prunes_leaves_no_half_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        os.utime(checkpoint(tmp_path / f"{number}_partial", ""), (number, number))
+    monkeypatch.setattr(files, "remove", lambda folder: None)
+    files.keep_newest(tmp_path, "_partial", 1)
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["1_partial"]
+
+
+def test_a_dynamic_loss_scale_halves_and_doubles() -> None:
+    scale = LossScale(8.0, dynamic=True, scale_window=2)
+    scale.update(overflow=True)
+    assert scale.scale == 4.0
+    scale.update(overflow=False)
+    scale.update(overflow=False)
+    assert scale.scale == 8.0
+
+
+def test_an_unknown_argument_of_the_loss_scale_is_refused() -> None:
+    with pytest.raises(ValueError, match="dynamic_loss_args has no scale_windw"):
+        loss_scale(None, dynamic=True, arguments={"scale_windw": 1})

@@ -1,0 +1,117 @@
+"""examples/: the scripts of text and image classification learn on two ranks what they learn on one."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rank_jobs
+from PIL import Image
+from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification, AutoTokenizer
+
+from berth.images.pins import pins
+
+pytestmark = pytest.mark.slow
+TEXT, IMAGES = (
+    pins.ROOT / "examples" / name for name in ("text_classification_model_parallel", "image_classification_vit")
+)
+MODELS = [f"transformers.models.{name}" for name in ("roberta.modeling_roberta", "vit.modeling_vit")]
+OWN = [
+    {"premise": f"{name} sleeps .", "hypothesis": hypothesis, "label": label}
+    for label, hypothesis in enumerate(("one sleeps .", "one dreams .", "all walk ."))
+    for name in ("ada", "bert", "cleo", "dan")
+]
+
+
+def trained(script: Path, size: int, folder: Path, *arguments: str, **more: str) -> tuple[list[float], str]:
+    """The loss of each epoch, and the last line; the first rank's, for the others print nothing."""
+    folder.mkdir(exist_ok=True)
+    more["SM_MODEL_DIR"] = str(folder / "model")
+    first, *others = rank_jobs.start(script, size, folder, *arguments, imports=MODELS, **more)
+    assert others == [""] * (size - 1)
+    losses = [float(text) for text in re.findall(r"^epoch \d+: loss ([\d.]+)$", first, re.MULTILINE)]
+    (right,) = re.findall(r"^right \w+: (.*)$", first, re.MULTILINE)
+    return losses, right
+
+
+def model_parallel(partitions: int) -> dict[str, str]:
+    """What a job of SDK v2 sets, which transformers reads, too."""
+    parameters = {"partitions": partitions, "microbatches": 4, "ddp": True}
+    return {
+        "SM_HP_MP_PARAMETERS": json.dumps(parameters),
+        "SM_FRAMEWORK_PARAMS": json.dumps({"sagemaker_mpi_enabled": True}),
+    }
+
+
+@pytest.mark.nightly
+def test_texts_over_two_partitions(tmp_path: Path) -> None:
+    script = TEXT / "train.py"
+    losses, right = trained(script, 2, tmp_path, **model_parallel(2))
+    alone, same = trained(script, 1, tmp_path / "alone", **model_parallel(1))
+    assert losses == pytest.approx(alone, abs=1e-5)
+    assert losses[-1] < 0.1 < 1 < losses[0]
+    assert right == same == "100 of 100"
+    model, tokenizer = (
+        kind.from_pretrained(tmp_path / "model") for kind in (AutoModelForSequenceClassification, AutoTokenizer)
+    )
+    pair = tokenizer("emil sits in the attic .", "emil likes the attic .", return_tensors="pt")
+    found = model(pair["input_ids"], attention_mask=pair["attention_mask"]).logits.argmax()
+    assert model.config.id2label[int(found)] == "neutral"
+
+
+def test_texts_of_ones_own_on_two_replicas(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, OWN)))
+    more = {**model_parallel(1), "SM_CHANNEL_TRAIN": str(tmp_path)}
+    losses, right = trained(TEXT / "train.py", 2, tmp_path, "--epochs", "10", "--batch_size", "8", **more)
+    assert losses[-1] < losses[0]
+    assert right.endswith(" of 12")
+
+
+@pytest.mark.nightly
+def test_images_over_two_partitions_as_over_two_ranks(tmp_path: Path) -> None:
+    losses, right = trained(IMAGES / "train.py", 2, tmp_path / "data")
+    parted, again = trained(IMAGES / "train_smp.py", 2, tmp_path / "model", **model_parallel(2))
+    alone, same = trained(IMAGES / "train.py", 1, tmp_path / "alone")
+    assert losses == pytest.approx(alone, abs=1e-5)
+    assert parted == pytest.approx(alone, abs=1e-5)
+    assert losses[-1] < 0.1 < 1 < losses[0]
+    assert right == again == same == "47 of 48"
+    models = [AutoModelForImageClassification.from_pretrained(tmp_path / way / "model") for way in ("data", "model")]
+    assert models[0].config.id2label == {0: "checks", 1: "columns", 2: "rows"}
+    for name, tensor in models[0].state_dict().items():
+        assert (tensor - models[1].state_dict()[name]).abs().max() < 1e-4, name
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([], "train.jsonl is not there: put it into the channel train, or leave the channel out."),
+        (OWN, "12 pairs are fewer than a batch of 32: make it smaller."),
+    ],
+)
+def test_what_is_wrong_with_pairs_of_ones_own(pairs: list[Any], expected: str, tmp_path: Path) -> None:
+    if pairs:
+        (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    with pytest.raises(AssertionError, match=re.escape(expected)):
+        trained(TEXT / "train.py", 1, tmp_path, SM_CHANNEL_TRAIN=str(tmp_path), **model_parallel(1))
+
+
+@pytest.mark.parametrize(
+    ("val", "expected"),
+    [
+        ("", "train has no images: give it a folder for each class, or leave the channel out."),
+        ("cats", "val has the classes ['cats'], train has ['dogs']: make them the same."),
+    ],
+)
+def test_what_is_wrong_with_images_of_ones_own(
+    val: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for channel, name in (("train", "dogs"), ("val", val)) if val else (("train", ""),):
+        (tmp_path / channel / name).mkdir(parents=True)
+        monkeypatch.setenv(f"SM_CHANNEL_{channel.upper()}", str(tmp_path / channel))
+        if name:
+            Image.new("RGB", (4, 4)).save(tmp_path / channel / name / "1.jpg")
+    with pytest.raises(SystemExit, match=re.escape(expected)):
+        runpy.run_path(str(IMAGES / "image_folder.py"))["folders"]()

@@ -1,0 +1,75 @@
+"""What SMDDP refuses, each in one sentence."""
+
+import importlib
+
+import pytest
+import torch
+import torch.distributed
+
+from berth.smdistributed.dataparallel.torch import distributed as dist
+from berth.smdistributed.dataparallel.torch.parallel import DistributedDataParallel
+
+FIRST = "call smdistributed.dataparallel.torch.distributed.init_process_group() first."
+
+
+@pytest.mark.parametrize(
+    "name", ["get_world_size", "get_rank", "get_local_rank", "get_local_size", "barrier", "all_reduce", "broadcast"]
+)
+def test_before_the_ranks_have_met(name: str) -> None:
+    given = [torch.zeros(1)] if name in ("all_reduce", "broadcast") else []
+    with pytest.raises(RuntimeError) as error:
+        getattr(dist, name)(*given)
+    assert str(error.value) == f"{name} was called before init_process_group; {FIRST}"
+
+
+def test_a_model_before_the_ranks_have_met() -> None:
+    with pytest.raises(RuntimeError, match="DistributedDataParallel was called before init_process_group"):
+        DistributedDataParallel(torch.nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize(("device", "given"), [("meta", {"device_ids": [3], "output_device": 3}), ("cpu", {})])
+def test_torch_is_given_the_devices_of_a_model_that_is_not_on_the_cpu(
+    device: str, given: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch refuses any for one on the CPU. The meta device stands for a GPU."""
+    taken: dict[str, object] = {}
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(
+        torch.nn.parallel.DistributedDataParallel, "__init__", lambda *_, **options: taken.update(options)
+    )
+    DistributedDataParallel(torch.nn.Linear(1, 1, device=device), device_ids=[3], output_device=3)
+    assert {name: value for name, value in taken.items() if "device" in name} == given
+
+
+def test_a_group_of_some_ranks() -> None:
+    with pytest.raises(ValueError, match=r"one group of ranks, group\.WORLD; leave out group and process_group\.$"):
+        dist.check_group([0, 1])
+    for one in (None, dist.group.WORLD):
+        dist.check_group(one)
+    with pytest.raises(ValueError, match="one group of ranks"):
+        dist.init_process_group(group=[0])
+
+
+def test_a_reduction_that_there_is_not() -> None:
+    with pytest.raises(ValueError, match=r"^op is 'sum'; use one of smdistributed\.dataparallel\.torch"):
+        dist._torch_op("sum")
+
+
+def test_a_function_of_torchs_own() -> None:
+    with pytest.raises(AttributeError) as error:
+        _ = dist.all_gather_object
+    assert str(error.value) == (
+        "SMDDP's version 1 has no all_gather_object; use torch.distributed.all_gather_object, with the backend smddp "
+        "of smdistributed.dataparallel.torch.torch_smddp."
+    )
+    with pytest.raises(AttributeError, match=r"has no attribute 'nonsense'$"):
+        _ = dist.nonsense
+
+
+def test_tensorflow() -> None:
+    with pytest.raises(ImportError) as error:
+        importlib.import_module("berth.smdistributed.dataparallel.tensorflow")
+    assert str(error.value) == (
+        "smdistributed.dataparallel.tensorflow is for TensorFlow, and this is for PyTorch; use a TensorFlow image, or "
+        "smdistributed.dataparallel.torch."
+    )

@@ -1,0 +1,148 @@
+"""A script as notebooks of the model parallel library have them, on two partitions of two replicas, and in one process.
+
+Convolutions in one half and layers behind them in the other, a GradScaler, Adadelta with a schedule, replicas with
+shards of their own, a check whose step gives numbers, and a partial checkpoint.
+"""
+
+from typing import Any
+
+import pytest
+import rank_jobs
+import torch
+
+COMMON = """
+from torch import nn
+from torch.nn import functional as F
+from torch.optim.lr_scheduler import StepLR
+
+class Seeing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.deep = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 8, 3)
+
+    def forward(self, pixels):
+        return F.max_pool2d(F.relu(self.deep(F.relu(self.wide(pixels)))), 2).flatten(1)
+
+class Telling(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.out = nn.Linear(128, 32), nn.Linear(32, 10)
+
+    def forward(self, seen):
+        return F.log_softmax(self.out(F.relu(self.hidden(seen))), 1)
+
+class Digits(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seeing, self.telling = Seeing(), Telling()
+
+    def forward(self, pixels):
+        return self.telling(self.seeing(pixels))
+
+def digits(count):
+    # Each a bar whose place is the digit, and noise.
+    generator = torch.Generator().manual_seed(count)
+    labels = torch.randint(0, 10, (count,), generator=generator)
+    pixels = 0.3 * torch.randn(count, 1, 12, 12, generator=generator)
+    for image, label in zip(pixels, labels):
+        image[0, 1 + int(label)] += 2
+    return pixels, labels
+
+torch.manual_seed(1)
+network = Digits()
+optimizer = torch.optim.Adadelta(network.parameters(), lr=4.0)
+(pixels, labels), check, losses = digits(160), digits(40), []
+"""
+PARTED = """
+smp.init({"partitions": 2, "microbatches": 4, "ddp": True})
+
+@smp.step
+def train_step(model, scaler, data, target):
+    output = model(data)
+    loss = F.nll_loss(output, target)
+    model.backward(scaler.scale(loss))
+    return output, loss
+
+@smp.step
+def check_step(model, data, target):
+    output = model(data)
+    return F.nll_loss(output, target, reduction="sum").item(), int((output.argmax(1) == target).sum())
+
+model = smp.DistributedModel(network)
+scaler = smp.amp.GradScaler(init_scale=1024.0)
+optimizer = smp.DistributedOptimizer(optimizer)
+schedule = StepLR(optimizer, step_size=1, gamma=0.7)
+share = len(pixels) // smp.dp_size()
+mine = slice(smp.dp_rank() * share, (smp.dp_rank() + 1) * share)
+for epoch in range(3):
+    model.train()
+    for data, target in zip(pixels[mine].split(16), labels[mine].split(16)):
+        optimizer.zero_grad()
+        _, loss = train_step(model, scaler, data, target)
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.reduce_mean().item())
+    schedule.step()
+model.eval()
+with torch.no_grad():
+    far, right = check_step(model, *check)
+smp.barrier()
+if smp.dp_rank() == 0:
+    parts = {"model": model.local_state_dict(), "optimizer": optimizer.local_state_dict()}
+    smp.save(parts, f"{RESULTS}/digits.pt", partial=True)
+smp.barrier()
+own = dict(smp.load(f"{RESULTS}/digits.pt", partial=True)["model"]) if smp.dp_rank() == 0 else {}
+result({"losses": losses, "far": sum(far), "right": sum(right), "weights": model.state_dict(), "own": own,
+        "where": (smp.pp_rank(), smp.dp_rank())})
+"""
+WHOLE = """
+schedule = StepLR(optimizer, step_size=1, gamma=0.7)
+for epoch in range(3):
+    for step in range(0, 80, 16):
+        optimizer.zero_grad()
+        # What the two replicas take at once.
+        for share in (0, 80):
+            data, target = pixels[share + step : share + step + 16], labels[share + step : share + step + 16]
+            loss = F.nll_loss(network(data), target)
+            (loss / 2).backward()
+            losses.append(loss.item())
+        optimizer.step()
+    schedule.step()
+with torch.no_grad():
+    output = network(check[0])
+far = F.nll_loss(output, check[1], reduction="sum").item()
+right = int((output.argmax(1) == check[1]).sum())
+result({"losses": losses, "far": far, "right": right, "weights": network.state_dict()})
+"""
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("alone")
+    return dict(rank_jobs.run(COMMON + WHOLE, 1, folder, opening=rank_jobs.PLAIN)[0])
+
+
+@pytest.fixture(scope="module")
+def parted(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return rank_jobs.run(COMMON + PARTED, 4, tmp_path_factory.mktemp("parted"))
+
+
+@pytest.mark.nightly
+def test_losses_and_weights_are_those_of_one_process(alone: dict[str, Any], parted: list[dict[str, Any]]) -> None:
+    assert sorted(rank["where"] for rank in parted) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for rank in parted:
+        replica = rank["where"][1]
+        assert rank["losses"] == pytest.approx(alone["losses"][replica::2], abs=1e-5)
+        for name, weight in alone["weights"].items():
+            assert torch.allclose(rank["weights"][name], weight, atol=1e-5), name
+        assert rank["far"] == pytest.approx(alone["far"], abs=1e-3)
+        assert rank["right"] == alone["right"]
+    assert alone["losses"][-1] < alone["losses"][0] / 2
+
+
+@pytest.mark.nightly
+def test_a_partial_checkpoint_has_each_weight_once(alone: dict[str, Any], parted: list[dict[str, Any]]) -> None:
+    parts = [rank["own"] for rank in parted if rank["where"][1] == 0]
+    names = [name for part in parts for name, value in part.items() if isinstance(value, torch.Tensor)]
+    assert sorted(names) == sorted(alone["weights"])
+    assert all(len(part) > 1 for part in parts), "each partition holds some"

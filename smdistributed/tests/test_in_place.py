@@ -1,0 +1,60 @@
+"""What a module changed in copies of its arguments is done to the arguments: pure."""
+
+import copy
+from collections import OrderedDict, namedtuple
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+
+from berth.smdistributed.modelparallel.torch.in_place import (
+    TakeOver,
+    WithArguments,
+    as_in_one_process,
+    can_change,
+)
+from berth.smdistributed.modelparallel.torch.remote import pack, same_form
+
+Pair = namedtuple("Pair", "left right")
+
+
+def test_what_a_module_can_change() -> None:
+    assert not can_change((torch.ones(1), 1, "text", None, (True, torch.float32), nn.Linear(1, 1)))
+    assert all(can_change((1, (each,))) for each in ([], {}, set(), SimpleNamespace()))
+
+
+def test_objects_keep_their_identity() -> None:
+    inner: dict[str, object] = {"a": 1, "gone": 2}
+    own = [1, inner, SimpleNamespace(x=[1]), Pair({"deep"}, 2), OrderedDict(a=1)]
+    parts = list(own)
+    changed = copy.deepcopy(own)
+    changed[1].pop("gone")  # type: ignore[attr-defined]
+    changed[1]["new"] = changed[1]  # type: ignore[index]
+    changed[2].x.append(2)  # type: ignore[attr-defined]
+    changed[2].y = 3  # type: ignore[attr-defined]
+    changed[3].left.add("er")  # type: ignore[attr-defined]
+    changed[4]["b"] = 2  # type: ignore[index]
+    changed.append("more")
+    assert TakeOver()(own, changed) is own
+    assert all(one is other for one, other in zip(parts, own, strict=False))
+    assert inner == {"a": 1, "new": inner}
+    assert vars(own[2]) == {"x": [1, 2], "y": 3}
+    assert own[3:] == [Pair({"deep", "er"}, 2), OrderedDict(a=1, b=2), "more"]
+
+
+def test_a_result_holds_the_callers_objects() -> None:
+    cache: list[int] = []
+    changed = [1]
+    found = as_in_one_process(WithArguments((changed, {"cache": changed, "n": 1}), ((changed,), {})), ((cache,), {}))
+    assert cache == [1]
+    assert found[0] is cache
+    assert found[1]["cache"] is cache
+    assert as_in_one_process(found, ((), {})) is found
+
+
+def test_forms_with_names_are_compared() -> None:
+    layer, tensor = nn.Linear(1, 1), torch.ones(1)
+    known = {id(layer): "layer", id(tensor): "input 0"}
+    one, other = (pack([layer, tensor, number], known)[0] for number in (1, 2))
+    assert same_form(one, pack([layer, tensor, 1], known)[0], 0)
+    assert not same_form(one, other, 0)

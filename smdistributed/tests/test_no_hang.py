@@ -1,0 +1,106 @@
+"""Whatever happens to one rank, the others end soon, and say why."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import rank_jobs
+from filelock import FileLock
+
+from tests.ports import free_port
+
+LIMIT = 15.0
+"""Seconds from a rank's end to that of all others."""
+JOBS = 15
+"""Those of no_hang.py."""
+Ended = tuple[int, float, str]
+"""A rank's exit code, when it ended, in seconds, and what it said."""
+
+
+@pytest.fixture(scope="session")
+def jobs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, dict[int, Ended]]:
+    """How each rank of each job ended. The jobs run once, though several workers may have tests of them."""
+    shared = tmp_path_factory.getbasetemp()
+    folder = (shared if worker_id == "master" else shared.parent) / "no-hang"
+    script, noted = Path(__file__).with_name("no_hang.py"), folder / "found.json"
+    with FileLock(folder.with_suffix(".lock")):
+        if not noted.exists():
+            folder.mkdir(exist_ok=True)
+            command, environment = [sys.executable, str(script)], rank_jobs.environment(folder)
+            command += [str(free_port()) for _ in range(JOBS)]
+            subprocess.run(command, env=environment, check=True, timeout=rank_jobs.LIMIT)
+    found = json.loads(noted.read_text())
+    return {name: {int(rank): tuple(each) for rank, each in of.items()} for name, of in found.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("job", "who"),
+    [
+        ("the server of two dies", 1),
+        ("the coordinator of two dies", 0),
+        ("a server of four dies", 2),
+        ("a server of another replica dies", 3),
+    ],
+)
+def test_a_killed_rank_ends_the_others_which_name_it(jobs: dict[str, dict[int, Ended]], job: str, who: int) -> None:
+    ended = jobs[job]
+    assert ended[who][0] < 0, ended[who][2]
+    for rank, (code, when, said) in ended.items():
+        if rank != who:
+            assert code == 1, said
+            assert f"RankLost: Rank {who} ended without an error message" in said
+            assert when - ended[who][1] < LIMIT
+
+
+@pytest.mark.slow
+def test_the_other_replicas_hear_of_a_failed_step(jobs: dict[str, dict[int, Ended]]) -> None:
+    """They raise, with the traceback of the rank whose module failed, where they would wait for its gradients."""
+    for rank, (code, _, said) in jobs["a replica fails"].items():
+        assert code == 1
+        assert "KeyError: 'the module is broken'" in said
+        assert "in fail\n" in said
+        assert (f"RankLost: A step failed on rank {rank + 2}" in said) == (rank < 2)
+
+
+@pytest.mark.slow
+def test_a_replica_that_goes_on_after_a_failed_step(jobs: dict[str, dict[int, Ended]]) -> None:
+    """Its gradients are never averaged with those of another step."""
+    first, second = (jobs["a replica goes on"][rank] for rank in range(2))
+    assert "RankLost: A step failed on rank 1 of another replica" in first[2]
+    assert "in fail\n" in first[2]
+    assert "RankLost: A step failed at this replica" in second[2] or "RankLost: Rank 0 ended:" in second[2]
+    assert (first[0], second[0]) == (1, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        ("a server calls a barrier", "in smp.barrier(WORLD)"),
+        ("the coordinator calls a barrier", "in smp.barrier(WORLD)"),
+        ("a replica calls a barrier", "in smp.barrier(WORLD)"),
+        ("the coordinator saves alone", "in smp.save_checkpoint"),
+        ("the coordinator saves alone", "in torch.distributed.barrier()"),
+        ("the coordinator gathers alone", "Rank 0 waits for rank 1 in model.state_dict(), and rank 1 for rank 0 in"),
+        ("the coordinator clips alone", "in the clipping of gradients"),
+        ("a server leaves", "Rank 1 has finished its script, and rank 0 waits for it in a step function"),
+        ("replicas train by two functions", "This replica ends the step function train_step, but another replica ends"),
+    ],
+)
+def test_a_rank_that_does_something_else_is_named(jobs: dict[str, dict[int, Ended]], job: str, words: str) -> None:
+    code, _, said = jobs[job][0]
+    assert code == 1
+    assert words in said
+    assert "every " in said.split("RankLost: ")[-1]
+    assert jobs[job][1][0] == (0 if job == "a server leaves" else 1)
+
+
+@pytest.mark.slow
+def test_a_long_wait_is_no_mistake(jobs: dict[str, dict[int, Ended]]) -> None:
+    ended = jobs["all well"]
+    assert [code for code, _, _ in ended.values()] == [0, 0]
+    said = "smp: rank 0 waits for rank 1 in model.state_dict(), which every rank of the group must call.\n"
+    assert [ended[rank][2].count(said) for rank in range(2)] == [1, 0]

@@ -1,0 +1,204 @@
+"""The options of model parallelism: honoured, accepted with a line, refused with a sentence; all problems at once."""
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from berth.smdistributed.modelparallel import parameters
+from berth.smdistributed.modelparallel.parameters import ParameterError, parse
+
+
+def problems(mapping: dict[str, Any], world_size: int | None = None) -> tuple[str, ...]:
+    with pytest.raises(ParameterError) as caught:
+        parse(mapping, world_size)
+    return caught.value.problems
+
+
+def test_nothing_asked_for_is_one_partition() -> None:
+    assert parse({}) == parameters.ModelParallelParameters()
+    assert parse({}).pipeline_parallel_degree == parse({}).microbatches == 1
+    assert parse({}).open_microbatches == 3
+
+
+def test_a_published_notebooks_options_are_read() -> None:
+    """Text classification with model parallelism, from huggingface/notebooks."""
+    given = {
+        "microbatches": 4,
+        "placement_strategy": "spread",
+        "pipeline": "interleaved",
+        "optimize": "speed",
+        "partitions": 4,
+        "ddp": True,
+    }
+    found = parse(given, 8)
+    assert (found.pipeline_parallel_degree, found.partitions, found.microbatches, found.ddp) == (4, 4, 4, True)
+    assert (found.placement_strategy, found.pipeline) == ("spread", "interleaved")
+    assert [line.split()[0] for line in found.remarks] == ["optimize"]
+    assert (found.active_microbatches, found.open_microbatches) == (None, 6)
+
+
+@pytest.mark.parametrize("placement", ["cluster", "spread", *("".join(letters) for letters in permutations("DPT"))])
+def test_every_placement_is_taken(placement: str) -> None:
+    assert parse({"placement_strategy": placement.lower()}).placement_strategy == placement
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "taken"),
+    [
+        ("microbatches", "4", 4),
+        ("microbatches", 4.0, 4),
+        ("ddp", "True", True),
+        ("ddp", "false", False),
+        ("ddp", 1, True),
+        ("ddp", None, False),
+        ("pipeline", " Simple", "simple"),
+        ("default_partition", 0, 0),
+        ("deterministic_server", True, True),
+        ("prescaled_batch", True, True),
+        ("active_microbatches", 2, 2),
+        ("bf16", True, True),
+        ("fp16", True, True),
+        ("tensor_parallel_degree", 1, 1),
+        ("sharded_data_parallel_degree", "1", 1),
+        ("shard_optimizer_state", False, False),
+    ],
+)
+def test_values_are_read_by_their_kind(name: str, given: object, taken: object) -> None:
+    assert getattr(parse({name: given}), name) == taken
+    assert parse({name: given}).remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "kind"),
+    [
+        ("microbatches", 0, "a whole number of at least 1"),
+        ("microbatches", 1.5, "a whole number of at least 1"),
+        ("microbatches", True, "a whole number of at least 1"),
+        ("microbatches", "four", "a whole number of at least 1"),
+        ("microbatches", "inf", "a whole number of at least 1"),
+        ("microbatches", float("nan"), "a whole number of at least 1"),
+        ("partitions", [2], "a whole number of at least 1"),
+        ("default_partition", -1, "a whole number of at least 0"),
+        ("ddp", "yes", "true or false"),
+        ("ddp", 2, "true or false"),
+        ("ddp", {}, "true or false"),
+        ("pipeline", "gpipe", "one of interleaved, simple"),
+        ("optimize", 1, "one of speed, memory"),
+        ("memory_weight", 1.5, "a number from 0.0 to 1.0"),
+        ("placement_strategy", "DDP", "one of cluster, spread, DPT, DTP, PDT, PTD, TDP, TPD"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused(name: str, given: object, kind: str) -> None:
+    assert problems({name: given}) == (f"{name} is {given!r}; it must be {kind}.",)
+
+
+def test_both_names_of_the_degree_may_agree() -> None:
+    assert parse({"partitions": 2, "pipeline_parallel_degree": "2"}).pipeline_parallel_degree == 2
+
+
+def test_two_names_of_the_degree_that_differ_are_refused() -> None:
+    assert problems({"partitions": 2, "pipeline_parallel_degree": 4}) == (
+        "partitions is 2 and pipeline_parallel_degree is 4, two names of one option; keep one.",
+    )
+
+
+@pytest.mark.parametrize("name", sorted(parameters.ACCEPTED))
+def test_what_changes_nothing_is_accepted_with_a_line(name: str) -> None:
+    (line,) = parse({name: "speed" if name == "optimize" else 1}).remarks
+    assert line == f"{name} changes nothing here: {parameters.ACCEPTED[name][1]}."
+
+
+def test_what_is_off_and_changes_nothing_needs_no_line() -> None:
+    assert parse({"skip_tracing": False, "offload_activations": False, "parameter_server": None}).remarks == ()
+
+
+def test_the_parameter_server_of_a_well_known_notebook_is_accepted() -> None:
+    found = parse({"partitions": 1, "parameter_server": {"enabled": True}})
+    assert found.remarks == (
+        "parameter_server changes nothing here: it is for TensorFlow, and not an option of model parallelism.",
+    )
+
+
+def test_options_of_the_librarys_inside_are_accepted_with_a_line() -> None:
+    assert parse({"_some_tuning": 3}).remarks == (
+        "_some_tuning changes nothing here: it tunes the inside of AWS's library.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("partitons", "partitons is not an option of smdistributed modelparallel; did you mean partitions?"),
+        ("Microbatches", "Microbatches is not an option of smdistributed modelparallel; did you mean microbatches?"),
+        ("zzz", "zzz is not an option of smdistributed modelparallel; remove it."),
+        ("horovod", "horovod is for TensorFlow, and this kit is for PyTorch; use ddp instead."),
+        ("trace_device", "trace_device is an argument of smp.DistributedModel; give it there."),
+        (
+            "hybrid_shard_degree",
+            "hybrid_shard_degree is an option of version 2 of the library, which is not this interface; shard with "
+            "torch's own FSDP instead.",
+        ),
+    ],
+)
+def test_what_is_no_option_is_refused(name: str, sentence: str) -> None:
+    assert problems({name: 2}) == (sentence,)
+
+
+@pytest.mark.parametrize(
+    ("given", "beginning"),
+    [
+        ({"tensor_parallel_degree": 2, "ddp": True}, "tensor_parallel_degree is 2, and tensor parallelism is not"),
+        ({"sharded_data_parallel_degree": 4}, "sharded_data_parallel_degree is 4, and sharded data parallelism is not"),
+        ({"shard_optimizer_state": True}, "shard_optimizer_state is true, and sharding the optimizer's state is not"),
+    ],
+)
+def test_what_is_not_there_yet_is_refused(given: dict[str, Any], beginning: str) -> None:
+    (sentence,) = problems(given)
+    assert sentence.startswith(beginning)
+    assert "; set it to " in sentence
+
+
+def test_a_manual_partition_needs_a_default() -> None:
+    (sentence,) = problems({"partitions": 2, "auto_partition": False})
+    assert sentence.startswith("auto_partition is false, so default_partition is needed")
+    assert parse({"partitions": 2, "auto_partition": False, "default_partition": 1}).default_partition == 1
+
+
+def test_a_default_partition_must_be_there() -> None:
+    assert problems({"partitions": 2, "default_partition": 2}) == (
+        "default_partition is 2, but 2 partitions are numbered from 0 to 1; choose one of these.",
+    )
+
+
+def test_one_half_precision_is_enough() -> None:
+    assert problems({"fp16": True, "bf16": True}) == ("fp16 and bf16 are both true; choose one.",)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 6])
+def test_the_degree_must_divide_the_ranks(world_size: int) -> None:
+    assert problems({"partitions": 4, "ddp": True}, world_size) == (
+        f"4 partitions do not divide the {world_size} ranks of this job; change the number of partitions, "
+        "of ranks per host, or of hosts.",
+    )
+
+
+def test_replicas_without_ddp_are_told_that_they_train_apart() -> None:
+    (line,) = parse({"partitions": 2}, 4).remarks
+    assert line.startswith("ddp is not set, so the 2 replicas of the model exchange no gradients")
+    assert parse({"partitions": 2}, 2).remarks == parse({"partitions": 2, "ddp": True}, 4).remarks == ()
+
+
+def test_all_problems_are_reported_together() -> None:
+    given = {
+        "partitons": 2,
+        "pipeline": "x",
+        "microbatches": 0,
+        "tensor_parallel_degree": 2,
+        "fp16": True,
+        "bf16": True,
+    }
+    found = problems(given, 3)
+    assert len(found) == 6
+    with pytest.raises(ParameterError, match=r"did you mean partitions\? Also, pipeline is 'x'"):
+        parse(given)

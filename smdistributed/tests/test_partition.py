@@ -1,0 +1,359 @@
+"""Which module goes where: by parameters, by contexts; what is shared, what is opened, what is refused."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from berth.smdistributed.modelparallel.parameters import parse
+from berth.smdistributed.modelparallel.torch import balance, partition_table
+from berth.smdistributed.modelparallel.torch.module_tree import ModuleTree
+from berth.smdistributed.modelparallel.torch.partition import (
+    PartitionError,
+    owner,
+    owners,
+    partition,
+    plan,
+    set_partition,
+)
+from berth.smdistributed.modelparallel.torch.state import ProcessState, state
+
+
+def automatic(module: nn.Module, degree: int) -> dict[str, int]:
+    return plan(module, parse({"partitions": degree}))
+
+
+@pytest.fixture
+def initialized(monkeypatch: pytest.MonkeyPatch) -> ProcessState:
+    """The state after init with three partitions."""
+    monkeypatch.setattr(state, "initialized", True)
+    monkeypatch.setattr(state, "parameters", parse({"partitions": 3}))
+    return state
+
+
+class Encoder(nn.Module):
+    """Layers in a list, which is never called."""
+
+    def __init__(self, layers: int, width: int = 8) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList(nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layer:
+            x = layer(x)
+        return x
+
+
+class Tied(nn.Module):
+    """Words in, an encoder, and words out by the same table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(20, 8)
+        self.encoder = Encoder(4)
+        self.head = nn.Linear(8, 20, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.encoder(self.words(ids)))
+        return result
+
+
+def test_one_partition_needs_no_plan() -> None:
+    assert automatic(Encoder(4), 1) == {}
+
+
+@pytest.mark.parametrize(
+    ("degree", "expected"), [(2, {"layer.2": 1, "layer.3": 1}), (4, {"layer.1": 1, "layer.2": 2, "layer.3": 3})]
+)
+def test_layers_of_a_list_are_cut_into_even_runs(degree: int, expected: dict[str, int]) -> None:
+    assert automatic(Encoder(4), degree) == expected
+
+
+def test_layers_of_a_dict_are_cut_too() -> None:
+    class Towers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.towers = nn.ModuleDict({"left": nn.Linear(4, 4), "right": nn.Linear(4, 4)})
+
+    assert automatic(Towers(), 2) == {"towers.right": 1}
+
+
+def test_a_module_inside_is_opened_only_where_that_balances_better() -> None:
+    even = nn.Sequential(Encoder(4), Encoder(4))
+    assert automatic(even, 2) == {"1": 1}
+    uneven = nn.Sequential(Encoder(6), Encoder(2))
+    assert automatic(uneven, 2) == {"0.layer.4": 1, "0.layer.5": 1, "1": 1}
+
+
+def test_what_shares_a_parameter_stays_together() -> None:
+    found = automatic(Tied(), 2)
+    assert owner("words", found) == owner("head", found)
+    assert found == {f"encoder.layer.{each}": 1 for each in (1, 2, 3)}
+
+
+def test_a_parameter_shared_with_an_opened_module_keeps_its_module_on_partition_0() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = Encoder(2)
+            self.head = nn.Linear(8, 50)
+            self.scores = self.head.weight  # read by this module itself
+
+    assert automatic(Own(), 2) == {"body": 1}
+
+
+def test_what_has_no_parameters_goes_with_what_comes_before() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Softmax(-1))
+    assert automatic(model, 2) == {"2": 1, "3": 1, "4": 1}
+
+
+def test_a_module_without_parameters_that_stands_in_several_places_stays_on_partition_0() -> None:
+    act = nn.Tanh()
+    model = nn.Sequential(nn.Linear(4, 4), act, nn.Linear(4, 4), act)
+    assert automatic(model, 2) == {"2": 1}
+
+
+def test_a_small_module_stays_with_the_large_one_before() -> None:
+    model = nn.Sequential(nn.Embedding(100, 10), nn.LayerNorm(10), nn.Linear(10, 50), nn.Linear(50, 10))
+    assert owner("1", automatic(model, 2)) == 0
+
+
+def test_torchs_own_modules_are_not_opened() -> None:
+    """MultiheadAttention reads its projection's weight instead of calling it."""
+    with pytest.raises(PartitionError, match="has no more than 2 modules with parameters of their own"):
+        automatic(nn.Sequential(nn.MultiheadAttention(8, 2), nn.Linear(8, 8)), 3)
+    with pytest.raises(PartitionError, match="has no more than 1 modules"):
+        automatic(nn.MultiheadAttention(8, 2), 2)
+
+
+def test_a_parametrized_module_is_not_opened() -> None:
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.Linear(4, 4))
+    assert automatic(model, 2) == {"1": 1}
+
+
+def test_more_partitions_than_modules_are_refused() -> None:
+    with pytest.raises(PartitionError) as caught:
+        automatic(Tied(), 8)
+    assert str(caught.value) == (
+        "Tied has no more than 5 modules with parameters of their own to put on 8 partitions; choose fewer partitions."
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_torchscript_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), torch.jit.script(nn.Linear(4, 4)))
+    with pytest.raises(PartitionError, match=r"^1 is TorchScript, which can't be cut into partitions; give the module"):
+        automatic(model, 2)
+    assert automatic(model, 1) == {}
+
+
+class Nested(nn.Module):
+    """The example of AWS's documentation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with partition(1):
+            self.child0 = nn.Linear(2, 2)
+            with partition(2):
+                self.child1 = nn.Sequential(nn.Linear(2, 2))
+            self.child2 = nn.Linear(2, 2)
+        self.child3 = nn.Linear(2, 2)
+
+
+def manual(module: nn.Module, degree: int = 3, default: int = 0) -> dict[str, int]:
+    return plan(module, parse({"partitions": degree, "auto_partition": False, "default_partition": default}))
+
+
+@pytest.mark.usefixtures("initialized")
+def test_the_innermost_context_counts_and_the_rest_is_on_the_default_partition() -> None:
+    assert manual(Nested()) == {"child0": 1, "child1": 2, "child2": 1}
+    assert manual(Nested(), default=1) == {"child0": 1, "child1": 2, "child2": 1, "child3": 1}
+    assert nn.Module.__init__.__name__ == "__init__"
+
+
+@pytest.mark.usefixtures("initialized")
+def test_contexts_are_ignored_by_the_automatic_partition() -> None:
+    assert automatic(Nested(), 2) == {"child2": 1, "child3": 1}
+
+
+@pytest.mark.usefixtures("initialized")
+def test_set_partition_takes_all_below() -> None:
+    model = nn.Sequential(Encoder(2), Encoder(2))
+    set_partition(model[1], 1)
+    set_partition(model[1].layer[1], 2)
+    assert manual(model) == {"1.layer.0": 1, "1.layer.1": 2}
+
+
+@pytest.mark.usefixtures("initialized")
+def test_a_shared_parameter_moves_its_module_and_says_so() -> None:
+    model = Tied()
+    set_partition(model.encoder, 2)
+    set_partition(model.head, 1)
+    set_partition(model.encoder.layer[0], 1)
+    with pytest.warns(UserWarning, match="head moves to partition 0, because it shares a tensor with a module there"):
+        assert manual(model) == {"encoder.layer.0": 1, **{f"encoder.layer.{each}": 2 for each in (1, 2, 3)}}
+
+
+@pytest.mark.usefixtures("initialized")
+def test_a_partition_without_modules_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    set_partition(model[1], 2)
+    with pytest.raises(PartitionError, match=r"^Partition 1 has no modules; put some there with smp.partition\(1\)"):
+        manual(model)
+
+
+@pytest.mark.parametrize("index", [3, -1, True, "1"])
+@pytest.mark.usefixtures("initialized")
+def test_a_partition_that_is_not_there_is_refused(index: Any) -> None:
+    with pytest.raises(ValueError, match="the model has 3, so choose from 0 to 2"):
+        set_partition(nn.Linear(1, 1), index)
+    with pytest.raises(ValueError, match="No partition"), partition(index):
+        pass
+
+
+def test_partitions_are_named_after_init_and_before_the_first_step(
+    initialized: ProcessState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Wrapped:
+        partitioned = True
+
+    monkeypatch.setattr(initialized, "model", Wrapped())
+    with pytest.raises(RuntimeError, match=r"partitioned already; call smp\.set_partition before the first step"):
+        set_partition(nn.Linear(1, 1), 0)
+    monkeypatch.setattr(initialized, "initialized", False)
+    with pytest.raises(RuntimeError, match=r"call smp\.init\(\) first"), partition(0):
+        pass
+
+
+def test_owners_name_every_parameter_and_buffer_by_all_its_names() -> None:
+    model = nn.Sequential(Tied(), nn.BatchNorm1d(20))
+    found = owners(model, {"0.encoder": 1, "1": 2})
+    assert found["0.encoder.layer.3.0.bias"] == 1
+    assert found["0.words.weight"] == found["0.head.weight"] == 0
+    assert found["1.running_mean"] == found["1.weight"] == 2
+
+
+def test_the_table_shows_partitions_modules_parameters_and_memory() -> None:
+    model = Tied()
+    shown = partition_table.table(model, {f"encoder.layer.{each}": 1 for each in (2, 3)}, 2)
+    assert shown.splitlines() == [
+        "partition  parameters   memory  modules",
+        "        0         304  4.8 KiB  words, encoder.layer.0-1, head",
+        "        1         144  2.2 KiB  encoder.layer.2-3",
+        "memory: parameters, gradients and Adam's moments, without activations",
+    ]
+
+
+def test_memory_counts_states_of_what_is_trained_only() -> None:
+    model = nn.Linear(1024, 1024, bias=False)
+    assert "4.0 MiB" in partition_table.table(model.requires_grad_(requires_grad=False), {}, 1)
+    assert "16.0 MiB" in partition_table.table(model.requires_grad_(requires_grad=True), {}, 1)
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["a.0", "a.1", "a.2", "b"], ["a.0-2", "b"]),
+        (["a.0", "a.2", "b.0"], ["a.0", "a.2", "b.0"]),
+        (["a.9", "a.10"], ["a.9-10"]),
+        (["0", "1"], ["0-1"]),
+        ([], []),
+    ],
+)
+def test_names_that_follow_each_other_are_one(names: list[str], shown: list[str]) -> None:
+    assert list(partition_table.ranges(names)) == shown
+
+
+# What must hold for any model
+
+
+@st.composite
+def models(draw: st.DrawFn, depth: int = 3) -> nn.Module:
+    """Trees of Sequential and ModuleList over linear layers of several sizes, some shared, some without parameters."""
+    shared = nn.Linear(3, 3)
+
+    def build(level: int) -> nn.Module:
+        kind = draw(st.sampled_from(["linear", "linear", "tanh", "shared", "sequential", "encoder"]))
+        if level == 0 or kind == "linear":
+            return nn.Linear(draw(st.integers(1, 8)), draw(st.integers(1, 8)))
+        if kind == "tanh":
+            return nn.Tanh()
+        if kind == "shared":
+            return shared
+        if kind == "encoder":
+            return Encoder(draw(st.integers(1, 3)), draw(st.integers(1, 5)))
+        return nn.Sequential(*(build(level - 1) for _ in range(draw(st.integers(1, 4)))))
+
+    return nn.Sequential(*(build(depth - 1) for _ in range(draw(st.integers(2, 5)))))
+
+
+@given(models(), st.integers(2, 5))
+@settings(max_examples=200)
+def test_a_plan_of_any_model_holds(model: nn.Module, degree: int) -> None:
+    try:
+        found = automatic(model, degree)
+    except PartitionError:
+        leaves = {id(each) for each in model.modules() if isinstance(each, nn.Linear)}
+        several = len(leaves) < len(
+            [name for name, each in model.named_modules(remove_duplicate=False) if id(each) in leaves]
+        )
+        assert len(leaves) < degree or several
+        return
+    tree = ModuleTree(model)
+    assert set(found.values()) == set(range(1, degree)), "no partition but 0 may be empty"
+    assert not [(a, b) for a in found for b in found if a.startswith(f"{b}.")], "none is inside another"
+    assert all(tree.is_called(name) for name in found)
+    placed: dict[int, int] = {}
+    tensors = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
+    for name, index in owners(model, found).items():
+        assert placed.setdefault(id(tensors[name]), index) == index, f"{name} is on two partitions"
+    held = [0.0] * degree
+    places = owners(model, found)
+    for name, parameter in model.named_parameters():
+        held[places[name]] += parameter.numel()
+    assert all(held), "every partition has parameters"
+
+
+def brute_force(costs: list[float], parts: int, first: float) -> float:
+    """The least load of the fullest run, by trying all."""
+
+    def tried(at: int, left: int, load: float) -> Iterator[float]:
+        if left == 1:
+            yield load + sum(costs[at:])
+            return
+        for end in range(at, len(costs) + 1):
+            for rest in tried(end, left - 1, 0.0):
+                yield max(load + sum(costs[at:end]), rest)
+
+    return min(tried(0, parts, first))
+
+
+loads = st.lists(st.integers(1, 20).map(float), min_size=1, max_size=7)
+
+
+@given(loads, st.integers(1, 4), st.integers(0, 20).map(float))
+def test_runs_are_as_even_as_can_be(costs: list[float], parts: int, first: float) -> None:
+    if len(costs) + 1 < parts:
+        with pytest.raises(ValueError, match="can't make"):
+            balance.runs(costs, parts, first, empty_first=True)
+        return
+    placed = balance.runs(costs, parts, first, empty_first=True)
+    assert placed == sorted(placed)
+    assert set(range(1, parts)) <= set(placed)
+    held = [first, *[0.0] * (parts - 1)]
+    for cost, index in zip(costs, placed, strict=True):
+        held[index] += cost
+    best = brute_force(costs, parts, first)
+    assert max(held) == best
+    assert balance.smallest_bound(costs, parts, first) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("make", [lambda: balance.runs([1.0], 2), lambda: balance.runs([], 1)])
+def test_too_few_costs_are_refused(make: Callable[[], list[int]]) -> None:
+    with pytest.raises(ValueError, match="can't make"):
+        make()

@@ -1,0 +1,170 @@
+"""Pipelines of real ranks against one process: one launch of 2 ranks, and every night one of 4, run all cases."""
+
+from typing import Any
+
+import pytest
+import rank_jobs
+
+pytestmark = pytest.mark.slow
+BODY = """
+import logging
+logging.disable(logging.WARNING)
+smp.init({"partitions": int(os.environ["WORLD_SIZE"]), "microbatches": 2})
+import pipeline_cases, pipeline_faults, pipeline_features, pipeline_repeats
+found = {}
+"""
+IN_ALL = """
+found["faults"] = {name: pipeline_faults.fault(name) for name in pipeline_faults.FAULTS}
+found["features"] = {each.__name__: each() for each in pipeline_features.ALL}
+found["two forwards"] = pipeline_faults.two_forwards()
+found["swapped"] = pipeline_faults.swapped()
+"""
+TWO = """
+cases = [
+    ("mlp", dict(microbatches=1)), ("mlp", dict(microbatches=8, pipeline="simple")),
+    ("mlp", dict(microbatches=4, active_microbatches=1)),
+    ("vit", dict(microbatches=4)), ("roberta", dict(microbatches=4, pipeline="simple")),
+    ("bert", dict(microbatches=4)), ("gpt2", dict(microbatches=2)), ("skips", dict(microbatches=4)),
+    ("dicts", dict(microbatches=3)), ("bert", dict(microbatches=4, deterministic_server=True)),
+]
+found["cases"] = [pipeline_cases.equality(kind, {"partitions": 2, **more}) for kind, more in cases]
+found["to the last bit"] = [pipeline_repeats.to_the_last_bit(kind, 2) for kind in ("mlp", "roberta", "gpt2")]
+found["with dropout"] = [pipeline_repeats.independent("noisy", (1, 2))]
+result(found)
+"""
+FOUR = """
+whole, half = dict(partitions=4), dict(partitions=2, ddp=True)
+cases = [
+    ("bert", dict(whole, microbatches=4)), ("vit", dict(whole, microbatches=8)), ("gpt2", dict(whole, microbatches=4)),
+    ("skips", dict(whole, microbatches=4)), ("dicts", dict(whole, microbatches=4, pipeline="simple")),
+    ("mlp", dict(half, microbatches=4)), ("bert", dict(half, microbatches=4, placement_strategy="spread")),
+    ("vit", dict(half, microbatches=2)), ("roberta", dict(half, microbatches=4, placement_strategy="TPD")),
+    ("gpt2", dict(half, microbatches=2, pipeline="simple")),
+]
+found["cases"] = [pipeline_cases.equality(kind, config) for kind, config in cases]
+found["to the last bit"] = [pipeline_repeats.to_the_last_bit(kind, 4) for kind in ("bert", "gpt2")]
+branches = dict(whole, microbatches=4, deterministic_server=True)
+found["alike"] = pipeline_repeats.alike(*[pipeline_repeats.trained("skips", branches) for _ in range(2)])
+noisy = [("noisy", "library"), ("bert", "transformers"), ("gpt2", None)]
+found["with dropout"] = [pipeline_repeats.independent(kind, (1, 2, 4), checkpoints) for kind, checkpoints in noisy]
+found["separated"] = pipeline_faults.separated("bert", dict(whole, microbatches=8))
+result(found)
+"""
+
+
+ON_4 = pytest.param((4, FOUR), id="4 ranks", marks=pytest.mark.nightly)
+
+
+@pytest.fixture(scope="module", params=[pytest.param((2, TWO), id="2 ranks"), ON_4])
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What each rank found."""
+    size, body = request.param
+    folder = tmp_path_factory.mktemp("ranks")
+    return rank_jobs.run(BODY + IN_ALL + body, size, folder, imports=["pipeline_models"])
+
+
+def test_a_pipeline_equals_one_process(found: list[Any]) -> None:
+    """Loss, gradients, parameters and momentum after 9 steps whose lengths differ, to 2e-6 or three times the noise."""
+    cases = found[0]["cases"]
+    assert len(cases) == 10
+    assert [each["case"] for each in cases if each["bad"]] == [], cases
+
+
+@pytest.mark.parametrize("found", [ON_4], indirect=True)
+def test_a_transfers_two_ends_are_asked_for_together(found: list[Any]) -> None:
+    """Else two owners see their transfers in two orders, and gradients are exchanged for one another."""
+    count, apart = found[0]["separated"]
+    assert count > 100
+    assert not apart
+
+
+def test_swapped_transfers_raise(found: list[Any]) -> None:
+    assert "Transfer 7 arrived instead of 8" in found[1]["swapped"]
+
+
+def test_a_deterministic_server_equals_one_process_to_the_last_bit(found: list[Any]) -> None:
+    """Parameters and losses, twice, of one process that runs the microbatches in their order; tied embeddings, too."""
+    assert found[0]["to the last bit"]
+    assert all(different == [] for different in found[0]["to the last bit"])
+
+
+@pytest.mark.parametrize("found", [ON_4], indirect=True)
+def test_a_deterministic_server_repeats_to_the_last_bit(found: list[Any]) -> None:
+    """Also where several ranks use one tensor, whose gradients are summed up in another order than in one process."""
+    assert found[0]["alike"]
+
+
+def test_dropout_does_not_depend_on_the_number_of_partitions(found: list[Any]) -> None:
+    """Nor on activation checkpoints, which compute it twice."""
+    assert max(found[0]["with dropout"]) < 2e-6
+
+
+def test_two_forward_passes_before_a_backward_pass(found: list[Any]) -> None:
+    assert found[0]["two forwards"] < 1e-6
+
+
+ON_ALL = {
+    "remote": "the module is broken",
+    "form": "the result's form must depend only on the inputs' shapes",
+    "mismatch": "every rank must call the same step functions in the same order",
+    "batch": "A batch of 3 can't be split into 2 microbatches",
+    "argument": "which is on rank 1: It can't be sent to another rank",
+    "local backward": "call model.backward(loss)",
+    "twice backward": "A second backward pass goes through blocks.3",
+    "step in step": "was called within a step",
+    "outside": "The model was called outside a step",
+    "backward outside": "model.backward was called outside a step",
+    "module state": "call state_dict() or local_parameters() of smp.DistributedModel",
+    "second model": "another one is wrapped already",
+    "comm hook": "replicas average their gradients after each step; leave it out",
+    "join": "give every rank as many batches as the others",
+}
+
+
+@pytest.mark.parametrize("name", ON_ALL)
+def test_a_mistake_raises_on_every_rank(found: list[Any], name: str) -> None:
+    for rank in found:
+        assert ON_ALL[name] in str(rank["faults"][name])
+
+
+def test_a_module_outside_a_step_is_refused(found: list[Any]) -> None:
+    assert "was called outside a step" in found[0]["faults"]["module outside"]
+    assert all(rank["faults"]["module outside"] for rank in found)
+
+
+def test_wrapping_again_gives_the_same_model(found: list[Any]) -> None:
+    assert [rank["faults"]["same model"] for rank in found] == [None] * len(found)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gradients_add_up",
+        "some_passes_per_exchange",
+        "sums_over_microbatches",
+        "evaluates",
+        "checkpointed",
+        "autocast",
+        "statistics",
+        "changed_in_place",
+        "clipped",
+    ],
+)
+def test_what_scripts_do_equals_one_process(found: list[Any], name: str) -> None:
+    assert max(rank["features"][name] for rank in found) < 2e-6
+
+
+def test_hooks_run_once_and_where_the_module_does(found: list[Any]) -> None:
+    """Two steps of two microbatches; the first module is on partition 0, the last on 1."""
+    assert found[0]["features"]["hooks"] == [{"a": 4, "out": 0}, {"a": 0, "out": 4}]
+
+
+def test_states_resume_to_the_last_bit(found: list[Any]) -> None:
+    assert [rank["features"]["resumes"] for rank in found] == [[True, True, True]] * len(found)
+
+
+def test_no_more_than_needed_goes_over_the_wire(found: list[Any]) -> None:
+    """Of each microbatch: hidden states, the mask and the logits' gradient there; the gradient and the logits back."""
+    sent, (batch, length) = found[0]["features"]["wire_bytes"]
+    hidden, logits, mask = batch * length * 32 * 4, batch * length * 2 * 4, batch * length * length
+    assert sum(sent) <= 1.05 * (2 * hidden + 2 * logits + mask)

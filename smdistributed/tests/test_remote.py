@@ -1,0 +1,165 @@
+"""Packing, payloads and tensors of other ranks, in one process."""
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from berth.smdistributed.modelparallel.torch import stand_in, wire
+from berth.smdistributed.modelparallel.torch.gradients import buckets
+from berth.smdistributed.modelparallel.torch.remote import (
+    Departure,
+    GradientHolder,
+    Handle,
+    RemoteTensor,
+    arrive,
+    pack,
+    same_form,
+    unpack,
+)
+from berth.smdistributed.modelparallel.torch.seeds import mixed, seeded
+from berth.smdistributed.modelparallel.torch.wire import Meta
+
+CPU = torch.device("cpu")
+
+
+def test_tensors_are_taken_out_of_any_object() -> None:
+    one, other = torch.ones(2), torch.zeros(3)
+    packed, tensors = pack({"a": [one, (other, one)], "b": SimpleNamespace(c=other), "d": 1})
+    assert len(tensors) == 2, "each once"
+    found = unpack(packed, [each + 1 for each in tensors])
+    assert found["a"][0] is found["a"][1][1]
+    assert torch.equal(found["b"].c, torch.ones(3))
+    with pytest.raises(TypeError, match="It can't be sent to another rank"):
+        pack(threading.Lock())
+
+
+def test_modules_travel_by_name() -> None:
+    here, there = nn.Linear(2, 2), nn.Linear(2, 2)
+    packed, tensors = pack([here, here.weight], {id(here): "layer", id(here.weight): "layer.weight"})
+    assert not tensors
+    assert unpack(packed, [], {"layer": there, "layer.weight": there.weight})[0] is there
+
+
+def test_forms_are_compared_without_the_data() -> None:
+    one, other = pack({"a": torch.ones(2), "n": 1})[0], pack({"a": torch.zeros(2), "n": 1})[0]
+    assert same_form(one, other, 1)
+    assert not same_form(one, pack({"a": torch.ones(2), "n": 2})[0], 1)
+
+
+TENSORS = [
+    torch.randn(3, 5).t(), torch.ones((), dtype=torch.bool), torch.zeros(0, 4), torch.arange(3, dtype=torch.int64),
+    None, torch.randn(7).bfloat16(),
+]  # fmt: skip
+
+
+def test_a_payload_holds_tensors_of_any_kind() -> None:
+    metas = [Meta((2,), torch.float32) if each is None else wire.meta_of(each) for each in TENSORS]
+    found = wire.empty(wire.fill(5, metas, TENSORS, CPU), 5, metas)
+    for sent, after in zip(TENSORS, found, strict=True):
+        assert (sent is None and after is None) or torch.equal(sent, after)  # type: ignore[arg-type]
+    one, other = found[0], found[3]
+    assert one is not None
+    assert other is not None
+    before = other._version
+    one.add_(1)
+    assert other._version == before, "a change of one is none of another"
+
+
+def test_another_transfers_payload_raises() -> None:
+    metas = [Meta((2,), torch.float32)]
+    with pytest.raises(wire.TransferError, match="Transfer 5 arrived instead of 6"):
+        wire.empty(wire.fill(5, metas, [torch.ones(2)], CPU), 6, metas)
+    empty = wire.poison(6, metas, CPU)
+    assert empty.numel() == wire.layout(metas)[1]
+    with pytest.raises(wire.Poisoned):
+        wire.empty(empty, 6, metas)
+
+
+def remote(value: torch.Tensor, *, requires_grad: bool = False) -> tuple[RemoteTensor, list[Any]]:
+    """A tensor of another rank, and how often it was fetched."""
+    fetched: list[Any] = []
+
+    def fetch(tensor: RemoteTensor) -> torch.Tensor:
+        fetched.append(tensor)
+        return arrive(value, GradientHolder()) if requires_grad else value
+
+    handle = Handle(1, 1, wire.meta_of(value)._replace(requires_grad=requires_grad))
+    return RemoteTensor.make(handle, None, CPU, fetch), fetched
+
+
+def test_a_remote_tensor_has_a_shape_before_its_data_is_here() -> None:
+    tensor, fetched = remote(torch.ones(2, 3), requires_grad=True)
+    assert tensor.shape == (2, 3)
+    assert (tensor.size(0), tensor.dtype, tensor.device, tensor.requires_grad) == (2, torch.float32, CPU, True)
+    assert isinstance(tensor, torch.Tensor)
+    assert not fetched
+    assert torch.cat([tensor, tensor]).sum() == 12
+    assert nn.Linear(3, 1)(tensor).shape == (2, 1)
+    assert len(fetched) == 1
+
+
+def test_a_remote_tensor_that_is_changed_in_place_is_no_longer_its_owners() -> None:
+    tensor, _ = remote(torch.ones(2), requires_grad=True)
+    tensor.sum()
+    assert not tensor.changed
+    tensor += 1
+    tensor[0] = 7.0
+    assert tensor.tolist() == [7.0, 2.0]
+    other, _ = remote(torch.ones(2))
+    other.mul_(3)
+    assert other.changed
+
+
+def test_backward_of_another_ranks_loss_is_refused() -> None:
+    tensor, _ = remote(torch.ones(()), requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"call model.backward\(loss\)"):
+        tensor.backward()
+
+
+def test_gradients_meet_where_graphs_do() -> None:
+    weight, holder = torch.ones(2, requires_grad=True), GradientHolder()
+    leaving = weight * 3
+    departure = Departure.apply(leaving, holder)  # type: ignore[no-untyped-call]
+    leaving.add_(1).mul_(100)
+    holder.add(torch.ones(2))
+    holder.add(torch.ones(2))
+    torch.autograd.backward([departure], [torch.zeros(())])
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [6.0, 6.0], "as it was when it left"
+
+
+def test_a_parameter_of_another_rank_refuses_its_values() -> None:
+    parameter = nn.Linear(2, 3).weight
+    optimizer = torch.optim.AdamW([parameter])
+    stand_in.offload_parameter(parameter, "weight, which is on partition 1")
+    assert stand_in.is_remote_parameter(parameter)
+    assert (tuple(parameter.shape), parameter.numel(), parameter.grad) == ((3, 2), 6, None)
+    assert parameter.requires_grad_(requires_grad=False).requires_grad is False
+    optimizer.zero_grad()
+    optimizer.step()
+    nn.utils.clip_grad_norm_([parameter], 1.0)
+    with pytest.raises(RuntimeError, match="The values of weight, which is on partition 1, are not on this rank"):
+        parameter.sum()
+
+
+def test_neighbours_of_one_owner_are_one_run() -> None:
+    assert stand_in.runs(list("abcde"), [0, 1, 1, 2, 1]) == [(("a",), 0), (("b", "c"), 1), (("d",), 2), (("e",), 1)]
+
+
+def test_buckets_keep_types_apart() -> None:
+    tensors = [torch.zeros(4), torch.zeros(4), torch.zeros(4).double(), torch.zeros(100), torch.zeros(1)]
+    assert [len(each) for each in buckets(tensors, 32)] == [2, 1, 1, 1]
+
+
+def test_seeds() -> None:
+    assert mixed(1, "a") == mixed(1, "a") != mixed("a", 1)
+    before = torch.get_rng_state()
+    with seeded(3):
+        one = torch.rand(2)
+    with seeded(3):
+        assert torch.equal(one, torch.rand(2))
+    assert torch.equal(before, torch.get_rng_state())

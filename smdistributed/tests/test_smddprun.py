@@ -1,0 +1,95 @@
+"""Which rank a process is, by mpirun's and torchrun's variables, and `smddprun`, which hands that to a program."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import rank_jobs
+
+from berth.smdistributed.dataparallel import launch
+from berth.smdistributed.ranks import launch_variables, started_by_launcher
+
+MPIRUN = {
+    "OMPI_COMM_WORLD_RANK": "5",
+    "OMPI_COMM_WORLD_SIZE": "8",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+}
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}
+MET = {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}
+HERE = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+ALONE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **HERE}
+SECOND = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+FIFTH = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, ALONE),
+        ({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, ALONE),
+        (TORCHRUN | MET, TORCHRUN | MET),
+        (MPIRUN | MET, FIFTH | MET),
+        (MPIRUN | TORCHRUN, TORCHRUN | HERE),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, SECOND | HERE),
+        (MPIRUN | {"SM_HOSTS": '["algo-1", "algo-2"]'}, FIFTH | HERE | {"MASTER_ADDR": "algo-1"}),
+        (MPIRUN | {"SMDATAPARALLEL_SERVER_ADDR": "algo-9"}, FIFTH | HERE | {"MASTER_ADDR": "algo-9"}),
+    ],
+)
+def test_ranks_of_mpirun_and_torchrun(environ: dict[str, str], expected: dict[str, str]) -> None:
+    assert launch_variables(environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        ({"WORLD_SIZE": "2"}, "RANK is not set, and the job has several ranks; start it with mpirun or torchrun."),
+        (MPIRUN | {"OMPI_COMM_WORLD_LOCAL_RANK": ""}, "LOCAL_RANK is not set, and the job has several ranks"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', which is not a number; start the job with mpirun or torchrun."),
+        (
+            MPIRUN | {"SM_HOSTS": "broken"},
+            "MASTER_ADDR is not set, and the ranks are on several hosts; set it to the first host's name, with mpirun "
+            "-x MASTER_ADDR=NAME.",
+        ),
+    ],
+)
+def test_a_rank_that_does_not_know_itself_says_so(environ: dict[str, str], sentence: str) -> None:
+    with pytest.raises(RuntimeError) as error:
+        launch_variables(environ)
+    assert str(error.value).startswith(sentence)
+
+
+def test_a_job_is_what_a_launcher_started() -> None:
+    assert not started_by_launcher({})
+    assert started_by_launcher({"OMPI_COMM_WORLD_SIZE": "1"})
+    assert started_by_launcher({"WORLD_SIZE": "1"})
+
+
+def smddprun(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "smdistributed.dataparallel.launch", *arguments]
+    return subprocess.run(
+        command, env=rank_jobs.environment(folder, **more), capture_output=True, text=True, timeout=60
+    )
+
+
+def test_it_becomes_the_program_with_what_torch_reads(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; print(os.environ['RANK'], os.environ['SMDATAPARALLEL_LOCAL_RANK'], *sys.argv[1:]); sys.exit(3)"
+    )
+    done = smddprun(tmp_path, sys.executable, "-c", code, "--epochs", "1", **MPIRUN, **MET)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "5 1 --epochs 1\n", "")
+
+
+def test_what_it_can_not_start_is_said(tmp_path: Path) -> None:
+    missing = smddprun(tmp_path, "no-such-program", **MPIRUN)
+    assert missing.returncode == 127
+    assert missing.stderr == "smddprun: program no-such-program not found; pass a program on PATH, or its path.\n"
+    lost = smddprun(tmp_path, sys.executable, **MPIRUN)
+    assert (lost.returncode, lost.stderr[:34]) == (2, "smddprun: MASTER_ADDR is not set, ")
+
+
+def test_its_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (launch.main([]), launch.main(["--help"])) == (2, 0)
+    said = capsys.readouterr()
+    assert said.out == said.err == f"{launch.USAGE}\n"

@@ -1,0 +1,94 @@
+"""Splitting a batch, and what comes back: pure."""
+
+import copy
+from collections import OrderedDict, UserDict, namedtuple
+
+import pytest
+import torch
+
+from berth.smdistributed.modelparallel.torch.step import StepOutput, merged, slice_of, step
+
+Pair = namedtuple("Pair", "left right")
+
+
+class Own:
+    def __init__(self, data):
+        self.data = data
+
+    def smp_slice(self, num_mb, mb, axis):
+        return Own(slice_of(self.data, num_mb, mb, axis))
+
+
+def test_tensors_in_containers_are_split() -> None:
+    whole = torch.arange(8).view(4, 2)
+    value = {"a": [whole, (whole, 3)], "b": Pair(whole, "text"), "c": UserDict({"d": whole}), "e": torch.tensor(5)}
+    part = slice_of(value, 2, 1)
+    assert torch.equal(part["a"][0], whole[2:])
+    assert part["a"][1][1] == 3
+    assert isinstance(part["b"], Pair)
+    assert torch.equal(part["b"].left, whole[2:])
+    assert isinstance(part["c"], UserDict)
+    assert torch.equal(part["c"]["d"], whole[2:])
+    assert part["e"] == 5
+    assert torch.equal(value["c"]["d"], whole), "the batch itself stays as it is"
+
+
+def test_an_axis_and_a_method_of_ones_own() -> None:
+    whole = torch.arange(8).view(2, 4)
+    assert torch.equal(slice_of(whole, 4, 3, axis=1), whole[:, 3:])
+    assert torch.equal(slice_of(Own(whole), 2, 0).data, whole[:1])
+
+
+def test_a_batch_that_microbatches_do_not_divide() -> None:
+    with pytest.raises(ValueError, match="A batch of 5 can't be split into 2 microbatches"):
+        slice_of(torch.zeros(5), 2, 0)
+    with pytest.raises(ValueError, match="has no axis 1"):
+        slice_of(torch.zeros(4), 2, 0, axis=1)
+
+
+def test_outputs_are_merged_in_their_containers() -> None:
+    found = merged([{"loss": torch.tensor(float(each)), "rest": [torch.ones(2) * each, each]} for each in range(3)])
+    assert found["loss"].reduce_mean() == 1.0
+    assert found["loss"].reduce_sum() == 3.0
+    assert torch.equal(found["loss"].concat(), torch.tensor([0.0, 1.0, 2.0]))
+    assert found["rest"][0].concat().shape == (6,)
+    assert found["rest"][0].stack().shape == (3, 2)
+    assert found["rest"][1] == [0, 1, 2]
+    assert merged([None, None]) is None
+    assert isinstance(merged([OrderedDict(a=torch.ones(1))]), OrderedDict)
+    assert isinstance(merged([Pair(torch.ones(1), 1)]), Pair)
+
+
+def test_step_output() -> None:
+    output = StepOutput([torch.tensor([1, 2]), torch.tensor([3, 5])])
+    assert torch.equal(output.reduce_mean(), torch.tensor([2.0, 3.5])), "whole numbers have a mean, too"
+    graph = torch.ones(1, requires_grad=True) * 2
+    assert not StepOutput([graph]).detach().outputs[0].requires_grad
+    assert (len(output), [list(each) for each in output]) == (2, [[1, 2], [3, 5]])
+    assert output[1] is output.outputs[1]
+
+
+def test_an_output_that_is_taken_for_a_tensor_says_what_makes_one() -> None:
+    output = StepOutput([torch.tensor(1.0), torch.tensor(3.0)])
+    assert repr(output) == "<StepOutput of 2 microbatches, of which reduce_mean() makes a loss, concat() logits>"
+    with pytest.raises(AttributeError, match=r"item needs one tensor, and a step returns one per microbatch"):
+        output.item()
+    with pytest.raises(AttributeError, match="'StepOutput' object has no attribute 'items'"):
+        output.items()
+    with pytest.raises(TypeError, match=r"one per microbatch: reduce_mean\(\) makes a loss"):
+        float(output)
+    assert copy.deepcopy(output).outputs == output.outputs
+
+
+def test_names_of_arguments_are_checked() -> None:
+    with pytest.raises(ValueError, match="has no argument 'masc'; correct the name"):
+        step(lambda mask: mask, non_split_inputs=["masc"])
+
+
+def test_a_step_without_a_model() -> None:
+    @step(input_split_axes={"x": 1})
+    def train_step(x):
+        return x
+
+    with pytest.raises(RuntimeError, match=r"before a model was wrapped; wrap it with smp\.DistributedModel"):
+        train_step(torch.ones(2))

@@ -1,0 +1,53 @@
+"""Mutations that bench/mutations.py makes of a source, and the tests that it runs for a file."""
+
+from pathlib import Path
+
+from bench import mutations
+
+SOURCE = """\
+\"\"\"The é takes two bytes.\"\"\"
+LIMIT = 3  # é
+def check(value, text):
+    text.append("é"); log(text)
+    if value > LIMIT and value != 0:
+        return f"{value + 1} é"
+    return None
+"""
+AFTER = {
+    "number": ["LIMIT = 4  # é", "if value > LIMIT and value != 1:"],
+    "call": ["    pass; log(text)", '    text.append("é"); pass'],
+    "comparison": ["if (value <= LIMIT) and value != 0:", "if value > LIMIT and (value == 0):"],
+    "and/or": ["if (value > LIMIT or value != 0):"],
+    "condition": ["if (not (value > LIMIT and value != 0)):"],
+    "return": ["        return None"],
+}
+
+
+def test_each_mutation_changes_its_own_place_and_nothing_else() -> None:
+    found: dict[str, list[str]] = {}
+    for mutation in mutations.mutations(Path("x.py"), SOURCE.encode()):
+        lines = zip(mutation.apply(SOURCE.encode()).decode().splitlines(), SOURCE.splitlines(), strict=True)
+        [(number, changed)] = [(number, new) for number, (new, old) in enumerate(lines, 1) if new != old]
+        assert mutation.line == number
+        found.setdefault(mutation.kind, []).append(changed)
+    assert {kind: [line.strip() for line in lines] for kind, lines in found.items()} == {
+        kind: [line.strip() for line in lines] for kind, lines in AFTER.items()
+    }
+
+
+def test_a_file_is_tested_by_the_folder_that_mirrors_its_own(tmp_path: Path) -> None:
+    (tmp_path / "tests/unit/serve/workers").mkdir(parents=True)
+    (tmp_path / "tests/unit/test_build.py").touch()
+    for path, tests in {
+        "serve/workers/pool.py": ["tests/unit/serve/workers", "tests/unit/serve"],
+        "serve/models/registry.py": ["tests/unit/serve"],
+        "build.py": ["tests/unit/test_build.py"],
+    }.items():
+        assert mutations.mirrors(Path(path), tmp_path) == tests
+
+
+def test_a_test_that_fails_finds_a_mutation(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("import b\ndef test_it(): assert b.VALUE == 1\n")
+    for value, expected in ((1, mutations.MISSED), (2, mutations.FOUND)):
+        (tmp_path / "b.py").write_text(f"VALUE = {value}\n")
+        assert mutations.run_tests(tmp_path, ["test_a.py"], 600) == expected

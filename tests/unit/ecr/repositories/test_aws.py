@@ -1,0 +1,373 @@
+"""Which account and region are found, how clients behave, and each of AWS's errors as one sentence."""
+
+import base64
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import boto3
+import pytest
+from botocore import exceptions as boto_errors
+from botocore.parsers import ResponseParserError
+from moto import mock_aws
+
+from berth.common.errors import UserError
+from berth.ecr.repositories import aws_errors
+from berth.ecr.repositories.aws import Aws
+from berth.ecr.repositories.names import EcrRegistry
+
+ACCOUNT = "123456789012"  # moto's own
+REGISTRY = EcrRegistry(ACCOUNT, "eu-west-1")
+ARN = REGISTRY.arn("berth-train")
+
+
+class FaultyAws(http.server.BaseHTTPRequestHandler):
+    """A stand-in for AWS that answers what it is told to, in turn; the last one for ever."""
+
+    answers: ClassVar[list[tuple[int, str]]] = []
+    asked: ClassVar[list[bytes]] = []
+
+    def do_POST(self) -> None:
+        self.asked.append(self.rfile.read(int(self.headers["Content-Length"])))
+        status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.send_response(status)
+        self.send_header("Content-Type", "application/x-amz-json-1.1")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def faulty_aws(monkeypatch: pytest.MonkeyPatch, credentials: None) -> Iterator[type[FaultyAws]]:
+    """AWS at an address of this machine, by the variables that boto3 reads."""
+    monkeypatch.setattr(FaultyAws, "asked", [])
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), FaultyAws) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,)).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", f"http://127.0.0.1:{server.server_port}")
+        yield FaultyAws
+        server.shutdown()
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def here(region: str | None = None, account: str | None = None) -> EcrRegistry:
+    (found,) = Aws().registries([region] if region else [], [account] if account else [])
+    return found
+
+
+def refused(region: str | None = None, account: str | None = None) -> str:
+    with pytest.raises(UserError) as refusal:
+        here(region, account)
+    assert refusal.value.__cause__ is None
+    return str(refusal.value)
+
+
+def test_the_account_comes_with_the_token_where_it_is_not_given() -> None:
+    with mock_aws():
+        assert here("eu-west-1") == REGISTRY
+    assert here("eu-west-1", "111122223333") == EcrRegistry("111122223333", "eu-west-1")  # asks nobody
+
+
+def test_each_region_and_account_is_a_registry_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "sa-east-1")
+    both = Aws().registries(["us-east-1", "eu-west-1", "us-east-1"], ["111122223333"])
+    assert both == [EcrRegistry("111122223333", "us-east-1"), EcrRegistry("111122223333", "eu-west-1")]
+    with mock_aws():
+        assert Aws().registries() == [EcrRegistry(ACCOUNT, "sa-east-1")]
+        assert Aws().registries(["us-east-1"]) == [EcrRegistry(ACCOUNT, "us-east-1")]
+
+
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [
+        ({"AWS_DEFAULT_REGION": "us-east-2"}, "us-east-2"),
+        ({"AWS_REGION": "us-east-2"}, "us-east-2"),
+        ({"AWS_REGION": "us-east-2", "AWS_DEFAULT_REGION": "us-east-2"}, "us-east-2"),
+        ({"AWS_PROFILE": "team"}, "sa-east-1"),
+        ({"AWS_PROFILE": "team", "AWS_REGION": "us-east-2"}, "us-east-2"),
+    ],
+)
+def test_the_region_comes_from_environment_and_profile(
+    variables: dict[str, str], found: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "config").write_text("[profile team]\nregion = sa-east-1\n")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert here(account="111122223333").region == found
+    assert here("eu-west-1", "111122223333").region == "eu-west-1"
+
+
+def test_two_variables_that_disagree_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
+    said = refused(account="111122223333")
+    assert said == "AWS_REGION is us-east-1 and AWS_DEFAULT_REGION is us-west-2: give --region, or unset one of them."
+
+
+def test_what_is_missing_or_wrong_is_said_before_anything_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    no_region = "no AWS region is set: give --region, set AWS_REGION, or write a region into your profile."
+    no_credentials = (
+        "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in with "
+        "`aws sso login`."
+    )
+    assert refused() == f"{no_region} Also, {no_credentials}"
+    assert refused("eu-west-1") == no_credentials
+    with monkeypatch.context() as set_here:
+        set_here.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+        set_here.setenv("AWS_SECRET_ACCESS_KEY", "example")
+        assert refused() == no_region
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    assert "missing: AWS_SECRET_ACCESS_KEY" in refused("eu-west-1")
+    monkeypatch.setenv("AWS_REGION", "eu-west")
+    assert "'eu-west' is not a region that this boto3 knows, the nearest is eu-west-" in refused()
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    assert refused("eu-west-1") == "there is no AWS profile 'nobody': set AWS_PROFILE to one that `aws configure` made."
+    (tmp_path / "config").write_text("[profile")
+    assert refused("eu-west-1").endswith(f"Unable to parse config file: {tmp_path}/config.")
+
+
+def test_a_credential_process_is_named_and_never_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[profile p]\ncredential_process = sh -c 'echo canary-secret >&2; exit 1'\n")
+    monkeypatch.setenv("AWS_PROFILE", "p")
+    assert refused("eu-west-1") == ("AWS credentials can't be read from custom-process: run it alone to see its error.")
+
+
+def test_nobody_at_the_endpoint(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
+    monkeypatch.setattr(aws_errors, "ATTEMPTS", 1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", "http://user:canary@127.0.0.1:9/path")
+    assert refused("eu-west-1") == (
+        "http://127.0.0.1:9 can't be reached for ecr:GetAuthorizationToken: look at the network, the proxy and the "
+        "region."
+    )
+
+
+def test_an_endpoint_that_is_no_address(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", "canary")
+    said = "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is not an http(s) address: fix it."
+    assert refused("eu-west-1") == said
+    with pytest.raises(UserError) as refusal:
+        Aws().ecr(REGISTRY)
+    assert str(refusal.value) == said
+
+
+def failing(name: str, message: str = "", status: int = 400) -> tuple[int, str]:
+    return status, f'{{"__type": "{name}", "message": "{message}"}}'
+
+
+def ask(what: str = "ecr:DescribeRepositories") -> Any:
+    with aws_errors.explain_aws_errors(what, ARN):
+        return Aws().ecr(REGISTRY).describe_repositories(repositoryNames=["berth-train"])
+
+
+def test_throttling_and_faults_of_aws_are_waited_out(faulty_aws: type[FaultyAws]) -> None:
+    faulty_aws.answers = [failing("ThrottlingException"), failing("", status=503), (200, '{"repositories": []}')]
+    assert ask()["repositories"] == []
+    assert len(faulty_aws.asked) == 3
+
+
+def test_calls_name_the_registry_so_that_another_accounts_can_be_meant(faulty_aws: type[FaultyAws]) -> None:
+    faulty_aws.answers = [(200, "{}")]
+    client = Aws().ecr(EcrRegistry("999988887777", "eu-west-1"))
+    client.describe_repositories(repositoryNames=["berth-train"])
+    client.describe_repositories(repositoryNames=["berth-train"], registryId="111122223333")
+    client.list_tags_for_resource(resourceArn=ARN)  # has no such parameter
+    assert faulty_aws.asked == [
+        b'{"registryId": "999988887777", "repositoryNames": ["berth-train"]}',
+        b'{"registryId": "111122223333", "repositoryNames": ["berth-train"]}',
+        f'{{"resourceArn": "{ARN}"}}'.encode(),
+    ]
+
+
+def test_the_fips_endpoint_is_asked_for_a_fips_registry(credentials: None) -> None:
+    client = Aws().ecr(EcrRegistry(ACCOUNT, "us-gov-west-1", fips=True))
+    assert client.meta.endpoint_url == "https://ecr-fips.us-gov-west-1.amazonaws.com"
+    assert Aws().ecr(REGISTRY).meta.endpoint_url == "https://api.ecr.eu-west-1.amazonaws.com"
+
+
+DENIED = "User: arn:aws:iam::1:user/x is not authorized to perform: "
+AGAIN = "run the command again in a few minutes."
+LEAST = "ecr/README.md has the minimal policy."
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "status", "said"),
+    [
+        (
+            "AccessDeniedException",
+            f"{DENIED}ecr:TagResource on resource: {ARN} because no identity-based policy allows the action",
+            400,
+            f"permission for ecr:TagResource on {ARN} is missing: allow it to arn:aws:iam::1:user/x; {LEAST}",
+        ),
+        (
+            "AccessDeniedException",
+            f"{DENIED}ecr:GetAuthorizationToken on resource: * because no identity-based policy allows it",
+            400,
+            f"permission for ecr:GetAuthorizationToken is missing: allow it to arn:aws:iam::1:user/x; {LEAST}",
+        ),
+        (
+            "AccessDenied",
+            "",
+            403,
+            f"permission for ecr:DescribeRepositories on {ARN} is missing: allow it to this user or role; {LEAST}",
+        ),
+        (
+            "AccessDeniedException",
+            f"{DENIED}ecr:CreateRepository on resource: {ARN} with an explicit deny in a service control policy",
+            400,
+            f"ecr:CreateRepository on {ARN} is denied by an explicit rule in a service control policy: ask who wrote "
+            "it.",
+        ),
+        (
+            "ExpiredTokenException",
+            "The security token included in the request is expired",
+            400,
+            "the AWS credentials have expired: get new ones, e.g. with `aws sso login`, and run the command again.",
+        ),
+        (
+            "UnrecognizedClientException",
+            "The security token included in the request is invalid.",
+            400,
+            "AWS does not accept these credentials (UnrecognizedClientException): check that they belong to the "
+            "right partition (China and GovCloud have their own) and still exist, and that the region is enabled in "
+            "the account.",
+        ),
+        (
+            "InvalidSignatureException",
+            "Signature expired: 20261122T000000Z is now earlier than",
+            400,
+            "AWS rejects requests because of their time: set this machine's clock, and run the command again.",
+        ),
+        (
+            "KmsException",
+            "Key 'x' does not\\nexist.",
+            400,
+            f"AWS refuses ecr:DescribeRepositories on {ARN} (KmsException): Key 'x' does not exist.",
+        ),
+        (
+            "InvalidParameterException",
+            "",
+            400,
+            f"AWS refuses ecr:DescribeRepositories on {ARN} (InvalidParameterException): no reason given.",
+        ),
+    ],
+)
+def test_each_refusal_is_a_sentence(
+    name: str, message: str, status: int, said: str, faulty_aws: type[FaultyAws]
+) -> None:
+    faulty_aws.answers = [failing(name, message, status)]
+    with pytest.raises(UserError) as refusal:
+        ask()
+    assert str(refusal.value) == said
+    assert len(faulty_aws.asked) == 1
+
+
+@pytest.mark.parametrize(("name", "status"), [("ThrottlingException", 400), ("ServerException", 500)])
+def test_what_does_not_pass_is_given_up(name: str, status: int, faulty_aws: type[FaultyAws]) -> None:
+    faulty_aws.answers = [failing(name, "", status)]
+    with pytest.raises(UserError, match=rf"ecr:DescribeRepositories, tried 6 times \({name}\)"):
+        ask()
+    assert len(faulty_aws.asked) == aws_errors.ATTEMPTS == 6
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (boto_errors.UnauthorizedSSOTokenError(), "the AWS login of this profile has ended: run `aws sso login`"),
+        (boto_errors.TokenRetrievalError(provider="sso", error_msg="x"), "the AWS login of this profile has ended"),
+        (boto_errors.NoRegionError(), "no AWS region is set: give --region"),
+        (
+            boto_errors.SSLError(endpoint_url="https://sts.amazonaws.com/", error="self-signed certificate"),
+            "https://sts.amazonaws.com is not trusted (self-signed certificate): name a file with your CA's",
+        ),
+        (
+            boto_errors.ProxyConnectionError(proxy_url="http://user:canary@proxy:3128"),
+            "the proxy http://proxy:3128 can't be reached: look at HTTPS_PROXY and NO_PROXY.",
+        ),
+        (boto_errors.HTTPClientError(error="odd"), "AWS can't be reached for ecr:PutImage: look at the network"),
+        (ResponseParserError("<html>"), "the answer to ecr:PutImage is not from AWS: check AWS_ENDPOINT_URL"),
+        (
+            FileNotFoundError(2, "No such file or directory", "/token"),
+            "/token: No such file or directory: AWS's settings",
+        ),
+        (
+            boto_errors.ParamValidationError(report="Missing\n  required http://u:canary@h"),
+            "ecr:PutImage: Parameter validation failed: Missing required http://h.",
+        ),
+    ],
+)
+def test_what_boto3_itself_refuses(error: Exception, said: str) -> None:
+    sentence = str(aws_errors.explain(error, "ecr:PutImage"))
+    assert sentence.startswith(said)
+    assert "canary" not in sentence
+
+
+@pytest.mark.parametrize("page", ["<html><body>Welcome</body></html>", "{}", "[]", "null", "7", "no JSON", ""])
+def test_a_web_page_where_ecr_should_be(page: str, faulty_aws: type[FaultyAws]) -> None:
+    faulty_aws.answers = [(200, page)]
+    if page == "{}":
+        said = "the answer of ECR has no valid token: check AWS_ENDPOINT_URL_ECR."
+    else:
+        said = (
+            "the answer to ecr:GetAuthorizationToken is not from AWS: check AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_* and "
+            "HTTPS_PROXY."
+        )
+    assert refused("eu-west-1") == said
+
+
+def test_the_page_of_a_proxy_that_refuses_is_not_quoted(faulty_aws: type[FaultyAws]) -> None:
+    faulty_aws.answers = [(403, "<html><title>Blocked</title></html>")]
+    assert refused("eu-west-1") == (
+        "the answer to ecr:GetAuthorizationToken (403) is not from AWS: check AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_* and "
+        "HTTPS_PROXY."
+    )
+
+
+@pytest.mark.parametrize("address", ["", "https://example.com", 7])
+def test_a_token_of_nobodys_registry(address: object, faulty_aws: type[FaultyAws]) -> None:
+    token = base64.b64encode(b"AWS:secret").decode()
+    data = {"authorizationToken": token, "expiresAt": 1.8e9, "proxyEndpoint": address}
+    faulty_aws.answers = [(200, json.dumps({"authorizationData": [data]}))]
+    assert refused("eu-west-1") == (
+        "the answer of ECR does not name the registry of its token: give --account, or check AWS_ENDPOINT_URL_ECR."
+    )
+
+
+def test_clients_and_logins_are_made_once(credentials: None) -> None:
+    aws = Aws()
+    other = EcrRegistry("999988887777", REGISTRY.region)
+    assert aws.ecr(REGISTRY) is aws.ecr(REGISTRY)
+    assert aws.ecr(REGISTRY) is not aws.ecr(other)
+    assert aws.login(REGISTRY.region) is aws.login(REGISTRY.region)
+    assert aws.login(REGISTRY.region) is not aws.login("us-east-1")
+
+
+def test_a_fault_of_the_kits_own_stays_one() -> None:
+    with pytest.raises(KeyError, match="ours"), aws_errors.explain_aws_errors("ecr:PutImage"):
+        {}["ours"]
+
+
+def test_clients_are_made_without_credentials_and_then_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # other tests of this process may have used it
+    with pytest.raises(UserError, match="there are no AWS credentials"):
+        ask()
+    assert boto3.DEFAULT_SESSION is None  # of a process that may have threads, none shares its state

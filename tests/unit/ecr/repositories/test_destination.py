@@ -1,0 +1,188 @@
+"""Where a push goes, and what is refused before anything is asked of a registry."""
+
+from dataclasses import replace
+
+import pytest
+
+from berth.ecr.registry.references import Reference
+from berth.ecr.repositories.destination import (
+    Destination,
+    destinations,
+    image_problems,
+    immutable_problem,
+    name_problems,
+    option_problems,
+    reference_problems,
+    warnings,
+)
+from berth.ecr.repositories.names import EcrRegistry
+from berth.images.local_image import LocalImage
+
+OCI = "org.opencontainers.image"
+IMAGE = LocalImage(
+    "train",
+    "cpu",
+    "berth-train:cpu",
+    "sha256:0",
+    {f"{OCI}.version": "0.1.0", f"{OCI}.revision": "1a2b"},
+    1000,
+    "2026-11-21T00:00:00Z",
+    ("sha256:1",),
+)
+DIRTY = replace(IMAGE, labels={**IMAGE.labels, f"{OCI}.revision": "1a2b-dirty"})
+DUBLIN, VIRGINIA = EcrRegistry("111122223333", "eu-west-1"), EcrRegistry("111122223333", "us-east-1")
+HERE = Destination("127.0.0.1:5000", "berth-train")
+
+
+def test_an_image_goes_to_each_of_the_registries() -> None:
+    assert [str(each) for each in destinations("train", [DUBLIN, VIRGINIA], None, None)] == [
+        "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth-train",
+        "111122223333.dkr.ecr.us-east-1.amazonaws.com/berth-train",
+    ]
+
+
+def test_another_registry_takes_the_place_of_ecr() -> None:
+    assert destinations("serve", [], "127.0.0.1:5000", "team/{image}") == [
+        Destination("127.0.0.1:5000", "team/serve", None)
+    ]
+
+
+def test_a_host_of_ecr_is_known_as_one_however_it_is_given() -> None:
+    assert destinations("serve", [], DUBLIN.host, None)[0].ecr == DUBLIN
+
+
+def test_two_images_want_two_repositories() -> None:
+    assert "write {image} where the name differs" in name_problems(["train", "serve"], None, "team/berth", [])[0]
+    assert name_problems(["train"], None, "team/berth", []) == []
+    assert name_problems(["train", "serve"], None, "team/{image}", ["1.0"]) == []
+
+
+def test_only_the_images_name_is_filled_in() -> None:
+    assert name_problems(["train", "serve"], None, "x/{foo}-{image}", []) == [
+        "--repository has {foo}, and only {image} stands for something: train or serve."
+    ]
+
+
+def test_ecrs_lengths_are_for_ecr() -> None:
+    assert name_problems(["train"], "127.0.0.1:5000", "z", []) == []
+    for host in (None, DUBLIN.host):
+        assert "'z' is not allowed: ECR takes 2 to 256" in name_problems(["train"], host, "z", [])[0]
+    assert reference_problems(Reference("127.0.0.1:5000", "z", "1")) == []
+    problems = reference_problems(Reference(DUBLIN.host, "z", "-"))
+    assert [problem.partition(" is ")[0] for problem in problems] == ["the repository name 'z'", "the tag '-'"]
+
+
+def test_everything_that_is_wrong_with_the_names_is_said_once() -> None:
+    host = "1.dkr.ecr.eu-west-1.amazonaws.com"
+    problems = name_problems(["train", "serve"], host, "Team/{image}", ["a b", "-x"])
+    assert len(problems) == 5
+    assert any("'1' is not an AWS account" in problem for problem in problems)
+
+
+def test_regions_and_accounts_are_looked_at_all_and_are_not_for_another_registry() -> None:
+    assert option_problems(None, ["eu-west-1", "us-east-1"], ["111122223333"]) == []
+    assert option_problems("127.0.0.1:5000", ["eu-west-1", "us-east1", ""], ["1"]) == [
+        "'us-east1' is not a region that this boto3 knows, the nearest is us-east-1: give that, or, if the region is "
+        "new, install a newer boto3 with `make lock setup`.",
+        "'' is not a region that this boto3 knows, such as us-east-1: give one, or, if the region is new, install a "
+        "newer boto3 with `make lock setup`.",
+        "'1' is not an AWS account: give its number of 12 digits, leading zeros included.",
+        "--registry 127.0.0.1:5000 can't be combined with --region or --account, which choose a registry in ECR: give "
+        "one or the other.",
+    ]
+
+
+def test_what_only_ecr_can_be_told_is_refused_for_another_registry() -> None:
+    assert (
+        "--kms-key, --apply can only be set in ECR"
+        in option_problems("127.0.0.1:5000", [], [], ["--kms-key", "--apply"])[0]
+    )
+    assert option_problems(DUBLIN.host, [], [], ["--kms-key"]) == []
+
+
+def test_an_image_that_holds_a_double_is_never_published() -> None:
+    double = replace(IMAGE, labels={**IMAGE.labels, "berth.efa": "1.47.0+double"})
+    assert "test's double of efa 1.47.0+double" in image_problems(double, [])[0]
+
+
+def test_uncommitted_changes_get_no_tag_of_a_release() -> None:
+    assert "commit, build again" in image_problems(DIRTY, ["1.0"])[0]
+    assert image_problems(DIRTY, []) == []
+    assert image_problems(IMAGE, ["1.0"]) == []
+
+
+def test_only_a_build_has_a_tag_of_builds() -> None:
+    for tag in ("build-0.1.0-cpu-000000000000", "build-mine"):
+        (said,) = image_problems(IMAGE, [tag])
+        assert tag in said
+        assert IMAGE.push_tag in said
+    assert image_problems(IMAGE, [IMAGE.push_tag, "0.1.0", "0.1.0-cpu", "rebuild-1"]) == []
+
+
+def test_an_image_that_records_no_commit_may_be_released_with_a_warning() -> None:
+    plain = replace(IMAGE, labels={f"{OCI}.version": "0.1.0"})
+    assert image_problems(plain, ["1.0"]) == []
+    (said,) = warnings(plain, "000000000000")
+    assert f"has no label {OCI}.revision" in said
+
+
+def test_an_image_too_large_for_serverless_is_warned_of() -> None:
+    limit = 10 * 1024**3
+    assert warnings(replace(IMAGE, image="serve", size=limit), IMAGE.revision) == []
+    (warning,) = warnings(replace(IMAGE, image="serve", size=limit + 1), IMAGE.revision)
+    assert "serverless endpoints accept at most 10.7" in warning
+    assert warnings(replace(IMAGE, size=limit + 1), IMAGE.revision) == [], "a training job has no such limit"
+
+
+@pytest.mark.parametrize(
+    ("image", "tag", "ways"),
+    [
+        (IMAGE, "stable", ["another --tag", f"{HERE}@sha256:9"]),
+        (IMAGE, IMAGE.push_tag, [f"{HERE}@sha256:9"]),
+        (replace(IMAGE, name="mytrain:1", derived=True, own_name=("mytrain", "1")), "1", ["docker tag mytrain:1"]),
+    ],
+    ids=["a release", "its own", "its owner's"],
+)
+def test_an_immutable_tag_that_names_another_image_leads_to_ways_that_work(
+    image: LocalImage, tag: str, ways: list[str]
+) -> None:
+    problem = immutable_problem(HERE, tag, image, "sha256:9")
+    assert f"{HERE}:{tag} names another image" in problem
+    assert not [way for way in ways if way not in problem], problem
+    assert ("--tag" in problem) == (tag == "stable")
+
+
+def test_an_image_of_another_commit_than_the_checkout_is_said() -> None:
+    (said,) = warnings(IMAGE, "000000000000")
+    assert said.startswith(
+        f"{IMAGE.name} was built from {IMAGE.revision}, and this checkout is at 000000000000: to use"
+    )
+    assert f"`python build.py build {IMAGE.image} --profile {IMAGE.profile}` first" in said
+
+
+MINE = replace(IMAGE, name="mytrain:1", derived=True, own_name=("mytrain", "1"))
+
+
+def test_an_image_built_from_ours_goes_under_its_own_name() -> None:
+    assert (MINE.title, MINE.push_tag, MINE.build_name) == ("mytrain", "1", "mytrain:1")
+    (place,) = destinations(MINE.title, [DUBLIN], None, None, derived=True)
+    assert place.repository == "mytrain"
+    (place,) = destinations(MINE.title, [DUBLIN], None, "team/{image}", derived=True)
+    assert place.repository == "team/mytrain"
+    assert image_problems(MINE, ["1.0"]) == []
+    assert warnings(MINE, "another") == []
+
+
+def test_what_of_an_own_image_is_refused() -> None:
+    dirty = replace(MINE, labels={**MINE.labels, "org.opencontainers.image.revision": "1a2b3c4d5e6f-dirty"})
+    assert image_problems(dirty, []) == []
+    assert warnings(dirty, "x") == ["mytrain:1 was built FROM an image with uncommitted changes."]
+    (said,) = image_problems(dirty, ["1.0"])
+    assert said.startswith("mytrain:1 contains uncommitted changes, so it can't be tagged 1.0: ")
+    nameless = replace(MINE, name="sha256:1a2b", own_name=("", ""))
+    assert image_problems(nameless, []) == [
+        "sha256:1a2b has no name to push it by: give it one with `docker tag sha256:1a2b NAME:TAG`."
+    ]
+    posing = replace(MINE, name="mytrain:build-1", own_name=("mytrain", "build-1"))
+    (said,) = image_problems(posing, [])
+    assert said.startswith("mytrain:build-1 was built FROM a build, but its tag begins with build-")

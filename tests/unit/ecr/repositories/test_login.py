@@ -1,0 +1,242 @@
+"""Logins: when ECR's token is fetched again, what Docker has stored, and that no password shows anywhere."""
+
+import base64
+import json
+import logging
+import traceback
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+from moto import mock_aws
+
+from berth.common.errors import UserError
+from berth.ecr.registry.challenge import Credentials
+from berth.ecr.repositories.aws import Aws
+from berth.ecr.repositories.login import MARGIN, EcrLogin, StoredLogin
+from berth.ecr.repositories.names import EcrRegistry
+
+CANARY = "canary-9f8e7d"
+REGISTRY = EcrRegistry("123456789012", "eu-west-1")
+HOST = "registry.example.com:5000"
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+
+
+class Clock:
+    """A time that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 11, 21, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+
+def answer(password: str, end: datetime, user: str = "AWS") -> dict[str, Any]:
+    token = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return {"authorizationData": [{"authorizationToken": token, "expiresAt": end, "proxyEndpoint": "https://x"}]}
+
+
+def stubbed(*answers: dict[str, Any]) -> tuple[Any, Stubber]:
+    client = boto3.Session().client("ecr", region_name="eu-west-1")
+    stub = Stubber(client)
+    for each in answers:
+        stub.add_response("get_authorization_token", each, {})
+    stub.activate()
+    return client, stub
+
+
+def test_a_token_is_kept_until_shortly_before_its_end() -> None:
+    clock = Clock()
+    end = clock.time + timedelta(hours=12)
+    client, stub = stubbed(answer("one", end), answer("two", end + timedelta(hours=12)))
+    login = EcrLogin(client, clock)
+    assert login(renew=False) == login(renew=False) == Credentials("AWS", "one")
+    clock.time = end - MARGIN - timedelta(seconds=1)
+    assert login(renew=False).password == "one"
+    clock.time = end - MARGIN
+    assert login(renew=False).password == "two"
+    stub.assert_no_pending_responses()
+
+
+def test_a_refused_token_is_fetched_anew_though_it_should_still_hold() -> None:
+    clock = Clock()
+    end = clock.time + timedelta(hours=12)
+    client, stub = stubbed(answer("one", end), answer("two", end))
+    login = EcrLogin(client, clock)
+    assert [login(renew=False).password, login(renew=True).password, login(renew=False).password] == [
+        "one",
+        "two",
+        "two",
+    ]
+    stub.assert_no_pending_responses()
+
+
+def test_a_token_that_has_ended_on_arrival_holds_until_it_is_refused() -> None:
+    """As moto's do, which end in 2015; a clock that is far ahead looks the same."""
+    client, stub = stubbed(*[answer(str(number), datetime(2015, 1, 1, tzinfo=UTC)) for number in range(2)])
+    login = EcrLogin(client)
+    assert [login(renew=renew).password for renew in (False, False, True, False)] == ["0", "0", "1", "1"]
+    stub.assert_no_pending_responses()
+
+
+def test_motos_token() -> None:
+    with mock_aws():
+        assert Aws().login(REGISTRY.region)(renew=False) == Credentials("AWS", "123456789012-auth-token")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"authorizationData": []},
+        {},
+        {"authorizationData": [{"authorizationToken": f"!{CANARY}", "expiresAt": datetime.now(UTC)}]},
+        {"authorizationData": [{"authorizationToken": base64.b64encode(CANARY.encode()).decode()}]},
+        {"authorizationData": [{"authorizationToken": base64.b64encode(b"AWS:x").decode()}]},
+    ],
+)
+def test_an_answer_without_a_token_says_where_to_look(wrong: dict[str, Any]) -> None:
+    client, _ = stubbed(wrong)
+    with pytest.raises(UserError) as refusal:
+        EcrLogin(client)(renew=False)
+    assert str(refusal.value) == ("the answer of ECR has no valid token: check AWS_ENDPOINT_URL_ECR.")
+    assert CANARY not in "".join(traceback.format_exception(refusal.value))
+
+
+def test_no_permission_for_a_token_is_named() -> None:
+    client = boto3.Session().client("ecr", region_name="eu-west-1")
+    with Stubber(client) as stub:
+        stub.add_client_error("get_authorization_token", "AccessDeniedException")
+        with pytest.raises(UserError, match="permission for ecr:GetAuthorizationToken is missing"):
+            EcrLogin(client)(renew=False)
+
+
+def test_a_token_shows_in_no_repr_and_no_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With the real client against moto's answer, whose token holds the account: the canary here."""
+    caplog.set_level(logging.DEBUG)
+    account = "987654321098"
+    monkeypatch.setenv("MOTO_ACCOUNT_ID", account)
+    with mock_aws():
+        login = Aws().login(REGISTRY.region)
+        found = login(renew=False)
+    assert found.password == f"{account}-auth-token"
+    token = base64.b64encode(f"AWS:{found.password}".encode()).decode()
+    shown = "\n".join([caplog.text, *capfd.readouterr(), repr(found), repr(login), repr(vars(login)), f"{found}"])
+    assert "GetAuthorizationToken" in shown  # the log was on
+    assert found.password not in shown
+    assert token not in shown
+
+
+@pytest.fixture
+def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of Docker's configuration, and a PATH on which helpers are looked for first."""
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path / "config.json"
+
+
+def helper(folder: Path, script: str) -> None:
+    """A credential helper `canary`, a shell script: Docker's protocol for it is text."""
+    path = folder / "docker-credential-canary"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def stored(user: str = "me", password: str = CANARY) -> dict[str, str]:
+    return {"auth": base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+def test_what_docker_login_stored_is_found_by_host_and_port(docker_config: Path) -> None:
+    assert StoredLogin(HOST)(renew=False) is None  # no file at all
+    docker_config.write_text(json.dumps({"auths": {HOST: stored(), "other.example.com": stored("you", "other")}}))
+    before = docker_config.read_bytes()
+    assert StoredLogin(HOST)(renew=False) == Credentials("me", CANARY)
+    assert StoredLogin(HOST)(renew=True) == Credentials("me", CANARY)
+    assert StoredLogin("other.example.com")(renew=False) == Credentials("you", "other")
+    assert StoredLogin("registry.example.com")(renew=False) is None
+    assert docker_config.read_bytes() == before
+    assert [path.name for path in docker_config.parent.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize("content", ["{}", '{"auths": {}}', f'{{"auths": {{"{HOST}": {{}}}}}}', ""])
+def test_nothing_stored_is_no_login(content: str, docker_config: Path) -> None:
+    docker_config.write_text(content)
+    assert StoredLogin(HOST)(renew=False) is None
+
+
+@pytest.mark.parametrize("key", ["credsStore", "credHelpers"])
+def test_a_credential_helper_is_asked(key: str, docker_config: Path) -> None:
+    docker_config.write_text(json.dumps({key: "canary" if key == "credsStore" else {HOST: "canary"}}))
+    helper(
+        docker_config.parent, f"""read host; echo "{{\\"Username\\": \\"$host\\", \\"Secret\\": \\"{CANARY}\\"}}" """
+    )
+    assert StoredLogin(HOST)(renew=False) == Credentials(HOST, CANARY)
+    helper(docker_config.parent, "echo credentials not found in native keychain; exit 1")
+    assert StoredLogin(HOST)(renew=False) is None
+
+
+@pytest.mark.parametrize(
+    "script",
+    [f"echo {CANARY}; exit 1", f"echo {CANARY}", f"""echo '{{"Secret": "{CANARY}"}}'""", "exec /no/such/thing", None],
+)
+def test_a_helper_that_fails_is_named_and_never_quoted(
+    script: str | None, docker_config: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    docker_config.write_text('{"credsStore": "canary"}')
+    if script is not None:
+        helper(docker_config.parent, script)
+    with pytest.raises(UserError) as refusal:
+        StoredLogin(HOST)(renew=False)
+    assert str(refusal.value) == (
+        f"docker-credential-canary does not return the login to {HOST}: check that it works, or run "
+        f"`docker login {HOST}` and then this command again."
+    )
+    assert CANARY not in "".join(traceback.format_exception(refusal.value))
+    assert len(recwarn) == 0
+
+
+@pytest.mark.parametrize(
+    "auths", [[], {HOST: "x"}, {HOST: {"auth": CANARY}}, {HOST: {"auth": "é"}}, {HOST: {"auth": 5}}]
+)
+def test_a_login_that_cannot_be_read_is_refused(auths: Any, docker_config: Path) -> None:
+    docker_config.write_text(json.dumps({"auths": auths or [CANARY]}))
+    assert_unreadable(docker_config)
+
+
+@pytest.mark.parametrize("content", [CANARY, f'["{CANARY}"]', "[]", "5", '{"credHelpers": 5}', '{"auths": {}', "\0"])
+def test_a_file_that_is_no_configuration_is_refused(content: str, docker_config: Path) -> None:
+    docker_config.write_text(content)
+    assert_unreadable(docker_config)
+
+
+def test_a_configuration_that_is_a_folder_is_refused(docker_config: Path) -> None:
+    docker_config.mkdir()
+    assert_unreadable(docker_config)
+
+
+def assert_unreadable(file: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        StoredLogin(HOST)(renew=False)
+    assert str(refusal.value) == (
+        f"the logins in {file} can't be read: fix that file, or move it away and run `docker login {HOST}` and then "
+        "this command again."
+    )
+    assert CANARY not in "".join(traceback.format_exception(refusal.value))
+
+
+def test_an_identity_token_is_for_docker_alone(docker_config: Path) -> None:
+    docker_config.write_text(json.dumps({"auths": {HOST: {**stored(), "identitytoken": CANARY}}}))
+    with pytest.raises(UserError) as refusal:
+        StoredLogin(HOST)(renew=False)
+    assert str(refusal.value).startswith(f"Docker has an identity token for {HOST}, which only Docker can use: ")
+    assert CANARY not in str(refusal.value)

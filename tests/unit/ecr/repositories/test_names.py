@@ -1,0 +1,136 @@
+"""What is a registry, a repository and a tag, and what is said of the rest."""
+
+from collections.abc import Callable
+
+import pytest
+
+from berth.ecr.repositories import names
+from berth.ecr.repositories.names import EcrRegistry
+
+ACCOUNT = "111122223333"
+RULE = "ECR takes 2 to 256 lower-case letters and digits, separated by single . _ or /, or by -."
+
+
+@pytest.mark.parametrize(
+    ("region", "partition", "host"),
+    [
+        ("us-east-1", "aws", "111122223333.dkr.ecr.us-east-1.amazonaws.com"),
+        ("cn-north-1", "aws-cn", "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn"),
+        ("us-gov-west-1", "aws-us-gov", "111122223333.dkr.ecr.us-gov-west-1.amazonaws.com"),
+        ("us-isob-east-1", "aws-iso-b", "111122223333.dkr.ecr.us-isob-east-1.sc2s.sgov.gov"),
+        ("eusc-de-east-1", "aws-eusc", "111122223333.dkr.ecr.eusc-de-east-1.amazonaws.eu"),
+    ],
+)
+def test_each_partition_has_its_hosts_and_arns(region: str, partition: str, host: str) -> None:
+    registry = EcrRegistry(ACCOUNT, region)
+    assert registry.host == host
+    assert registry.arn("team/berth-train") == f"arn:{partition}:ecr:{region}:{ACCOUNT}:repository/team/berth-train"
+    assert names.parse_host(host) == registry
+
+
+def test_a_fips_host_stays_one() -> None:
+    registry = names.parse_host("111122223333.dkr.ecr-fips.us-gov-west-1.amazonaws.com")
+    assert registry == EcrRegistry(ACCOUNT, "us-gov-west-1", fips=True)
+    assert registry.host == "111122223333.dkr.ecr-fips.us-gov-west-1.amazonaws.com"
+
+
+def test_hosts_do_not_depend_on_case() -> None:
+    assert names.parse_host("111122223333.DKR.ECR.US-EAST-1.amazonaws.com") == EcrRegistry(ACCOUNT, "us-east-1")
+
+
+@pytest.mark.parametrize("host", ["localhost:5000", "127.0.0.1:5000", "registry.example.com", "ghcr.io", ""])
+def test_other_registries_are_none_of_awss_and_not_refused(host: str) -> None:
+    assert names.parse_host(host) is None
+    assert names.host_problems(host) == []
+
+
+@pytest.mark.parametrize("host", ["public.ecr.aws", "PUBLIC.ECR.AWS", "ecr-public.aws.com"])
+def test_the_public_gallery_is_warned_of(host: str) -> None:
+    assert names.host_problems(host) == []
+    (said,) = names.host_warnings(host)
+    assert f"{host} is ECR's public gallery" in said
+    assert names.host_warnings("127.0.0.1:5000") == []
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        (
+            "111122223333.dkr.ecr.cn-north-1.amazonaws.com",
+            "111122223333.dkr.ecr.cn-north-1.amazonaws.com is not a host of ECR: its registry in cn-north-1 is "
+            "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn.",
+        ),
+        (
+            "111122223333.dkr.ecr.us-east-1.evil.example",
+            "111122223333.dkr.ecr.us-east-1.evil.example is not a host of ECR: its registry in us-east-1 is "
+            "111122223333.dkr.ecr.us-east-1.amazonaws.com.",
+        ),
+        (
+            "123.dkr.ecr.us-east-1.amazonaws.com",
+            "'123' is not an AWS account: give its number of 12 digits, leading zeros included.",
+        ),
+    ],
+)
+def test_a_host_that_is_almost_ecrs_is_refused(host: str, said: str) -> None:
+    assert names.parse_host(host) is None
+    assert names.host_problems(host) == [said]
+
+
+@pytest.mark.parametrize(
+    ("check", "right"),
+    [
+        (names.account_problems, ["111122223333", "000000000001"]),
+        (names.region_problems, ["us-east-1", "cn-northwest-1", "us-gov-east-1"]),
+        (names.repository_problems, ["ab", "berth-train", "team/berth_train", "a.b/c-d/e__f", "a--b", "1a", "x" * 256]),
+        (names.tag_problems, ["build-0.1.0-cpu-1a2b3c4d5e6f", "cpu", "_x", "V1.0_rc-2", "x" * 128]),
+    ],
+)
+def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) -> None:
+    assert [check(name) for name in right] == [[]] * len(right)
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong", "said"),
+    [
+        (names.account_problems, "1111-2222-3333", "'1111-2222-3333' is not an AWS account: give its number of 12 dig"),
+        (names.account_problems, "111122223333\n", "is not an AWS account"),
+        (names.account_problems, "\uff11" * 12, "is not an AWS account"),
+        (names.account_problems, "", "'' is not an AWS account"),
+        (
+            names.region_problems,
+            "us-east1",
+            "the nearest is us-east-1: give that, or, if the region is new, install a newer boto3",
+        ),
+        (names.region_problems, "EU_CENTRAL_1", "the nearest is eu-central-1: give that"),
+        (names.region_problems, "aws-global", "'aws-global' is not a region that this boto3 knows"),
+        (names.region_problems, "", "such as us-east-1: give one"),
+        (names.repository_problems, "", "the repository name is empty: give one such as berth-train."),
+        *((names.repository_problems, name, RULE) for name in ("a", "x" * 257, "Berth", "a//b", "b-", "b\n", "--")),
+        (names.repository_problems, "berth-train:cpu", "contains a host, a tag or a digest"),
+        (
+            names.repository_problems,
+            "111122223333.dkr.ecr.us-east-1.amazonaws.com/berth",
+            "contains a host, a tag or a digest",
+        ),
+        (names.tag_problems, "", "a tag is empty: give one such as 1.0, or leave --tag out."),
+        *(
+            (names.tag_problems, tag, "is not allowed: a tag has up to 128 letters")
+            for tag in ("x" * 129, "1.0+cu130", "-x", "prod\n", "bad tag", "née")
+        ),
+        (
+            names.tag_problems,
+            "sha256-1",
+            "the tag 'sha256-1' is reserved: registries list an image's attached documents",
+        ),
+    ],
+)
+def test_what_is_not(check: Callable[[str], list[str]], wrong: str, said: str) -> None:
+    (sentence,) = check(wrong)
+    assert said in sentence
+    assert sentence.endswith(".")
+
+
+def test_other_registries_take_other_lengths() -> None:
+    assert names.repository_problems("z", ecr=False) == []
+    (said,) = names.repository_problems("x" * 256, ecr=False)
+    assert f"'{'x' * 57}...' is not allowed: a registry takes 1 to 255" in said

@@ -1,0 +1,321 @@
+"""Repositories against moto's ECR: made, compared, fixed where asked, and never loosened."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from botocore.stub import Stubber
+from moto import mock_aws
+
+from berth.common.errors import UserError
+from berth.ecr.repositories import documents, repository
+from berth.ecr.repositories.aws import Aws
+from berth.ecr.repositories.names import EcrRegistry
+from berth.ecr.repositories.repository import RepositoryState, SettingDifference, WantedRepository
+
+REGISTRY = EcrRegistry("123456789012", "eu-west-1")  # moto's own account
+KEY = "arn:aws:kms:eu-west-1:123456789012:key/0a0a0a0a-1111-2222-3333-444455556666"
+OTHER_KEY = KEY.replace("0a0a", "0b0b")
+WANTED = WantedRepository("berth-train", lifecycle=documents.lifecycle_policy())
+PULL = documents.pull_policy(REGISTRY, ["999988887777"])
+DIGEST = "sha256:" + "0a" * 32
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with mock_aws():
+        yield Aws().ecr(REGISTRY)
+
+
+class Said(list[str]):
+    """The lines that went through `say`."""
+
+    def __call__(self, line: str) -> None:
+        self.append(line)
+
+
+def ensure(client: Any, wanted: WantedRepository, *, apply: bool = False) -> tuple[RepositoryState, Said]:
+    """The repository after it, and what was said."""
+    said = Said()
+    repository.ensure(client, wanted, repository.describe(client, wanted.name), apply=apply, say=said)
+    state = repository.describe(client, wanted.name)
+    assert state is not None
+    return state, said
+
+
+def put_image(client: Any, tag: str, name: str = "berth-train") -> str:
+    """An image as moto takes it: any manifest."""
+    kind = "application/vnd.docker.distribution.manifest.v2+json"
+    config = {"mediaType": kind, "size": 1, "digest": DIGEST}
+    manifest = {"schemaVersion": 2, "mediaType": kind, "config": config, "layers": [], "of": tag}
+    put = client.put_image(repositoryName=name, imageManifest=json.dumps(manifest), imageTag=tag)
+    return str(put["image"]["imageId"]["imageDigest"])
+
+
+def refuse_once(monkeypatch: pytest.MonkeyPatch, client: Any, method: str, name: str = "ThrottlingException") -> None:
+    """The first call of a method ends with an error of AWS's, those after it work."""
+    works = getattr(client, method)
+
+    def fails(**_: Any) -> None:
+        monkeypatch.setattr(client, method, works)
+        raise ClientError({"Error": {"Code": name, "Message": "no"}}, method)
+
+    monkeypatch.setattr(client, method, fails)
+
+
+def test_a_missing_repository_is_made_with_everything_set(client: Any) -> None:
+    assert repository.describe(client, "berth-train") is None
+    made, said = ensure(client, replace(WANTED, kms_key=KEY, pull=PULL))
+    assert said == ["made the repository berth-train"]
+    assert made.uri == "123456789012.dkr.ecr.eu-west-1.amazonaws.com/berth-train"
+    assert made.arn == REGISTRY.arn("berth-train")
+    assert made == RepositoryState(
+        "berth-train",
+        made.uri,
+        made.arn,
+        encryption="KMS",
+        kms_key=KEY,
+        mutability="IMMUTABLE",
+        scan_on_push=True,
+        tags={"berth.kit": "repository"},
+        lifecycle=documents.lifecycle_policy(),
+        pull=PULL,
+    )
+
+
+def test_a_repository_that_is_as_wanted_is_left_in_silence(client: Any) -> None:
+    ensure(client, replace(WANTED, pull=PULL))
+    _, said = ensure(client, replace(WANTED, pull=PULL), apply=True)
+    assert said == []
+
+
+def test_another_repository_shows_its_differences_and_changes_only_when_asked(client: Any) -> None:
+    client.create_repository(repositoryName="berth-train")
+    before = repository.describe(client, "berth-train")
+    lines = [
+        "image tags: mutable, wanted: immutable",
+        "scan on push: off, wanted: on",
+        "lifecycle policy: none, wanted: all of release-*, 50 of build-*, untagged for 30 days",
+        "pull policy: nobody, wanted: arn:aws:iam::999988887777:root",
+    ]
+    wanted = replace(WANTED, pull=PULL)
+    _, said = ensure(client, wanted)
+    assert said == [
+        *(f"the repository berth-train differs: {line}" for line in lines),
+        "the repository berth-train is not changed: --apply changes it.",
+    ]
+    assert repository.describe(client, "berth-train") == before
+
+    changed, said = ensure(client, wanted, apply=True)
+    assert said == [f"the repository berth-train is changed: {line}" for line in lines]
+    assert repository.differences(wanted, changed) == []
+    assert ensure(client, wanted)[1] == []
+
+
+def test_nothing_is_loosened_even_when_asked(client: Any) -> None:
+    deny = {"Sid": "keep", "Effect": "Deny", "Principal": "*", "Action": "ecr:BatchDeleteImage"}
+    client.create_repository(
+        repositoryName="berth-train",
+        imageTagMutability="IMMUTABLE",
+        imageScanningConfiguration={"scanOnPush": True},
+        encryptionConfiguration={"encryptionType": "KMS", "kmsKey": KEY},
+        tags=[{"Key": "theirs", "Value": "x"}],
+    )
+    policy = json.dumps({"Version": "2012-10-17", "Statement": deny})
+    client.set_repository_policy(repositoryName="berth-train", policyText=policy)
+    wanted = WantedRepository("berth-train", pull=PULL)
+    changed, said = ensure(client, wanted, apply=True)
+    assert said == [
+        "the repository berth-train is changed: pull policy: nobody, wanted: arn:aws:iam::999988887777:root",
+    ]
+    assert changed.mutability == "IMMUTABLE"
+    assert changed.scan_on_push
+    assert changed.encryption == "KMS"
+    assert changed.tags == {"theirs": "x"}
+    assert changed.pull == {"Version": "2012-10-17", "Statement": [deny, *PULL["Statement"]]}
+    assert ensure(client, wanted)[1] == []
+
+
+FOUND = RepositoryState("berth-train", "uri", "arn", mutability="IMMUTABLE", scan_on_push=True)
+STAYS = "ECR can't change it: delete the repository, or use one of another name"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "differences"),
+    [
+        (WantedRepository("berth-train"), FOUND, []),
+        (WantedRepository("berth-train"), replace(FOUND, encryption="KMS_DSSE", kms_key=KEY), []),
+        (WantedRepository("berth-train", kms_key=KEY), replace(FOUND, encryption="KMS", kms_key=KEY), []),
+        (WantedRepository("berth-train", kms_key=KEY[-36:]), replace(FOUND, encryption="KMS", kms_key=KEY), []),
+        (WantedRepository("berth-train", kms_key="alias/mine"), replace(FOUND, encryption="KMS", kms_key=KEY), []),
+        (
+            WantedRepository("berth-train", kms_key=KEY),
+            FOUND,
+            [SettingDifference("encryption", "AES256", f"KMS {KEY}", STAYS)],
+        ),
+        (
+            WantedRepository("berth-train", kms_key="alias/mine"),
+            FOUND,
+            [SettingDifference("encryption", "AES256", "KMS alias/mine", STAYS)],
+        ),
+        (
+            WantedRepository("berth-train", kms_key=OTHER_KEY),
+            replace(FOUND, encryption="KMS", kms_key=KEY),
+            [SettingDifference("encryption", f"KMS {KEY}", f"KMS {OTHER_KEY}", STAYS)],
+        ),
+        (
+            WantedRepository("berth-train"),
+            replace(FOUND, mutability="IMMUTABLE_WITH_EXCLUSION", exclusions=("cpu", "prod*")),
+            [SettingDifference("image tags", "immutable but for cpu, prod*", "immutable")],
+        ),
+        (
+            WantedRepository("berth-train", lifecycle=documents.lifecycle_policy()),
+            replace(FOUND, lifecycle={"rules": documents.lifecycle_policy()["rules"][:2]}),
+            [
+                SettingDifference(
+                    "lifecycle policy",
+                    "all of release-*, 50 of build-*",
+                    "all of release-*, 50 of build-*, untagged for 30 days",
+                )
+            ],
+        ),
+        (
+            WantedRepository("berth-train", pull=documents.pull_policy(REGISTRY, sagemaker=True)),
+            replace(FOUND, pull=PULL),
+            [
+                SettingDifference(
+                    "pull policy",
+                    "arn:aws:iam::999988887777:root",
+                    "sagemaker.amazonaws.com for 123456789012",
+                )
+            ],
+        ),
+    ],
+)
+def test_differences(wanted: WantedRepository, found: RepositoryState, differences: list[SettingDifference]) -> None:
+    assert repository.differences(wanted, found) == differences
+
+
+@pytest.mark.parametrize(
+    ("mutability", "exclusions", "moves"),
+    [
+        ("MUTABLE", (), ["cpu", "prod-1", "v1.0"]),
+        ("IMMUTABLE", (), []),
+        ("IMMUTABLE_WITH_EXCLUSION", ("cpu", "pro*-*"), ["cpu", "prod-1"]),
+        ("MUTABLE_WITH_EXCLUSION", ("v*.0",), ["cpu", "prod-1"]),
+        ("IMMUTABLE_WITH_EXCLUSION", ("v1x0",), []),  # a dot stands for itself alone
+    ],
+)
+def test_which_tags_can_move(mutability: str, exclusions: tuple[str, ...], moves: list[str]) -> None:
+    found = replace(FOUND, mutability=mutability, exclusions=exclusions)
+    assert [tag for tag in ("cpu", "prod-1", "v1.0") if found.can_move(tag)] == moves
+
+
+def test_what_names_a_kms_key() -> None:
+    chinese_alias = KEY.replace("key/", "alias/").replace("arn:aws:", "arn:aws-cn:")
+    for key in (KEY, KEY[-36:], "alias/aws/ecr", "mrk-" + "0a" * 16, chinese_alias):
+        assert repository.kms_problems(key) == []
+    assert "'my key' is not a KMS key" in repository.kms_problems("my key")[0]
+
+
+@pytest.mark.parametrize("method", ["put_lifecycle_policy", "set_repository_policy"])
+def test_a_run_that_ends_in_the_middle_is_finished_by_the_next(
+    method: str, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = replace(WANTED, pull=PULL)
+    refuse_once(monkeypatch, client, method, "AccessDeniedException")
+    with pytest.raises(UserError) as refusal:
+        ensure(client, wanted)
+    what, action = {
+        "put_lifecycle_policy": ("lifecycle policy", "ecr:PutLifecyclePolicy"),
+        "set_repository_policy": ("pull policy", "ecr:SetRepositoryPolicy"),
+    }[method]
+    assert str(refusal.value) == (
+        f"permission for {action} on {REGISTRY.arn('berth-train')} is missing: allow it to this user or role; "
+        f"ecr/README.md has the minimal policy; the repository berth-train was made without its {what}: "
+        "run the same command again to finish it."
+    )
+    finished, said = ensure(client, wanted)
+    assert said == []
+    assert repository.differences(wanted, finished) == []
+
+
+def test_a_policy_that_ecr_does_not_take_names_its_file(client: Any) -> None:
+    wrong = {"rules": [{**WANTED.lifecycle["rules"][0], "action": {"type": "delete"}}]}  # type: ignore[index]
+    with pytest.raises(UserError) as refusal:
+        ensure(client, replace(WANTED, lifecycle=wrong))
+    said = str(refusal.value)
+    assert said.startswith("ECR does not take the policy of ecr/policies/lifecycle.json (")
+    assert "): fix that file; the repository berth-train was made without its lifecycle policy: run" in said
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda client: put_image(client, "build-0.1.0-cpu-1a2b3c4d5e6f"),
+        lambda client: client.untag_resource(resourceArn=REGISTRY.arn("berth-train"), tagKeys=["berth.kit"]),
+        lambda client: client.put_image_scanning_configuration(
+            repositoryName="berth-train", imageScanningConfiguration={"scanOnPush": False}
+        ),
+    ],
+    ids=["holds an image", "not the kit's", "changed since"],
+)
+def test_a_policy_that_an_owner_took_away_does_not_come_back_unasked(
+    spoil: Callable[[Any], object], client: Any
+) -> None:
+    ensure(client, WANTED)
+    client.delete_lifecycle_policy(repositoryName="berth-train")
+    spoil(client)
+    _, said = ensure(client, WANTED)
+    assert said[-1] == "the repository berth-train is not changed: --apply changes it."
+    after = repository.describe(client, "berth-train")
+    assert after is not None
+    assert after.lifecycle is None
+
+
+def test_a_process_that_was_faster_is_no_error(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    describes = client.describe_repositories
+
+    def missing_once(**parameters: Any) -> Any:
+        monkeypatch.setattr(client, "describe_repositories", describes)
+        repository.create(client, WANTED)  # the other process, which has not put its policies yet
+        return describes(repositoryNames=["nobodys"])
+
+    monkeypatch.setattr(client, "describe_repositories", missing_once)
+    there, said = ensure(client, WANTED)
+    assert said == ["another process made berth-train just now"]
+    assert there.lifecycle == WANTED.lifecycle
+
+
+def test_a_refusal_names_action_and_repository(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_once(monkeypatch, client, "create_repository", "AccessDeniedException")
+    with pytest.raises(UserError, match=r"permission for ecr:CreateRepository on berth-train is missing"):
+        ensure(client, WANTED)
+    assert repository.describe(client, "berth-train") is None
+
+
+def test_a_tag_is_taken_away_and_a_missing_one_is_no_error(client: Any) -> None:
+    repository.delete_tag(client, "berth-train", "1.0")  # no repository
+    ensure(client, WANTED)
+    put_image(client, "0.9")
+    put_image(client, "1.0")
+    repository.delete_tag(client, "berth-train", "1.0")
+    repository.delete_tag(client, "berth-train", "1.0")
+    assert [each["imageTag"] for each in client.list_images(repositoryName="berth-train")["imageIds"]] == ["0.9"]
+
+
+def test_a_tag_that_ecr_keeps_is_said(client: Any) -> None:
+    kept = {
+        "failures": [{"failureCode": "ImageReferencedByManifestList", "failureReason": "in a list"}],
+    }
+    with Stubber(client) as stub:
+        stub.add_response("batch_delete_image", kept)
+        with pytest.raises(
+            UserError, match=r"the tag 1\.0 of berth-train could not be deleted \(in a list\): delete it in"
+        ):
+            repository.delete_tag(client, "berth-train", "1.0")

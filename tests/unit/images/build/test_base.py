@@ -1,0 +1,176 @@
+"""The base of a build: what was asked for, or the pinned one, pulled; and no other in its place."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from docker.errors import APIError, DockerException, ImageNotFound
+from requests.exceptions import ConnectionError as RequestsConnectionError
+from requests.exceptions import ReadTimeout
+
+from berth.common import engine
+from berth.common.errors import UserError
+from berth.images.build import base
+from berth.images.build.plan import Base
+from berth.images.pins import pins, pins_file
+
+KIT = pins_file.load()
+PINNED, IMPORTED = KIT.base_image, KIT.imported_base
+RATE_LIMIT = "toomanyrequests: You have reached your pull rate limit"
+NO_HELPER = "Credentials store error: docker-credential-desktop not installed"
+
+
+class Engine:
+    """An engine with some images, whose registry has others or gives an error."""
+
+    def __init__(self, here: tuple[str, ...] = (), registry: tuple[str, ...] = (), error: Exception | None = None):
+        self.here, self.registry, self.error = dict.fromkeys(here, "sha256:0"), registry, error
+        self.pulled: list[str] = []
+        self.images = self
+
+    def get(self, name: str) -> Any:
+        if name not in self.here:
+            raise ImageNotFound("no")
+        return SimpleNamespace(id=self.here[name], attrs={"Os": "linux", "Architecture": "amd64"})
+
+    def pull(self, reference: str, _: float) -> list[dict[str, str]]:
+        found = [each for each in self.registry if each == reference]
+        if self.error:
+            raise self.error
+        if not found:
+            return [{"status": "Pulling"}, {"error": "manifest unknown."}]
+        self.pulled += found
+        self.here[found[0]] = "sha256:1"
+        return [{"status": "Downloaded"}]
+
+    def get_registry_data(self, name: str) -> None:
+        if name not in self.registry:
+            raise APIError("manifest unknown")
+
+
+def found_base(here: Any, requested: str | None = None) -> tuple[Base, list[str]]:
+    said: list[str] = []
+    with patch.object(engine, "pull", here.pull):
+        return base.find_base(here, KIT, requested, said.append), said
+
+
+def test_the_pinned_base_is_pulled_once_and_nothing_is_said_of_it_then() -> None:
+    here = Engine(registry=(PINNED,))
+    assert found_base(here)[0].reference == PINNED
+    assert (found_base(here)[1], here.pulled) == ([], [PINNED])
+
+
+def test_an_older_imported_base_never_replaces_the_pinned_one() -> None:
+    """Such as after a bump of the pinned one, or after one failed pull."""
+    here = Engine(here=(IMPORTED, "debian:older"), registry=(PINNED,))
+    assert found_base(here)[0].reference == PINNED
+    assert here.pulled == [PINNED]
+    with pytest.raises(UserError):
+        found_base(Engine(here=(IMPORTED,)))
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (None, "manifest unknown"),
+        (APIError("429", explanation=RATE_LIMIT), RATE_LIMIT),
+        (DockerException(NO_HELPER), "docker-credential-desktop, which Docker's config.json names, is not installed: "),
+        (ReadTimeout("Read timed out."), "no answer: Read timed out"),
+        (RequestsConnectionError("broken pipe"), "no answer: broken pipe"),
+    ],
+)
+def test_a_failed_pull_ends_the_build_with_the_ways_out(error: Exception | None, says: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        found_base(Engine(error=error))
+    sentence = str(refusal.value)
+    assert sentence.startswith(f"the base image {PINNED} is not on the engine and can't be pulled ({says}")
+    assert ["`python build.py base`" in sentence, f"--base-image {IMPORTED}" in sentence] == [True, True]
+
+
+def test_a_base_that_was_asked_for_is_logged_on_every_build() -> None:
+    here = Engine(here=(IMPORTED,))
+    for _ in range(2):
+        found, said = found_base(here, IMPORTED)
+        assert found.reference == IMPORTED
+        assert len(said) == 1
+        assert IMPORTED in said[0]
+        assert found.digest in said[0]
+    assert found_base(Engine(here=(PINNED,)), PINNED)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("here", "registry", "used", "makes"),
+    [
+        ((PINNED, IMPORTED), (), PINNED, False),
+        ((), (PINNED,), PINNED, False),
+        ((IMPORTED,), (PINNED,), PINNED, False),
+        ((IMPORTED,), (), IMPORTED, False),
+        ((), (), IMPORTED, True),
+    ],
+)
+def test_make_takes_the_pinned_base_if_it_can_be_had(
+    here: tuple[str, ...], registry: tuple[str, ...], used: str, makes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double: Any = Engine(here, registry)
+    made: list[str] = []
+    said: list[str] = []
+
+    def make_base(*_: object) -> Base:
+        made.append(IMPORTED)
+        return Base(IMPORTED, "sha256:0")
+
+    monkeypatch.setattr(engine, "connect", lambda timeout_s: double)
+    monkeypatch.setattr(base, "make_base", make_base)
+    assert base.base_for_builds(double, KIT, said.append) == used
+    assert (bool(made), len(said)) == (makes, int(used == IMPORTED))
+    assert double.pulled == [], "the build pulls it"
+
+
+def test_a_base_is_made_by_a_shell_with_this_networks_mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A checkout may have lost the mode bits of scripts."""
+    source = "deb http://me:s3cret@m/debian bookworm main"
+    script = 'printf \'{"tag": "%s", "docker": "%s", "sources": "%s"}\' "$1" "$DOCKER" "$(cat "$2")" >"$0.ran"\n'
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker" / "base.sh").write_text(script)
+    monkeypatch.setattr(pins, "ROOT", tmp_path)
+    monkeypatch.setattr(pins, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(engine, "find_client", lambda: Path("/bin/docker"))
+    monkeypatch.setattr("berth.images.network.apt.source_files", lambda: [("a.list", source)])
+    here: Any = Engine(here=(IMPORTED,))
+    assert base.make_base(here, KIT).reference == IMPORTED
+    ran = json.loads((tmp_path / "docker" / "base.sh.ran").read_text())
+    assert ran == {"tag": IMPORTED, "docker": "/bin/docker", "sources": source}
+    assert list((tmp_path / "cache").iterdir()) == [], "the mirror's password is gone"
+    (tmp_path / "docker" / "base.sh").write_text("exit 1\n")
+    with pytest.raises(UserError, match="the base image could not be made"):
+        base.make_base(here, KIT)
+
+
+def test_a_registry_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine has accepted the pull and says nothing; the SDK would wait for ever."""
+    monkeypatch.setattr(base, "PULL_SILENCE_S", 0.5)
+
+    class Silent(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b'{"ApiVersion": "1.41"}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            time.sleep(2)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_port}")
+        assert base._pull(PINNED).startswith("no answer: ")
+        server.shutdown()
+        thread.join()

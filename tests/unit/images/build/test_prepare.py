@@ -1,0 +1,110 @@
+"""What builds need: decided before anything is provided, and refused if it can't be had."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.common import engine
+from berth.common.errors import UserError
+from berth.images.build import prepare
+from berth.images.build.plan import Base, Revision
+from berth.images.build.prepare import BuildOptions, plan_inputs
+from berth.images.network import build_files, build_network, downloads
+from berth.images.network.build_network import Network, PackageIndex
+from berth.images.pins import pins, pins_file
+
+KIT = pins_file.load()
+CU130 = KIT.profile("cu130")
+UNREACHED = "aws-efa-installer-1.47.0.tar.gz can't be fetched from HOST (no route): look, or build with --without efa."
+
+
+def test_what_is_missing_is_computed_from_what_is_here(tmp_path: Path) -> None:
+    installer, signature, key = build_files.wanted_files(CU130, ["train", "serve"])
+    found = {installer: tmp_path / installer.name, signature: None, key: None}
+    wheels = [tmp_path / "torch.whl"]
+    inputs = plan_inputs(CU130, ["train", "serve"], found, wheels)
+    assert inputs == prepare.BuildInputs(wheels, (tmp_path / installer.name,), (signature, key))
+    assert plan_inputs(CU130, ["serve"], {}, []).missing == ()
+    assert plan_inputs(CU130.without(["efa"]), ["train"], found, []).missing == ()
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """A machine with an engine and its base, where no host of a file answers; what was said there."""
+    monkeypatch.setattr(pins, "CACHE", tmp_path / "berth")
+    monkeypatch.setattr(build_files, "CACHE", tmp_path / "files")
+    monkeypatch.setattr(build_files, "find_valid_file", lambda *_: None)
+    monkeypatch.setattr(downloads.FileSource, "missing", lambda _, wants, ask: [UNREACHED] * (ask and bool(wants)))
+    monkeypatch.setattr(engine, "connect", lambda: None)
+    monkeypatch.setattr(prepare, "read_revision", lambda *_: Revision("1a2b3c4d5e6f"))
+    monkeypatch.setattr(prepare, "base_at_hand", lambda *_: Base("base", "sha256:0"))
+    monkeypatch.setattr(prepare, "find_base", lambda *_: Base("base", "sha256:0"))
+    return []
+
+
+def prepared(said: list[str], **options: Any) -> str:
+    """The line of the training image's build."""
+    made = BuildOptions("cu130", **options)
+    with prepare.secrets_folder(dry_run=made.dry_run) as secrets:
+        (plan,) = prepare.prepare(pins_file.load(), ["train"], made, secrets, said.append)
+    return plan.command()
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("name", ["no such:::image", "Debian:bookworm", "debian:", "host.example/"])
+def test_what_is_no_name_of_an_image_is_no_base(name: str, dry_run: bool, machine: list[str]) -> None:
+    with pytest.raises(UserError, match=f"^--base-image '{name}' is not an image name: write "):
+        prepared(machine, base_image=name, dry_run=dry_run)
+
+
+def test_a_dry_run_says_what_becomes_of_a_base_that_is_not_here(
+    machine: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "base_at_hand", lambda *_: None)
+    prepared(machine, base_image="localhost:5000/team/debian_12:slim", dry_run=True)
+    assert machine[-1] == (
+        "the base localhost:5000/team/debian_12:slim is not on the engine: `build` without --dry-run pulls it."
+    )
+    prepared(machine, dry_run=True)
+    assert machine[-1].endswith("is not on the engine: `build` without --dry-run pulls it.")
+
+
+def test_a_dry_run_leaves_what_its_line_reads_and_names_it_and_a_build_leaves_nothing(
+    machine: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network(None, PackageIndex(url="https://me:s3cret@corp/simple"), (), "", "", "")
+    monkeypatch.setattr(build_network, "gather", lambda _: network)
+    line = prepared(machine, dry_run=True)
+    (folder,) = (tmp_path / "berth").iterdir()
+    assert f"id=pip,src={folder}/pip" in line
+    assert "me:s3cret@" in (folder / "pip").read_text()
+    assert any(str(folder) in each for each in machine)
+    assert "s3cret" not in line + str(machine)
+    assert "id=pip" in prepared(machine, without=("efa",))
+    assert list((tmp_path / "berth").iterdir()) == [folder]
+
+
+def test_a_checkout_that_lost_its_links_is_refused_before_anything_else(
+    machine: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "checkout_problems", lambda _: ["the links are lost."])
+    with pytest.raises(UserError, match=r"^the links are lost\. Also, "):
+        prepared(machine)
+    assert machine == []
+
+
+def test_a_file_out_of_reach_is_refused_with_the_way_without_it(machine: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        prepared(machine)
+    assert str(refusal.value) == UNREACHED
+    assert (machine, [path for path in tmp_path.rglob("*") if path.is_file()]) == ([], []), "nothing was made before"
+    assert "--build-arg WITHOUT=efa " in prepared(machine, without=("efa",))
+    assert machine[0] == "no efa: NCCL uses TCP between hosts"
+
+
+def test_a_dry_run_asks_no_host_and_takes_the_file_for_reachable(machine: list[str]) -> None:
+    line = prepared(machine, dry_run=True)
+    assert "--label berth.efa=1.47.0" in line
+    assert "WITHOUT" not in line
+    assert any(each.startswith("aws-efa-installer-1.47.0.tar.gz is missing: `build` without") for each in machine)

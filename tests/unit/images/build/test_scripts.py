@@ -1,0 +1,103 @@
+"""docker/engine.sh and docker/base.sh where they can do nothing: one sentence that says what to do, exit code 1.
+
+And what no step of a build may do.
+"""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from berth.images.pins import pins
+
+DOCKER = pins.ROOT / "docker"
+TOOLS = ("sh", "id", "sleep", "tail", "grep", "rm", "cat", "sed", "mktemp", "setsid")
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A folder for PATH with a shell's usual tools, and neither docker nor apt-get."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in TOOLS:
+        found = shutil.which(name)
+        assert found is not None, name
+        (folder / name).symlink_to(found)
+    return folder
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).write_text(f"#!{shutil.which('sh')}\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def run(script: str, *words: str, path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": str(path), **variables}
+    command = ["/bin/sh", str(DOCKER / script), *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30)
+
+
+def test_an_engine_that_answers_needs_nothing(bare: Path) -> None:
+    program(bare, "docker", "echo 20.10.24")
+    done = run("engine.sh", path=bare, DOCKER_HOST="tcp://127.0.0.1:9")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("user", "variables", "said"),
+    [
+        pytest.param(
+            "0", {"DOCKER_HOST": "tcp://127.0.0.1:9"}, "unset DOCKER_HOST to use this machine's", id="dead-host"
+        ),
+        pytest.param("1000", {}, "install it ('sudo apt-get install docker.io')", id="no-root"),
+        pytest.param("0", {}, "this machine has no apt-get to install one", id="no-apt"),
+    ],
+)
+def test_without_an_engine(user: str, variables: dict[str, str], said: str, bare: Path) -> None:
+    program(bare, "id", f"echo {user}")
+    # The script asks /usr/bin/docker too, which must not reach this machine's engine: it will find no certificates.
+    done = run("engine.sh", path=bare, **{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(bare), **variables})
+    assert done.returncode == 1
+    assert done.stderr.startswith("berth: error: no Docker engine answers")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_base_wants_root(bare: Path) -> None:
+    program(bare, "id", "echo 1000")
+    done = run("base.sh", "x:y", path=bare)
+    assert done.returncode == 1
+    assert "run 'sudo sh docker/base.sh x:y'" in done.stderr
+
+
+def test_a_base_that_fails_shows_why_and_no_password(bare: Path, tmp_path: Path) -> None:
+    program(bare, "id", "echo 0")
+    program(bare, "mmdebstrap", "echo 'E: http://user:se@secret@mirror/debian is not signed'; exit 1")
+    sources = tmp_path / "sources"
+    sources.write_text("deb http://user:se@secret@mirror/debian bookworm main\n")
+    done = run("base.sh", "x:y", str(sources), path=bare, TMPDIR=str(tmp_path / "bin"))
+    assert done.returncode == 1
+    assert "base: Debian 12 from http://mirror/debian" in done.stderr
+    assert "E: http://mirror/debian is not signed" in done.stderr
+    assert "berth: error: the Debian base could not be made" in done.stderr
+    assert "secret" not in done.stderr
+    assert sorted(path.name for path in bare.iterdir() if path.is_dir()) == []
+
+
+def test_no_step_of_a_build_shares_a_cache_with_another_build() -> None:
+    # Whoever may build on an engine may write into its cache mounts, and uv does not hash again what lies there.
+    steps = (DOCKER / "Dockerfile").read_text()
+    assert "type=cache" not in steps
+    for script in (DOCKER / "layers").glob("*.sh"):
+        for command in re.findall(r"uv pip install.*", script.read_text()):
+            assert "--no-cache" in command, script
+
+
+def test_no_step_builds_what_an_index_has_as_source_only() -> None:
+    """And what a program leaves in its own folder ends no build."""
+    text = (pins.ROOT / "docker" / "layers" / "common.sh").read_text()
+    assert "--only-binary :all:" in text
+    assert 'rm -rf "$unpacked"' in text

@@ -1,0 +1,92 @@
+"""Whether the base has a newer release, by a double of Docker Hub's API, which tests can't reach."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from berth.images.inspect.base_releases import ask_hub, newer_tag
+from berth.images.network.build_network import Network, PackageIndex
+
+BASE = "debian:bookworm-20260918-slim@sha256:00"
+HERE = Network(None, PackageIndex(), (), "", "", "")
+
+
+@pytest.mark.parametrize(
+    ("tag", "others", "expected"),
+    [
+        (
+            "bookworm-20260918-slim",
+            ["bookworm-20261102-slim", "bookworm-20261005-slim", "trixie-20261102-slim", "bookworm-20261109", "latest"],
+            "bookworm-20261102-slim",
+        ),
+        ("bookworm-20260918-slim", ["bookworm-20260918-slim", "bookworm-20260101-slim"], ""),
+        ("bookworm-slim", ["bookworm-20261102-slim"], ""),
+        ("a.b-20260918", ["axb-20261102", "a.b-20261001"], "a.b-20261001"),
+    ],
+)
+def test_a_newer_tag_differs_by_its_day_alone(tag: str, others: list[str], expected: str) -> None:
+    assert newer_tag(tag, others) == expected
+
+
+class HubDouble(http.server.BaseHTTPRequestHandler):
+    """Answers as Docker Hub's list of tags does."""
+
+    status = 200
+    body = b""
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(HubDouble, "asked", [])
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), HubDouble) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_the_tags_of_an_official_image_are_asked_for(hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [{"name": name} for name in ("bookworm-20261102-slim", "bookworm-20261102")]
+    monkeypatch.setattr(HubDouble, "body", json.dumps({"results": names}).encode())
+    assert ask_hub(BASE, HERE, hub) == ("bookworm-20261102-slim", "")
+    assert HubDouble.asked == ["/v2/repositories/library/debian/tags?name=bookworm-&page_size=100"]
+
+
+@pytest.mark.parametrize(
+    ("base", "status", "body", "said"),
+    [
+        (BASE, 429, b"", "answers 429 Too Many Requests."),
+        (BASE, 200, b"<html>", "answers with something else than a list of tags."),
+        (BASE, 200, b'{"results": [1]}', "answers with something else than a list of tags."),
+        ("public.ecr.aws/docker/library/debian:bookworm-20260918-slim", 200, b"", "is not on Docker Hub."),
+        ("debian:bookworm-slim", 200, b"", "it has no day in its tag"),
+    ],
+)
+def test_no_answer_is_a_sentence(
+    base: str, status: int, body: bytes, said: str, hub: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HubDouble, "status", status)
+    monkeypatch.setattr(HubDouble, "body", body)
+    tag, sentence = ask_hub(base, HERE, hub)
+    assert tag == ""
+    assert sentence.startswith(f"Whether the base {base.partition('@')[0]} has a newer release is not known: ")
+    assert said in sentence
+
+
+def test_a_hub_that_does_not_answer_is_a_sentence() -> None:
+    tag, sentence = ask_hub(BASE, HERE, "http://127.0.0.1:9")
+    assert tag == ""
+    assert "does not answer: Connection refused." in sentence

@@ -1,0 +1,82 @@
+"""Which images have a budget, and what `build` and `size` say of one that is over it."""
+
+import json
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+
+from berth.common import engine, labels
+from berth.images import commands
+from berth.images.inspect import budget
+from berth.images.inspect.layers import Layer
+from berth.images.inspect.size import ImageSize
+from berth.images.pins import pins_file
+from berth.images.selection import SelectedImage
+
+KIT = pins_file.load()
+BASE = f"{labels.SOURCE}.base.name"
+OVER = ImageSize("berth-train:cpu", (Layer("sha256:1", "deps", 2_000_000_000, 420_000_000),), (), 410)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param({BASE: KIT.base_image}, 410, id="pulled"),
+        pytest.param({BASE: KIT.imported_base}, 410, id="made-here"),
+        pytest.param({}, 410, id="by-docker-build-alone"),
+        pytest.param({BASE: "registry.corp/debian:12"}, None, id="of-the-users-own"),
+    ],
+)
+def test_a_base_of_the_users_own_is_measured_and_not_judged(found: dict[str, str], expected: int | None) -> None:
+    assert budget.budget_of(KIT, "train", "cpu", found) == expected
+
+
+def test_an_image_of_a_profile_that_another_checkout_has_is_measured_and_not_judged() -> None:
+    assert budget.budget_of(KIT, "train", "theirs", {}) is None
+    assert budget.no_budget(KIT, "theirs", {}) == "this checkout has no profile theirs"
+
+
+def selected(base: str) -> SelectedImage:
+    attrs = {"Config": {"Labels": {BASE: base}}}
+    return SelectedImage("berth-train:cpu", "sha256:0", "train", "cpu", derived=False, attrs=attrs)
+
+
+@pytest.mark.parametrize("words", [["size", "train"], ["size", "train", "--json"]])
+@pytest.mark.parametrize(
+    ("base", "budget_mb", "code", "said"),
+    [
+        (
+            KIT.base_image,
+            410,
+            1,
+            "berth: error: berth-train:cpu is 10.0 MB over its budget of 410 MB compressed: see which layer or package "
+            "has grown, or raise the budget in docker/pins.toml.",
+        ),
+        ("corp:12", None, 0, "berth-train:cpu is not compared with a budget: its base is corp:12."),
+    ],
+    ids=["the-kits-base", "a-base-of-the-users-own"],
+)
+def test_size_ends_with_1_over_the_budget(
+    words: list[str],
+    base: str,
+    budget_mb: int | None,
+    code: int,
+    said: str,
+    command_line: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def measured(client: object, name: str, *, budget_mb: float | None, step: object) -> ImageSize:
+        return replace(OVER, budget_mb=budget_mb)
+
+    monkeypatch.setattr(engine, "connect", lambda: None)
+    monkeypatch.setattr(commands, "select_images", lambda *_: [selected(base)])
+    monkeypatch.setattr(commands, "image_size", measured)
+    assert command_line.main(words) == code
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1] == said
+    if "--json" in words:
+        assert [each["budget_mb"] for each in json.loads(printed.out)] == [budget_mb]
+    else:
+        assert ("exceeded by 10.0 MB" in printed.out) == (code == 1)

@@ -1,0 +1,106 @@
+"""What an image says of itself, read from a folder that stands for its root."""
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.images.inspect import image_listing, list_files
+
+METADATA = "opt/berth/lib/python3.11/site-packages/rich-15.0.0.dist-info/METADATA"
+MOUNTINFO = """\
+22 1 0:21 / / rw,relatime master:1 - overlay overlay rw,lowerdir=/a:/b
+23 22 0:22 / /proc rw,nosuid - proc proc rw
+24 22 254:0 /var/lib/docker/containers/1/hosts /etc/hosts rw,relatime - ext4 /dev/vda rw
+25 22 0:30 / /a\\040folder rw - tmpfs tmpfs rw
+"""
+
+
+def root_of(folder: Path) -> Path:
+    root = folder / "root"
+    (root / METADATA).parent.mkdir(parents=True)
+    (root / METADATA).write_bytes(b"Name: rich\n")
+    (root / "usr/lib").mkdir(parents=True)
+    (root / "usr/lib/libc.so.6").write_bytes(b"libc")
+    os.link(root / "usr/lib/libc.so.6", root / "usr/lib/libc.so")
+    (root / "lib").symlink_to("usr/lib")
+    (root / "nowhere").symlink_to("/is/not/here")
+    Path(os.fsdecode(bytes(root) + b"/caf\xe9")).write_bytes(b"latin")
+    os.mkfifo(root / "pipe")
+    (root / "proc").mkdir()
+    (root / "proc/cpuinfo").write_bytes(b"of the machine")
+    (root / "etc").mkdir()
+    (root / "etc/hosts").write_bytes(b"of the engine")
+    return root
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def listed(packed: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        found: dict[str, Any] = json.loads(archive.read("listing.json"))
+        return found, [archive.read(str(number)) for number in range(len(found["records"]))]
+
+
+def test_every_file_link_and_record_but_those_of_the_engine(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    list_files.write(str(root_of(tmp_path)), packed, {"proc", "etc/hosts"})
+    found, records = listed(packed.getvalue())
+    assert found["hashes"] == {
+        METADATA: sha256(b"Name: rich\n"),
+        "usr/lib/libc.so.6": sha256(b"libc"),
+        "usr/lib/libc.so": sha256(b"libc"),
+        "caf\udce9": sha256(b"latin"),
+    }
+    assert found["links"] == {"lib": "usr/lib", "nowhere": "/is/not/here"}
+    assert (found["records"], records) == ([METADATA], [b"Name: rich\n"])
+
+
+def test_a_record_of_many_megabytes_is_hashed_but_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_files, "LARGEST_RECORD", 4)
+    packed = io.BytesIO()
+    list_files.write(str(root_of(tmp_path)), packed, ())
+    found, records = listed(packed.getvalue())
+    assert found["hashes"][METADATA] == sha256(b"Name: rich\n")
+    assert (found["records"], records) == ([], [])
+
+
+def test_what_the_engine_has_mounted_over_the_image() -> None:
+    assert list_files.mounted(MOUNTINFO) == {"proc", "etc/hosts", "a folder"}
+
+
+def test_it_needs_nothing_but_the_standard_library() -> None:
+    """As `list_image` starts it; this machine's own file system is not walked, for its name is not `__main__` then."""
+    text = image_listing.LISTING.read_text()
+    code = "import sys; exec(compile(sys.argv[1], 'listing', 'exec'), {'__name__': 'listing'})"
+    assert subprocess.run([sys.executable, "-I", "-S", "-c", code, text]).returncode == 0
+
+
+def test_a_path_goes_through_links_of_folders() -> None:
+    links = {
+        "lib": "usr/lib",
+        "usr/lib/x": "y",
+        "usr/share/doc/libgcc-s1": "gcc-12-base",
+        "abs": "/usr",
+        "loop": "loop",
+    }
+    assert image_listing.resolved(links, "/lib/x") == "usr/lib/x"
+    assert image_listing.resolved(links, "usr/share/doc/libgcc-s1/copyright") == "usr/share/doc/gcc-12-base/copyright"
+    assert image_listing.resolved(links, "abs/lib/x") == "usr/lib/x"
+    assert image_listing.resolved(links, "loop/x").endswith("x")
+
+
+@pytest.mark.parametrize("printed", [b"", b"no zip", b"PK\x03\x04 cut short"])
+def test_output_that_is_cut_short_is_no_listing(printed: bytes) -> None:
+    with pytest.raises(UserError, match=r"^the engine handed over a part of what berth-serve:cpu holds only: "):
+        image_listing.unpack_listing("berth-serve:cpu", printed)

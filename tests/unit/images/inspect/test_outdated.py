@@ -1,0 +1,340 @@
+"""Newer releases and known vulnerabilities: what is asked, what the answers mean, and that silence is no all-clear."""
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from requests.exceptions import ConnectionError
+from rich.console import Console
+
+from berth.common.errors import UserError
+from berth.images.inspect import advisories, outdated, releases
+from berth.images.inspect.advisories import Audit, Vulnerable
+from berth.images.inspect.debian import Update
+from berth.images.inspect.outdated import ImageUpdates, Outdated, Services
+from berth.images.inspect.releases import Newer
+from berth.images.locks import locked_packages
+from berth.images.locks.index_metadata import parse_project
+from berth.images.locks.locked_packages import LockedPackage
+from berth.images.network.build_network import Network, PackageIndex
+from berth.images.pins import pins_file
+from tests.doubles.index_and_advisories import IndexAndAdvisoriesDouble
+
+KIT = pins_file.load()
+BOTH = ("train", "serve")
+RICH = LockedPackage("rich", "14.0.0", ("serve",), ("cpu",), pinned=False)
+TORCH = LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu",), pinned=True)
+OLD_TORCH = LockedPackage("torch", "2.5.1", BOTH, ("cu124",), pinned=True)
+
+
+def file(name: str, python: str | None = ">=3.8", yanked: bool | str = False) -> dict[str, Any]:
+    return {"filename": name, "requires-python": python, "yanked": yanked}
+
+
+def network(url: str, *extra: str) -> Network:
+    return Network(None, PackageIndex(url=url, extra=extra), (), "", "", "")
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["a-1.9.tar.gz", "a-1.10-py3-none-any.whl"], "1.10"),
+        (["a-1.0.tar.gz", "a-2.0rc1.tar.gz", "a-2.0.dev3.tar.gz"], "1.0"),
+        (["a-1.0.exe", "a.tar.gz", "a-1.0-not-a.whl", ""], ""),
+        ([], ""),
+    ],
+)
+def test_the_newest_release_is_the_highest_final_one(files: list[str], expected: str) -> None:
+    assert releases.newest(parse_project({"files": [file(name) for name in files]}), "3.11") == expected
+
+
+def test_releases_that_were_withdrawn_or_are_for_another_python_do_not_count() -> None:
+    files = [file("a-1.0.tar.gz", None), file("a-2.0.tar.gz", ">=3.12"), file("a-3.0.tar.gz", yanked="broken")]
+    files += [file("a-1.5.tar.gz", ">=3.11.4")]
+    assert releases.newest(parse_project({"files": files}), "3.11") == "1.5"
+    files += [file("a-1.6.tar.gz", "three")]  # which pip ignores
+    assert releases.newest(parse_project({"files": files}), "3.11") == "1.6"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "version", "expected"),
+    [
+        ("2.13.0", "2.13.0+cpu", False),
+        ("2.13.1", "2.13.0+cpu", True),
+        ("1.9", "1.10", False),
+        ("2.9.0.post1", "2.9.0.post0", True),
+        ("", "1", False),
+    ],
+)
+def test_what_is_newer(candidate: str, version: str, expected: bool) -> None:
+    assert releases.is_newer(candidate, version) is expected
+
+
+def test_every_package_of_the_locks_is_asked_for_once_a_version() -> None:
+    texts = {
+        "build.txt": "uv==0.9.30 \\\n    --hash=sha256:aa\n",
+        "cpu/deps-serve.txt": "# made\nrich==15.0.0 \\\n    --hash=sha256:bb\n",
+        "cu124/deps-train.txt": "rich==15.0.0\ntransformers==5.15.0\n",
+        "cu130/nccl.txt": "nvidia-nccl-cu13==2.29.7\n",
+        "cpu/openmpi.txt": "mpi4py==4.1.2\n",
+        "cpu/pytorch.txt": "torch==2.13.0+cpu\n",
+        "debian/cpu.txt": "libc6 2.36-9\n",
+    }
+    assert locked_packages.packages_of(KIT, ["cpu", "cu124"], texts) == [
+        LockedPackage("mpi4py", "4.1.2", ("train",), ("cpu",), pinned=True),
+        LockedPackage("rich", "15.0.0", BOTH, ("cpu", "cu124"), pinned=False),
+        LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu",), pinned=True),
+        LockedPackage("transformers", "5.15.0", ("train",), ("cu124",), pinned=True),
+        LockedPackage("uv", "0.9.30", (), (), pinned=True),
+    ]
+    assert locked_packages.packages_of(KIT, ["cu130"], texts)[0] == LockedPackage(
+        "nvidia-nccl-cu13", "2.29.7", BOTH, ("cu130",), pinned=True
+    )
+
+
+def test_a_software_sets_image_has_what_its_locks_put_above_those_of_torch() -> None:
+    texts = {
+        "cpu/pytorch.txt": "fsspec==2026.9.0\ntorch==2.13.0+cpu\n",
+        "cpu/deps-train.txt": "transformers==5.23.0\n",
+        "cpu-hf4/pytorch.txt": "fsspec==2026.9.0\ntorch==2.13.0+cpu\n",
+        "cpu-hf4/deps-train.txt": "fsspec==2023.9.2\n",
+    }
+    assert locked_packages.packages_of(KIT, ["cpu", "cpu-hf4"], texts) == [
+        LockedPackage("fsspec", "2023.9.2", ("train",), ("cpu-hf4",), pinned=False),
+        LockedPackage("fsspec", "2026.9.0", BOTH, ("cpu",), pinned=False),
+        LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu", "cpu-hf4"), pinned=True),
+        LockedPackage("transformers", "5.23.0", ("train",), ("cpu",), pinned=True),
+    ]
+
+
+def test_the_index_is_asked_once_a_name(service: str) -> None:
+    newer, silent = releases.ask_index([RICH, TORCH, OLD_TORCH], network(f"{service}/simple/"), "3.11")
+    assert newer == [Newer(RICH, "15.0.0"), Newer(OLD_TORCH, "2.13.0")]
+    assert silent == []
+    assert sorted(IndexAndAdvisoriesDouble.asked) == ["/simple/rich/", "/simple/torch/"]
+
+
+def test_a_further_index_answers_for_what_the_first_lacks(service: str) -> None:
+    IndexAndAdvisoriesDouble.status = 200
+    found = releases.ask_index([RICH], network("http://127.0.0.1:9/simple", f"{service}/more"), "3.11")
+    assert found == ([Newer(RICH, "15.0.0")], [])
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (503, None, "503 Service Unavailable"),
+        (200, b"<!DOCTYPE html>", "the answer is not JSON"),
+        (200, b"[1]", "the answer is not JSON"),
+        (200, b'{"files": []}', "no release for this Python"),
+    ],
+)
+def test_an_index_that_does_not_say_is_named(status: int, body: bytes | None, said: str, service: str) -> None:
+    IndexAndAdvisoriesDouble.status, IndexAndAdvisoriesDouble.body = status, body
+    assert releases.ask_index([RICH], network(f"{service}/simple"), "3.11") == (
+        [],
+        [
+            f"Whether rich has a newer release is not known: {service}/simple says: {said}; look at pip's index-url, "
+            "and whether it answers with JSON (PEP 691)."
+        ],
+    )
+
+
+def test_an_index_out_of_reach_is_named_without_its_password() -> None:
+    many = [replace(RICH, name=f"p{number}") for number in range(9)]
+    _, silent = releases.ask_index(many, network("http://user:secret@127.0.0.1:9/simple"), "3.11")
+    assert silent == [
+        "Whether p0, p1, p2, p3, p4, p5, p6, p7 and 1 more has a newer release is not known: http://127.0.0.1:9/simple "
+        "says: Connection refused; look at pip's index-url, and whether it answers with JSON (PEP 691)."
+    ]
+
+
+def advisory(name: str, fixed: str) -> dict[str, Any]:
+    events = [{"introduced": "0"}, {"fixed": fixed}]
+    affected = {"package": {"name": name, "ecosystem": "PyPI"}, "ranges": [{"type": "ECOSYSTEM", "events": events}]}
+    return {"id": "PYSEC-2026-1", "aliases": ["CVE-2026-1"], "summary": "bad", "affected": [affected]}
+
+
+def test_known_vulnerabilities_of_every_version(service: str) -> None:
+    IndexAndAdvisoriesDouble.vulnerable[("torch", "2.5.1")] = advisory("torch", "2.6.0")
+    found = advisories.ask_advisories([RICH, TORCH, OLD_TORCH], network(""), f"{service}/v1/query")
+    torch = Vulnerable("torch", "2.5.1", ("PYSEC-2026-1", "CVE-2026-1"), ("2.6.0",), BOTH, ("cu124",))
+    assert found == Audit((torch,), 3)
+    # Advisories know no build such as +cpu.
+    assert sorted(IndexAndAdvisoriesDouble.asked) == ["rich 14.0.0", "torch 2.13.0", "torch 2.5.1"]
+
+
+@pytest.mark.parametrize(("status", "body"), [(404, None), (500, None), (200, b"<html>")])
+def test_advisories_that_do_not_answer_are_no_all_clear(status: int, body: bytes | None, service: str) -> None:
+    IndexAndAdvisoriesDouble.status, IndexAndAdvisoriesDouble.body = status, body
+    found = advisories.ask_advisories([RICH], network(""), f"{service}/v1/query")
+    assert (found.vulnerable, found.packages, found.unknown) == ((), 1, 1)
+    assert found.unanswered.startswith(
+        "Vulnerabilities are not known, which is no all-clear: pip-audit got no answer ("
+    )
+    assert found.unanswered.endswith("); run it where its service answers, or give the URL of one with OSV's API.")
+    assert "Traceback" not in found.unanswered
+
+
+def test_packages_that_the_service_does_not_know_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {
+        "dependencies": [
+            {"name": "rich", "version": "14.0.0", "vulns": []},
+            {"name": "torch", "skip_reason": "Dependency not found on PyPI and could not be audited: torch (2.13.0)"},
+        ]
+    }
+    assert advisories.parse_audit(answer) == ([], ["torch"])
+    # PyPI's own service can't be directed elsewhere.
+    monkeypatch.setattr(advisories, "_run_audit", lambda *_: answer)
+    assert advisories.ask_advisories([RICH, TORCH], network("")) == Audit(
+        (),
+        2,
+        1,
+        "Vulnerabilities of 1 of 2 packages are not known, which is no all-clear: the advisory service has no answer "
+        "for torch; run it where https://pypi.org/pypi answers for them, or name a service with OSV's interface by "
+        "--osv-url.",
+    )
+
+
+def test_a_package_without_an_answer_in_three_versions_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def skip(versions: dict[str, str], *_: object) -> dict[str, Any]:
+        return {"dependencies": [{"name": name, "skip_reason": "not found"} for name in versions]}
+
+    monkeypatch.setattr(advisories, "_run_audit", skip)
+    several = [replace(RICH, version=version) for version in ("13.0", "14.0", "15.0")]
+    found = advisories.ask_advisories(several, network(""))
+    assert (found.packages, found.unknown) == (3, 3)
+    assert "has no answer for rich; run" in found.unanswered
+
+
+def test_an_engine_that_breaks_off_is_no_all_clear() -> None:
+    def lost() -> NoReturn:
+        raise ConnectionError("Connection reset by peer")
+
+    said = outdated._ask_archive("berth-serve:cpu", Services(network(""), connect=lost))
+    assert isinstance(said, str)
+    assert said.startswith(
+        "Debian's updates of berth-serve:cpu are not known: The connection to the Docker engine broke"
+    )
+
+
+def test_locks_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there are no locks in"):
+        outdated.find_outdated(KIT, ["cpu"], Services(network("")), locks=tmp_path)
+
+
+def test_what_nobody_can_be_asked_is_said(service: str, tmp_path: Path) -> None:
+    (tmp_path / "cu130").mkdir()
+    (tmp_path / "cu130" / "deps-serve.txt").write_text("rich==14.0.0\n")
+
+    def no_engine() -> NoReturn:
+        raise UserError("no Docker engine answers: run `sh docker/engine.sh`.")
+
+    found = outdated.find_outdated(
+        KIT,
+        ["cu130"],
+        Services(network(f"{service}/simple"), osv_url=f"{service}/v1/query", hub=service, connect=no_engine),
+        images=["berth-serve:cu130"],
+        locks=tmp_path,
+    )
+    assert found == Outdated(
+        newer=(Newer(replace(RICH, profiles=("cu130",)), "15.0.0"),),
+        unanswered=(
+            "Debian's updates of berth-serve:cu130 are not known: no Docker engine answers: run `sh docker/engine.sh`.",
+        ),
+        unasked=(
+            f"efa {KIT.profile('cu130').files['efa'].version} is not asked for: no index lists it, see what its "
+            "publisher has.",
+            f"Whether the base {KIT.base_image.partition('@')[0]} has a newer release is not known: {service} answers "
+            "404 Not Found.",
+        ),
+        packages=1,
+    )
+    assert not found.insecure
+
+
+ALL = Outdated(
+    (Newer(TORCH, "2.15.0"), Newer(RICH, "15.0.0")),
+    (Vulnerable("rich", "14.0.0", ("PYSEC-1",), (), ("serve",), ("cpu",)),),
+    (
+        ImageUpdates("berth-serve:cpu", (Update("libc6", "2.36-9", "2.36-10", security=True),)),
+        ImageUpdates("berth-train:cpu", ()),
+    ),
+    ("Vulnerabilities of x are not known.",),
+    ("The base image is not asked for.",),
+)
+
+
+def test_the_tables_show_what_was_found_and_what_was_not() -> None:
+    console = Console(width=140, file=io.StringIO(), record=True)
+    console.print(outdated.render(ALL))
+    text = console.export_text()
+    for said in (
+        "no release yet",
+        "serve: cpu",
+        "train, serve: cpu",
+        "berth-train:cpu: Debian's archive has nothing newer.",
+        "docker/pins.toml",
+        "locks",
+    ):
+        assert said in text
+    assert text.rstrip().endswith(
+        "The base image is not asked for.\nVulnerabilities of x are not known.\n"
+        "vulnerable packages: 1, security updates of Debian: 1, newer releases: 2; this is not all, for not everything "
+        "is known: see above."
+    )
+    tools = Outdated(newer=(Newer(LockedPackage("uv", "0.9.30", (), (), pinned=True), "0.9.31"),))
+    console.print(outdated.render(tools))
+    assert "the build's tools" in console.export_text()
+    assert json.loads(json.dumps(ALL.as_dict()))["insecure"] is True
+
+
+@pytest.mark.parametrize(
+    ("packages", "unaudited", "said"),
+    [
+        (221, 0, "vulnerable packages: 0, security"),
+        (221, 12, "vulnerable packages: 0 (12 of 221 not known), security"),
+        (221, 221, "vulnerable packages: not known (221 of 221), security"),
+    ],
+)
+def test_nothing_vulnerable_is_told_from_nothing_known(packages: int, unaudited: int, said: str) -> None:
+    assert Outdated(packages=packages, unaudited=unaudited).verdict().startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Outdated(newer=ALL.newer, debian=ALL.debian[1:], unanswered=ALL.unanswered), False),
+        (Outdated(debian=(ImageUpdates("i", (Update("tzdata", "1", "2", security=False),)),)), False),
+        (Outdated(debian=ALL.debian), True),
+        (Outdated(vulnerable=ALL.vulnerable), True),
+    ],
+)
+def test_what_is_insecure(found: Outdated, expected: bool) -> None:
+    assert found.insecure is expected
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("", ""),
+        ("Traceback\nERROR:pip_audit._cli:no such file", "ERROR:pip_audit._cli:no such file"),
+        (
+            "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='pypi.org', port=443): Max retries exceeded "
+            "with url: /pypi/rich/14.0.0/json (Caused by NewConnectionError('...'))",
+            "pypi.org can't be reached",
+        ),
+    ],
+)
+def test_why_pip_audit_gave_no_answer_is_said_in_few_words(output: str, reason: str) -> None:
+    assert advisories.short_reason(output) == reason
+
+
+def test_not_known_is_another_exit_code_than_insecure() -> None:
+    assert ALL.exit_code == 1
+    assert Outdated(debian=ALL.debian, unanswered=("x",)).exit_code == 1
+    assert Outdated(newer=ALL.newer, unanswered=("x",)).exit_code == 3
+    assert Outdated(newer=ALL.newer).exit_code == 0

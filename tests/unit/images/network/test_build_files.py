@@ -1,0 +1,86 @@
+"""Files that are no packages: which an image needs, which of those at hand is right, and how a hash is recorded."""
+
+import hashlib
+import subprocess
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from berth.common import labels
+from berth.common.errors import UserError
+from berth.images.network import build_files
+from berth.images.pins import pins, pins_file
+
+BYTES = b"the content of a file that is no package" * 1000
+SHA256 = hashlib.sha256(BYTES).hexdigest()
+FILE = pins.PinnedFile("efa", "1.0", "efa-1.0.tar.gz", "", SHA256, key_url="http://x/efa.key", key_fingerprint="4E90")
+WANTED = build_files.with_signature(FILE)[0]
+
+
+def test_a_signed_file_brings_its_signature_and_the_key() -> None:
+    efa = pins_file.load().file("efa-1.47.0")
+    host = "https://efa-installer.amazonaws.com"
+    assert [(want.name, want.url, want.signed) for want in build_files.with_signature(efa)] == [
+        ("aws-efa-installer-1.47.0.tar.gz", f"{host}/aws-efa-installer-1.47.0.tar.gz", False),
+        ("aws-efa-installer-1.47.0.tar.gz.sig", f"{host}/aws-efa-installer-1.47.0.tar.gz.sig", True),
+        ("aws-efa-installer.key", f"{host}/aws-efa-installer.key", True),
+    ]
+
+
+def test_each_image_wants_its_own_parts() -> None:
+    compat = pins.PinnedFile("cuda-compat", "580.1", "compat.deb", "", SHA256)
+    row = replace(pins_file.load().profile("cu130"), files={"efa": FILE, "cuda-compat": compat})
+    assert [want.name for want in build_files.wanted_files(row, ["serve"])] == ["compat.deb"]
+    assert [want.part for want in build_files.wanted_files(row, ["train"])] == ["efa", "efa", "efa", "cuda-compat"]
+    assert build_files.wanted_files(row, ["train", "serve"]) == build_files.wanted_files(row, ["train"]), "each once"
+    assert build_files.wanted_files(row.without(["efa", "cuda-compat"]), ["train"]) == []
+
+
+def test_a_file_at_hand_is_used_only_if_it_is_the_pinned_one(tmp_path: Path) -> None:
+    cache, folder = tmp_path / "cache", tmp_path / "folder"
+    for each in (cache, folder):
+        each.mkdir()
+    (folder / WANTED.name).write_bytes(BYTES)
+    lines: list[str] = []
+    assert build_files.find_valid_file(WANTED, [cache, folder], lines.append) == folder / WANTED.name
+    (cache / WANTED.name).write_bytes(b"torn")
+    assert build_files.find_valid_file(WANTED, [cache, folder], lines.append) == folder / WANTED.name
+    (cache / WANTED.name).unlink()
+    (cache / WANTED.name).symlink_to("/proc/self/mem")  # which is there and can't be read, even by root
+    assert build_files.find_valid_file(WANTED, [cache, folder], lines.append) == folder / WANTED.name
+    assert lines.pop() == f"{cache / WANTED.name} is not used: it can't be read (Input/output error)"
+    assert [line.partition(":")[0] for line in lines] == [f"{cache / WANTED.name} is not used"]
+
+
+def test_recording_a_hash_changes_its_line_alone() -> None:
+    text = pins.PATH.read_text()
+    key = "smddp-2.6.0"
+    changed = pins.record_sha256(text, key, SHA256)
+    assert tomllib.loads(changed)["files"][key]["sha256"] == SHA256
+    before, after = text.splitlines(), changed.splitlines()
+    assert [old for old, new in zip(before, after, strict=True) if old != new] == [
+        'sha256 = "unpinned"           # AWS publishes none'
+    ]
+    with pytest.raises(
+        UserError, match=r'docker/pins.toml has no line sha256 = "…" in \[files."gdrcopy-2.5"\]: set it to'
+    ):
+        pins.record_sha256(text, "gdrcopy-2.5", SHA256)
+    for quotes in ('"""', "'''"):
+        with pytest.raises(UserError, match=r'has no line sha256 = "…" in \[files."smddp-2.6.0"\]: '):
+            pins.record_sha256(
+                text.replace('\nsha256 = "unpinned"', f"\nsha256 = {quotes}unpinned{quotes}"), key, SHA256
+            )
+
+
+def test_doubles_are_known_by_their_labels() -> None:
+    found = {"berth.efa": "1.47.0+double", "berth.smddp": "none", "berth.torch": "2.13.0+cpu", "x.y": "1+double"}
+    assert labels.doubles(found) == ["efa 1.47.0+double"]
+    assert labels.doubles({}) == []
+
+
+def test_the_build_context_has_the_files_and_git_has_not() -> None:
+    assert "!docker/files\n" in (pins.ROOT / ".dockerignore").read_text()
+    listed = subprocess.run(["git", "check-ignore", "docker/files/x.tar.gz"], cwd=pins.ROOT, capture_output=True)
+    assert listed.returncode == 0

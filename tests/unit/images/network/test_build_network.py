@@ -1,0 +1,319 @@
+"""What of this machine's network goes into a build, and in which form."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pip
+import pytest
+
+from berth.common.errors import UserError
+from berth.images.build.prepare import secrets_folder
+from berth.images.network import build_network, pip_settings
+from berth.images.network.build_network import Network, PackageIndex
+from berth.images.network.uv_settings import read_uv_settings
+from berth.images.pins import pins
+
+
+def test_indexes_of_pip_become_uv_and_pip_settings(tmp_path: Path) -> None:
+    index = build_network.package_index(
+        {},
+        {
+            "index-url": "https://user:secret@pypi.corp/simple",
+            "find-links": f"{tmp_path} https://corp/wheels",
+            "extra-index-url": "file:///local/simple https://extra/simple",
+            "trusted-host": "pypi.corp",
+            "proxy": "http://proxy.corp:3128",
+        },
+    )
+    assert index == PackageIndex(
+        url="https://user:secret@pypi.corp/simple",
+        extra=("https://extra/simple",),
+        links=("https://corp/wheels",),
+        folders=(tmp_path,),
+        trusted=("pypi.corp",),
+        proxy="http://proxy.corp:3128",
+    )
+    assert index.uv_toml() == (
+        'find-links = ["https://corp/wheels"]\n'
+        'allow-insecure-host = ["pypi.corp"]\n'
+        'http-proxy = "http://proxy.corp:3128"\n'
+        'https-proxy = "http://proxy.corp:3128"\n'
+        "[[index]]\n"
+        'url = "https://extra/simple"\n'
+        "[[index]]\n"
+        'url = "https://user:secret@pypi.corp/simple"\n'
+        "default = true\n"
+    )
+    assert index.pip_conf() == (
+        "[global]\n"
+        "no-input = true\n"
+        "index-url = https://user:secret@pypi.corp/simple\n"
+        "extra-index-url = https://extra/simple\n"
+        "find-links = https://corp/wheels\n"
+        "trusted-host = pypi.corp\n"
+        "proxy = http://proxy.corp:3128\n"
+    )
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The home of a user without settings; /etc/pip.conf of this machine counts, as for every user of it."""
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def found_index(home: Path, **variables: str) -> PackageIndex:
+    pip_settings._read.cache_clear()  # for a test edits files, which no command does
+    return build_network.gather({"HOME": str(home), "XDG_CONFIG_DIRS": str(home / "xdg"), **variables}).index
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_pip_says_what_its_files_and_variables_set(home: Path) -> None:
+    """Each kind of file goes before the one above it; PIP_CONFIG_FILE stands for the user's alone."""
+    url = "https://{}/simple"
+    write(home / "xdg" / "pip" / "pip.conf", f"[global]\nindex-url = {url.format('xdg')}\ntrusted-host = xdg\n")
+    assert found_index(home).url == url.format("xdg")
+    write(home / ".config" / "pip" / "pip.conf", f"[global]\nindex_url = {url.format('user')}\n")
+    assert (found_index(home).url, found_index(home).trusted) == (url.format("user"), ("xdg",))
+    other = {"PIP_CONFIG_FILE": str(write(home / "pip.conf", f"[install]\nindex-url = {url.format('named')}\n"))}
+    assert (found_index(home, **other).url, found_index(home, **other).trusted) == (url.format("named"), ("xdg",))
+    assert found_index(home, **other, PIP_INDEX_URL=url.format("variable")).url == url.format("variable")
+    assert found_index(home, **other, PIP_INDEX_URL="").url == url.format("named")
+    assert found_index(home, PIP_CONFIG_FILE=os.devnull).url is None
+
+
+def test_without_pip_its_variables_count(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pip_settings, "_ASK", "print('null')")
+    write(home / ".config" / "pip" / "pip.conf", "[global]\nindex-url = https://user/simple\n")
+    index = found_index(home, PIP_EXTRA_INDEX_URL="https://variable/simple")
+    assert (index.url, index.extra) == (None, ("https://variable/simple",))
+
+
+def test_the_pip_on_path_is_asked_where_this_python_has_none(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as in an environment that uv has made."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / "bin" / "python3").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bare" / "bin" / "python"))
+    write(home / ".config" / "pip" / "pip.conf", "[global]\nindex-url = https://user/simple\n")
+    assert found_index(home, PATH=str(tmp_path / "bin")).url == "https://user/simple"
+    assert found_index(home, PATH="", PIP_INDEX_URL="https://variable/simple").url == "https://variable/simple"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "path"),
+    [
+        ("pip", "index-url = https://me:s3cret@pypi.corp/simple\n", ".config/pip/pip.conf"),
+        ("uv", "index-url = https://me:s3cret@pypi.corp/simple\n", ".config/uv/uv.toml"),
+    ],
+)
+def test_a_malformed_file_is_named_without_its_passwords(name: str, text: str, path: str, home: Path) -> None:
+    write(home / path, text)
+    with pytest.raises(UserError) as refusal:
+        found_index(home)
+    assert name in str(refusal.value)
+    assert str(home / path) in str(refusal.value)
+    assert "s3cret" not in str(refusal.value)
+
+
+def test_uvs_settings_go_before_pips_and_its_variables_before_its_files(home: Path) -> None:
+    write(home / "xdg" / "uv" / "uv.toml", 'allow-insecure-host = ["system"]\nindex-url = "https://system/simple"\n')
+    write(
+        home / ".config" / "uv" / "uv.toml",
+        'allow-insecure-host = ["user"]\n[[index]]\nname = "corp-1"\nurl = "https://user/simple"\n'
+        '[[index]]\nurl = "https://default/simple"\ndefault = true\n'
+        '[[index]]\nurl = "https://pinned/simple"\nexplicit = true\n'
+        '[pip]\nfind-links = ["https://user/wheels"]\n',
+    )
+    login = {"UV_INDEX_CORP_1_USERNAME": "me", "UV_INDEX_CORP_1_PASSWORD": "p@ss"}
+    index = found_index(home, **login, PIP_INDEX_URL="https://pip/simple", PIP_EXTRA_INDEX_URL="https://pip/more")
+    assert (index.url, index.extra) == ("https://default/simple", ("https://me:p%40ss@user/simple",))
+    assert (index.links, index.trusted) == (("https://user/wheels",), ("user", "system"))
+    assert found_index(home, UV_INDEX_URL="https://variable").url == "https://variable"
+    assert found_index(home, UV_NO_CONFIG="1", PIP_INDEX_URL="https://pip/simple").url == "https://pip/simple"
+
+
+def test_lists_of_uv_are_separated_as_uv_has_it_and_indexes_may_be_named(tmp_path: Path) -> None:
+    uv = read_uv_settings(
+        {
+            "UV_NO_CONFIG": "1",
+            "UV_FIND_LINKS": f"{tmp_path},https://corp/wheels",
+            "UV_INDEX": "corp=https://corp/simple https://more/simple?a=b",
+            "UV_INDEX_CORP_USERNAME": "me",
+        }
+    )
+    index = build_network.package_index(uv, {})
+    assert (index.folders, index.links) == ((tmp_path,), ("https://corp/wheels",))
+    assert index.extra == ("https://me:@corp/simple", "https://more/simple?a=b")
+
+
+def test_a_folder_of_wheels_may_be_relative_at_home_or_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is used, a container's mount or uv in another folder, only its whole path leads there."""
+    for name in ("wheels", "at home", "with,comma"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    index = build_network.package_index({}, {"find-links": f"wheels {(tmp_path / 'at home').as_uri()} ~/with,comma no"})
+    assert index.folders == (tmp_path / "wheels", tmp_path / "at home", tmp_path / "with,comma")
+
+
+def test_logins_of_netrc_are_those_of_the_indexes(home: Path) -> None:
+    """Of one that names a user, only that user's; of one with a password, none."""
+    netrc = write(home / ".my-netrc", "machine pypi.corp login me password s3cret/\nmachine other login x password y\n")
+    index = found_index(
+        home,
+        NETRC=str(netrc),
+        PIP_CONFIG_FILE=os.devnull,
+        UV_NO_CONFIG="1",
+        PIP_INDEX_URL="https://pypi.corp:8443/one/simple",
+        PIP_EXTRA_INDEX_URL="https://me@pypi.corp/two https://you@pypi.corp/three https://you:p@pypi.corp/4 https://x/5",
+        PIP_FIND_LINKS="https://pypi.corp/wheels",
+    )
+    assert index.url == "https://me:s3cret%2F@pypi.corp:8443/one/simple"
+    assert index.extra == (
+        "https://me:s3cret%2F@pypi.corp/two",
+        "https://you@pypi.corp/three",
+        "https://you:p@pypi.corp/4",
+        "https://x/5",
+    )
+    assert index.links == ("https://me:s3cret%2F@pypi.corp/wheels",)
+    netrc.write_text("machine pypi.corp login")
+    assert (
+        found_index(home, NETRC=str(netrc), PIP_INDEX_URL="https://pypi.corp/simple").url == "https://pypi.corp/simple"
+    )
+
+
+def test_a_profiles_index_for_torch_has_its_login_in_uvs_settings(home: Path) -> None:
+    netrc = write(home / ".my-netrc", "machine torch.corp login me password s3cret\n")
+    here = Network(None, PackageIndex(), (), "", "", "")
+
+    def uv_toml(url: str) -> str:
+        return str(build_network.with_profiles_index(here, url, {"NETRC": str(netrc)}).secrets().get("uv", ""))
+
+    assert uv_toml("https://torch.corp/whl/cpu") == '[[index]]\nurl = "https://me:s3cret@torch.corp/whl/cpu"\n'
+    assert [uv_toml("https://download.pytorch.org/whl/cpu"), uv_toml("")] == ["", ""]
+
+
+def test_gather_reads_pips_file_and_the_variables(tmp_path: Path) -> None:
+    (tmp_path / "corp.pem").write_text("certificate")
+    (tmp_path / "pip.conf").write_text(
+        f"[global]\nindex-url = https://corp/simple\ncert = {tmp_path / 'corp.pem'}\n[install]\ntrusted_host = corp\n"
+    )
+    environ = {
+        "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"),
+        "https_proxy": "http://u:p@proxy:3128",
+        "NO_PROXY": "corp",
+    }
+    found = build_network.gather(environ)
+    assert found.ca == tmp_path / "corp.pem"
+    assert (found.index.url, found.index.trusted) == ("https://corp/simple", ("corp",))
+    assert found.proxies == ("NO_PROXY", "https_proxy")
+    assert "u:p" not in repr(found)
+
+
+def test_a_variable_names_the_ca_before_pips_file(tmp_path: Path) -> None:
+    for name in ("a.pem", "b.pem"):
+        (tmp_path / name).write_text("certificate")
+    (tmp_path / "pip.conf").write_text(f"[global]\ncert = {tmp_path / 'a.pem'}\n")
+    environ = {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "SSL_CERT_FILE": str(tmp_path / "b.pem")}
+    assert build_network.gather(environ).ca == tmp_path / "b.pem"
+    # A variable that points nowhere does not hide the file.
+    assert build_network.gather(environ | {"SSL_CERT_FILE": "/nowhere.pem"}).ca == tmp_path / "a.pem"
+
+
+def test_an_open_network_gives_no_secrets() -> None:
+    assert Network(None, PackageIndex(folders=(Path("/w"),)), (), "", "", "").secrets() == {}
+
+
+def test_apt_settings_point_at_the_other_secrets() -> None:
+    found = Network(Path("/ca.pem"), PackageIndex(), (), 'Acquire::Retries "3";\n', "machine m\n", "deb x y z\n")
+    assert found.secrets() == {
+        "ca": Path("/ca.pem"),
+        "apt-auth": "machine m\n",
+        "apt-sources": "deb x y z\n",
+        "apt": 'Acquire::Retries "3";\n'
+        'Dir::Etc::Netrc "/run/secrets/apt-auth";\n'
+        'Acquire::https::CaInfo "/run/secrets/ca";\n',
+    }
+
+
+def test_secrets_are_files_for_this_user_only(tmp_path: Path) -> None:
+    paths = Network(None, PackageIndex(), (), "x\n", "", "").write_secrets(tmp_path / "secrets")
+    assert paths == {"apt": tmp_path / "secrets" / "apt"}
+    assert paths["apt"].read_text() == "x\n"
+    assert stat.S_IMODE(paths["apt"].stat().st_mode) == 0o600
+
+
+def test_secrets_in_no_folder_are_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(UserError, match=r"the network settings of a build can't be .*/cache is no folder, so move"):
+        Network(None, PackageIndex(), (), "x\n", "", "").write_secrets(tmp_path / "cache" / "secrets")
+
+
+def test_only_locked_wheels_are_wanted(tmp_path: Path) -> None:
+    here = tmp_path
+    for name in (
+        "torch-2.13.0+cpu-cp311-x.whl",
+        "torch-2.12.0+cpu-cp311-x.whl",
+        "Foo_Bar-1.0-py3-none-any.whl",
+        "x.whl",
+    ):
+        (here / name).write_bytes(b"wheel")
+    wheels = build_network.wanted_wheels([here], ["torch==2.13.0+cpu \\\n    --hash=x\n", "foo-bar==1.0 \\\n"])
+    assert [wheel.name for wheel in wheels] == ["Foo_Bar-1.0-py3-none-any.whl", "torch-2.13.0+cpu-cp311-x.whl"]
+
+
+def test_make_runs_uv_with_pips_settings_before_anything_is_installed(tmp_path: Path) -> None:
+    """In an environment that has only pip and uv: no package that build.py needs."""
+    made = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(made)], check=True)
+    python = next(made.glob("bin/python"))
+    library = next(made.glob("lib/python*/site-packages"))
+    (library / "pip").symlink_to(Path(pip.__file__).parent)
+    (made / "bin" / "uv").write_text('#!/bin/sh\necho "$@"; env | grep ^UV_ | sort\n')
+    (made / "bin" / "uv").chmod(0o755)
+    conf = write(
+        tmp_path / "pip.conf", "[global]\nindex-url = https://corp/simple\nextra-index-url = https://more/simple\n"
+    )
+    environ = {"PIP_CONFIG_FILE": str(conf), "UV_INDEX": "https://own/simple", "PATH": os.environ["PATH"]}
+    command = [str(python), "-m", "berth.images.locks.uv", "pip", "install", "x"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, cwd=pins.ROOT, check=True)
+    assert done.stdout.splitlines() == [
+        "pip install x",
+        "UV_DEFAULT_INDEX=https://corp/simple",
+        "UV_HTTP_TIMEOUT=120",
+        "UV_INDEX=https://own/simple",
+        "UV_NO_WRAP=1",
+    ]
+
+
+def test_two_commands_share_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither takes the other's settings, nor away what the other reads."""
+    monkeypatch.setattr(pins, "CACHE", tmp_path)
+    one = Network(None, PackageIndex(url="https://me:one@corp/simple"), (), "", "", "")
+    other = Network(None, PackageIndex(url="https://me:other@corp/simple"), (), "", "machine m\n", "")
+    with secrets_folder(dry_run=False) as first:
+        mine = one.write_secrets(first)
+        before = {name: path.read_text() for name, path in mine.items()}
+        with secrets_folder(dry_run=False) as second:
+            other.write_secrets(second)
+        assert {name: path.read_text() for name, path in mine.items()} == before
+        assert not second.exists()
+    with secrets_folder(dry_run=True) as folder:
+        printed = one.write_secrets(folder)["pip"]
+    with secrets_folder(dry_run=True) as folder:
+        other.write_secrets(folder)
+    assert "me:one@" in printed.read_text(), "a line that was printed holds after the next one"
+    assert stat.S_IMODE(printed.parent.stat().st_mode) == 0o700
+    assert not first.exists()

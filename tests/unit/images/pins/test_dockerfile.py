@@ -1,0 +1,168 @@
+"""docker/Dockerfile, which is written by hand: its stages, their scripts, and the secrets that they mount."""
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from berth.images.pins import layer_files, pins, pins_file
+
+KIT = pins_file.load()
+DOCKER = pins.ROOT / "docker"
+LAYERS = DOCKER / "layers"
+TEXT = (DOCKER / "Dockerfile").read_text()
+STEPS = re.findall(r"^RUN (?:.*\\\n)*.*", TEXT, flags=re.MULTILINE)
+
+
+def test_base_and_version_are_the_pinned_ones() -> None:
+    assert layer_files.dockerfile(TEXT, KIT, pins.version()) == TEXT, "run `python build.py pins --no-locks`"
+    changed = layer_files.dockerfile(TEXT, replace(KIT, base_image="another"), "9.9")
+    assert "\nARG BASE_IMAGE=another\n" in changed
+    assert changed.count('org.opencontainers.image.version="9.9"') == 2
+
+
+def test_a_user_sets_three_arguments() -> None:
+    assert re.findall(r"^ARG (\w+)=", TEXT, flags=re.MULTILINE) == ["PROFILE", "WITHOUT", "BASE_IMAGE"]
+
+
+def layers_of(docker: Path, tmp_path: Path, profile: str, without: str = "") -> subprocess.CompletedProcess[str]:
+    """Runs the script of the stage `inputs` over a copy of docker/, its /layers in `tmp_path`."""
+    script = (LAYERS / "inputs.sh").read_text()
+    script = script.replace("docker=/tmp/docker layers=/layers", f"docker='{docker}' layers='{tmp_path}/layers'")
+    return subprocess.run(["/bin/sh", "-c", script, "sh", profile, without], capture_output=True, text=True)
+
+
+def read_layers(tmp_path: Path) -> dict[str, dict[str, bytes]]:
+    """The files of each step's folder."""
+    folders = [each for each in sorted((tmp_path / "layers").iterdir()) if each.is_dir()]
+    return {
+        folder.name: {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in folders
+    }
+
+
+def test_each_step_finds_its_folder_and_each_folder_its_step(tmp_path: Path) -> None:
+    assert layers_of(DOCKER, tmp_path, "cpu").returncode == 0
+    mounted = re.findall(r"from=inputs,source=/layers/([\w-]+)", TEXT)
+    assert sorted(mounted) == sorted(read_layers(tmp_path))
+    stages = re.findall(r"^FROM .* AS ([\w-]+)", TEXT, flags=re.MULTILINE)
+    assert sorted(set(stages) - set(mounted)) == ["base", "inputs", "kit-serve", "kit-train", "tools"]
+
+
+def test_the_hardwares_steps_read_the_same_in_each_of_its_profiles(tmp_path: Path) -> None:
+    """So they are built and pulled once."""
+    for profile in ("cpu", "cpu-hf4"):
+        layers_of(DOCKER, tmp_path / profile, profile)
+    cpu, hf4 = (read_layers(tmp_path / profile) for profile in ("cpu", "cpu-hf4"))
+    differ = {step for step, files in cpu.items() if hf4[step] != files}
+    assert differ == {
+        "openvino-train", "openvino-serve", "openmpi", "system", "source-train", "source-serve", "deps-train",
+        "deps-serve", "train", "serve",
+    }  # fmt: skip
+    assert cpu["openvino-train"] == cpu["openvino-serve"], "one layer of both images"
+    layers_of(DOCKER, tmp_path / "cu130", "cu130")
+    cu130 = read_layers(tmp_path / "cu130")
+    assert cu130["openvino-train"] != cu130["openvino-serve"]
+
+
+@pytest.mark.parametrize(("without", "files"), [("", ["efa.env"]), ("smddp", ["efa.env"]), ("smddp,efa", [])])
+def test_a_file_that_is_left_out_reaches_neither_its_stage_nor_the_versions(
+    without: str, files: list[str], tmp_path: Path
+) -> None:
+    assert layers_of(DOCKER, tmp_path, "cu130", without).returncode == 0
+    found = read_layers(tmp_path)
+    assert [name for name in found["files"] if name.endswith(".env")] == files
+    assert (b"EFA=" in found["train"]["versions"]) == bool(files)
+
+
+@pytest.mark.parametrize(
+    ("profile", "without", "said"),
+    [
+        ("cu13", "", "Unknown profile 'cu13'; docker/locks has cpu, cpu-hf4, cu124, cu124-hf4, cu130."),
+        ("", "", "Unknown profile ''"),
+        ("../locks/cpu", "", "Unknown profile '../locks/cpu'"),
+        ("cpu", "efs", "Unknown file 'efs' in WITHOUT; it may name efa, smddp, gdrcopy and cuda-compat."),
+    ],
+)
+def test_what_no_profile_or_file_is_called_is_one_sentence(
+    profile: str, without: str, said: str, tmp_path: Path
+) -> None:
+    done = layers_of(DOCKER, tmp_path, profile, without)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"berth: error: {said}")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_wheel_goes_to_the_steps_whose_lock_names_its_very_version(tmp_path: Path) -> None:
+    """The CPU build of torch would pass for CUDA's version otherwise."""
+    copy = tmp_path / "docker"
+    for folder in ("layers", "locks"):
+        (copy / folder).parent.mkdir(exist_ok=True)
+        (copy / folder).symlink_to(DOCKER / folder)
+    wheels = copy / "wheels"
+    wheels.mkdir()
+    for name in (
+        "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl",
+        "MarkupSafe-3.0.4-cp311-cp311-manylinux2014_x86_64.whl",
+        "sagemaker_training-5.1.4.tar.gz",
+        "torch-2.12.0+cpu-cp311-cp311-linux_x86_64.whl",
+    ):
+        (wheels / name).touch()
+    for profile, expected in (
+        ("cpu", {"pytorch": {"torch", "MarkupSafe"}, "source-train": {"sagemaker_training"}}),
+        ("cu130", {"pytorch": {"MarkupSafe"}, "source-train": {"sagemaker_training"}}),
+    ):
+        layers_of(copy, tmp_path / profile, profile)
+        found = {
+            step: {name.removeprefix("wheels/").partition("-")[0] for name in files if name.startswith("wheels/")}
+            for step, files in read_layers(tmp_path / profile).items()
+        }
+        assert {step: names for step, names in found.items() if names} == expected
+
+
+# What a script calls, and the secrets that this takes.
+APT = {"ca", "apt", "apt-auth", "apt-sources"}
+NEEDED = {
+    r"\binstall_debian\b|\bapt_get\b": APT,
+    r"\binstall_locked\b": {"ca", "uv"},
+    r"/pip (install|wheel)\b": {"ca", "pip"},
+    r"\bdownload\.py\b": {"ca"},
+}
+SHARED = {"math": "nvidia", "cuda": "nvidia", "cudnn": "nvidia", "nccl": "nvidia", "driver": "files", "train": "kit"}
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: "".join(re.findall(r"source=/layers/([\w-]+)", step)))
+def test_a_step_mounts_the_secrets_that_it_needs_and_no_others(step: str) -> None:
+    mounted = set(re.findall(r"type=secret,id=([\w-]+)", step))
+    needed: set[str] = set()
+    for name in re.findall(r"from=inputs,source=/layers/([\w-]+)", step):
+        own = {**SHARED, "serve": "kit"}.get(name, name.partition("-")[0])
+        script = (LAYERS / f"{own}.sh").read_text()
+        needed = needed.union(*(secrets for call, secrets in NEEDED.items() if re.search(call, script)))
+        if name == "driver":  # its file has no signature, which alone asks for a package
+            needed -= APT - {"ca"}
+    assert mounted == needed
+    assert ("id=ca,mode=0444" in step) == ("id=apt" in step), "apt reads the CA as a user of its own"
+
+
+def test_a_dockerfile_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_files, "DOCKER", tmp_path)
+    (tmp_path / "Dockerfile").write_text(TEXT)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            layer_files.render_dockerfile(replace(KIT, base_image="another"))
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"Dockerfile": TEXT}
+    layer_files.render_dockerfile(replace(KIT, base_image="another"))
+    assert "ARG BASE_IMAGE=another\n" in (tmp_path / "Dockerfile").read_text()
+
+
+def test_bake_has_every_image_as_sagemaker_takes_it() -> None:
+    text = (DOCKER / "bake.json").read_text()
+    assert text == layer_files.bake_file(KIT), "run `python build.py pins --no-locks`"

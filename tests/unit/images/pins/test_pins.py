@@ -1,0 +1,320 @@
+"""docker/pins.toml binds: every pin is consumed, and the locks agree with it."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.contract import gpu_hosts
+from berth.images.locks import lock_text, locks
+from berth.images.pins import layer_files, pins, pins_file
+
+KIT = pins_file.load()
+CPU = KIT.profile("cpu")
+DOCKER = pins.ROOT / "docker"
+# The lines of torch in pins.toml.
+CPU_TORCH, CUDA_TORCH = (f'torch = "{KIT.profile(name).torch}"' for name in ("cpu", "cu130"))
+BUILT_PROFILES = [name for name in KIT.profiles if (DOCKER / "locks" / name).exists()]
+
+
+def all_locks(profile: str) -> str:
+    return "".join(path.read_text() for path in sorted((DOCKER / "locks" / profile).glob("*.txt")))
+
+
+def serves_alone(name: str) -> bool:
+    """Whether a package of [packages] is in the inference image only."""
+    return name in ("starlette", "uvicorn", "prometheus-client", *KIT.source_only["serve"])
+
+
+@pytest.mark.parametrize("profile", BUILT_PROFILES)
+def test_every_package_pin_is_in_a_lock(profile: str) -> None:
+    row = KIT.profile(profile)
+    text = all_locks(profile) + "".join((locks.LOCKS / path).read_text() for path in locks.torch_locks(row))
+    pinned = {name: each for name, each in row.packages.items() if "serve" in row.images or not serves_alone(name)}
+    for name, version in pinned.items():
+        assert re.search(rf"^{re.escape(name)}=={re.escape(version)} ", text, flags=re.MULTILINE), f"{name} {version}"
+
+
+CUDA_PROFILES = [name for name, row in KIT.profiles.items() if row.cuda]
+CUDA_HARDWARE = [name for name in CUDA_PROFILES if KIT.profile(name).hardware == name]
+
+
+def test_what_judges_gpus_knows_the_profiles_and_their_cuda() -> None:
+    known = {name: gpu_hosts.parse(KIT.profile(name).cuda["cuda"]) for name in CUDA_HARDWARE}
+    assert known == gpu_hosts.PROFILES
+    assert list(gpu_hosts.PROFILES.values()) == sorted(known.values(), reverse=True), "the newest comes first"
+
+
+def test_every_build_tool_is_locked() -> None:
+    text = (locks.LOCKS / locks.BUILD_TOOLS).read_text()
+    assert dict(re.findall(r"^(\S+)==(\S+) ", text, flags=re.MULTILINE)).items() >= KIT.build_tools.items()
+
+
+@pytest.mark.parametrize("profile", BUILT_PROFILES)
+def test_locks_are_the_requested_ones_and_every_line_has_a_hash(profile: str) -> None:
+    row = KIT.profile(profile)
+    requested = {request.path for request in locks.lock_requests(KIT, row)} | {*locks.torch_locks(row)}
+    found = {str(path.relative_to(locks.LOCKS)) for path in (locks.LOCKS / profile).glob("*.txt")}
+    assert found == requested - {locks.BUILD_TOOLS}
+    empty = {
+        path.stem for path in (locks.LOCKS / profile).glob("*.txt") if not lock_text.locked_names(path.read_text())
+    }
+    assert empty == (set() if row.cuda else {*lock_text.NVIDIA_LAYERS})
+    for package in re.split(r"\n(?=\S)", all_locks(profile)):
+        if not package.startswith("#"):
+            assert "--hash=sha256:" in package, package.splitlines()[0]
+
+
+@pytest.mark.parametrize("profile", BUILT_PROFILES)
+def test_no_lock_repeats_a_package_of_the_layers_below(profile: str) -> None:
+    for request in locks.lock_requests(KIT, KIT.profile(profile)):
+        own = set(lock_text.locked_names((locks.LOCKS / request.path).read_text()))
+        below = {name for lock in request.below for name in lock_text.locked_names((locks.LOCKS / lock).read_text())}
+        assert not own & set(request.omit), request.path
+        # What a software set binds, another row's layers may have in a version that it can't take.
+        assert own & below <= ({"fsspec", "setuptools"} if request.above else set()), request.path
+
+
+@pytest.mark.parametrize("profile", BUILT_PROFILES)
+def test_what_layers_read_besides_locks_is_what_the_row_says(profile: str) -> None:
+    folder = locks.LOCKS / profile
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".txt"]
+    found = {str(path.relative_to(folder)): path.read_text() for path in paths}
+    assert found == layer_files.layer_files(KIT.profile(profile)), "run `python build.py pins --no-locks`"
+
+
+@pytest.mark.parametrize("path", [*locks.LOCKS.rglob("*.txt"), pins.ROOT / "tests" / "requirements.txt"], ids=str)
+def test_no_lock_has_openvinos_telemetry(path: Path) -> None:
+    assert locks.OPENVINO_TELEMETRY not in lock_text.locked_names(path.read_text())
+
+
+@pytest.mark.parametrize("profile", [name for name in BUILT_PROFILES if "nncf" in KIT.profile(name).packages])
+def test_the_training_image_has_nncf_without_what_it_does_without(profile: str) -> None:
+    locked = set(lock_text.locked_names(all_locks(profile)))
+    assert "nncf" in locked
+    assert not locked & set(locks.NNCF_WITHOUT)
+    layer = (pins.ROOT / "docker" / "layers" / "deps.sh").read_text()
+    assert f"Requires-Dist: ({'|'.join(locks.NNCF_WITHOUT)})" in layer
+
+
+def test_only_the_image_that_serves_on_a_gpu_goes_without_openvino() -> None:
+    without = [
+        (name, image)
+        for name, row in KIT.profiles.items()
+        for image in row.images
+        if row.openvino(image) == pins.NONE and "openvino" in row.packages
+    ]
+    assert without == [(name, "serve") for name in CUDA_PROFILES if "openvino" in KIT.profile(name).packages]
+    for name in (
+        each for each in BUILT_PROFILES if "serve" in KIT.profile(each).images
+    ):  # numpy lies where OpenVINO does, once
+        deps = (locks.LOCKS / name / "deps-serve.txt").read_text()
+        assert ("numpy" in lock_text.locked_names(deps)) == ((name, "serve") in without)
+
+
+def test_profiles_hold_the_same_software_but_for_what_their_hardware_dictates() -> None:
+    cpu, cu130 = KIT.profile("cpu"), KIT.profile("cu130")
+    # PyPI has torchvision for CUDA's torch alone; a row says "none" to what it goes without.
+    assert {**cpu.packages, "torch": cpu.torch.partition("+")[0]} == {
+        name: version for name, version in cu130.packages.items() if name != "torchvision"
+    }
+    assert [name for name, row in KIT.profiles.items() if "torchvision" in row.packages] == CUDA_PROFILES
+
+
+def test_base_is_pinned_by_digest() -> None:
+    assert re.fullmatch(r"debian:bookworm-\d{8}-slim@sha256:[0-9a-f]{64}", KIT.base_image)
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [("cpuu", "did you mean cpu?"), ("cu13", "did you mean cu130?"), ("rocm", "choose one of them.")],
+)
+def test_unknown_profile_names_the_nearest(asked: str, named: str) -> None:
+    with pytest.raises(UserError, match="there is no profile") as refusal:
+        KIT.profile(asked)
+    assert str(refusal.value).endswith(named)
+    assert "cpu, cpu-hf4, cu130, cu124, cu124-hf4" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "[base]\n",
+            "[base\n",
+            "can't be read (Expected ']' at the end of a table declaration (at line 5, column 6)):",
+        ),
+        ("[packages]\n", "[pakages]\n", "[pakages] is unknown (did you mean packages?) in"),
+        ("[base]\n", "base = 1\n[base_of_old]\n", "[base_of_old] is unknown (known are base, build, packages, "),
+        ('mpi4py = "4.1.2"\n', "", "mpi4py of [packages] is missing in"),
+        ('uvicorn = "', 'uvicorn = 0.54 # "', "uvicorn of [packages] is not a text in quotes in"),
+        (CUDA_TORCH, "torch = 2.5", "torch of [profiles.cu130] is not a text in quotes in"),
+        (
+            CUDA_TORCH,
+            CUDA_TORCH.replace("torch", "torhc"),
+            "torhc of [profiles.cu130] is unknown (did you mean torch?) in",
+        ),
+        ("train = 410", 'train = "410"', "train of [profiles.cpu.budget] is not a whole number in"),
+        ("train = 410", "train = true", "train of [profiles.cpu.budget] is not a whole number in"),
+        ("[profiles.cpu.budget]\n", "[profiles.cpu.budgets]\n", "budgets of [profiles.cpu] is unknown (did you mean b"),
+        ("[profiles.cpu]\n", "[profiles]\nrocm = 'none'\n[profiles.cpu]\n", "rocm of [profiles] is not a table in"),
+        (
+            'cuda-compat = "none" ',
+            'cuda_compat = "none" ',
+            "cuda_compat of [profiles.cu130] is unknown (did you mean c",
+        ),
+        ('\nsha256 = "unpinned"', "\nsha256 = 12", 'sha256 of [files."smddp-2.6.0"] is not a text in quotes in'),
+        ('serve = ["sagemaker-inference"]', "serve = [1]", "serve of [source_only] is not a list of texts in"),
+        (
+            '"sagemaker-inference"]',
+            '"sagemaker-inferenz"]',
+            "names sagemaker-inferenz, which is missing in [packages]: give",
+        ),
+        (
+            '[files."smddp-2.6.0"]',
+            '[files."smdpp-2.6.0"]',
+            "has an unknown part: call it PART-VERSION, with one",
+        ),
+        (
+            'triton = "3.7.1"\n',
+            "",
+            "[profiles.cu130] has cuda, cudnn, nccl but not triton: pin the",
+        ),
+        (
+            CPU_TORCH,
+            f'{CPU_TORCH}\nnccl = "2"',
+            "[profiles.cpu] has nccl but not",
+        ),
+    ],
+)
+def test_what_is_wrong_in_pins_toml_is_named_by_table_and_key(old: str, new: str, said: str, tmp_path: Path) -> None:
+    text = pins.PATH.read_text()
+    assert old in text
+    path = tmp_path / "pins.toml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError) as refusal:
+        pins_file.load(path)
+    assert said in str(refusal.value)
+    assert str(refusal.value).endswith(".")
+
+
+def test_all_that_is_wrong_in_pins_toml_is_said_together(tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    text = pins.PATH.read_text()
+    for old, new in (
+        ('mpi4py = "4.1.2"\n', ""),
+        ("train = 410", 'train = "410"'),
+        ("[base]\n", '[base]\nimaeg = "x"\n'),
+    ):
+        assert old in text
+        text = text.replace(old, new, 1)
+    path.write_text(text)
+    with pytest.raises(UserError) as refusal:
+        pins_file.load(path)
+    assert str(refusal.value) == (
+        "imaeg of [base] is unknown (did you mean image?) in pins.toml. Also, mpi4py of [packages] is missing in "
+        "pins.toml. Also, train of [profiles.cpu.budget] is not a whole number in pins.toml. Fix "
+        f"{path}, or restore it from the repository."
+    )
+
+
+def test_all_that_can_not_be_in_pins_toml_is_said_together(tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    text = pins.PATH.read_text().replace('triton = "3.7.1"', 'triton = "none"')
+    path.write_text(text.replace('efa = "1.47.0"', 'efa = "1.48.0"', 1).replace('triton = "3.1.0"\n', ""))
+    with pytest.raises(UserError) as refusal:
+        pins_file.load(path)
+    assert str(refusal.value) == (
+        '[profiles.cu130] has efa 1.48.0, but there is no [files."efa-1.48.0"]: add its url and sha256, or write '
+        'efa = "none". Also, [profiles.cu130] has cuda, cudnn, nccl but not triton: pin the versions that its torch '
+        "requires, or none of them. Also, [profiles.cu124] has cuda, cudnn, nccl but "
+        "not triton: pin the versions that its torch requires, or none of them. Fix "
+        f"{path}, or restore it from the repository."
+    )
+
+
+def test_the_names_of_profiles_are_read_without_a_look_at_the_rest(tmp_path: Path) -> None:
+    assert pins.profile_names() == tuple(KIT.profiles)
+    path = tmp_path / "pins.toml"
+    path.write_text("[profiles.own]\ntorch = 1\n")
+    assert pins.profile_names(path) == ("own",)
+    path.write_text("[profiles")
+    assert pins.profile_names(path) == ()
+    assert pins.profile_names(tmp_path / "none.toml") == ()
+
+
+def test_a_row_may_say_none_to_cuda(tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    path.write_text(pins.PATH.read_text().replace("[profiles.cpu]\n", '[profiles.cpu]\ncuda = "none"\n'))
+    assert pins_file.load(path).profile("cpu") == CPU
+
+
+def test_a_row_of_the_users_own_may_name_no_instances(tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    head, _, tail = pins.PATH.read_text().partition("[profiles.cpu.instances]\n")
+    path.write_text(head + tail.partition("\n\n")[2])
+    assert not any(pins_file.load(path).profile("cpu").instances.values())
+    assert all(row.instances["train"] for row in KIT.profiles.values())
+
+
+def test_no_pins_toml(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.toml can't be read \(.*No such file"):
+        pins_file.load(tmp_path / "none.toml")
+
+
+FILE = """
+[files."efa-1.0"]
+url = "https://host/efa%2B1.0.tar.gz?x=1"
+sha256 = "unpinned"
+key_url = "https://host/keys/efa.key"
+key_fingerprint = "4e90 91bc"
+"""
+
+
+def with_files(tmp_path: Path, text: str) -> pins.Pins:
+    path = tmp_path / "pins.toml"
+    path.write_text(pins.PATH.read_text() + text)
+    return pins_file.load(path)
+
+
+def test_a_file_is_known_by_part_or_by_part_and_version(tmp_path: Path) -> None:
+    file = KIT.file("smddp")
+    assert (file.key, file.part, file.version) == ("smddp-2.6.0", "smddp", "2.6.0")
+    assert KIT.file("smddp-2.6.0") == file
+    with pytest.raises(UserError, match=r"no file 'gdrcopy': name one of efa-1\.47\.0, smddp-2\.6\.0"):
+        KIT.file("gdrcopy")
+    kit = with_files(tmp_path, FILE)
+    with pytest.raises(UserError, match=r"has several files for efa: name one of efa-1\.47\.0, efa-1\.0\."):
+        kit.file("efa")
+    found = kit.file("efa-1.0")
+    assert (found.name, found.key_file, found.key_fingerprint) == ("efa+1.0.tar.gz", "efa.key", "4E9091BC")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[files."gdrcopy-2.5"]\nsha256 = "unpinned"\n', "has no file name: give it a url, or a file of a mirror"),
+        ('[files."gdrcopy-2.5"]\nfile = "x.deb"\nsha256 = "ABC"\n', "is invalid: write its 64 digits"),
+        (FILE.replace('key_url = "https://host/keys/efa.key"\n', ""), "needs both key_url and key_fingerprint"),
+        ('[files."efa-2.0"]\nurl = "https://host/x"\nsha256 = "unpinned"\n', "needs both key_url and key_fingerprint"),
+    ],
+    ids=["no-name", "no-hash", "no-key", "unsigned-efa"],
+)
+def test_a_file_that_is_not_told_whole_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        with_files(tmp_path, text)
+    assert said in str(refusal.value)
+
+
+def test_version_has_one_source() -> None:
+    assert pins.version() == tomllib.loads((pins.ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"## {pins.version()}" in (pins.ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_sdk_for_docker_is_not_hidden() -> None:
+    assert not (DOCKER / "__init__.py").exists()
+    import docker
+
+    assert hasattr(docker, "from_env")

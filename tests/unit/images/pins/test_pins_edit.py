@@ -1,0 +1,64 @@
+"""docker/pins.toml with a row more or less: all else stays, and what can't be edited is refused."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.images.pins import pins, pins_file
+from berth.images.pins.pins_edit import appended, without
+
+TEXT = pins.PATH.read_text()
+TABLES = {
+    "software.made": {"images": ["train"], "transformers": "4.46.3", "accelerate": "1.1.1", "datasets": "3.1.0"},
+    "software.made.environment": {"A": 'a "b" \\ ü', "LONG": "x\ny"},
+    "profiles.made": {"from": "cpu", "software": "made"},
+    "profiles.made.budget": {"train": 400},
+}
+
+
+def test_what_is_appended_is_what_load_gives(tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    path.write_text(appended(TEXT, TABLES))
+    assert path.read_text().startswith(TEXT.rstrip())
+    kit, before = pins_file.load(path), pins_file.load()
+    mine = kit.profile("made")
+    assert (mine.origin, mine.hardware, mine.images, mine.budget) == ("cpu", "cpu", ("train",), {"train": 400})
+    assert {name: mine.packages[name] for name in ("transformers", "datasets")} == {
+        "transformers": "4.46.3",
+        "datasets": "3.1.0",
+    }
+    assert mine.software.environment == TABLES["software.made.environment"]
+    assert {name: kit.profiles[name] for name in before.profiles} == before.profiles
+
+
+def test_what_was_appended_goes_without_a_trace() -> None:
+    assert without(appended(TEXT, TABLES), ["software.made", "profiles.made"]) == TEXT
+
+
+def test_a_row_in_the_middle_takes_its_own_comments_with_it_and_no_other() -> None:
+    """The set hf4 has comments above it and inside it; the next table has its own."""
+    new = without(TEXT, ["software.hf4", "profiles.cpu-hf4", "profiles.cu124-hf4"])
+    gone = [line for line in TEXT.splitlines() if line not in new.splitlines()]
+    assert not any(line.startswith(("# The hardware", "# Compressed")) for line in gone)
+    assert "# For scripts written before transformers 5." in " ".join(gone)
+    assert "generated for an older protobuf" in " ".join(gone)
+    was, left = tomllib.loads(TEXT)["profiles"], tomllib.loads(new)["profiles"]
+    assert was.keys() - left.keys() == {"cpu-hf4", "cu124-hf4"}
+
+
+def test_a_comment_below_the_last_key_is_that_tables() -> None:
+    text = "[profiles.a]\nx = 1\n# of x\n\n# of b\n[profiles.b]\ny = 1\n"
+    assert without(text, ["profiles.a"]) == "# of b\n[profiles.b]\ny = 1\n"
+
+
+def test_a_table_that_is_there_is_refused() -> None:
+    with pytest.raises(UserError, match=r"has a table \[profiles\.cpu\] already"):
+        appended(TEXT, {"profiles.cpu": {"from": "cu130"}})
+
+
+@pytest.mark.parametrize("text", ["[profiles]\nmade = { from = 'cpu' }\n", "profiles.made.from = 'cpu'\n"])
+def test_a_form_that_is_not_known_is_a_sentence(text: str) -> None:
+    with pytest.raises(UserError, match="automatically: edit the file by hand"):
+        without(text, ["profiles.made"])

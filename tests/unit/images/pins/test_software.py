@@ -1,0 +1,149 @@
+"""Software sets and the rows that name them: what a row takes from another, and what a set may not say."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.images.pins import pins, pins_file
+
+KIT = pins_file.load()
+
+OWN = """
+[software.own]
+images = ["train"]
+transformers = "4.46.3"
+accelerate = "1.1.1"
+datasets = "3.1.0"
+pillow = "11.0.0"
+nncf = "none"
+packages = ["peft==0.13.2"]
+constraints = ["numpy<2"]
+debian = ["git"]
+day = "2024-12-01"
+
+[software.own.environment]
+TOKENIZERS_PARALLELISM = "false"
+
+[profiles.own]
+from = "cpu"
+software = "own"
+"""
+
+
+def with_text(tmp_path: Path, text: str) -> pins.Pins:
+    path = tmp_path / "pins.toml"
+    path.write_text(pins.PATH.read_text() + text)
+    return pins_file.load(path)
+
+
+def test_a_set_is_read_whole(tmp_path: Path) -> None:
+    assert with_text(tmp_path, OWN).software["own"] == pins.SoftwareSet(
+        name="own",
+        images=("train",),
+        packages={
+            "transformers": "4.46.3",
+            "accelerate": "1.1.1",
+            "datasets": "3.1.0",
+            "pillow": "11.0.0",
+            "nncf": "none",
+        },
+        requirements=("peft==0.13.2",),
+        constraints=("numpy<2",),
+        debian=("git",),
+        day="2024-12-01",
+        environment={"TOKENIZERS_PARALLELISM": "false"},
+    )
+
+
+def test_a_row_has_the_packages_of_its_set_and_else_those_of_every_profile(tmp_path: Path) -> None:
+    row, cpu = with_text(tmp_path, OWN).profile("own"), KIT.profile("cpu")
+    differ = {
+        name: row.packages.get(name)
+        for name in {*row.packages, *cpu.packages}
+        if row.packages.get(name) != cpu.packages.get(name)
+    }
+    assert differ == {
+        "transformers": "4.46.3",
+        "accelerate": "1.1.1",
+        "datasets": "3.1.0",
+        "pillow": "11.0.0",
+        "nncf": None,
+    }
+
+
+def test_a_row_takes_what_it_does_not_say_from_another(tmp_path: Path) -> None:
+    both = OWN.replace('images = ["train"]\ntransformers = "4.46.3"', 'transformers = "5.0.0"')
+    row, cpu = with_text(tmp_path, f"{both}[profiles.own.budget]\ntrain = 500\n").profile("own"), KIT.profile("cpu")
+    assert (row.torch, row.torch_index, row.hardware) == (cpu.torch, cpu.torch_index, "cpu")
+    assert row.budget == {"train": 500, "serve": cpu.budget["serve"]}
+    assert row.instances == cpu.instances
+    cu124 = KIT.profile("cu124")
+    own = with_text(tmp_path, OWN.replace('"cpu"', '"cu124"\nsmddp = "none"')).profile("own")
+    assert own.files == {part: file for part, file in cu124.files.items() if part != "smddp"}
+    assert (own.cuda, own.hardware, own.software.name) == (cu124.cuda, "cu124", "own")
+
+
+@pytest.mark.parametrize("line", ['torch = "2.6.0+cpu"', 'torch_index = "https://torch.example"'])
+def test_a_row_with_another_torch_has_layers_of_its_own(line: str, tmp_path: Path) -> None:
+    kit = with_text(
+        tmp_path, f'{OWN.replace("[profiles.own]", "[profiles.own]" + chr(10) + line)}[profiles.next]\nfrom = "own"\n'
+    )
+    assert (kit.profile("own").hardware, kit.profile("next").hardware) == ("own", "own")
+    assert kit.profile("next").software.name == "own"
+
+
+def test_the_set_for_older_scripts_is_of_the_training_image_and_stands_on_the_hardwares_torch() -> None:
+    rows = {name: row for name, row in KIT.profiles.items() if row.software.name == "hf4"}
+    assert {name: (row.hardware, row.images) for name, row in rows.items()} == {
+        "cpu-hf4": ("cpu", ("train",)),
+        "cu124-hf4": ("cu124", ("train",)),
+    }
+    for row in rows.values():
+        assert (row.openvino("train"), "nncf" in row.packages) == (pins.NONE, False)
+        assert set(row.budget) == {"train"}
+        assert not row.runs_kit
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('pillow = "', 'pilow = "', "pilow of [software.own] is unknown (did you mean pillow?)"),
+        ('pillow = "', 'peft = "', "peft of [software.own] is unknown (a package of your own goes into `packages`"),
+        ('pillow = "', 'torch = "', "torch of [software.own] is unknown (torch and torchvision belong to a profile"),
+        ('pillow = "11.0.0"', "pillow = 11", "pillow of [software.own] is not a text in quotes in pins.toml"),
+        ('pillow = "11.0.0"', 'pip = "none"', 'pip of [software.own] is "none", which only openvino, nncf, evaluate,'),
+        ('datasets = "3.1.0"\n', "", "datasets of [software.own] is missing in pins.toml"),
+        ('"peft==0.13.2"', '"peft=0.13.2"', "'peft=0.13.2' of [software.own] is not a requirement: write it as for"),
+        ('"peft==0.13.2"', '"x @ https://host/x.whl"', "of [software.own] is a URL, and locks take files from package"),
+        ('"peft==0.13.2"', '"Scikit_Learn==1"', "packages of [software.own] has scikit-learn, which has its own key"),
+        ('["git"]', '["git; true"]', "'git; true' of [software.own] is not a Debian package name: write a name"),
+        ('"numpy<2"', '"<2"', "'<2' of [software.own] is not a requirement"),
+        ('"2024-12-01"', '"December"', "day of [software.own] is 'December', which is not a date: write it as 2024"),
+        ('"2024-12-01"', "2024-12-01", "day of [software.own] is not a text in quotes"),
+        ("TOKENIZERS_P", '"A B"=""\nP', "'A B' of the environment of [software.own] is not a variable name"),
+        ('images = ["train"]', 'images = ["serving"]', "images of [software.own] are not some of train, serve"),
+        ('images = ["train"]\n', "", "[software.own] has transformers 4.46.3, but serve needs 5 or newer: write"),
+        ('"4.46.3"', '"latest"', "transformers of [software.own] is 'latest', which is not a version"),
+        ('from = "cpu"', 'from = "cpo"', "[profiles.own] has from = 'cpo', which is not a profile: name cpu"),
+        ('from = "cpu"', 'from = "own"', "[profiles.own] has from = 'own', which comes from it: remove one `from`"),
+        ('from = "cpu"', "", "torch of [profiles.own] is missing. Also, train of [profiles.own.budget] is missing."),
+        ('software = "own"', 'software = "owm"', "of [profiles.own] is owm, which does not exist (did you mean own?)"),
+        ("[profiles.own]", "[profiles.Own]", "[profiles.'Own'] can't be part of an image's tag"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_set_or_in_a_row_of_it_is_named(old: str, new: str, said: str, tmp_path: Path) -> None:
+    assert old in OWN
+    with pytest.raises(UserError) as refusal:
+        with_text(tmp_path, OWN.replace(old, new, 1))
+    assert said in str(refusal.value)
+
+
+def test_a_row_of_no_set_is_told_which_there_are(tmp_path: Path) -> None:
+    path = tmp_path / "pins.toml"
+    path.write_text(pins.PATH.read_text().replace('[profiles.cpu]\nsoftware = "current"\n', "[profiles.cpu]\n"))
+    with pytest.raises(UserError) as refusal:
+        pins_file.load(path)
+    found = re.findall(r"software of \S+ is missing \(name one of [^)]*\)", str(refusal.value))
+    assert found == ["software of [profiles.cpu] is missing (name one of current, torch25, hf4)"]

@@ -1,0 +1,194 @@
+"""An endpoint's port, and the questions that it is asked."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.local.serve import endpoint
+from berth.local.signals import Interrupted
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(UserError, match=f"Port {port} is taken"):
+            endpoint.require_port(port)
+    endpoint.require_port(port)
+
+
+@pytest.mark.parametrize("port", [-1, 0, 65536, 99999])
+def test_a_number_that_is_no_port_is_refused(port: int) -> None:
+    with pytest.raises(UserError, match=f"^{port} is not a port: choose one from 1 to 65535\\.$"):
+        endpoint.require_port(port)
+
+
+def test_the_server_listens_on_the_port_that_a_person_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = MagicMock(side_effect=UserError("far enough"))
+    for name, there in (("connect", MagicMock()), ("require_port", MagicMock()), ("archive", MagicMock())):
+        monkeypatch.setattr(endpoint, name, there)
+    session = MagicMock()
+    session.__enter__.return_value.create = made
+    monkeypatch.setattr(endpoint, "RunSession", lambda *_, **__: session)
+    for port in (80, 1023, 18101):
+        with (
+            pytest.raises(UserError, match="far enough"),
+            endpoint.deploy(endpoint.EndpointOptions(tmp_path, "any", port)),
+        ):
+            pass
+        assert made.call_args.args[0].environment == {
+            "SAGEMAKER_BIND_TO_PORT": str(port),
+            "BERTH_FAILURE_GRACE": "0",  # its log is read, so that nobody waits for what /ping would say
+        }
+        assert made.call_args.args[0].ports == {f"{port}/tcp": ("127.0.0.1", port)}
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"SAGEMAKER_BIND_TO_PORT": "9000"}, "choose the port with --port"),
+        ({"SAGEMAKER_MULTI_MODEL": "true"}, "serves a single model: serve/README.md"),
+    ],
+)
+def test_variables_that_would_lead_elsewhere_are_refused(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        endpoint.require_variables(environment)
+    endpoint.require_variables({"SAGEMAKER_MULTI_MODEL": "false", "BERTH_LOG_FORMAT": "json"})
+
+
+class Engine:
+    """A session whose container says `log`; `pings` says whether it ever answers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: list[str], *, pings: bool) -> None:
+        self.session = MagicMock(killed=[])
+        self.session.__enter__.return_value = self.session
+        self.session.scratch = tmp_path / "scratch"
+        self.session.create.return_value = self.container = MagicMock(status="running" if pings else "exited")
+        self.container.attach.side_effect = lambda **_: self.lines(log)
+        self.container.attrs = {"State": {"ExitCode": 1}}
+        self.grace = 0.0
+
+        def made(*_: object, stop_grace: float, **__: object) -> MagicMock:
+            self.grace = stop_grace
+            return self.session
+
+        monkeypatch.setattr(endpoint, "connect", MagicMock())
+        monkeypatch.setattr(endpoint, "require_port", MagicMock())
+        monkeypatch.setattr(endpoint, "RunSession", made)
+        monkeypatch.setattr(endpoint, "_ping", lambda _: {} if pings else None)
+        (tmp_path / "model/code").mkdir(parents=True)
+        (tmp_path / "model/code/inference.py").write_text("def model_fn(folder): ...")
+        self.options = endpoint.EndpointOptions(tmp_path / "model", "any", environment={"BERTH_PAGE": "off"})
+
+    @staticmethod
+    def lines(log: list[str]) -> Iterator[bytes]:
+        """What the engine sends, the last of it when the container has long been seen to be gone."""
+        for line in log:
+            time.sleep(0.2)
+            yield f"{line}\n".encode()
+
+
+def test_a_server_that_cannot_start_ends_with_its_last_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = "model_fn of the model's inference.py raised RuntimeError: no"
+    log = ["berth: error: the model's own code failed", "Traceback …", f"berth: error: {last}", "berth: stopped"]
+    engine = Engine(monkeypatch, tmp_path, log, pings=False)
+    with pytest.raises(UserError) as refused:
+        endpoint.serve_until_interrupted(engine.options, log=lambda _: None, say=lambda _: None)
+    assert str(refused.value) == f"The container ended with exit code 1 before it could answer: {last}"
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_stop_takes_what_sagemaker_allows_and_fails_where_it_cut_something_off(
+    killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(monkeypatch, tmp_path, [], pings=True)
+    engine.session.interrupts.wait.side_effect = Interrupted(2)
+    engine.session.stop.side_effect = lambda: engine.session.killed.extend(["algo-1"] * killed)
+    if killed:
+        with pytest.raises(UserError, match="killed before it ended: requests in progress were cut off") as refused:
+            endpoint.serve_until_interrupted(engine.options, say=lambda _: None)
+        assert refused.value.exit_code == 137
+    else:
+        assert endpoint.serve_until_interrupted(engine.options, say=lambda _: None) == 0
+    assert engine.grace == 30.0
+    assert engine.session.create.call_args.args[0].environment["BERTH_PAGE"] == "off"
+
+
+@pytest.mark.parametrize(
+    ("environment", "there", "taken"),
+    [
+        ({"SAGEMAKER_SUBMIT_DIRECTORY": "s3://bucket/code.tar.gz"}, ["weights.bin"], True),
+        ({"HF_MODEL_ID": "a/b"}, [], True),
+        ({"HF_MODEL_ID": "a/b"}, ["weights.bin"], False),
+        ({}, [], False),
+    ],
+)
+def test_what_comes_from_elsewhere_is_for_the_image_to_judge(
+    environment: dict[str, str], there: list[str], taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(monkeypatch, tmp_path, [], pings=False)
+    folder = tmp_path / "other"
+    folder.mkdir()
+    for name in there:
+        (folder / name).touch()
+    options = replace(engine.options, model=folder, environment=environment)
+    with pytest.raises(UserError, match="before it could answer" if taken else f"{folder} "):
+        endpoint.serve_until_interrupted(options, log=lambda _: None, say=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("ping", "request_line"),
+    [
+        ({"status": "ready", "precision": "fp32"}, '-d \'{"inputs": {"question": '),
+        ({"status": "ready", "handler": "the model's own"}, "--data-binary @FILE -H 'Content-Type: TYPE'"),
+    ],
+)
+def test_the_request_to_paste_fits_who_answers(
+    ping: dict[str, str], request_line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(monkeypatch, tmp_path, [], pings=True)
+    engine.session.interrupts.wait.side_effect = Interrupted(2)
+    monkeypatch.setattr(endpoint, "_ping", lambda _: ping)
+    said: list[str] = []
+    endpoint.serve_until_interrupted(engine.options, say=said.append)
+    (ready,) = [line for line in said if line.startswith("Ready at http://127.0.0.1:")]
+    assert request_line in ready.splitlines()[1]
+    assert "/invocations" in ready.splitlines()[1]
+
+
+class Scripted(BaseHTTPRequestHandler):
+    """Answers a question about rain, and refuses any other."""
+
+    def do_POST(self) -> None:
+        """One request: the body comes back in the refusal."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        good = body == {"inputs": {"question": "Rain?", "context": "It rains."}}
+        self.send_response(200 if good else 400)
+        self.end_headers()
+        self.wfile.write(b'{"score": 0.5, "start": 3, "end": 8, "answer": "rains"}' if good else b"no rain")
+
+    def log_message(self, *arguments: object) -> None:
+        """Stays quiet."""
+
+
+def test_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with HTTPServer(("127.0.0.1", 0), Scripted) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert endpoint.ask(url, "Rain?", "It rains.") == {"score": 0.5, "start": 3, "end": 8, "answer": "rains"}
+        with pytest.raises(UserError, match="The endpoint answered 400: no rain"):
+            endpoint.ask(url, "Snow?", "It rains.")
+        server.shutdown()
+    with pytest.raises(UserError, match="gave no answer"):
+        endpoint.ask(url, "Rain?", "It rains.")

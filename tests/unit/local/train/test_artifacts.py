@@ -1,0 +1,59 @@
+"""What comes home of a job, and where it stays if it can't."""
+
+import tarfile
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.local import opt_ml
+from berth.local.session import RunSession
+from berth.local.train import artifacts
+
+
+def test_a_model_that_cannot_be_packed_stays(tmp_path: Path) -> None:
+    session = RunSession(MagicMock(), "no-image", say=print, stop_grace=1.0)
+    session.scratch = tmp_path / "run"
+    roots = {host: session.scratch / host for host in ("algo-1", "algo-2")}
+    for root in roots.values():
+        (root / "model").mkdir(parents=True)
+    (roots["algo-1"] / "model" / "model.safetensors").write_text("weights")
+    with pytest.raises(UserError, match=r"can't be written .* What the job wrote is kept in") as refusal:
+        artifacts.pack_folder(session, roots, "model", tmp_path / "no-such-folder" / "model.tar.gz")
+    kept = tmp_path / f"kept-{session.run_id}"
+    assert str(kept) in str(refusal.value)
+    assert (kept / "algo-1" / "model" / "model.safetensors").read_text() == "weights"
+
+
+def test_of_files_of_one_name_the_first_hosts_come_home_and_it_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    session = RunSession(MagicMock(), "no-image", say=said.append, stop_grace=1.0)
+    roots = {host: tmp_path / host for host in ("algo-1", "algo-2")}
+    for host, root in roots.items():
+        (root / "model").mkdir(parents=True)
+        for name in ("weights", host):
+            (root / "model" / name).write_text(host)
+    packed = artifacts.pack_folder(session, roots, "model", tmp_path / "model.tar.gz")
+    assert packed is not None
+    with tarfile.open(packed) as tar:
+        assert tar.getnames() == ["algo-1", "algo-2", "weights"]
+        assert tar.extractfile("weights").read() == b"algo-1"  # type: ignore[union-attr]
+    assert said == ["model.tar.gz: algo-1, algo-2 wrote files of the same names (weights); those of algo-1 are kept."]
+
+
+def test_what_is_true_of_many_hosts_is_one_line_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    said: list[str] = []
+    session = RunSession(MagicMock(), "no-image", say=said.append, stop_grace=1.0)
+    roots = {host: tmp_path / host for host in opt_ml.host_names(40)}
+    for root in roots.values():
+        (root / "model").mkdir(parents=True)
+        for name in ("config", "weights"):
+            (root / "model" / name).touch()
+        (root / "model/secret").symlink_to("/etc/passwd")
+    artifacts.pack_folder(session, roots, "model", tmp_path / "model.tar.gz")
+    assert len(said) == 2
+    assert "config, weights" in said[0]
+    for line in said:
+        assert "algo-1, …, algo-40" in line
+    assert "'secret'" in said[1]

@@ -1,0 +1,226 @@
+"""What a container would refuse, refused before there is one."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from berth.common.errors import Problems, UserError
+from berth.contract import own_program
+from berth.images.pins import pins
+from berth.images.selection import SelectedImage
+from berth.local import commands
+from berth.local.signals import Interrupts
+from berth.local.train import checks
+from berth.local.train.job_log import JobLog
+
+
+@pytest.mark.parametrize(
+    ("kit", "derived", "profile"),
+    [
+        ({"berth.transformers": "4.46.3", "berth.cuda": "none"}, False, "cpu"),
+        ({"berth.transformers": "4.26.0", "berth.cuda": "12.4"}, False, "cu124"),
+        ({"berth.transformers": "4.26.0", "berth.cuda": "13.0.3"}, False, "cu130"),
+        ({"berth.transformers": "4.26.0", "berth.cuda": "none"}, True, ""),
+        ({"berth.transformers": "5.23.0", "berth.cuda": "none"}, False, ""),
+        ({}, False, ""),
+    ],
+)
+def test_run_qa_is_refused_by_the_transformers_of_the_image(kit: dict[str, str], derived: bool, profile: str) -> None:
+    image = SelectedImage("berth-train:own", "sha256:aa", "train", "own", derived, {"Config": {"Labels": kit}})
+    if not profile:
+        return checks.check_run_qa(image)
+    with pytest.raises(UserError) as refused:
+        checks.check_run_qa(image)
+    begin = (
+        f"run_qa, the kit's own program, is for transformers 5 and this image has {kit['berth.transformers']}: train"
+    )
+    assert str(refused.value).startswith(f"{begin} with an image of the profile {profile}, or give a program of")
+
+
+def test_run_qa_is_for_one_transformers_wherever_it_is_named() -> None:
+    assert own_program.TRANSFORMERS == pins.KIT_TRANSFORMERS
+
+
+@pytest.mark.parametrize(
+    ("told", "environment", "says"),
+    [
+        pytest.param(
+            {},
+            {"BERTH_DISTRBUTION": "mpi"},
+            "the variable BERTH_DISTRBUTION is not known: did you mean BERTH_DISTRIBUTION?",
+            id="misspelt-variable",
+        ),
+        pytest.param(
+            {"processes_per_host": "none-at-all"},
+            {"BERTH_DISTRIBUTION": "mpy"},
+            "BERTH_DISTRIBUTION must be none, mpi or smddp, not 'mpy'. Also, processes_per_host must be a whole number "
+            "from 1 to 256, not 'none-at-all'.",
+            id="all-at-once",
+        ),
+    ],
+)
+def test_launch_options(told: dict[str, str], environment: dict[str, str], says: str) -> None:
+    with pytest.raises(UserError) as refused:
+        checks.check_launch_options(told, environment)
+    assert str(refused.value) == says
+    checks.check_launch_options({"sagemaker_program": '"train.py"'}, {"BERTH_DISTRIBUTION": "mpi", "MINE": "1"})
+
+
+def test_data_is_named_by_the_users_own_path(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").touch()
+    with pytest.raises(UserError, match=f"^{tmp_path} holds no data file"):
+        checks.check_data({"train": tmp_path}, {})
+    for told in ({"do_train": "False"}, {"train_file": "a.csv"}):
+        checks.check_data({"train": tmp_path}, told)
+    (tmp_path / "b.json").touch()
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test/a.csv").touch()
+    there = {"validation": tmp_path, "test": tmp_path / "test"}
+    checks.check_data(there, {})  # nobody predicts unless asked to
+    for told, channels in (({}, {"test": tmp_path / "test"}), ({"do_predict": "True"}, there)):
+        with pytest.raises(UserError, match=f"^{tmp_path / 'test'} holds no data file"):
+            checks.check_data(channels, told)
+
+
+def test_data_to_validate_on_next_to_data_to_train_on_are_refused(tmp_path: Path) -> None:
+    for name in ("train-v1.1.json", "dev-v1.1.json"):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"dev-v1\.1\.json in .* by its name validation data"):
+        checks.check_data({"train": tmp_path}, {})
+    checks.check_data({"train": tmp_path}, {"train_file": "train-v1.1.json"})
+
+
+def test_hosts_that_memory_has_no_room_for_are_refused_with_the_figure() -> None:
+    with pytest.raises(UserError) as refused:
+        checks.check_memory(1000, 1, 40.0, 19_100.0)
+    assert str(refused.value) == (
+        "1000 hosts need about 40 GB of memory at the least (40 MB each), and this machine has 19.1 GB free: ask for "
+        "477 or fewer with --hosts."
+    )
+    checks.check_memory(477, 1, 40.0, 19_100.0)
+    checks.check_memory(1, 1, 400.0, 100.0)  # one host: the machine itself will tell
+
+
+def test_so_are_more_processes_than_fit() -> None:
+    with pytest.raises(UserError) as refused:
+        checks.check_memory(3, 200, 400.0, 19_100.0)
+    assert str(refused.value) == (
+        "3 hosts with 200 processes each need about 240 GB of memory at the least (400 MB each), and this machine has "
+        "19.1 GB free: ask for 47 or fewer in all, with --hosts and BERTH_PROCESSES_PER_HOST."
+    )
+    with pytest.raises(UserError, match="1 host with 48 processes each needs about 19 GB"):
+        checks.check_memory(1, 48, 400.0, 19_100.0)
+    checks.check_memory(1, 47, 400.0, 19_100.0)
+    assert checks.processes_per_host({}, {"BERTH_PROCESSES_PER_HOST": "8"}) == 8
+    assert checks.processes_per_host({"processes_per_host": "4"}, {}) == 4
+    assert checks.processes_per_host({}, {}) == 1
+
+
+def refused(problems: Problems) -> str:
+    with pytest.raises(UserError) as refusal:
+        problems.refuse()
+    return str(refusal.value)
+
+
+@pytest.fixture
+def no_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine whose image takes no hyperparameter."""
+
+    def refuse_all(client: Any, image: str, hyperparameters: Any) -> None:
+        raise UserError("1 hyperparameter can't be used.")
+
+    image = SelectedImage(
+        "berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {"Labels": {}}}
+    )
+    monkeypatch.setattr(commands, "connect", MagicMock())
+    monkeypatch.setattr(commands, "select_image", MagicMock(return_value=image))
+    monkeypatch.setattr(checks, "check_hyperparameters", refuse_all)
+    monkeypatch.delenv("NOTSET", raising=False)
+
+
+@pytest.mark.usefixtures("no_image")
+def test_run_train_names_everything_that_is_wrong_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError) as refusal:
+        commands.run_train(
+            data=tmp_path / "nothing.json",
+            model=tmp_path / "no-model",
+            hosts=0,
+            hyperparameter=["max_steps=-5", "noequals"],
+            environment=["BAD-NAME=1", "NOTSET", "BERTH_DISTRIBUTION=mpirun"],
+            output=tmp_path / "file",
+        )
+    assert str(refusal.value).split(" Also, ") == [
+        "--hyperparameter 'noequals' is not a pair: write name=value.",
+        "-e 'BAD-NAME' is not a valid name of a variable: use letters, digits and _, without a digit first.",
+        "-e NOTSET: there is no variable of that name here: export it, or write NAME=value.",
+        f"there is no file or folder {tmp_path}/nothing.json: pass a data file, or a folder, optionally with train/ "
+        "and validation/ in it.",
+        "--hosts is 0 and must be at least 1.",
+        f"there is no file or folder {tmp_path}/no-model: pass a model folder or a model.tar.gz.",
+        f"{tmp_path}/file can't be made ({tmp_path}/file is no folder): choose another.",
+        "BERTH_DISTRIBUTION must be none, mpi or smddp, not 'mpirun'.",
+        "1 hyperparameter can't be used.",
+    ]
+    assert refusal.value.exit_code == 1
+
+
+@pytest.mark.usefixtures("no_image")
+def test_run_serve_does_so_too(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        commands.run_serve(model=tmp_path / "nope", port=0)
+    assert str(refusal.value) == (
+        f"0 is not a port: choose one from 1 to 65535. Also, there is no file or folder {tmp_path}/nope: pass a model "
+        "folder or a model.tar.gz."
+    )
+
+
+@pytest.mark.usefixtures("no_image")
+def test_a_program_that_is_not_there_is_no_reason_to_take_the_job_for_run_qas(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        commands.run_train(
+            code=tmp_path, entry_point="nope.py", hyperparameter=["mine=1"], environment=["NOTSET"], output=tmp_path
+        )
+    assert [problem.split(":")[0] for problem in str(refusal.value).split(" Also, ")] == [
+        "-e NOTSET",
+        f"nope.py is not in {tmp_path}",
+    ]
+    with pytest.raises(UserError, match=r"^there is no folder [^ ]*gone: pass the folder that holds your program\.$"):
+        commands.run_train(code=tmp_path / "gone", output=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        ("ValueError: boom", "the job ended with exit code 3: ValueError: boom"),
+        ("train.py ended with exit code 3; bad config", "train.py ended with exit code 3; bad config"),
+        ("", "the job ended with exit code 3: see its log above."),
+    ],
+)
+def test_an_exit_code_is_said_once(reason: str, line: str) -> None:
+    assert commands._ending(3, reason) == line
+
+
+def test_a_jobs_log_and_failures_stay_and_an_earlier_jobs_are_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("earlier")
+    (tmp_path / "failure-algo-2").write_text("earlier")
+    interrupts = Interrupts()
+    shown: list[str] = []
+    said: list[str] = []
+    with JobLog(tmp_path, shown.append, interrupts) as log:
+        log.sink_of("algo-1")("step 1")
+        interrupts.signum = 2
+        log.sink_of("algo-2")("berth: failed: train.py on algo-2 was stopped by SIGTERM")
+        said.append(log.keep_failures({"algo-1": "ValueError: boom"}))
+    assert shown == ["algo-1 | step 1"]
+    assert (tmp_path / "train.log").read_text().splitlines() == [
+        "algo-1 | step 1",
+        "algo-2 | berth: failed: train.py on algo-2 was stopped by SIGTERM",
+    ]
+    assert {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "train.log"} == {
+        "earlier-train.log": "earlier",
+        "failure-algo-1": "ValueError: boom\n",
+    }
+    assert said == ["failure-algo-1"]

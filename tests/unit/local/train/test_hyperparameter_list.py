@@ -1,0 +1,68 @@
+"""What `build.py hyperparameters` says of run_qa's hyperparameters."""
+
+import json
+from types import ModuleType
+from unittest.mock import MagicMock
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.contract.schema import read_schema, write_schema
+from berth.images.selection import SelectedImage
+from berth.local import commands
+from berth.local.train import checks
+from berth.local.train.hyperparameter_list import describe, find
+from berth.train.run_qa.schema import described
+
+# As the machine reads it, without transformers.
+OPTIONS = read_schema(write_schema(described()))
+IMAGE = SelectedImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {}})
+
+
+def test_every_hyperparameter_has_a_row() -> None:
+    rows = describe(OPTIONS)
+    assert {row.name for row in rows} == {*OPTIONS, "processes_per_host"}
+    assert [row.name for row in rows] == sorted(row.name for row in rows)
+    assert [row.name for row in rows if not row.meaning or not row.type] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "called", "default", "type"),
+    [
+        ("learning_rate", "learning_rate", "5e-05", "number"),
+        ("learning-rate", "learning_rate", "5e-05", "number"),
+        ("epochs", "num_train_epochs", "3.0", "number"),
+        ("evaluation_strategy", "eval_strategy", "no", "one of no, steps, epoch"),
+        ("do_train", "do_train", "true", "true or false"),
+        ("processes_per_host", "processes_per_host", "", "whole number"),
+        ("fp16_opt_level", "fp16_opt_level", "", "text"),
+    ],
+)
+def test_one_is_found_by_its_name_or_an_older_one(name: str, called: str, default: str, type: str) -> None:
+    found = find(name, OPTIONS)
+    assert (found.name, found.default, found.type) == (called, default, type)
+    assert (f"{name} is its deprecated name" in found.meaning) == (name in ("epochs", "evaluation_strategy"))
+
+
+def test_an_unknown_name_leads_to_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"no hyperparameter lr: did you mean learning_rate\?"):
+        find("lr", OPTIONS)
+    with pytest.raises(UserError, match=r"no hyperparameter xyzzy\. "):
+        find("xyzzy", OPTIONS)
+
+
+def test_the_command_prints_rows_for_programs_and_one_in_full(
+    command_line: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands, "connect", MagicMock())
+    monkeypatch.setattr(commands, "select_image", MagicMock(return_value=IMAGE))
+    monkeypatch.setattr(checks, "known_hyperparameters", lambda client, image: OPTIONS)
+    assert command_line.main(["hyperparameters"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert {len(row) for row in rows} == {3}
+    assert ["seed", "42"] in [row[:2] for row in rows]
+    assert command_line.main(["hyperparameters", "seed"]) == 0
+    assert capsys.readouterr().out.startswith("seed: whole number; default: 42\n")
+    assert command_line.main(["hyperparameters", "seed", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["hyperparameters"]
+    assert (row["name"], row["default"]) == ("seed", "42")

@@ -1,0 +1,163 @@
+"""A job that is stopped, and one that is refused."""
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from berth.common.errors import UserError
+from berth.local import cleanup
+from berth.local.chown import FolderSnapshot
+from berth.local.session import RunSession
+from berth.local.signals import Interrupted
+from berth.local.train import job
+from berth.local.train.job_log import JobLog
+
+
+def test_a_job_that_is_stopped_brings_its_reasons_home_and_says_once_what_it_leaves(tmp_path: Path) -> None:
+    said: list[str] = []
+    session = RunSession(MagicMock(), "no-image", say=said.append, stop_grace=1.0)
+    session.scratch = tmp_path / "run"
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "model.tar.gz").write_text("of an earlier job")
+    containers = {}
+    for host, code in (("algo-1", 143), ("algo-2", 0)):
+        for folder in ("model", "output"):
+            (session.scratch / host / folder).mkdir(parents=True)
+        containers[host] = MagicMock()
+        containers[host].attrs = {"State": {"ExitCode": code, "FinishedAt": "", "OOMKilled": False}}
+    (session.scratch / "algo-1/output/failure").write_text("the job was stopped by a signal")
+    (session.scratch / "algo-2/model/weights").write_text("half")
+    asked = job.TrainingJob({}, output)
+    with JobLog(output, print, session.interrupts) as log:
+        run = job._Running(session, asked, containers, FolderSnapshot.take(output), log)
+        stop = job._stopped(run, Interrupted(signal.SIGINT))
+    assert stop.exit_code == 130
+    assert str(stop) == (
+        f"the job was stopped by Ctrl-C; its log is {output / 'train.log'}, and how its hosts ended is in "
+        "failure-algo-1 next to it"
+    )
+    assert said == [
+        f"model.tar.gz was from an earlier job: it is now {output / 'earlier-model.tar.gz'}.",
+        "The files in /opt/ml/model are not kept: a stopped job gets no model.tar.gz.",
+    ]
+    names = {path.name for path in output.iterdir()}
+    assert names == {"train.log", "failure-algo-1", "earlier-model.tar.gz"}
+
+
+@pytest.fixture
+def created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> job._Running:
+    """A job of three hosts whose containers are made, with an earlier one's model in its output."""
+    session = RunSession(MagicMock(), "no-image", say=lambda _: None, stop_grace=1.0)
+    session.client.api.containers.return_value = []
+    session.scratch = tmp_path / "run"
+    (session.scratch / "checkpoints").mkdir(parents=True)
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "model.tar.gz").write_text("of an earlier job")
+    monkeypatch.setattr(RunSession, "chown_scratch", MagicMock())
+    monkeypatch.setattr(job, "chown_new_files", MagicMock())
+    containers = {name: MagicMock(id=name) for name in ("algo-1", "algo-2", "algo-3")}
+    checkpoints = FolderSnapshot.take(session.scratch / "checkpoints")
+    log = JobLog(output, print, session.interrupts)
+    return job._Running(session, job.TrainingJob({}, output), containers, checkpoints, log)
+
+
+def test_ctrl_c_before_a_host_has_started_waits_for_no_log(
+    created: job._Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = MagicMock()
+    monkeypatch.setattr(job, "LogFollower", follower)
+    created.session.interrupts._caught(signal.SIGINT, None)
+    with pytest.raises(Interrupted, match=r"^interrupted; what was started is gone$"):
+        job._carry_out(created)
+    follower.return_value.join.assert_not_called()
+    assert (created.job.output / "model.tar.gz").read_text() == "of an earlier job"
+
+
+def test_the_logs_of_all_hosts_have_one_deadline(created: job._Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("algo-1", "algo-3"):
+        created.session.start(created.containers[name])
+    clock = [100.0]
+    waited: list[tuple[str, float]] = []
+
+    def follower(name: str) -> MagicMock:
+        def join(seconds: float) -> None:
+            waited.append((name, seconds))
+            clock[0] += seconds
+
+        return MagicMock(join=join)
+
+    monkeypatch.setattr(job, "time", MagicMock(monotonic=lambda: clock[0]))
+    job._settle(created, {name: follower(name) for name in created.containers})
+    assert waited == [("algo-1", 10.0), ("algo-3", 0.0)]
+
+
+@pytest.mark.parametrize("own_folder", [False, True], ids=["without", "with"])
+def test_what_a_good_job_leaves_besides_its_model_is_said(
+    created: job._Running, own_folder: bool, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    created.session.say = said.append
+    saved = tmp_path / "kept" if own_folder else created.checkpoints.folder
+    (saved / "checkpoint-1").mkdir(parents=True)
+    for name, container in created.containers.items():
+        container.attrs = {"State": {"ExitCode": 0, "FinishedAt": "", "OOMKilled": False}}
+        (created.session.scratch / name / "model").mkdir(parents=True)
+    (created.session.scratch / "algo-1" / "model" / "weights").write_text("new")
+    (created.session.scratch / "algo-1" / "output" / "data").mkdir(parents=True)
+    (created.session.scratch / "algo-1" / "output" / "data" / "plot").write_text("a plot")
+    done = job._collect(replace(created, checkpoints=FolderSnapshot.take(saved)), 0.0, timed_out=False)
+    assert done.model_archive == created.job.output / "model.tar.gz"
+    told = ["Checkpoints of a successful job are not kept: pass a folder for them with --checkpoints."]
+    archive = created.job.output / "output.tar.gz"
+    assert done.output_archive == archive
+    assert said == [*([] if own_folder else told), f"The job's files in /opt/ml/output/data are in {archive}."]
+
+
+def test_a_job_that_is_refused_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = MagicMock()
+    engine.info.return_value = {"MemTotal": 1e9, "NCPU": 2}
+    monkeypatch.setattr(job, "connect", lambda: engine)
+    monkeypatch.setattr(cleanup, "scratch_root", lambda: tmp_path / "scratch")
+    monkeypatch.setattr(cleanup, "remove_stale_runs", MagicMock())
+    (tmp_path / "train.json").write_text("{}")
+    wrong: dict[str, dict[str, Any]] = {
+        "1000 hosts need": {"hosts": 1000},
+        "no NVIDIA runtime": {"gpus": True},
+        "there is no file or folder .*nope": {"model": tmp_path / "nope"},
+        "no weights": {"model": tmp_path / "empty"},
+    }
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/config.json").write_text("{}")
+    for sentence, words in wrong.items():
+        asked = job.TrainingJob(
+            {"train": tmp_path / "train.json"}, tmp_path / "new/out", checkpoints=tmp_path / "new/kept", **words
+        )
+        with pytest.raises(UserError, match=sentence):
+            job.run_training_job(asked, image="any", say=lambda _: None)
+        assert {path.name for path in tmp_path.iterdir()} <= {"train.json", "empty", "scratch"}
+
+
+@pytest.mark.parametrize(("hosts", "warned"), [(2, False), (40, True)])
+def test_more_hosts_than_cores_are_warned_of(
+    hosts: int, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = MagicMock()
+    engine.info.return_value = {"MemTotal": 64e9, "NCPU": 2}
+    monkeypatch.setattr(job, "connect", lambda: engine)
+    monkeypatch.setattr(job.checks, "available_mb", lambda engines_mb: engines_mb)
+    monkeypatch.setattr(cleanup, "scratch_root", lambda: tmp_path / "scratch")
+    monkeypatch.setattr(cleanup, "remove_stale_runs", MagicMock())
+    (tmp_path / "empty").mkdir()
+    said: list[str] = []
+    asked = job.TrainingJob(
+        {}, tmp_path / "out", hosts=hosts, hyperparameters={"sagemaker_program": "train.py"}, model=tmp_path / "empty"
+    )
+    with pytest.raises(UserError, match="empty"):  # after the warning, and before any container
+        job.run_training_job(asked, image="any", say=said.append)
+    assert any(f"{hosts} hosts share 2 cores" in line for line in said) == warned

@@ -1,0 +1,42 @@
+"""Exceptions whose text is enough: what helps."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.runtime.hints.program import RaisedException
+from berth.runtime.hints.table import remedy
+from tests.unit.runtime.hints.programs import NOWHERE, lay, remedy_of
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("nn.functional.cross_entropy(torch.zeros(1, 5), torch.tensor([5]))", "num_labels - 1: map the label 5"),
+        ("nn.Embedding(10, 1)(torch.tensor([99]))", "resize_token_embeddings"),
+    ],
+)
+def test_a_label_or_an_id_that_the_model_lacks(tmp_path: Path, code: str, words: str) -> None:
+    lay(tmp_path, {"train.py": f"import torch\nfrom torch import nn\n{code}\n"})
+    assert words in remedy_of(tmp_path)
+
+
+STRATEGIES = "load_best_model_at_end requires the save and eval strategy to match, but found\n- Evaluation strategy: "
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "words"),
+    [
+        ("RuntimeError", "DataLoader worker (pid 21) is killed by signal: Killed. ", "fewer num_workers"),
+        ("AttributeError", "Can't get attribute 'Net' on <module '__main__' (built-in)>", "in the script that defines"),
+        ("AttributeError", "Can't get attribute 'Net' on <module 'nets' from '/x'>", "pack the nets that has it"),
+        (
+            "ValueError",
+            f"{STRATEGIES}IntervalStrategy.EPOCH\n- Save strategy: SaveStrategy.STEPS",
+            "same save_strategy",
+        ),
+    ],
+)
+def test_what_the_text_tells(kind: str, message: str, words: str) -> None:
+    assert words in remedy(RaisedException(kind, message), NOWHERE)

@@ -1,0 +1,96 @@
+"""The files of /opt/ml/input/config: read, ignored with a line, or nobody's business."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from berth.contract.errors import JobError
+from berth.runtime import config_files
+from berth.train.planning.job import read_job
+from berth.train.run_qa.inputs import data
+from berth.train.run_qa.recipe import Paths
+
+# As SageMaker lays them out, with what a job without any wish has in them.
+EVERY_JOB = {
+    "hyperparameters": {},
+    "resourceconfig": {"current_host": "algo-1", "hosts": ["algo-1"]},
+    "inputdataconfig": None,
+    "init-config": {"inputMode": "FILE", "channels": {}},
+    "metric-definition-regex": [],
+    "trainingjobconfig": {"TrainingJobName": "job"},
+    "upstreamoutputdataconfig": [],
+    "profilerconfig": {"ProfilingIntervalInMilliseconds": 500, "ProfilingParameters": {}},
+}
+
+
+def write(root: Path, **files: object) -> Path:
+    folder = root / config_files.FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(value))
+    return root
+
+
+def test_what_every_job_has_is_read_without_a_line(tmp_path: Path) -> None:
+    write(tmp_path, **EVERY_JOB)
+    assert config_files.notes(tmp_path) == []
+    assert config_files.notes(tmp_path / "nothing") == []
+    job = read_job(tmp_path, {})
+    assert (job.hosts, dict(job.input_data)) == (("algo-1",), {})
+
+
+@pytest.mark.parametrize("text", ["null", "", " \n", "{}"])
+def test_the_entry_and_run_qa_take_the_same_empty_files(text: str, tmp_path: Path) -> None:
+    for name in ("hyperparameters", "resourceconfig", "inputdataconfig"):
+        (write(tmp_path) / config_files.FOLDER / f"{name}.json").write_text(text)
+    assert read_job(tmp_path, {}).hosts == ("algo-1",)
+    assert data.channels(Paths(tmp_path)) == frozenset()
+
+
+def test_the_checkpoint_folder_is_the_one_that_the_job_names(tmp_path: Path) -> None:
+    assert config_files.checkpoint_folder(tmp_path) == tmp_path / "checkpoints"
+    assert not config_files.wants_checkpoints(tmp_path)
+    named = tmp_path / "mine"
+    write(tmp_path, checkpointconfig={"LocalPath": f"{named}/", "S3Uri": "s3://bucket/checkpoints"})
+    assert Paths(tmp_path).checkpoints == named
+    assert config_files.wants_checkpoints(tmp_path), "before anything has made the folder, too"
+    (line,) = config_files.notes(tmp_path)
+    assert str(named) in line
+    assert "s3://bucket/checkpoints" in line
+
+
+def test_an_address_alone_means_the_default_folder(tmp_path: Path) -> None:
+    write(tmp_path, checkpointconfig={"S3Uri": "s3://bucket/checkpoints"})
+    assert config_files.checkpoint_folder(tmp_path) == tmp_path / "checkpoints"
+    assert config_files.wants_checkpoints(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["relative/folder", 7])
+def test_a_checkpoint_folder_that_is_no_absolute_path_is_refused(path: object, tmp_path: Path) -> None:
+    write(tmp_path, checkpointconfig={"LocalPath": path})
+    with pytest.raises(JobError, match="checkpoint_local_path"):
+        config_files.notes(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        ({"debughookconfig": {"LocalPath": "/opt/ml/output/tensors"}}, ["debughookconfig.json"]),
+        (
+            {"profilerconfig": {"ProfilingParameters": {"DataloaderProfilingConfig": "{}", "LocalPath": "/x"}}},
+            ["profilerconfig.json"],
+        ),
+        ({"newconfig": {"a": 1}}, ["newconfig.json"]),
+        ({"debughookconfig": {"LocalPath": "/x"}, "other": []}, ["debughookconfig.json", "other.json"]),
+        ({"debughookconfig": {}}, []),
+    ],
+)
+def test_what_the_image_does_not_do_is_named_in_one_line(
+    files: dict[str, object], names: list[str], tmp_path: Path
+) -> None:
+    lines = config_files.notes(write(tmp_path, **{**EVERY_JOB, **files}))
+    assert len(lines) == bool(names)
+    for line in lines:
+        assert line.startswith("ignored")
+        assert [word for word in line.replace(",", " ").split() if word.endswith(".json")] == names

@@ -1,0 +1,399 @@
+"""From what a program wrote to the one sentence in /opt/ml/output/failure."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.runtime.codes import exit_code
+from berth.runtime.failure_file import SENTENCE_CHARACTERS
+from berth.train.failures import failure
+from berth.train.failures.echo import is_echo
+from berth.train.failures.failure import FailureFile, FailureReport
+from berth.train.failures.native import killed_sentence
+from tests.unit.train.failures.printed import ending_sentence
+
+CODE = "/opt/ml/code"
+PLAIN = """\
+some log line
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 12, in main
+    qa.load()
+    ^^^^^^^^^
+  File "/opt/ml/code/lib/qa.py", line 3, in load
+    json.loads("")
+  File "/usr/lib/python3.11/json/__init__.py", line 346, in loads
+    return _default_decoder.decode(s)
+json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)
+"""
+CHAINED = (
+    PLAIN
+    + """
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 20, in <module>
+    main()
+ValueError: no rows
+  in file a.json
+"""
+)
+SYNTAX = """\
+  File "/opt/ml/code/train.py", line 1
+    print(
+         ^
+SyntaxError: '(' was never closed
+"""
+INSTALLED = """\
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+  File "/v/lib/python3.11/site-packages/berth/train/run_qa.py", line 9, in main
+    fit()
+  File "/v/lib/python3.11/site-packages/torch/x.py", line 1, in fit
+    raise KeyError("a")
+KeyError: 'a'
+"""
+KIT = """\
+Traceback (most recent call last):
+  File "/v/lib/python3.11/site-packages/berth/train/run_qa.py", line 9, in main
+    fit()
+berth.qa.squad.DataError: train.json holds no question; give it SQuAD's layout.
+"""
+OPEN_SMDISTRIBUTED = """\
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 8, in main
+    model(x)
+  File "/v/lib/python3.11/site-packages/berth/train/smdistributed/modelparallel/torch/model.py", line 9, in forward
+    raise OutsideStep
+smdistributed.modelparallel.torch.coordinator.OutsideStep: The model was called outside a step
+"""
+LATER = """\
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 40, in main
+    raise ValueError(text)
+ValueError: my data is strange: row 17
+  has two labels
+see the wiki{behind}
+"""
+BEHIND = {
+    "nothing": "",
+    "torch": "\n[rank1]:[W1122 20:00:00.1 ProcessGroupGloo.cpp:1] Warning: destroy_process_group() was not called",
+    "Open MPI": "\n" + "-" * 60 + "\nMPI_ABORT was invoked on rank 1",
+    "a warning": "\n/usr/lib/python3.11/multiprocessing/resource_tracker.py:224: UserWarning: leaked semaphores",
+    "a thread": "\nException ignored in: <function f>",
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND.keys())
+def test_the_whole_message_is_told_and_what_stands_behind_it_is_not(behind: str) -> None:
+    assert ending_sentence("train.py", 1, LATER.format(behind=behind).splitlines(), CODE) == (
+        "ValueError: my data is strange: row 17 has two labels see the wiki (raised at train.py:40 in main)"
+    )
+
+
+def test_a_long_message_leaves_room_for_where_it_was_raised() -> None:
+    text = LATER.format(behind="\n" + "very " * 400)
+    sentence = ending_sentence("train.py", 1, text.splitlines(), CODE)
+    assert sentence.endswith("… (raised at train.py:40 in main)")
+    assert 600 < len(sentence) <= SENTENCE_CHARACTERS - len("rank 12345 on algo-12: ")
+
+
+def test_neither_sentence_nor_detail_shows_a_secret() -> None:
+    text = FailureReport("GET https://u:pw@h/ failed", detail=("HF_TOKEN=abc",)).text()
+    assert text == "GET https://***@h/ failed\nexit code 1\nHF_TOKEN=***\n"
+
+
+SENTENCES = {
+    "in the user's code": (
+        PLAIN,
+        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0) (raised at lib/qa.py:3 in load)",
+    ),
+    "the last of a chain": (CHAINED, "ValueError: no rows in file a.json (raised at train.py:20)"),
+    "syntax error": (SYNTAX, "SyntaxError: '(' was never closed (raised at train.py:1)"),
+    "installed code only": (INSTALLED, "KeyError: 'a' (raised at /v/lib/python3.11/site-packages/torch/x.py:1 in fit)"),
+    "a mistake that the kit found": (KIT, "train.json holds no question; give it SQuAD's layout."),
+    "a mistake that the open smdistributed found": (
+        OPEN_SMDISTRIBUTED,
+        "OutsideStep: The model was called outside a step (raised at train.py:8 in main)",
+    ),
+    "sys.exit with a text": (
+        "out of data\n\n",
+        "train.py failed; its last line on stderr was: out of data",
+    ),
+    "nothing": (
+        "",
+        "train.py failed and wrote nothing to stderr; print the reason to stderr before exiting.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("stderr", "sentence"), SENTENCES.values(), ids=SENTENCES.keys())
+def test_sentence(stderr: str, sentence: str) -> None:
+    assert ending_sentence("train.py", 1, stderr.splitlines(), CODE) == sentence
+
+
+def test_memory_is_guessed_only_where_it_was_short(tmp_path: Path) -> None:
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text(str(1000 << 20))
+    for peak, guessed in ((38, False), (799, False), (800, True)):
+        (group / "memory.peak").write_text(str(peak << 20))
+        said = killed_sentence("rank 1 on algo-2", 9, killed_for_memory=False, root=tmp_path)
+        assert ("out of memory?" in said, "use a smaller batch" in said) == (guessed, guessed), said
+        assert f"peak {peak} MiB of 1000 MiB" in said
+        assert ("`docker kill`" in said) != guessed
+    (group / "memory.peak").unlink()
+    assert "(out of memory? peak unknown of 1000 MiB)" in killed_sentence(
+        "rank 1 on algo-2", 9, killed_for_memory=False, root=tmp_path
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "killed_for_memory", "begin"),
+    [
+        (
+            9,
+            True,
+            "rank 1 on algo-2 was killed by SIGKILL: out of memory (peak 900 MiB of 1024 MiB); use a smaller batch",
+        ),
+        (9, False, "rank 1 on algo-2 was killed by SIGKILL (out of memory? peak 900 MiB of 1024 MiB)"),
+        (
+            7,
+            False,
+            "rank 1 on algo-2 was killed by SIGBUS: /dev/shm is probably full; give the container more (docker run "
+            "--shm-size 8g, ",
+        ),
+        (15, False, "rank 1 on algo-2 was stopped by SIGTERM"),
+        (11, False, "rank 1 on algo-2 was killed by SIGSEGV"),
+    ],
+)
+def test_killed(tmp_path: Path, number: int, killed_for_memory: bool, begin: str) -> None:
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "memory.peak").write_text(str(900 << 20))
+    (group / "memory.max").write_text(str(1 << 30))
+    assert killed_sentence("rank 1 on algo-2", number, killed_for_memory=killed_for_memory, root=tmp_path).startswith(
+        begin
+    )
+
+
+# What torch's exception says of NCCL 2.29 (cu130); that of cu124, 2.21, gives no reason.
+NCCL = """\
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 7, in <module>
+    dist.all_reduce(tensor)
+torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error (run with \
+NCCL_DEBUG=INFO for details), NCCL version 2.29.7
+ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.
+Last error:
+Error while creating shared memory segment /dev/shm/nccl-WU88OE (size 9637888){reason}
+"""
+LITTLE_SHM = {
+    "NCCL 2.21": NCCL.format(reason=""),
+    "NCCL 2.29": NCCL.format(reason=", error: No space left on device (28)"),
+    "NCCL's warning": "algo-1:7:9 [0] NCCL WARN Error: failed to extend /dev/shm/nccl-fjwOOB to 5967876 bytes\n",
+    "torch's loader": "RuntimeError: DataLoader worker (pid 12) is killed by signal: Bus error. It is possible that "
+    "dataloader's workers are out of shared memory. Please try to raise your shared memory limit.\n",
+    "torch's file": "RuntimeError: unable to write to file </torch_12_345_0>: No space left on device (28)\n",
+    "Python": "OSError: [Errno 28] No space left on device: '/dev/shm/cache'\n",
+}
+
+
+@pytest.mark.parametrize("stderr", LITTLE_SHM.values(), ids=LITTLE_SHM.keys())
+def test_little_shared_memory_is_named_with_the_flag(stderr: str) -> None:
+    sentence = ending_sentence("train.py", 1, stderr.splitlines(), CODE)
+    assert sentence.startswith("/dev/shm is too small for train.py: give the container more (docker run --shm-size 8g,")
+    assert stderr.splitlines()[-1][:60] in sentence
+    assert not is_echo(sentence), "NCCL's own words are those of a rank whose peer has gone"
+
+
+def test_a_segment_that_failed_for_another_reason_is_not_taken_for_full() -> None:
+    stderr = NCCL.format(reason=", error: Cuda failure 'invalid argument'")
+    assert "--shm-size" not in ending_sentence("train.py", 1, stderr.splitlines(), CODE)
+    full_disk = "OSError: [Errno 28] No space left on device: '/opt/ml/model/weights'"
+    assert "--shm-size" not in ending_sentence("train.py", 1, [full_disk], CODE)
+
+
+def test_a_bus_error_as_a_shell_and_as_mpirun_tell_it() -> None:
+    assert ending_sentence("train.sh", 135, ["Bus error (core dumped)"], CODE).startswith(
+        "a program that train.sh ran was killed by SIGBUS: /dev/shm is probably full; give the container more (docker "
+    )
+    said = ["mpirun noticed that process rank 3 with PID 0 on node algo-2 exited on signal 7 (Bus error)."]
+    assert failure.launcher_sentence(135, said).startswith("rank 3 on algo-2 was killed by SIGBUS: /dev/shm is ")
+
+
+def test_mpirun_names_a_rank_that_left_no_report() -> None:
+    said = [
+        "-" * 40,
+        "mpirun noticed that process rank 1 with PID 0 on node algo-2 exited on signal 9 (Killed).",
+        "-" * 40,
+    ]
+    assert failure.launcher_sentence(137, said).startswith("rank 1 on algo-2 was killed by SIGKILL;")
+
+
+def test_mpirun_failed_itself() -> None:
+    said = ["-----", "ORTE was unable to reliably start one or more daemons.", "", "-----"]
+    assert failure.launcher_sentence(1, said) == (
+        "mpirun ended with exit code 1 before any rank reported a failure: ORTE was unable to reliably start one or "
+        "more daemons."
+    )
+
+
+REFUSED = {
+    "mpirun: Error: unknown option \"--nonsense\"\nType 'mpirun --help' for usage.": (
+        "mpirun does not know the option --nonsense"
+    ),
+    # Of `-mca btl`, which takes our Python for its second value.
+    "mpirun: Error: unknown option \"-P\"\nType 'mpirun --help' for usage.": (
+        "the value, or one of the values, of mpirun's last option is missing"
+    ),
+    """\
+Your job has requested more processes than the ppr for
+this topology can support:
+
+  App: /opt/berth/bin/python
+  Number of procs:  2
+  PPR: 1:node
+
+Please revise the conflict and try again.""": (
+        "1:node (from -N, -npernode or ppr) is fewer processes per host than the launch plan has"
+    ),
+    "mpirun: Error: option \"-mca\" did not have enough parameters (2)\nType 'mpirun --help' for usage.": (
+        "mpirun's option -mca needs 2 values, and some are missing"
+    ),
+    """\
+---------------------------------------------------------------------------
+The following MCA parameter has been listed multiple times on the
+command line:
+
+  MCA param:   btl_tcp_if_include
+
+MCA parameters can only be listed once on a command line to ensure there
+is no ambiguity as to its value.  Please correct the situation and
+try again.
+---------------------------------------------------------------------------""": (
+        "the MCA parameter btl_tcp_if_include is given to mpirun twice"
+    ),
+    """\
+The specified mapping policy is not recognized:
+
+  Policy: foo
+
+Please check for a typo or ensure that the option is a supported
+one.""": "mpirun knows no mapping policy foo",
+    """\
+Open MPI has detected that a parameter given to a command line
+option does not match the expected format:
+
+  Option: timeout
+  Param:  abc
+
+This is frequently caused by omitting to provide the parameter""": "mpirun's option timeout does not take abc",
+    """\
+NOTE: A common cause for this error is misspelling a mpirun command
+      line parameter option (remember that mpirun interprets the first
+      unrecognized command line token as the executable).
+
+Node:       algo-1
+Executable: stray
+--------------------------------------------------------------------------""": (
+        "stray is not an option of mpirun, which took it for the program"
+    ),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_mpirun_refuses_a_custom_option(said: str) -> None:
+    assert failure.launcher_sentence(1, said.splitlines()) == (
+        f"{REFUSED[said]}; correct or remove it in the custom MPI options of distribution."
+    )
+
+
+def test_a_script_with_windows_line_ends_that_the_program_runs() -> None:
+    for said in (
+        "helper.sh: line 1: $'\\r': command not found",
+        "/usr/bin/env: \u2018python3\\r\u2019: No such file or directory",
+        "helper.sh: line 1: syntax error near unexpected token `$'do\\r''",
+        "helper.sh: line 1: cd: $'/tmp\\r': No such file or directory",
+        "python3: can't open file '/opt/ml/code/train.py\\r': [Errno 2] No such file or directory",
+    ):
+        assert ending_sentence("train.sh", 127, [said, "over"], CODE) == (
+            "train.sh failed because a script that it runs has Windows line ends (CRLF): convert it with "
+            "sed -i 's/\\r$//', or have your editor save it with LF."
+        )
+
+
+CAUSES = {
+    "earliest": ([("b", 2.0, False), ("a", 1.0, False)], "a"),
+    "an echo that came first": ([("echo", 1.0, True), ("real", 2.0, False)], "real"),
+    "only echoes": ([("later", 2.0, True), ("first", 1.0, True)], "first"),
+}
+
+
+@pytest.mark.parametrize(("reports", "sentence"), CAUSES.values(), ids=CAUSES.keys())
+def test_cause(reports: list[tuple[str, float, bool]], sentence: str) -> None:
+    found = failure.cause(FailureReport(sentence=text, when=when, echo=echo) for text, when, echo in reports)
+    assert found is not None
+    assert found.sentence == sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "echo"),
+    [
+        ("RuntimeError: [../gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:2", True),
+        ("torch.distributed.DistBackendError: NCCL error", True),
+        ("ValueError: no rows", False),
+    ],
+)
+def test_echo(text: str, echo: bool) -> None:
+    assert is_echo(text) is echo
+
+
+def test_text_keeps_to_what_sagemaker_shows() -> None:
+    report = FailureReport("it broke", 3, "algo-2", 1, tuple(f"line {number} {'x' * 60}" for number in range(30)))
+    text = report.text()
+    assert len(text) <= 1024
+    assert text.splitlines()[:2] == ["it broke", "rank 1 on algo-2, exit code 3"]
+    assert text.splitlines()[-1].startswith("line 29")
+
+
+def test_report_travels() -> None:
+    report = FailureReport("it broke", 3, "algo-2", 1, ("a", "b"), 12.5, echo=True)
+    assert FailureReport.from_fields(report.to_fields()) == report
+
+
+def test_a_report_is_cut_to_its_lengths() -> None:
+    fields = FailureReport("x\n" * 9999, detail=("y" * 9999,) * 999).to_fields()
+    assert len(fields["sentence"]) <= 900
+    assert (len(fields["detail"]), len(fields["detail"][0])) == (30, 400)
+
+
+def test_failure_file_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "output" / "failure"
+    assert FailureFile(path).write(FailureReport("it broke", host="algo-1"))
+    assert path.read_text() == "it broke\nalgo-1, exit code 1\n"
+
+
+def test_failure_file_of_the_program_stays_but_an_older_runs_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "failure"
+    path.write_text("of an earlier run")
+    file = FailureFile(path)
+    assert file.write(FailureReport("new"))
+    assert path.read_text().startswith("new")
+    file = FailureFile(path)
+    path.write_text("the program's own words, and more of them")
+    assert not file.write(FailureReport("ours"))
+    assert path.read_text() == "the program's own words, and more of them"
+
+
+@pytest.mark.parametrize(("code", "shell"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
+def test_exit_code(code: int, shell: int) -> None:
+    assert exit_code(code) == shell
+
+
+def test_an_echo_alone_says_that_no_rank_reported_another_reason() -> None:
+    peer = "RuntimeError: Connection closed by peer [127.0.0.1]:7 (raised at train.py:16)"
+    said = failure.with_lone_echo_explained(FailureReport(peer, echo=True)).sentence
+    assert said.startswith(f"{peer}; no rank reported another reason")
+    assert "drop_last" in said
+    other = FailureReport("ValueError: no rows")
+    assert failure.with_lone_echo_explained(other) is other

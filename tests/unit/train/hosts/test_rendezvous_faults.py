@@ -1,0 +1,216 @@
+"""Whatever a peer sends, or does not send, is refused or lost with a sentence; no thread dies of it, nobody waits."""
+
+import contextlib
+import os
+import random
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from berth.contract.errors import JobError
+from berth.train.hosts import rendezvous, wire
+from berth.train.hosts.events import Events, Lost, Message
+from berth.train.hosts.messages import MAX_LINE_BYTES, decode
+from berth.train.hosts.rendezvous import join
+from tests.unit.train.hosts.hosts_here import LEADER, MINE, WORKER, joined, line, meeting, peer, send
+
+pytestmark = pytest.mark.slow  # each waits for a deadline
+
+
+@contextlib.contextmanager
+def speaking_leader(*lines: bytes) -> Iterator[int]:
+    """A leader's port, where each connection's hello is answered with these lines, and then with silence."""
+    with socket.create_server((LEADER, 0)) as server:
+        met = []
+
+        def run() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    sock, _ = server.accept()
+                    met.append(sock)
+                    sock.recv(65536)
+                    send(sock, *lines)
+
+        threading.Thread(target=run, daemon=True).start()
+        yield server.getsockname()[1]
+        for sock in met:
+            sock.close()
+        server.shutdown(socket.SHUT_RDWR)
+
+
+NONSENSE = [
+    b"hello",
+    b"[]",
+    b'{"kind": 1}',
+    b'{"kind": "hello"}',
+    b'{"kind": "x", "a": ' + b"[" * 100_000,
+    b"\xff\xfe\x00",
+    line("hello").replace(b'"ranks": 1', b'"ranks": Infinity'),
+    b"x" * (MAX_LINE_BYTES + 9),
+]
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE, ids=[f"{each[:20]!r}" for each in NONSENSE])
+def test_nonsense_instead_of_a_hello_is_refused_with_a_reason(nonsense: bytes) -> None:
+    with meeting() as (leader, events), peer(leader) as sock:
+        send(sock, nonsense)
+        sock.settimeout(5)
+        answer = b""
+        with contextlib.suppress(ConnectionError):  # what was not read resets the connection
+            while data := sock.recv(65536):
+                answer += data
+        if len(nonsense) < 65536:
+            assert decode(answer)[0] == "refused"
+        assert not leader.introductions
+        join(LEADER, MINE, SimpleQueue(), 5, leader.port)
+        assert events.get(timeout=5) == Message(WORKER, "joined", {})
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE, ids=[f"{each[:20]!r}" for each in NONSENSE])
+def test_nonsense_of_a_host_that_joined_is_its_loss(nonsense: bytes) -> None:
+    with joined() as (_, events, sock):
+        send(sock, nonsense)
+        event = events.get(timeout=5)
+        assert isinstance(event, Lost)
+        assert event.reason.startswith("a message ")
+        sock.settimeout(5)
+        with contextlib.suppress(ConnectionError):
+            while sock.recv(65536):
+                pass
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE[:-1], ids=[f"{each[:20]!r}" for each in NONSENSE[:-1]])
+def test_nonsense_of_a_leader_is_an_obstacle_or_its_loss(nonsense: bytes) -> None:
+    with speaking_leader(nonsense) as port:
+        with pytest.raises(JobError, match=r"could not reach the leader .* \((a message|the leader refused|\[Errno)"):
+            join(LEADER, MINE, SimpleQueue(), 0.1, port)
+    own: Events = SimpleQueue()
+    with speaking_leader(line("joined"), nonsense) as port:
+        join(LEADER, MINE, own, 5, port)
+        event = own.get(timeout=5)
+    assert isinstance(event, Lost)
+    assert event.reason.startswith("a message ")
+
+
+def test_random_lines_end_in_one_loss() -> None:
+    """Whole messages with bytes changed, cut and repeated, as 60 hosts that joined say them."""
+    dice = random.Random(13)
+    for _ in range(60):
+        with joined() as (_, events, sock):
+            for _ in range(20):
+                said = bytearray(line(dice.choice(["ready", "done", "bye", "beat", "welcome"])))
+                for _ in range(dice.randrange(4)):
+                    at = dice.randrange(len(said))
+                    said[at : at + dice.randrange(3)] = dice.randbytes(dice.randrange(3))
+                send(sock, bytes(said))
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_WR)
+            found = [events.get(timeout=5)]
+            while not isinstance(found[-1], Lost):
+                found.append(events.get(timeout=5))
+            assert events.empty()
+
+
+def test_a_fault_of_our_own_is_a_loss_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with joined() as (_, events, sock):
+
+        def fault(line: bytes) -> Any:
+            raise KeyError("x")
+
+        monkeypatch.setattr(wire, "decode", fault)
+        send(sock, line("ready"))
+        assert events.get(timeout=5) == Lost(WORKER, "KeyError: 'x'; please report it with this log")
+
+
+def test_no_thread_for_a_host_that_joins_is_its_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def full(thread: threading.Thread) -> None:
+        if thread.name == f"rendezvous {WORKER}":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with meeting() as (leader, events), peer(leader) as sock:
+        monkeypatch.setattr(threading.Thread, "start", full)
+        send(sock, line("hello"), line("beat"))
+        assert events.get(timeout=5) == Message(WORKER, "joined", {})
+        assert events.get(timeout=5) == Lost(WORKER, "this host can start no more threads (can't start new thread)")
+
+
+def drip(sock: socket.socket, seconds: float) -> float:
+    """Send a byte each 0.2 s that begins a message and never ends it; the seconds until the other side hung up."""
+    sock.settimeout(0.2)
+    began = time.monotonic()
+    with contextlib.suppress(ConnectionError):
+        while time.monotonic() - began < seconds:
+            sock.send(b" ")
+            with contextlib.suppress(TimeoutError):
+                while sock.recv(65536):
+                    pass
+                break
+    return time.monotonic() - began
+
+
+def test_a_hello_that_drips_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "GREETING_SECONDS", 1.0)
+    with meeting() as (leader, _), peer(leader) as sock:
+        assert 0.7 < drip(sock, 15) < 10
+
+
+def test_a_message_that_drips_is_no_sign_of_life() -> None:
+    with joined(silence=1.0) as (_, events, sock):
+        assert 0.7 < drip(sock, 15) < 10
+        assert events.get(timeout=5) == Lost(WORKER, "no sign of life for 1 s")
+
+
+def test_those_who_hold_connections_keep_no_worker_out() -> None:
+    with meeting() as (leader, events), contextlib.ExitStack() as stack:
+        for _ in range(120):
+            send(stack.enter_context(peer(leader)), b" ")
+        join(LEADER, MINE, SimpleQueue(), 5, leader.port)
+        assert events.get(timeout=5) == Message(WORKER, "joined", {})
+
+
+def test_no_file_descriptor_for_a_while_is_waited_for() -> None:
+    """accept() fails for real: this process may open nothing more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    filled: list[int] = []
+    with meeting() as (leader, events), socket.socket() as early:
+        early.settimeout(5)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (early.fileno() + 32, hard))
+            with contextlib.suppress(OSError):
+                while True:
+                    filled.append(os.dup(early.fileno()))
+            early.connect((LEADER, leader.port))
+            time.sleep(1)
+        finally:
+            for descriptor in filled:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        join(LEADER, MINE, SimpleQueue(), 5, leader.port)
+        assert events.get(timeout=5) == Message(WORKER, "joined", {})
+
+
+def test_a_host_that_beats_but_takes_no_message_is_lost() -> None:
+    with joined(silence=1.0) as (leader, events, sock):
+        end = threading.Event()
+
+        def beat() -> None:
+            while not end.wait(0.2):
+                send(sock, line("beat"))
+
+        threading.Thread(target=beat, daemon=True).start()
+        try:
+            deadline = time.monotonic() + 20
+            while events.empty() and time.monotonic() < deadline:
+                leader.broadcast("welcome", host_key="k" * 200_000)
+            assert events.get(timeout=5) == Lost(WORKER, "it took no message for 1 s")
+        finally:
+            end.set()

@@ -1,0 +1,147 @@
+"""What environment a rank gets, step by step."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from berth.contract.errors import JobError
+from berth.runtime.rank import Rank
+from berth.train.launching.environment import (
+    framework_parameters,
+    host_environment,
+    rank_environment,
+    sagemaker_variables,
+)
+from berth.train.launching.runfolder import RunFolder
+from berth.train.planning.hardware import Hardware
+from berth.train.planning.job import Job, read_job
+from tests.unit.train.launching.wrapped import program
+
+MPIRUN = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}
+CPU = Hardware(gpus=0, cuda=None, cpus=2, shm=None, interfaces=("lo",))
+
+
+@pytest.fixture(autouse=True)
+def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sagemaker-training sets these in this process; they are as before after the test."""
+    for name in ("SAGEMAKER_BASE_DIR", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION", "CURRENT_HOST"):
+        monkeypatch.setenv(name, str(tmp_path))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path / "run")
+
+
+def test_sagemaker_variables_are_this_hosts_and_need_no_files(tmp_path: Path) -> None:
+    hardware = Hardware(gpus=2, cuda="13.0", cpus=1, shm=None, interfaces=())
+    given = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
+    hyperparameters = {"sagemaker_job_name": '"123"', "sagemaker_region": '"eu-west-1"', "epochs": "3"}
+    config = tmp_path / "input/config"
+    config.mkdir(parents=True)
+    (config / "resourceconfig.json").write_text(json.dumps(given))
+    (config / "hyperparameters.json").write_text(json.dumps(hyperparameters))
+    job = read_job(tmp_path, {})
+    (config / "resourceconfig.json").unlink()
+    variables = sagemaker_variables(job, hardware)
+    expected = {
+        "SM_CURRENT_HOST": "algo-2",
+        "SM_HOSTS": '["algo-1","algo-2"]',
+        "SM_NUM_GPUS": "2",
+        "SM_NUM_CPUS": "1",
+        "SM_HP_EPOCHS": "3",
+        "CURRENT_HOST": "algo-2",
+        "SAGEMAKER_JOB_NAME": "123",
+        "SAGEMAKER_REGION": "eu-west-1",
+    }
+    assert {name: variables[name] for name in expected} == expected
+    described = json.loads(variables["SM_TRAINING_ENV"])
+    assert (described["current_host"], described["num_gpus"], described["num_cpus"]) == ("algo-2", 2, 1)
+    assert json.loads(variables["SM_RESOURCE_CONFIG"]) == given
+
+
+@pytest.mark.parametrize(
+    ("own", "backend", "path", "parameters"),
+    [
+        ("train.py", "gloo", "/opt/ml/code:/mine", {}),
+        ("train.py", "smddp", "/opt/ml/code:/mine", {"sagemaker_distributed_dataparallel_enabled": True}),
+        (None, "smddp", "/mine", {}),
+    ],
+    ids=["a user's program", "with SMDDP", "run_qa, which starts its group itself"],
+)
+def test_environment_of_a_hosts_programs(own: str | None, backend: str, path: str, parameters: dict[str, bool]) -> None:
+    resources = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
+    job = Job(Path("/opt/ml"), "algo-2", ("algo-1", "algo-2"), None, {}, {}, resources, own)
+    planned = {"MASTER_PORT": "29500", "SM_CURRENT_HOST": "of the plan"}
+    environ = {"A": "1", "MASTER_PORT": "of the container", "PYTHONPATH": "/mine", "CURRENT_HOST": "of the container"}
+    made = host_environment(job, CPU, backend, planned, environ)
+    assert (made["A"], made["MASTER_PORT"], made["SM_CURRENT_HOST"]) == ("1", "29500", "of the plan")
+    assert (made["CURRENT_HOST"], made["SAGEMAKER_JOB_NAME"]) == ("algo-2", "")
+    assert made["PYTHONPATH"] == path
+    assert json.loads(made["SM_FRAMEWORK_PARAMS"]) == parameters
+
+
+def test_rank_by_mpirun() -> None:
+    assert Rank.from_mpirun(MPIRUN) == Rank(3, 1, 4, 2)
+    assert Rank.from_mpirun({}) is None
+
+
+def test_environment_of_a_rank(folder: RunFolder) -> None:
+    given = program(folder, environment={"A": "1", "PMIX_RANK": "old"}, world_size=2)
+    environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "HOME": "/leader"}
+    environ |= dict.fromkeys(("SM_CURRENT_HOST", "SM_RESOURCE_CONFIG", "SM_TRAINING_ENV"), "of the leader")
+    assert rank_environment(given, Rank(1, 0, 2, 1), environ, {"BERTH_FAILURE_FILE": Path("/run/berth/why")}) == {
+        "A": "1",
+        "BERTH_FAILURE_FILE": "/run/berth/why",
+        "OMPI_X": "2",
+        "PMIX_RANK": "1",
+        "OPAL_PREFIX": "/v",
+        "LD_LIBRARY_PATH": "/v/lib",
+        "RANK": "1",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "1",
+    }
+
+
+def test_a_rank_over_smddp_is_told_its_gpu_as_that_library_says_it(folder: RunFolder) -> None:
+    for backend, number in (("smddp", "1"), ("nccl", None)):
+        given = program(folder, environment={"BERTH_BACKEND": backend}, world_size=16)
+        assert rank_environment(given, Rank(9, 1, 16, 8), {}, {}).get("SMDATAPARALLEL_LOCAL_RANK") == number
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, Rank()),
+        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, Rank(3, 1, 4, 2)),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, Rank()),
+    ],
+)
+def test_rank(environment: dict[str, str], rank: Rank) -> None:
+    assert Rank.from_environment(environment) == rank
+
+
+@pytest.mark.parametrize("environment", [{"RANK": "4", "WORLD_SIZE": "4"}, {"WORLD_SIZE": "2"}])
+def test_rank_that_cannot_be(environment: dict[str, str]) -> None:
+    with pytest.raises(JobError, match="don't go together"):
+        Rank.from_environment(environment)
+
+
+def test_trainer_takes_the_data_parallel_library_only_where_it_is_used() -> None:
+    sent = json.dumps({"sagemaker_distributed_dataparallel_enabled": True, "sagemaker_instance_type": "ml.p5.48xlarge"})
+    without = framework_parameters(sent, smddp=False, model_parallel=False)
+    assert json.loads(without) == {"sagemaker_instance_type": "ml.p5.48xlarge"}
+    used = framework_parameters("", smddp=True, model_parallel=False)
+    assert json.loads(used) == {"sagemaker_distributed_dataparallel_enabled": True}
+    assert framework_parameters("", smddp=False, model_parallel=False) == "{}"
+
+
+def test_trainer_takes_the_model_parallel_library_however_mpirun_was_asked_for() -> None:
+    assert json.loads(framework_parameters("", smddp=False, model_parallel=True)) == {"sagemaker_mpi_enabled": True}

@@ -1,0 +1,77 @@
+"""What a leader asks of the hosts that join it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from berth.contract.errors import JobError
+from berth.runtime.hints.program import ProgramContext
+from berth.runtime.software import kit_version
+from berth.train.failures.ends import PythonEnd
+from berth.train.failures.raised import Frame, Raised
+from berth.train.hosts.rendezvous import Introduction
+from berth.train.launching import host
+from berth.train.planning.plan import Plan
+from tests.unit.train.planning.plans import GPU8, job, plan_of
+
+
+def test_hosts_must_be_alike() -> None:
+    def worker(ranks: int = 8, version: str = kit_version(), backend: str = "smddp") -> dict[str, Introduction]:
+        return {"b": Introduction("b", ranks, version=version, backend=backend)}
+
+    host.check_alike(8, "smddp", worker(), "a")
+    with pytest.raises(JobError, match="b would run 4 ranks but a 8"):
+        host.check_alike(8, "smddp", worker(4), "a")
+    with pytest.raises(JobError, match="b has version 0 of the kit"):
+        host.check_alike(8, "smddp", worker(version="0", backend=""), "a")
+    with pytest.raises(JobError, match="b would use the backend nccl but a smddp; use instances of one kind"):
+        host.check_alike(8, "smddp", worker(backend="nccl"), "a")
+
+
+def plan(program: str | None, gpus: int, distribution: str = "") -> Plan:
+    environ = {"BERTH_DISTRIBUTION": distribution, "BERTH_PROCESSES_PER_HOST": "2"}
+    return plan_of(job(program=program), replace(GPU8, gpus=gpus), environ)
+
+
+@pytest.mark.parametrize(
+    ("of", "ranks", "note"),
+    [
+        (plan("train.py", 0, "mpi"), [[], []], "2 ranks ran, but no process group of 2 was formed"),
+        (plan("train.py", 0, "mpi"), [["process group of 2"]] * 2, ""),
+        (plan("train.py", 0, "mpi"), [], ""),
+        (plan(None, 0), [[], []], ""),
+        (plan("train.py", 0), [[]], ""),
+        (plan("train.py", 8), [[]], "7 of 8 GPUs may stay idle"),
+        (plan("train.py", 8), [["process group of 8"]], ""),
+        (plan("train.py", 8), [], ""),
+    ],
+    ids=[
+        "ranks alone",
+        "ranks together",
+        "no rank was started",
+        "run_qa, which checks it itself",
+        "one program without a GPU",
+        "one program, many GPUs",
+        "one program that starts a process for each GPU",
+        "no program was started",
+    ],
+)
+def test_what_the_last_line_of_the_log_says(of: Plan, ranks: list[list[str]], note: str) -> None:
+    said = host.plan_notes(of, ranks, ended_well=True)
+    assert [line[: len(note)] for line in said] == ([note] if note else [])
+
+
+def test_a_program_that_failed_is_not_told_that_it_formed_no_group() -> None:
+    assert host.plan_notes(plan("train.py", 0, "mpi"), [[], []], ended_well=False) == []
+    assert len(host.plan_notes(plan("train.py", 8), [[]], ended_well=False)) == 1
+
+
+def test_a_child_that_failed_below_a_success_without_a_model_is_named() -> None:
+    raised = Raised("ValueError", "label 7 is out of range", (Frame("/opt/ml/code/work.py", 7, ""),))
+    children = [PythonEnd(pid, (1,), pid, "raised", 1, raised=raised) for pid in (7, 8)]
+    context = ProgramContext(Path("/opt/ml/code"))
+    assert host.empty_model_note(children, context).endswith(
+        "; a process that the program started failed: ValueError: label 7 is out of range (raised at work.py:7)"
+    )
+    assert host.empty_model_note([], context) == "/opt/ml/model is empty, so the job leaves no model"

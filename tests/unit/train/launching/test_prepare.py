@@ -1,0 +1,133 @@
+"""The user's program and its packages: found, unpacked, installed, or refused with a sentence."""
+
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from berth.contract.errors import JobError
+from berth.runtime.requirements import Wanted
+from berth.train.launching import prepare
+from berth.train.planning.job import Job
+
+
+def job(root: Path, program: str, source: str | None = None) -> Job:
+    return Job(root, "a", ("a",), None, {}, {}, {}, program=program, submit_directory=source)
+
+
+BAD_NAMES = ["/etc/train.py", "../train.py", "-c.py", "train.txt", "train"]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_program_name_is_checked(tmp_path: Path, name: str) -> None:
+    with pytest.raises(JobError, match="the program"):
+        prepare.prepare(job(tmp_path, name))
+
+
+def test_missing_program_names_its_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").touch()
+    with pytest.raises(JobError, match=r"trian\.py is not in .* \(did you mean train\.py\)"):
+        prepare.prepare(job(tmp_path, "trian.py"))
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_source_archive_is_unpacked(tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path))
+    (tmp_path / "train.py").write_text("pass")
+    archive = tmp_path / "sourcedir.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tmp_path / "train.py", "train.py")
+    prepare.prepare(job(tmp_path / "ml", "train.py", f"{scheme}{archive}"))
+    assert (tmp_path / "ml" / "code" / "train.py").read_text() == "pass"
+
+
+def test_source_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="the program's source /no/such does not exist"):
+        prepare.prepare(job(tmp_path, "train.py", "file:///no/such"))
+
+
+def test_windows_line_ends_are_refused_where_bash_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    for name in ("train.sh", "train.py"):
+        (tmp_path / "code" / name).write_bytes(b"echo = 1\r\n")
+    prepare.prepare(job(tmp_path, "train.py"))
+    with pytest.raises(JobError, match=r"^the program train\.sh has Windows line ends \(CRLF\): convert it with sed "):
+        prepare.prepare(job(tmp_path, "train.sh"))
+
+
+INSTALLED = {
+    "nothing": (["train.py"], "train.py", "", None),
+    "requirements.txt": (["requirements.txt"], "train.py", "", Wanted("requirements.txt", ("-r", "requirements.txt"))),
+    "a file by another name": (["gpu.txt"], "train.sh", "gpu.txt", Wanted("gpu.txt", ("-r", "gpu.txt"))),
+    "the named one of two": (
+        ["gpu.txt", "requirements.txt"],
+        "train.py",
+        "gpu.txt",
+        Wanted("gpu.txt", ("-r", "gpu.txt")),
+    ),
+    "a file in a folder with wheels beside it": (
+        ["gpu/all.txt", "gpu/a-1.0-py3-none-any.whl"],
+        "train.py",
+        "gpu/all.txt",
+        Wanted("gpu/all.txt", ("--find-links", "gpu", "-r", "gpu/all.txt")),
+    ),
+    "a package": (["setup.py"], "train.py", "", Wanted("setup.py", ("--no-build-isolation", "COPY"))),
+    "a package that says what builds it": (
+        ["setup.py", "pyproject.toml"],
+        "train.py",
+        "",
+        Wanted("setup.py", ("COPY",)),
+    ),
+    "a package and its requirements": (
+        ["setup.py", "requirements.txt"],
+        "train.py",
+        "",
+        Wanted("setup.py and requirements.txt", ("--no-build-isolation", "COPY", "-r", "requirements.txt")),
+    ),
+    "a shell script beside setup.py": (["setup.py"], "train.sh", "", None),
+}
+
+
+@pytest.mark.parametrize(("files", "program", "variable", "wanted"), INSTALLED.values(), ids=INSTALLED.keys())
+def test_what_is_installed(
+    files: Sequence[str],
+    program: str,
+    variable: str,
+    wanted: Wanted | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = job(tmp_path, program)
+    given.code_dir.mkdir()
+    for name in files:
+        (given.code_dir / name).parent.mkdir(exist_ok=True)
+        (given.code_dir / name).touch()
+    installed: list[Wanted] = []
+
+    def install(folder: Path, python: str, say: object, what: Wanted, certificates: Path) -> None:
+        copies = [word for word in what.arguments if word.startswith("/")]
+        assert all(sorted(path.name for path in Path(copy).iterdir()) == sorted(files) for copy in copies)
+        installed.append(Wanted(what.name, tuple("COPY" if word in copies else word for word in what.arguments)))
+
+    monkeypatch.setattr("berth.runtime.requirements.install", install)
+    prepare.install(given, {"SAGEMAKER_REQUIREMENTS": variable})
+    assert installed == ([wanted] if wanted else [])
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("gpus.txt", "did you mean gpu.txt?"),
+        ("/etc/hosts", "name a file inside source_dir."),
+        ("../a", "name a file inside"),
+    ],
+)
+def test_a_requirements_file_that_is_not_there(variable: str, hint: str, tmp_path: Path) -> None:
+    given = job(tmp_path, "train.py")
+    given.code_dir.mkdir()
+    (given.code_dir / "gpu.txt").touch()
+    (tmp_path / "a").touch()
+    with pytest.raises(JobError, match=f"SAGEMAKER_REQUIREMENTS names {variable}, which is not in .*: {hint}"):
+        prepare.install(given, {"SAGEMAKER_REQUIREMENTS": variable})

@@ -1,0 +1,205 @@
+"""EFA or TCP: made-up hosts, and plugins that are loaded for real (tiny shared objects, made here)."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from berth.contract.errors import JobError
+from berth.train.planning import efa
+from berth.train.planning.efa import Fabric
+from berth.train.planning.hardware import Hardware
+from berth.train.planning.plan import Plan
+from tests.unit.train.planning.plans import CPU, GPU8, job, plan_of
+
+P4D = Fabric(built=True, plugin="libnccl-net.so", devices=("rdmap16s27", "rdmap32s27"))
+
+Root = Callable[..., Path]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    """`root(efa=4, mlx=1, uverbs=True, plugin="libnccl-net.so")`: a file system with these devices and this plugin."""
+
+    def make(efa: int = 0, mlx: int = 0, uverbs: bool = False, plugin: str = "", needs: str = "") -> Path:
+        for driver, count in {"efa": efa, "mlx5_core": mlx}.items():
+            for number in range(count):
+                device = tmp_path / f"sys/class/infiniband/{driver}_{number}/device"
+                device.mkdir(parents=True)
+                (device / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver}")
+        if uverbs:
+            (tmp_path / "dev/infiniband").mkdir(parents=True)
+            (tmp_path / "dev/infiniband/uverbs0").touch()
+        folder = tmp_path / "opt/amazon/ofi-nccl/lib"
+        folder.mkdir(parents=True)
+        if needs:
+            shared(folder / needs)
+        if plugin:
+            shared(folder / plugin, *([f"-L{folder}", f"-l:{needs}", "-Wl,--no-as-needed"] if needs else []))
+        if needs:
+            (folder / needs).unlink()
+        return tmp_path
+
+    return make
+
+
+def shared(path: Path, *options: str) -> None:
+    source = path.with_name("empty.c")
+    source.write_text("int empty;")
+    command = ["gcc", "-shared", "-fPIC", *[each for each in options if each.startswith("-W")], str(source), "-o"]
+    subprocess.run([*command, str(path), *[each for each in options if not each.startswith("-W")]], check=True)
+
+
+def environ(root: Path, **variables: str) -> dict[str, str]:
+    """The image's ENV: its plugin's folder is where the loader looks first, and where libcudart.so is."""
+    folder = root / "opt/amazon/ofi-nccl/lib"
+    shared(folder / "libcudart.so")
+    return {**os.environ, "LD_LIBRARY_PATH": str(folder), **variables}
+
+
+def test_efa_where_every_part_is_there(root: Root) -> None:
+    host = root(efa=4, uverbs=True, plugin="libnccl-net.so")
+    fabric = efa.detect(host, environ(host))
+    assert fabric.devices == ("efa_0", "efa_1", "efa_2", "efa_3")
+    assert efa.network_line(fabric, "nccl") == "network: NCCL over EFA: 4 devices, plugin libnccl-net.so"
+    assert efa.network_line(fabric, "smddp") == efa.network_line(fabric, "nccl")
+    assert efa.network_line(fabric, "nccl", alone=True) == (
+        "network: not needed by one host; several would use EFA: 4 devices, plugin libnccl-net.so"
+    )
+    assert efa.network_line(fabric, "gloo") == "network: gloo over TCP: gloo does not support EFA"
+
+
+def test_an_image_without_efa(root: Root) -> None:
+    host = root(efa=4, uverbs=True)
+    assert efa.network_line(efa.detect(host, environ(host)), "nccl") == (
+        "network: NCCL over TCP: this image was built without EFA"
+    )
+
+
+def test_infiniband_of_another_driver_is_no_efa(root: Root) -> None:
+    host = root(mlx=2, uverbs=True, plugin="libnccl-net.so")
+    assert (
+        efa.network_line(efa.detect(host, environ(host)), "nccl")
+        == "network: NCCL over TCP: no EFA device is on this host"
+    )
+
+
+def test_devices_that_were_not_passed_into_the_container(root: Root) -> None:
+    host = root(efa=4, plugin="libnccl-net.so")
+    assert efa.detect(host, environ(host)).missing == (
+        "this host has 4 EFA devices but this container has none of their /dev/infiniband/uverbs nodes; pass "
+        "/dev/infiniband/uverbs0, 1, … in with docker run --device"
+    )
+
+
+def test_nodes_of_other_cards_and_nodes_that_cannot_be_opened_do_not_count(root: Root) -> None:
+    host = root(efa=1, uverbs=True, plugin="libnccl-net.so")
+    verbs = host / "sys/class/infiniband_verbs/uverbs0"
+    verbs.mkdir(parents=True)
+    (verbs / "ibdev").write_text("mlx5_0\n")
+    assert "none of their /dev/infiniband/uverbs nodes" in efa.detect(host, environ(host)).missing
+    (verbs / "ibdev").write_text("efa_0\n")
+    assert efa.detect(host, environ(host)).missing == ""
+    node = host / "dev/infiniband/uverbs0"
+    node.unlink()
+    node.symlink_to("nowhere/at-all")
+    assert (
+        "/dev/infiniband/uverbs0 can't be opened (No such file or directory)" in efa.detect(host, environ(host)).missing
+    )
+
+
+def test_the_plugin_opens_libcudart_by_its_plain_name(root: Root) -> None:
+    host = root(efa=4, uverbs=True, plugin="libnccl-net.so")
+    variables = environ(host)
+    broken = host / "opt/amazon/ofi-nccl/lib/libcudart.so"
+    broken.write_bytes(b"")  # and not removed, for this machine may have another one
+    assert efa.network_line(efa.detect(host, variables), "nccl") == (
+        f"network: NCCL over TCP: the plugin can't be loaded: {broken}: file too short"
+    )
+
+
+def test_a_library_that_the_plugin_needs_is_missing(root: Root) -> None:
+    host = root(efa=4, uverbs=True, plugin="libnccl-net.so", needs="libfabric.so.1")
+    assert efa.detect(host, environ(host)).missing.startswith(
+        "the plugin can't be loaded: libfabric.so.1: cannot open shared object file"
+    )
+
+
+def test_a_plugin_that_nccl_would_not_find_does_not_count(root: Root) -> None:
+    """Debian's package has it under this name only; NCCL looks there if NCCL_NET_PLUGIN says ofi."""
+    host = root(efa=1, uverbs=True, plugin="libnccl-net-ofi.so")
+    assert "libnccl-net.so: cannot open shared object file" in efa.detect(host, environ(host)).obstacle
+    assert efa.detect(host, environ(host, NCCL_NET_PLUGIN="ofi")).plugin == "libnccl-net-ofi.so"
+    (host / "etc").mkdir()
+    (host / "etc/nccl.conf").write_text("# by the image\nNCCL_NET_PLUGIN=ofi\n")
+    assert efa.network_line(efa.detect(host, environ(host)), "nccl") == (
+        "network: NCCL over EFA: 1 device, plugin libnccl-net-ofi.so"
+    )
+
+
+def test_the_line_can_be_had_alone() -> None:
+    done = subprocess.run([sys.executable, "-P", "-m", "berth.train.planning.efa"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "network: gloo over TCP: gloo does not support EFA\n"  # torch is a CPU build here
+
+
+def plan(fabric: Fabric, hardware: Hardware = GPU8, hosts: int = 2, **variables: str) -> Plan:
+    return plan_of(job(hosts), hardware, variables, fabric=fabric)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "hardware", "hosts", "line"),
+    [
+        (P4D, GPU8, 2, "network: NCCL over EFA: 2 devices, plugin libnccl-net.so"),
+        (P4D, GPU8, 1, "network: not needed by one host; several would use EFA: 2 devices, plugin libnccl-net.so"),
+        (Fabric(), GPU8, 2, "network: NCCL over TCP: this image was built without EFA"),
+        (Fabric(), GPU8, 1, None),
+        (Fabric(), CPU, 2, None),
+        (P4D, CPU, 2, "network: gloo over TCP: gloo does not support EFA"),
+    ],
+)
+def test_the_plan_says_it_where_it_matters(fabric: Fabric, hardware: Hardware, hosts: int, line: str | None) -> None:
+    found = [reason for reason in plan(fabric, hardware, hosts).reasons if reason.startswith("network: ")]
+    assert found == ([line] if line else [])
+
+
+def test_strict_mode_tells_nccl_as_well() -> None:
+    environment = plan(P4D, BERTH_REQUIRE_EFA="1").environment
+    assert environment["NCCL_NET_PLUGIN"] == "ofi"
+    assert environment["NCCL_NET"] == "AWS Libfabric"
+    own = plan(P4D, BERTH_REQUIRE_EFA="1", NCCL_NET_PLUGIN="aws-ofi", NCCL_NET="aws libfabric", FI_PROVIDER="efa,tcp")
+    assert own.environment["NCCL_NET_PLUGIN"] == "aws-ofi"
+    assert not {"NCCL_NET", "NCCL_NET_PLUGIN"} & set(plan(P4D).environment)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "hardware", "reason"),
+    [
+        (Fabric(), GPU8, "this image was built without EFA"),
+        (Fabric(built=True, plugin="p"), GPU8, "no EFA device is on this host"),
+        (Fabric(built=True, obstacle="libcudart.so: cannot open"), GPU8, "the plugin can't be loaded: libcudart.so"),
+        (P4D, CPU, "the ranks use gloo, which does not support EFA"),
+    ],
+)
+def test_strict_mode_refuses_to_fall_back(fabric: Fabric, hardware: Hardware, reason: str) -> None:
+    with pytest.raises(JobError, match="BERTH_REQUIRE_EFA is set but data between hosts would go over TCP") as error:
+        plan(fabric, hardware, BERTH_REQUIRE_EFA="1")
+    assert reason in str(error.value)
+    assert plan(fabric, hardware, BERTH_REQUIRE_EFA="0").world_size > 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("NCCL_NET", "Socket"), ("FI_PROVIDER", "tcp"), ("FI_PROVIDER", "^efa")])
+def test_strict_mode_refuses_what_keeps_nccl_from_efa(name: str, value: str) -> None:
+    with pytest.raises(JobError, match="BERTH_REQUIRE_EFA is set") as error:
+        plan(P4D, BERTH_REQUIRE_EFA="1", **{name: value})
+    assert f"{name} is {value}" in str(error.value)
+    assert plan(P4D, **{name: value}).world_size > 1
+
+
+def test_strict_mode_on_one_host_says_that_it_does_nothing() -> None:
+    alone = plan(Fabric(), hosts=1, BERTH_REQUIRE_EFA="true")
+    assert "BERTH_REQUIRE_EFA has no effect on one host, whose ranks need no network" in alone.reasons
+    assert "NCCL_NET" not in alone.environment

@@ -1,0 +1,88 @@
+"""What SageMaker's files say, missing and broken ones included."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from berth.contract.errors import JobError
+from berth.train.planning.job import program_arguments, read_job
+
+
+def write(root: Path, **files: object) -> Path:
+    config = root / "input" / "config"
+    config.mkdir(parents=True)
+    for name, value in files.items():
+        (config / f"{name}.json").write_text(value if isinstance(value, str) else json.dumps(value))
+    return root
+
+
+def test_nothing_at_all_is_one_host_without_settings(tmp_path: Path) -> None:
+    job = read_job(tmp_path, {})
+    assert (job.hosts, job.current_host, job.leads, job.program, dict(job.hyperparameters)) == (
+        ("algo-1",),
+        "algo-1",
+        True,
+        None,
+        {},
+    )
+
+
+def test_leader_is_the_first_of_the_list_as_given(tmp_path: Path) -> None:
+    hosts = ["algo-10", "algo-2"]
+    job = read_job(write(tmp_path, resourceconfig={"hosts": hosts, "current_host": "algo-2"}), {})
+    assert job.leader == "algo-10"
+    assert not job.leads
+
+
+def test_hyperparameters_stay_text(tmp_path: Path) -> None:
+    given = {"model_name_or_path": "123", "do_train": "True", "sagemaker_program": '"train.py"', "n": 3}
+    job = read_job(write(tmp_path, hyperparameters=given), {})
+    assert job.hyperparameters["model_name_or_path"] == "123"
+    assert job.hyperparameters["n"] == "3"
+    assert job.program == "train.py"
+
+
+def test_program_from_the_environment(tmp_path: Path) -> None:
+    job = read_job(tmp_path, {"SAGEMAKER_PROGRAM": "mine.py", "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/code"})
+    assert (job.program, job.submit_directory) == ("mine.py", "/opt/ml/code")
+
+
+BAD = {
+    "not json": ({"hyperparameters": "{"}, "hyperparameters.json can't be read as JSON"),
+    "not an object": ({"inputdataconfig": []}, "must hold a JSON object, not list"),
+    "host not in list": (
+        {"resourceconfig": {"hosts": ["a"], "current_host": "b"}},
+        "this host is 'b' and the hosts are a",
+    ),
+    "host twice": (
+        {"resourceconfig": {"hosts": ["a", "a"], "current_host": "a"}},
+        "list every host exactly once",
+    ),
+    "host name": ({"resourceconfig": {"hosts": ["-oProxyCommand=x"]}}, "invalid host names"),
+    "hosts no list": ({"resourceconfig": {"hosts": "algo-1"}}, "hosts as a list of names"),
+}
+
+
+@pytest.mark.parametrize(("files", "sentence"), BAD.values(), ids=BAD.keys())
+def test_broken_files(tmp_path: Path, files: dict[str, object], sentence: str) -> None:
+    with pytest.raises(JobError) as error:
+        read_job(write(tmp_path, **files), {})
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("text", ['"train.py"', "train.py", '"\\"train.py\\""', '" train.py "'])
+def test_the_programs_name_in_each_encoding(text: str, tmp_path: Path) -> None:
+    assert read_job(write(tmp_path, hyperparameters={"sagemaker_program": text}), {}).program == "train.py"
+
+
+def test_arguments_leave_platform_keys_out(tmp_path: Path) -> None:
+    given = {
+        "sagemaker_job_name": '"1"',
+        "_tuning_objective_metric": "f1",
+        "lr": "3e-05",
+        "name": '"bert"',
+        "dir": "plain text",
+    }
+    job = read_job(write(tmp_path, hyperparameters=given), {})
+    assert program_arguments(job) == ["--dir", "plain text", "--lr", "3e-05", "--name", "bert"]

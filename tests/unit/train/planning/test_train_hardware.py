@@ -1,0 +1,34 @@
+"""This machine, looked at as a host, and the interface that its ranks meet over."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.runtime import interfaces
+from berth.train.planning import hardware
+
+
+def test_this_machine() -> None:
+    found = hardware.probe()
+    assert found.cpus > 0
+    assert "lo" in found.interfaces
+    assert found.shm is None or found.shm > 0
+
+
+def test_an_interface_that_the_job_names_counts_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "sys/class/net/eth1").mkdir(parents=True)
+    assert [interfaces.interface_here(name, tmp_path) for name in ("eth1", "ethwe", "", None)] == ["eth1", "", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("named", "available", "alone", "chosen"),
+    [
+        ("eth1", ("eth0", "eth1", "lo"), False, "eth1"),
+        ("ethwe", ("eth0", "lo"), False, "eth0"),
+        (None, ("eth0", "lo"), False, "eth0"),
+        ("eth0", ("eth0", "lo"), True, "lo"),
+        ("eth0", ("lo",), False, "lo"),
+    ],
+)
+def test_interface(named: str | None, available: tuple[str, ...], alone: bool, chosen: str) -> None:
+    assert interfaces.choose_interface(named, available, alone=alone) == chosen

@@ -1,0 +1,157 @@
+"""A second job on the checkpoints of a first: it goes on as if it had never stopped, or says in one line why not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import BertConfig, BertForQuestionAnswering
+
+from berth.train.run_qa.checkpoints.manifest import MANIFEST
+
+NO_GRAPH = {"export_openvino": "false"}
+
+
+@pytest.mark.slow
+def test_best_model_and_resume(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    """Evaluation while training picks the best checkpoint; a second start goes on from the newest one."""
+    job = new_job(
+        tmp_path,
+        tiny_model,
+        few_steps | NO_GRAPH | {"max_steps": "-1", "num_train_epochs": "2", "load_best_model_at_end": "True"},
+    )
+    (end,) = host.run(job)
+    assert end.code == 0, end.err
+    assert "checkpoints: epoch, in " in end.out
+    assert len(job.checkpoints()) == 2
+    first = job.metrics()
+    measured = [entry["f1"] for entry in job.history() if "f1" in entry]
+    assert first["eval_f1"] == max(measured)
+    (end,) = host.run(job)
+    assert end.code == 0, end.err
+    assert f"going on from {tmp_path}/checkpoints/" in end.out
+    assert job.metrics()["weights_sha256"] == first["weights_sha256"]
+
+
+@pytest.mark.parametrize("shorter", [{"num_train_epochs": "1"}, {"max_steps": "20"}], ids=["epochs", "steps"])
+@pytest.mark.slow
+def test_nothing_left_to_train_is_said(
+    shorter: dict[str, str], tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    given = few_steps | NO_GRAPH | {"max_steps": "-1", "num_train_epochs": "2"}
+    given |= {"save_strategy": "steps", "save_steps": "20"}
+    first = new_job(tmp_path / "first", tiny_model, given | {"lr_scheduler_type": "constant"})
+    second = new_job(tmp_path / "second", tiny_model, given | {"lr_scheduler_type": "constant"} | shorter)
+    (end,) = host.run(first)
+    assert "train_loss = " in end.out
+    folder = next(path for path in first.checkpoints() if path.name.startswith("checkpoint-20-"))
+    second.goes_on_from(folder)
+    (end,) = host.run(second)
+    assert end.code == 0, end.err
+    (line,) = [line for line in end.out.splitlines() if "nothing is left to train" in line]
+    assert line.startswith("warning: the checkpoint is at step 20 and the job ends at step ")
+    assert "raise max_steps or num_train_epochs" in line
+    assert "set overwrite_output_dir to true" in line
+    assert " → " not in end.out
+    assert "train_loss" not in end.out
+    assert not {"train_loss", "train_runtime"} & second.metrics().keys()
+    written, kept = second.weights(), load_file(folder / "model.safetensors")
+    assert all(torch.equal(written[name], kept[name]) for name in kept)
+
+
+def told_in_a_sentence(end: Any) -> str:
+    """What a job that was refused says."""
+    assert end.code == 1
+    assert "Traceback" not in end.err
+    return end.err.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_another_training_is_refused_and_stays(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, squad: Any, few_steps: dict[str, str]
+) -> None:
+    """By what its manifest says; one of Trainer's own by what does not fit."""
+    job = new_job(tmp_path, tiny_model, few_steps | NO_GRAPH | {"save_strategy": "steps", "save_steps": "2"})
+    (end,) = host.run(job)
+    assert end.code == 0, end.err
+    saved = job.checkpoints()
+    (saved[0] / MANIFEST).unlink()  # torn, but this is not the job to clear it away
+    there = sorted(tmp_path.rglob("checkpoints/*/*"))
+    (tmp_path / "input/data/train/part.json").write_text(json.dumps(squad(range(21))))
+    (end,) = host.run(job)
+    told = told_in_a_sentence(end)
+    assert f"The checkpoint {saved[-1]} was written with other training data, or another tokenizer" in told
+    assert "set overwrite_output_dir to true" in told
+    BertForQuestionAnswering(BertConfig.from_pretrained(tiny_model)).save_pretrained(tmp_path / "input/data/model")
+    (tmp_path / "input/data/train/part.json").write_text(json.dumps(squad(range(20))))
+    (end,) = host.run(job)
+    assert f"The checkpoint {saved[-1]} was written with a model of other weights than this" in told_in_a_sentence(end)
+    config = BertConfig.from_pretrained(tiny_model, num_hidden_layers=1)
+    BertForQuestionAnswering(config).save_pretrained(tmp_path / "input/data/model")
+    (end,) = host.run(job)
+    assert f"The checkpoint {saved[-1]} was written with another model than this job's" in told_in_a_sentence(end)
+    assert sorted(tmp_path.rglob("checkpoints/*/*")) == there
+
+    job.goes_on_from(saved[-1])
+    (own,) = job.checkpoints()
+    (own / MANIFEST).unlink()
+    own.rename(own.with_name("checkpoint-5"))
+    (end,) = host.run(job)
+    assert "checkpoint-5 is from another model or optimizer" in told_in_a_sentence(end)
+
+
+@pytest.mark.slow
+def test_what_was_changed_before_it_goes_on_holds(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    """Trainer itself goes on saving, logging and evaluating as often as when the checkpoint was written."""
+    given = few_steps | NO_GRAPH | {"do_eval": "false", "save_strategy": "steps", "save_steps": "3", "max_steps": "6"}
+    first = new_job(tmp_path / "first", tiny_model, given)
+    (end,) = host.run(first)
+    assert end.code == 0, end.err
+    second = new_job(
+        tmp_path / "second", tiny_model, given | {"save_steps": "2", "logging_steps": "4", "max_steps": "9"}
+    )
+    second.goes_on_from(first.checkpoints()[0])
+    (end,) = host.run(second)
+    assert end.code == 0, end.err
+    assert [int(path.name.split("-")[1]) for path in second.checkpoints()] == [3, 4, 6, 8, 9]
+    assert [each["step"] for each in second.history() if each["step"] > 3] == [4, 8]
+
+
+# The first evaluation of a run is its best.
+WORSE_AND_WORSE = """
+from berth.train.run_qa.evaluation import Evaluator
+measure, fake_scores = Evaluator._measure, iter([90.0, 80.0, 70.0, 60.0])
+def falling(*arguments):
+    scores, predictions = measure(*arguments)
+    return scores | {"f1": next(fake_scores)}, predictions
+Evaluator._measure = falling
+"""
+
+
+@pytest.mark.slow
+def test_where_the_best_checkpoint_is_gone_the_best_of_the_rest_becomes_the_model(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    given = few_steps | NO_GRAPH | {"load_best_model_at_end": "true", "eval_strategy": "steps", "eval_steps": "1"}
+    first, second = (
+        new_job(tmp_path / name, tiny_model, given | {"max_steps": steps})
+        for name, steps in (("first", "2"), ("second", "4"))
+    )
+    for job in (first, second):
+        job.before = WORSE_AND_WORSE
+    (end,) = host.run(first)
+    assert end.code == 0, end.err
+    second.goes_on_from(first.checkpoints()[1])
+    (first.checkpoints()[0]).rename(tmp_path / "elsewhere")
+    (end,) = host.run(second)
+    assert end.code == 0, end.err
+    assert "warning: the checkpoint of the best model so far (step 1) no longer exists" in end.out
+    written, best = second.weights(), load_file(second.checkpoints()[1] / "model.safetensors")
+    assert second.checkpoints()[1].name.startswith("checkpoint-3-")
+    assert all(torch.equal(written[name], best[name]) for name in best)

@@ -1,0 +1,230 @@
+"""A tiny BERT with random weights, synthetic SQuAD, and run_qa on them, in a process for each rank."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import BertConfig, BertForQuestionAnswering, BertTokenizer
+
+from tests.ports import free_port
+
+CITIES = {"france": "paris", "germany": "berlin", "italy": "rome", "spain": "madrid", "portugal": "lisbon"}
+WORDS = [*CITIES, *CITIES.values(), "is", "the", "capital", "of", "what", "city", "a", "large", "old"]
+
+
+def capitals(questions: range) -> dict[str, Any]:
+    """SQuAD's official layout; contexts of several lengths, some longer than a window."""
+    paragraphs = []
+    for number in questions:
+        country, city = list(CITIES.items())[number % len(CITIES)]
+        context = "a large old city . " * (number % 13) + f"{city} is the capital of {country} ."
+        answer = {"text": city, "answer_start": context.index(city)}
+        question = {"id": f"q{number}", "question": f"what is the capital of {country}", "answers": [answer]}
+        paragraphs.append({"context": context, "qas": [question]})
+    return {"version": "1.1", "data": [{"title": "capitals", "paragraphs": paragraphs}]}
+
+
+@pytest.fixture(scope="session")
+def squad() -> Callable[[range], dict[str, Any]]:
+    """`squad(range(20))`: that many questions, numbered, in SQuAD's official layout."""
+    return capitals
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of two layers with random weights and a vocabulary of twenty words."""
+    folder = tmp_path_factory.mktemp("tiny")
+    vocabulary = folder / "words.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS]) + "\n")
+    tokenizer = BertTokenizer(vocab=str(vocabulary), model_max_length=64)
+    torch.manual_seed(7)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    BertForQuestionAnswering(config).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    return folder / "model"
+
+
+# Imports once, which takes seconds, then forks one process per rank, which takes none.
+SERVER = """
+import json, os, resource, sys
+from berth.train.run_qa import program
+for line in sys.stdin:
+    ranks = []
+    for rank in json.loads(line):
+        pid = os.fork()
+        if not pid:
+            for stream in (1, 2):
+                os.dup2(os.open(rank["streams"][stream - 1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+            os.environ.update(rank["environment"])
+            exec(rank["before"], {})
+            if most := int(os.environ.get("LARGEST_FILE", "0")):
+                resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+            program.exit_now(program.main())
+        ranks.append(pid)
+    print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]), flush=True)
+"""
+
+
+@pytest.fixture(scope="session")
+def clean_environment() -> dict[str, str]:
+    """Without what a launcher or a SageMaker job around the tests would say."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("BERTH_", "SM_", "OMPI_"))}
+    return outside | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+
+class End(NamedTuple):
+    """How a rank ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Job:
+    """A job's /opt/ml below a folder of its own."""
+
+    def __init__(self, base: Path, model: Path, hyperparameters: Mapping[str, str], train: range = range(20)) -> None:
+        self.base = base
+        (base / "input/config").mkdir(parents=True)
+        (base / "input/config/hyperparameters.json").write_text(json.dumps(dict(hyperparameters)))
+        for channel, questions in (("train", train), ("validation", range(20, 30))):
+            (base / "input/data" / channel).mkdir(parents=True)
+            (base / "input/data" / channel / "part.json").write_text(json.dumps(capitals(questions)))
+        shutil.copytree(model, base / "input/data/model")
+        self.before = ""  # what its rank runs before run_qa
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """What the job wrote."""
+        return load_file(self.base / "model/model.safetensors")
+
+    def metrics(self) -> dict[str, Any]:
+        """metrics.json."""
+        return json.loads((self.base / "model/metrics.json").read_text())
+
+    def history(self) -> list[dict[str, float]]:
+        """history.json."""
+        return json.loads((self.base / "model/history.json").read_text())
+
+    def checkpoints(self) -> list[Path]:
+        """What the checkpoint folder holds, by steps."""
+        found = (self.base / "checkpoints").iterdir()
+        return sorted(found, key=lambda path: int(path.name.split("-")[1]))
+
+    def goes_on_from(self, checkpoint: Path) -> None:
+        """Give this job one checkpoint, of itself or of another, as if that had stopped there."""
+        aside = Path(shutil.copytree(checkpoint, self.base / "aside" / checkpoint.name))
+        shutil.rmtree(self.base / "checkpoints", ignore_errors=True)
+        aside.parent.rename(self.base / "checkpoints")
+
+
+class Host:
+    """Starts ranks, as torchrun would."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.server = subprocess.Popen(
+            [sys.executable, "-c", SERVER],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *jobs: Job, **environment: str) -> list[End]:
+        """One rank per job, all at once, to their ends. LARGEST_FILE: in bytes, for a disk that is full."""
+        port = free_port()
+        ranks = [
+            {
+                "streams": [str(job.base / "out"), str(job.base / "err")],
+                "before": job.before,
+                "environment": {
+                    "SAGEMAKER_BASE_DIR": str(job.base),
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(len(jobs)),
+                    "LOCAL_WORLD_SIZE": str(len(jobs)),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                    "BERTH_BACKEND": "gloo",
+                    **environment,
+                },
+            }
+            for rank, job in enumerate(jobs)
+        ]
+        assert self.server.stdin is not None
+        assert self.server.stdout is not None
+        self.server.stdin.write(json.dumps(ranks) + "\n")
+        self.server.stdin.flush()
+        codes = json.loads(self.server.stdout.readline())
+        return [
+            End(code, (job.base / "out").read_text(), (job.base / "err").read_text())
+            for code, job in zip(codes, jobs, strict=True)
+        ]
+
+    def end(self) -> None:
+        """Stop; a rank that hangs goes with it."""
+        self.server.kill()
+        self.server.communicate()
+
+
+@pytest.fixture(scope="session")
+def host(clean_environment: dict[str, str]) -> Iterator[Host]:
+    """`host.run(*jobs)` runs a rank for each job."""
+    host = Host(clean_environment)
+    yield host
+    host.end()
+
+
+@pytest.fixture
+def mounted() -> Iterator[Callable[[Path, str], None]]:
+    """`mounted(folder, "size=64k")`: a disk of its own there, by mount's options, which goes at the end."""
+    folders: list[Path] = []
+
+    def mount(folder: Path, options: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True)
+        if done.returncode:
+            pytest.skip(f"no disk can be mounted here: {done.stderr.decode().strip()}")
+        folders.append(folder)
+
+    yield mount
+    for folder in folders:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture(scope="session")
+def new_job() -> type[Job]:
+    """`new_job(folder, model, hyperparameters)` lays out a job."""
+    return Job
+
+
+@pytest.fixture(scope="session")
+def few_steps() -> dict[str, str]:
+    """Hyperparameters of a few steps whose result does not depend on the number of ranks."""
+    return {
+        "do_train": "true",
+        "do_eval": "true",
+        "per_device_train_batch_size": "2",
+        "max_steps": "5",
+        # Adam blows rounding up: a key's bias has no gradient but noise, which Adam scales to a whole step.
+        "optim": "sgd",
+        "max_seq_length": "48",
+        "doc_stride": "8",
+        "hidden_dropout_prob": "0",
+        "attention_probs_dropout_prob": "0.0",
+        "learning_rate": "0.5",
+    }

@@ -1,0 +1,121 @@
+"""What a job says of its questions: how many it uses, which it leaves out, and all that is wrong with them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.qa.squad import DataError
+from berth.train.run_qa.inputs import questions
+from berth.train.run_qa.inputs.data import DataSource, find
+from berth.train.run_qa.inputs.questions import load, load_all
+from berth.train.run_qa.recipe import Paths, Recipe
+
+CONTEXT = "Oslo is in Norway."
+
+
+def rows(count: int, **changes: dict[str, Any]) -> str:
+    """JSON lines of `count` questions; `changes` by the row's number, as `_3`."""
+    made = [
+        {"id": f"q{n}", "question": "Which?", "context": CONTEXT, "answers": {"text": ["Oslo"], "answer_start": [0]}}
+        for n in range(1, count + 1)
+    ]
+    for name, change in changes.items():
+        made[int(name[1:]) - 1] |= change
+    return "".join(json.dumps(row) + "\n" for row in made)
+
+
+MOVED = {"answers": {"text": ["Oslo"], "answer_start": [1]}}
+EMPTY = {"answers": {"text": [], "answer_start": []}}
+
+
+def source(folder: Path, split: str, content: str) -> DataSource:
+    path = folder / f"{split}.jsonl"
+    path.write_text(content)
+    return DataSource(split, f"{split} data: channel {split}", path=path)
+
+
+def test_a_question_that_is_left_out_is_named_and_counted(tmp_path: Path) -> None:
+    said: list[str] = []
+    read = load(source(tmp_path, "train", rows(300, _8=MOVED)), Recipe(), None, said.append)
+    skipped = (
+        "train data: 1 question skipped, whose answer is not at its answer_start: "
+        f"{tmp_path}/train.jsonl, line 8 (id q8), the first 'Oslo', but 'slo ' is at 1 (the text is at 0)"
+    )
+    assert said == ["train data: channel train", skipped, "train data: 299 of 300 questions"]
+    assert (len(read.examples), read.notes) == (299, (skipped,))
+
+
+def test_a_limit_and_one_question_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert len(load(source(tmp_path, "train", rows(5)), Recipe(), 2, said.append).examples) == 2
+    load(source(tmp_path, "validation", rows(1)), Recipe(), None, said.append)
+    assert [line for line in said if "question" in line] == [
+        "train data: the first 2 questions",
+        "validation data: 1 of 1 question",
+    ]
+
+
+def test_faults_of_every_split_and_of_both_kinds_are_told_in_one_run(tmp_path: Path) -> None:
+    sources = {
+        "train": source(tmp_path, "train", rows(30, _3=EMPTY, _8=MOVED)),
+        "validation": source(tmp_path, "validation", rows(3, _1={"question": ""})),
+    }
+    with pytest.raises(DataError) as error:
+        load_all(sources, Recipe(), dict.fromkeys(sources), lambda _: None)
+    told = str(error.value)
+    assert (
+        "train.jsonl, line 3 (id q3): the question has no answer; line 8 (id q8): an answer's text is not at its "
+        "answer_start: 'Oslo', but 'slo ' is at 1 "
+    ) in told
+    assert 'validation.jsonl, line 1 (id q1): "question" is empty' in told
+
+
+def channel(base: Path, **contents: str) -> tuple[Paths, frozenset[str]]:
+    """A job whose channel train has files by these names, without their suffix."""
+    folder = base / "input/data/train"
+    folder.mkdir(parents=True)
+    for name, content in contents.items():
+        (folder / f"{name}.jsonl").write_text(content)
+    return Paths(base), frozenset({"train"})
+
+
+def test_data_to_validate_on_are_not_trained_on(tmp_path: Path) -> None:
+    where = channel(tmp_path, train_1=rows(3), dev_1=rows(2))
+    with pytest.raises(DataError, match=r"dev_1\.jsonl in .*train, by its name validation data"):
+        find("train", Recipe(), *where)
+    named = find("train", Recipe(train_file="train_1.jsonl"), *where)
+    assert load(named, Recipe(), None, lambda _: None).count == 3
+
+
+def test_data_to_validate_on_alone_are_warned_of_at_the_begin_and_in_the_end(tmp_path: Path) -> None:
+    said: list[str] = []
+    read = load(find("train", Recipe(), *channel(tmp_path, dev=rows(2))), Recipe(), None, said.append)
+    assert read.count == 2
+    (warning,) = read.notes
+    assert warning.startswith("warning: the train data are dev.jsonl in ")
+    assert warning in said
+
+
+def test_the_log_names_each_file_with_its_questions_and_what_was_not_read(tmp_path: Path) -> None:
+    where = channel(tmp_path, a=rows(3), b=rows(1, _1={"id": "other"}))
+    (tmp_path / "input/data/train/README.md").write_text("not data")
+    (tmp_path / "input/data/train/dataset_infos.json").write_text("{}")
+    said: list[str] = []
+    load(find("train", Recipe(), *where), Recipe(), None, said.append)
+    assert "train data: read a.jsonl (3 questions), b.jsonl (1 question)" in said
+    assert "train data: not read (not named like data files): README.md, dataset_infos.json" in said
+
+
+def test_a_data_set_of_the_hub_knows_the_same_conventions(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [
+        {"id": 1.0, "question": "Which?", "context": CONTEXT, "answers": {"text": ["Oslo"], "answer_start": [0]}},
+        {"question": "Why?", "context": CONTEXT, "answers": {"text": [""], "answer_start": [0]}},
+    ]
+    monkeypatch.setattr(questions, "_from_hub", lambda source, recipe: made)
+    source = DataSource("train", "train data: squad of the hub", dataset="squad")
+    read = load(source, Recipe(version_2_with_negative=True), None, lambda _: None)
+    assert [(each.id, len(each.answers)) for each in read.examples] == [("1", 1), ("squad, row 2", 0)]
+    with pytest.raises(DataError, match="squad, row 2: the question has no answer"):
+        load(source, Recipe(), None, lambda _: None)

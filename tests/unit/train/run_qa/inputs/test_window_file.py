@@ -1,0 +1,115 @@
+"""Windows in files are those in memory, in their order; they take little memory, and a full disk is one sentence."""
+
+import tempfile
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pytest
+
+from berth.qa.squad import Answer, DataError, Example
+from berth.qa.tokenizer import PairTokenizer
+from berth.qa.windows import WindowError, make_windows
+from berth.train.run_qa.inputs.features import Collator, WindowDataset
+from berth.train.run_qa.inputs.window_file import Cutting, ScratchError, WindowFile
+from tests.unit.small_models import tiny_tokenizer
+
+
+@pytest.fixture(scope="module")
+def pairs() -> PairTokenizer:
+    return PairTokenizer.of(tiny_tokenizer(), token_types=True)
+
+
+def examples(count: int) -> Iterator[Example]:
+    """Contexts of several lengths, some longer than a window, each with three questions."""
+    for number in range(count):
+        context = "in oslo " * (1 + number // 3 % 9)
+        yield Example(f"q{number}", f"where is {number} ?", context, (Answer("oslo", context.rindex("oslo")),))
+
+
+@pytest.mark.parametrize("token_types", [True, False])
+def test_windows_of_files_are_those_of_memory(pairs: PairTokenizer, tmp_path: Path, token_types: bool) -> None:
+    tokenizer = PairTokenizer(pairs.library, token_types)
+    made = make_windows(tokenizer, list(examples(600)), 40, 8, label=True)
+    file = WindowFile(Cutting(tokenizer.sharing(), 40, 8), tmp_path)
+    file.fill(examples(600))
+    file.finish()
+    assert len(file) == len(made) > 600
+    assert list(tmp_path.iterdir()) == [], "its files have no name"
+    assert file.size == sum(len(window.input_ids) for window in made) * (3 if token_types else 2)
+    ours, theirs = WindowDataset(file), WindowDataset(made)
+    assert (ours.lengths == theirs.lengths).all()
+    for index in [*range(len(made)), -1]:
+        one, other = ours[index], theirs[index]
+        assert one.keys() == other.keys()
+        assert all(np.array_equal(one[name], other[name]) for name in one)
+    batch = Collator(0)([ours[index] for index in range(5)])
+    assert batch["input_ids"].tolist() == Collator(0)([theirs[index] for index in range(5)])["input_ids"].tolist()
+    assert [window.start for window in file[3:6]] == [window.start for window in made[3:6]]
+
+
+def test_ids_beyond_two_bytes(pairs: PairTokenizer, tmp_path: Path) -> None:
+    class Large:
+        """A library with a word of a high id."""
+
+        def __init__(self, library: Any) -> None:
+            self.encode_batch = library.encode_batch
+
+        def get_vocab(self) -> dict[str, int]:
+            return {"oslo": 250_001}
+
+    file = WindowFile(Cutting(PairTokenizer(Large(pairs.library), token_types=True), 40, 8), tmp_path)  # type: ignore[arg-type]
+    file.fill(examples(3))
+    file.finish()
+    assert file[0].input_ids.dtype == np.uint32
+    assert file[0].input_ids.tolist() == make_windows(pairs, list(examples(1)), 40, 8)[0].input_ids.tolist()
+
+
+def test_a_split_without_questions(pairs: PairTokenizer, tmp_path: Path) -> None:
+    file = WindowFile(Cutting(pairs, 40, 8), tmp_path)
+    file.fill(iter(()))
+    file.finish()
+    assert (len(file), file.size) == (0, 0)
+    assert WindowDataset(file).lengths.tolist() == []
+
+
+def test_a_question_that_can_not_be_cut_is_told_after_the_faults_of_the_data(
+    pairs: PairTokenizer, tmp_path: Path
+) -> None:
+    def with_a_fault() -> Iterator[Example]:
+        yield from examples(30)
+        raise DataError("row 31")
+
+    file = WindowFile(Cutting(pairs, 20, 15), tmp_path)
+    with pytest.raises(DataError, match="row 31"):
+        file.fill(with_a_fault())
+    file = WindowFile(Cutting(pairs, 20, 15), tmp_path)
+    file.fill(examples(30))
+    with pytest.raises(WindowError, match="is too long"):
+        file.finish()
+
+
+def test_a_full_disk_is_one_sentence(pairs: PairTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(dir: Path, buffering: int) -> IO[bytes]:
+        return Path("/dev/full").open("wb", buffering)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full_disk)
+    file = WindowFile(Cutting(pairs, 40, 8), tmp_path)
+    with pytest.raises(ScratchError, match=r"fill the disk of .* \(No space left on device\): give the job a larger"):
+        file.fill(examples(100))
+
+
+@pytest.mark.slow
+def test_windows_of_any_number_take_little_memory(pairs: PairTokenizer, tmp_path: Path) -> None:
+    """In memory a window took some kilobytes."""
+    most = {}
+    for count in (1000, 5000):
+        file = WindowFile(Cutting(pairs, 40, 8), tmp_path)
+        tracemalloc.start()
+        file.fill(examples(count))
+        most[count] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        windows = len(file)
+    assert (most[5000] - most[1000]) / windows < 50

@@ -1,0 +1,18 @@
+"""Each writer of TensorBoard's events has a file of its own; tests/images/train/test_tensorboard.py reads real ones."""
+
+from typing import Any
+
+from transformers import PrinterCallback
+from transformers.integrations.integration_utils import TensorBoardCallback
+
+from berth.train.run_qa.reporting import event_files
+
+
+def test_the_writers_of_one_job_have_files_of_different_names() -> None:
+    made: list[dict[str, Any]] = []
+    callback = TensorBoardCallback.__new__(TensorBoardCallback)  # its __init__ wants a package that is not here
+    callback._SummaryWriter, callback.logging_dir = lambda **options: made.append(options), "/events"
+    event_files.keep_apart([PrinterCallback(), callback])
+    for _ in range(2):
+        callback._init_summary_writer(args=None)
+    assert made == [{"log_dir": "/events", "filename_suffix": suffix} for suffix in (".0", ".1")]

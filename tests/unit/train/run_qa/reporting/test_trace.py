@@ -1,0 +1,109 @@
+"""BERTH_TRACE from a job of two ranks to its files and lines; what becomes of steps that there are not."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import TrainerControl, TrainerState, TrainingArguments
+
+from berth.contract.metric_definitions import METRIC_DEFINITIONS
+from berth.runtime.rank import Rank
+from berth.train.run_qa.reporting.trace import TraceCallback, summary
+
+SHARE = re.compile(r"(compute|communication|data|other): (\d+) %")
+
+
+@pytest.mark.slow
+def test_a_trace_of_two_ranks(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    """An evaluation after step 3 stands between two traced steps, and in no file; steps past the end are left out."""
+    asked = few_steps | {
+        "max_steps": "4",
+        "eval_strategy": "steps",
+        "eval_steps": "3",
+        "gradient_accumulation_steps": "2",
+    }
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, asked) for rank in (0, 1)]
+    ends = host.run(*pair, BERTH_TRACE="3-9")
+    assert [end.code for end in ends] == [0, 0], ends
+    assert [end.err for end in ends] == ["", ""], "the profiler is silent"
+    assert ends[1].out == ""
+    lines = [line for line in ends[0].out.splitlines() if line.startswith("trace: ")]
+    assert lines[0].startswith("trace: steps 3 to 4  step: "), lines
+    shares = {name: int(share) for name, share in SHARE.findall(lines[0])}
+    assert list(shares) == ["compute", "communication", "data", "other"]
+    assert sum(shares.values()) == pytest.approx(100, abs=2)
+    assert shares["compute"] > 0
+    read = {each["Name"]: re.search(each["Regex"], lines[0]) for each in METRIC_DEFINITIONS}
+    assert {name: float(match[1]) for name, match in read.items() if match} == {
+        "trace_step_seconds": float(lines[0].partition("  step: ")[2].split()[0]),
+        **{f"trace_{name}_percent": share for name, share in shares.items()},
+    }
+    assert lines[1:] == [f"trace: files for ui.perfetto.dev, one per rank and step: {pair[0].base}/output/data/trace"]
+    for rank, job in enumerate(pair):
+        files = sorted((job.base / "output/data/trace").iterdir())
+        assert [file.name for file in files] == [f"trace-rank-{rank}-step-{step}.json.gz" for step in (3, 4)]
+        for step, file in zip((3, 4), files, strict=True):
+            with gzip.open(file) as content:
+                events = [each for each in json.load(content)["traceEvents"] if each["ph"] == "X"]
+            marks = {each["name"]: each for each in events if each["name"].startswith(("step ", "wait for "))}
+            assert set(marks) == {f"step {step}", "wait for data"}
+            names = {each["name"] for each in events}
+            assert {"gloo:all_reduce", "aten::addmm", "Optimizer.step#SGD.step"} <= names
+            end = marks[f"step {step}"]["ts"] + marks[f"step {step}"]["dur"]
+            assert not [each for each in events if each["ts"] > end and each["name"].startswith("aten::")]
+
+
+@pytest.mark.parametrize(("begins_after", "ends_at"), [(0, 8), (12, 20)], ids=["past the last step", "resumed"])
+def test_steps_that_there_are_not(tmp_path: Path, begins_after: int, ends_at: int) -> None:
+    said: list[str] = []
+    callback = TraceCallback(range(10, 13), tmp_path / "trace", Rank(), said.append, cuda=False)
+    args = TrainingArguments(tmp_path / "out", use_cpu=True)
+    state = TrainerState(global_step=begins_after, max_steps=ends_at)
+    callback.on_train_begin(args, state, TrainerControl())
+    callback.on_train_end(args, state, TrainerControl())
+    (line,) = said
+    assert f"this job trains steps {begins_after + 1} to {ends_at} " in line
+    assert not (tmp_path / "trace").exists()
+
+
+def test_a_trace_that_can_not_be_written_costs_no_training(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "trace").write_text("a file where the folder should be")
+    callback = TraceCallback(range(1, 2), tmp_path / "trace", Rank(), said.append, cuda=False)
+    with callback.fetching(1):
+        pass
+    args = TrainingArguments(tmp_path / "out", use_cpu=True)
+    callback.on_step_end(args, TrainerState(global_step=1, max_steps=1), TrainerControl())
+    (line,) = said
+    assert line.startswith("warning: trace: the files of rank 0 are not written: [Errno 17] File exists")
+
+
+def found(compute: float, communication: float, problem: str = "") -> dict[str, Any]:
+    """What a rank says of two steps that took a second each."""
+    seconds = {"compute": compute, "communication": communication, "data": 0.2, "other": 0.0}
+    return {"steps": [] if problem else [10, 11], "seconds": seconds, "problem": problem}
+
+
+def test_the_summary_of_several_ranks() -> None:
+    where = "trace: files for ui.perfetto.dev, one per rank and step: /opt/ml/output/data/trace"
+    folder = Path("/opt/ml/output/data/trace")
+    assert summary([found(1.4, 0.4)], folder) == [
+        "trace: steps 10 to 11  step: 1.000 s  compute: 70 %  communication: 20 %  data: 10 %  other: 0 %",
+        where,
+    ]
+    assert summary([found(1.4, 0.4), found(1.2, 0.6)], folder) == [
+        "trace: steps 10 to 11  step: 1.000 s  compute: 65 % (60 to 70)  communication: 25 % (20 to 30)  "
+        "data: 10 % (10 to 10)  other: 0 % (0 to 0)",
+        where,
+    ]
+    lost = found(0, 0, "[Errno 28] No space left on device")
+    warning = "warning: trace: the files of rank 1 are not written: [Errno 28] No space left on device"
+    assert summary([found(1.4, 0.4), lost], folder)[0] == warning
+    one = {**found(1.4, 0.4), "steps": [10]}
+    assert summary([one], folder)[0].startswith("trace: step 10  step: 2.000 s  compute: 70 %")
+    assert summary([], folder) == []

@@ -1,0 +1,78 @@
+"""What ranks send each other, over a real process group of two: lists, texts and numbers, and no programs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ports import free_port
+
+RANK = """
+import json, os, pickle, sys
+from pathlib import Path
+import numpy as np
+from berth.runtime.rank import Rank
+from berth.train.run_qa import ranks
+
+class Program:
+    def __reduce__(self):
+        return Path.touch, (Path(os.environ["MARK"]),)
+
+rank = Rank.from_environment(os.environ)
+ranks.start_group(rank, "gloo", 60, cuda=False)
+said = {"all": ranks.gather([rank.rank, "é", None, 0.1, float("inf")], rank)}
+said["leader"] = ranks.gather_to_leader({"a": rank.rank}, rank)
+floats = ranks.gather_floats_to_leader(np.arange(3 * rank.rank, dtype=np.float32) / 3, rank)
+said["floats"] = None if floats is None else [each.tolist() for each in floats]
+said["from leader"] = ranks.from_leader({"f1": 50.5} if rank.leads else None, rank)
+try:
+    if rank.leads:
+        ranks.gather("honest", rank)
+    else:
+        ranks._gather_bytes(pickle.dumps(Program()), rank)
+except ranks.RankError as error:
+    said["refused"] = str(error)
+print(json.dumps(said), flush=True)
+ranks.end_group()
+"""
+
+
+@pytest.mark.slow
+def test_ranks_send_each_other_json_and_a_pickle_runs_nothing(
+    tmp_path: Path, clean_environment: dict[str, str]
+) -> None:
+    environment = clean_environment | {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "MARK": str(tmp_path / "ran"),
+    }
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", RANK],
+            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    try:
+        leader, other = (json.loads(each.communicate(timeout=120)[0]) for each in started)
+    finally:
+        for each in started:
+            each.kill()
+    for said in (leader, other):
+        assert said["all"] == [[rank, "é", None, 0.1, float("inf")] for rank in (0, 1)]
+        assert said["from leader"] == {"f1": 50.5}
+    assert leader["leader"] == [{"a": 0}, {"a": 1}]
+    assert leader["floats"][0] == []
+    assert [round(each * 3) for each in leader["floats"][1]] == [0, 1, 2]
+    assert (other["leader"], other["floats"]) == (None, None)
+    assert leader["refused"].startswith("The message of rank 1 to the other ranks is not JSON: ")
+    assert "refused" not in other
+    assert not os.path.exists(environment["MARK"])

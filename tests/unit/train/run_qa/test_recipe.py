@@ -1,0 +1,412 @@
+"""How a job's settings are completed, what the log may say, and the small decisions of run_qa."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import TrainingArguments
+
+from berth.contract.hyperparameters import HyperparameterError
+from berth.qa.squad import DataError, Example
+from berth.qa.windows import Window
+from berth.runtime.rank import Rank
+from berth.train.run_qa import export, ranks
+from berth.train.run_qa.device import RankEnvironment
+from berth.train.run_qa.evaluation import label_loss, length_batches
+from berth.train.run_qa.inputs import data
+from berth.train.run_qa.inputs.features import Collator, WindowDataset, grouped_order
+from berth.train.run_qa.ranks import RankError
+from berth.train.run_qa.recipe import Paths, Recipe, TrainingSettings, complete
+from berth.train.run_qa.reporting import report
+from berth.train.run_qa.trainer import span_loss
+
+PATHS = Paths(Path("/opt/ml"))
+CPU = RankEnvironment(channels=frozenset({"train", "validation"}))
+GPU = RankEnvironment(cuda=True, backend="nccl", channels=frozenset({"train", "validation"}))
+
+
+def settings(found: RankEnvironment = CPU, **values: Any) -> TrainingSettings:
+    return complete(values, PATHS, found)
+
+
+@pytest.mark.parametrize(
+    ("found", "values", "expected"),
+    [
+        (CPU, {}, {"do_train": True, "do_eval": True, "use_cpu": True, "dataloader_pin_memory": False}),
+        (CPU, {}, {"disable_tqdm": True, "report_to": "none", "ddp_find_unused_parameters": False}),
+        (CPU, {}, {"train_sampling_strategy": "group_by_length", "save_strategy": "no"}),
+        (CPU, {"pad_to_max_length": True}, {"train_sampling_strategy": "random"}),
+        (CPU, {"train_sampling_strategy": "sequential"}, {"train_sampling_strategy": "sequential"}),
+        (CPU, {"bf16": True}, {"bf16": True, "use_cpu": True}),
+        (GPU, {"fp16": True}, {"fp16": True}),
+        (CPU, {"do_train": False}, {"do_train": False, "do_eval": True}),
+        (CPU, {"do_eval": True}, {"do_train": True}),
+        (RankEnvironment(), {"dataset_name": "squad"}, {"do_train": True, "do_eval": True}),
+        (RankEnvironment(), {"dataset_name": "squad", "do_eval": True}, {"do_train": False}),
+        (CPU, {"save_steps": 5.0}, {"save_strategy": "steps", "output_dir": "/opt/ml/checkpoints"}),
+        (CPU, {"save_strategy": "epoch", "output_dir": "/opt/ml/model"}, {"output_dir": "/opt/ml/checkpoints"}),
+        (CPU, {"save_strategy": "epoch", "output_dir": "/opt/ml/model/run"}, {"output_dir": "/opt/ml/checkpoints"}),
+        (CPU, {"save_strategy": "epoch", "output_dir": "/data/run"}, {"output_dir": "/data/run"}),
+        (CPU, {"save_strategy": "epoch", "output_dir": "results"}, {"output_dir": "/opt/ml/checkpoints"}),
+        (CPU, {"save_strategy": "epoch", "output_dir": "./a/b"}, {"output_dir": "/opt/ml/checkpoints"}),
+        (CPU, {"load_best_model_at_end": True}, {"eval_strategy": "epoch", "save_strategy": "epoch"}),
+        (CPU, {"load_best_model_at_end": True}, {"metric_for_best_model": "f1", "do_eval": True}),
+        (CPU, {"metric_for_best_model": "eval_exact"}, {"metric_for_best_model": "exact_match"}),
+        (CPU, {"load_best_model_at_end": True, "save_steps": 50.0}, {"eval_strategy": "steps", "eval_steps": 50.0}),
+        (CPU, {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 9.0}, {"save_steps": 9.0}),
+        (CPU, {"eval_strategy": "steps"}, {"eval_steps": 500}),
+        (CPU, {"lr_scheduler_type": "reduce_lr_on_plateau"}, {"eval_strategy": "epoch"}),
+    ],
+)
+def test_completion(found: RankEnvironment, values: dict[str, Any], expected: dict[str, Any]) -> None:
+    training = settings(found, **values).training
+    assert {name: training.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "values", "sentence"),
+    [
+        (
+            RankEnvironment(channels=frozenset({"train"})),
+            {},
+            "export_int8 is measured on validation questions",
+        ),
+        (CPU, {"do_eval": False}, "export_int8 is measured on validation questions"),
+        (CPU, {"export_openvino": False}, "export_int8 quantises the graph that export_openvino writes"),
+        (CPU, {"int8_max_f1_loss": -0.1}, "int8_max_f1_loss is -0.1 and must be at least 0"),
+        (CPU, {"int8_max_f1_loss": float("nan")}, "int8_max_f1_loss is nan and must be at least 0"),
+    ],
+)
+def test_int8_that_could_only_fail_is_refused_before_training(
+    found: RankEnvironment, values: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(HyperparameterError, match=sentence):
+        settings(found, export_int8=True, **values)
+
+
+def test_too_few_questions_are_counted_before_training() -> None:
+    few, enough = ({"train": 1, "validation": count} for count in (499, 500))
+    with pytest.raises(
+        HyperparameterError, match=r"there are 499 questions to measure its loss on, .*int8_few_questions"
+    ):
+        export.check(Recipe(export_int8=True), few)
+    export.check(Recipe(export_int8=True), enough)
+    export.check(Recipe(export_int8=True, int8_few_questions=True), few)
+    export.check(Recipe(), few)
+    export.check(Recipe(export_int8=True), {"validation": 1})
+
+
+@pytest.mark.parametrize(
+    "values", [{"eval_strategy": "epoch"}, {"load_best_model_at_end": True}, {"lr_scheduler_type": "greedy"}]
+)
+def test_evaluation_while_training_goes_before_do_eval_false(values: dict[str, Any]) -> None:
+    done = settings(do_eval=False, **values)
+    assert done.training["do_eval"] is True
+    assert "do_eval: true, because the settings ask for evaluation during training" in done.notes
+    assert "tasks: train, eval" in done.notes
+    assert settings(do_eval=False, eval_strategy="no").training["do_eval"] is False
+
+
+def test_no_best_model_where_nothing_is_trained() -> None:
+    done = settings(do_train=False, load_best_model_at_end=True, eval_strategy="epoch")
+    assert TrainingArguments(**done.training).load_best_model_at_end is False
+    assert "load_best_model_at_end: ignored, this job does not train" in done.notes
+
+
+def test_fsdp_on_several_ranks() -> None:
+    found = RankEnvironment(world_size=2, cuda=True, channels=CPU.channels)
+    assert settings(found, fsdp="full_shard").training["fsdp"] == "full_shard"
+    cpus = RankEnvironment(world_size=2, channels=CPU.channels)
+    for done in (
+        settings(cpus, fsdp="full_shard", fsdp_config={"min_num_params": 1}),
+        settings(replace(found, backend="nccl"), fsdp=True, use_cpu=True),
+    ):
+        assert not done.training.keys() & {"fsdp", "fsdp_config"}
+        assert any(warning.startswith("fsdp has no effect") for warning in done.warnings)
+    assert settings(cpus, fsdp=False).warnings == []
+
+
+def test_checkpoints_where_somebody_keeps_them() -> None:
+    found = RankEnvironment(channels=CPU.channels, keeps_checkpoints=True)
+    assert settings(found).training["save_strategy"] == "epoch"
+    assert settings(found).training["save_total_limit"] == 2
+    best = settings(found, load_best_model_at_end=True)
+    assert best.training["save_total_limit"] == 3, "the best, and two of which one may be in upload"
+    assert settings(found, save_strategy="no").training["save_strategy"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("folder", "given", "seconds", "kept"),
+    [
+        (True, {}, 600, "uploaded"),
+        (True, {"save_minutes": 2.5}, 150, "uploaded"),
+        (True, {"save_minutes": 0}, 0, "uploaded"),
+        (True, {"save_steps": 50}, 0, "uploaded"),
+        (True, {"save_strategy": "epoch"}, 0, "uploaded"),
+        (True, {"save_strategy": "steps", "save_minutes": 5}, 300, "uploaded"),
+        (True, {"load_best_model_at_end": True}, 600, "uploaded"),
+        (True, {"save_strategy": "no"}, 0, "not"),
+        (False, {}, 0, "not"),
+        (False, {"save_minutes": 5}, 0, "not"),
+        (False, {"save_strategy": "epoch"}, 0, "not"),
+        (False, {"save_strategy": "epoch", "output_dir": "/mnt/shared"}, 0, "perhaps"),
+        (True, {"save_strategy": "epoch", "output_dir": "/mnt/shared"}, 0, "perhaps"),
+    ],
+)
+def test_checkpoints_by_time_and_whether_a_next_job_finds_them(
+    folder: bool, given: dict[str, Any], seconds: float, kept: str
+) -> None:
+    found = RankEnvironment(channels=CPU.channels, keeps_checkpoints=folder)
+    done = settings(found, **given)
+    said = {(True, True): "uploaded", (True, False): "perhaps", (False, False): "not"}
+    assert (done.save_seconds, said[done.keeps_checkpoints, done.uploads_checkpoints]) == (seconds, kept)
+
+
+def test_transformers_own_way_to_save_at_a_signal_gives_way() -> None:
+    done = settings(CPU, enable_jit_checkpoint=True)
+    assert "enable_jit_checkpoint" not in done.training
+    assert any(note.startswith("enable_jit_checkpoint: ignored") for note in done.notes)
+
+
+@pytest.mark.parametrize("name", ["fp16", "fp16_full_eval", "tf32"])
+def test_what_needs_a_gpu_warns_on_a_cpu_and_goes_on(name: str) -> None:
+    done = settings(CPU, **{name: True})
+    assert name not in done.training
+    assert any(warning.startswith(f"{name} needs a GPU") for warning in done.warnings)
+    assert settings(GPU, **{name: True}).training[name] is True
+    assert name not in settings(GPU, use_cpu=True, **{name: True}).training
+
+
+def test_numbers_that_a_gpu_has_are_used() -> None:
+    assert settings(replace(GPU, capability=(7, 0)), fp16=True).training["fp16"] is True
+    assert settings(replace(GPU, capability=(8, 0)), bf16=True).training["bf16"] is True
+    assert settings(replace(GPU, capability=(7, 0)), bf16=True, use_cpu=True).training["bf16"] is True
+
+
+def test_a_sample_of_what_passes() -> None:
+    examples = [Example(f"q{number}", "who", "ann", ()) for number in range(1000)]
+    first, again, few, none = (export.Sample(most) for most in (50, 50, 5000, 0))
+    for sample in (first, again, few, none):
+        assert list(sample.through(examples)) == examples
+    assert first.examples == again.examples
+    numbers = sorted(int(example.id[1:]) for example in first.examples)
+    assert len(set(numbers)) == 50
+    assert 300 < sum(numbers) / 50 < 700, "from all of them"
+    assert few.examples == examples
+    assert none.examples == []
+
+
+def test_other_things_that_are_not_there() -> None:
+    done = settings(
+        CPU, torch_compile=True, torch_compile_backend="inductor", report_to=["tensorboard"], ddp_backend="nccl"
+    )
+    assert not {"torch_compile", "torch_compile_mode", "ddp_backend"} & set(done.training)
+    assert done.training["report_to"] == "none"
+    assert done.backend == "gloo"
+    assert len(done.warnings) == 3
+    there = RankEnvironment(channels=CPU.channels, reporters=frozenset({"tensorboard"}))
+    assert settings(there, report_to="all").training["report_to"] == ["tensorboard"]
+
+
+def test_tensorboard_gets_events_unless_somebody_says_otherwise() -> None:
+    there = RankEnvironment(channels=CPU.channels, reporters=frozenset({"tensorboard", "mlflow"}))
+    assert settings(there).training["report_to"] == ["tensorboard"]
+    assert settings(there, report_to="mlflow").training["report_to"] == ["mlflow"]
+    assert settings(there, report_to="none").training["report_to"] == "none"
+    assert settings(there, do_train=False, do_eval=True).training["report_to"] == "none"
+    assert settings(CPU).training["report_to"] == "none", "where it is not installed"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "compiler", "use_cpu", "lacks"),
+    [
+        (True, True, False, ""),
+        (True, False, False, "a C compiler for Triton, and this image has none"),
+        (True, True, True, "a GPU, and this job uses none"),
+        (False, True, False, "a GPU, and this job uses none"),
+    ],
+)
+def test_torch_compile_where_triton_can_work(cuda: bool, compiler: bool, use_cpu: bool, lacks: str) -> None:
+    there = RankEnvironment(channels=CPU.channels, cuda=cuda, compiler=compiler)
+    done = settings(there, torch_compile=True, **({"use_cpu": True} if use_cpu else {}))
+    assert done.training.get("torch_compile", False) is not bool(lacks)
+    said = [warning for warning in done.warnings if "torch_compile" in warning]
+    assert said == ([f"torch_compile needs {lacks}: the job continues without it"] if lacks else [])
+
+
+def test_group_and_resume() -> None:
+    assert settings(GPU).backend == "nccl"
+    assert settings(GPU, ddp_timeout=60).timeout == 60
+    assert settings(GPU, use_cpu=True).backend == "gloo"
+    assert settings().resume is True
+    assert settings(overwrite_output_dir=True).resume is False
+    assert settings(resume_from_checkpoint="/x").resume == "/x"
+    assert settings(resume_from_checkpoint=False).resume is False
+
+
+@pytest.mark.parametrize(
+    ("found", "values", "sentence"),
+    [
+        (RankEnvironment(), {}, "There is nothing to do"),
+        (CPU, {"metric_for_best_model": "accuracy"}, "metric_for_best_model is 'accuracy'"),
+        (CPU, {"doc_stride": 384}, "doc_stride is 384"),
+        (CPU, {"save_minutes": -1.0}, "save_minutes is -1.0 and must be at least 0"),
+        (CPU, {"save_minutes": float("nan")}, "save_minutes is nan and must be at least 0"),
+        (CPU, {"save_minutes": float("inf")}, "save_minutes is inf and must be at least 0"),
+        (CPU, {"log_seconds": -1.0}, "log_seconds is -1.0 and must be at least 0"),
+        (CPU, {"log_seconds": float("nan")}, "log_seconds is nan and must be at least 0"),
+        (CPU, {"n_best_size": 0, "hidden_dropout_prob": 1.0}, "n_best_size is 0 and must be at least 1; hidden"),
+        (CPU, {"per_device_train_batch_size": 0}, "per_device_train_batch_size is 0 and must be at least 1"),
+        (CPU, {"per_device_eval_batch_size": -1}, "per_device_eval_batch_size is -1 and must be at least 1"),
+        (CPU, {"gradient_accumulation_steps": 0}, "gradient_accumulation_steps is 0 and must be at least 1"),
+        (
+            CPU,
+            {"seed": -1, "data_seed": 1 << 32},
+            "seed is -1 and must be from 0 to 4294967295; data_seed is 4294967296",
+        ),
+        (replace(GPU, capability=(7, 0)), {"bf16": True}, "bf16 needs a GPU of compute capability 8.0 or newer, and"),
+        (replace(GPU, capability=(7, 5)), {"bf16_full_eval": True}, "this host's has 7.5: use fp16, or leave it out"),
+        (replace(GPU, capability=(5, 2)), {"fp16": True}, "fp16 needs a GPU of compute capability 5.3 or newer, and"),
+        (CPU, {"fsdp": "full_shard"}, "fsdp shards the model over ranks, and this job has one: leave it out"),
+    ],
+)
+def test_what_cannot_go_together(found: RankEnvironment, values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(HyperparameterError, match=re.escape(sentence)):
+        settings(found, **values)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(111.52, "111.52"), (47.0, "47.0"), (0.00001, "0.0"), (1e-3, "0.001"), (59.33333, "59.3333")]
+)
+def test_plain_numbers(value: float, text: str) -> None:
+    assert report.number(value) == text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bf16=False,",
+        "num_train_epochs = 3.0",
+        "model: s3://b/f1/x=1",
+        "train_runtime  = 0:01:51",
+        "a\nf1 = 2",
+        "exact_match=1",
+    ],
+)
+def test_lines_for_people_match_no_metric(line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    report.say(line)
+    report.error(line)
+    captured = capfd.readouterr()
+    for written in (captured.out, captured.err):
+        assert written.count("\n") == 1
+        assert not any(re.search(pattern, written) for pattern in report.METRIC_PATTERNS)
+
+
+def test_other_lines_keep_their_equals_sign(capfd: pytest.CaptureFixture[str]) -> None:
+    report.say("model: s3://bucket/a=b")
+    assert capfd.readouterr().out == "model: s3://bucket/a=b\n"
+
+
+def window(length: int, start: int | None = None, end: int | None = None) -> Window:
+    pairs = np.zeros((length, 2), np.int32)
+    return Window(0, np.arange(1, length + 1, dtype=np.int32), None, pairs, pairs, 2, length, start, end)
+
+
+def test_collator_pads() -> None:
+    dataset = WindowDataset([window(3, 1, 2), window(5, 0, 0)])
+    items = [dataset[0], dataset[1]]
+    batch = Collator(pad_token_id=9)(items)
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 9, 9], [1, 2, 3, 4, 5]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
+    assert batch["start_positions"].tolist() == [1, 0]
+    assert set(batch) == {"input_ids", "attention_mask", "start_positions", "end_positions"}
+    assert Collator(9, length=8)(items)["input_ids"].shape == (2, 8)
+    assert Collator(9, multiple=4)(items)["input_ids"].shape == (2, 8)
+
+
+def test_padding_has_no_part_in_the_loss() -> None:
+    """Equal to the mean loss of the rows alone, which evaluation measures, whatever the logits of the padding are."""
+    torch.manual_seed(1)
+    start, end = torch.randn(2, 6), torch.randn(2, 6)
+    lengths, first, last = [4, 6], [1, 5], [3, 5]
+    mask = (torch.arange(6) < torch.tensor(lengths)[:, None]).long()
+    together = span_loss(start, end, mask, torch.tensor(first), torch.tensor(last))
+    windows = [window(size, at, to) for size, at, to in zip(lengths, first, last, strict=True)]
+    rows = [[part[row, :size].numpy() for row, size in enumerate(lengths)] for part in (start, end)]
+    assert together.item() == pytest.approx(label_loss(windows, *rows), abs=1e-6)
+    start[0, 4:] = 100.0
+    assert span_loss(start, end, mask, torch.tensor(first), torch.tensor(last)).item() == pytest.approx(together.item())
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000])
+@pytest.mark.parametrize("group", [1, 8])
+def test_grouped_order_takes_every_window_once(size: int, group: int) -> None:
+    lengths = np.random.default_rng(0).integers(20, 385, size)
+    order = grouped_order(lengths, group, seed=3, epoch=0)
+    assert sorted(order) == list(range(size))
+    assert np.array_equal(order, grouped_order(lengths, group, seed=3, epoch=0))
+    if size > 8:
+        assert not np.array_equal(order, grouped_order(lengths, group, seed=3, epoch=1))
+
+
+def test_grouped_order_saves_padding() -> None:
+    lengths = np.random.default_rng(0).integers(20, 385, 4000)
+
+    def padded(order: np.ndarray) -> float:
+        return sum(16 * lengths[order[first : first + 16]].max() for first in range(0, 4000, 16)) / lengths.sum()
+
+    assert padded(grouped_order(lengths, 16, 0, 0)) < 1.05 < 1.5 < padded(np.arange(4000))
+
+
+def test_evaluation_takes_every_window_once() -> None:
+    batches = length_batches(np.array([5, 9, 2, 7, 1]), 2)
+    assert [batch.tolist() for batch in batches] == [[1, 3], [0, 2], [4]]
+
+
+def test_ranks_that_would_train_alone_stop() -> None:
+    bare = torch.nn.Linear(1, 1)
+    ranks.check_wrapped(Rank(), bare)
+    with pytest.raises(RankError, match="Linear and not wrapped"):
+        ranks.check_wrapped(Rank(1, 1, 2, 2), bare)
+
+
+def test_where_data_comes_from(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    file = tmp_path / "input/data/train/a.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    there = data.channels(paths)
+    assert there == {"train"}
+    hub = Recipe(dataset_name="squad", train_file="a.json")
+    assert data.find("train", hub, paths, there).path == file
+    assert data.find("train", Recipe(dataset_name="squad"), paths, there).note == (
+        "train data: channel train (not dataset_name squad)"
+    )
+    assert data.find("validation", hub, paths, there).dataset == "squad"
+    assert data.find("train", Recipe(), paths, frozenset({"training"})).path == tmp_path / "input/data/training"
+    assert data.find("validation", Recipe(), paths, frozenset({"test"})).path == tmp_path / "input/data/test"
+    assert data.find("validation", Recipe(), paths, frozenset({"test", "val"})).path == tmp_path / "input/data/val"
+    with pytest.raises(DataError, match="There is no validation data: pass a folder with SQuAD files as channel"):
+        data.find("validation", Recipe(), paths, there)
+
+
+@pytest.mark.parametrize(
+    ("declared", "sentence"),
+    [
+        ('{"train": {"TrainingInputMode": "Pipe"}}', "Channel train is in Pipe mode"),
+        ('{"train": {"TrainingInputMode": "File"}}', "Channel train is declared but"),
+        ('{"train": {"S3DistributionType": "ShardedByS3Key"}}', "Channel train is ShardedByS3Key, so each host has"),
+    ],
+)
+def test_channels_that_are_refused(declared: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "input/config").mkdir(parents=True)
+    (tmp_path / "input/config/inputdataconfig.json").write_text(declared)
+    with pytest.raises(DataError, match=sentence):
+        data.channels(Paths(tmp_path), hosts=2)
+    if "Sharded" in sentence:
+        (tmp_path / "input/data/train").mkdir(parents=True)
+        assert data.channels(Paths(tmp_path), hosts=1) == {"train"}, "one host has all files"

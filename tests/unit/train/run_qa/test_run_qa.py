@@ -1,0 +1,358 @@
+"""run_qa from its hyperparameters to the model folder, in processes of its own, on one rank and on two.
+
+A tiny BERT with random weights and synthetic SQuAD: what is proved is log lines, files, and that ranks train together.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from transformers import (
+    AutoModelForQuestionAnswering,
+    AutoTokenizer,
+)
+
+from berth.contract.metric_definitions import METRIC_DEFINITIONS
+from berth.train.run_qa.reporting.phases import PHASES
+from berth.train.run_qa.reporting.report import METRIC_PATTERNS
+
+# As the well-known notebook sends them through a plain estimator (strings), tiny sizes apart.
+NOTEBOOK = {
+    "model_name_or_path": "bert-large-uncased-whole-word-masking",
+    "dataset_name": "squad",
+    "do_train": "True",
+    "do_eval": "True",
+    "fp16": "True",
+    "per_device_train_batch_size": "4",
+    "per_device_eval_batch_size": "4",
+    "num_train_epochs": "1",
+    "max_seq_length": "40",
+    "doc_stride": "8",
+    "max_steps": "4",
+    "pad_to_max_length": "True",
+    "output_dir": "/opt/ml/model",
+}
+
+
+def found(log: str) -> dict[str, list[str]]:
+    """What each metric pattern captures in a log, line by line."""
+    return {
+        pattern: [match[1] for line in log.splitlines() if (match := re.search(pattern, line))]
+        for pattern in METRIC_PATTERNS
+    }
+
+
+def measured(log: str) -> dict[str, list[float]]:
+    """What SageMaker reads in a log by METRIC_DEFINITIONS, by name: what it does not find is left out."""
+    values = {
+        each["Name"]: [float(match[1]) for line in log.splitlines() if (match := re.search(each["Regex"], line))]
+        for each in METRIC_DEFINITIONS
+    }
+    return {name: found for name, found in values.items() if found}
+
+
+FIGURES = re.compile(r"step \d+ of \d+  |trace: step|summary  |\w+ = |(?:HasAns|NoAns|test)_\w+: ")
+FIGURE = re.compile(r"([\w/]+(?: [\w/]+)*)(?: =|:) +(\d[\w.+-]*)")
+
+
+def without_a_metric(log: str) -> set[str]:
+    """The names of figures in a log, of its lines of figures, that no definition reads."""
+    names = set()
+    for line in filter(FIGURES.match, log.splitlines()):
+        read = {match.start(1) for each in METRIC_DEFINITIONS if (match := re.search(each["Regex"], line))}
+        names |= {each[1] for each in FIGURE.finditer(line) if each.start(2) not in read}
+    return names
+
+
+ONE_LOSS_IS_NONE = """
+import itertools, transformers
+whole, number = transformers.Trainer.training_step, itertools.count()
+def training_step(self, *arguments):
+    return whole(self, *arguments) * (float("nan") if next(number) == 1 else 1)
+transformers.Trainer.training_step = training_step
+"""
+OF_LINES = {"loss", "learning_rate", "examples_per_second", "tokens_per_second", "padding_percent", "memory_gb"}
+# Time left is no number; the table's scores have lines of their own, `eval_f1 = …`.
+READ_ELSEWHERE = {"left", "exact match", "F1"}
+OF_EVERY_JOB = {
+    *OF_LINES,
+    *("epoch", "train_loss", "train_runtime", "train_samples_per_second"),
+    *("eval_loss", "eval_exact_match", "eval_f1"),
+    *(f"seconds_{phase}" for phase in (*PHASES, "total")),
+    *("job_examples_per_second", "job_tokens_per_second", "job_padding_percent"),
+}
+
+
+@pytest.mark.slow
+def test_notebook_hyperparameters_unchanged(
+    tmp_path: Path, tiny_model: Path, new_job: Any, squad: Any, clean_environment: dict[str, str]
+) -> None:
+    job = new_job(tmp_path, tiny_model, NOTEBOOK)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/pytorch_model.bin").write_bytes(b"of an earlier job")
+    began = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-m", "berth.train.run_qa"],
+        env=clean_environment | {"SAGEMAKER_BASE_DIR": str(tmp_path), "BERTH_PRICE_PER_HOUR": "360"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    took = time.monotonic() - began
+    out, err = ended.stdout, ended.stderr
+    assert ended.returncode == 0, err
+    values, kept = measured(out + err), job.metrics()
+    assert without_a_metric(out + err) == READ_ELSEWHERE
+    assert values.keys() == OF_EVERY_JOB | {"cost_dollars"}
+    assert [len(values[name]) for name in ("loss", "tokens_per_second")] == [2, 2], "the first step and the last"
+    assert all(len(values[name]) == 1 for name in values.keys() - OF_LINES)
+    assert values["eval_f1"] == [pytest.approx(kept["eval_f1"], abs=1e-4)]
+    assert values["job_tokens_per_second"] == [pytest.approx(kept["tokens_per_second"], abs=1)]
+    assert values["cost_dollars"] == [pytest.approx(0.1 * sum(kept["seconds"].values()), abs=0.01)]
+    assert took - 5 < sum(kept["seconds"].values()) < took, "from the start of the process to its end"
+    for name in ("metrics.json", "history.json"):
+        assert (tmp_path / "output/data" / name).read_text() == (tmp_path / "model" / name).read_text()
+    assert "training to step 4" in ElementTree.parse(tmp_path / "output/data/training.svg").getroot()[0].text
+    for pattern, captured in found(out + err).items():
+        assert len(captured) == 1, (pattern, captured)
+        float(captured[0])
+        assert re.fullmatch(r"\d+\.\d+", captured[0]), (pattern, captured)
+    metrics = job.metrics()
+    assert f"eval_f1 = {metrics['eval_f1']:.4f}".rstrip("0") in out
+    assert metrics["train_steps"] == 4
+    assert metrics["eval_samples"] == 10
+    assert "warning: fp16 needs a GPU" in out
+    assert "train data: channel train (not dataset_name squad)" in out
+    assert "\r" not in out + err
+    assert [entry["step"] for entry in job.history()] == [1, 2, 3, 4, 4]
+    assert job.history()[-1]["f1"] == metrics["eval_f1"]
+    names = {path.name for path in (tmp_path / "model").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "metrics.json", "history.json"} <= names
+    assert not names & {"pytorch_model.bin", "training_args.bin"}
+    assert not (tmp_path / "checkpoints").exists()
+    predictions = json.loads((tmp_path / "output/data/eval_predictions.json").read_text())
+    assert sorted(predictions) == [f"q{number}" for number in range(20, 30)]
+    AutoModelForQuestionAnswering.from_pretrained(tmp_path / "model")
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").is_fast
+
+
+@pytest.mark.slow
+def test_two_ranks_train_together(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    """Two ranks end with equal bits, equal to one process on the joint batch, unlike either alone."""
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps) for rank in (0, 1)]
+    alone = new_job(tmp_path / "alone", tiny_model, few_steps)
+    joint = new_job(tmp_path / "joint", tiny_model, few_steps | {"per_device_train_batch_size": "4"})
+    ends = host.run(*pair)
+    assert [end.code for end in [*ends, *host.run(alone), *host.run(joint)]] == [0, 0, 0, 0], ends
+    assert "weights: the same on all 2 ranks" in ends[0].out
+    assert ends[1].out == "", "rank 1 computes and does not speak"
+    assert not (pair[1].base / "model").exists(), "only rank 0 writes"
+    assert pair[0].metrics()["world_size"] == 2
+    assert pair[0].metrics()["epoch"] == joint.metrics()["epoch"] > alone.metrics()["epoch"]
+    # Speeds are of both ranks: as many real tokens to a window as one process counts on the same windows.
+    each_window = [
+        job.metrics()["tokens_per_second"] / job.metrics()["examples_per_second"] for job in (pair[0], joint)
+    ]
+    assert each_window[0] == pytest.approx(each_window[1], rel=1e-3)
+    together, solo, reference = pair[0].weights(), alone.weights(), joint.weights()
+    assert max((together[name] - reference[name]).abs().max().item() for name in together) < 1e-5
+    assert max((together[name] - solo[name]).abs().max().item() for name in together) > 1e-3
+    # Evaluated by two ranks, each window once: the same figures as by one.
+    for name in ("eval_f1", "eval_exact_match"):
+        assert pair[0].metrics()[name] == joint.metrics()[name]
+    assert pair[0].metrics()["eval_loss"] == pytest.approx(joint.metrics()["eval_loss"], abs=1e-4)
+
+
+def losses_are_numbers(log: str) -> list[bool]:
+    """For each line of progress whether its loss is a number."""
+    return [not loss.startswith(("nan", "inf")) for loss in re.findall(r"loss: (\S+)", log)]
+
+
+@pytest.mark.slow
+def test_a_training_that_comes_apart_leaves_no_model(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    """Its loss is no number from the second step on; transformers would keep 0 for it."""
+    asked = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
+    job = new_job(tmp_path, tiny_model, asked | {"learning_rate": "1e38", "max_grad_norm": "0"})
+    (end,) = host.run(job)
+    assert end.code == 1
+    assert "Training diverged: the model's weights are not numbers" in end.err
+    assert losses_are_numbers(end.out) == [True, False, False, False, False]
+    history = json.loads((job.base / "output/data/history.json").read_text())
+    assert ["loss" in entry for entry in history] == [True, False, False, False, False]
+    assert not list((job.base / "model").glob("*.safetensors"))
+
+
+@pytest.mark.slow
+def test_one_loss_that_is_no_number_does_not_spoil_those_behind_it(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    asked = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
+    job = new_job(tmp_path, tiny_model, asked)
+    job.before = ONE_LOSS_IS_NONE
+    (end,) = host.run(job)
+    assert end.code == 0, end.err
+    assert losses_are_numbers(end.out) == [True, False, True, True, True]
+    assert ["loss" in entry for entry in job.history()] == [True, False, True, True, True]
+    assert "train_loss = nan" in end.out
+    assert "train_loss" not in measured(end.out)
+    assert "train_loss" not in job.metrics()
+
+
+@pytest.mark.slow
+def test_int8_is_measured_and_kept_or_refused_in_words(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
+) -> None:
+    asked = few_steps | {"export_int8": "true", "int8_few_questions": "true", "int8_max_f1_loss": "100"}
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, asked) for rank in (0, 1)]
+    ends = host.run(*pair)
+    assert [end.code for end in ends] == [0, 0], ends
+    assert "\nint8: on 10 questions int8 has F1 " in ends[0].out
+    assert "\nmodel: its int8 graph adds " in ends[0].out
+    assert all(len(captured) == 1 for captured in found(ends[0].out + ends[0].err).values()), "figures are no metrics"
+    graph = pair[0].base / "model/openvino"
+    kept = json.loads((graph / "graph.json").read_text())["precisions"]["int8"]
+    assert kept["questions"] == 10
+    values = measured(ends[0].out)
+    assert values.keys() == OF_EVERY_JOB | {"int8_f1", "int8_exact_match"}
+    assert [*values["int8_f1"], *values["int8_exact_match"]] == [
+        pytest.approx(kept[name], abs=0.01) for name in ("int8_f1", "int8_exact_match")
+    ]
+    assert kept["fp32_f1"] == pytest.approx(pair[0].metrics()["eval_f1"], abs=1e-3)
+    (end,) = host.run(new_job(tmp_path / "few", tiny_model, few_steps | {"export_int8": "true"}))
+    assert end.code == 1
+    assert end.err.startswith("berth: error: int8 was asked for, and there are 10 questions to measure its loss on")
+    assert "step 1" not in end.out, "before the training"
+
+
+@pytest.mark.slow
+def test_dataset_by_name_and_packed_model(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, squad: Any
+) -> None:
+    """dataset_name goes through the datasets library (here a folder), v2.0 as well; the model as a job leaves it."""
+    job = new_job(tmp_path, tiny_model, {})
+    shutil.rmtree(tmp_path / "input/data")
+    (tmp_path / "input/data/model").mkdir(parents=True)
+    with tarfile.open(tmp_path / "input/data/model/model.tar.gz", "w:gz") as packed:
+        packed.add(tiny_model, arcname=".")
+    rows = [
+        {"id": question["id"], "question": question["question"], "context": paragraph["context"], "answers": question}
+        for paragraph in squad(range(12))["data"][0]["paragraphs"]
+        for question in paragraph["qas"]
+    ]
+    for number, row in enumerate(rows):
+        answers = row["answers"]["answers"] if number % 3 else []
+        row["answers"] = {key: [answer[key] for answer in answers] for key in ("text", "answer_start")}
+    (tmp_path / "named").mkdir()
+    for split in ("train", "validation"):
+        lines = "\n".join(json.dumps(row) for row in rows)
+        (tmp_path / "named" / f"{split}.jsonl").write_text(lines)
+    hyperparameters = {
+        "dataset_name": str(tmp_path / "named"),
+        "cache_dir": str(tmp_path / "cache"),
+        "version_2_with_negative": "True",
+        "null_score_diff_threshold": "-0.5",
+        "max_steps": "2",
+        "max_train_samples": "6",
+        "do_train": "True",
+        "do_eval": "True",
+        "do_predict": "True",
+        "test_file": str(tmp_path / "test.json"),
+        "max_seq_length": "48",
+        "doc_stride": "8",
+    }
+    (tmp_path / "test.json").write_text(json.dumps(squad(range(30, 34))))
+    (tmp_path / "input/config/hyperparameters.json").write_text(json.dumps(hyperparameters))
+    (end,) = host.run(job)
+    assert end.code == 0, end.err
+    assert "train data: the first 6 questions" in end.out
+    assert [len(captured) for captured in found(end.out + end.err).values()] == [1, 1, 1, 1, 1]
+    assert job.metrics()["eval_NoAns_total"] == 4
+    assert json.loads((tmp_path / "model/config.json").read_text())["null_score_diff_threshold"] == -0.5
+    of_kinds = {f"{kind}_{name}" for kind in ("HasAns", "NoAns") for name in ("exact", "f1", "total")}
+    values = measured(end.out + end.err)
+    assert without_a_metric(end.out + end.err) == READ_ELSEWHERE
+    assert values.keys() == OF_EVERY_JOB | of_kinds | {"test_exact_match", "test_f1"}
+    assert values["NoAns_total"] == [4]
+    assert values["test_f1"] == [pytest.approx(job.metrics()["test_f1"], abs=1e-4)]
+    assert len(json.loads((tmp_path / "output/data/test_predictions.json").read_text())) == 4
+
+
+def test_predictions_need_neither_answers_nor_ids(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, squad: Any
+) -> None:
+    """And no figure of a job that trains nothing is made up."""
+    job = new_job(
+        tmp_path, tiny_model, {"do_train": "False", "do_eval": "False", "do_predict": "True", "doc_stride": "8"}
+    )
+    shutil.rmtree(tmp_path / "input/data/train")
+    asked = squad(range(3))
+    for paragraph in asked["data"][0]["paragraphs"]:
+        for question in paragraph["qas"]:
+            del question["answers"], question["id"]
+    (tmp_path / "input/data/test").mkdir()
+    (tmp_path / "input/data/test/asked.json").write_text(json.dumps(asked))
+    (end,) = host.run(job)
+    assert end.code == 0, end.err
+    predictions = json.loads((tmp_path / "output/data/test_predictions.json").read_text())
+    assert list(predictions) == [f"asked.json, article 1, paragraph {number}, question 1" for number in (1, 2, 3)]
+    assert "the predictions are not measured" in end.out
+    assert not any(name.startswith("test_") for name in job.metrics())
+
+
+ERRORS = {
+    "unknown": ({"learning_rat": "1"}, "learning_rat is not known (did you mean learning_rate?)"),
+    "several": ({"max_steps": "x", "seed": "1.5"}, "2 hyperparameters can't be used: max_steps 'x'"),
+    "together": ({"bf16": "True", "dataloader_prefetch_factor": "2"}, "don't go together"),
+    "stride": ({"max_seq_length": "20", "doc_stride": "30"}, "doc_stride is 30"),
+    "long question": ({"max_seq_length": "10", "doc_stride": "4"}, "is too long"),
+    "range": ({"per_device_train_batch_size": "0", "seed": "-1"}, "per_device_train_batch_size is 0 and must be"),
+    "type and range": (
+        {"learning_rate": "fast", "per_device_train_batch_size": "-1", "max_seq_length": "x", "doc_stride": "400"},
+        "3 hyperparameters can't be used: learning_rate 'fast' is not a number; max_seq_length 'x' is not a whole "
+        "number; per_device_train_batch_size is -1 and must be at least 1; fix them",
+    ),
+    "fsdp on one rank": ({"fsdp": "full_shard"}, "fsdp shards the model over ranks, and this job has one"),
+    "no file": ({"train_file": "other.json"}, "File other.json does not exist"),
+    "no path": ({"model_name_or_path": "/no/where"}, "model_name_or_path /no/where does not exist"),
+    "nothing": ({"do_train": "false", "do_eval": "false"}, "There is nothing to do"),
+}
+
+
+@pytest.mark.parametrize(("given", "sentence"), ERRORS.values(), ids=list(ERRORS))
+def test_mistakes_end_in_one_line(
+    given: dict[str, str], sentence: str, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
+) -> None:
+    job = new_job(tmp_path, tiny_model, given)
+    if "model_name_or_path" in given:
+        shutil.rmtree(tmp_path / "input/data/model")
+    (end,) = host.run(job)
+    assert end.code == 1
+    assert "Traceback" not in end.err
+    assert end.err.splitlines()[-1].startswith("berth: error: ")
+    assert sentence in end.err.splitlines()[-1]
+
+
+def test_a_mistake_is_left_to_the_entry_to_say_where_there_is_one(
+    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
+) -> None:
+    told = tmp_path / "sentence"
+    (end,) = host.run(new_job(tmp_path, tiny_model, {"learning_rat": "1"}), BERTH_FAILURE_FILE=str(told))
+    assert end.code == 1
+    assert "learning_rat is not known (did you mean learning_rate?)" in told.read_text()
+    assert "learning_rat" not in end.out + end.err, "the entry says it, once"
+    many = {f"learning_rate_{number}": "1" for number in range(20)}
+    (end,) = host.run(new_job(tmp_path / "many", tiny_model, many), BERTH_FAILURE_FILE=str(told))
+    assert end.code == 1
+    assert "learning_rate_19" in end.err, "what the entry would cut stands in the log as a whole"

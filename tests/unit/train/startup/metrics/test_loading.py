@@ -1,0 +1,86 @@
+"""Which names evaluate.load answers with ours; that they are answered is seen in the image."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from berth.train.startup import metrics
+from berth.train.startup.metrics import loading
+
+
+@pytest.mark.parametrize(
+    ("path", "module_type", "ours"),
+    [
+        ("squad", None, True),
+        ("squad_v2", "metric", True),
+        ("glue", None, True),
+        ("accuracy", None, True),
+        ("accuracy", "comparison", False),
+        ("f1", None, False),
+        ("./squad", None, False),
+        ("someone/squad", None, False),
+        ("mine", None, False),
+    ],
+)
+def test_whose_a_name_is(path: str, module_type: str | None, ours: bool, tmp_path: Path) -> None:
+    assert loading.is_ours(path, module_type, tmp_path) == ours
+
+
+def test_a_script_of_the_users_of_that_name_goes_first(tmp_path: Path) -> None:
+    (tmp_path / "squad").mkdir()
+    assert loading.is_ours("squad", None, tmp_path)
+    (tmp_path / "squad/squad.py").write_text("")
+    assert not loading.is_ours("squad", None, tmp_path)
+
+
+def test_any_other_name_goes_its_usual_way_with_all_that_was_given() -> None:
+    asked: list[Any] = []
+
+    def load(path: str, config_name: str | None = None, module_type: str | None = None, **init_kwargs: Any) -> str:
+        asked.append((path, config_name, module_type, init_kwargs))
+        return "theirs"
+
+    module = ModuleType("evaluate.loading")
+    module.load = load  # type: ignore[attr-defined]
+    loading.after_evaluate(module)
+    assert module.load is load, "a user's own evaluate/loading.py"
+    module.evaluation_module_factory = None  # type: ignore[attr-defined]
+    loading.after_evaluate(module)
+    assert module.load("f1", "multi", seed=1) == "theirs"
+    assert module.load(path="squad", module_type="comparison") == "theirs"
+    assert asked == [("f1", "multi", None, {"seed": 1}), ("squad", None, "comparison", {})]
+
+
+def test_load_metric_knows_ours_before_datasets_own_and_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def own(path: str, config_name: str | None = None, **metric_init_kwargs: Any) -> str:
+        asked.append((path, config_name, metric_init_kwargs))
+        return "theirs"
+
+    old = ModuleType("datasets")
+    old.load_metric = own  # type: ignore[attr-defined]
+    loading.after_datasets(old)
+    assert old.load_metric is own, "a user's own datasets.py"
+    old.load_dataset = None  # type: ignore[attr-defined]
+    loading.after_datasets(old)
+    assert old.load_metric("f1", "multi", seed=1) == "theirs"
+    assert asked == [("f1", "multi", {"seed": 1})]
+    ours = ModuleType(
+        "berth.train.startup.metrics.modules"
+    )  # evaluate, which the real one imports, is only in the image
+    ours.Glue = lambda **given: given  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, ours.__name__, ours)
+    monkeypatch.setattr(metrics, "modules", ours, raising=False)
+    assert old.load_metric("glue", "mrpc", seed=1) == {"config_name": "mrpc", "seed": 1}
+    assert len(asked) == 1
+
+    new = ModuleType("datasets")
+    loading.after_datasets(new)
+    assert not hasattr(new, "load_metric"), "a user's own datasets.py"
+    new.load_dataset = None  # type: ignore[attr-defined]
+    loading.after_datasets(new)
+    assert callable(new.load_metric)

@@ -1,0 +1,158 @@
+"""transformers before 5 on a host without a GPU: with a stand-in for its TrainingArguments, and with the real thing in
+two ranks where BERTH_HF4_PYTHON names the Python of an environment that has it. On the image: tests/images/train/.
+"""
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from berth.images.pins import pins
+from berth.train.startup import cpu_trainer
+
+HF4_PYTHON = os.environ.get("BERTH_HF4_PYTHON", "")
+
+
+@dataclass
+class Arguments426:
+    """As 4.26 has them."""
+
+    output_dir: str = ""
+    no_cuda: bool = False
+    xpu_backend: str | None = None
+    fp16: bool = False
+    fp16_full_eval: bool = False
+    tf32: bool | None = None
+    bf16: bool = False
+
+    def __post_init__(self) -> None:
+        self.seen = (self.no_cuda, self.fp16)
+
+
+@dataclass
+class Arguments446:
+    """As 4.46 has them, where accelerate chooses the backend."""
+
+    no_cuda: bool = False
+    use_cpu: bool = False
+    ddp_backend: str | None = None
+    fp16: bool = False
+
+    def __post_init__(self) -> None:
+        self.seen = (self.use_cpu, self.fp16)
+
+
+@dataclass
+class Arguments5:
+    use_cpu: bool = False
+    fp16: bool = False
+
+    def __post_init__(self) -> None:
+        self.seen = (self.use_cpu, self.fp16)
+
+
+def hooked(arguments: type, monkeypatch: pytest.MonkeyPatch, *, gpus: bool = False, **environ: str) -> Any:
+    """A subclass of `arguments`, with which transformers.training_args has met the hook; its own stays as it was."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
+    module = ModuleType("transformers.training_args")
+    module.TrainingArguments = type("TrainingArguments", (arguments,), {})  # type: ignore[attr-defined]
+    cpu_trainer.after_training_arguments(module, environ)
+    return module.TrainingArguments
+
+
+def test_the_cpu_is_taken_before_the_arguments_look_at_devices(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = hooked(Arguments426, monkeypatch)(fp16=True, tf32=True, bf16=True)
+    assert made.seen == (True, False)
+    assert (made.xpu_backend, made.tf32, made.bf16) == ("gloo", None, True)
+    assert capsys.readouterr().out == "berth: fp16 and tf32 are off: this host has no GPU that torch can use\n"
+
+
+def test_what_asks_for_no_gpu_stays_as_it_is_and_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = hooked(Arguments426, monkeypatch)(xpu_backend="mpi", tf32=False)
+    assert (made.seen, made.xpu_backend, made.tf32) == ((True, False), "mpi", False)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("rank", "speaks"), [("0", True), ("1", False)])
+def test_one_rank_speaks_for_all(
+    rank: str, speaks: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = hooked(Arguments426, monkeypatch, RANK=rank, WORLD_SIZE="2")(fp16_full_eval=True)
+    assert not made.fp16_full_eval
+    assert ("fp16_full_eval is off" in capsys.readouterr().out) is speaks
+
+
+def test_a_newer_one_before_5_chooses_its_backend_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = hooked(Arguments446, monkeypatch)(fp16=True)
+    assert (made.seen, made.no_cuda, made.ddp_backend) == ((True, False), False, None)
+
+
+@pytest.mark.parametrize(("arguments", "gpus"), [(Arguments5, False), (Arguments426, True)], ids=["5", "a GPU"])
+def test_transformers_5_and_a_host_with_a_gpu_are_left_alone(
+    arguments: type, gpus: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert hooked(arguments, monkeypatch, gpus=gpus)(fp16=True).seen == (False, True)
+
+
+def test_a_module_of_the_users_of_that_name_is_left_alone() -> None:
+    module = ModuleType("transformers.training_args")
+    cpu_trainer.after_training_arguments(module)
+    assert not hasattr(module, "TrainingArguments")
+
+
+@pytest.mark.parametrize(
+    ("environ", "leader"),
+    [({}, "127.0.0.1"), ({"WORLD_SIZE": "2"}, None), ({"MASTER_ADDR": "algo-1"}, "algo-1")],
+    ids=["alone", "one of two", "told"],
+)
+def test_a_rank_by_itself_leads_itself(environ: dict[str, str], leader: str | None) -> None:
+    cpu_trainer.take_cpu(Arguments426(), environ)
+    assert environ.get("MASTER_ADDR") == leader
+
+
+REAL = """
+import hashlib, json, sys
+from pathlib import Path
+from berth.train.startup import start_hook
+start_hook.start()
+import torch
+from datasets import Dataset
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+torch.manual_seed(0)
+config = BertConfig(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+rows = Dataset.from_dict({"input_ids": [[n % 50, n % 7] for n in range(16)], "labels": [n % 2 for n in range(16)]})
+arguments = TrainingArguments(sys.argv[1], per_device_train_batch_size=4, num_train_epochs=1, fp16=True, seed=1)
+trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=rows)
+trainer.train()
+weights = b"".join(each.detach().numpy().tobytes() for each in trainer.model.parameters())
+found = [arguments.world_size, trainer.state.global_step, torch.distributed.get_backend(), str(arguments.device)]
+Path(f"{sys.argv[1]}-{arguments.process_index}").write_text(json.dumps([*found, hashlib.sha256(weights).hexdigest()]))
+"""
+
+
+@pytest.mark.skipif(not HF4_PYTHON, reason="BERTH_HF4_PYTHON names no Python with transformers 4.26")
+def test_two_ranks_of_the_real_one_train_together(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(REAL)
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517"]
+    done = subprocess.run(
+        [HF4_PYTHON, *launcher, str(tmp_path / "program.py"), str(tmp_path / "out")],
+        env={**os.environ, "PYTHONPATH": str(pins.ROOT), "WANDB_DISABLED": "true"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("berth: fp16 is off: this host has no GPU that torch can use") == 1
+    first, second = (json.loads((tmp_path / f"out-{rank}").read_text()) for rank in (0, 1))
+    assert first[:4] == [2, 2, "gloo", "cpu"], "16 rows, of which each step takes 4 a rank"
+    assert first == second, "weights as well"

@@ -1,0 +1,76 @@
+"""Gloo's threads come to rest before a rank's Python ends."""
+
+import ctypes
+import hashlib
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from berth.train.startup import gloo_threads
+
+PR_SET_NAME = 15
+
+
+@pytest.mark.parametrize("name", [gloo_threads.THREAD, "another"])
+def test_a_thread_that_computes_is_waited_for_if_it_is_gloos(name: str) -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
+        begun.set()
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000)  # without Python's lock, for a second
+        done.set()
+        time.sleep(0.2)
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    begun.wait()
+    gloo_threads.wait(limit=60.0)
+    assert done.is_set() == (name == gloo_threads.THREAD)
+    thread.join()
+
+
+def test_it_has_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "comm").write_text(f"{gloo_threads.THREAD}\n")
+    (tmp_path / "7" / "stat").write_text(f"7 ({gloo_threads.THREAD}) R 1 7")
+    began = time.monotonic()
+    gloo_threads.wait(tmp_path, limit=0.1)
+    assert 0.1 <= time.monotonic() - began < 5
+
+
+def test_threads_that_have_ended_are_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    gloo_threads.wait(tmp_path)
+
+
+@pytest.mark.slow
+def test_every_python_that_imports_torch_waits_at_its_end() -> None:
+    code = """
+from berth.train.startup import gloo_threads, start_hook
+gloo_threads.wait = lambda: print("at rest")
+start_hook.start({})
+import torch.distributed
+print("done")
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "done\nat rest\n"
+
+
+@pytest.mark.slow
+def test_torch_calls_them_by_this_name() -> None:
+    code = f"""
+import contextlib, pathlib, time, torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+names, deadline = [], time.monotonic() + 60
+while {gloo_threads.THREAD!r} not in names:  # a thread names itself, once it runs
+    assert time.monotonic() < deadline, names
+    time.sleep(0.01)
+    with contextlib.suppress(OSError):  # one of them has ended meanwhile
+        names = [each.read_text().strip() for each in pathlib.Path("/proc/self/task").glob("*/comm")]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

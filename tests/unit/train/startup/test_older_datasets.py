@@ -1,0 +1,97 @@
+"""What an older datasets can't read by itself: with stand-ins; the real one reads it on the image of cpu-hf4."""
+
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import pytest
+
+from berth.train.startup import older_datasets
+
+
+class Pickled:
+    """As pyarrow's PyExtensionType."""
+
+    told: ClassVar[list[bool]] = []
+
+    @classmethod
+    def set_auto_load(cls, value: bool) -> None:
+        cls.told.append(value)
+
+
+@pytest.mark.parametrize(
+    ("pyarrow", "arrays", "told"),
+    [
+        ({"PyExtensionType": Pickled}, {"_ArrayXDExtensionType": type("Arrays", (Pickled,), {})}, [True]),
+        ({"PyExtensionType": Pickled}, {"_ArrayXDExtensionType": type("Arrays", (), {})}, []),
+        ({"PyExtensionType": Pickled}, {}, []),
+        ({}, {"_ArrayXDExtensionType": type("Arrays", (Pickled,), {})}, []),
+    ],
+    ids=["kept as pickles", "a newer datasets", "a user's own datasets", "a newer pyarrow"],
+)
+def test_pickled_types_are_loaded_only_for_a_datasets_that_keeps_them(
+    pyarrow: dict[str, type], arrays: dict[str, type], told: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, features = ModuleType("pyarrow"), ModuleType("datasets.features.features")
+    vars(library).update(pyarrow)
+    vars(features).update(arrays)
+    monkeypatch.setitem(sys.modules, "pyarrow", library)
+    monkeypatch.setattr(Pickled, "told", [])
+    older_datasets.after_features(features)
+    assert Pickled.told == told
+
+
+@dataclass
+class Value:
+    dtype: str
+
+
+@dataclass
+class Sequence:
+    """As datasets before 4 have it, for lists of one kind."""
+
+    feature: Any
+    length: int = -1
+
+
+def features_module(**more: Any) -> Any:
+    """As datasets.features.features of 2.9, which calls generate_from_dict by its name in the module."""
+    module = ModuleType("datasets.features.features")
+
+    def generate(described: Any) -> Any:
+        if "_type" not in described:
+            return {name: vars(module)["generate_from_dict"](each) for name, each in described.items()}
+        return Value(described["dtype"])
+
+    vars(module).update({"generate_from_dict": generate, "Sequence": Sequence, **more})
+    return module
+
+
+INT = {"_type": "Value", "dtype": "int64"}
+
+
+@pytest.mark.parametrize(
+    ("described", "features"),
+    [
+        ({"a": INT}, {"a": Value("int64")}),
+        ({"a": {"_type": "List", "feature": INT}}, {"a": Sequence(Value("int64"))}),
+        (
+            {"a": {"_type": "List", "feature": {"_type": "List", "feature": INT, "length": 2}}},
+            {"a": Sequence(Sequence(Value("int64"), 2))},
+        ),
+        ({"a": {"_type": "List", "feature": {"b": INT}}}, {"a": [{"b": Value("int64")}]}),
+    ],
+    ids=["none", "tokens", "lists of two", "several columns"],
+)
+def test_a_list_is_the_sequence_of_old(described: Any, features: Any) -> None:
+    module = features_module()
+    older_datasets.after_features(module)
+    assert module.generate_from_dict(described) == features
+
+
+def test_a_datasets_that_has_lists_is_left_alone() -> None:
+    module = features_module(List=Sequence)
+    own = module.generate_from_dict
+    older_datasets.after_features(module)
+    assert module.generate_from_dict is own

@@ -1,0 +1,143 @@
+"""transformers' Trainer in a job that asks for partitions: 5.23's own source in a Python of its own, and stand-ins."""
+
+import os
+import subprocess
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from berth.images.pins import pins
+from berth.train.startup import cpu_trainer, partitioned_trainer
+
+ASKED = {"SM_HP_MP_PARAMETERS": '{"partitions": 2}', "SM_FRAMEWORK_PARAMS": '{"sagemaker_mpi_enabled": true}'}
+
+
+def flag(chosen: str, **environ: str) -> str:
+    code = (
+        "from berth.train.startup import start_hook; start_hook.start()\n"
+        "from transformers.utils import is_sagemaker_mp_enabled; print(is_sagemaker_mp_enabled())"
+    )
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(pins.ROOT), "BERTH_SMDISTRIBUTED": chosen, **environ}
+    return subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.slow
+def test_transformers_5_is_told_of_the_library_only_where_it_is_asked_for() -> None:
+    assert flag("", **ASKED) == "False"
+    assert flag("open", **ASKED) == "True"
+    assert flag("") == flag("open") == "False", "a job that asks for nothing"
+
+
+def module(*, asked: bool | None = None) -> Any:
+    """A stand-in for transformers.training_args; `asked`: of a job whose wish for partitions is not granted."""
+
+    class Arguments:
+        def __post_init__(self) -> None: ...
+
+        @property
+        def _setup_devices(self) -> Any:
+            return torch.device("cuda", 1)
+
+    made: Any = ModuleType("transformers.training_args")
+    made.TrainingArguments = Arguments
+    made.is_sagemaker_mp_enabled = lambda: asked is None
+    if asked is not None:
+        made.is_sagemaker_mp_enabled.original = lambda: asked
+    return made
+
+
+@pytest.mark.parametrize(("asked", "rank", "times"), [(True, "0", 1), (True, "1", 0), (False, "0", 0)])
+def test_one_rank_says_once_that_partitions_are_not_used(
+    asked: bool, rank: str, times: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = module(asked=asked)
+    partitioned_trainer.after_training_arguments(made, {"RANK": rank})
+    for _ in range(2):
+        made.TrainingArguments().__post_init__()
+    assert capsys.readouterr().out.count(partitioned_trainer.NOT_USED) == times
+
+
+@pytest.mark.parametrize(("gpus", "device"), [(False, "cpu"), (True, "cuda:1")])
+def test_the_librarys_devices_are_the_cpu_without_a_gpu(
+    gpus: bool, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
+    made = module()
+    partitioned_trainer.after_training_arguments(made, {})
+    assert str(made.TrainingArguments()._setup_devices) == device
+
+
+@pytest.mark.parametrize(("version", "optimizer"), [("5.23.0", "made"), ("4.26.0", None)])
+def test_the_scheduler_of_5_finds_an_optimizer(
+    version: str, optimizer: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Trainer:
+        optimizer: str | None = None
+
+        def create_optimizer(self) -> None:
+            self.optimizer = "made"
+
+        def create_accelerator_and_postprocess(self) -> None: ...
+
+        def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+            return optimizer
+
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__=version))  # type: ignore[arg-type]
+    made: Any = ModuleType("transformers.trainer")
+    made.Trainer, made.is_sagemaker_mp_enabled = Trainer, lambda: True
+    partitioned_trainer.after_trainer(made)
+    assert Trainer().create_scheduler(3) == optimizer
+    assert Trainer().create_scheduler(3, "given") == "given"
+
+
+def test_accelerate_counts_replicas_and_clips_by_the_norm_of_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Trainer:
+        def create_scheduler(self) -> None: ...
+
+        accelerator = SimpleNamespace(state=SimpleNamespace())
+
+        def create_accelerator_and_postprocess(self) -> None: ...
+
+    asked: list[Any] = []
+    model = SimpleNamespace(clip_grad_norm_=lambda *given: asked.append(given) or torch.tensor(7.0))
+    smp: Any = SimpleNamespace(dp_size=lambda: 2, dp_rank=lambda: 1, state=SimpleNamespace(model=model))
+    monkeypatch.setitem(sys.modules, "smdistributed.modelparallel.torch", smp)
+    monkeypatch.setattr("accelerate.state.PartialState", SimpleNamespace)
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__="5.23.0"))  # type: ignore[arg-type]
+    made: Any = ModuleType("transformers.trainer")
+    made.Trainer, made.is_sagemaker_mp_enabled = Trainer, lambda: True
+    partitioned_trainer.after_trainer(made)
+    trainer: Any = Trainer()
+    trainer.create_accelerator_and_postprocess()
+    assert (trainer.accelerator.state.num_processes, trainer.accelerator.state.process_index) == (2, 1)
+    assert trainer.accelerator.clip_grad_norm_([], 1.0) == 7.0
+    assert asked == [(1.0, 2.0)]
+
+
+@pytest.mark.parametrize("gpus", [False, True])
+def test_ddp_of_before_5_gets_no_device_that_is_not_there(gpus: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
+
+    class OfTorch:
+        def __init__(self, module: Any, **options: Any) -> None:
+            seen.append(options)
+
+    of_torch = OfTorch.__init__
+    monkeypatch.setattr(torch.nn.parallel, "DistributedDataParallel", OfTorch)
+
+    class Trainer:
+        def _wrap_model(self, model: Any) -> None:
+            # As accelerate does meanwhile, of 1.0 and later.
+            assert not isinstance(model, torch.nn.parallel.DistributedDataParallel)
+            torch.nn.parallel.DistributedDataParallel(model, device_ids=[1])  # type: ignore[arg-type]
+
+    made: Any = ModuleType("transformers.trainer")
+    made.Trainer, made.TrainingArguments = Trainer, SimpleNamespace(no_cuda=False)
+    cpu_trainer.after_trainer(made)
+    Trainer()._wrap_model(None)
+    assert seen == ([{"device_ids": [1]}] if gpus else [{"device_ids": None, "output_device": None}])
+    assert OfTorch.__init__ is of_torch, "a user's own is not touched"

@@ -1,0 +1,101 @@
+"""What the events of a host's ranks show of how they trained."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.train.startup.rank_events import alone_sentence, largest_group, note, read_events, script_sentence
+
+JOINED = ["process group requested", "process group of 4"]
+NONE = "4 ranks ran, but no process group of 4 was formed, without which each does the whole work: call torch."
+DIFFER = "the ranks' weights differ: the program joined 4 ranks in a process group and exchanged no gradients over it"
+FIRST, SECOND = ([*JOINED, f"weights after the first step {digest}"] for digest in ("1a2b3c4d", "4d3c2b1a"))
+APART = "each of the 4 ranks trained a model of its own, for accelerate took no part in a process group: set use_cpu"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sentence"),
+    [
+        ([], ""),
+        ([[], []], NONE),
+        ([["process group requested", "process group of 1"]] * 2, NONE),
+        ([["process group requested", "process group of 2"]] * 2, NONE),
+        ([JOINED, JOINED], ""),
+        ([[*JOINED, "process group requested", "process group of 1"]], ""),
+        ([FIRST, SECOND], DIFFER),
+        ([FIRST, FIRST], ""),
+        ([FIRST, JOINED], ""),
+        ([FIRST, [*JOINED, "exchanged before the first step", *SECOND]], ""),
+        ([[*FIRST, "mpi"], SECOND], ""),
+        ([["process group requested"], []], ""),
+        ([["mpi"], ["mpi"]], ""),
+        ([[*JOINED, "accelerate together"]] * 2, ""),
+        ([[*JOINED, "accelerate apart"]] * 2, APART),
+        ([["accelerate apart"]] * 2, APART),
+        ([[*JOINED, "accelerate apart", "accelerate together"]] * 2, ""),
+        ([[*JOINED, "accelerate without fsdp"]] * 2, "fsdp had no effect"),
+    ],
+    ids=[
+        "no rank was started",
+        "no Python, or none that joins anything",
+        "a group of one",
+        "a group for each host",
+        "one group",
+        "and another",
+        "one group, and weights that differ",
+        "one group, and equal weights",
+        "one rank alone stepped",
+        "weights that differ by what was exchanged",
+        "weights that mpi4py may have made equal later",
+        "a group that did not come",
+        "mpi4py",
+        "accelerate",
+        "accelerate beside the group",
+        "accelerate without a group",
+        "accelerate, begun again",
+        "accelerate without fsdp",
+    ],
+)
+def test_ranks_that_did_not_train_together_are_told_so(ranks: list[list[str]], sentence: str) -> None:
+    said = alone_sentence(ranks, 4)
+    assert said.startswith(sentence)
+    assert bool(said) == bool(sentence)
+
+
+def test_ranks_that_each_started_ranks_of_their_own() -> None:
+    joined = ["started by torchrun on this host alone", "process group requested", "process group of 2"]
+    said = alone_sentence([joined, joined], 2)
+    assert said.startswith("2 trainings ran: mpirun started the program 2 times")
+    assert "BERTH_DISTRIBUTION" in said
+
+
+def test_one_rank_is_never_alone() -> None:
+    assert alone_sentence([[]], 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hosts", "said"),
+    [
+        (0, 1, ""),
+        (1, 1, ""),
+        (8, 1, "7 of 8 GPUs may stay idle"),
+        (0, 2, "2 hosts may each train a model of their own"),
+        (8, 2, "2 hosts may each train a model of their own and 7 of 8 GPUs may stay idle"),
+    ],
+)
+def test_what_a_script_without_a_distribution_leaves_idle_or_apart(gpus: int, hosts: int, said: str) -> None:
+    assert script_sentence(gpus, hosts).partition(",")[0] == said
+
+
+def test_the_largest_group_that_a_rank_joined() -> None:
+    assert largest_group([[], ["process group of 2", "process group of 16", "process group of"]]) == 16
+    assert largest_group([["mpi"]]) == 0
+
+
+def test_events_are_kept_in_order_by_rank(tmp_path: Path) -> None:
+    for rank in ("0", "1"):
+        (tmp_path / rank).touch()
+    note(str(tmp_path / "1"), "mpi")
+    note(str(tmp_path / "1"), "process group of 2")
+    note(str(tmp_path / "2"), "of a file that is gone")
+    assert read_events(tmp_path) == [[], ["mpi", "process group of 2"]]

@@ -1,0 +1,162 @@
+"""What a rank's own Python notes: with the real torch and accelerate, in processes as our wrapper starts them."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from berth.train.startup.rank_events import alone_sentence
+
+START = "from berth.train.startup import start_hook; start_hook.start()"
+ACCELERATED = """
+import os
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+Accelerator()
+AcceleratorState._reset_state(reset_partial_state=True)
+os.environ["ACCELERATE_USE_CPU"] = "true"
+print(Accelerator().num_processes)
+"""
+
+
+def run_ranks(text: str, folder: Path, code: int = 0, **environ: str) -> list[str]:
+    """What two ranks print that run `text`, each in a folder of its own, and end with `code`."""
+    ranks = []
+    for rank in range(2):
+        (folder / str(rank)).mkdir()
+        variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": 29611}
+        environment = {**os.environ, **{name: str(value) for name, value in variables.items()}, **environ}
+        environment |= {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
+        command = [sys.executable, "-P", "-c", f"{START}\n{textwrap.dedent(text)}"]
+        pipe = subprocess.PIPE
+        ranks.append(subprocess.Popen(command, cwd=folder / str(rank), env=environment, stdout=pipe, text=True))
+    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [code, code]
+    return said
+
+
+def events(folder: Path) -> list[list[str]]:
+    """The events of the ranks whose files, named `events`, lie in their folders."""
+    return [(folder / str(rank) / "events").read_text().splitlines() for rank in range(2)]
+
+
+# As Trainer asks for it, which then trains by DDP.
+SHARDED = """
+import os
+from accelerate import Accelerator
+os.environ["ACCELERATE_USE_FSDP"] = "true"
+print(Accelerator().distributed_type)
+"""
+# As a script of SMDDP's, which may wrap its model or not.
+STEP = """
+import torch
+import smdistributed.dataparallel.torch.distributed as dist
+from smdistributed.dataparallel.torch.parallel.distributed import DistributedDataParallel
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+dist.init_process_group()
+dist.barrier()
+torch.manual_seed(0)
+model = {model}
+optimizer = {optimizer}
+for step in range(2):
+    model(torch.full((2, 4), dist.get_rank() + 1.0)).sum().backward()
+    optimizer.step()
+    dist.all_reduce(torch.ones(1))
+"""
+LINEAR = "torch.nn.Linear(4, 2)"
+SGD = "torch.optim.SGD(model.parameters(), 0.1)"
+ZERO = "ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)"
+MADE = "open('events', 'w').close()"
+CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-P', '-c', {START!r}], check=True)"
+ALONE = "berth: 2 ranks ran, but no process group of 2 was formed"
+
+
+def test_a_program_without_torch_notes_nothing(tmp_path: Path) -> None:
+    assert run_ranks(MADE, tmp_path, BERTH_RANK_EVENTS="events") == ["", ""]
+    assert events(tmp_path) == [[], []]
+
+
+def test_under_a_driver_of_sdk_v3_the_first_rank_says_so_itself_and_once(tmp_path: Path) -> None:
+    """Not its children, nor the other ranks; where nobody is to read them, no files are left."""
+    first, second = run_ranks(CHILD, tmp_path, SM_MASTER_ADDR="algo-1")
+    assert first.startswith(ALONE)
+    assert (first.count("\n"), second) == (1, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+
+
+def test_under_a_driver_of_sdk_v3_a_program_that_failed_is_told_nothing_more(tmp_path: Path) -> None:
+    assert run_ranks("import not_installed", tmp_path, code=1, SM_MASTER_ADDR="algo-1") == ["", ""]
+
+
+SCRIPT = "from berth.train.startup import rank_hook; import os; [rank_hook.watch_script(os.environ, 8) for _ in '12']"
+IDLE, APART = "berth: 7 of 8 GPUs may stay idle", "berth: 2 hosts may each train a model of their own"
+NOTED = "open(os.environ['BERTH_RANK_EVENTS'], 'a').write('process group of 8')"
+
+
+@pytest.mark.parametrize(
+    ("script", "hosts", "said"),
+    [
+        (SCRIPT, '["algo-1"]', [IDLE, "ran", IDLE]),
+        (f"{SCRIPT}; {NOTED}", '["algo-1"]', [IDLE, "ran"]),
+        (SCRIPT.replace(" 8", " 1"), '["algo-1"]', ["ran"]),
+        (SCRIPT.replace(" 8", " 0"), '["algo-1", "algo-2"]', [APART, "ran", APART]),
+    ],
+    ids=["GPUs idle", "a process for each GPU", "one GPU", "two hosts"],
+)
+def test_a_script_that_v3_runs_once_says_first_and_last_what_is_idle(
+    script: str, hosts: str, said: list[str], tmp_path: Path
+) -> None:
+    environment = {**os.environ, "SM_HOSTS": hosts, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-P", "-c", f"{script}; print('ran')"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert [line.partition(",")[0] for line in done.stdout.splitlines()] == said
+    assert done.stderr == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_our_entry_and_v3s_drivers_nothing_is_said(tmp_path: Path) -> None:
+    assert run_ranks(CHILD, tmp_path) == ["", ""]
+
+
+@pytest.mark.slow
+def test_accelerate_is_seen_to_train_apart_beside_a_group_and_then_together(tmp_path: Path) -> None:
+    """It joins a group of both ranks in either case. The start-up file would have set the variable."""
+    run_ranks(MADE + ACCELERATED, tmp_path, ACCELERATE_USE_CPU="false", BERTH_RANK_EVENTS="events")
+    seen = ["process group requested", "process group of 2", "accelerate apart", "accelerate together"]
+    assert events(tmp_path) == [seen, seen]
+
+
+@pytest.mark.slow
+def test_accelerate_is_seen_to_take_no_notice_of_fsdp_without_a_gpu(tmp_path: Path) -> None:
+    assert run_ranks(MADE + SHARDED, tmp_path, BERTH_RANK_EVENTS="events") == ["DistributedType.MULTI_CPU\n"] * 2
+    seen = ["process group requested", "process group of 2", "accelerate without fsdp"]
+    assert events(tmp_path) == [seen, seen]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "optimizer", "exchanged", "weights"),
+    [
+        (LINEAR, SGD, 0, "differ"),
+        (f"DistributedDataParallel({LINEAR})", SGD, 0, "are equal"),
+        (f"DistributedDataParallel({LINEAR})", ZERO, 1, "are equal"),
+        (f"fully_shard({LINEAR})", SGD, 1, "are shared out"),
+    ],
+    ids=["never wrapped", "wrapped", "wrapped, with shares of the optimizer", "sharded"],
+)
+def test_the_first_step_shows_whether_the_ranks_train_one_model(
+    model: str, optimizer: str, exchanged: int, weights: str, tmp_path: Path
+) -> None:
+    """What is exchanged after it, such as a metric, does not count."""
+    run_ranks(MADE + STEP.format(model=model, optimizer=optimizer), tmp_path, BERTH_RANK_EVENTS="events")
+    seen = events(tmp_path)
+    assert [each[:2] for each in seen] == [["process group requested", "process group of 2"]] * 2
+    assert [each.count("exchanged before the first step") for each in seen] == [exchanged] * 2
+    digests = [event for each in seen for event in each if event.startswith("weights after the first step ")]
+    count = {"differ": (2, 2), "are equal": (2, 1), "are shared out": (0, 0)}[weights]
+    assert (len(digests), len(set(digests))) == count
+    assert alone_sentence(seen, 2).startswith("the ranks' weights differ") == (weights == "differ")

@@ -1,0 +1,145 @@
+"""Hosts with two network cards in one subnet, in network namespaces: which of its addresses a host is met at."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from berth.train.hosts import ssh
+from berth.train.hosts.rendezvous import Introduction
+from tests.unit.train.test_entry import START, lay_out
+
+# Not where this machine's user may make no interface; whoever changes this code runs it as root, and so does CI.
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+
+SUBNET = "10.77.0"
+LEADER = {"eth0": f"{SUBNET}.1", "eth1": f"{SUBNET}.11"}
+WORKER = {"eth0": f"{SUBNET}.2", "eth1": f"{SUBNET}.12"}
+LEADS = f"""
+from queue import SimpleQueue
+from berth.contract.errors import JobError
+from berth.train.hosts.rendezvous import Leader
+leader = Leader("{LEADER["eth1"]}", ("algo-2",), SimpleQueue(), resolve=lambda host: {{"{WORKER["eth1"]}"}})
+print("listening", flush=True)
+try:
+    leader.gather(8)
+except JobError as error:
+    print(error)
+for connection in leader.connections.values():
+    print("met", connection.address, "at", connection.own_address)
+leader.close()
+"""
+JOINS = f"""
+import sys
+from queue import SimpleQueue
+from berth.contract.errors import JobError
+from berth.train.hosts.rendezvous import Introduction, join
+events = SimpleQueue()
+try:
+    join("{LEADER["eth1"]}", Introduction("algo-2", 1), events, 0.5, interface=sys.argv[1])
+    events.get()  # until the leader hangs up
+except JobError as error:
+    print(error)
+"""
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def namespaces() -> Iterator[tuple[str, str]]:
+    """Two hosts on one switch, each with the cards eth0 and eth1 in one subnet."""
+    switch, *hosts = (f"berth-{os.getpid()}-{name}" for name in ("switch", "leader", "worker"))
+    with contextlib.ExitStack() as stack:
+        for name in (switch, *hosts):
+            ip("netns", "add", name)
+            stack.callback(ip, "netns", "delete", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        ip("-n", switch, "link", "add", "bridge", "type", "bridge")
+        ip("-n", switch, "link", "set", "bridge", "up")
+        for host, cards in zip(hosts, (LEADER, WORKER), strict=True):
+            for card, address in cards.items():
+                port = f"{host[-6:]}-{card}"
+                ip("-n", switch, "link", "add", port, "type", "veth", "peer", "name", card, "netns", host)
+                ip("-n", switch, "link", "set", port, "master", "bridge", "up")
+                ip("-n", host, "address", "add", f"{address}/24", "dev", card)
+                ip("-n", host, "link", "set", card, "up")
+        yield hosts[0], hosts[1]
+
+
+def meet(namespaces: tuple[str, str], interface: str) -> tuple[str, str]:
+    """What the leader, to which algo-2 is the worker's eth1, and the worker print."""
+    leader, worker = [["ip", "netns", "exec", name, sys.executable, "-P", "-c"] for name in namespaces]
+    with subprocess.Popen([*leader, LEADS], stdout=subprocess.PIPE, text=True) as leads:
+        assert leads.stdout is not None
+        assert leads.stdout.readline() == "listening\n"
+        joins = subprocess.run([*worker, JOINS, interface], capture_output=True, text=True, timeout=30)
+        return leads.communicate(timeout=30)[0], joins.stdout + joins.stderr
+
+
+@needs_root
+def test_a_worker_comes_from_the_address_of_the_interface_that_the_job_names(namespaces: tuple[str, str]) -> None:
+    """Without one the kernel takes the first card of the subnet, and the leader can't know whose address that is."""
+    of_leader, of_worker = meet(namespaces, "")
+    refusal = f"algo-2 resolves to {WORKER['eth1']} here, not to {WORKER['eth0']}"
+    assert refusal in of_worker
+    assert "algo-2 never came" in of_leader
+    of_leader, of_worker = meet(namespaces, "eth1")
+    assert f"met {WORKER['eth1']} at {LEADER['eth1']}" in of_leader
+    assert "could not reach" not in of_worker
+
+
+@needs_root
+@pytest.mark.slow
+def test_a_job_whose_resourceconfig_names_an_interface_runs_over_it(
+    namespaces: tuple[str, str], tmp_path: Path
+) -> None:
+    hosts = [LEADER["eth1"], WORKER["eth1"]]
+    started = []
+    for name, host in zip(namespaces, hosts, strict=True):
+        root = lay_out(tmp_path, host, hosts)
+        resources = {"hosts": hosts, "current_host": host, "network_interface_name": "eth1"}
+        (root / "input/config/resourceconfig.json").write_text(json.dumps(resources))
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            name,
+            sys.executable,
+            "-P",
+            "-c",
+            START,
+            root,
+            tmp_path / f"run-{host}",
+            "7717",
+        ]
+        environ = {**os.environ, "SAGEMAKER_BASE_DIR": str(root), "BERTH_RENDEZVOUS_TIMEOUT": "20"}
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        started.append(subprocess.Popen(command, env=environ, text=True, **output))  # type: ignore[call-overload]
+    texts = [process.communicate(timeout=60)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0], texts
+    assert f"rendezvous: {WORKER['eth1']} has joined" in texts[0]
+
+
+def test_mpiruns_ssh_comes_from_the_address_that_the_worker_lets_in() -> None:
+    met = SimpleNamespace(address=WORKER["eth1"], own_address=LEADER["eth1"])
+    leader = SimpleNamespace(
+        introductions={"algo-2": Introduction("algo-2", 1, "key", 2222)}, connections={"algo-2": met}
+    )
+    config = ssh.client_config(Path("/k"), leader)  # type: ignore[arg-type]
+    for line in (f"HostName {WORKER['eth1']}", f"BindAddress {LEADER['eth1']}", "Port 2222"):
+        assert f"  {line}\n" in config
+
+
+@needs_root
+def test_an_interface_without_an_address_is_the_reason(namespaces: tuple[str, str]) -> None:
+    ip("-n", namespaces[1], "link", "add", "eth2", "type", "veth", "peer", "name", "eth3")
+    _, of_worker = meet(namespaces, "eth2")
+    assert "(the interface eth2 has no address to reach it from)" in of_worker

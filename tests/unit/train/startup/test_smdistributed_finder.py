@@ -1,0 +1,81 @@
+"""What `import smdistributed` finds, in Pythons of their own: the kit's, AWS's, or a sentence."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from berth.images.pins import pins
+
+START = "import importlib.util\nfrom berth.train.startup import start_hook\nstart_hook.start()\n"
+OURS = pins.ROOT / "smdistributed" / "src" / "smdistributed"
+
+
+def python(code: str, path: Path | None = None, chosen: str = "") -> subprocess.CompletedProcess[str]:
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(path or ""), "BERTH_SMDISTRIBUTED": chosen}
+    # In another folder than the checkout's, whose own folder smdistributed would be found by that name.
+    command = [sys.executable, "-P", "-c", START + code]
+    return subprocess.run(command, env=environ, cwd="/", capture_output=True, text=True)
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """A wheel of AWS's, which holds the one half only."""
+    for folder in ("smdistributed", "smdistributed/dataparallel"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").write_text("WHOSE = 'AWS'")
+    return tmp_path
+
+
+def test_ours_where_there_is_none() -> None:
+    done = python(
+        "import smdistributed; print(smdistributed.OPEN, smdistributed.__path__[0], smdistributed.__version__)"
+    )
+    found, where, version = done.stdout.split()
+    assert (found, Path(where).resolve()) == ("True", OURS)
+    assert version.endswith("+berth"), "never taken for AWS's"
+
+
+def test_a_wheel_of_awss_goes_first_and_ours_is_its_other_half(wheel: Path) -> None:
+    code = "import smdistributed.dataparallel as d, smdistributed.modelparallel as m; print(d.WHOSE, m.__version__)"
+    assert python(code, wheel).stdout == "AWS 1.15.0+berth\n"
+    code = "from smdistributed.ranks import launch_variables as found; print(found({})['WORLD_SIZE'])"
+    assert python(code, wheel).stdout == "1\n", "what both halves need"
+
+
+def test_open_puts_ours_first(wheel: Path) -> None:
+    assert python("import smdistributed; print(smdistributed.OPEN)", wheel, "open").stdout == "True\n"
+
+
+def test_aws_leaves_ours_out(wheel: Path) -> None:
+    done = python("print(importlib.util.find_spec('smdistributed')); import smdistributed", chosen="aws")
+    assert done.stdout == "None\n", "who only asks is told that there is none"
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: No module named 'smdistributed': AWS's wheel is not in this image, and "
+        "BERTH_SMDISTRIBUTED is aws, which disables berth's open implementation; unset BERTH_SMDISTRIBUTED, or set "
+        "it to open."
+    )
+    code = "import smdistributed.dataparallel as d; print(d.WHOSE); import smdistributed.modelparallel"
+    done = python(code, wheel, "aws")
+    assert done.stdout == "AWS\n"
+    assert "No module named 'smdistributed.modelparallel'" in done.stderr
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_off_leaves_both_out(installed: bool, wheel: Path) -> None:
+    done = python("import smdistributed", wheel if installed else None, "off")
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: No module named 'smdistributed': BERTH_SMDISTRIBUTED is off, which disables AWS's "
+        "wheel and berth's open implementation; unset BERTH_SMDISTRIBUTED, or set it to open."
+    )
+
+
+def test_a_value_that_there_is_not_counts_as_none() -> None:
+    assert python("import smdistributed; print(smdistributed.OPEN)", chosen="yes").stdout == "True\n"
+
+
+def test_who_asks_finds_it_and_nothing_is_imported() -> None:
+    code = "import sys; print(bool(importlib.util.find_spec('smdistributed')), 'smdistributed' in sys.modules)"
+    assert python(code).stdout == "True False\n"

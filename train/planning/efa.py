@@ -1,0 +1,161 @@
+"""Whether NCCL's data between hosts goes over EFA or TCP, and why; `python -P -m berth.train.planning.efa` prints it.
+
+EFA needs two parts: the image's NCCL plugin (aws-ofi-nccl), which must load, and devices of the efa driver that this
+container may open. NCCL falls back to TCP silently, so each part is tried; neither the instance type nor the existence
+of a file is enough. Functions that read files take the root of the file system, so that a test can pass another one.
+
+Source: github.com/aws/aws-ofi-nccl, and docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from berth.runtime import subprocesses
+from berth.runtime.gpu.driver import torch_cuda
+from berth.runtime.interfaces import entries
+
+PLUGIN_FOLDER = "opt/amazon/ofi-nccl/lib"
+# With these variables NCCL fails instead of falling back to TCP.
+STRICT = {"NCCL_NET_PLUGIN": "ofi", "NCCL_NET": "AWS Libfabric"}
+_PLUGINS = ("libnccl-net.so", "libnccl-net-ofi.so")
+_LIMIT_SECONDS = 60
+_ROOT = Path("/")
+# The plugin opens libcudart.so by that name when it starts, and fails without it.
+_LOAD_PLUGIN = """
+import ctypes, sys
+ctypes.CDLL("libcudart.so")
+errors = []
+for name in sys.argv[1:]:
+    try:
+        ctypes.CDLL(name)
+        print("plugin:", name)
+        sys.exit(0)
+    except OSError as error:
+        errors.append(error)
+raise errors[-1]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The parts of EFA on this host and in this image.
+
+    built: the image contains the plugin. plugin: the file that loads; obstacle: why none does. devices: the host's EFA
+    devices. closed: why this container can't open them, empty if it can.
+    """
+
+    built: bool = False
+    plugin: str = ""
+    obstacle: str = ""
+    devices: tuple[str, ...] = ()
+    closed: str = ""
+
+    @property
+    def missing(self) -> str:
+        """Why data goes over TCP; empty if EFA works."""
+        if not self.built:
+            return "this image was built without EFA"
+        if self.obstacle:
+            return f"the plugin can't be loaded: {self.obstacle}"
+        if not self.devices:
+            return "no EFA device is on this host"
+        if self.closed:
+            return (
+                f"this host has {len(self.devices)} EFA devices but {self.closed}; pass /dev/infiniband/uverbs0, 1, … "
+                "in with docker run --device"
+            )
+        return ""
+
+
+def other_network(settings: Mapping[str, str]) -> str:
+    """The user's variable that keeps NCCL from using EFA even if all parts work; empty if there is none."""
+    net, provider = settings.get("NCCL_NET", ""), settings.get("FI_PROVIDER", "")
+    if net and net.lower() != STRICT["NCCL_NET"].lower():
+        return f"NCCL_NET is {net}"
+    excluded = provider.startswith("^")
+    if provider and ("efa" in provider.removeprefix("^").split(",")) == excluded:
+        return f"FI_PROVIDER is {provider}"
+    return ""
+
+
+def detect(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Fabric:
+    """Look for EFA devices, and load the plugin in a child process by the names that NCCL would try."""
+    devices = tuple(sorted(path.name for path in entries(root / "sys/class/infiniband") if _is_efa(path)))
+    built = any((root / PLUGIN_FOLDER / name).exists() for name in _PLUGINS)
+    plugin, obstacle = _load(root, environ) if built else ("", "")
+    return Fabric(built, plugin, obstacle, devices, _closed(root, devices))
+
+
+def network_line(fabric: Fabric, backend: str, *, alone: bool = False) -> str:
+    """`network: NCCL over EFA: 4 devices, plugin libnccl-net.so`, or TCP and the reason. `alone`: the job has one host.
+
+    SMDDP uses NCCL as well.
+    """
+    if backend == "gloo":
+        return "network: gloo over TCP: gloo does not support EFA"
+    count = f"{len(fabric.devices)} device{'s' if len(fabric.devices) > 1 else ''}"
+    way = f"TCP: {fabric.missing}" if fabric.missing else f"EFA: {count}, plugin {fabric.plugin}"
+    return f"network: not needed by one host; several would use {way}" if alone else f"network: NCCL over {way}"
+
+
+def plugin_names(root: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The file names that NCCL tries for its network plugin: from NCCL_NET_PLUGIN, in the environment or in
+    /etc/nccl.conf, otherwise libnccl-net.so.
+    """
+    setting = environ.get("NCCL_NET_PLUGIN") or _setting(root / "etc/nccl.conf", "NCCL_NET_PLUGIN")
+    names = [name.strip() for name in setting.split(",") if name.strip()]
+    return tuple(name if ".so" in name else f"libnccl-net-{name}.so" for name in names) or _PLUGINS[:1]
+
+
+def _load(root: Path, environ: Mapping[str, str]) -> tuple[str, str]:
+    """The plugin that loads, and the reason if none does; one of the two is empty."""
+    command = [sys.executable, "-P", "-c", _LOAD_PLUGIN, *plugin_names(root, environ)]
+    try:
+        done = subprocesses.run(command, _LIMIT_SECONDS, environ)
+    except subprocess.TimeoutExpired:
+        return "", f"loading it took longer than {_LIMIT_SECONDS} s"
+    if done.returncode == 0:
+        return done.stdout.rpartition("plugin: ")[2].strip(), ""
+    if done.returncode < 0:
+        return "", f"it crashed with signal {-done.returncode}"
+    return "", (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("OSError: ")
+
+
+def _closed(root: Path, devices: Sequence[str]) -> str:
+    """Why an EFA device node can't be opened here, as libfabric will have to; empty if all can."""
+    verbs = {path.name: path / "ibdev" for path in entries(root / "sys/class/infiniband_verbs")}
+    nodes = [path for path in entries(root / "dev/infiniband") if path.name.startswith("uverbs")]
+    efa_nodes = [path for path in nodes if path.name not in verbs or _text(verbs[path.name]).strip() in devices]
+    if not efa_nodes:
+        return "this container has none of their /dev/infiniband/uverbs nodes"
+    for path in sorted(efa_nodes):
+        try:
+            os.close(os.open(path, os.O_RDWR))
+        except OSError as error:
+            return f"/dev/infiniband/{path.name} can't be opened ({error.strerror})"
+    return ""
+
+
+def _is_efa(device: Path) -> bool:
+    return (device / "device/driver").resolve().name == "efa"
+
+
+def _setting(file: Path, name: str) -> str:
+    match = re.search(rf"^{name}=(.*)$", _text(file), re.MULTILINE)
+    return match[1].strip() if match else ""
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    print(network_line(detect(), "nccl" if torch_cuda() else "gloo"))

@@ -1,0 +1,79 @@
+"""Sentences of the launch plan: reasons, and warnings about settings and data. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+_ENDPOINT_VARIABLES = ("HF_MODEL_ID", "HF_TASK")
+_CODE_ARTIFACT = "CA_REPOSITORY_ARN"
+
+
+def without_effect(environ: Mapping[str, str]) -> list[str]:
+    """Variables that have no effect in a training job.
+
+    Well-known notebooks set HF_MODEL_ID and HF_TASK for endpoints, and often for training jobs too. AWS's images read
+    CA_REPOSITORY_ARN (CodeArtifact; sagemaker-training 5.1.4, modules.py), which would need an AWS client in the image.
+    """
+    lines = []
+    if names := [name for name in _ENDPOINT_VARIABLES if environ.get(name)]:
+        lines.append(
+            f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} no effect in a training job: name the model "
+            "with the hyperparameter model_name_or_path"
+        )
+    if environ.get(_CODE_ARTIFACT):
+        lines.append(f"{_CODE_ARTIFACT} has no effect: set PIP_INDEX_URL to the repository's address, with its token")
+    return lines
+
+
+def no_interface(settings: Mapping[str, str], backend: str) -> list[str]:
+    """Warns about a GLOO_SOCKET_IFNAME such as `^docker0`. The syntax is NCCL's (all interfaces except docker0); gloo
+    takes it as a name, and torch's error only says that the interface has no address.
+    """
+    name, value = "GLOO_SOCKET_IFNAME", settings.get("GLOO_SOCKET_IFNAME", "")
+    if backend != "gloo" or not value.startswith("^"):
+        return []
+    return [f"{name} is {value}, but gloo accepts only names of interfaces, such as eth0: its process group can't form"]
+
+
+def divided(channels: Sequence[str]) -> str:
+    """Warns a user's program about channels that are divided among the hosts. run_qa refuses them itself."""
+    return (
+        f"each host has other files of {', '.join(channels)} (ShardedByS3Key): a program that shares one data set "
+        "among all ranks, as Trainer and DistributedSampler do, trains on some of it twice and on some never, or "
+        "waits for ever; make it FullyReplicated, or share each host's files among its own ranks, in equal steps"
+    )
+
+
+def little_shm(size: int, nccl_ranks: int) -> str:
+    """Warns about a small /dev/shm of `size` bytes. `nccl_ranks`: ranks on this host that use NCCL; 1 for gloo.
+
+    NCCL creates a file of 9.6 MiB in it for each connection between GPUs without peer access. Docker's default of 64
+    MiB is full with four GPUs (github.com/NVIDIA/nccl/issues/290 and 525). With NVLink NCCL needs little space, so this
+    is not an error.
+    """
+    nccl = (
+        f"NCCL connects {nccl_ranks} GPUs through it, with about 10 MiB for each connection without NVLink, and"
+        if nccl_ranks > 1
+        else "data loader workers or NCCL"
+    )
+    return (
+        f"/dev/shm has only {size >> 20} MiB: {nccl} may die of a bus error; keep dataloader_num_workers at 0, or give "
+        "the container more (docker run --shm-size, or shm_size in the local session's container_config)"
+    )
+
+
+def independent_trainings(hosts: int) -> str:
+    """Warns that the hosts do not train together.
+
+    SageMaker puts every host's /opt/ml/model into one archive and requires distinct names (docs.aws.amazon.com, "How
+    Amazon SageMaker AI Processes Training Output"). In a local job build.py packs the
+    first host's of several files of one name.
+    """
+    return (
+        "your own program runs once per host unless a distribution is asked for: "
+        f"{hosts} independent trainings, whose /opt/ml/model all go into one model.tar.gz: if several hosts write a "
+        "file of the same name, only one is kept, so save the model on one host (the first of SM_HOSTS); or set "
+        "BERTH_DISTRIBUTION to mpi for one training on all"
+    )
+
+
+def processes(count: int) -> str:
+    return f"{count} process{'es' if count > 1 else ''} per host"

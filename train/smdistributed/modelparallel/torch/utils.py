@@ -1,8 +1,0 @@
-"""What published scripts take from smp.utils."""
-
-from .groups import rank
-
-
-def rmsg(message: object) -> str:
-    """A message with this rank's number before it."""
-    return f"[{rank()}] {message}"

@@ -1,0 +1,42 @@
+"""Waits for gloo's threads before Python ends; without it SIGABRT may kill a rank that has done all its work.
+
+A gloo thread of torch releases a collective's tensors after the program already has the result. A program with Trainer
+ends without torch.distributed.destroy_process_group(). If a tensor belongs to Python, the thread then needs the GIL of
+an interpreter that has ended, and is terminated where C++ does not allow it (torch 2.13;
+github.com/pytorch/pytorch/issues/190489). Called by berth.train.startup.start_hook.
+"""
+
+import atexit
+import time
+from pathlib import Path
+from types import ModuleType
+
+THREAD = "pt_gloo_runloop"
+_CHECKS, _PAUSE, _LIMIT = 3, 0.002, 2.0  # seconds
+
+
+def after_import(_: ModuleType) -> None:
+    """Wait at exit; called after the import of torch.distributed.distributed_c10d."""
+    atexit.register(wait)
+
+
+def wait(tasks: Path = Path("/proc/self/task"), limit: float = _LIMIT) -> None:
+    """Wait until no gloo thread is running, at most `limit` seconds. A sleeping one waits for work or for a rank."""
+    threads = [task for task in tasks.iterdir() if _read(task / "comm").strip() == THREAD]
+    deadline, at_rest = time.monotonic() + limit, 0
+    while threads and at_rest < _CHECKS and time.monotonic() < deadline:
+        time.sleep(_PAUSE)  # releases the GIL, which such a thread may be waiting for
+        at_rest = 0 if any(_is_running(thread) for thread in threads) else at_rest + 1
+
+
+def _is_running(thread: Path) -> bool:
+    """Whether its state is R; in /proc's stat the state follows the name in brackets (man proc_pid_stat)."""
+    return _read(thread / "stat").rpartition(") ")[2].startswith("R")
+
+
+def _read(path: Path) -> str:
+    """The file's text; empty if the thread has ended."""
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
