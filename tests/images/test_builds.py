@@ -62,7 +62,7 @@ def test_an_edit_of_run_qa_makes_one_small_layer(
 ) -> None:
     # Against a build of the same folder: where a step was built twice, BuildKit may take either for another folder.
     build_as("berth-test:before", "train", kit_copy)
-    with (kit_copy / "train" / "run_qa.py").open("a") as file:
+    with (kit_copy / "train" / "run_qa" / "program.py").open("a") as file:
         file.write("\n# edited\n")
     built = build_as("berth-test:after", "train", kit_copy)
 
@@ -108,7 +108,7 @@ def test_a_later_checkout_of_the_same_code_makes_the_same_layers(
     for path in kit_copy.rglob("*.py"):
         os.utime(path, (2_000_000_000, 2_000_000_000))
     # No part of the wheel, which is made again for it; another one in each run, for the cache keeps the last one's.
-    (kit_copy / "qa" / "notes.txt").write_text(token_hex(8))
+    (kit_copy / "berth" / "qa" / "notes.txt").write_text(token_hex(8))
     built = build_as("berth-test:after", image, kit_copy)
     assert f"kit-{image}" in stages_that_ran(built)
     assert layers_of(client, "berth-test:after") == layers_of(client, "berth-test:before")

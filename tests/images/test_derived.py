@@ -52,7 +52,7 @@ def test_it_is_billed_and_named_as_its_owner_calls_it(
     tmp_path: Path,
 ) -> None:
     found = client.images.get(derived)
-    names = list(layers.names_of(found.history(), found.attrs["RootFS"]["Layers"]).values())
+    names = list(layers.layer_names(found.history(), found.attrs["RootFS"]["Layers"]).values())
     assert (names[0], names[-2]) == ("base", "train")
     assert names[-1].startswith("yours: RUN ")
     billed = command_line("bill", "--image", derived, "--dist", str(tmp_path))

@@ -4,7 +4,7 @@ import docker
 import pytest
 
 from berth.common.image_names import image_name
-from berth.images.inspect.layers import names_of
+from berth.images.inspect.layers import layer_names
 from berth.images.pins import pins, pins_file
 
 KIT = pins_file.load()
@@ -14,7 +14,7 @@ def layers_up_to_torch(client: docker.DockerClient, name: str) -> list[str]:
     """The digests of an image's layers, lowest first, with torch's as the last."""
     image = client.images.get(name)
     digests = image.attrs["RootFS"]["Layers"]
-    made = names_of(image.history(), digests)
+    made = layer_names(image.history(), digests)
     return digests[: [made[digest] for digest in digests].index("pytorch") + 1]
 
 

@@ -272,7 +272,7 @@ def test_a_change_of_the_program_costs_less_than_a_megabyte(
     client()
     before = proxy.uploaded()
     kit = copy_kit(tmp_path / "kit")
-    with (kit / "train" / "run_qa.py").open("a") as file:
+    with (kit / "train" / "run_qa" / "program.py").open("a") as file:
         file.write("\n# A change.\n")
     tag = "berth-test:changed"
     try:

@@ -123,7 +123,8 @@ def test_nccls_plugin_is_tried_where_cudas_runtime_is(
     profile = pin(doubles.efa(runtime=True))
     lay()
     build_as("berth-test:files", "train", kit_copy, target="efa", profile=profile)
-    packages = {str(kit_copy / name): {"bind": f"/kit/berth/{name}", "mode": "ro"} for name in ("train", "runtime")}
+    folders = ("train", "berth/runtime")
+    packages = {str(kit_copy / each): {"bind": f"/kit/berth/{Path(each).name}", "mode": "ro"} for each in folders}
     said = client.containers.run(
         "berth-test:files",
         entrypoint=["python", "-P", "-c", PLUGIN],

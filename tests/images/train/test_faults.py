@@ -303,7 +303,7 @@ REFUSALS = {
         ("train", "--data", "{data}", "--hyperparameter", "max_steps"), ("is not a pair", "name=value")
     ),
     "run train on no host": Refusal(
-        ("train", "--data", "{data}", "--model", "{model}", "--hosts", "0"), ("1 or more",)
+        ("train", "--data", "{data}", "--model", "{model}", "--hosts", "0"), ("--hosts is 0", "at least 1")
     ),
     "run train without a model": Refusal(("train", "--data", "{data}"), ("no model to start from", "--model")),
 }
