@@ -1,7 +1,7 @@
 """Which tests run in the same process, one after the other, when several processes share a suite.
 
 The tests of a file always do, and those of the files of one group below: they share an image that takes minutes to
-build, or one removes what another would make.
+build, start an engine of one name, or one removes what another would make.
 """
 
 from typing import Any
@@ -17,6 +17,7 @@ TOGETHER = {
         "tests/images/test_secrets.py",
         "tests/images/files/test_files.py",
     ),
+    "second engine": ("tests/registry/test_push.py", "tests/registry/test_push_faults.py"),
 }
 _GROUPS = {file: group for group, files in TOGETHER.items() for file in files}
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import docker
 import pytest
@@ -32,18 +33,19 @@ def second_engine(folder: Path) -> Iterator[docker.DockerClient]:
     name = {"com.docker.network.bridge.name": _BRIDGE}
     bridge = engine.connect().networks.create(_BRIDGE, options=name, labels=owner.this_process().labels(_BRIDGE))
     try:
-        with _running(folder) as client:
+        # A socket's path has at most 107 characters, and containerd's is below this one.
+        with TemporaryDirectory(prefix="berth-", dir="/run") as exec_root, _running(folder, exec_root) as client:
             yield client
     finally:
         bridge.remove()
 
 
 @contextmanager
-def _running(folder: Path) -> Iterator[docker.DockerClient]:
+def _running(folder: Path, exec_root: str) -> Iterator[docker.DockerClient]:
     command = [
         "dockerd",
         *("--data-root", str(folder / "data")),
-        *("--exec-root", str(folder / "exec")),
+        *("--exec-root", exec_root),
         *("--pidfile", str(folder / "pid")),
         *("--host", address(folder)),
         *("--bridge", _BRIDGE, "--iptables=false", "--ip-masq=false"),

@@ -66,7 +66,7 @@ def test_other_bytes_than_the_digest_says(client: Client, registry: Registry, pr
     (stored,) = registry.storage.glob(f"**/blobs/sha256/*/{DIGEST[7:]}/data")
     stored.write_bytes(BLOB[:-1] + b"x")
     said = refusal(lambda: content(client))
-    assert said.startswith(f"{registry.host} gave sha256:")
+    assert said.startswith(f"{registry.host} returned sha256:")
     assert f"for {DIGEST}: the content is damaged there" in said
 
 

@@ -29,7 +29,7 @@ def test_everything_that_is_wrong_is_said_at_once(client: Client) -> None:
     made_images.put(client, "a/b", "1", image)
     said = refusal(lambda: made_images.check(client, "a/b", "1", ExpectedImage(OTHER, (OTHER, OTHER))))
     assert said.startswith(f"{client.host}/a/b@{image.manifest.digest} is not usable on SageMaker: its config is ")
-    assert f"and {OTHER} was built" in said
+    assert f"but {OTHER} was built" in said
     assert "the image is for linux/arm64, but SageMaker runs linux/amd64" in said
     assert "its layers are not the built ones" in said
 
