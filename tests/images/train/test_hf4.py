@@ -56,6 +56,7 @@ def test_two_ranks_of_a_script_of_that_time_are_one_training(
 
 # What Trainer of that time goes by where AWS's library is there, and what it begins with on a host with a GPU.
 OVER_SMDDP = """
+import os
 os.environ["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
 os.environ["SMDATAPARALLEL_LOCAL_RANK"] = os.environ["LOCAL_RANK"]
 import smdistributed.dataparallel.torch.torch_smddp
