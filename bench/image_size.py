@@ -20,7 +20,7 @@ from bench import program, report
 from bench.plain import PlainImage, build_plain
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images.build.base import VARIABLE, base_at_hand
+from berth.images.build.base import VARIABLE, local_base
 from berth.images.build.plan import Base
 from berth.images.inspect.size import ImageSize, image_size
 from berth.images.locks import lock_text, locks
@@ -93,7 +93,7 @@ def main(words: Sequence[str]) -> int:
     client = engine.connect()
     for image in profile.images:
         find_built_image(client, f"berth-{image}:{profile.name}")
-    base = base_at_hand(pins_file.load(), os.environ.get(VARIABLE))
+    base = local_base(client, pins_file.load(), os.environ.get(VARIABLE))
     if base is None:
         raise UserError("the base image is not here: run `python build.py build` first.")
     least = floor(profile)

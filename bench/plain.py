@@ -31,7 +31,7 @@ def build_plain(image: PlainImage, profile: pins.Profile, base: Base) -> None:
     torch's own index is named only where no folder of wheels on this machine has the torch of the profile.
     """
     network = build_network.gather(os.environ)
-    wheels = prepare.link_wheels(prepare.local_wheels(network, profile, pins.ROOT), pins.ROOT)
+    wheels = prepare.link_wheels(network, profile, pins.ROOT)
     requirements = list(image.pip)
     if profile.torch_index and not any(wheel.name.startswith("torch-") for wheel in wheels):
         requirements = ["--extra-index-url", profile.torch_index, *requirements]

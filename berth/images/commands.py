@@ -15,8 +15,8 @@ from berth.common.console import counted, doing, is_watched, note, print_json, p
 from berth.common.errors import UserError, refuse
 from berth.images import doctor
 from berth.images.build import base, image_tests
-from berth.images.build.build import Built, run_build
 from berth.images.build.buildkit_log import BuildStep, Progress
+from berth.images.build.docker_build import Built, run_build
 from berth.images.build.plan import BuildPlan, step_count
 from berth.images.build.prepare import BuildOptions, prepare, secrets_folder
 from berth.images.clean import remove_all, remove_folders

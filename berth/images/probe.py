@@ -200,9 +200,7 @@ def _index() -> tuple[str, str]:
     url = found.index.url or PUBLIC_INDEX
     shown = http.without_password(url)
     try:
-        answer = requests.head(
-            f"{url.rstrip('/')}/pip/", verify=str(found.ca) if found.ca else True, timeout=_PATIENCE_S
-        )
+        answer = requests.head(f"{url.rstrip('/')}/pip/", verify=found.verify, timeout=_PATIENCE_S)
     except (RequestException, OSError) as error:
         return shown, _reason(error)
     return shown, f"status {answer.status_code}" if answer.status_code >= 400 else ""

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import IO
 
 from berth.common.console import say
 from berth.common.files import explain_os_errors
@@ -110,16 +109,9 @@ def _owner_is_gone(folder: Path) -> bool:
         if facts.st_uid != os.getuid():
             return False
         with (folder / _LOCK_NAME).open() as lock:
-            return _is_free(lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
     except FileNotFoundError:  # the folder is gone, or has no lock
         return folder.exists() and time.time() - facts.st_mtime > _YOUNG_S
-    except OSError:
+    except OSError:  # a BlockingIOError if a process holds the lock
         return False
-
-
-def _is_free(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -19,11 +19,11 @@ from testinfra.host import Host
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images.build import build
-from berth.images.build.base import VARIABLE, base_at_hand
+from berth.images.build import docker_build
+from berth.images.build.base import VARIABLE, local_base
 from berth.images.build.buildkit_log import Progress
-from berth.images.build.plan import Checkout, Provided, Revision, build_plan
-from berth.images.build.prepare import link_wheels, local_wheels
+from berth.images.build.plan import Provided, Revision, build_plan
+from berth.images.build.prepare import link_wheels
 from berth.images.network import build_network
 from berth.images.pins import pins, pins_file
 from berth.images.scratch import SECRETS, scratch_folder
@@ -117,8 +117,7 @@ def copy_kit(copy: Path) -> Path:
         if (pins.ROOT / name).exists():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(pins.ROOT / name, copy / name, follow_symlinks=False)
-    wheels = local_wheels(build_network.gather(os.environ), pins_file.load().profile(PROFILE), copy)
-    link_wheels(wheels, copy)
+    link_wheels(build_network.gather(os.environ), pins_file.load().profile(PROFILE), copy)
     return copy
 
 
@@ -137,7 +136,7 @@ def build_image(
     settings: build_network.Network | None = None,
     target: str | None = None,
     profile: pins.Profile | None = None,
-) -> build.Built:
+) -> docker_build.Built:
     """Builds `root` under a tag.
 
     base: a reference, by default that of the environment, else the pinned one; settings: a Network, by default this
@@ -145,21 +144,24 @@ def build_image(
     """
     kit = pins_file.load(root / "docker" / "pins.toml")
     found = settings or build_network.gather(os.environ)
-    base_image = base_at_hand(kit, base or os.environ.get(VARIABLE))
+    base_image = local_base(engine.connect(), kit, base or os.environ.get(VARIABLE))
     assert base_image is not None, "the base is not on the engine"
     with scratch_folder(SECRETS, pins.CACHE) as folder:
         plan = build_plan(
             kit,
             profile or kit.profile(PROFILE).without(pins.FILE_PARTS["train"]),
             image,
-            Checkout(root, pins.version(), Revision("test")),
+            Revision("test"),
             Provided(base_image, found.write_secrets(folder), found.proxies),
+            root,
         )
         options = (*plan.options, *(("--target", target) if target else ()))
-        return build.run_build(replace(plan, options=options, tags=(tag,)), engine.find_client(), lambda *_: None)
+        return docker_build.run_build(
+            replace(plan, options=options, tags=(tag,)), engine.find_client(), lambda *_: None
+        )
 
 
-Build = Callable[..., build.Built]
+Build = Callable[..., docker_build.Built]
 
 
 @pytest.fixture
@@ -167,7 +169,7 @@ def build_as(client: docker.DockerClient) -> Iterator[Build]:
     """`build_as(tag, image, root, base=…, settings=…)`: `build_image`, whose tags go when the test ends."""
     made: list[str] = []
 
-    def run(tag: str, *arguments: Any, **options: Any) -> build.Built:
+    def run(tag: str, *arguments: Any, **options: Any) -> docker_build.Built:
         made.append(tag)
         return build_image(tag, *arguments, **options)
 

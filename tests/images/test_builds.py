@@ -15,8 +15,8 @@ import pytest
 
 from berth.common import engine
 from berth.common.errors import UserError
-from berth.images.build import build
-from berth.images.build.base import VARIABLE, base_at_hand
+from berth.images.build import docker_build
+from berth.images.build.base import VARIABLE, local_base
 from berth.images.build.buildkit_log import Progress
 from berth.images.inspect.layers import read_layers
 from berth.images.pins import pins, pins_file
@@ -24,7 +24,7 @@ from berth.images.pins import pins, pins_file
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def stages_that_ran(built: build.Built) -> set[str]:
+def stages_that_ran(built: docker_build.Built) -> set[str]:
     """The stages with a step that the cache did not give."""
     progress = Progress()
     for line in built.log.read_text().splitlines():
@@ -58,7 +58,7 @@ def test_the_printed_line_builds_the_same_image(
 
 
 def test_an_edit_of_run_qa_makes_one_small_layer(
-    client: docker.DockerClient, kit_copy: Path, tmp_path: Path, build_as: Callable[..., build.Built]
+    client: docker.DockerClient, kit_copy: Path, tmp_path: Path, build_as: Callable[..., docker_build.Built]
 ) -> None:
     # Against a build of the same folder: where a step was built twice, BuildKit may take either for another folder.
     build_as("berth-test:before", "train", kit_copy)
@@ -86,7 +86,7 @@ def test_what_is_of_another_profile_rebuilds_nothing(
     client: docker.DockerClient,
     profile: pins.Profile,
     kit_copy: Path,
-    build_as: Callable[..., build.Built],
+    build_as: Callable[..., docker_build.Built],
 ) -> None:
     build_as("berth-test:before", image, kit_copy)
     other = next(name for name in pins_file.load().profiles if name != profile.name)
@@ -102,7 +102,7 @@ def test_what_is_of_another_profile_rebuilds_nothing(
 
 @pytest.mark.parametrize("image", pins.IMAGES)
 def test_a_later_checkout_of_the_same_code_makes_the_same_layers(
-    image: str, client: docker.DockerClient, kit_copy: Path, build_as: Callable[..., build.Built]
+    image: str, client: docker.DockerClient, kit_copy: Path, build_as: Callable[..., docker_build.Built]
 ) -> None:
     build_as("berth-test:before", image, kit_copy)
     for path in kit_copy.rglob("*.py"):
@@ -114,7 +114,7 @@ def test_a_later_checkout_of_the_same_code_makes_the_same_layers(
     assert layers_of(client, "berth-test:after") == layers_of(client, "berth-test:before")
 
 
-def test_a_profile_needs_no_wheels_of_the_users(kit_copy: Path, build_as: Callable[..., build.Built]) -> None:
+def test_a_profile_needs_no_wheels_of_the_users(kit_copy: Path, build_as: Callable[..., docker_build.Built]) -> None:
     shutil.rmtree(kit_copy / "docker" / "wheels")
     build_as("berth-test:inputs", "train", kit_copy, target="inputs")
 
@@ -132,9 +132,9 @@ def test_a_profile_needs_no_wheels_of_the_users(kit_copy: Path, build_as: Callab
     ids=["not-debian", "unknown", "no-python"],
 )
 def test_a_base_that_cannot_work_is_refused_with_the_reason(
-    edit: str, said: str, client: docker.DockerClient, tmp_path: Path, build_as: Callable[..., build.Built]
+    edit: str, said: str, client: docker.DockerClient, tmp_path: Path, build_as: Callable[..., docker_build.Built]
 ) -> None:
-    base = base_at_hand(pins_file.load(), os.environ.get(VARIABLE)).reference
+    base = local_base(client, pins_file.load(), os.environ.get(VARIABLE)).reference
     (tmp_path / "Dockerfile").write_text(f"FROM {base}\nRUN {edit}\n")
     command = [engine.find_client(), "build", "--quiet", "--tag", "berth-test:base", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True, env=engine.client_environment(os.environ))

@@ -56,14 +56,6 @@ def local_base(client: docker.DockerClient, all_pins: Pins, requested: str | Non
         raise UserError(f"{reference!r} can't be the base: {error.explanation or error}.") from None
 
 
-def base_at_hand(all_pins: Pins, requested: str | None) -> Base | None:
-    """Like `local_base`, but also None without an engine."""
-    try:
-        return local_base(engine.connect(), all_pins, requested)
-    except UserError:
-        return None
-
-
 def find_base(client: docker.DockerClient, all_pins: Pins, requested: str | None, say: Callable[[str], None]) -> Base:
     """The base, pulled if the engine does not have it. UserError says what to do if that fails."""
     reference = requested or all_pins.base_image
@@ -77,9 +69,7 @@ def find_base(client: docker.DockerClient, all_pins: Pins, requested: str | None
                 f"build with --base-image {all_pins.imported_base}; or name another image with --base-image; or check "
                 "that the engine reaches the registry."
             )
-        found = local_base(client, all_pins, reference)
-    if found is None:
-        raise UserError(f"the engine has no base image {reference} after the pull: run `build` again.")
+        found = described(client.images.get(reference), reference)
     if reference != all_pins.base_image:
         say(f"base: {reference}, {found.digest}, instead of the pinned {all_pins.base_image.partition('@')[0]}")
     return found
@@ -118,12 +108,7 @@ def make_base(client: docker.DockerClient, all_pins: Pins) -> Base:
                 "the base image could not be made: see the error of docker/base.sh above, or use a Debian or Ubuntu "
                 "image that the engine has, with --base-image."
             )
-    made = local_base(client, all_pins, all_pins.imported_base)
-    if made is None:
-        raise UserError(
-            f"the engine has no {all_pins.imported_base}, although it was just made: run the command again."
-        )
-    return made
+    return described(client.images.get(all_pins.imported_base), all_pins.imported_base)
 
 
 def described(image: Image, reference: str) -> Base:

@@ -23,16 +23,8 @@ _FILES = {
     "serve": ("serve/test_contents.py", "serve/test_answers.py"),
 }
 _PASSED = CACHE / "tested"
-_PYTEST = [
-    sys.executable,
-    "-m",
-    "pytest",
-    "-q",
-    "-o",
-    "console_output_style=classic",
-    "-p",
-    "berth.images.build.test_lines",
-]
+# A line for each test with its name and duration: the tests take minutes, and dots don't show which one is running.
+_PYTEST = [sys.executable, "-m", "pytest", "--verbose", "-o", "console_output_style=times"]
 
 
 def command(images: Sequence[str], *, derived: bool = False) -> list[str]:

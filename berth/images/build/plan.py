@@ -40,15 +40,6 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Checkout:
-    """The checkout that is built: its folder, berth's version and the revision."""
-
-    root: Path
-    version: str
-    revision: Revision
-
-
-@dataclass(frozen=True)
 class Provided:
     """The prepared inputs of a build: its base, its secrets as files by id, and the names of this machine's proxy
     variables, whose values stay out of the plan.
@@ -81,23 +72,23 @@ class BuildPlan:
         return f"{settings} {shlex.join([client, *self.argv])}"
 
 
-def tags(image: str, profile: str, version: str, revision: Revision) -> tuple[str, str]:
+def tags(image: str, profile: str, revision: Revision) -> tuple[str, str]:
     """`berth-train:0.1.0-cpu-1a2b3c4d5e6f`, which stays, and `berth-train:cpu`, which moves."""
-    return image_name(image, build_tag(version, profile, str(revision))), image_name(image, profile)
+    return image_name(image, build_tag(pins.version(), profile, str(revision))), image_name(image, profile)
 
 
-def image_labels(profile: pins.Profile, image: str, checkout: Checkout, base: Base) -> dict[str, str]:
+def image_labels(profile: pins.Profile, image: str, revision: Revision, base: Base) -> dict[str, str]:
     """The labels that the command line sets. The Dockerfile sets those for kind, profile and omitted parts."""
     found = {
         **{f"berth.{name}": text for name, text in versions(profile, image).items()},
         labels.SOFTWARE: profile.software.name,
-        f"{labels.SOURCE}.version": checkout.version,
-        f"{labels.SOURCE}.revision": str(checkout.revision),
+        f"{labels.SOURCE}.version": pins.version(),
+        f"{labels.SOURCE}.revision": str(revision),
         f"{labels.SOURCE}.base.name": base.reference,
         f"{labels.SOURCE}.base.digest": base.digest,
     }
-    if checkout.revision.created:
-        found[f"{labels.SOURCE}.created"] = checkout.revision.created
+    if revision.created:
+        found[f"{labels.SOURCE}.created"] = revision.created
     return found
 
 
@@ -119,12 +110,16 @@ def refusals(all_pins: pins.Pins, profile: pins.Profile, image: str, locks: Path
 
 
 def build_plan(
-    all_pins: pins.Pins, profile: pins.Profile, image: str, checkout: Checkout, provided: Provided
+    all_pins: pins.Pins,
+    profile: pins.Profile,
+    image: str,
+    revision: Revision,
+    provided: Provided,
+    root: Path = pins.ROOT,
 ) -> BuildPlan:
-    """The build of one image."""
+    """The build of one image from the checkout in `root`."""
     if image not in pins.IMAGES:
         raise UserError(f"unknown image {image!r}: name {' or '.join(pins.IMAGES)}.")
-    root = checkout.root
     options = ["--platform", "linux/amd64", "--file", str(root / "docker" / "Dockerfile"), "--target", image]
     options += ["--build-arg", f"PROFILE={profile.name}"]
     if left_out := [part for part in profile.left_out if part in pins.FILE_PARTS[image]]:
@@ -135,7 +130,7 @@ def build_plan(
         options += ["--build-arg", name]
     for name, path in sorted(provided.secrets.items()):
         options += ["--secret", f"id={name},src={path}"]
-    for name, value in image_labels(profile, image, checkout, provided.base).items():
+    for name, value in image_labels(profile, image, revision, provided.base).items():
         options += ["--label", f"{name}={value}"]
-    names = tags(image, profile.name, checkout.version, checkout.revision)
+    names = tags(image, profile.name, revision)
     return BuildPlan(image, profile.name, tuple(options), names, root)

@@ -38,7 +38,7 @@ def ask_hub(base_image: str, network: Network, hub: str = HUB) -> tuple[str, str
     url = f"{hub}/v2/repositories/{name if '/' in name else f'library/{name}'}/tags"
     search = {"name": _DAY.split(tag)[0], "page_size": "100"}
     try:
-        answer = requests.get(url, search, timeout=_TIMEOUT_S, verify=str(network.ca) if network.ca else True)
+        answer = requests.get(url, search, timeout=_TIMEOUT_S, verify=network.verify)
         if answer.status_code != 200:
             return "", f"{begin}{hub} answers {answer.status_code} {answer.reason}."
         return newer_tag(tag, [str(each["name"]) for each in answer.json()["results"]]), ""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -62,7 +63,7 @@ def show_difference(
         one, other = (diff.inspect_image(client, each, step=step) for each in (before, after))
     found = diff.compare(one, other)
     if as_json:
-        print_json(found.as_dict())
+        print_json(asdict(found))
     else:
         result.print(diff.render(found, everything=everything))
     raise typer.Exit(1 if any(diff.unexplained(found)) else 0)

@@ -1,16 +1,15 @@
 """Compares two images by layer, package and file. Pure, except for `inspect_image`, which reads one.
 
 `compare` returns a `Difference`, `render` shows it. `unexplained` returns the differences that two builds of one commit
-must not have: all except times and the files in MAY_DIFFER.
+must not have: all except times.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
 
 from docker import DockerClient
 from rich.console import Group, RenderableType
@@ -29,9 +28,6 @@ SHOWN_FILES = 20
 """Rows in the table of files without --all."""
 _BYTECODE = re.compile(r".+\.pyc|(.+/)?__pycache__")
 """Python's bytecode and its folder. It differs whenever its source does, so it adds no information."""
-MAY_DIFFER: tuple[tuple[str, str], ...] = ()
-"""Files that may differ between two builds of one commit: a regular expression for the whole path, and the reason. Now
-empty: docker/layers sets the time that tools write into files, or removes those files."""
 _ID_LENGTH = 19  # sha256: and twelve digits
 
 
@@ -88,10 +84,6 @@ class Difference:
     layers: tuple[LayerChange, ...]
     packages: tuple[PackageChange, ...]
     files: tuple[FileChange, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The difference as plain values, for JSON."""
-        return asdict(self)
 
     def verdict(self) -> str:
         """One line with the number of differences of each kind."""
@@ -151,16 +143,9 @@ def package_changes(before: Iterable[BillPackage], after: Iterable[BillPackage])
     ]
 
 
-def unexplained(
-    difference: Difference, may_differ: Sequence[tuple[str, str]] = MAY_DIFFER
-) -> tuple[tuple[PackageChange, ...], tuple[FileChange, ...]]:
-    """The packages and files that make two builds differ, except for times and the files in `may_differ`."""
-    left = [
-        change
-        for change in difference.files
-        if change.how != "time" and not any(re.fullmatch(pattern, change.path) for pattern, _ in may_differ)
-    ]
-    return difference.packages, tuple(left)
+def unexplained(difference: Difference) -> tuple[tuple[PackageChange, ...], tuple[FileChange, ...]]:
+    """The packages and files that make two builds differ; files that differ only in time don't count."""
+    return difference.packages, tuple(change for change in difference.files if change.how != "time")
 
 
 def render(difference: Difference, *, everything: bool = False) -> Group:

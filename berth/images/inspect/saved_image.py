@@ -11,17 +11,15 @@ also needs Python 3.11 in the image, and misses files hidden by the engine's mou
 import gzip
 import hashlib
 import io
-import json
 import posixpath
 import re
 import stat
 import tarfile
-import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from docker import DockerClient
 from docker.errors import APIError
@@ -29,16 +27,16 @@ from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
 from berth.common.errors import UserError
-from berth.common.files import atomic_write, explain_os_errors
+from berth.common.kept import Kept, answer_key
 from berth.images.inspect.layers import GZIP, ZSTD, PieceReader, SavedLayer, link_target, plain_layer, saved_layers
 from berth.images.inspect.list_files import LARGEST_RECORD, RECORDS
 from berth.images.pins.pins import CACHE
 from berth.images.selection import find_built_image
 
-KEPT = 20
-"""The number of images in the cache, a few megabytes each."""
+KEPT = 10
+"""The number of images in the cache, up to 30 megabytes each."""
 _USER_CACHE = CACHE / "contents"
-_FORM = "4"  # the cache's format; other formats are ignored
+_FORM = 5  # the cache's format; other formats are ignored
 _PIECE = 1 << 20
 _RECORDS = re.compile(RECORDS)
 _XATTR = "SCHILY.xattr."
@@ -105,8 +103,8 @@ def read_image(
     found = find_built_image(client, image)
     image_id, attributes = str(found.id), found.attrs
     described = {"created": attributes["Created"], "labels": attributes["Config"].get("Labels") or {}}
-    kept = (cache or _USER_CACHE) / f"{image_id.partition(':')[2]}.zip"
-    known = _load(kept)
+    kept, key = Kept(cache or _USER_CACHE, KEPT), answer_key(image_id, _FORM)
+    known = _from_json(kept.load(key))
     if known is None:
         try:
             step(f"{image}: reading the files of {len(attributes['RootFS'].get('Layers') or ())} layers")
@@ -120,7 +118,7 @@ def read_image(
             raise UserError(
                 f"the engine handed over a part of {image} only: see that it still runs, then try again."
             ) from None
-        _store(kept, known)
+        kept.store(key, _as_json(known))
     return SavedImage(image, image_id, described["created"], described["labels"], *known)
 
 
@@ -258,36 +256,22 @@ def _normal(name: str) -> str:
     return posixpath.normpath(f"/{name}").strip("/")
 
 
-def _load(path: Path) -> Known | None:
-    """The cached contents; None if there are none, or they can't be read."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            document = json.loads(archive.read("contents.json"))
-            if document["form"] != _FORM:
-                return None
-            layers = tuple(SavedLayer(*each) for each in document["layers"])
-            files = {name: FileEntry(*values) for name, values in document["files"].items()}
-            records = {name: archive.read(str(number)) for number, name in enumerate(document["records"])}
-        path.touch()  # the least recently used is deleted first
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
-        return None
-    return layers, files, records
-
-
-def _store(path: Path, known: Known) -> None:
-    """Writes the cache. Records are stored by number, because their names may not be valid Unicode."""
+def _as_json(known: Known) -> dict[str, Any]:
+    """The contents as a JSON document; Latin-1 has a character for each byte of a record."""
     layers, files, records = known
-    document = {
-        "form": _FORM,
+    return {
         "layers": [astuple(each) for each in layers],
         "files": {name: astuple(file) for name, file in files.items()},
-        "records": list(records),
+        "records": {name: record.decode("latin-1") for name, record in records.items()},
     }
-    with explain_os_errors(path.parent, path.name):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as new, zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("contents.json", json.dumps(document))
-            for number, record in enumerate(records.values()):
-                archive.writestr(str(number), record)
-        for old in sorted(path.parent.glob("*.zip"), key=lambda each: each.stat().st_mtime)[:-KEPT]:
-            old.unlink(missing_ok=True)
+
+
+def _from_json(document: Any) -> Known | None:
+    """The contents in a document of `_as_json`; None for None."""
+    if document is None:
+        return None
+    return (
+        tuple(SavedLayer(*each) for each in document["layers"]),
+        {name: FileEntry(*values) for name, values in document["files"].items()},
+        {name: record.encode("latin-1") for name, record in document["records"].items()},
+    )

@@ -4,19 +4,17 @@ A container of the image lists its contents (image_listing.py), so no copy of th
 same image gives the same bytes.
 """
 
-import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from docker import DockerClient
 
 from berth.common import engine
 from berth.common.files import atomic_write, explain_os_errors
 from berth.common.image_names import repository_name
-from berth.common.kept import Kept
+from berth.common.kept import Kept, answer_key
 from berth.images.inspect import cyclonedx
 from berth.images.inspect.image_listing import list_image
 from berth.images.inspect.packages import BillPackage
@@ -25,7 +23,6 @@ from berth.images.pins import pins, pins_file
 KEPT = 20
 """The number of bills in the cache, less than a megabyte each."""
 _USER_CACHE = pins.CACHE / "bills"
-_MAKERS = ("sbom", "cyclonedx", "packages", "dpkg", "distributions", "spdx", "image_listing", "list_files")
 
 
 def image_bill(
@@ -42,14 +39,17 @@ def image_bill(
     image_id = str(engine.find_image(client, image).id)
     files = pins_file.load().files
     kept = Kept(cache or _USER_CACHE, KEPT)
-    made_by = _made_by(files)
-    known = _bill(kept.load(image_id), made_by)
+    # A bill that other code made is outdated.
+    code = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
+    key = answer_key(image_id, files, code)
+    known = kept.load(key)
     if known is None:
         found = list_image(client, image_id)
         step(f"{image}: reading the packages")
-        known = cyclonedx.bill_of(found, files)
-        kept.store(image_id, {"made_by": made_by, **asdict(known)})
-    return replace(known, image=image)
+        known = asdict(cyclonedx.bill_of(found, files))
+        kept.store(key, known)
+    packages = tuple(BillPackage(**each) for each in known["packages"])
+    return cyclonedx.Bill(image, image_id, packages, known["document"])
 
 
 def file_name(image: str, exact: str) -> str:
@@ -77,23 +77,3 @@ def write(made: cyclonedx.Bill, path: Path) -> Path:
         with atomic_write(path) as new:
             new.write_text(text, encoding="utf-8")
     return path
-
-
-def _made_by(files: Mapping[str, pins.PinnedFile]) -> str:
-    """A hash of this code and the files of docker/pins.toml; a cached bill with another one is outdated."""
-    digest = hashlib.sha256()
-    for module in _MAKERS:
-        digest.update(Path(__file__).with_name(f"{module}.py").read_bytes())
-    digest.update(json.dumps({key: asdict(file) for key, file in sorted(files.items())}).encode())
-    return digest.hexdigest()
-
-
-def _bill(kept: Any, made_by: str) -> cyclonedx.Bill | None:
-    """A cached bill; None if it is outdated or invalid."""
-    try:
-        if kept["made_by"] != made_by:
-            return None
-        packages = tuple(BillPackage(**each) for each in kept["packages"])
-        return cyclonedx.Bill(kept["image"], kept["image_id"], packages, kept["document"])
-    except (KeyError, TypeError):
-        return None

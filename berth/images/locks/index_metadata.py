@@ -162,4 +162,4 @@ def _verify(url: str, network: Network) -> bool | str:
     host = re.sub(r"^\w+://(?:[^@/]*@)?([^/]*).*", r"\1", url)
     if host in network.index.trusted or host.partition(":")[0] in network.index.trusted:
         return False
-    return str(network.ca) if network.ca else True
+    return network.verify

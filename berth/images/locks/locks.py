@@ -227,7 +227,7 @@ def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path])
         in_order = sorted(profiles, key=lambda profile: profile.hardware != profile.name)
         written = list(dict.fromkeys(path for profile in in_order for path in write_locks(pins, profile, folders, new)))
         for profile in in_order:
-            _keep_other_files(LOCKS / profile.name, new / profile.name, written)
+            _remove_old_files(new / profile.name, written)
             if (LOCKS / profile.name).exists():
                 exchange(new / profile.name, LOCKS / profile.name)
             else:
@@ -238,19 +238,11 @@ def lock_again(pins: Pins, profiles: Sequence[Profile], folders: Sequence[Path])
     return [LOCKS / path.relative_to(new) for path in written]
 
 
-def _keep_other_files(old: Path, new: Path, written: Collection[Path]) -> None:
-    """Copies users' files from a profile's old folder to the new one. Generated files that are no longer needed are
-    dropped, because a build would read them.
-    """
-    for path in list(new.rglob("*")):
-        if path not in written and not path.is_dir():
+def _remove_old_files(folder: Path, written: Collection[Path]) -> None:
+    """Removes generated files that are no longer needed, because a build would read them. Users' own files stay."""
+    for path in list(folder.rglob("*")):
+        if path not in written and path.is_file() and path.read_bytes().startswith(HEADER.encode()):
             path.unlink()
-    for path in old.rglob("*"):
-        target = new / path.relative_to(old)
-        if target in written or path.is_dir() or path.read_bytes().startswith(HEADER.encode()):
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, target, follow_symlinks=False)
 
 
 def write_locks(pins: Pins, profile: Profile, folders: Sequence[Path], locks: Path) -> list[Path]:

@@ -17,9 +17,8 @@ from urllib.request import url2pathname
 
 from berth.common.errors import UserError
 from berth.common.files import explain_os_errors, write_private
-from berth.common.http import without_password
 from berth.images.network import apt
-from berth.images.network.pip_settings import PipSettingsError, read_pip_settings
+from berth.images.network.pip_settings import read_pip_settings
 from berth.images.network.uv_settings import read_uv_settings, with_login
 
 CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
@@ -83,6 +82,11 @@ class Network:
     apt_auth: str
     apt_sources: str
 
+    @property
+    def verify(self) -> str | bool:
+        """The `verify` argument of requests: the CA bundle, or True for the default one."""
+        return str(self.ca) if self.ca else True
+
     def secrets(self) -> dict[str, str | Path]:
         """The secrets of a build by id: a file to copy, or a text."""
         found: dict[str, str | Path] = {}
@@ -116,13 +120,7 @@ class Network:
 
 def gather(environ: Mapping[str, str]) -> Network:
     """This machine's settings, from `environ` and the usual files; UserError if a file can't be read."""
-    try:
-        pip = read_pip_settings(environ)
-    except PipSettingsError as refusal:
-        raise UserError(
-            f"pip can't read its settings ({without_password(str(refusal))}): fix that file; `pip config debug` lists "
-            "all of them."
-        ) from None
+    pip = read_pip_settings(environ)
     bundles = [*(environ.get(name, "") for name in CA_VARIABLES), pip.get("cert", ""), *_system_bundle()]
     ca = next((path for bundle in bundles if bundle and (path := Path(bundle).expanduser().absolute()).is_file()), None)
     proxies = [name for name in PROXY_VARIABLES if name in environ]

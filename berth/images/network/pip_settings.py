@@ -7,6 +7,9 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 
+from berth.common.errors import UserError
+from berth.common.http import without_password
+
 # pip's files in order, then its variables; later ones win. Older versions of pip merge them themselves.
 _ASK = """
 import json, sys
@@ -24,13 +27,9 @@ print(json.dumps([value if isinstance(value, dict) else {key: value} for key, va
 """
 
 
-class PipSettingsError(Exception):
-    """pip can't read its settings; the text is pip's message."""
-
-
 def read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """The settings of `pip install` by name, such as index-url. Uses the pip of this Python, else of the one on PATH;
-    without pip, reads only its variables.
+    without pip, reads only its variables. UserError if pip can't read its files.
     """
     return dict(_read(frozenset(environ.items())))
 
@@ -55,6 +54,7 @@ def _ask_pip(python: str, environ: Mapping[str, str]) -> list[dict[str, str]] | 
     command = [python, "-I", "-c", _ASK]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environ)
     if done.returncode != 0:
-        raise PipSettingsError(" ".join(done.stderr.split()))
+        reason = without_password(" ".join(done.stderr.split()))
+        raise UserError(f"pip can't read its settings ({reason}): fix that file; `pip config debug` lists all of them.")
     answer: list[dict[str, str]] | None = json.loads(done.stdout)
     return answer

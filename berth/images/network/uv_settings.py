@@ -15,34 +15,31 @@ Settings = dict[str, list[str]]
 
 def read_uv_settings(environ: Mapping[str, str]) -> Settings:
     """The settings by pip's names: index-url, extra-index-url, find-links, trusted-host; empty lists if unset."""
-    logins = _Logins(environ)
     found: Settings = {
-        "index-url": [logins.add(environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL", ""))],
+        "index-url": [_index_url(environ, environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL", ""))],
         "extra-index-url": [
-            logins.add(word) for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL") for word in environ.get(name, "").split()
+            _index_url(environ, word)
+            for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL")
+            for word in environ.get(name, "").split()
         ],
         "find-links": environ.get("UV_FIND_LINKS", "").split(","),
         "trusted-host": environ.get("UV_INSECURE_HOST", "").split(),
     }
     for document in _documents(environ):
-        for name, values in _settings(document, logins).items():
+        for name, values in _settings(document, environ).items():
             found[name] += values
     return {name: list(dict.fromkeys(filter(None, values))) for name, values in found.items()}
 
 
-class _Logins:
-    """Adds logins from variables to named indexes, such as UV_INDEX_CORP_USERNAME for the index `corp`."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-
-    def add(self, index: str, name: str = "") -> str:
-        """The URL of an index, which may be NAME=URL, with its login."""
-        if named := re.match(r"([\w.-]+)=(?=\w+://)", index):
-            name, index = named[1], index[named.end() :]
-        words = re.sub(r"[^A-Z0-9]", "_", name.upper())
-        user, password = (self._environ.get(f"UV_INDEX_{words}_{each}", "") for each in ("USERNAME", "PASSWORD"))
-        return with_login(index, user, password) if name and (user or password) else index
+def _index_url(environ: Mapping[str, str], index: str, name: str = "") -> str:
+    """The URL of an index, which may be NAME=URL, with the login that variables have for its name, such as
+    UV_INDEX_CORP_USERNAME for the index `corp`.
+    """
+    if named := re.match(r"([\w.-]+)=(?=\w+://)", index):
+        name, index = named[1], index[named.end() :]
+    words = re.sub(r"[^A-Z0-9]", "_", name.upper())
+    user, password = (environ.get(f"UV_INDEX_{words}_{each}", "") for each in ("USERNAME", "PASSWORD"))
+    return with_login(index, user, password) if name and (user or password) else index
 
 
 def with_login(url: str, user: str, password: str) -> str:
@@ -75,11 +72,11 @@ def _documents(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
             ) from None
 
 
-def _settings(document: Mapping[str, Any], logins: _Logins) -> Settings:
+def _settings(document: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     """A file's settings. Those in [pip] win, because berth calls `uv pip`."""
     values = {**document, **document.get("pip", {})}
     tables = [each for each in document.get("index", []) if not each.get("explicit")]
-    urls = [(logins.add(each["url"], each.get("name", "")), each) for each in tables]
+    urls = [(_index_url(environ, each["url"], each.get("name", "")), each) for each in tables]
     return {
         "index-url": [*(url for url, each in urls if each.get("default")), values.get("index-url", "")],
         "extra-index-url": [

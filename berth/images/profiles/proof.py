@@ -62,12 +62,10 @@ class Proved:
     needed: list[NeededVariable]
 
 
-@dataclass(frozen=True)
-class ProofTarget:
-    """What is proved: a profile, or its copy with torch's CPU build. replaced: lock entries to use then, by name."""
-
-    profile: Profile
-    replaced: Mapping[str, str] | None = None
+ProofTarget = tuple[Profile, Mapping[str, str]]
+"""The profile that is proved: the added one, or its copy with torch's CPU build. And, for a copy, the lock entries that
+replace those of torch and CUDA, by name.
+"""
 
 
 class Proof(StrEnum):
@@ -92,17 +90,17 @@ class Prover:
         known before the locks are made.
         """
         if self.proof is Proof.none:
-            return ProofTarget(profile)
+            return profile, {}
         if (sys.platform, platform.machine()) != ("linux", "x86_64"):
             raise UserError(
                 f"The proof runs on linux/amd64 only, and this machine is {sys.platform}/{platform.machine()}: run the "
                 "command on such a machine, or add --proof none."
             )
         if not profile.cuda or self.proof is Proof.whole:
-            return ProofTarget(profile)
+            return profile, {}
         cpu_profile = on_cpu(pins, profile)
         self.step(f"{profile.name}: looking for torch {cpu_profile.torch}, which replaces CUDA's in the proof")
-        return ProofTarget(cpu_profile, cpu_torch_entry(cpu_profile, self))
+        return cpu_profile, cpu_torch_entry(cpu_profile, self)
 
     def prove(self, profile: Profile, target: ProofTarget) -> Proved:
         """Proves each image of a profile; UserError for a failure that no known variable avoids."""
@@ -110,11 +108,11 @@ class Prover:
             return Proved([f"{profile.name} was not run: it is not proved that its versions work together."], [])
         needed: list[NeededVariable] = []
         for image in profile.images:
-            self._prove_image(target.profile, image, target.replaced, needed)
+            self._prove_image(*target, image, needed)
         return Proved(unproved(profile, self.proof), needed)
 
     def _prove_image(
-        self, profile: Profile, image: str, replaced: Mapping[str, str] | None, needed: list[NeededVariable]
+        self, profile: Profile, replaced: Mapping[str, str], image: str, needed: list[NeededVariable]
     ) -> None:
         """Runs the script until it succeeds; adds the variables that it needs to `needed`."""
         wanted = None
@@ -163,12 +161,12 @@ def step_text(image: str, wanted: NeededVariable | None) -> str:
     return f"again with {wanted.variable}={wanted.value}, without which it failed: {run}" if wanted else run
 
 
-def proof_lock(texts: Sequence[str], replaced: Mapping[str, str] | None) -> dict[str, str]:
+def proof_lock(texts: Sequence[str], replaced: Mapping[str, str]) -> dict[str, str]:
     """The entries of an image's locks by package; the higher layer's if two have it. `replaced` replaces torch and all
     CUDA packages.
     """
     found = {str(canonicalize_name(name)): entry for text in texts for name, _, entry in entries(text)}
-    if replaced is None:
+    if not replaced:
         return found
     cuda = ("nvidia-", "cuda-", "triton", "torchvision")
     return {name: entry for name, entry in found.items() if not name.startswith(cuda)} | dict(replaced)

@@ -21,7 +21,7 @@ import docker
 import pytest
 
 from berth.common.errors import UserError
-from berth.images.build import build
+from berth.images.build import docker_build
 from berth.images.pins import layer_files, pins, pins_file
 
 SOURCE = pins.ROOT / "tests" / "doubles" / "efa_installer_double"
@@ -221,7 +221,7 @@ def lay(mirror: Path, kit_copy: Path) -> Callable[..., None]:
 
 @pytest.fixture
 def refused(
-    kit_copy: Path, build_as: Callable[..., build.Built], client: docker.DockerClient
+    kit_copy: Path, build_as: Callable[..., docker_build.Built], client: docker.DockerClient
 ) -> Callable[[pins.Profile, str], str]:
     """`refused(profile, target)`: the first line of what a build says that ends with an error, and leaves no image."""
 

@@ -12,7 +12,7 @@ import pytest
 
 from berth.common import engine, labels
 from berth.common.errors import UserError
-from berth.images.build import build
+from berth.images.build import docker_build
 from berth.images.build.base import VARIABLE
 from berth.images.build.prepare import BuildOptions, prepare
 from berth.images.network import build_files
@@ -77,7 +77,9 @@ def test_every_part_comes_from_a_mirror_into_its_layer(
     fetched = [line.split()[1] for line in lines if line.startswith("fetched ")]
     assert len(fetched) == len(profile.files) + 2, "each file, and EFA's signature and key"
     try:
-        built = build.run_build(replace(plan, tags=("berth-test:doubles",)), engine.find_client(), lambda *_: None)
+        built = docker_build.run_build(
+            replace(plan, tags=("berth-test:doubles",)), engine.find_client(), lambda *_: None
+        )
         image = client.images.get("berth-test:doubles")
         words = {"entrypoint": ["python", "-c", LOOK], "network_mode": "none", "remove": True}
         seen = json.loads(client.containers.run(image.id, **words))
@@ -116,7 +118,7 @@ def test_nccls_plugin_is_tried_where_cudas_runtime_is(
     doubles: Any,
     pin: Pin,
     lay: Lay,
-    build_as: Callable[..., build.Built],
+    build_as: Callable[..., docker_build.Built],
     client: docker.DockerClient,
 ) -> None:
     """In the build, and by what the launch plan looks with; beside a loaded MPI it still gets EFA's libfabric."""
@@ -140,7 +142,7 @@ def test_nccls_plugin_is_tried_where_cudas_runtime_is(
 
 
 def test_a_file_that_comes_or_goes_rebuilds_no_layer_of_another_part(
-    kit_copy: Path, build_as: Callable[..., build.Built]
+    kit_copy: Path, build_as: Callable[..., docker_build.Built]
 ) -> None:
     # Twice before: where a step was built in two folders, BuildKit may take either.
     ids = []

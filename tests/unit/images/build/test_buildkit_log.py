@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images.build import build
-from berth.images.build.build import failure_sentence
+from berth.images.build import docker_build
 from berth.images.build.buildkit_log import Progress
+from berth.images.build.docker_build import failure_sentence
 from berth.images.build.plan import BuildPlan
 from berth.images.pins import pins
 
@@ -121,5 +121,5 @@ def test_two_builds_of_one_image_in_one_second_have_a_log_each(tmp_path: Path, m
     for pid in (1234, 1235):
         monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
         with pytest.raises(UserError, match=rf"it failed The whole log: .*/20261121-080000-train-cpu-{pid}\.log"):
-            build.run_build(plan, client, lambda *_: None)
+            docker_build.run_build(plan, client, lambda *_: None)
     assert len(os.listdir(tmp_path / "logs")) == 2

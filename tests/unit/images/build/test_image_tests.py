@@ -1,6 +1,5 @@
 """The tests of images as a push runs them: a line for each, and a pass that is remembered by the image."""
 
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -67,25 +66,3 @@ def test_the_image_that_was_named_is_the_one_that_is_tested(
     assert done["env"].get("BERTH_IMAGE") == named
     assert ("not kits_own" in done["words"]) == image.derived
     assert done["stdout"] is sys.stderr
-
-
-def test_each_test_is_a_line_with_its_number_name_and_time(tmp_path: Path) -> None:
-    (tmp_path / "test_some.py").write_text(
-        "import pytest\n"
-        "def test_one(): pass\n"
-        "def test_two(): assert 0\n"
-        "def test_three(): pytest.skip('x')\n"
-        "@pytest.fixture\ndef broken(): raise ValueError\n"
-        "def test_four(broken): pass\n"
-    )
-    words = [*image_tests._PYTEST, "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
-    done = subprocess.run(words, cwd=image_tests.ROOT, capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("test ")]
-    found = [(line.partition(",")[0], line.partition("::")[2].rpartition(" … ")) for line in lines]
-    assert [number for number, _ in found] == [f"test {number} of 4" for number in range(1, 5)]
-    assert [name for _, (name, _, _) in found] == ["test_one", "test_two", "test_three", "test_four"]
-    outcomes = [end.rpartition(", ")[0] for _, (_, _, end) in found]
-    assert outcomes == ["", "failed", "skipped", "failed"]
-    assert all(end.endswith(" s") for _, (_, _, end) in found)
-    assert "1 failed, 1 passed, 1 skipped, 1 error" in done.stdout
-    assert done.returncode == 1

@@ -9,7 +9,7 @@ import pytest
 
 from berth.common import labels
 from berth.common.errors import UserError
-from berth.images.build.plan import Base, Checkout, Provided, Revision, build_plan, refusals, tags
+from berth.images.build.plan import Base, Provided, Revision, build_plan, refusals, tags
 from berth.images.pins import pins, pins_file
 from berth.images.pins.parts import effects, file_problems
 
@@ -28,14 +28,13 @@ CLEAN = Revision("1a2b3c4d5e6f", dirty=False, created="2026-11-21T08:00:00+00:00
     ids=["clean", "dirty", "no-git"],
 )
 def test_tags(revision: Revision, expected: str) -> None:
-    assert tags("train", "cpu", "0.1.0", revision) == (expected, "berth-train:cpu")
+    assert tags("train", "cpu", revision) == (expected, "berth-train:cpu")
 
 
 def plan_of(image: str, profile: str = "cpu", **changes: Any) -> str:
     given = {"base": Base(KIT.base_image, "sha256:00"), "secrets": {}, **changes}
-    checkout = Checkout(Path("/kit"), "0.1.0", CLEAN)
     row = given.pop("row", KIT.profile(profile))
-    return build_plan(KIT, row, image, checkout, Provided(**given)).command()
+    return build_plan(KIT, row, image, CLEAN, Provided(**given), Path("/kit")).command()
 
 
 def test_the_default_build_is_one_line() -> None:

@@ -60,9 +60,9 @@ def test_a_proof_that_does_not_end_is_a_sentence(tmp_path: Path, monkeypatch: py
 def test_the_environment_has_what_the_image_shows() -> None:
     """Of a package in two layers the upper one's; what is compiled for the kit is left out."""
     texts = [f"torch==1{HASH}fsspec==2{HASH}", f"fsspec==1{HASH}"]
-    assert proof.proof_lock(texts, None) == {"torch": f"torch==1{HASH}", "fsspec": f"fsspec==1{HASH}"}
+    assert proof.proof_lock(texts, {}) == {"torch": f"torch==1{HASH}", "fsspec": f"fsspec==1{HASH}"}
     hf4 = KIT.profile("cpu-hf4")
-    locked = proof.proof_lock([(LOCKS / lock).read_text() for lock in wheel_locks(hf4, "train")], None)
+    locked = proof.proof_lock([(LOCKS / lock).read_text() for lock in wheel_locks(hf4, "train")], {})
     assert proof.to_import(hf4, locked)[0] == "torch"
     assert {"evaluate", "safetensors", "mpi4py"} <= set(proof.to_import(hf4, locked))
     assert "fsspec==2023.9.2" in locked["fsspec"]

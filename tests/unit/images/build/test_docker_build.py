@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from berth.common.errors import UserError
-from berth.images.build import build
+from berth.images.build import docker_build
 from berth.images.build.buildkit_log import Progress
 from berth.images.build.plan import BuildPlan
 from berth.images.pins import pins
@@ -16,7 +16,7 @@ from tests.doubles.engine_double import VERSION, engine_double
 
 def test_a_line_of_the_log_is_there_at_once(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
-    with build._opened(log) as keep:
+    with docker_build._opened(log) as keep:
         keep("one é\n")
         assert log.read_text(encoding="utf-8") == "one é\n"
         keep("two\n")
@@ -26,13 +26,13 @@ def test_a_line_of_the_log_is_there_at_once(tmp_path: Path) -> None:
 def test_a_log_in_no_folder_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file")
     with pytest.raises(UserError, match=r"the build's log can't be written to .*/logs is no folder"):
-        with build._opened(tmp_path / "logs" / "a.log"):
+        with docker_build._opened(tmp_path / "logs" / "a.log"):
             pass
 
 
 def test_a_disk_that_fills_while_a_build_runs_is_a_sentence() -> None:
     with pytest.raises(UserError, match=r"the disk of /dev is full, and the build's log does not fit: free some room"):
-        with build._opened(Path("/dev/full")) as keep:
+        with docker_build._opened(Path("/dev/full")) as keep:
             keep("one\n")
 
 
@@ -40,7 +40,7 @@ def sentence(text: str) -> str:
     progress = Progress()
     for line in text.splitlines():
         progress.feed(line)
-    return build.failure_sentence(progress, text, Path("/a.log"))
+    return docker_build.failure_sentence(progress, text, Path("/a.log"))
 
 
 FULL, GONE, OTHER = "the disk of the Docker engine is full", "the Docker engine stopped", "the build failed before its"
@@ -72,7 +72,7 @@ def test_no_password_gets_into_the_log(tmp_path: Path, monkeypatch: pytest.Monke
     client.write_text("#!/bin/sh\necho 'error: https://me:s3cret@corp/simple/x gave 404'; exit 1\n")
     client.chmod(0o755)
     with pytest.raises(UserError) as refusal:
-        build.run_build(BuildPlan("train", "cpu", (), ("berth-test:x",), tmp_path), client, lambda *_: None)
+        docker_build.run_build(BuildPlan("train", "cpu", (), ("berth-test:x",), tmp_path), client, lambda *_: None)
     (log,) = (tmp_path / "logs").iterdir()
     assert "https://corp/simple/x gave 404" in log.read_text()
     assert "s3cret" not in log.read_text() + str(refusal.value)
@@ -83,10 +83,10 @@ def test_logs_are_for_this_user_alone_those_of_earlier_versions_too(
 ) -> None:
     monkeypatch.setattr(pins, "CACHE", tmp_path)
     (tmp_path / "logs").mkdir(mode=0o755)
-    log = build._log_file(BuildPlan("train", "cpu", (), ("berth-test:x",), tmp_path))
+    log = docker_build._log_file(BuildPlan("train", "cpu", (), ("berth-test:x",), tmp_path))
     before = os.umask(0)
     try:
-        with build._opened(log) as keep:
+        with docker_build._opened(log) as keep:
             keep("a line\n")
     finally:
         os.umask(before)
@@ -107,4 +107,4 @@ def test_a_build_by_podmans_service_says_so(
     with engine_double({"GET /version": (200, {**VERSION, "Components": [{"Name": make}]})}) as double:
         monkeypatch.setenv("DOCKER_HOST", double.host)
         with pytest.raises(UserError, match=said):
-            build.run_build(plan, client, lambda *_: None)
+            docker_build.run_build(plan, client, lambda *_: None)
