@@ -30,7 +30,7 @@ from berth.ecr.snippet import estimator_snippet
 from berth.images.build import image_tests
 from berth.images.build.revision import read_revision
 from berth.images.inspect import layers
-from berth.images.local_image import LocalImage, doubles_problem, local_image_from, with_store
+from berth.images.local_image import LocalImage, doubles_problem, local_image_from
 from berth.images.options import (
     DIST,
     DistOption,
@@ -138,7 +138,7 @@ def _words(listed: str | None) -> tuple[str, ...]:
 def _push(options: PushOptions) -> None:
     client, chosen = many.choose_images(options)
     info = client.info()
-    images = [with_store(local_image_from(each), info) for each in chosen]
+    images = [local_image_from(each, info) for each in chosen]
     tasks = many.plan_tasks(options, images, info, say)
     ready, failures = many.preflight_all(tasks)
     checkout = str(read_revision(pins.ROOT))

@@ -1,7 +1,7 @@
 """A built image on this machine's engine, with what a push needs: names, labels, layers and id."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from berth.common import labels
@@ -127,32 +127,27 @@ def is_dirty(revision: str) -> bool:
     return revision.endswith(_DIRTY)
 
 
-def local_image_from(selected: SelectedImage) -> LocalImage:
-    """The image that was selected for a command, berth's or a derived one."""
-    found = described(selected.image, selected.profile, selected.name, selected.attrs)
-    return replace(found, derived=True, own_name=(selected.repository, selected.tag)) if selected.derived else found
+def local_image_from(selected: SelectedImage, info: Mapping[str, Any] | None = None) -> LocalImage:
+    """The image that was selected for a command, berth's or a derived one.
 
-
-def described(image: str, profile: str, name: str, attrs: Mapping[str, Any]) -> LocalImage:
-    """An image from the result of `docker image inspect`."""
+    info: of the engine. With it, `stored_as` is UNKNOWN if the engine may push an OCI manifest but does not report its
+    media type, as containerd's store before API 1.48 (Docker 28) and podman.
+    """
+    attrs, known = selected.attrs, info or {}
+    stored_as = (attrs.get("Descriptor") or {}).get("mediaType", "")
+    if not stored_as and (image_store(known) == "containerd" or "BuildahVersion" in known):
+        stored_as = UNKNOWN
     return LocalImage(
-        image,
-        profile,
-        name,
+        selected.image,
+        selected.profile,
+        selected.name,
         str(attrs["Id"]),
-        attrs["Config"].get("Labels") or {},
+        selected.labels,
         int(attrs["Size"]),
         str(attrs.get("Created", "")),
         tuple(attrs["RootFS"].get("Layers") or ()),
-        (attrs.get("Descriptor") or {}).get("mediaType", ""),
-        names=tuple(attrs.get("RepoTags") or ()),
+        stored_as,
+        selected.derived,
+        (selected.repository, selected.tag) if selected.derived else ("", ""),
+        tuple(attrs.get("RepoTags") or ()),
     )
-
-
-def with_store(image: LocalImage, info: Mapping[str, Any]) -> LocalImage:
-    """The image, with `stored_as` UNKNOWN if the engine may push an OCI manifest but does not report its media type,
-    as containerd's store before API 1.48 (Docker 28) and podman. info: of the engine.
-    """
-    containerd = image_store(info) == "containerd"
-    is_podman = "BuildahVersion" in info
-    return replace(image, stored_as=UNKNOWN) if not image.stored_as and (containerd or is_podman) else image

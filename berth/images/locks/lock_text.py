@@ -1,6 +1,5 @@
 """Reads and writes the text of a lock: its packages and the hash of its request; splits torch's lock into layers."""
 
-import hashlib
 import re
 from collections.abc import Iterator
 
@@ -57,11 +56,6 @@ def split_lock(lock: str) -> dict[str, str]:
 def locked_names(lock: str) -> list[str]:
     """The names of the packages in a lock, in its order."""
     return [name for name, _, _ in entries(lock)]
-
-
-def sha256_of(content: bytes) -> str:
-    """The sha256 as 64 hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest()
 
 
 def lock_text(entries: str, digest: str) -> str:

@@ -6,6 +6,7 @@ that a software set needs in another version is installed by a higher layer.
 contains the hash of its request, so `lock_check` can detect a lock that no longer matches docker/pins.toml.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -19,8 +20,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from berth.common.errors import UserError
-from berth.common.files import exchange
-from berth.images.locks.lock_text import TORCH_LAYERS, entries, lock_text, sha256_of, split_lock
+from berth.common.files import exchange, sha256
+from berth.images.locks.lock_text import TORCH_LAYERS, entries, lock_text, split_lock
 from berth.images.locks.uv import as_of, compile_requirements, torch_index_toml
 from berth.images.network.build_network import gather
 from berth.images.pins.layer_files import HEADER, render
@@ -76,10 +77,10 @@ class LockRequest:
     def digest(self, profile: Profile, locks: Path) -> str:
         """A hash of everything that determines the packages of the lock; `locks`: folder of the locks below it."""
         values = {name: value for name, value in asdict(self).items() if name not in ("path", "below", "preferred")}
-        below = {Path(path).stem: sha256_of((locks / path).read_bytes()) for path in self.below}
+        below = {Path(path).stem: sha256(locks / path) for path in self.below}
         index = "" if self.path == BUILD_TOOLS else profile.torch_index
         values |= {"below": below, "python": profile.python, "index": index}
-        return sha256_of(json.dumps(values, sort_keys=True).encode())
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def lock_requests(pins: Pins, profile: Profile) -> list[LockRequest]:

@@ -61,7 +61,7 @@ def _version_option(what: str) -> object:
 def list_profiles(as_json: JsonOption = False) -> None:
     """List the profiles, with versions and the images that are built here."""
     all_pins = pins_file.load()
-    images = listing.built_images(all_pins)
+    images = listing.built_images()
     if as_json:
         print_json([listing.summary(profile, images) for profile in all_pins.profiles.values()])
     else:
@@ -72,7 +72,7 @@ def list_profiles(as_json: JsonOption = False) -> None:
 def show_profile(name: NameArgument, as_json: JsonOption = False) -> None:
     """Show all of a profile: versions, budget, the driver it needs and the state of its locks."""
     all_pins = pins_file.load()
-    found = listing.details(all_pins, all_pins.profile(name), LOCKS, listing.built_images(all_pins))
+    found = listing.details(all_pins, all_pins.profile(name), LOCKS, listing.built_images())
     if as_json:
         print_json(found)
     else:

@@ -1,16 +1,13 @@
 """Shows profiles: a table of all, or every detail of one from docker/pins.toml, its locks and the engine."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from docker import DockerClient
-from docker.errors import ImageNotFound
 from rich.table import Table
 from rich.text import Text
 
-from berth.common import engine
+from berth.common import engine, labels
 from berth.common.errors import UserError
 from berth.common.image_names import image_name
 from berth.contract import gpu_hosts
@@ -27,36 +24,25 @@ SHOWN_PACKAGES = (
 """Packages that often break scripts and are not pinned in docker/pins.toml: `show` prints their locked versions."""
 
 
-@dataclass(frozen=True)
-class Images:
-    """The ids of the engine's images by name; answers: whether an engine answers."""
-
-    ids: Mapping[str, str]
-    answers: bool
-
-    def state(self, name: str) -> str:
-        """`built`, `not built`, or `?` if no engine answers."""
-        return "built" if name in self.ids else "not built" if self.answers else _UNKNOWN
+BuiltImages = Collection[str] | None
+"""The names of berth's images on the engine; None if no engine answers."""
 
 
-def built_images(pins: Pins) -> Images:
-    """The images of the profiles that the engine has."""
-    names = [image_name(image, profile.name) for profile in pins.profiles.values() for image in profile.images]
+def built_images() -> BuiltImages:
+    """Asks the engine for the names of berth's images."""
     try:
-        client = engine.connect()
+        images = engine.connect().images.list(filters={"label": labels.KIT})
     except UserError:
-        return Images({}, answers=False)
-    return Images({name: found for name in names if (found := _id(client, name))}, answers=True)
+        return None
+    return {tag for image in images for tag in image.tags}
 
 
-def _id(client: DockerClient, name: str) -> str:
-    try:
-        return str(client.images.get(name).id)
-    except ImageNotFound:
-        return ""
+def _state(images: BuiltImages, name: str) -> str:
+    """`built`, `not built`, or `?` if no engine answers."""
+    return _UNKNOWN if images is None else "built" if name in images else "not built"
 
 
-def summary(profile: Profile, images: Images) -> dict[str, Any]:
+def summary(profile: Profile, images: BuiltImages) -> dict[str, Any]:
     """A summary of a profile, for JSON."""
     return {
         "profile": profile.name,
@@ -64,23 +50,23 @@ def summary(profile: Profile, images: Images) -> dict[str, Any]:
         "software": profile.software.name,
         "torch": profile.torch,
         "transformers": profile.packages["transformers"],
-        "images": {image: images.state(image_name(image, profile.name)) for image in profile.images},
+        "images": {image: _state(images, image_name(image, profile.name)) for image in profile.images},
     }
 
 
-def render_list(pins: Pins, images: Images) -> Table:
+def render_list(pins: Pins, images: BuiltImages) -> Table:
     """The table of all profiles, for a rich console."""
     names = ("profile", "hardware", "software", "torch", "transformers")
     table = Table(*names, "images", "built", box=None, padding=(0, 1, 0, 0))
     for profile in pins.profiles.values():
         row = summary(profile, images)
         built = [image for image, state in row["images"].items() if state == "built"]
-        shown = ", ".join(built) or "–" if images.answers else _UNKNOWN
+        shown = _UNKNOWN if images is None else ", ".join(built) or "–"
         table.add_row(*(Text(row[name]) for name in names), Text(", ".join(row["images"])), Text(shown))
     return table
 
 
-def details(pins: Pins, profile: Profile, locks: Path, images: Images) -> dict[str, Any]:
+def details(pins: Pins, profile: Profile, locks: Path, images: BuiltImages) -> dict[str, Any]:
     """All of a profile, for JSON."""
     software = profile.software
     return summary(profile, images) | {

@@ -7,8 +7,8 @@ import pytest
 from docker.errors import ImageNotFound
 
 from berth.common.errors import UserError
-from berth.images.local_image import described, with_store
-from berth.images.selection import select_image
+from berth.images.local_image import LocalImage, local_image_from
+from berth.images.selection import SelectedImage, select_image
 
 OCI = "org.opencontainers.image"
 
@@ -33,6 +33,11 @@ def inspected(revision: str = "1a2b3c4d5e6f", efa: str = "1.47.0", **more: Any) 
     }
 
 
+def local_image(attrs: dict[str, Any], info: dict[str, Any] | None = None) -> LocalImage:
+    selected = SelectedImage("berth-train:cu130", "sha256:0", "train", "cu130", derived=False, attrs=attrs)
+    return local_image_from(selected, info)
+
+
 def test_an_image_that_is_not_built_says_how_to_build_it() -> None:
     def get(tag: str) -> Any:
         raise ImageNotFound(f"no {tag}")
@@ -52,7 +57,7 @@ def test_a_profile_that_there_is_not_is_what_is_wrong() -> None:
 
 def test_an_image_is_known_by_its_exact_tag_and_its_versions() -> None:
     build = "berth-train:build-0.1.0-cu130-1a2b3c4d5e6f"
-    found = described("train", "cu130", "berth-train:cu130", inspected(RepoTags=["berth-train:cu130", build]))
+    found = local_image(inspected(RepoTags=["berth-train:cu130", build]))
     assert (found.build_name, found.push_tag) == (build, "build-0.1.0-cu130-1a2b3c4d5e6f")
     assert found.pins == {"efa": "1.47.0", "smddp": "none"}
     assert not found.dirty
@@ -61,14 +66,14 @@ def test_an_image_is_known_by_its_exact_tag_and_its_versions() -> None:
 @pytest.mark.parametrize(("revision", "dirty"), [("1a2b3c4d5e6f-dirty", True), ("none", False)])
 def test_images_of_no_one_commit_are_told_apart_by_their_ids(revision: str, dirty: bool) -> None:
     ids = [f"sha256:{number:064x}" for number in (0x1 << 252, 0x2 << 252)]
-    found = [described("train", "cu130", "berth-train:cu130", inspected(revision, Id=each)) for each in ids]
+    found = [local_image(inspected(revision, Id=each)) for each in ids]
     assert [each.push_tag for each in found] == [f"build-0.1.0-cu130-{revision}-{n}0000000" for n in (1, 2)]
     assert found[0].dirty == dirty
 
 
 def test_an_image_of_plain_docker_build_goes_by_the_name_that_the_engine_has_for_it() -> None:
     plain = {"berth.kit": "train", "berth.profile": "cu130", f"{OCI}.version": "0.1.0", "berth.left-out": "efa"}
-    found = described("train", "cu130", "berth-train:cu130", inspected(Config={"Labels": plain}))
+    found = local_image(inspected(Config={"Labels": plain}))
     assert (found.build_name, found.revision, found.pins) == ("berth-train:cu130", "none", {})
 
 
@@ -88,10 +93,10 @@ CONTAINERD = {"DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}
 def test_an_engine_that_does_not_name_its_manifests_is_known_by_its_info(
     info: dict[str, Any], id_is_config: bool, docker: bool
 ) -> None:
-    found = with_store(described("train", "cu130", "berth-train:cu130", inspected()), info)
+    found = local_image(inspected(), info)
     assert (found.id_is_config, found.pushes_docker_manifest) == (id_is_config, docker)
     named = inspected(Descriptor={"mediaType": "application/vnd.docker.distribution.manifest.v2+json"})
-    assert with_store(described("train", "cu130", "x:1", named), CONTAINERD).pushes_docker_manifest
+    assert local_image(named, CONTAINERD).pushes_docker_manifest
 
 
 @pytest.mark.parametrize(
@@ -106,5 +111,5 @@ def test_an_engine_that_does_not_name_its_manifests_is_known_by_its_info(
 def test_what_an_engine_would_push_is_known_before(
     descriptor: dict[str, Any], id_is_config: bool, docker: bool
 ) -> None:
-    found = described("train", "cu130", "berth-train:cu130", inspected(**descriptor))
+    found = local_image(inspected(**descriptor))
     assert (found.id_is_config, found.pushes_docker_manifest) == (id_is_config, docker)
