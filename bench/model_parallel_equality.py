@@ -155,6 +155,12 @@ def kind_rows(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
         )
 
 
+def gpus() -> str:
+    """The GPUs of this machine; ranks use them, and share them if there are fewer than ranks."""
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return f"models on {len(names)} × {names[0]}" if names else "no GPU"
+
+
 def show(found: Sequence[tuple[int, dict[str, Any]]], problems: Sequence[str], seconds: float, words: str) -> None:
     """The page of results."""
     good = not problems and not any(each["bad"] for _, each in found)
@@ -162,14 +168,14 @@ def show(found: Sequence[tuple[int, dict[str, Any]]], problems: Sequence[str], s
     print(f"# Pipelines against one process, {date.today()}\n")
     print(
         f"`{words}`, ranks as processes over gloo, torch {torch.__version__}, transformers {transformers.__version__}, "
-        f"{this_cpu()}, {os.cpu_count()} cores, kit {read_revision(pins.ROOT)}, {seconds:.0f} s. MiniLM has {weights} "
-        "and, of its vocabulary, what the batches use.\n"
+        f"{this_cpu()}, {os.cpu_count()} cores, {gpus()}, kit {read_revision(pins.ROOT)}, {seconds:.0f} s. "
+        f"MiniLM has {weights} and, of its vocabulary, what the batches use.\n"
     )
     print(
         "Largest difference over nine steps of SGD with momentum, divided by the largest value of its kind (all "
         "gradients of a step, all parameters, …). The limit is 2e-6, or three times what two runs of one process with "
-        "other microbatches differ by, if that is more; none at all (to the last bit) with a deterministic server "
-        "where both sum the same numbers in one order.\n"
+        "other microbatches differ by, if that is more. On CPUs it is 0 (to the last bit) with a deterministic server "
+        "if both sum the same numbers in one order.\n"
     )
     print(f"{len(found)} cases. {'All are equal.' if good else 'Not all are equal.'}\n")
     names = ["kind", "model", "cases", "without any difference", *QUANTITIES, "equal"]

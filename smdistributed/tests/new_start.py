@@ -1,9 +1,11 @@
 """Runs in each rank of a launch: the library as in a new process, for the next of several cases."""
 
 import gc
+import os
 from typing import Any
 
 import smdistributed.modelparallel.torch as smp
+import torch
 import torch.distributed as dist
 
 
@@ -14,4 +16,10 @@ def start(config: dict[str, Any]) -> None:
         dist.destroy_process_group(group)
     state.initialized, state.model, state.optimizer, state.groups = False, None, None, {}
     gc.collect()  # a model and its hooks hold each other, and the groups
-    smp.init(config)
+    smp.init({**config, **over_gloo(torch.cuda.device_count(), int(os.environ["WORLD_SIZE"]))})
+    torch.backends.cudnn.allow_tf32 = False  # by default convolutions on a GPU have 10 bits
+
+
+def over_gloo(gpus: int, ranks: int) -> dict[str, str]:
+    """The option for ranks that share a GPU, which NCCL refuses; pure."""
+    return {"ddp_dist_backend": "gloo"} if 0 < gpus < ranks else {}

@@ -115,14 +115,23 @@ BUILD = {
 }
 
 
+DEVICE = "cuda" if torch.cuda.device_count() else "cpu"
+"""Ranks that have no GPU of their own share one."""
+
+
 def build(kind):
     """`kind`: a name in BUILD, or what builds a module that takes and gives what those of "dicts" do."""
     torch.manual_seed(0)
-    return (BUILD[kind] if isinstance(kind, str) else kind.build)().train()
+    return (BUILD[kind] if isinstance(kind, str) else kind.build)().train().to(DEVICE)
 
 
 def batch(kind, seed, size):
     """Tensors of a batch; the length changes from step to step."""
+    return tuple(tensor.to(DEVICE) for tensor in batch_on_cpu(kind, seed, size))
+
+
+def batch_on_cpu(kind, seed, size):
+    """The same numbers on every device."""
     random = torch.Generator().manual_seed(seed)
     if kind in ("mlp", "skips", "dicts") or not isinstance(kind, str):
         return torch.randn(size, 20, generator=random), torch.randint(0, 5, (size,), generator=random)

@@ -138,7 +138,7 @@ class Keywords(nn.Module):
         self.leaf = Leaf()
 
     def forward(self, x):
-        return self.leaf(x, scale=0.8, mask=(torch.arange(WIDTH) % 3 == 0).expand(x.shape))
+        return self.leaf(x, scale=0.8, mask=(torch.arange(WIDTH, device=x.device) % 3 == 0).expand(x.shape))
 
 
 def module_of(tree):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import rank_jobs
+import torch
+import torch.distributed as dist
 
 from berth.smdistributed.modelparallel.parameters import ParameterError
 from berth.smdistributed.modelparallel.torch import groups
@@ -105,3 +107,11 @@ def test_ranks_are_asked_for_after_init() -> None:
 def test_tensorflow_is_refused() -> None:
     with pytest.raises(ImportError, match="is for TensorFlow, and this image is for PyTorch"):
         __import__("berth.smdistributed.modelparallel.tensorflow")
+
+
+def test_gloo_for_gpus_is_refused_if_the_script_initialized_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_backend_config", lambda: "cpu:gloo,cuda:nccl")
+    with pytest.raises(RuntimeError, match=r"initialized with cpu:gloo,cuda:nccl; call smp\.init\(\) without"):
+        groups._join_world("gloo")

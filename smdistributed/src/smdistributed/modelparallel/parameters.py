@@ -32,6 +32,7 @@ class ModelParallelParameters:
 
     default_partition: for modules that no `smp.partition` assigns; None with the automatic partition.
     active_microbatches: how many microbatches may be open at a time; None: pipeline_parallel_degree + 2.
+    ddp_dist_backend: gloo: tensors of GPUs are exchanged through the host's memory; auto is nccl.
     """
 
     pipeline_parallel_degree: int = 1
@@ -49,6 +50,7 @@ class ModelParallelParameters:
     tensor_parallel_degree: int = 1
     sharded_data_parallel_degree: int = 1
     shard_optimizer_state: bool = False
+    ddp_dist_backend: str = "auto"
     remarks: tuple[str, ...] = ()
 
     @property
@@ -118,6 +120,7 @@ HONOURED: Mapping[str, Kind] = {
     "deterministic_server": _flag,
     "fp16": _flag,
     "bf16": _flag,
+    "ddp_dist_backend": _choice("auto", "nccl", "gloo"),
     "tensor_parallel_degree": _DEGREE,
     "sharded_data_parallel_degree": _DEGREE,
     "shard_optimizer_state": _flag,
@@ -139,7 +142,6 @@ ACCEPTED: Mapping[str, tuple[Kind, str]] = {
     "delayed_parameter_initialization": (_anything, "parameters are made when the script makes them"),
     "parameter_server": (_anything, "it is for TensorFlow, and not an option of model parallelism"),
     "processes_per_host": (_anything, "it is an option of mpi in distribution, and belongs there"),
-    "ddp_dist_backend": (_anything, "NCCL carries tensors of GPUs, gloo all else"),
     "ddp_port": (_anything, "the launcher chooses the port"),
     "fast_mode": (_anything, "modules that follow each other on a partition exchange nothing as it is"),
     "static_mode": (_anything, "every step is scheduled by itself"),

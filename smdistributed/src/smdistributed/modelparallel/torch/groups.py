@@ -1,7 +1,7 @@
 """`smp.init`, ranks and sizes, process groups, and the exchange of Python objects.
 
 The launcher is mpirun (OMPI_COMM_WORLD_*) or torchrun (RANK, WORLD_SIZE, …); without one, the process is the only rank.
-Objects and control messages use gloo, GPU tensors use NCCL; if there are GPUs, every group has both backends.
+Objects and control messages use gloo. GPU tensors use NCCL, or gloo if ddp_dist_backend is gloo.
 
 Source: SageMaker Python SDK, doc/api/training/smp_versions/latest/smd_model_parallel_common_api.rst.
 """
@@ -83,8 +83,9 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     if state.initialized:
         _same_again(config)
         return
-    _join_world()
-    parameters = parse(requested(config, os.environ), dist.get_world_size())
+    options = requested(config, os.environ)
+    _join_world(parse(options).ddp_dist_backend)
+    parameters = parse(options, dist.get_world_size())
     topology = Topology(
         dist.get_world_size(),
         parameters.pipeline_parallel_degree,
@@ -108,13 +109,22 @@ def _same_again(config: Mapping[str, Any] | None) -> None:
         )
 
 
-def _join_world() -> None:
-    """Initialize torch.distributed unless the script has done so. Sets torchrun's variables."""
+def _join_world(gpu_backend: str) -> None:
+    """Initialize torch.distributed unless the script has done so. Sets torchrun's variables.
+
+    gpu_backend: the option ddp_dist_backend. RuntimeError if it is gloo and the script chose another backend.
+    """
     variables = launch_variables(os.environ)
     os.environ.update(variables)
+    gloo = gpu_backend == "gloo" or not torch.cuda.is_available()
     if dist.is_initialized():
+        if gloo and torch.cuda.is_available() and "cuda:gloo" not in dist.get_backend_config():
+            raise RuntimeError(
+                f"ddp_dist_backend is gloo, but torch.distributed was initialized with {dist.get_backend_config()}; "
+                "call smp.init() without initializing torch.distributed before, or remove ddp_dist_backend."
+            )
         return
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    backend = "gloo" if gloo else "cpu:gloo,cuda:nccl"
     if variables["WORLD_SIZE"] == "1":
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     else:

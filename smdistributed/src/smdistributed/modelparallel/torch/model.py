@@ -40,7 +40,7 @@ from .pipeline import Alone, Bodies, First, Other, StepResult, put_stand_ins
 from .seeds import install_random_streams
 from .stand_in import offload_parameter
 from .state import state
-from .wire import Wire, device_groups
+from .wire import Wire, nccl_groups
 
 Hook = Callable[[Any, Any], Any]
 
@@ -133,7 +133,8 @@ class DistributedModel(nn.Module):
         ranks, here = get_pp_group(), pp_rank()
         pipelines = state.topology.groups(state.topology.pp_group)
         control = get_pp_process_group()
-        self._wire = Wire(control, device_groups(pipelines, rank(), control, device), device)
+        over_gloo = device.type == "cpu" or state.parameters.ddp_dist_backend == "gloo"
+        self._wire = Wire(control, None if over_gloo else nccl_groups(pipelines, rank()), device)
         named: dict[str, Any] = {**dict(self.module.named_modules()), **dict(self.module.named_parameters())}
         for name, parameter in list(self.module.named_parameters()):
             if self._owners[name] != here:

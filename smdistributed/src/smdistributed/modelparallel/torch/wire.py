@@ -1,4 +1,4 @@
-"""The traffic between two ranks: control messages over gloo, and payloads of tensors over the device's backend.
+"""The traffic between two ranks: control messages over gloo, and payloads of tensors over NCCL or gloo.
 
 A control message is pickled into a frame, or a second one if it is long. Messages arrive in the order in which they
 were sent. A payload is one buffer: a header with the transfer's number, then the tensors. Neither NCCL nor gloo with a
@@ -7,7 +7,7 @@ single tag distinguishes transfers, so both ends must issue them in the same ord
 
 import itertools
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -112,16 +112,20 @@ def empty(buffer: torch.Tensor, transfer: int, metas: Sequence[Meta]) -> list[to
 
 
 class Incoming:
-    """A payload that is being received."""
+    """A payload that is being received, for a device."""
 
-    def __init__(self, work: Any, buffer: torch.Tensor, transfer: int, metas: Sequence[Meta], source: int) -> None:
-        self._work, self._buffer, self._transfer, self._metas, self._source = work, buffer, transfer, metas, source
+    def __init__(
+        self, work: Any, buffer: torch.Tensor, transfer: int, metas: Sequence[Meta], route: tuple[int, torch.device]
+    ) -> None:
+        self._work, self._buffer, self._transfer, self._metas = work, buffer, transfer, metas
+        self._source, self._device = route
 
     def wait(self) -> list[torch.Tensor | None]:
-        """Wait for the payload and return its tensors."""
+        """Wait for the payload and return its tensors on the device."""
         with state.watch.named([self._source]):
             self._work.wait()
-        return empty(self._buffer, self._transfer, self._metas)
+        tensors = empty(self._buffer, self._transfer, self._metas)
+        return [tensor if tensor is None else tensor.to(self._device) for tensor in tensors]
 
 
 class IncomingMessage:
@@ -144,14 +148,15 @@ class IncomingMessage:
 class Wire:
     """This rank's connections to the other ranks of its pipeline.
 
-    control: a process group with gloo. tensors(source, destination): the group for tensors in that direction.
-    Ranks are numbered as in WORLD.
+    control: a process group with gloo. tensors: the group for payloads in each direction; None: `control`, through the
+    host's memory. Ranks are numbered as in WORLD.
     """
 
-    def __init__(self, control: Any, tensors: Callable[[int, int], Any], device: torch.device) -> None:
+    def __init__(self, control: Any, tensors: Mapping[tuple[int, int], Any] | None, device: torch.device) -> None:
         self.rank, self.device = dist.get_rank(), device
         self.sent_bytes = 0
         self._control, self._tensors = control, tensors
+        self._payload_device = torch.device("cpu") if tensors is None else device
         self._pending: list[tuple[Any, torch.Tensor, int]] = []
         self._overflows = itertools.count(_OVERFLOW)
 
@@ -186,18 +191,18 @@ class Wire:
     ) -> None:
         """Send a copy of the tensors as a payload; returns at once. None: send a payload without data."""
         if tensors is None:
-            buffer = poison(transfer, metas, self.device)
+            buffer = poison(transfer, metas, self._payload_device)
         else:
-            buffer = fill(transfer, metas, tensors, self.device)
-        self._send(buffer, destination, self._tensors(self.rank, destination), _TENSORS)
+            buffer = fill(transfer, metas, tensors, self._payload_device)
+        self._send(buffer, destination, self._group(self.rank, destination), _TENSORS)
         self.sent_bytes += sum(meta.bytes for meta in metas)
 
     def expect_tensors(self, source: int, transfer: int, metas: Sequence[Meta]) -> Incoming:
         """Start to receive the next payload of a rank. Payloads arrive in the order of these calls."""
-        buffer = torch.empty(layout(metas)[1], dtype=torch.uint8, device=self.device)
+        buffer = torch.empty(layout(metas)[1], dtype=torch.uint8, device=self._payload_device)
         with state.watch.named([source]):
-            work = dist.irecv(buffer, source, group=self._tensors(source, self.rank), tag=_TENSORS)
-        return Incoming(work, buffer, transfer, metas, source)
+            work = dist.irecv(buffer, source, group=self._group(source, self.rank), tag=_TENSORS)
+        return Incoming(work, buffer, transfer, metas, (source, self.device))
 
     def drain(self) -> None:
         """Wait until everything was sent."""
@@ -205,6 +210,9 @@ class Wire:
         for work, _, destination in pending:
             with state.watch.named([destination]):
                 work.wait()
+
+    def _group(self, source: int, destination: int) -> Any:
+        return self._control if self._tensors is None else self._tensors[source, destination]
 
     def _post(self, content: bytearray, destination: int, tag: int) -> None:
         self._send(torch.frombuffer(content, dtype=torch.uint8), destination, self._control, tag)
@@ -218,20 +226,16 @@ class Wire:
             self._pending = [each for each in self._pending if not each[0].is_completed()]
 
 
-def device_groups(
-    pipelines: Sequence[Sequence[int]], rank: int, control: Any, device: torch.device
-) -> Callable[[int, int], Any]:
-    """A function: source and destination rank → the group for tensors in that direction. Every rank calls this.
+def nccl_groups(pipelines: Sequence[Sequence[int]], rank: int) -> dict[tuple[int, int], Any]:
+    """A rank's groups for GPU tensors, by source and destination. Every rank calls this.
 
-    On GPUs each direction has its own group of two. NCCL runs the sends and receives of a group in order, so two ranks
-    that send to each other in one group would deadlock. On CPUs gloo uses the pipeline's group.
+    Each direction has its own group of two, because NCCL runs the sends and receives of a group in order: two ranks
+    that send to each other in one group would deadlock.
     """
-    if device.type == "cpu":
-        return lambda source, destination: control
     found = {}
     for ranks in pipelines:
         for pair in itertools.permutations(ranks, 2):
             group = dist.new_group(list(pair))
             if rank in pair:
                 found[pair] = group
-    return lambda source, destination: found[source, destination]
+    return found
