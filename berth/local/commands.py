@@ -1,6 +1,5 @@
 """The commands of build.py that run the images as SageMaker does."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +23,7 @@ from berth.local.serve.int8 import Quantization, find_data, quantize_model
 from berth.local.session import engine_errors
 from berth.local.train import checks
 from berth.local.train.api_limits import model_problems
-from berth.local.train.hyperparameter_list import describe, find
+from berth.local.train.hyperparameter_list import find, type_text, with_launcher_options
 from berth.local.train.job import TrainingJob, TrainOutcome, run_training_job
 from berth.local.train.job_log import is_reason
 from berth.local.train.job_request import (
@@ -277,14 +276,18 @@ def show_hyperparameters(
         options = checks.known_hyperparameters(connect(), selected.id)
     if not options or not any(option.meaning for option in options.values()):
         raise UserError(f"{selected.name} is an older build, which does not describe hyperparameters: build it again.")
-    found = describe(options) if name is None else [find(name, options)]
+    found = with_launcher_options(options) if name is None else [find(name, options)]
     if as_json:
-        print_json({"image": selected.name, "hyperparameters": [asdict(each) for each in found]})
+        described = [
+            {"name": each.name, "default": each.default, "type": type_text(each), "meaning": each.meaning}
+            for each in found
+        ]
+        print_json({"image": selected.name, "hyperparameters": described})
     elif name is None:
         print_table(("name", "default", "meaning"), [(each.name, each.default, each.meaning) for each in found])
     else:
         for each in found:
-            result.print(escape(f"{each.name}: {each.type}; default: {each.default or 'none'}\n{each.meaning}"))
+            result.print(escape(f"{each.name}: {type_text(each)}; default: {each.default or 'none'}\n{each.meaning}"))
 
 
 @app.command("gpu-check")

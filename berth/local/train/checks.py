@@ -23,6 +23,10 @@ from berth.qa.faults import DataError
 
 _SCHEMAS = pins.CACHE / "hyperparameters"
 _MOST_SCHEMAS = 50
+# Megabytes of one host before it has read any data. Measured: 38 MB with 40 hosts of a program that sleeps; 396 MB with
+# 2 hosts of run_qa on a MiniLM-L6.
+OWN_PROGRAM_MB = 40.0
+RUN_QA_MB = 400.0
 _PRINT_SCHEMA = ("python", "-P", "-m", "berth.train.run_qa.schema")
 
 
@@ -109,13 +113,3 @@ def available_mb(engines_mb: float) -> float:
         return min(engines_mb, int(fields["MemAvailable"].split()[0]) * 1024 / 1e6)
     except (OSError, KeyError, ValueError):
         return engines_mb
-
-
-def least_mb(*, own_program: bool) -> float:
-    """Measured megabytes of one host before it has read any data; see the constants."""
-    return OWN_PROGRAM_MB if own_program else RUN_QA_MB
-
-
-# Measured: 38 MB with 40 hosts of a program that sleeps; 396 MB with 2 hosts of run_qa on a MiniLM-L6.
-OWN_PROGRAM_MB = 40.0
-RUN_QA_MB = 400.0

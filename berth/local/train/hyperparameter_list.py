@@ -2,7 +2,7 @@
 
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Union, get_args, get_origin
 
@@ -14,43 +14,28 @@ from berth.contract.nearest import SHORT_FORMS, nearest
 _TYPES = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """A hyperparameter with texts for people; default: empty if it has none."""
-
-    name: str
-    default: str
-    type: str
-    meaning: str
+_PROCESSES = Option("processes_per_host", int, meaning="Ranks on each host; default: one for each GPU, or 1.")
 
 
-_LAUNCHER = {
-    "processes_per_host": Described(
-        "processes_per_host", "", "whole number", "Ranks on each host; default: one for each GPU, or 1."
-    )
-}
+def with_launcher_options(options: Mapping[str, Option]) -> list[Option]:
+    """All hyperparameters of run_qa and of the launcher, sorted by name."""
+    return sorted([*options.values(), _PROCESSES], key=lambda each: each.name)
 
 
-def describe(options: Mapping[str, Option]) -> list[Described]:
-    """All hyperparameters, sorted by name."""
-    found = [Described(each.name, each.default, type_text(each), each.meaning) for each in options.values()]
-    return sorted([*found, *_LAUNCHER.values()], key=lambda each: each.name)
-
-
-def find(name: str, options: Mapping[str, Option]) -> Described:
+def find(name: str, options: Mapping[str, Option]) -> Option:
     """The hyperparameter with this name, which may be deprecated; UserError, with the nearest name, if unknown."""
     plain = name.replace("-", "_")
-    described = {each.name: each for each in describe(options)}
+    known = {each.name: each for each in with_launcher_options(options)}
     old = DEPRECATED_NAMES.get(plain)
     if old is not None and old.counts(plain, options):
         if old.new:
-            new = described[old.new]
+            new = known[old.new]
             return replace(new, meaning=f"{new.meaning} {plain} is its deprecated name.")
         meaning = "A deprecated name: the job's log says how it is applied, or why it is ignored."
-        return Described(plain, "", type_text(Option(plain, old.type)), meaning)
-    if plain in described:
-        return described[plain]
-    meant = nearest(plain, [*described, *DEPRECATED_NAMES])
+        return Option(plain, old.type, meaning=meaning)
+    if plain in known:
+        return known[plain]
+    meant = nearest(plain, [*known, *DEPRECATED_NAMES])
     hint = f": did you mean {meant}?" if meant else "."
     raise UserError(f"run_qa takes no hyperparameter {name}{hint} `python build.py hyperparameters` lists all.")
 
@@ -61,7 +46,7 @@ def common_names() -> frozenset[str]:
 
 
 def type_text(option: Option) -> str:
-    """Its valid values, in words."""
+    """A hyperparameter's valid values, in words."""
     if option.choices:
         return f"one of {', '.join(option.choices)}"
     words = list(dict.fromkeys(_words(option.type)))
@@ -80,4 +65,4 @@ def _words(declared: Any) -> list[str]:
     return [_TYPES.get(declared, "JSON object")]
 
 
-assert set(_LAUNCHER) == LAUNCHER_NAMES
+assert {_PROCESSES.name} == LAUNCHER_NAMES

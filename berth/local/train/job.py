@@ -132,7 +132,7 @@ def run_training_job(
         if job.gpus:
             require_gpus(client)
         engine = client.info()
-        least_mb = checks.least_mb(own_program=job.program is not None)
+        least_mb = checks.RUN_QA_MB if job.program is None else checks.OWN_PROGRAM_MB
         processes = checks.processes_per_host(job.all_hyperparameters, job.environment)
         checks.check_memory(job.hosts, processes, least_mb, checks.available_mb(engine["MemTotal"] / 1e6))
         if job.hosts > 1:

@@ -11,7 +11,7 @@ from berth.contract.schema import read_schema, write_schema
 from berth.images.selection import SelectedImage
 from berth.local import commands
 from berth.local.train import checks
-from berth.local.train.hyperparameter_list import describe, find
+from berth.local.train.hyperparameter_list import find, type_text, with_launcher_options
 from berth.train.run_qa.schema import described
 
 # As the machine reads it, without transformers.
@@ -20,10 +20,10 @@ IMAGE = SelectedImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=Fa
 
 
 def test_every_hyperparameter_has_a_row() -> None:
-    rows = describe(OPTIONS)
+    rows = with_launcher_options(OPTIONS)
     assert {row.name for row in rows} == {*OPTIONS, "processes_per_host"}
     assert [row.name for row in rows] == sorted(row.name for row in rows)
-    assert [row.name for row in rows if not row.meaning or not row.type] == []
+    assert [row.name for row in rows if not row.meaning or not type_text(row)] == []
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_every_hyperparameter_has_a_row() -> None:
 )
 def test_one_is_found_by_its_name_or_an_older_one(name: str, called: str, default: str, type: str) -> None:
     found = find(name, OPTIONS)
-    assert (found.name, found.default, found.type) == (called, default, type)
+    assert (found.name, found.default, type_text(found)) == (called, default, type)
     assert (f"{name} is its deprecated name" in found.meaning) == (name in ("epochs", "evaluation_strategy"))
 
 
