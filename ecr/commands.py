@@ -13,17 +13,16 @@ from berth.common import engine
 from berth.common.console import note, print_json, result, say
 from berth.common.errors import UserError, refuse
 from berth.ecr import promote, uri
-from berth.ecr.display import showing_blobs, showing_layers
+from berth.ecr.display import showing_layers
 from berth.ecr.push import many
 from berth.ecr.push.events import short_id
 from berth.ecr.push.one import PushResult
 from berth.ecr.push.options import PushOptions
 from berth.ecr.push.preflight import repository_lines
 from berth.ecr.registry import references
-from berth.ecr.registry.addresses import hostname, is_loopback
 from berth.ecr.repositories import documents, record, repository
 from berth.ecr.repositories.aws import Aws
-from berth.ecr.repositories.destination import destination_of, reference_problems, warnings
+from berth.ecr.repositories.destination import reference_problems, warnings
 from berth.ecr.repositories.names import host_warnings
 from berth.ecr.repositories.repository_client import RepositoryClient, open_repositories
 from berth.ecr.snippet import estimator_snippet
@@ -157,8 +156,7 @@ def _push(options: PushOptions) -> None:
     if ready and options.test:
         _test(chosen)
         # Again, because the tests took minutes.
-        ready, more = many.preflight_all([each.request for each in ready])
-        failures += more
+        ready, failures = many.preflight_all(tasks)
     pushed: list[PushResult] = []
     if ready:
         try:
@@ -203,7 +201,7 @@ def _print_pushed(results: Sequence[PushResult], *, as_json: bool) -> None:
         result.print(escape(pushed.image_uri))
         for tag in pushed.tags:
             result.print(escape(f"  {references.Reference(pushed.host, pushed.repository, tag)}"))
-    local_hosts = {each.pushed.host: None for each in results if is_loopback(hostname(each.pushed.host))}
+    local_hosts = {each.pushed.host: None for each in results if uri.is_on_this_machine(each.pushed)}
     for host in local_hosts:
         say(f"{host} is on this machine, and SageMaker can't pull from it: no estimator is shown.")
     for each in results:
@@ -224,8 +222,7 @@ def promote_image(
 ) -> None:
     """Copy an image by digest to another repository. It may be in another region or account; no engine is needed."""
     origin, goal = _from_and_to(source, target)
-    places = [destination_of(each.host, each.repository) for each in (origin, goal)]
-    from_client, to_client = open_repositories(places, Aws(), say)
+    from_client, to_client = open_repositories((origin, goal), Aws(), say)
     for warning in host_warnings(goal.host):
         say(warning)
     wanted = None
@@ -241,8 +238,8 @@ def promote_image(
         state = repository.describe(to_client.ecr, wanted.name)
         repository.ensure(to_client.ecr, wanted, state, apply=False, say=say)
     try:
-        with showing_blobs(note) as progress:
-            done = promote.copy_image(from_client, to_client, plan, say=say, progress=progress)
+        with showing_layers(note, {}) as show:
+            done = promote.copy_image(from_client, to_client, plan, say=say, show=show)
     except KeyboardInterrupt:
         say("interrupted; layers that have arrived whole stay in the registry, and the next promotion sends the others")
         raise
@@ -268,7 +265,7 @@ def _print_copy_plan(
     """Prints the result of a promotion's dry run."""
     state = repository.describe(target.ecr, wanted.name) if wanted is not None else None
     digest = plan.image.digest
-    lines = [*repository_lines(target.destination, wanted, state), f"{target}: {plan.summary()}"]
+    lines = [*repository_lines(target, wanted, state), f"{target}: {plan.summary()}"]
     lines += [line for each in plan.tags for line in promote.tag_lines(target, each)]
     if as_json:
         tags = [each.tag for each in plan.tags]

@@ -1,49 +1,35 @@
-"""Progress of a push: a bar for each layer on a terminal, a line for each layer in a log.
+"""Progress of a push or a promotion: a bar for each layer on a terminal, a line for each layer in a log.
 
 In percent, not megabytes: the engine counts uncompressed bytes, and `build.py size` gives the compressed size.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    ProgressColumn,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from berth.ecr.promote import ShowBlob
-from berth.ecr.push.events import LayerState
-from berth.ecr.registry.manifest import Descriptor
-from berth.ecr.repositories.destination import Destination
+from berth.ecr.push.events import LayerState, ShowLayer
 
-Show = Callable[[Destination, LayerState], None]
-
-_SMALL, _LARGE = 50_000, 100_000_000
-"""Bytes: smaller blobs get no line, and a log has a line when a larger layer begins."""
+_LARGE = 100_000_000
+"""Bytes: a log has a line when a larger layer begins."""
 SILENCE_S = 5.0
 """A log gets a line after so many seconds without one."""
 _ENDS = {"sent": "sent", "there": "is there already", "mounted": "taken from another repository"}
 
 
 @contextmanager
-def showing_layers(console: Console, names: Mapping[str, str], silence_s: float = SILENCE_S) -> Iterator[Show]:
-    """Shows each layer's progress. names: of layers, by the first digits of their diff IDs; silence_s: seconds without
-    a line after which a log gets the progress.
+def showing_layers(console: Console, names: Mapping[str, str], silence_s: float = SILENCE_S) -> Iterator[ShowLayer]:
+    """Shows each layer's progress. names: of layers, by `LayerState.layer`; silence_s: seconds without a line after
+    which a log gets the progress.
     """
-    bars = _bars(console, TaskProgressColumn(), TimeElapsedColumn())
-    tasks: dict[tuple[Destination, str], TaskID] = {}
-    ended: set[tuple[Destination, str]] = set()
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    tasks: dict[tuple[str, str], TaskID] = {}
+    ended: set[tuple[str, str]] = set()
     lock = Lock()
     last_line_at = began = time.monotonic()
 
@@ -52,7 +38,7 @@ def showing_layers(console: Console, names: Mapping[str, str], silence_s: float 
         last_line_at = time.monotonic()
         bars.print(escape(f"  {text}"), soft_wrap=True)
 
-    def show(place: Destination, state: LayerState) -> None:
+    def show(place: str, state: LayerState) -> None:
         key, name = (place, state.layer), names.get(state.layer, state.layer)
         with lock:
             if state.end:
@@ -78,7 +64,7 @@ def showing_layers(console: Console, names: Mapping[str, str], silence_s: float 
                 if time.monotonic() - last_line_at < silence_s:
                     continue
                 running = ", ".join(f"{task.description} {task.percentage:.0f} %" for task in bars.tasks)
-                line(f"{running or 'pushing'}; {time.monotonic() - began:.0f} s so far")
+                line(f"{running or 'waiting'}; {time.monotonic() - began:.0f} s so far")
 
     over = Event()
     if bars.disable:
@@ -88,30 +74,3 @@ def showing_layers(console: Console, names: Mapping[str, str], silence_s: float 
             yield show
     finally:
         over.set()
-
-
-@contextmanager
-def showing_blobs(console: Console) -> Iterator[ShowBlob]:
-    """Progress of a copy between registries: a bar for each blob while it is sent, and a line when it has arrived."""
-    bars = _bars(console, DownloadColumn(), TransferSpeedColumn())
-    tasks: dict[str, TaskID] = {}
-    lock = Lock()
-
-    def show(blob: Descriptor, arrived: int) -> None:
-        with lock:
-            if blob.digest not in tasks:
-                tasks[blob.digest] = bars.add_task(blob.digest[:19], total=blob.size)
-            bars.update(tasks[blob.digest], completed=arrived)
-            if arrived == blob.size and bars.tasks[tasks[blob.digest]].visible:
-                bars.update(tasks[blob.digest], visible=False)
-                if blob.size < _SMALL:
-                    return
-                bars.print(f"  {blob.digest[:19]}: {blob.size / 1e6:.1f} MB copied", soft_wrap=True)
-
-    with bars:
-        yield show
-
-
-def _bars(console: Console, *counts: ProgressColumn) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), *counts)
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

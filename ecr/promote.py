@@ -14,18 +14,16 @@ from berth.common.concurrency import run_all
 from berth.common.console import counted
 from berth.common.errors import UserError, refuse
 from berth.common.image_names import is_build_tag
+from berth.ecr.push.events import LayerState, ShowLayer, short_id
 from berth.ecr.registry import referrers, verify
 from berth.ecr.registry.manifest import Descriptor, Manifest
 from berth.ecr.registry.references import lists_referrers
 from berth.ecr.repositories import retention
-from berth.ecr.repositories.names import parse_host
 from berth.ecr.repositories.repository_client import RepositoryClient
 from berth.ecr.repositories.tags import ChosenTag, TagOwner, choose_tags
 from berth.images.local_image import digits_of, doubles_problem, is_dirty, push_tag
 
 WORKERS = 4
-ShowBlob = Callable[[Descriptor, int], None]
-"""Called with a blob and the bytes of it that have arrived; the number may decrease when a blob is sent again."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def plan_copy(source: RepositoryClient, reference: str, target: RepositoryClient
     refuse(_label_problems(f"{source}@{image.digest}", its_labels, tags))
     owner = TagOwner(its_labels, digits_of(str(image.config_digest)), lambda held: held.digest == image.digest)
     chosen = choose_tags(target, tags, owner)
-    if parse_host(target.registry.host) is not None:
+    if target.ecr is not None:
         kept = retention.tags([each.tag for each in chosen], image.digest)
         chosen += choose_tags(target, kept[len(chosen) :], owner)
     refuse([each.problem for each in chosen if each.problem])
@@ -143,14 +141,8 @@ def _label_problems(image: str, found: Mapping[str, str], tags: Sequence[str]) -
 
 def tag_lines(target: RepositoryClient, chosen: ChosenTag) -> list[str]:
     """Lines about what a promotion does to a tag of the target."""
-    place = f"{target}:{chosen.tag}"
-    if chosen.there:
-        effect = f"{place} is there already, with this image"
-    elif chosen.holder is None:
-        effect = f"{place} will be put"
-    else:
-        effect = f"{place} will move from {chosen.holder.digest[:19]}, if the repository lets a tag move"
-    return [*([chosen.line] if chosen.line else []), effect]
+    condition = "" if chosen.holder is None else ", if the repository lets a tag move"
+    return [*([chosen.line] if chosen.line else []), f"{chosen.effect(target)}{condition}"]
 
 
 def copy_image(
@@ -159,7 +151,7 @@ def copy_image(
     plan: CopyPlan,
     *,
     say: Callable[[str], None] = lambda _: None,
-    progress: ShowBlob = lambda blob, arrived: None,
+    show: ShowLayer = lambda place, state: None,
 ) -> Promoted:
     """Copies the image of a plan to an existing repository, and tags it there.
 
@@ -171,16 +163,13 @@ def copy_image(
         if each.line or each.holder is not None:
             for line in tag_lines(target, each):
                 say(line)
-    sent = _copy_blobs(source, target, plan, progress)
+    sent = _copy_blobs(source, target, plan, show)
     # First by its digest: if the registry refuses a tag, the image is there for the next promotion.
-    for name in (image.digest, *tags):
-        target.registry.put_manifest(target.name, name, image)
-    for name in (image.digest, *tags):
-        _verify(target, name, image)
+    verify.put_tags(target.registry, target.name, image, (image.digest, *tags))
     try:
         for document in plan.documents:
             referrers.put(target.registry, target.name, image.digest, document)
-            if parse_host(target.registry.host) is not None and retention.is_release(tags):
+            if target.ecr is not None and retention.is_release(tags):
                 retention.keep(target.registry, target.name, document)
     except UserError as error:
         say(f"{target}: the image is copied, but the documents attached to it in FROM are not: {error}")
@@ -188,33 +177,40 @@ def copy_image(
     return Promoted(image.digest, sum(sent.values()), not_sent, tags)
 
 
-def _copy_blobs(
-    source: RepositoryClient, target: RepositoryClient, plan: CopyPlan, progress: ShowBlob
-) -> dict[str, int]:
+def _copy_blobs(source: RepositoryClient, target: RepositoryClient, plan: CopyPlan, show: ShowLayer) -> dict[str, int]:
     """Mounts or sends the missing blobs; returns the bytes put on the wire for each blob that was sent."""
     sent: dict[str, int] = {}
 
     def copy(blob: Descriptor, stopped: threading.Event) -> None:
-        mounted = plan.same_registry and target.registry.mount_blob(target.name, blob.digest, source.name)
-        if not mounted:
-            sent[blob.digest] = _send(source, target, blob, progress, stopped)
+        layer, end = short_id(blob.digest), "mounted"
+        if not (plan.same_registry and target.registry.mount_blob(target.name, blob.digest, source.name)):
+
+            def progress(arrived: int) -> None:
+                show(str(target), LayerState(layer, arrived, blob.size))
+
+            sent[blob.digest], end = _send(source, target, blob, progress, stopped), "sent"
+        show(str(target), LayerState(layer, end=end))
 
     run_all(plan.missing, copy, workers=WORKERS)
     return sent
 
 
 def _send(
-    source: RepositoryClient, target: RepositoryClient, blob: Descriptor, progress: ShowBlob, stopped: threading.Event
+    source: RepositoryClient,
+    target: RepositoryClient,
+    blob: Descriptor,
+    progress: Callable[[int], None],
+    stopped: threading.Event,
 ) -> int:
+    """Sends a blob; returns the bytes put on the wire. progress: called with the bytes that have arrived."""
+
     def pieces(offset: int) -> Iterator[bytes]:
         for piece in source.registry.read_blob(source.name, blob.digest, offset):
             if stopped.is_set():
                 raise UserError(f"the copy of {blob.digest} was stopped: run this again to resume it.")
             yield piece
 
-    return target.registry.upload_blob(
-        target.name, blob.digest, blob.size, pieces, lambda arrived: progress(blob, arrived)
-    )
+    return target.registry.upload_blob(target.name, blob.digest, blob.size, pieces, progress)
 
 
 def _sizes(target: RepositoryClient, blobs: Sequence[Descriptor]) -> dict[str, int | None]:
@@ -230,12 +226,3 @@ def _sizes(target: RepositoryClient, blobs: Sequence[Descriptor]) -> dict[str, i
         return size
 
     return dict(zip((blob.digest for blob in blobs), run_all(blobs, size_in_target, workers=WORKERS), strict=True))
-
-
-def _verify(target: RepositoryClient, name: str, image: Manifest) -> None:
-    held = target.registry.manifest(target.name, name)
-    if held is None or held.digest != image.digest:
-        raise UserError(
-            f"{target} was given {image.digest} as {name}, and has {held.digest if held else 'nothing'} there: another "
-            "push may have taken the tag meanwhile, run this again."
-        )

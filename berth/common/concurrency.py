@@ -15,39 +15,27 @@ _SHUTDOWN_S = 5.0
 
 
 class BackgroundTask(Generic[Result]):
-    """Runs `work` in a thread and keeps its result or its error.
+    """Runs `work` in a thread and keeps its result or its error."""
 
-    start_now: False to start only with `start` or the first `result`.
-    """
-
-    def __init__(self, work: Callable[[], Result], *, start_now: bool = True) -> None:
+    def __init__(self, work: Callable[[], Result]) -> None:
         self._work = work
-        self._started = threading.Lock()
         self._done = threading.Event()
         self._result: list[Result] = []
         self._error: BaseException | None = None
-        if start_now:
-            self.start()
-
-    def start(self) -> None:
-        """Starts the thread, unless it was started before."""
-        if self._started.acquire(blocking=False):
-            try:
-                threading.Thread(target=self._run, daemon=True).start()
-            except RuntimeError as error:  # too many threads
-                self._error = error
-                self._done.set()
+        try:
+            threading.Thread(target=self._run, daemon=True).start()
+        except RuntimeError as error:  # too many threads
+            self._error = error
+            self._done.set()
 
     def settle(self, timeout_s: float) -> None:
-        """Waits for work that was started, at most `timeout_s`, and raises nothing: the end of the process would cut it
-        off.
+        """Waits for the end of the work, at most `timeout_s`, and raises nothing: the end of the process would cut the
+        work off.
         """
-        if self._started.locked():
-            self._done.wait(timeout_s)
+        self._done.wait(timeout_s)
 
     def result(self) -> Result:
         """Waits for the result and returns it, or raises the error of `work`."""
-        self.start()
         self._done.wait()
         if self._error is not None:
             raise self._error
@@ -62,37 +50,34 @@ class BackgroundTask(Generic[Result]):
             self._done.set()
 
 
-def run_parallel(
-    items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *, workers: int | None = None
-) -> list[Result | UserError]:
+def run_parallel(items: Sequence[Item], work: Callable[[Item, threading.Event], Result]) -> list[Result | UserError]:
     """The results of `work` in the order of the items. A UserError takes the place of its item's result; any other
     error stops all work and is raised.
 
-    work: gets an item, and an event that is set when it has to stop; workers: the number of threads, None for one per
-    item.
+    work: as for `run_all`.
     """
-    return _run(items, work, workers, fail_fast=False)
+
+    def attempt(item: Item, stopped: threading.Event) -> Result | UserError:
+        try:
+            return work(item, stopped)
+        except UserError as error:
+            return error
+
+    return run_all(items, attempt)
 
 
 def run_all(
     items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *, workers: int | None = None
 ) -> list[Result]:
-    """Like `run_parallel`, but the first error, also a UserError, stops all work and is raised."""
-    results = _run(items, work, workers, fail_fast=True)
-    return [result for result in results if not isinstance(result, UserError)]
+    """The results of `work` in the order of the items; the first error stops all work and is raised.
 
-
-def _run(
-    items: Sequence[Item],
-    work: Callable[[Item, threading.Event], Result],
-    workers: int | None,
-    *,
-    fail_fast: bool,
-) -> list[Result | UserError]:
+    work: gets an item, and an event that is set when it has to stop; workers: the number of threads, None for one per
+    item.
+    """
     stopped = threading.Event()
     # Counts ended threads. Not `Thread.join`: in Python 3.11 a join that a signal interrupts marks the thread as ended.
     ended = threading.Semaphore(0)
-    results: dict[int, Result | UserError] = {}
+    results: dict[int, Result] = {}
     errors: list[BaseException] = []
     waiting = queue.SimpleQueue[tuple[int, Item]]()
     for numbered in enumerate(items):
@@ -102,12 +87,7 @@ def _run(
         try:
             while not stopped.is_set():
                 number, item = waiting.get_nowait()
-                try:
-                    results[number] = work(item, stopped)
-                except UserError as error:
-                    if fail_fast:
-                        raise
-                    results[number] = error
+                results[number] = work(item, stopped)
         except queue.Empty:
             pass
         except BaseException as error:

@@ -13,6 +13,8 @@ from requests.exceptions import HTTPError as RefusedRequest
 from requests.exceptions import RequestException, Timeout
 from urllib3.exceptions import HTTPError, TimeoutError
 
+from berth.common.http import innermost, without_password
+
 RAISED = (DockerException, StoreError, RequestException, HTTPError)
 """All that the SDK raises because of the engine, its own settings or a credential helper."""
 
@@ -63,10 +65,9 @@ def words(error: BaseException) -> str:
     elif isinstance(error, DockerException) or not isinstance(error, RequestException | HTTPError | OSError):
         text = str(error)
     else:
-        while (inner := error.__cause__ or error.__context__) is not None:
-            error = inner
-        text = str(getattr(error, "strerror", None) or error) or type(error).__name__
-    return re.sub(r"//[^/\s]*@", "//", " ".join(text.split()))[:300].rstrip(".")
+        cause = innermost(error)
+        text = str(getattr(cause, "strerror", None) or cause) or type(cause).__name__
+    return without_password(" ".join(text.split()))[:300].rstrip(".")
 
 
 def _explain_answer(error: APIError) -> str:

@@ -27,6 +27,10 @@ class LayerState:
     waits: bool = False
 
 
+ShowLayer = Callable[[str, LayerState], None]
+"""Called with a repository, `HOST/NAME`, and a layer whose state has changed."""
+
+
 @dataclass(slots=True)
 class PushStream:
     """The events of a push so far; `error` is the engine's error, which ends the stream.
@@ -83,19 +87,3 @@ def sent_and_there(diff_ids: Sequence[str], layers: Sequence[tuple[str, int]], s
     sizes = {digest: (size, diff_id) for (digest, size), diff_id in zip(layers, diff_ids, strict=True)}
     gone = sum(size for digest, (size, diff_id) in sizes.items() if sent & {short_id(digest), short_id(diff_id)})
     return gone, sum(size for size, _ in sizes.values()) - gone
-
-
-def with_few_left(
-    layers: int, few: int, show: Callable[[LayerState], None], then: Callable[[], None]
-) -> Callable[[LayerState], None]:
-    """A function that calls `show`, and also `then` while fewer than `few` of the `layers` are unfinished."""
-    ended: set[str] = set()
-
-    def watch(state: LayerState) -> None:
-        show(state)
-        if state.end:
-            ended.add(state.layer)
-        if layers - len(ended) < few:
-            then()
-
-    return watch

@@ -1,7 +1,7 @@
 """Several images to several repositories: a preflight for each pair, then the pushes in parallel."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,13 @@ from berth.common.concurrency import BackgroundTask, run_parallel
 from berth.common.errors import UserError, refuse
 from berth.ecr.push.context import PushContext, Say
 from berth.ecr.push.engine import SILENCE_S
-from berth.ecr.push.events import LayerState
+from berth.ecr.push.events import ShowLayer
 from berth.ecr.push.one import PushResult, push_one
 from berth.ecr.push.options import PushOptions
 from berth.ecr.push.preflight import Preflight, PushTask, run_preflight
 from berth.ecr.repositories import record
 from berth.ecr.repositories.aws import Aws
-from berth.ecr.repositories.destination import Destination, destinations, image_problems
+from berth.ecr.repositories.destination import destinations, image_problems
 from berth.ecr.repositories.repository_client import open_repositories
 from berth.images.inspect import sbom
 from berth.images.local_image import LocalImage
@@ -37,12 +37,11 @@ def choose_images(options: PushOptions) -> tuple[DockerClient, list[SelectedImag
     if options.named_image is None:
         refuse(options.problems(options.images, derived=False))
         require_images(options.images, options.profile)
-        client = engine.connect(timeout_s=SILENCE_S)
-        return client, select_images(client, options.images, options.profile, None)
     client = engine.connect(timeout_s=SILENCE_S)
     chosen = select_images(client, options.images, options.profile, options.named_image)
-    titles = [each.repository if each.derived else each.image for each in chosen]
-    refuse(options.problems([title for title in titles if title], derived=any(each.derived for each in chosen)))
+    if options.named_image is not None:
+        titles = [each.repository if each.derived else each.image for each in chosen]
+        refuse(options.problems([title for title in titles if title], derived=any(each.derived for each in chosen)))
     return client, chosen
 
 
@@ -63,7 +62,7 @@ def plan_tasks(options: PushOptions, images: Sequence[LocalImage], info: Mapping
         PushTask(
             image,
             client,
-            options.wanted_repository(client.destination),
+            options.wanted_repository(client),
             tuple(dict.fromkeys((image.push_tag, *options.tags))),
             options.apply,
         )
@@ -91,7 +90,7 @@ def push_many(
     dist: Path,
     *,
     say: Say,
-    show: Callable[[Destination, LayerState], None],
+    show: ShowLayer,
 ) -> tuple[list[PushResult], list[str]]:
     """Pushes the tasks that passed their preflight, and records each success in `dist`, with its bill of materials.
     Returns the results, and sentences about the failures.
@@ -99,16 +98,16 @@ def push_many(
     record.check(dist / record.NAME)
     # One push at a time per registry: a registry that can mount layers from another repository then gets the layers
     # that the images share only once.
-    turns = {each.task.repository.destination.host: threading.Lock() for each in ready}
+    turns = {each.task.repository.registry.host: threading.Lock() for each in ready}
     bills = {
-        image: BackgroundTask(partial(_write_bill, client, image, dist), start_now=False)
+        image: BackgroundTask(partial(_write_bill, client, image, dist))
         for image in {each.task.image for each in ready}
     }
 
     def push(each: Preflight, stopped: threading.Event) -> PushResult:
-        destination = each.task.repository.destination
-        context = PushContext(client, stopped, say, partial(show, destination))
-        result = push_one(context, each, bills[each.task.image].result, turns[destination.host])
+        goal = each.task.repository
+        context = PushContext(client, stopped, say, partial(show, str(goal)))
+        result = push_one(context, each, bills[each.task.image].result, turns[goal.registry.host])
         record.keep([result.pushed], dist / record.NAME)
         say(result.summary())
         return result

@@ -1,10 +1,9 @@
 """One image to one repository: prepare the repository, push, verify, attach the bill of materials."""
 
-import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,10 +17,11 @@ from berth.common.concurrency import BackgroundTask
 from berth.common.errors import UserError
 from berth.ecr.push.context import PushContext
 from berth.ecr.push.engine import push_with_retries, tagged
-from berth.ecr.push.events import sent_and_there, with_few_left
+from berth.ecr.push.events import sent_and_there
 from berth.ecr.push.preflight import Preflight, PushTask
 from berth.ecr.registry import referrers, verify
 from berth.ecr.registry.manifest import Manifest
+from berth.ecr.registry.references import Reference
 from berth.ecr.repositories import repository, retention
 from berth.ecr.repositories.record import Pushed
 from berth.ecr.repositories.repository_client import RepositoryClient
@@ -64,9 +64,8 @@ def push_one(context: PushContext, ready: Preflight, bill: Callable[[], Path], t
         repository.ensure(client.ecr, task.wanted, ready.state, apply=task.apply, say=context.say)
     for warning in ready.warnings:
         context.say(warning)
-    # The bill is uploaded while the engine pushes; only its manifest must follow the image's. Making it takes a core
-    # for seconds, so it starts when the push leaves one idle.
-    bill_upload = BackgroundTask(partial(_upload_bill, client, bill), start_now=False)
+    # The bill is uploaded while the engine pushes; only its manifest must follow the image's.
+    bill_upload = BackgroundTask(partial(_upload_bill, client, bill))
     sent: frozenset[str] = frozenset()
     tag = task.tags[0]
     if not ready.pushed:
@@ -76,8 +75,7 @@ def push_one(context: PushContext, ready: Preflight, bill: Callable[[], Path], t
             context.say(f"{client}: waits for the push before it, because the images share layers")
         with turn:
             began = time.monotonic()  # the wait is not part of the push
-            sent = _push_layers(context, task, tag, bill_upload.start)
-    bill_upload.start()
+            sent = _push_layers(context, task, tag)
     manifest, tags = _put_tags(task, tag)
     layers = [(layer.digest, layer.size) for layer in manifest.layers]
     bytes_sent, bytes_there = sent_and_there(image.diff_ids, layers, sent)
@@ -103,7 +101,7 @@ def _attach_bill(
     try:
         file, content = upload.result()
         attached = referrers.attach(client.registry, client.name, manifest, content)
-        if is_release and client.destination.ecr is not None:
+        if is_release and client.ecr is not None:
             retention.keep(client.registry, client.name, attached)
         return {"file": file, "digest": attached.digest}
     except (UserError, DockerException, RequestException, HTTPError, OSError) as error:
@@ -111,15 +109,12 @@ def _attach_bill(
         return None
 
 
-def _push_layers(context: PushContext, task: PushTask, tag: str, start_bill: Callable[[], None]) -> frozenset[str]:
-    """Lets the engine push; returns the layers that were sent, by the engine's names. start_bill: called when a core is
-    idle.
-    """
-    cores = os.cpu_count() or 1  # the engine compresses a layer on one core
-    show = with_few_left(len(set(task.image.diff_ids)), cores, context.show, start_bill)
-    reference = task.repository.destination.reference(tag)
+def _push_layers(context: PushContext, task: PushTask, tag: str) -> frozenset[str]:
+    """Lets the engine push; returns the layers that were sent, by the engine's names."""
+    client = task.repository
+    reference = Reference(client.registry.host, client.name, tag)
     with tagged(context.client, task.image.id, reference):
-        return push_with_retries(replace(context, show=show), reference, task.repository.login)
+        return push_with_retries(context, reference, client.login)
 
 
 def _put_tags(task: PushTask, pushed_tag: str) -> tuple[Manifest, tuple[str, ...]]:
@@ -127,7 +122,7 @@ def _put_tags(task: PushTask, pushed_tag: str) -> tuple[Manifest, tuple[str, ...
     image, client, tags = task.image, task.repository, task.tags
     expected = verify.ExpectedImage(image.id if image.id_is_config else None, image.diff_ids)
     manifest = verify.verify_and_tag(client.registry, client.name, pushed_tag, [tags[0]], expected)
-    if client.destination.ecr is not None:
+    if client.ecr is not None:
         tags = retention.tags(tags, manifest.digest)
     # The last tag (`release-…`) first: if the connection breaks, an image with a release tag never expires.
     verify.put_tags(client.registry, client.name, manifest, tags[:0:-1])
@@ -147,12 +142,12 @@ def _delete_tag(context: PushContext, client: RepositoryClient, tag: str) -> Non
 
 def _entry(task: PushTask, tags: tuple[str, ...], manifest: Manifest, bill: dict[str, str] | None) -> Pushed:
     """The entry for the record. bill: its file, and its digest in the registry."""
-    image, destination = task.image, task.repository.destination
+    image, client = task.image, task.repository
     return Pushed(
         image=image.image,
         profile=image.profile,
-        host=destination.host,
-        repository=destination.repository,
+        host=client.registry.host,
+        repository=client.name,
         digest=manifest.digest,
         config=str(manifest.config_digest),
         local_id=image.id,

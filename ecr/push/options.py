@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from berth.ecr.repositories import documents
-from berth.ecr.repositories.destination import Destination, name_problems, option_problems
-from berth.ecr.repositories.names import account_problems
+from berth.ecr.repositories.destination import name_problems, option_problems
+from berth.ecr.repositories.names import account_problems, parse_host
 from berth.ecr.repositories.repository import WantedRepository, kms_problems
+from berth.ecr.repositories.repository_client import RepositoryClient
 
 SAGEMAKER = "sagemaker"
 """Value of --allow-pull for SageMaker itself, instead of an account."""
@@ -59,15 +60,16 @@ class PushOptions:
             *(problem for account in self.pull_accounts for problem in account_problems(account)),
         ]
 
-    def wanted_repository(self, destination: Destination) -> WantedRepository | None:
+    def wanted_repository(self, client: RepositoryClient) -> WantedRepository | None:
         """The repository's wanted settings; None if it is not in ECR."""
-        if destination.ecr is None:
+        registry = parse_host(client.registry.host)
+        if registry is None:
             return None
         pull = None
         if self.pullers:
-            pull = documents.pull_policy(destination.ecr, self.pull_accounts, sagemaker=SAGEMAKER in self.pullers)
+            pull = documents.pull_policy(registry, self.pull_accounts, sagemaker=SAGEMAKER in self.pullers)
         return WantedRepository(
-            destination.repository,
+            client.name,
             kms_key=self.kms_key,
             lifecycle=documents.lifecycle_policy(),
             pull=pull,

@@ -8,7 +8,7 @@ from typing import Any
 from berth.common.concurrency import BackgroundTask
 from berth.ecr.registry.manifest import Manifest
 from berth.ecr.repositories import repository, retention
-from berth.ecr.repositories.destination import Destination, immutable_problem
+from berth.ecr.repositories.destination import immutable_problem
 from berth.ecr.repositories.repository import RepositoryState, WantedRepository
 from berth.ecr.repositories.repository_client import RepositoryClient
 from berth.ecr.repositories.tags import ChosenTag, TagOwner, choose_tags
@@ -35,12 +35,11 @@ class PushTask:
 class Preflight:
     """The result of the checks: lines for the user, and the problems that prevent the push.
 
-    request: the given task; task: with the tags that the image will get; state: of the repository, None if it does not
-    exist or is not in ECR; pushed: whether the first tag is on this very image already; warnings: about tags that will
-    move or differ from the wanted ones, and about releases that may expire.
+    task: with the tags that the image will get; state: of the repository, None if it does not exist or is not in ECR;
+    pushed: whether the first tag is on this very image already; warnings: about tags that will move or differ from the
+    wanted ones, and about releases that may expire.
     """
 
-    request: PushTask
     task: PushTask
     lines: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -50,14 +49,14 @@ class Preflight:
 
     def as_dict(self) -> dict[str, Any]:
         """The result of a dry run, for JSON."""
-        image, destination = self.task.image, self.task.repository.destination
+        image, client = self.task.image, self.task.repository
         return {
             "image": image.image,
             "derived": image.name if image.derived else "",
             "profile": image.profile,
             "local_id": image.id,
-            "host": destination.host,
-            "repository": destination.repository,
+            "host": client.registry.host,
+            "repository": client.name,
             "tags": list(self.task.tags),
             "would": list(self.lines),
         }
@@ -70,56 +69,50 @@ def run_preflight(task: PushTask) -> Preflight:
     state = repository.describe(client.ecr, client.name) if wanted is not None else None
     ping.result()
     exists = wanted is None or state is not None
-    lines = repository_lines(client.destination, wanted, state)
+    lines = repository_lines(client, wanted, state)
     problems: list[str] = []
     owner = TagOwner(image.labels, image.digits, lambda held: _is_manifest_of(image, held, client))
     chosen = choose_tags(client, task.tags, owner) if exists else [ChosenTag(tag) for tag in task.tags]
-    request, task = task, replace(task, tags=tuple(dict.fromkeys(each.tag for each in chosen)))
-    warnings = [] if state is None or task.apply else expiring(task.tags, client.destination, state)
+    task = replace(task, tags=tuple(dict.fromkeys(each.tag for each in chosen)))
+    warnings = [] if state is None or task.apply else expiring(task.tags, client, state)
     lines += warnings
     for each in chosen:
         line, problem = _tag_line(task, each, state)
         problems += [problem] if problem else []
         lines += [each.line] * bool(each.line) + [line] * (not problem)
         warnings += [each.line] * bool(each.line) + [line] * (each.holder is not None and not problem)
-    return Preflight(request, task, tuple(lines), tuple(problems), state, chosen[0].there, tuple(warnings))
+    return Preflight(task, tuple(lines), tuple(problems), state, chosen[0].there, tuple(warnings))
 
 
 def _tag_line(task: PushTask, chosen: ChosenTag, state: RepositoryState | None) -> tuple[str, str]:
     """What the push will do with a tag, or why it can't; one of the two is empty."""
-    client = task.repository
-    place = f"{client}:{chosen.tag}"
     if chosen.problem:
         return "", chosen.problem
-    if chosen.there:
-        return f"{place} is there already, with this image", ""
-    if chosen.holder is None:
-        return f"{place} will be pushed", ""
-    if state is not None and (task.apply or not state.can_move(chosen.tag)):
-        return "", immutable_problem(client.destination, chosen.tag, task.image, chosen.holder.digest)
-    return f"{place} will move from {chosen.holder.digest[:19]}", ""
+    if chosen.holder is not None and state is not None and (task.apply or not state.can_move(chosen.tag)):
+        return "", immutable_problem(str(task.repository), chosen.tag, task.image, chosen.holder.digest)
+    return chosen.effect(task.repository), ""
 
 
-def expiring(tags: Sequence[str], destination: Destination, state: RepositoryState) -> list[str]:
+def expiring(tags: Sequence[str], client: RepositoryClient, state: RepositoryState) -> list[str]:
     """A warning if the repository's lifecycle policy may expire the releases among these tags; else nothing."""
     releases = [tag for tag in tags if retention.is_release([tag])]
     if not releases or retention.keeps_releases(state.lifecycle):
         return []
     return [
-        f"{destination}: its lifecycle policy may expire {', '.join(releases)}, because the first rule does not keep "
+        f"{client}: its lifecycle policy may expire {', '.join(releases)}, because the first rule does not keep "
         f"images with a tag {retention.PREFIX}*: --apply replaces it with berth's, which does."
     ]
 
 
 def repository_lines(
-    destination: Destination, wanted: WantedRepository | None, state: RepositoryState | None
+    client: RepositoryClient, wanted: WantedRepository | None, state: RepositoryState | None
 ) -> list[str]:
     """What a push creates, or the settings that differ; nothing if the repository is not in ECR."""
     if wanted is None:
         return []
     if state is None:
-        return [f"{destination}: will be created: {', '.join(repository.settings(wanted))}"]
-    return [f"{destination}: {difference}" for difference in repository.differences(wanted, state)]
+        return [f"{client}: will be created: {', '.join(repository.settings(wanted))}"]
+    return [f"{client}: {difference}" for difference in repository.differences(wanted, state)]
 
 
 def _is_manifest_of(image: LocalImage, held: Manifest, client: RepositoryClient) -> bool:

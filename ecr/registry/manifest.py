@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from berth.common.errors import UserError, refuse
+from berth.common.errors import UserError
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -249,18 +249,15 @@ def _config_faults(manifest: Manifest, config: Mapping[str, Any], expected: Sequ
 _TO_DOCKER = {OCI_CONFIG: DOCKER_CONFIG, OCI_LAYER: DOCKER_LAYER}
 
 
-def convertible(manifest: Manifest) -> bool:
-    """Whether `to_docker` can convert this manifest."""
-    return not _conversion_faults(manifest)
-
-
 def to_docker(manifest: Manifest) -> Manifest:
     """The Docker manifest with the blobs of an OCI image manifest. Annotations, which it can't have, are dropped.
 
-    UserError with every reason why it can't be converted, such as zstd layers.
+    Any other manifest, and one that can't be converted (such as zstd layers), is returned as it is: `faults` says why.
     """
-    refuse(_conversion_faults(manifest), opening="the manifest can't be converted to Docker's: ")
-    assert manifest.config is not None, "refused above"
+    is_oci = manifest.media_type == OCI_MANIFEST
+    if not is_oci or manifest.config is None or _is_artifact(manifest) or _layer_faults(manifest):
+        return manifest
+    # An OCI manifest may contain Docker's media types, which stay.
     value = {
         "schemaVersion": 2,
         "mediaType": DOCKER_MANIFEST,
@@ -268,16 +265,6 @@ def to_docker(manifest: Manifest) -> Manifest:
         "layers": [_as_docker(layer) for layer in manifest.layers],
     }
     return Manifest(DOCKER_MANIFEST, dumped(value))
-
-
-def _conversion_faults(manifest: Manifest) -> list[str]:
-    if manifest.media_type != OCI_MANIFEST:
-        return [f"it is not an OCI image manifest, its media type is {manifest.media_type or 'none'}: {_REBUILD}."]
-    # An OCI manifest may contain Docker's media types, which stay.
-    if manifest.config is None:
-        return [f"the manifest has no config: {_REBUILD}."]
-    kind = _kind_faults(manifest) if _is_artifact(manifest) else []
-    return kind + _layer_faults(manifest)
 
 
 def _as_docker(part: Descriptor) -> dict[str, Any]:

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 
 from berth.common.errors import UserError
+from berth.ecr.registry.manifest import is_digest
 
 # A host has a port, a dot or brackets, or is localhost; otherwise it is the first part of a name on an engine.
 _HOST = re.compile(r"(?:localhost|\[[0-9a-fA-F:]+\]|[\w-]+(?:\.[\w-]+)+)(?::\w*)?|[\w-]+:\w+", re.ASCII)
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _REFERRERS = "sha256-"
 
 
@@ -54,7 +54,7 @@ def parse(text: str, what: str) -> Reference:
         )
     if colon and not tag:
         raise UserError(f"{what} {text[:300]!r} has a colon without a tag after it: add one, or remove the colon.")
-    if at and not _DIGEST.fullmatch(digest):
+    if at and not is_digest(digest):
         raise UserError(
             f"{what} {text[:300]!r} has no digest after its @: a digest is sha256: and 64 digits of 0-9 and a-f."
         )

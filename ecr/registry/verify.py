@@ -14,7 +14,6 @@ from berth.ecr.registry.compress import with_gzip_layers
 from berth.ecr.registry.manifest import (
     IMAGE_CONFIGS,
     Manifest,
-    convertible,
     faults,
     image_of_index,
     json_object,
@@ -84,9 +83,7 @@ def verify_and_tag(
     found = pushed = _read(registry, repository, pushed_reference)
     if found.is_index:
         found = _read(registry, repository, image_of_index(found).digest)
-    found = with_gzip_layers(registry, repository, found)
-    if convertible(found):
-        found = to_docker(found)
+    found = to_docker(with_gzip_layers(registry, repository, found))
     check_manifest(registry, repository, found, expected)
     is_right = pushed.digest == found.digest
     put_tags(registry, repository, found, [tag for tag in final_tags if not (is_right and tag == pushed_reference)])
@@ -104,7 +101,7 @@ def put_tags(registry: Registry, repository: str, manifest: Manifest, tags: Sequ
         if held is None or held.digest != manifest.digest:
             raise UserError(
                 f"{registry.host}/{repository}:{tag} was put on {manifest.digest}, but is on "
-                f"{held.digest if held else 'nothing'}: another push may have taken the tag meanwhile, push again."
+                f"{held.digest if held else 'nothing'}: another push may have taken the tag meanwhile, run this again."
             )
 
 

@@ -9,7 +9,7 @@ from botocore import exceptions as aws
 from botocore.parsers import ResponseParserError
 
 from berth.common.errors import UserError
-from berth.common.http import without_password
+from berth.common.http import in_few_words, without_password
 
 ATTEMPTS = 6
 """Attempts per call if AWS throttles it, fails, or can't be reached."""
@@ -39,20 +39,16 @@ _CLOCK = ("RequestExpired", "RequestInTheFuture", "RequestTimeTooSkewed")
 
 @contextmanager
 def explain_aws_errors(action: str, resource: str = "") -> Iterator[None]:
-    """Turns errors of AWS and boto3 in the block into UserError with `explain`."""
+    """Turns errors of AWS and boto3 in the block into UserError. action: IAM's name of it; resource: an ARN."""
     try:
         yield
     # ValueError and OSError: boto3 raises them for malformed settings, or for a token's file that does not exist.
     except (aws.BotoCoreError, aws.ClientError, ResponseParserError, OSError, ValueError) as error:
         # `from None`: boto3's traceback may show a request's content.
-        raise explain(error, action, resource) from None
-
-
-def explain(error: Exception, action: str, resource: str = "") -> UserError:
-    """An error of AWS or boto3 as a sentence with what to do. action: IAM's name of it; resource: an ARN."""
-    if isinstance(error, aws.ClientError):
-        return UserError(_explain_aws_error(error, action, resource))
-    return UserError(_explain_boto3_error(error, action))
+        is_answer = isinstance(error, aws.ClientError)
+        raise UserError(
+            _explain_answer(error, action, resource) if is_answer else _explain_boto3_error(error, action)
+        ) from None
 
 
 def code(error: aws.ClientError) -> str:
@@ -65,7 +61,7 @@ def code(error: aws.ClientError) -> str:
     return _DENIED[0] if denied else str(about.get("Code", ""))
 
 
-def _explain_aws_error(error: aws.ClientError, action: str, resource: str) -> str:
+def _explain_answer(error: aws.ClientError, action: str, resource: str) -> str:
     """A sentence about an error that AWS returned."""
     name, message = code(error), " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -146,12 +142,8 @@ def _explain_boto3_error(error: Exception, action: str) -> str:
         case aws.ConnectionError() | aws.HTTPClientError():
             return f"{_host(error)} can't be reached for {action}: look at the network, the proxy and the region."
         case ValueError():  # such as a malformed number or address
-            return f"boto3 can't read AWS's settings ({_message(error)}): fix ~/.aws/config, or the variables AWS_…."
-    return f"{action}: {_message(error)}."
-
-
-def _message(error: Exception) -> str:
-    return without_password(" ".join(str(error).split())).rstrip(".")
+            return f"boto3 can't read AWS's settings ({in_few_words(error)}): fix ~/.aws/config or the variables AWS_…."
+    return f"{action}: {in_few_words(error)}."
 
 
 def _host(error: Exception) -> str:

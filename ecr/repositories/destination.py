@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from berth.common import labels
 from berth.common.image_names import BUILD, is_build_tag, repository_name
@@ -16,38 +15,17 @@ SERVERLESS_BYTES = 10 * 1024**3
 """The largest image of a serverless endpoint: 10 GiB, unpacked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """A repository of a registry. ecr: None for a registry other than ECR, in which berth creates no repositories."""
-
-    host: str
-    repository: str
-    ecr: EcrRegistry | None = None
-
-    def reference(self, tag: str = "", digest: str = "") -> Reference:
-        return Reference(self.host, self.repository, tag, digest)
-
-    def __str__(self) -> str:
-        return f"{self.host}/{self.repository}"
-
-
 def destinations(
     image: str, registries: Sequence[EcrRegistry], host: str | None, repository: str | None, *, derived: bool = False
-) -> list[Destination]:
+) -> list[Reference]:
     """The repositories of one image: in the registry `host`, or in each of `registries`. `{image}` in `repository` is
     replaced by the image's name.
 
     derived: whether it is a user's own image, built FROM berth's; `image` is then its name.
     """
     name = _name(repository, image, derived=derived)
-    if host is None:
-        return [Destination(registry.host, name, registry) for registry in registries]
-    return [destination_of(host, name)]
-
-
-def destination_of(host: str, repository: str) -> Destination:
-    """A repository of the registry at `host`; ECR's hosts are recognised by their name."""
-    return Destination(host, repository, names.parse_host(host))
+    hosts = [registry.host for registry in registries] if host is None else [host]
+    return [Reference(each, name) for each in hosts]
 
 
 def name_problems(
@@ -155,11 +133,11 @@ def warnings(image: LocalImage, checkout: str) -> list[str]:
     return found
 
 
-def immutable_problem(destination: Destination, tag: str, image: LocalImage, holder: str) -> str:
-    """A sentence about an immutable tag that is on another image; holder: that image's digest."""
-    ways = f"use the image that is there, {destination}@{holder}"
+def immutable_problem(repository: str, tag: str, image: LocalImage, holder: str) -> str:
+    """A sentence about an immutable tag of `repository`, HOST/NAME; holder: the digest of the image that has it."""
+    ways = f"use the image that is there, {repository}@{holder}"
     if image.derived and tag == image.push_tag:
         ways = f"give yours another tag with `docker tag {image.name} NAME:TAG`, or {ways}"
     elif tag != image.push_tag:
         ways = f"push under another --tag, or {ways}"
-    return f"{destination}:{tag} names another image, and the tags of this repository are immutable: {ways}."
+    return f"{repository}:{tag} names another image, and the tags of this repository are immutable: {ways}."

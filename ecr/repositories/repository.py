@@ -43,7 +43,6 @@ class RepositoryState:
     """The current settings of a repository."""
 
     name: str
-    uri: str
     arn: str
     encryption: str = "AES256"
     kms_key: str = ""
@@ -238,7 +237,6 @@ def _state(
     encryption = described.get("encryptionConfiguration", {})
     return RepositoryState(
         name=described["repositoryName"],
-        uri=described["repositoryUri"],
         arn=described["repositoryArn"],
         encryption=encryption.get("encryptionType", "AES256"),
         kms_key=encryption.get("kmsKey", ""),

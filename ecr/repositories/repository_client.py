@@ -7,43 +7,42 @@ from typing import Any
 from berth.ecr.registry.addresses import takes_plain_http
 from berth.ecr.registry.challenge import Login
 from berth.ecr.registry.client import Registry
+from berth.ecr.registry.references import Reference
 from berth.ecr.registry.transport import Transport
 from berth.ecr.repositories.aws import Aws
-from berth.ecr.repositories.destination import Destination
 from berth.ecr.repositories.login import StoredLogin
+from berth.ecr.repositories.names import parse_host
 
 
 @dataclass(frozen=True)
 class RepositoryClient:
-    """A repository, its registry, and the login to it. ecr: a client of ECR's API, None for another registry."""
+    """A repository of a registry. name: without the host; ecr: a client of ECR's API, None for another registry, in
+    which berth creates no repositories.
+    """
 
-    destination: Destination
     registry: Registry
+    name: str
     login: Login
     ecr: Any = None
 
-    @property
-    def name(self) -> str:
-        """The repository's name, without the registry's host."""
-        return self.destination.repository
-
     def __str__(self) -> str:
-        return str(self.destination)
+        return f"{self.registry.host}/{self.name}"
 
 
 def open_repositories(
-    destinations: Sequence[Destination], aws: Aws, say: Callable[[str], None], info: Mapping[str, Any] | None = None
+    repositories: Sequence[Reference], aws: Aws, say: Callable[[str], None], info: Mapping[str, Any] | None = None
 ) -> list[RepositoryClient]:
-    """A client for each destination; those of one registry share connections and login. No request is sent yet.
+    """A client for each repository; those of one registry share connections and login. No request is sent yet.
 
     info: of the engine that pushes; it lists the registries for which it uses plain HTTP.
     """
     clients: dict[str, RepositoryClient] = {}
-    for each in destinations:
+    for each in repositories:
         if each.host not in clients:
-            login = StoredLogin(each.host) if each.ecr is None else aws.login(each.ecr.region, fips=each.ecr.fips)
-            ecr = None if each.ecr is None else aws.ecr(each.ecr)
-            plain_http = each.ecr is None and takes_plain_http(each.host, info or {})
+            found = parse_host(each.host)
+            login = StoredLogin(each.host) if found is None else aws.login(found.region, fips=found.fips)
+            ecr = None if found is None else aws.ecr(found)
+            plain_http = found is None and takes_plain_http(each.host, info or {})
             transport = Transport(each.host, login, say=say, plain_http=plain_http)
-            clients[each.host] = RepositoryClient(each, Registry(transport), login, ecr)
-    return [replace(clients[each.host], destination=each) for each in destinations]
+            clients[each.host] = RepositoryClient(Registry(transport), each.repository, login, ecr)
+    return [replace(clients[each.host], name=each.repository) for each in repositories]

@@ -39,6 +39,15 @@ class ChosenTag:
     line: str = ""
     problem: str = ""
 
+    def effect(self, client: RepositoryClient) -> str:
+        """What a push does to this tag of the repository."""
+        place = f"{client}:{self.tag}"
+        if self.there:
+            return f"{place} is there already, with this image"
+        if self.holder is None:
+            return f"{place} will be pushed"
+        return f"{place} will move from {self.holder.digest[:19]}"
+
 
 def choose_tags(client: RepositoryClient, wanted: Sequence[str], owner: TagOwner) -> list[ChosenTag]:
     """A tag for each wanted one, in the same order."""

@@ -6,12 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from berth.common import labels
-from berth.ecr.promote import Promoted, ShowBlob, copy_image, plan_copy, tag_lines
+from berth.ecr.promote import Promoted, copy_image, plan_copy, tag_lines
+from berth.ecr.push.events import LayerState, ShowLayer, short_id
 from berth.ecr.registry import referrers, upload
 from berth.ecr.registry.challenge import Credentials
 from berth.ecr.registry.client import Registry as Client
-from berth.ecr.registry.manifest import Descriptor
-from berth.ecr.repositories.destination import Destination
 from berth.ecr.repositories.repository_client import RepositoryClient
 from tests.registry import made_images
 from tests.registry.conftest import CREDENTIALS, MakeClient, MakeProxy, MakeRegistry, Waits, no_login, refusal
@@ -48,7 +47,7 @@ def login(*, renew: bool) -> Credentials:
 
 
 def at(client: Client, repository: str) -> RepositoryClient:
-    return RepositoryClient(Destination(client.host, repository), client, no_login)
+    return RepositoryClient(client, repository, no_login)
 
 
 def copy(
@@ -57,10 +56,10 @@ def copy(
     target: RepositoryClient,
     tags: list[str],
     say: Callable[[str], None] = lambda _: None,
-    progress: ShowBlob = lambda blob, arrived: None,
+    show: ShowLayer = lambda place, state: None,
 ) -> Promoted:
     """Plans and copies, as `promote` does."""
-    return copy_image(source, target, plan_copy(source, reference, target, tags), say=say, progress=progress)
+    return copy_image(source, target, plan_copy(source, reference, target, tags), say=say, show=show)
 
 
 def total(image: made_images.Image) -> int:
@@ -75,14 +74,14 @@ def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
     bill = referrers.attach(client, "a/b", image.manifest, b"a bill of materials").digest
     goal = client_of(before, login)
     lines: list[str] = []
-    arrived: dict[str, int] = {}
+    states: dict[str, list[LayerState]] = {}
     lock = threading.Lock()
 
-    def progress(blob: Descriptor, size: int) -> None:
+    def show(place: str, state: LayerState) -> None:
         with lock:
-            arrived[blob.digest] = size
+            states.setdefault(state.layer, []).append(state)
 
-    done = copy(at(client, "a/b"), "1", at(goal, "team/c"), ["1", "latest"], say=lines.append, progress=progress)
+    done = copy(at(client, "a/b"), "1", at(goal, "team/c"), ["1", "latest"], say=lines.append, show=show)
     documents = len(b"a bill of materials") + len(b"{}")
     assert done == Promoted(digest, total(image) + documents, 0, ("1", "latest"))
     assert before.uploaded() == total(image) + documents
@@ -93,9 +92,9 @@ def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
     (document,) = referrers.attached(goal, "team/c", digest)
     assert document.digest == bill
     assert made_images.read_document(goal, "team/c", document) == b"a bill of materials"
-    assert {key: size for key, size in arrived.items() if key in image.blobs} == {
-        key: len(content) for key, content in image.blobs.items()
-    }
+    for key, content in image.blobs.items():
+        *_, whole, end = states[short_id(key)]
+        assert (whole.current, whole.total, end.end) == (len(content), len(content), "sent")
     assert lines[0].startswith(f"{before.host}/team/c: 0 of {len(image.blobs) + 2} blobs are there, ")
 
 
@@ -258,11 +257,11 @@ def test_ctrl_c_ends_the_copies(
     made_images.put(client, "a/b", "1", image)
     goal = client_of(before, login)
 
-    def interrupted(blob: Descriptor, arrived: int) -> None:
+    def interrupted(place: str, state: LayerState) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        copy(at(client, "a/b"), "1", at(goal, "c"), ["1"], progress=interrupted)
+        copy(at(client, "a/b"), "1", at(goal, "c"), ["1"], show=interrupted)
     assert goal.manifest("c", "1") is None
     copy(at(client, "a/b"), "1", at(goal, "c"), ["1"])
     assert goal.manifest("c", "1") == image.manifest
@@ -302,7 +301,7 @@ def test_what_a_look_says_and_that_it_changes_nothing(
     place = at(goal, "c")
     one, two = found.tags
     assert (one.tag, one.holder, two.tag, two.holder) == ("1", other.manifest, "2", None)
-    assert tag_lines(place, two) == [f"{place}:2 will be put"]
+    assert tag_lines(place, two) == [f"{place}:2 will be pushed"]
     (said,) = tag_lines(place, one)
     assert said.startswith(f"{place}:1 will move from {other.manifest.digest[:19]}")
     (there,) = plan_copy(at(client, "a/b"), "1", at(client, "a/b"), ["1"]).tags

@@ -360,7 +360,7 @@ def test_an_image_goes_on_to_another_region_blob_by_blob(pushed: dict[str, dict[
     look = json.loads(looked.stdout)
     assert look["image_uri"] == f"{there}@{entry['digest']}"
     assert look["would"][0].startswith(f"{there}: will be created: immutable tags, ")
-    assert look["would"][-1] == f"{there}:{tag} will be put"
+    assert look["would"][-1] == f"{there}:{tag} will be pushed"
     assert ecr.describe_repositories()["repositories"] == []
     assert proxy.uploaded() == 0
 

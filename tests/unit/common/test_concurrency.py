@@ -3,8 +3,6 @@
 import subprocess
 import sys
 import threading
-import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -67,30 +65,17 @@ def test_what_is_worked_out_meanwhile_is_had_when_asked_for_as_often_as_one_like
     assert later.result() is True
 
 
-def test_what_can_wait_begins_when_it_is_started_or_asked_for_and_once() -> None:
-    began: list[str] = []
-    started, asked = (BackgroundTask(partial(began.append, name), start_now=False) for name in ("started", "asked"))
-    assert began == []
-    started.start()
-    started.start()
-    started.result()
-    asked.result()
-    assert began == ["started", "asked"]
+def test_settle_waits_for_the_end_and_raises_no_error() -> None:
+    begin = threading.Event()
+    task = BackgroundTask(lambda: begin.wait(30) and 1 / 0)
+    task.settle(0.01)  # the time-out
+    begin.set()
+    task.settle(30)
+    with pytest.raises(ZeroDivisionError):
+        task.result()
 
 
-def test_what_has_begun_is_let_end_and_what_has_not_is_left() -> None:
-    ended: list[str] = []
-    begun, idle = (
-        BackgroundTask(lambda name=name: (time.sleep(0.2), ended.append(name)), start_now=False)  # type: ignore[misc]
-        for name in ("begun", "idle")
-    )
-    begun.start()
-    for later in (begun, idle):
-        later.settle(30)
-    assert ended == ["begun"]
-
-
-def test_what_went_wrong_meanwhile_is_raised_where_it_is_asked_for() -> None:
+def test_result_raises_the_error_of_the_work() -> None:
     def work() -> None:
         raise UserError("it is wrong.")
 

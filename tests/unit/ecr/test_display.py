@@ -1,4 +1,4 @@
-"""What a push and a promotion show in a log, where there are no bars."""
+"""Lines that a push and a promotion print to a log, where no bars are shown."""
 
 import io
 import re
@@ -7,12 +7,10 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from berth.ecr.display import SILENCE_S, showing_blobs, showing_layers
+from berth.ecr.display import SILENCE_S, showing_layers
 from berth.ecr.push.events import LayerState
-from berth.ecr.registry.manifest import Descriptor
-from berth.ecr.repositories.destination import Destination
 
-PLACE = Destination("127.0.0.1:5000", "berth-serve")
+PLACE = "127.0.0.1:5000/berth-serve"
 LARGE, SMALL = 500_000_000, 2_000_000
 
 
@@ -25,7 +23,7 @@ def lines(console: Console) -> list[str]:
     return [line.strip().removeprefix(f"{PLACE} ") for line in console.file.getvalue().splitlines()]
 
 
-def test_a_large_layer_is_said_when_it_begins_and_each_once_when_it_ends() -> None:
+def test_log_has_one_line_per_finished_layer_and_one_when_a_large_layer_begins() -> None:
     console = log()
     with showing_layers(console, {"a": "pytorch", "b": "openmpi"}) as show:
         for current in (1, LARGE // 2, LARGE):
@@ -46,22 +44,11 @@ def test_a_large_layer_is_said_when_it_begins_and_each_once_when_it_ends() -> No
     ]
 
 
-def test_a_blob_is_said_once_it_has_arrived_but_for_the_smallest() -> None:
-    console = log()
-    large, small = (Descriptor("x", f"sha256:{digit * 64}", size) for digit, size in (("1", SMALL), ("2", 1_000)))
-    with showing_blobs(console) as show:
-        for arrived in (1_000_000, SMALL, SMALL):
-            show(large, arrived)
-        show(small, small.size)
-    assert lines(console) == ["sha256:111111111111: 2.0 MB copied"]
-
-
-def test_a_log_hears_how_far_a_layer_is_where_nothing_else_is_said() -> None:
+def test_log_gets_progress_if_no_other_line_was_printed() -> None:
     console = log()
     with showing_layers(console, {"a": "pytorch"}, silence_s=0.02) as show:
-        until(
-            lambda: any(re.match(r"pushing; \d+ s so far", line) for line in lines(console))
-        )  # before the engine says anything
+        # Also before the first event.
+        until(lambda: any(re.match(r"waiting; \d+ s so far", line) for line in lines(console)))
         show(PLACE, LayerState("a", LARGE // 2, LARGE))
         until(lambda: any(re.match(r"pytorch 50 %; \d+ s so far", line) for line in lines(console)))
     ended = len(lines(console))
@@ -69,7 +56,7 @@ def test_a_log_hears_how_far_a_layer_is_where_nothing_else_is_said() -> None:
     assert len(lines(console)) == ended
 
 
-def test_a_log_is_never_silent_for_ten_seconds() -> None:
+def test_log_gets_a_line_at_least_every_ten_seconds() -> None:
     assert SILENCE_S * 6 / 5 < 10
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from berth.ecr.push.events import LayerState, PushStream, sent_and_there, with_few_left
+from berth.ecr.push.events import PushStream, sent_and_there
 
 A, B, C = "a" * 12, "b" * 12, "c" * 12
 
@@ -80,13 +80,3 @@ def test_layers_that_containerds_store_names_by_their_compressed_digests_count_a
         {"status": "Already exists", "id": "e" * 12},
     )
     assert sent_and_there(diff_ids, layers, stream.sent) == (3010, 200)
-
-
-def test_what_waits_for_few_layers_is_called_with_the_state_that_leaves_them_and_every_state_is_shown() -> None:
-    shown: list[str] = []
-    called: list[int] = []
-    watch = with_few_left(3, 2, lambda state: shown.append(state.layer), lambda: called.append(len(shown)))
-    for state in (LayerState(A), LayerState(A, end="sent"), LayerState(A, end="there"), LayerState(B, end="sent")):
-        watch(state)
-    assert shown == [A, A, A, B]
-    assert called == [4]

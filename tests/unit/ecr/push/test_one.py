@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +17,6 @@ from berth.ecr.push.preflight import Preflight, PushTask
 from berth.ecr.registry import referrers
 from berth.ecr.registry.manifest import DOCKER_LAYER, DOCKER_MANIFEST, OCI_MANIFEST, Descriptor, Manifest, dumped
 from berth.ecr.repositories import retention
-from berth.ecr.repositories.destination import Destination
-from berth.ecr.repositories.names import EcrRegistry
 from berth.ecr.repositories.repository_client import RepositoryClient
 from berth.images.local_image import UNKNOWN, LocalImage
 
@@ -27,7 +24,7 @@ LAYER = Descriptor(DOCKER_LAYER, "sha256:" + "c" * 64, 1000)
 CONFIG = Descriptor("application/vnd.docker.container.image.v1+json", "sha256:" + "0" * 64, 10)
 MANIFEST = Manifest(DOCKER_MANIFEST, dumped({"config": CONFIG.as_dict(), "layers": [LAYER.as_dict()]}))
 BILL = Manifest(OCI_MANIFEST, b"{}")
-HERE = Destination("127.0.0.1:5000", "berth-train")
+HERE = "127.0.0.1:5000/berth-train"
 IMAGE = LocalImage("train", "cpu", "berth-train:cpu", CONFIG.digest, {}, 3000, "", ("sha256:" + "a" * 64,), UNKNOWN)
 
 
@@ -52,15 +49,16 @@ def push(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         monkeypatch.setattr(referrers, "attach", attach)
         put: list[tuple[str, str]] = []
         registry: Any = SimpleNamespace(
-            delete_tag=lambda *_: False, put_manifest=lambda _, tag, manifest: put.append((tag, manifest.digest))
+            host="127.0.0.1:5000",
+            delete_tag=lambda *_: False,
+            put_manifest=lambda _, tag, manifest: put.append((tag, manifest.digest)),
         )
-        place = replace(HERE, ecr=EcrRegistry("111122223333", "eu-west-1")) if ecr else HERE
-        client = RepositoryClient(place, registry, lambda *, renew: None, ecr)
+        client = RepositoryClient(registry, "berth-train", lambda *, renew: None, ecr)
         task = PushTask(IMAGE, client, None, (IMAGE.push_tag, *tags), apply=False)
         said: list[str] = []
         engine: Any = None
         context = PushContext(engine, threading.Event(), said.append)
-        return push_one(context, Preflight(task, task), bill, threading.Lock()), said, put
+        return push_one(context, Preflight(task), bill, threading.Lock()), said, put
 
     return run
 

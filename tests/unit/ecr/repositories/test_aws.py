@@ -316,9 +316,10 @@ def test_what_does_not_pass_is_given_up(name: str, status: int, faulty_aws: type
     ],
 )
 def test_what_boto3_itself_refuses(error: Exception, said: str) -> None:
-    sentence = str(aws_errors.explain(error, "ecr:PutImage"))
-    assert sentence.startswith(said)
-    assert "canary" not in sentence
+    with pytest.raises(UserError) as raised, aws_errors.explain_aws_errors("ecr:PutImage"):
+        raise error
+    assert str(raised.value).startswith(said)
+    assert "canary" not in str(raised.value)
 
 
 @pytest.mark.parametrize("page", ["<html><body>Welcome</body></html>", "{}", "[]", "null", "7", "no JSON", ""])

@@ -104,20 +104,20 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         pytest.param(
             {"AWS_PROFILE": "unclosed", "AWS_CONFIG_FILE": "{folder}/config"},
             None,
-            "boto3 can't read AWS's settings (No closing quotation): fix ~/.aws/config, or the variables AWS_….",
+            "boto3 can't read AWS's settings (No closing quotation): fix ~/.aws/config or the variables AWS_….",
             id="a-quotation-that-does-not-end",
         ),
         pytest.param(
             {"AWS_PROFILE": "chatty", "AWS_CONFIG_FILE": "{folder}/config"},
             None,
-            "boto3 can't read AWS's settings (Expecting value: line 1 column 1 (char 0)): fix ~/.aws/config, or the "
+            "boto3 can't read AWS's settings (Expecting value: line 1 column 1 (char 0)): fix ~/.aws/config or the "
             "variables AWS_….",
             id="a-process-that-prints-no-json",
         ),
         pytest.param(
             {"AWS_EC2_METADATA_DISABLED": "false", "AWS_METADATA_SERVICE_TIMEOUT": "soon"},
             None,
-            "boto3 can't read AWS's settings (invalid literal for int() with base 10: 'soon'): fix ~/.aws/config, or "
+            "boto3 can't read AWS's settings (invalid literal for int() with base 10: 'soon'): fix ~/.aws/config or "
             "the variables AWS_….",
             id="no-number",
         ),

@@ -6,7 +6,6 @@ import pytest
 
 from berth.ecr.registry.references import Reference
 from berth.ecr.repositories.destination import (
-    Destination,
     destinations,
     image_problems,
     immutable_problem,
@@ -31,7 +30,7 @@ IMAGE = LocalImage(
 )
 DIRTY = replace(IMAGE, labels={**IMAGE.labels, f"{OCI}.revision": "1a2b-dirty"})
 DUBLIN, VIRGINIA = EcrRegistry("111122223333", "eu-west-1"), EcrRegistry("111122223333", "us-east-1")
-HERE = Destination("127.0.0.1:5000", "berth-train")
+HERE = "127.0.0.1:5000/berth-train"
 
 
 def test_an_image_goes_to_each_of_the_registries() -> None:
@@ -42,13 +41,7 @@ def test_an_image_goes_to_each_of_the_registries() -> None:
 
 
 def test_another_registry_takes_the_place_of_ecr() -> None:
-    assert destinations("serve", [], "127.0.0.1:5000", "team/{image}") == [
-        Destination("127.0.0.1:5000", "team/serve", None)
-    ]
-
-
-def test_a_host_of_ecr_is_known_as_one_however_it_is_given() -> None:
-    assert destinations("serve", [], DUBLIN.host, None)[0].ecr == DUBLIN
+    assert destinations("serve", [], "127.0.0.1:5000", "team/{image}") == [Reference("127.0.0.1:5000", "team/serve")]
 
 
 def test_two_images_want_two_repositories() -> None:

@@ -72,11 +72,9 @@ def test_a_missing_repository_is_made_with_everything_set(client: Any) -> None:
     assert repository.describe(client, "berth-train") is None
     made, said = ensure(client, replace(WANTED, kms_key=KEY, pull=PULL))
     assert said == ["made the repository berth-train"]
-    assert made.uri == "123456789012.dkr.ecr.eu-west-1.amazonaws.com/berth-train"
     assert made.arn == REGISTRY.arn("berth-train")
     assert made == RepositoryState(
         "berth-train",
-        made.uri,
         made.arn,
         encryption="KMS",
         kms_key=KEY,
@@ -141,7 +139,7 @@ def test_nothing_is_loosened_even_when_asked(client: Any) -> None:
     assert ensure(client, wanted)[1] == []
 
 
-FOUND = RepositoryState("berth-train", "uri", "arn", mutability="IMMUTABLE", scan_on_push=True)
+FOUND = RepositoryState("berth-train", "arn", mutability="IMMUTABLE", scan_on_push=True)
 STAYS = "ECR can't change it: delete the repository, or use one of another name"
 
 

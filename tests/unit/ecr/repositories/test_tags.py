@@ -8,11 +8,10 @@ import pytest
 from berth.common import labels
 from berth.ecr.registry import verify
 from berth.ecr.registry.manifest import DOCKER_MANIFEST, Manifest
-from berth.ecr.repositories.destination import Destination
 from berth.ecr.repositories.repository_client import RepositoryClient
 from berth.ecr.repositories.tags import ChosenTag, TagOwner, alternative, choose_tags
 
-HERE = Destination("127.0.0.1:5000", "berth-train")
+HERE = "127.0.0.1:5000/berth-train"
 DIGITS = "1a2b3c4d"
 BUILD = "build-0.1.0-cpu-1a2b3c4d5e6f"
 
@@ -33,9 +32,11 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(verify, "image_labels", lambda registry, repository, manifest: by_digest[manifest.digest])
 
     def run(wanted: str, held: dict[str, str]) -> ChosenTag:
-        registry: Any = SimpleNamespace(manifest=lambda _, tag: IMAGES[held[tag]] if tag in held else None)
+        registry: Any = SimpleNamespace(
+            host="127.0.0.1:5000", manifest=lambda _, tag: IMAGES[held[tag]] if tag in held else None
+        )
         owner = TagOwner(OURS, DIGITS, lambda found: found.digest == IMAGES["this"].digest)
-        (chosen,) = choose_tags(RepositoryClient(HERE, registry, lambda *, renew: None), [wanted], owner)
+        (chosen,) = choose_tags(RepositoryClient(registry, "berth-train", lambda *, renew: None), [wanted], owner)
         return chosen
 
     return run
