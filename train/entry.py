@@ -3,7 +3,7 @@ ended in the form that SageMaker expects.
 
 `IMAGE train` and `IMAGE` alone train. Any other command runs instead (`IMAGE bash`). This is process 1 of the
 container, so this file handles the signals and the exit code. It inspects the host and makes the plan;
-launching/host.py carries it out:
+launching/session.py carries it out:
 
     job + hardware → plan → rendezvous → prepare → launch → outcome → /opt/ml/output/failure, exit code
 """
@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
@@ -31,7 +32,9 @@ from berth.train.hosts.log import get_logger
 from berth.train.hosts.outcome import Outcome, failed, finish, stopped
 from berth.train.hosts.rendezvous import DEFAULT_TIMEOUT_SECONDS, Stopped
 from berth.train.hosts.wire import DEFAULT_SILENCE_SECONDS
-from berth.train.launching.host import EntryPaths, HostContext, LeaderHost, RefusedHost, WorkerHost
+from berth.train.launching.host import EntryPaths, Host, HostContext
+from berth.train.launching.refusal import report_refusal
+from berth.train.launching.session import follow, lead
 from berth.train.planning import efa, smddp
 from berth.train.planning.hardware import Hardware, probe
 from berth.train.planning.job import Job, read_job
@@ -76,18 +79,19 @@ def train(paths: EntryPaths) -> int:
                 timeout = options.timeout or DEFAULT_TIMEOUT_SECONDS
                 peer_timeout = options.peer_timeout or DEFAULT_SILENCE_SECONDS
                 context = HostContext(job, paths, events, failure_file, timeout, peer_timeout)
-                part = _find_part(context, options, stack)
-            return part.run().code
+                run = _find_part(context, options, stack)
+            return run().code
     except Exception as error:
         outcome = _explain(error, host)
     finish(outcome, failure_file, paths.root)
     return outcome.code
 
 
-def _find_part(
-    context: HostContext, options: LaunchOptions, stack: contextlib.ExitStack
-) -> LeaderHost | WorkerHost | RefusedHost:
-    """Inspect this host and make the plan; returns its part in the job. `stack` removes the folder of ssh keys."""
+def _find_part(context: HostContext, options: LaunchOptions, stack: contextlib.ExitStack) -> Callable[[], Outcome]:
+    """Inspect this host and make the plan; returns a function that runs this host's part of the job.
+
+    `stack` removes the folder of ssh keys.
+    """
     job = context.job
     try:
         if job.leads:
@@ -98,11 +102,11 @@ def _find_part(
         keys = stack.enter_context(ssh.private_folder()) if needs_ssh(job, options) else None
         plan = _plan_job(job, options, hardware, str(context.paths.run_dir), keys)
         get_logger().info("%s", plan.render(job.current_host))
-        return (LeaderHost if job.leads else WorkerHost)(context, hardware, plan, keys)
+        return partial(lead if job.leads else follow, Host(context, hardware, plan, keys))
     except Stopped:
         raise
     except Exception as error:
-        return RefusedHost(context, _explain(error, job.current_host))
+        return partial(report_refusal, context, _explain(error, job.current_host))
 
 
 def _usable_hardware() -> Hardware:

@@ -7,7 +7,6 @@ messages      the message types and their checks
 wire          messages and heartbeats on a connection
 lookup        name resolution and connections, in the background
 events        what can happen on a host while a job runs
-session       the event loops of the leader and of a worker
 stops         forwards stop signals to the programs and limits their time
 ssh           the job's keys, and an sshd for mpirun only
 outcome       how the job ended: last log lines, failure file

@@ -1,7 +1,7 @@
 """What can happen on a host while a job runs.
 
-Threads and signal handlers only put events on a queue. A single loop (berth.train.hosts.session) reads them and makes
-all decisions. `SimpleQueue` is the only queue class whose `put` is safe in a signal handler.
+Threads and signal handlers only put events on a queue. A single loop (berth.train.launching.session) reads them and
+makes all decisions. `SimpleQueue` is the only queue class whose `put` is safe in a signal handler.
 """
 
 from collections.abc import Mapping

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from berth.contract.errors import JobError
-from berth.train.hosts.rendezvous import Introduction, Leader
+from berth.train.hosts.rendezvous import Leader
 from berth.train.startup.sdk3_driver import REAL_SSHD
 
 _START_SECONDS = 10.0
@@ -129,9 +129,13 @@ def client_config(folder: Path, leader: Leader) -> str:
     return "\n".join(lines)
 
 
-def known_hosts(workers: Mapping[str, Introduction]) -> str:
-    """One line per worker: its name and the host key that it sent."""
-    return "".join(f"{host} {worker.host_key}\n" for host, worker in workers.items())
+def write_client_files(folder: Path, leader: Leader) -> str:
+    """Make the job's key and write the leader's ssh files for mpirun; returns the public key."""
+    key = make_key(folder / "job_key")
+    known_hosts = [f"{host} {worker.host_key}\n" for host, worker in leader.introductions.items()]
+    (folder / "known_hosts").write_text("".join(known_hosts), "utf-8")
+    (folder / "ssh_config").write_text(client_config(folder, leader), "utf-8")
+    return key
 
 
 class SshServer:

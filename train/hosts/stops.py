@@ -1,7 +1,7 @@
 """Stopping a job: forwards signals to this host's programs, limits their time, and decides how the job has ended.
 
-One signal to one host stops the whole job, because the leader forwards it to all others (session). Programs get SIGTERM
-once, and once more if an entry gets a second signal.
+One signal to one host stops the whole job, because the leader forwards it to all others (launching/session.py).
+Programs get SIGTERM once, and once more if an entry gets a second signal.
 """
 
 import math

@@ -1,6 +1,8 @@
 """Starts this host's ranks and wraps each of them.
 
-host         this host's part in a job: the leader's or a worker's
+session      the event loops of the leader and of a worker
+refusal      a host that can't take part reports why
+host         what this host does in a job
 prepare      fetches the user's program and installs its packages
 environment  the environment variables of the host's programs and of each rank
 launch       starts the plan's command and forwards its output

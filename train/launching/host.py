@@ -1,12 +1,10 @@
-"""This host's part of a job: as the leader, as a worker, or as a host that can't take part.
+"""This host in a job: prepares, starts and ends its program, checks the workers, and writes ssh's files.
 
-The loops in hosts/session.py decide, and `LeaderHost` and `WorkerHost` (their LeaderActions and WorkerActions) act:
-they prepare, start and end the program, and write ssh's files.
+The loops in launching/session.py decide when.
 """
 
 import os
 import threading
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,16 +16,15 @@ from berth.runtime.hints.program import PackageNote, ProgramContext
 from berth.runtime.interfaces import interface_here
 from berth.runtime.software import kit_version
 from berth.train.failures.ends import PythonEnd
-from berth.train.failures.failure import FailureFile, FailureReport
+from berth.train.failures.failure import FailureFile
 from berth.train.failures.sentence import exception_sentence
 from berth.train.failures.start_errors import passable
 from berth.train.hosts import rendezvous, ssh
-from berth.train.hosts.events import Events, HostPrepared, Lost, Message, Signalled
+from berth.train.hosts.events import Events, HostPrepared
 from berth.train.hosts.log import get_logger
-from berth.train.hosts.outcome import Outcome, failed, finish, outcome_fields, read_outcome
+from berth.train.hosts.outcome import Outcome, finish
 from berth.train.hosts.output_sizes import size
-from berth.train.hosts.rendezvous import Introduction, Leader, Stopped
-from berth.train.hosts.session import LeaderLoop, WorkerLoop
+from berth.train.hosts.rendezvous import Introduction, Leader
 from berth.train.hosts.wire import DEFAULT_SILENCE_SECONDS, HostConnection
 from berth.train.launching.environment import host_environment
 from berth.train.launching.launch import LocalRun
@@ -68,13 +65,27 @@ class HostContext:
         """Write the last log lines and the failure file, and hand over outputs. `notes`: for the log's last line."""
         finish(outcome, self.failure_file, self.paths.root, notes)
 
+    def listen(self) -> Leader:
+        """Listen for the workers. JobError if the port is taken."""
+        job = self.job
+        return Leader(job.leader, job.hosts[1:], self.events, self.paths.port, self.peer_timeout)
 
-class _Host:
-    """The common part of leader and worker. `keys`: the folder of ssh's files, None if the job needs no ssh."""
+    def join(self, introduction: Introduction) -> HostConnection:
+        """Join the leader. JobError or Stopped if that fails."""
+        leader = self.job.leader
+        interface = interface_here(self.job.network_interface)
+        connection = rendezvous.join(leader, introduction, self.events, self.timeout, self.paths.port, interface)
+        get_logger().info("rendezvous: joined the leader %s", leader)
+        return connection
+
+
+class Host:
+    """A host with a plan. `keys`: the folder of ssh's files, None if the job needs no ssh."""
 
     def __init__(self, context: HostContext, hardware: Hardware, plan: Plan, keys: Path | None) -> None:
         self.context = context
         self.job = context.job
+        self.name = context.job.current_host
         self.events = context.events
         self.hardware = hardware
         self.plan = plan
@@ -82,13 +93,13 @@ class _Host:
         # The plan's variables. When the hosts have met, MASTER_PORT becomes the job's port.
         self.variables = dict(plan.environment)
         self.local_run = LocalRun(context.paths.run_dir, context.events)
-
-    @property
-    def name(self) -> str:
-        return self.job.current_host
+        self._sshd: ssh.SshServer | None = None
 
     def prepare(self) -> None:
-        """Prepare in a thread: pip may take minutes, and messages and signals must be handled meanwhile."""
+        """Fetch the program and install its packages. HostPrepared follows, also if that fails.
+
+        Runs in a thread: pip may take minutes, and messages and signals must be handled meanwhile.
+        """
         threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
 
     def _prepare(self) -> None:
@@ -126,6 +137,7 @@ class _Host:
         )
 
     def start(self) -> None:
+        """Start the plan's command, if it has one for this host. Exited follows when the command ends."""
         if self.plan.kind == "mpirun":
             if ends_on_failure(self.plan.command, {**os.environ, **self.variables}):
                 self.local_run.watch_failures()
@@ -133,22 +145,12 @@ class _Host:
                 return  # the leader's mpirun starts this host's ranks over ssh
         self.local_run.start(self.plan.command, {**os.environ, **self.variables})
 
-    def stop(self) -> None:
-        self.local_run.stop()
-
-    def signal(self, number: int, count: int) -> None:
-        self.local_run.signal_programs(number, count)
-
-    def reports(self) -> list[FailureReport]:
-        return self.local_run.reports()
-
-    def launcher_output(self) -> list[str]:
-        return list(self.local_run.output)
-
     def leaves_model(self) -> bool:
+        """Whether this host's model folder contains a file."""
         return size(self.context.paths.root / "model").files > 0
 
     def finish(self, outcome: Outcome) -> None:
+        """Write the last log lines and the failure file, and hand over the outputs."""
         events = self.local_run.folder.events()
         notes = plan_notes(self.plan, events, ended_well=outcome.code == 0)
         if outcome.code == 0 and not outcome.leaves_model:
@@ -156,59 +158,16 @@ class _Host:
             notes.append(empty_model_note(self.local_run.folder.failed_children(), context))
         self.context.finish(outcome, notes)
 
-
-class LeaderHost(_Host):
-    """The host to which the others connect, and which runs mpirun."""
-
-    def run(self) -> Outcome:
-        """Run the job. JobError if this host can't listen for the workers."""
-        try:
-            leader = _listen(self.context)
-            everywhere = self.plan.kind == "process"
-            return LeaderLoop(leader, self, self.events, everywhere=everywhere).run(self.context.timeout)
-        finally:
-            self.local_run.close()
-
     def admit(self, leader: Leader) -> dict[str, Any]:
-        """Check that the workers match this host, choose the job's port, and write ssh's files; returns the welcome."""
+        """On the leader: check the workers, choose the job's port, and write ssh's files; returns the welcome."""
         check_alike(self.plan.ranks_per_host, self.plan.backend, leader.introductions, self.name)
         if not os.environ.get("MASTER_PORT"):
             self.variables["MASTER_PORT"] = str(ssh.free_port(int(self.variables["MASTER_PORT"])))
-        key = self._write_client_files(leader, self.keys) if self.keys else ""
+        key = ssh.write_client_files(self.keys, leader) if self.keys else ""
         return {"host_key": "", "client_key": key, "master_port": int(self.variables["MASTER_PORT"])}
 
-    def _write_client_files(self, leader: Leader, keys: Path) -> str:
-        """Write ssh's files for mpirun; returns the job's public key."""
-        key = ssh.make_key(keys / "job_key")
-        (keys / "known_hosts").write_text(ssh.known_hosts(leader.introductions), "utf-8")
-        (keys / "ssh_config").write_text(ssh.client_config(keys, leader), "utf-8")
-        return key
-
-
-class WorkerHost(_Host):
-    """A host that joins the leader. Its sshd accepts the leader's mpirun."""
-
-    def __init__(self, context: HostContext, hardware: Hardware, plan: Plan, keys: Path | None) -> None:
-        super().__init__(context, hardware, plan, keys)
-        self._sshd: ssh.SshServer | None = None
-        self._connection: HostConnection | None = None
-
-    def run(self) -> Outcome:
-        """Run this host's part of the job. JobError or Stopped if it could not join the leader."""
-        try:
-            try:
-                introduction = self._introduction()
-            except JobError as error:
-                return RefusedHost(self.context, failed(str(error), self.name)).run()
-            self._connection = _join(self.context, introduction)
-            return WorkerLoop(self._connection, self, self.events).run()
-        finally:
-            if self._sshd:
-                self._sshd.stop()
-            self.local_run.close()
-
-    def _introduction(self) -> Introduction:
-        """Start sshd if the job needs it, and describe this host. JobError if sshd does not start."""
+    def introduction(self) -> Introduction:
+        """On a worker: start sshd if the job needs it, and describe this host. JobError if sshd does not start."""
         if self.keys:
             self._sshd = ssh.SshServer(self.keys)
             self._sshd.start()
@@ -221,81 +180,17 @@ class WorkerHost(_Host):
             version=kit_version(),
         )
 
-    def accept(self, welcome: Mapping[str, Any]) -> None:
-        """Take the job's port, and let the leader's ssh in."""
+    def accept(self, welcome: Mapping[str, Any], address: str) -> None:
+        """On a worker: take the job's port, and let the ssh of the leader in, which has this address."""
         self.variables["MASTER_PORT"] = str(welcome["master_port"])
-        if self._sshd and self._connection:
-            self._sshd.allow(welcome["client_key"], self._connection.address)
+        if self._sshd:
+            self._sshd.allow(welcome["client_key"], address)
 
-
-class RefusedHost:
-    """A host that can't take part, because of `reason`. It ends the whole job.
-
-    It still meets the other hosts, to report the reason: they would otherwise wait for it until their deadline. If it
-    can't meet them, it ends alone.
-    """
-
-    def __init__(self, context: HostContext, reason: Outcome) -> None:
-        self.context = context
-        self.reason = reason
-
-    def run(self) -> Outcome:
-        """Report the reason; returns the outcome of the whole job."""
-        return self._lead() if self.context.job.leads else self._join()
-
-    def _lead(self) -> Outcome:
-        self.context.finish(self.reason)
-        try:
-            leader = _listen(self.context)
-        except JobError as error:
-            get_logger().info("rendezvous: could not report this to the other hosts: %s", error)
-        else:
-            leader.dismiss(outcome_fields(self.reason, time.time()), time.monotonic() + self.context.timeout)
-        return self.reason
-
-    def _join(self) -> Outcome:
-        job = self.context.job
-        get_logger().info("rendezvous: this host can't take part; joining the leader %s to report why", job.leader)
-        outcome = self.reason
-        connection = None
-        try:
-            introduction = Introduction(job.current_host, ranks=0, version=kit_version())
-            connection = _join(self.context, introduction)
-            outcome = self._report(connection)
-        except JobError as error:
-            get_logger().info("rendezvous: could not report this to the leader: %s", error)
-        except Stopped:
-            get_logger().info("rendezvous: did not report this to the leader, because this host was told to stop")
-        self.context.finish(outcome)
-        if connection is not None:
-            connection.send("bye")
-            connection.close()
-        return outcome
-
-    def _report(self, connection: HostConnection) -> Outcome:
-        """Send the reason and wait for the job's outcome; `reason` if the leader is lost or a signal comes first."""
-        connection.send("done", **outcome_fields(self.reason, time.time()))
-        while True:
-            match self.context.events.get():
-                case Message(kind="outcome", fields=fields):
-                    return read_outcome(fields, time.time())
-                case Lost() | Signalled():
-                    return self.reason
-                case _:
-                    pass
-
-
-def _listen(context: HostContext) -> Leader:
-    job = context.job
-    return Leader(job.leader, job.hosts[1:], context.events, context.paths.port, context.peer_timeout)
-
-
-def _join(context: HostContext, introduction: Introduction) -> HostConnection:
-    leader = context.job.leader
-    interface = interface_here(context.job.network_interface)
-    connection = rendezvous.join(leader, introduction, context.events, context.timeout, context.paths.port, interface)
-    get_logger().info("rendezvous: joined the leader %s", leader)
-    return connection
+    def close(self) -> None:
+        """End this host's sshd and forward the last output."""
+        if self._sshd:
+            self._sshd.stop()
+        self.local_run.close()
 
 
 def plan_notes(plan: Plan, ranks: Sequence[Sequence[str]], *, ended_well: bool) -> list[str]:

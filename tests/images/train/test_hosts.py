@@ -68,12 +68,10 @@ from berth.train.hosts.rendezvous import Introduction
 leader, worker = Path(mkdtemp()), Path(mkdtemp())
 server = ssh.SshServer(worker)
 server.start()
-server.allow(ssh.make_key(leader / "job_key"), "127.0.0.1")
 known = {"algo-2": Introduction("algo-2", 1, server.host_key, server.port)}
-(leader / "known_hosts").write_text(ssh.known_hosts(known))
 here = SimpleNamespace(address="127.0.0.1", own_address="127.0.0.1")
 met = SimpleNamespace(introductions=known, connections={"algo-2": here})
-(leader / "ssh_config").write_text(ssh.client_config(leader, met))
+server.allow(ssh.write_client_files(leader, met), "127.0.0.1")
 client = ["-F", str(leader / "ssh_config")]
 mpirun = shutil.which("mpirun")
 launch = [mpirun, "--allow-run-as-root", "--prefix", str(Path(mpirun).parent.parent), "--host", "algo-2:2", "-np", "2"]

@@ -1,6 +1,6 @@
 """Two hosts of a job on this machine, for the tests of the rendezvous and the session: real sockets on the loopback.
 
-A host is the kit's own (`Host`, whose program is a few lines of the test), or the test speaks for it (`joined`,
+A host is the kit's own (`FakeHost`, whose program is a few lines of the test), or the test speaks for it (`joined`,
 `peer`).
 """
 
@@ -63,8 +63,8 @@ def meeting(
         leader.close()
 
 
-class Host:
-    """A host whose program is a few lines of the test: what the loops act on, and what they did."""
+class FakeHost:
+    """A host whose program is a few lines of the test. It records what the loops did to it."""
 
     def __init__(
         self,
@@ -87,6 +87,8 @@ class Host:
         self.started = threading.Event()
         self.signalled = threading.Event()
         self.name, self._reports = name, reports
+        self.local_run = self  # the loops call both a Host and its LocalRun
+        self.output = ["-----", "it said this"]
 
     def prepare(self) -> None:
         self.events.put(HostPrepared(self.error))
@@ -99,7 +101,7 @@ class Host:
     def stop(self) -> None:
         self.stopped += 1
 
-    def signal(self, number: int, count: int) -> None:
+    def signal_programs(self, number: int, count: int) -> None:
         if self.had >= count:
             return
         self.signals.append(number)
@@ -112,9 +114,6 @@ class Host:
     def reports(self) -> list[FailureReport]:
         return list(self._reports)
 
-    def launcher_output(self) -> list[str]:
-        return ["-----", "it said this"]
-
     def leaves_model(self) -> bool:
         return self.model
 
@@ -124,7 +123,7 @@ class Host:
     def admit(self, leader: Leader) -> dict[str, Any]:
         return MESSAGES["welcome"]
 
-    def accept(self, welcome: Mapping[str, Any]) -> None:
+    def accept(self, welcome: Mapping[str, Any], address: str) -> None:
         pass
 
 

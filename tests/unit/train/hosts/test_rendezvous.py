@@ -14,26 +14,26 @@ from berth.contract.errors import JobError
 from berth.train.hosts.events import Events, Signalled
 from berth.train.hosts.outcome import Outcome, outcome_fields
 from berth.train.hosts.rendezvous import Introduction, Leader, Stopped, join
-from berth.train.hosts.session import LeaderLoop, WorkerLoop
 from berth.train.hosts.wire import LineSocket
-from tests.unit.train.hosts.hosts_here import LEADER, MESSAGES, WORKER, Host, here, meeting, timeless
+from berth.train.launching.session import LeaderLoop, WorkerLoop
+from tests.unit.train.hosts.hosts_here import LEADER, MESSAGES, WORKER, FakeHost, here, meeting, timeless
 
 
 def test_missing_host_is_named_at_the_deadline_and_those_who_came_hear_it() -> None:
     with meeting(("localhost", "algo-3")) as (leader, events):
-        lead = Host(LEADER, events)
+        lead = FakeHost(LEADER, events)
         own: Events = SimpleQueue()
-        follow = Host("localhost", own, None)
+        follow = FakeHost("localhost", own, None)
         worker: dict[str, Outcome] = {}
 
         def run_worker() -> None:
             connection = join(LEADER, Introduction("localhost", 1), own, 5, leader.port)
-            worker["outcome"] = WorkerLoop(connection, follow, own).run()
+            worker["outcome"] = WorkerLoop(connection, follow).run()
 
         thread = threading.Thread(target=run_worker, daemon=True)
         thread.start()
         begin = time.monotonic()
-        outcome = LeaderLoop(leader, lead, events, everywhere=False).run(1)
+        outcome = LeaderLoop(leader, lead, everywhere=False).run(1)
         thread.join(5)
     assert time.monotonic() - begin < 4
     assert outcome.report is not None
@@ -77,7 +77,7 @@ def test_a_host_that_stops_before_all_have_come_says_why() -> None:
         connection = join(LEADER, Introduction("localhost", 1), own, 5, leader.port)
         own.put(Signalled(15))
         thread = threading.Thread(
-            target=WorkerLoop(connection, Host("localhost", own, None, programs_after=9), own).run, daemon=True
+            target=WorkerLoop(connection, FakeHost("localhost", own, None, programs_after=9)).run, daemon=True
         )
         thread.start()
         with pytest.raises(
@@ -95,7 +95,7 @@ def test_a_host_that_comes_after_the_job_has_failed_is_told_why() -> None:
     def come_late() -> None:
         time.sleep(1.0)
         connection = join(LEADER, Introduction("localhost", 1), own, 5, leader.port)
-        heard.append(WorkerLoop(connection, Host("localhost", own), own).run())
+        heard.append(WorkerLoop(connection, FakeHost("localhost", own)).run())
 
     with meeting() as (leader, _):
         thread = threading.Thread(target=come_late, daemon=True)

@@ -17,16 +17,16 @@ from berth.train.hosts.events import Events, Exited, LauncherOverdue, Signalled
 from berth.train.hosts.messages import WireError
 from berth.train.hosts.outcome import Outcome, outcome_fields
 from berth.train.hosts.rendezvous import Introduction, Leader, join
-from berth.train.hosts.session import LeaderLoop, WorkerLoop
 from berth.train.hosts.wire import LineSocket
-from tests.unit.train.hosts.hosts_here import LEADER, WORKER, Host, joined, meeting, timeless
+from berth.train.launching.session import LeaderLoop, WorkerLoop
+from tests.unit.train.hosts.hosts_here import LEADER, WORKER, FakeHost, joined, meeting, timeless
 
 
 class Job:
     """One leader and one worker, each in a thread of its own."""
 
     def __init__(
-        self, leader: Leader, events: Events, lead: Host, follow: Callable[[Events], Host], everywhere: bool
+        self, leader: Leader, events: Events, lead: FakeHost, follow: Callable[[Events], FakeHost], everywhere: bool
     ) -> None:
         self.outcomes: dict[str, Outcome] = {}
         self.ended: dict[str, float] = {}
@@ -35,13 +35,13 @@ class Job:
         self.lead = lead
 
         def run_leader() -> None:
-            self.outcomes["leader"] = LeaderLoop(leader, lead, events, everywhere=everywhere).run(5)
+            self.outcomes["leader"] = LeaderLoop(leader, lead, everywhere=everywhere).run(5)
             self.ended["leader"] = time.monotonic()
 
         def run_worker() -> None:
             introduction = Introduction(host="localhost", ranks=1)
             self.connection = join(LEADER, introduction, self.worker_events, 5, leader.port)
-            self.outcomes["worker"] = WorkerLoop(self.connection, self.worker, self.worker_events).run()
+            self.outcomes["worker"] = WorkerLoop(self.connection, self.worker).run()
             self.ended["worker"] = time.monotonic()
 
         self.threads = [threading.Thread(target=run, daemon=True) for run in (run_leader, run_worker)]
@@ -61,7 +61,13 @@ class Job:
 
 def test_normal_end_is_the_same_on_both_hosts_and_within_a_second() -> None:
     with meeting() as (leader, events):
-        job = Job(leader, events, Host(LEADER, events), lambda own: Host("localhost", own, code=None), everywhere=False)
+        job = Job(
+            leader,
+            events,
+            FakeHost(LEADER, events),
+            lambda own: FakeHost("localhost", own, code=None),
+            everywhere=False,
+        )
         job.wait()
     assert job.outcomes == {"leader": Outcome(0), "worker": Outcome(0)}
     assert job.lead.finished == job.worker.finished == [Outcome(0)]
@@ -71,8 +77,8 @@ def test_normal_end_is_the_same_on_both_hosts_and_within_a_second() -> None:
 def test_workers_report_reaches_every_host() -> None:
     report = FailureReport("ValueError: boom", 3, "localhost", 1, ("a", "b"), 5.0)
     with meeting() as (leader, events):
-        lead = Host(LEADER, events, code=1, reports=(FailureReport("gone", 1, LEADER, 0, (), 4.0, echo=True),))
-        job = Job(leader, events, lead, lambda own: Host("localhost", own, None, (report,)), everywhere=False)
+        lead = FakeHost(LEADER, events, code=1, reports=(FailureReport("gone", 1, LEADER, 0, (), 4.0, echo=True),))
+        job = Job(leader, events, lead, lambda own: FakeHost("localhost", own, None, (report,)), everywhere=False)
         job.wait()
     assert {name: timeless(outcome) for name, outcome in job.outcomes.items()} == {
         "leader": timeless(Outcome(3, report)),
@@ -83,8 +89,8 @@ def test_workers_report_reaches_every_host() -> None:
 def test_a_launcher_that_outlives_a_rank_that_failed_is_ended_wherever_that_was() -> None:
     report = FailureReport("ValueError: boom", 3, WORKER, 1)
     with meeting() as (leader, events):
-        lead = Host(LEADER, events, code=None)
-        job = Job(leader, events, lead, lambda own: Host(WORKER, own, None, (report,)), everywhere=False)
+        lead = FakeHost(LEADER, events, code=None)
+        job = Job(leader, events, lead, lambda own: FakeHost(WORKER, own, None, (report,)), everywhere=False)
         job.begun()
         assert not job.outcomes
         job.worker_events.put(LauncherOverdue("a rank failed", 10))
@@ -92,8 +98,8 @@ def test_a_launcher_that_outlives_a_rank_that_failed_is_ended_wherever_that_was(
     assert {timeless(outcome) for outcome in job.outcomes.values()} == {timeless(Outcome(3, report))}
     assert lead.stopped
     with meeting() as (leader, events):
-        lead = Host(LEADER, events, None, (report,))
-        job = Job(leader, events, lead, lambda own: Host(WORKER, own, code=None), everywhere=False)
+        lead = FakeHost(LEADER, events, None, (report,))
+        job = Job(leader, events, lead, lambda own: FakeHost(WORKER, own, code=None), everywhere=False)
         job.begun()
         events.put(LauncherOverdue("a rank failed", 10))
         job.wait()
@@ -102,8 +108,8 @@ def test_a_launcher_that_outlives_a_rank_that_failed_is_ended_wherever_that_was(
 
 def test_program_everywhere_ends_when_all_have_ended() -> None:
     with meeting() as (leader, events):
-        lead = Host(LEADER, events)
-        job = Job(leader, events, lead, lambda own: Host("localhost", own, code=None), everywhere=True)
+        lead = FakeHost(LEADER, events)
+        job = Job(leader, events, lead, lambda own: FakeHost("localhost", own, code=None), everywhere=True)
         job.begun()
         assert not job.outcomes
         job.worker_events.put(Exited(0))
@@ -114,21 +120,21 @@ def test_program_everywhere_ends_when_all_have_ended() -> None:
 def test_program_everywhere_one_failure_ends_all() -> None:
     report = FailureReport("KeyError: 'x'", 1, "localhost", 0)
     with meeting() as (leader, events):
-        lead = Host(LEADER, events, code=None)
-        job = Job(leader, events, lead, lambda own: Host("localhost", own, 1, (report,)), everywhere=True)
+        lead = FakeHost(LEADER, events, code=None)
+        job = Job(leader, events, lead, lambda own: FakeHost("localhost", own, 1, (report,)), everywhere=True)
         job.wait()
     assert {timeless(outcome) for outcome in job.outcomes.values()} == {timeless(Outcome(1, report))}
     assert lead.stopped
 
 
 def test_preparation_that_fails_on_a_worker_ends_the_job() -> None:
-    def follow(own: Events) -> Host:
-        host = Host("localhost", own, code=None)
+    def follow(own: Events) -> FakeHost:
+        host = FakeHost("localhost", own, code=None)
         host.error = "requirements.txt could not be installed."
         return host
 
     with meeting() as (leader, events):
-        job = Job(leader, events, Host(LEADER, events), follow, everywhere=False)
+        job = Job(leader, events, FakeHost(LEADER, events), follow, everywhere=False)
         job.wait()
     for outcome in job.outcomes.values():
         assert outcome.report is not None
@@ -138,7 +144,11 @@ def test_preparation_that_fails_on_a_worker_ends_the_job() -> None:
 def test_worker_is_lost() -> None:
     with meeting() as (leader, events):
         job = Job(
-            leader, events, Host(LEADER, events, code=None), lambda own: Host("localhost", own, None), everywhere=False
+            leader,
+            events,
+            FakeHost(LEADER, events, code=None),
+            lambda own: FakeHost("localhost", own, None),
+            everywhere=False,
         )
         job.begun()
         job.connection.close()
@@ -152,7 +162,11 @@ def test_worker_is_lost() -> None:
 def test_leader_dies() -> None:
     with meeting() as (leader, events):
         job = Job(
-            leader, events, Host(LEADER, events, code=None), lambda own: Host("localhost", own, None), everywhere=False
+            leader,
+            events,
+            FakeHost(LEADER, events, code=None),
+            lambda own: FakeHost("localhost", own, None),
+            everywhere=False,
         )
         job.begun()
         for connection in leader.connections.values():
@@ -165,9 +179,9 @@ def test_leader_dies() -> None:
 
 def test_signal_that_finds_no_program_yet_is_sent_again_until_one_is_there() -> None:
     with meeting(()) as (leader, events):
-        lead = Host(LEADER, events, code=None, programs_after=2)
+        lead = FakeHost(LEADER, events, code=None, programs_after=2)
         threading.Timer(0.3, lambda: events.put(Signalled(15))).start()
-        outcome = LeaderLoop(leader, lead, events, everywhere=False).run(1)
+        outcome = LeaderLoop(leader, lead, everywhere=False).run(1)
     assert lead.signals == [15, 15, 15]
     assert outcome.code == 143
 
@@ -175,8 +189,8 @@ def test_signal_that_finds_no_program_yet_is_sent_again_until_one_is_there() -> 
 def test_a_program_that_never_ends_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stops, "STOP_SECONDS", 0.5)
     with meeting() as (leader, events):
-        lead = Host(LEADER, events, code=None, ends_after=99)
-        job = Job(leader, events, lead, lambda own: Host("localhost", own, None), everywhere=True)
+        lead = FakeHost(LEADER, events, code=None, ends_after=99)
+        job = Job(leader, events, lead, lambda own: FakeHost("localhost", own, None), everywhere=True)
         job.begun()
         job.worker_events.put(Signalled(15))
         job.wait()
@@ -191,8 +205,8 @@ def test_a_program_that_never_ends_has_a_limit(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_second_signal_gives_a_program_that_takes_no_notice_no_more_time() -> None:
     with meeting() as (leader, events):
-        lead = Host(LEADER, events, code=None, ends_after=99)
-        job = Job(leader, events, lead, lambda own: Host("localhost", own, None, ends_after=99), everywhere=True)
+        lead = FakeHost(LEADER, events, code=None, ends_after=99)
+        job = Job(leader, events, lead, lambda own: FakeHost("localhost", own, None, ends_after=99), everywhere=True)
         job.begun()
         began = time.monotonic()
         for _ in range(2):
@@ -210,8 +224,8 @@ def test_a_second_signal_gives_a_program_that_takes_no_notice_no_more_time() -> 
 def test_a_worker_that_is_lost_in_a_stop_does_not_end_the_others() -> None:
     """The leader's program takes a second to save, and the worker's host has gone meanwhile."""
     with meeting() as (leader, events):
-        lead = Host(LEADER, events, code=None, ends_after=99)
-        job = Job(leader, events, lead, lambda own: Host("localhost", own, None, ends_after=99), everywhere=True)
+        lead = FakeHost(LEADER, events, code=None, ends_after=99)
+        job = Job(leader, events, lead, lambda own: FakeHost("localhost", own, None, ends_after=99), everywhere=True)
         job.begun()
         events.put(Signalled(15))
         assert job.worker.signalled.wait(30)
@@ -225,8 +239,8 @@ def test_a_worker_that_is_lost_in_a_stop_does_not_end_the_others() -> None:
 
 def test_a_workers_signal_is_sent_again_too() -> None:
     with meeting() as (leader, events):
-        lead = Host(LEADER, events, code=None)
-        job = Job(leader, events, lead, lambda own: Host("localhost", own, None, programs_after=2), everywhere=True)
+        lead = FakeHost(LEADER, events, code=None)
+        job = Job(leader, events, lead, lambda own: FakeHost("localhost", own, None, programs_after=2), everywhere=True)
         job.begun()
         job.worker_events.put(Signalled(15))
         job.wait()
@@ -239,16 +253,16 @@ def test_reports_of_many_ranks_fit_the_wire() -> None:
     sentence = "🙂" * SENTENCE_CHARACTERS
     reports = tuple(FailureReport(sentence, 3, "localhost", rank, detail, 5.0 + rank) for rank in range(32))
     with meeting() as (leader, events):
-        lead = Host(LEADER, events, code=None)
-        job = Job(leader, events, lead, lambda own: Host("localhost", own, 3, reports), everywhere=True)
+        lead = FakeHost(LEADER, events, code=None)
+        job = Job(leader, events, lead, lambda own: FakeHost("localhost", own, 3, reports), everywhere=True)
         job.wait()
     assert {timeless(outcome) for outcome in job.outcomes.values()} == {timeless(Outcome(3, reports[0]))}
 
 
 def test_host_alone_needs_nobody() -> None:
     with meeting(()) as (leader, events):
-        lead = Host(LEADER, events, code=7)
-        outcome = LeaderLoop(leader, lead, events, everywhere=True).run(1)
+        lead = FakeHost(LEADER, events, code=7)
+        outcome = LeaderLoop(leader, lead, everywhere=True).run(1)
     assert outcome.report is not None
     assert (outcome.code, outcome.report.sentence[:35]) == (7, "mpirun ended with exit code 7 befor")
 
@@ -275,7 +289,7 @@ def test_the_first_failure_is_the_cause_whatever_the_hosts_clocks_say(skew: floa
             target=follow, args=(sock, FailureReport("the worker's", 3, WORKER, 1, when=theirs - ago), theirs)
         )
         thread.start()
-        outcome = LeaderLoop(leader, Host(LEADER, events, None, (own,)), events, everywhere=False).run(5)
+        outcome = LeaderLoop(leader, FakeHost(LEADER, events, None, (own,)), everywhere=False).run(5)
         thread.join(10)
     assert outcome.report is not None
     assert outcome.report.host == blamed
@@ -284,11 +298,11 @@ def test_the_first_failure_is_the_cause_whatever_the_hosts_clocks_say(skew: floa
 @pytest.mark.parametrize(("of_leader", "of_worker"), [(False, False), (False, True), (True, False)])
 def test_whether_any_host_leaves_a_model_is_known_on_all(of_leader: bool, of_worker: bool) -> None:
     with meeting() as (leader, events):
-        lead = Host(LEADER, events)
+        lead = FakeHost(LEADER, events)
         lead.model = of_leader
 
-        def follow(own: Events) -> Host:
-            host = Host("localhost", own)
+        def follow(own: Events) -> FakeHost:
+            host = FakeHost("localhost", own)
             host.model = of_worker
             return host
 

@@ -1,16 +1,14 @@
 """The event loops of a job, from the first host that joins to the last that leaves: one for the leader, one for a
 worker.
 
-A single host is a leader without workers. The loops only read events and decide; HostActions carries the decisions out.
-In every case the leader decides on one Outcome, writes its own files, and sends the outcome to all workers. A worker
-exits only after it got the outcome, or if the leader is lost: in SageMaker's local mode the first container that exits
-ends all others.
+A single host is a leader without workers. The loops only read events and decide; launching/host.py carries the
+decisions out. In every case the leader decides on one Outcome, writes its own files, and sends the outcome to all
+workers. A worker exits only after it got the outcome, or if the leader is lost: in SageMaker's local mode the first
+container that exits ends all others.
 """
 
 import time
-from collections.abc import Mapping
 from queue import Empty
-from typing import Any, Protocol
 
 from berth.contract.errors import JobError
 from berth.contract.host_names import by_number, listed
@@ -19,7 +17,6 @@ from berth.train.failures import failure
 from berth.train.failures.failure import FailureReport
 from berth.train.hosts.events import (
     Event,
-    Events,
     Exited,
     HostPrepared,
     LauncherOverdue,
@@ -32,64 +29,40 @@ from berth.train.hosts.outcome import Outcome, failed, outcome_fields, read_outc
 from berth.train.hosts.rendezvous import Leader, Stopped
 from berth.train.hosts.stops import SignalForwarder, Stop
 from berth.train.hosts.wire import HostConnection
+from berth.train.launching.host import Host
+from berth.train.launching.refusal import report_refusal
 
 _COLLECT_SECONDS = 5.0
 
 
-class HostActions(Protocol):
-    """The actions of a loop on its own host. `start` is called after HostPrepared was reported."""
-
-    @property
-    def name(self) -> str:
-        """The host's name in the job."""
-
-    def prepare(self) -> None:
-        """Start fetching the program and installing its packages. HostPrepared follows, also if that fails."""
-
-    def start(self) -> None:
-        """Start the plan's command, if it has one for this host. Exited follows when the command ends."""
-
-    def stop(self) -> None:
-        """End everything that runs on this host, within seconds. May be called repeatedly."""
-
-    def signal(self, number: int, count: int) -> None:
-        """Send a signal to each program of this host that has received fewer than `count` signals."""
-
-    def reports(self) -> list[FailureReport]:
-        """The failures on this host so far."""
-
-    def launcher_output(self) -> list[str]:
-        """The launcher's last lines: if it fails before any rank, they are the reason."""
-
-    def leaves_model(self) -> bool:
-        """Whether this host's model folder contains a file."""
-
-    def finish(self, outcome: Outcome) -> None:
-        """Write the last log lines and the failure file, and hand over the outputs."""
+def lead(host: Host) -> Outcome:
+    """Run the job on its leader. JobError if this host can't listen for the workers."""
+    try:
+        leader = host.context.listen()
+        return LeaderLoop(leader, host, everywhere=host.plan.kind == "process").run(host.context.timeout)
+    finally:
+        host.close()
 
 
-class LeaderActions(HostActions, Protocol):
-    """Actions of the leader only."""
-
-    def admit(self, leader: Leader) -> Mapping[str, Any]:
-        """Check the workers that joined; returns the fields of `welcome`. JobError if they can't train together."""
-
-
-class WorkerActions(HostActions, Protocol):
-    """Actions of a worker only."""
-
-    def accept(self, welcome: Mapping[str, Any]) -> None:
-        """Use the leader's key and the job's port from its `welcome`."""
+def follow(host: Host) -> Outcome:
+    """Run a worker's part of the job. JobError or Stopped if it could not join the leader."""
+    try:
+        try:
+            introduction = host.introduction()
+        except JobError as error:
+            return report_refusal(host.context, failed(str(error), host.name))
+        return WorkerLoop(host.context.join(introduction), host).run()
+    finally:
+        host.close()
 
 
 class LeaderLoop:
     """Runs a job on the leader. `everywhere`: each host runs the program itself, so the job ends when all hosts end."""
 
-    def __init__(self, leader: Leader, host: LeaderActions, events: Events, *, everywhere: bool) -> None:
+    def __init__(self, leader: Leader, host: Host, *, everywhere: bool) -> None:
         self.leader = leader
         self.host = host
-        self.events = events
-        self.forwarder = SignalForwarder(host.signal, events)
+        self.forwarder = SignalForwarder(host.local_run.signal_programs, host.events)
         self.everywhere = everywhere
         self.not_ready = set(leader.workers)
         self.done: dict[str, int] = {}  # worker → exit code of its part
@@ -114,7 +87,7 @@ class LeaderLoop:
         except Stopped as error:
             outcome = stopped(error.number)
             deadline = time.monotonic()
-        self.host.stop()
+        self.host.local_run.stop()
         self.host.finish(outcome)
         self.leader.dismiss(outcome_fields(outcome, time.time()), deadline)
         return outcome
@@ -132,7 +105,7 @@ class LeaderLoop:
             if self.prepared and not self.not_ready and not started and not self._has_failed():
                 started = True
                 self.host.start()
-        self.host.stop()
+        self.host.local_run.stop()
         self.leader.broadcast("ended")
         self._collect()
         return self._settle()
@@ -194,7 +167,7 @@ class LeaderLoop:
         deadline = time.monotonic() + _COLLECT_SECONDS
         while missing := set(self.leader.connections) - set(self.done) - self.gone:
             try:
-                event = self.events.get(timeout=max(0.0, deadline - time.monotonic()))
+                event = self.host.events.get(timeout=max(0.0, deadline - time.monotonic()))
             except Empty:
                 get_logger().info("rendezvous: no done from %s in %.0f s", listed(missing), _COLLECT_SECONDS)
                 self.lost |= dict.fromkeys(
@@ -209,7 +182,7 @@ class LeaderLoop:
             if self.forwarder.active is not None:
                 get_logger().info("the program ended with exit code 0 after the stop, and so does the job")
             return Outcome(0, leaves_model=self.leaves_model or self.host.leaves_model())
-        cause = self.forwarder.find_cause(self.host.reports() + self.reports)
+        cause = self.forwarder.find_cause(self.host.local_run.reports() + self.reports)
         code = self.own_code or next((code for code in self.done.values() if code), 0)
         if outcome := self.forwarder.stopped_outcome(cause, code):
             return outcome
@@ -223,24 +196,23 @@ class LeaderLoop:
             )
         if cause is not None:
             return Outcome(cause.code or 1, failure.with_lone_echo_explained(cause))
-        return failed(failure.launcher_sentence(code, self.host.launcher_output()), self.host.name, code or 1)
+        return failed(failure.launcher_sentence(code, self.host.local_run.output), self.host.name, code or 1)
 
 
 class WorkerLoop:
     """Runs a job on a worker, once it has joined."""
 
-    def __init__(self, connection: HostConnection, host: WorkerActions, events: Events) -> None:
+    def __init__(self, connection: HostConnection, host: Host) -> None:
         self.connection = connection
         self.host = host
-        self.events = events
         self.sent_done = False
         self.ready = False
-        self.forwarder = SignalForwarder(host.signal, events)
+        self.forwarder = SignalForwarder(host.local_run.signal_programs, host.events)
 
     def run(self) -> Outcome:
         """Wait for the leader's `welcome`, run this host's part, and end with the leader's outcome."""
         outcome = self._loop()
-        self.host.stop()
+        self.host.local_run.stop()
         self.host.finish(outcome)
         self.connection.send("bye")
         self.connection.close()
@@ -257,7 +229,7 @@ class WorkerLoop:
                     sentence = f"the leader {host} was lost while the job ran ({reason}); look at that host's own log."
                     return failed(sentence, self.host.name)
                 case Message(kind="ended"):
-                    self.host.stop()
+                    self.host.local_run.stop()
                     self._send_done(self._part(0))
                 case Exited(code=code):
                     self._send_done(self._part(exit_code(code)))
@@ -275,7 +247,7 @@ class WorkerLoop:
         """The steps up to `ready`. A failure here ends this host's part, and so the job."""
         try:
             if isinstance(event, Message) and event.kind == "welcome":
-                self.host.accept(event.fields)
+                self.host.accept(event.fields, self.connection.address)
                 self.host.prepare()
             elif isinstance(event, HostPrepared):
                 if event.error is not None:
@@ -288,7 +260,7 @@ class WorkerLoop:
 
     def _part(self, code: int) -> Outcome:
         """The outcome of this host's part of the job. `code`: exit code of the command that this host started."""
-        report = self.forwarder.find_cause(self.host.reports())
+        report = self.forwarder.find_cause(self.host.local_run.reports())
         if (code or report) and (outcome := self.forwarder.stopped_outcome(report, code)):
             report = outcome.report
         return Outcome(code, report, self.host.leaves_model())
