@@ -4,7 +4,6 @@ The command is mpirun (on the leader) or the rank wrapper. A thread waits for it
 comes through the run folder. mpirun's own last lines are kept: if it fails before any rank, they are the reason.
 """
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -126,13 +125,12 @@ class LocalRun:
             self._stopped_at = time.time()
         self.folder.signal(signal.SIGTERM)
         deadline = time.monotonic() + _GRACE_SECONDS
-        if self._process is not None and self._process.poll() is None:
-            with contextlib.suppress(OSError):
-                self._process.terminate()
+        if self._process is not None:
+            self._process.terminate()
         while (self.running or self.folder.programs()) and time.monotonic() < deadline:
             time.sleep(0.05)
         self.folder.signal(signal.SIGKILL)
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None:
             self._process.kill()
 
     def reports(self) -> list[FailureReport]:

@@ -48,17 +48,12 @@ def check_name(program: str) -> None:
         )
 
 
-def local_uri(uri: str) -> str:
-    """The path of a file:// URI (local mode); any other address unchanged."""
-    return uri.removeprefix("file://") if uri.startswith("file://") else uri
-
-
 def fetch(job: Job) -> None:
     """Unpack `sagemaker_submit_directory` (an s3:// or file:// archive, or a folder) into the code folder.
 
     Does nothing if the job names no source, or if the code folder already has files.
     """
-    uri = local_uri(job.submit_directory or "")
+    uri = (job.submit_directory or "").removeprefix("file://")  # SageMaker's local mode
     if not uri or Path(uri) == job.code_dir:
         return
     if not uri.startswith("s3://") and not Path(uri).exists():

@@ -119,40 +119,31 @@ class Relay:
     """Copies this host's output from the FIFO to `write` until it is closed."""
 
     def __init__(self, folder: RunFolder, write: Callable[[bytes], None]) -> None:
-        # Open for reading and writing, so that reads never reach the end while no rank has it open.
-        self._fifo = os.open(folder.path / "output", os.O_RDWR)
+        # Opening a FIFO waits for its other side, except with O_NONBLOCK.
+        self._reader = os.open(folder.path / "output", os.O_RDONLY | os.O_NONBLOCK)
+        os.set_blocking(self._reader, True)
+        # While this is open, a read does not return the end when no rank has the FIFO open.
+        self._writer = os.open(folder.path / "output", os.O_WRONLY)
         with contextlib.suppress(OSError):
-            fcntl.fcntl(self._fifo, fcntl.F_SETPIPE_SZ, _FIFO_BYTES)
+            fcntl.fcntl(self._reader, fcntl.F_SETPIPE_SZ, _FIFO_BYTES)
         self._write = write
-        self._rest = b""
-        self._end = threading.Event()
         self._thread = threading.Thread(target=self._copy, name="output", daemon=True)
         self._thread.start()
 
     def _copy(self) -> None:
-        marker = _END
-        while True:
-            data = self._rest + os.read(self._fifo, 65536)
-            if marker in data and self._end.is_set():
-                data = data.replace(marker, b"")
-                if data:
-                    self._write(data)
-                return
-            cut = data.rfind(b"\n") + 1
-            self._rest = data[cut:]
-            if cut:
-                self._write(data[:cut])
+        rest = b""
+        while data := os.read(self._reader, 65536):
+            lines, newline, rest = (rest + data).rpartition(b"\n")
+            if newline:
+                self._write(lines + newline)
+        if rest:
+            self._write(rest)
 
     def close(self) -> None:
         """Copy the rest of the pipe and stop. Call this after the ranks have ended."""
-        self._end.set()
-        os.write(self._fifo, _END)
+        os.close(self._writer)
         self._thread.join(timeout=5)
-        os.close(self._fifo)
-
-
-# Tells the copying thread to stop. Text contains no NUL bytes.
-_END = b"\0berth end\0\n"
+        os.close(self._reader)
 
 
 def read_program(folder: Path) -> Program:

@@ -1,4 +1,4 @@
-"""Whether NCCL's data between hosts goes over EFA or TCP, and why; `python -P -m berth.train.planning.efa` prints it.
+"""Whether NCCL's data between hosts goes over EFA or TCP, and why.
 
 EFA needs two parts: the image's NCCL plugin (aws-ofi-nccl), which must load, and devices of the efa driver that this
 container may open. NCCL falls back to TCP silently, so each part is tried; neither the instance type nor the existence
@@ -9,15 +9,12 @@ Source: github.com/aws/aws-ofi-nccl, and docs.nvidia.com/deeplearning/nccl/user-
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from berth.runtime import subprocesses
-from berth.runtime.gpu.driver import torch_cuda
 from berth.runtime.interfaces import entries
+from berth.train.planning.trial import try_loading
 
 PLUGIN_FOLDER = "opt/amazon/ofi-nccl/lib"
 # With these variables NCCL fails instead of falling back to TCP.
@@ -87,8 +84,11 @@ def detect(root: Path = _ROOT, environ: Mapping[str, str] = os.environ) -> Fabri
     """Look for EFA devices, and load the plugin in a child process by the names that NCCL would try."""
     devices = tuple(sorted(path.name for path in entries(root / "sys/class/infiniband") if _is_efa(path)))
     built = any((root / PLUGIN_FOLDER / name).exists() for name in _PLUGINS)
-    plugin, obstacle = _load(root, environ) if built else ("", "")
-    return Fabric(built, plugin, obstacle, devices, _closed(root, devices))
+    output = obstacle = ""
+    if built:
+        output, obstacle = try_loading(_LOAD_PLUGIN, plugin_names(root, environ), environ, _LIMIT_SECONDS)
+    plugin = output.rpartition("plugin: ")[2].partition("\n")[0]
+    return Fabric(built, plugin, obstacle.removeprefix("OSError: "), devices, _closed(root, devices))
 
 
 def network_line(fabric: Fabric, backend: str, *, alone: bool = False) -> str:
@@ -110,20 +110,6 @@ def plugin_names(root: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
     setting = environ.get("NCCL_NET_PLUGIN") or _setting(root / "etc/nccl.conf", "NCCL_NET_PLUGIN")
     names = [name.strip() for name in setting.split(",") if name.strip()]
     return tuple(name if ".so" in name else f"libnccl-net-{name}.so" for name in names) or _PLUGINS[:1]
-
-
-def _load(root: Path, environ: Mapping[str, str]) -> tuple[str, str]:
-    """The plugin that loads, and the reason if none does; one of the two is empty."""
-    command = [sys.executable, "-P", "-c", _LOAD_PLUGIN, *plugin_names(root, environ)]
-    try:
-        done = subprocesses.run(command, _LIMIT_SECONDS, environ)
-    except subprocess.TimeoutExpired:
-        return "", f"loading it took longer than {_LIMIT_SECONDS} s"
-    if done.returncode == 0:
-        return done.stdout.rpartition("plugin: ")[2].strip(), ""
-    if done.returncode < 0:
-        return "", f"it crashed with signal {-done.returncode}"
-    return "", (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("OSError: ")
 
 
 def _closed(root: Path, devices: Sequence[str]) -> str:
@@ -155,7 +141,3 @@ def _text(file: Path) -> str:
         return file.read_text("utf-8", "replace")
     except OSError:
         return ""
-
-
-if __name__ == "__main__":
-    print(network_line(detect(), "nccl" if torch_cuda() else "gloo"))

@@ -17,7 +17,6 @@ from berth.contract.errors import JobError
 from berth.train.planning.mpirun_settings import (
     BIND_TO,
     SSH_ARGUMENTS,
-    Setting,
     UserSetting,
     file_settings,
     without_ssh_arguments,
@@ -148,7 +147,7 @@ def check_version(launcher: Launcher) -> None:
         )
 
 
-def our_settings(launcher: Launcher, interface: str, *, alone: bool) -> list[Setting]:
+def our_settings(launcher: Launcher, interface: str, *, alone: bool) -> dict[str, str]:
     """The plan's settings for mpirun; mpirun_settings drops those that the user has set. `alone`: one host."""
     parameters = {
         BIND_TO: "none",
@@ -165,11 +164,11 @@ def our_settings(launcher: Launcher, interface: str, *, alone: bool) -> list[Set
             # Only the leader holds the job's key, so it starts every host's daemon itself.
             "plm_rsh_no_tree_spawn": "1",
         }
-    return [Setting(name, value) for name, value in parameters.items()]
+    return parameters
 
 
 def mpirun_command(
-    launcher: Launcher, hosts: Sequence[str], ranks: int, settings: Sequence[Setting], options: Sequence[str]
+    launcher: Launcher, hosts: Sequence[str], ranks: int, settings: Mapping[str, str], options: Sequence[str]
 ) -> tuple[str, ...]:
     """The whole command, with our `settings` and the user's `options`. `ranks`: per host."""
     alone = len(hosts) == 1
@@ -187,9 +186,9 @@ def mpirun_command(
         "--wdir",
         "/",
     ]
-    for setting in settings:
-        command += setting.words
-    if any(setting.name == SSH_ARGUMENTS for setting in settings):
+    for name, value in settings.items():
+        command += [f"--{BIND_TO}", value] if name == BIND_TO else ["--mca", name, value]
+    if SSH_ARGUMENTS in settings:
         options = without_ssh_arguments(options)
     return (*command, *options, launcher.python, "-P", "-m", "berth.train.launching.rank", launcher.run_dir)
 

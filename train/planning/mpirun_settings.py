@@ -31,18 +31,6 @@ _CONFLICTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One of our settings for mpirun."""
-
-    name: str
-    value: str
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return (f"--{BIND_TO}", self.value) if self.name == BIND_TO else ("--mca", self.name, self.value)
-
-
-@dataclass(frozen=True, slots=True)
 class UserSetting:
     """A value that the user sets. `source` precedes the name in a sentence: "the variable OMPI_MCA_… sets"."""
 
@@ -80,23 +68,20 @@ def user_settings(
 
 
 def settings_that_stay(
-    ours: Sequence[Setting], theirs: Mapping[str, UserSetting]
-) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
+    ours: Mapping[str, str], theirs: Mapping[str, UserSetting]
+) -> tuple[dict[str, str], tuple[str, ...]]:
     """Those of `ours` that conflict with none of `theirs`, and a line of the launch plan for each dropped one."""
-    kept, reasons = [], []
-    for setting in ours:
-        if setting.name == SSH_ARGUMENTS:
-            # ssh needs ours, which name the job's key, so the user's arguments are added to them.
-            custom = [theirs[SSH_ARGUMENTS].value] if SSH_ARGUMENTS in theirs else []
-            kept.append(Setting(SSH_ARGUMENTS, " ".join([setting.value, *custom])))
-            continue
-        conflict = next((name for name in (setting.name, *_CONFLICTS.get(setting.name, ())) if name in theirs), None)
+    kept, reasons = {}, []
+    for name, value in ours.items():
+        conflict = next((other for other in (name, *_CONFLICTS.get(name, ())) if other in theirs), None)
         if conflict is None:
-            kept.append(setting)
+            kept[name] = value
+        elif name == SSH_ARGUMENTS:
+            # ssh needs ours, which name the job's key, so the user's arguments are added to them.
+            kept[name] = f"{value} {theirs[name].value}"
         else:
-            dropped = f"{setting.name} {setting.value}"
-            reasons.append(f"{theirs[conflict].source} {conflict}, so mpirun does not get the plan's {dropped}")
-    return tuple(kept), tuple(reasons)
+            reasons.append(f"{theirs[conflict].source} {conflict}, so mpirun does not get the plan's {name} {value}")
+    return kept, tuple(reasons)
 
 
 def without_ssh_arguments(options: Sequence[str]) -> tuple[str, ...]:

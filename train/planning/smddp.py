@@ -8,16 +8,13 @@ docs.aws.amazon.com/sagemaker/latest/dg/data-parallel-modify-sdp-select-framewor
 """
 
 import shutil
-import signal
-import subprocess
-import sys
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from berth.contract.hyperparameters import unquote
-from berth.runtime import subprocesses
 from berth.train.planning.job import Job
+from berth.train.planning.trial import try_loading
 from berth.train.startup.smdistributed_finder import OFF, OPEN, PACKAGE, VARIABLE, WITHOUT, choice
 
 MODULE = "smdistributed.dataparallel.torch.torch_smddp"
@@ -78,21 +75,8 @@ def attempt(job: Job, environ: Mapping[str, str], limit: float = TIME_LIMIT) -> 
     """Import AWS's library in a child process, unless BERTH_SMDISTRIBUTED rules it out. `limit`: in seconds."""
     if (chosen := choice(environ)) in (OPEN, OFF):
         return Library(f"{VARIABLE} is {chosen}")
-    try:
-        command = [sys.executable, "-P", "-c", _IMPORT_LIBRARY]
-        done = subprocesses.run(command, limit, {**variables(job), **environ}, stderr=subprocess.STDOUT, cwd="/")
-    except subprocess.TimeoutExpired:
-        return Library(f"its import took longer than {limit:.0f} s", present=True)
-    if done.returncode == 0:
-        # Search only the environment that contains the wheel: berth's own smddprun is elsewhere on PATH.
-        return Library(launcher=shutil.which("smddprun", path=sysconfig.get_path("scripts")) or "")
-    if done.returncode < 0:
-        return Library(f"its import crashed ({signal.Signals(-done.returncode).name})", present=True)
-    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    obstacle = next((line for line in reversed(lines) if line.startswith("obstacle: ")), None)
-    reason = (
-        obstacle.removeprefix("obstacle: ")
-        if obstacle
-        else (lines or ["its import failed without an error message"])[-1]
-    )
-    return Library(reason, present=f"No module named '{PACKAGE}" not in reason)
+    obstacle = try_loading(_IMPORT_LIBRARY, (), {**variables(job), **environ}, limit)[1]
+    if obstacle:
+        return Library(obstacle, present=f"No module named '{PACKAGE}" not in obstacle)
+    # Search only the environment that contains the wheel: berth's own smddprun is elsewhere on PATH.
+    return Library(launcher=shutil.which("smddprun", path=sysconfig.get_path("scripts")) or "")

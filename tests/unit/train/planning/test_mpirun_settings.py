@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from berth.train.planning.mpirun_settings import BIND_TO, Setting, UserSetting, settings_that_stay, user_settings
+from berth.train.planning.mpirun_settings import BIND_TO, UserSetting, settings_that_stay, user_settings
 from berth.train.planning.plan import Plan
 from tests.unit.train.planning.plans import job, plan_of
 
@@ -63,9 +63,9 @@ def test_ours_stays_beside_what_is_no_rival(options: str) -> None:
 
 def test_ours_is_left_out_where_a_file_of_the_image_sets_the_opposite() -> None:
     theirs = {"btl_tcp_if_exclude": UserSetting("lo", "/etc/x.conf sets")}
-    ours = (Setting("btl_tcp_if_include", "eth0"), Setting(BIND_TO, "none"))
+    ours = {"btl_tcp_if_include": "eth0", BIND_TO: "none"}
     assert settings_that_stay(ours, user_settings([], {}, theirs)) == (
-        ours[1:],
+        {BIND_TO: "none"},
         ("/etc/x.conf sets btl_tcp_if_exclude, so mpirun does not get the plan's btl_tcp_if_include eth0",),
     )
 

@@ -87,8 +87,8 @@ def test_what_a_programs_own_import_gets_where_the_library_cant_be_used(
 @pytest.mark.parametrize(
     ("code", "obstacle"),
     [
-        ("import time; time.sleep(60)", "its import took longer than 2 s"),
-        ("import os; os.abort()", "its import crashed (SIGABRT)"),
+        ("import time; time.sleep(60)", "loading it took longer than 2 s"),
+        ("import os; os.abort()", "loading it crashed (SIGABRT)"),
         ("raise SystemExit('not here\\nnor there')", "SystemExit: not here nor there"),
         ("import os; print('no EFA', flush=True); os._exit(3)", "no EFA"),
     ],
