@@ -12,7 +12,7 @@ pip_environment  settings of pip on a closed network: certificates, wheels, a wa
 rank             a rank's numbers
 software         the image's software set, from docker/pins.toml
 requirements     installs a user's requirements.txt with pip; missing_tools explains builds that fail because a tool is
-                 missing, installed_packages finds packages that it replaced
+                 missing
 whole_files      writes files and folders atomically
 subprocesses     runs a command or a function in a child process with a time limit
 gpu              checks whether torch can run on this host's driver and GPUs, and measures them

@@ -17,7 +17,6 @@ from berth.contract.masking import mask_text
 from berth.runtime.hints.images import this_image
 from berth.runtime.hints.program import PackageNote
 from berth.runtime.hints.replaced_packages import package_note
-from berth.runtime.installed_packages import installed_packages
 from berth.runtime.missing_tools import missing_tool_sentence
 from berth.runtime.pip_environment import CHANNEL, PipEnvironment, pip_environment, trust
 
@@ -77,7 +76,6 @@ def install(
             f"{wanted.name} could not be installed, because the certificate {missing} of PIP_CERT or "
             "REQUESTS_CA_BUNDLE does not exist; give its path in the container, or one inside the source folder."
         )
-    before = installed_packages(python)
     code, output = _run_pip(folder, python, say, wanted, settings)
     text = _text(folder, wanted)
     if code != 0:
@@ -85,7 +83,7 @@ def install(
         sentence = missing_tool_sentence(output, wanted.name, text)
         sentence = sentence or failed_install(output[-_TAIL_LINES:], places, wanted.name, settings.certificates)
         raise RequirementsError(mask_text(sentence))
-    return package_note(before, installed_packages(python), wanted.name, text, this_image())
+    return package_note(output, wanted.name, text, this_image())
 
 
 def _run_pip(

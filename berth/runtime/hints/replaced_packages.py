@@ -3,45 +3,88 @@ repeated after a failure that they may have caused.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from berth.runtime.hints.images import ThisImage, add_command, image_with
 from berth.runtime.hints.program import PackageNote, ProgramContext, RaisedException
-from berth.runtime.installed_packages import (
-    Conflict,
-    Packages,
-    Replaced,
-    dependants,
-    new_conflicts,
-    normalised,
-    replaced_packages,
-)
 
-_REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*([^;#]*)")
+_REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)")
+# pip's lines (26.3): the version that it replaces, the versions that it installed, and each violated requirement.
+_FOUND = re.compile(r"\s*Found existing installation: (\S+) (\S+)")
+_INSTALLED = "Successfully installed "
+_CONFLICT = re.compile(
+    r"(\S+) (\S+) requires ([\w.-]+)(?:\[[^\]]*\])?([^\s;]*).*, but \S+ have \S+ (\S+) which is incompatible"
+)
 _ADDED_BY_OPTION = ("transformers", "torch", "accelerate", "datasets")
 _SHOWN = 4
 _MODULES = {"pillow": "PIL", "scikit-learn": "sklearn", "pyyaml": "yaml", "protobuf": "google/protobuf"}
 
 
-def package_note(before: Packages, after: Packages, name: str, text: str, here: ThisImage) -> PackageNote | None:
-    """The note on the packages before and after; None if no package was replaced and no requirement was violated.
+class Replaced(NamedTuple):
+    """A package, by its normalised name, and its versions before and after."""
 
-    name, text: of the requirements file.
+    name: str
+    before: str
+    after: str
+
+
+class Conflict(NamedTuple):
+    """A package whose version does not meet `needs`, such as `<3,>=1.31`, of the package `dependant`."""
+
+    name: str
+    version: str
+    dependant: str
+    dependant_version: str
+    needs: str
+
+
+def normalised(name: str) -> str:
+    """A package's name as package indexes normalise it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def package_note(output: Sequence[str], name: str, text: str, here: ThisImage) -> PackageNote | None:
+    """The note on what a successful `pip install` replaced; None if it replaced no package and violated no requirement.
+
+    output: pip's lines. name, text: of the requirements file.
     """
-    replaced, conflicts = replaced_packages(before, after), new_conflicts(before, after)
+    replaced, conflicts = _replaced(output), _conflicts(output)
     if not replaced and not conflicts:
         return None
     lines = requirement_lines(text)
-    keys = {each.name for each in replaced}
     parts = [
         _replacements(replaced, lines, name),
-        *_conflicts(conflicts, lines, name),
+        *_conflict_texts(conflicts, lines, name),
         _remedy(replaced, conflicts, lines, here),
     ]
-    concerned = keys | {each for one in conflicts for each in (one.name, one.dependant)}
-    concerned |= dependants(after, keys)
+    concerned = {each.name for each in replaced} | {each for one in conflicts for each in (one.name, one.dependant)}
     modules = tuple(sorted(_MODULES.get(each, each.replace("-", "_")) for each in concerned))
     return PackageNote("; ".join(part for part in parts if part), modules)
+
+
+def _replaced(output: Iterable[str]) -> list[Replaced]:
+    before: dict[str, str] = {}
+    after: dict[str, str] = {}
+    for line in output:
+        if match := _FOUND.match(line):
+            before[normalised(match[1])] = match[2]
+        elif line.startswith(_INSTALLED):
+            pairs = (each.rpartition("-") for each in line.removeprefix(_INSTALLED).split())
+            after |= {normalised(package): version for package, _, version in pairs}
+    return [
+        Replaced(package, before[package], version)
+        for package, version in sorted(after.items())
+        if before.get(package, version) != version
+    ]
+
+
+def _conflicts(output: Iterable[str]) -> list[Conflict]:
+    found = (match.groups() for line in output if (match := _CONFLICT.search(line)))
+    return [
+        Conflict(normalised(package), has, normalised(dependant), version, needs)
+        for dependant, version, package, needs, has in found
+    ]
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
@@ -56,19 +99,19 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
     return f"; {note.text}" if inside or named else ""
 
 
-def requirement_lines(text: str) -> dict[str, tuple[int, str]]:
-    """Normalised name → its line's number and bounds, such as `==4.27.1`."""
-    found: dict[str, tuple[int, str]] = {}
+def requirement_lines(text: str) -> dict[str, int]:
+    """Normalised name → the number of its line."""
+    found: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if match := _REQUIREMENT.match(line):
-            found.setdefault(normalised(match[1]), (number, match[2].strip()))
+            found.setdefault(normalised(match[1]), number)
     return found
 
 
-def _replacements(replaced: Sequence[Replaced], lines: Mapping[str, tuple[int, str]], name: str) -> str:
+def _replacements(replaced: Sequence[Replaced], lines: Mapping[str, int], name: str) -> str:
     """`requirements.txt replaces transformers 5.23.0 with 4.27.1`: the file's packages, or else all replaced ones."""
     requested = [each for each in replaced if each.name in lines]
-    shown = sorted(requested, key=lambda each: lines[each.name][0]) or list(replaced)
+    shown = sorted(requested, key=lambda each: lines[each.name]) or list(replaced)
     words = [f"{each.name} {each.before} with {each.after}" for each in shown[:_SHOWN]]
     with_them = ""
     if len(replaced) > len(words):
@@ -80,23 +123,25 @@ def _replacements(replaced: Sequence[Replaced], lines: Mapping[str, tuple[int, s
     return f"{name} replaces {', '.join(words[:-1])}{' and ' if words[:-1] else ''}{words[-1]}{with_them}"
 
 
-def _conflicts(conflicts: Sequence[Conflict], lines: Mapping[str, tuple[int, str]], name: str) -> Iterator[str]:
-    """`huggingface-hub 0.36.0 (requirements.txt, line 1) conflicts with transformers 5.23.0 (needs >=1.31.0,<3.0)`."""
+def _conflict_texts(conflicts: Sequence[Conflict], lines: Mapping[str, int], name: str) -> list[str]:
+    """`huggingface-hub 0.36.0 (requirements.txt, line 1) conflicts with transformers 5.23.0 (needs <3.0,>=1.31.0)`."""
+    texts = []
     for package in list(dict.fromkeys(each.name for each in conflicts))[:_SHOWN]:
         # transformers first, because scripts import it first.
-        same = sorted((each for each in conflicts if each.name == package), key=_rank)[:_SHOWN]
-        number = lines.get(package, (0, ""))[0]
-        where = f" ({name}, line {number})" if number else ""
-        others = " and ".join(f"{each.dependant} {each.dependant_version} (needs {each.needs})" for each in same)
-        yield f"{package} {same[0].version}{where} conflicts with {others}"
-
-
-def _rank(conflict: Conflict) -> tuple[bool, str]:
-    return conflict.dependant not in _ADDED_BY_OPTION[:1], conflict.dependant
+        same = sorted(
+            (each for each in conflicts if each.name == package),
+            key=lambda each: (each.dependant != "transformers", each.dependant),
+        )
+        where = f" ({name}, line {lines[package]})" if package in lines else ""
+        others = " and ".join(
+            f"{each.dependant} {each.dependant_version} (needs {each.needs})" for each in same[:_SHOWN]
+        )
+        texts.append(f"{package} {same[0].version}{where} conflicts with {others}")
+    return texts
 
 
 def _remedy(
-    replaced: Sequence[Replaced], conflicts: Sequence[Conflict], lines: Mapping[str, tuple[int, str]], here: ThisImage
+    replaced: Sequence[Replaced], conflicts: Sequence[Conflict], lines: Mapping[str, int], here: ThisImage
 ) -> str:
     """An image with the versions if the file requests transformers or torch; else how to resolve the conflicts."""
     requested = {each.name: each.after for each in replaced if each.name in lines}
@@ -105,13 +150,4 @@ def _remedy(
         return image_with(version, here, versions)
     if "torch" in versions:
         return f"{add_command(here, versions)} makes an image with it"
-    return ", ".join(dict.fromkeys(_conflict_remedies(conflicts, lines)))
-
-
-def _conflict_remedies(conflicts: Sequence[Conflict], lines: Mapping[str, tuple[int, str]]) -> Iterator[str]:
-    for each in conflicts:
-        name, dependant = each.name, each.dependant
-        if name in lines:
-            yield "remove the pin" if lines[name][1] else f"ask for {each.name}{each.needs}"
-        elif dependant in lines:
-            yield f"choose another version of {each.dependant}"
+    return "remove the pin" if any(each.name in lines for each in conflicts) else ""

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,6 +151,20 @@ def code(tmp_path: Path) -> Path:
 
 def installed(python: Path) -> set[str]:
     return {path.stem for path in python.parents[1].glob("lib/python3*/site-packages/*.py")}
+
+
+@pytest.mark.slow
+def test_install_returns_note_of_replaced_and_conflicting_packages(python: Path, code: Path) -> None:
+    """The note is read from the output of the installed pip, whose lines a newer version may change."""
+    (code / "requirements.txt").write_text("--no-index --find-links .\nh11==0.1\n")
+    (code / "h11-0.1-py3-none-any.whl").write_bytes(wheel("h11", "", "0.1"))
+    note = install(code, str(python), print)
+    assert note is not None
+    assert re.match(
+        r"requirements.txt replaces h11 0\.\d+\.\d+ with 0\.1; h11 0\.1 \(requirements.txt, line 2\) ", note.text
+    )
+    assert re.search(r" conflicts with .*httpcore [\d.]+ \(needs >=0\.\d+\)", note.text)
+    assert {"h11", "httpcore"} <= {*note.modules}
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a requirements.txt replaced in the image, as the log says it and as it stands behind a failure."""
+"""The note on packages of the image that a requirements.txt replaced: in the log, and after a failure."""
 
 from pathlib import Path
 
@@ -7,77 +7,81 @@ import pytest
 from berth.images.pins import pins_file
 from berth.runtime.hints import images
 from berth.runtime.hints.images import ThisImage, image_with
-from berth.runtime.hints.program import ProgramContext, RaisedException
+from berth.runtime.hints.program import PackageNote, ProgramContext, RaisedException
 from berth.runtime.hints.replaced_packages import hint, package_note
-from berth.runtime.installed_packages import Package, Packages
 
-HERE = ThisImage("cpu")
-OF_IMAGE = {
-    "transformers": Package("5.23.0", ("huggingface-hub<3.0,>=1.31.0", "tokenizers<0.25,>=0.22")),
-    "accelerate": Package("1.15.0", ("torch>=2.0.0",)),
-    "datasets": Package("5.2.0", ("huggingface-hub>=1.31.0",)),
-    "huggingface-hub": Package("1.31.0"),
-    "tokenizers": Package("0.23.1"),
-    "torch": Package("2.13.0+cpu"),
-    "safetensors": Package("0.8.0", ("numpy<1; extra == 'old'",)),
-    "numpy": Package("2.4.0"),
-}
+IMAGE = ThisImage("cpu")
+CONFLICT = (
+    "transformers 5.23.0 requires huggingface-hub<3.0,>=1.31.0, but you have huggingface-hub 0.36.0 which is "
+    "incompatible."
+)
+DATASETS_CONFLICT = CONFLICT.replace("transformers 5.23.0", "datasets 5.2.0").replace("<3.0,", "[torch]")
 
 
-def after(**versions: str | Package) -> Packages:
-    """The image's packages with others in the place of some."""
-    changed = {
-        name: Package(new, OF_IMAGE[name].requires) if isinstance(new, str) else new
-        for name, new in ((each.replace("_", "-"), new) for each, new in versions.items())
-    }
-    return OF_IMAGE | changed
+def pip_output(replaced: dict[str, str], installed: str, *conflicts: str) -> list[str]:
+    """pip's lines. `replaced`: package → the version that the image had. `installed`: as in pip's last line."""
+    lines = ["Installing collected packages: " + ", ".join(replaced)]
+    for name, version in replaced.items():
+        lines += [f"  Attempting uninstall: {name}", f"    Found existing installation: {name} {version}"]
+    return [*lines, f"Successfully installed {installed}", *conflicts]
 
 
 @pytest.mark.parametrize(
-    ("text", "packages", "note"),
+    ("text", "output", "note"),
     [
-        (
+        pytest.param(
             "transformers==4.27.1\naccelerate==0.17.1\n",
-            after(transformers=Package("4.27.1"), accelerate="0.17.1"),
+            pip_output(
+                {"accelerate": "1.15.0", "transformers": "5.23.0"}, "accelerate-0.17.1 rows-1.0 transformers-4.27.1"
+            ),
             "requirements.txt replaces transformers 5.23.0 with 4.27.1 and accelerate 1.15.0 with 0.17.1; profile "
             "cpu-hf4 has transformers 4.26",
+            id="existing-profile",
         ),
-        (
+        pytest.param(
             "huggingface-hub==0.36.0\n",
-            after(huggingface_hub="0.36.0"),
+            pip_output({"huggingface_hub": "1.31.0"}, "huggingface_hub-0.36.0", DATASETS_CONFLICT, CONFLICT),
             "requirements.txt replaces huggingface-hub 1.31.0 with 0.36.0; huggingface-hub 0.36.0 (requirements.txt, "
-            "line 1) conflicts with transformers 5.23.0 (needs >=1.31.0,<3.0) and datasets 5.2.0 (needs "
+            "line 1) conflicts with transformers 5.23.0 (needs <3.0,>=1.31.0) and datasets 5.2.0 (needs "
             ">=1.31.0); remove the pin",
+            id="conflict-of-pinned-package",
         ),
-        (
+        pytest.param(
             "# ours\ntransformers==4.46.3  # as in our other images\n",
-            after(transformers=Package("4.46.3"), huggingface_hub="0.36.0", tokenizers="0.20.3"),
+            pip_output(
+                {"tokenizers": "0.23.1", "huggingface-hub": "1.31.0", "transformers": "5.23.0"},
+                "huggingface-hub-0.36.0 tokenizers-0.20.3 transformers-4.46.3",
+                DATASETS_CONFLICT,
+            ),
             "requirements.txt replaces transformers 5.23.0 with 4.46.3 (and with it huggingface-hub, tokenizers); "
             "huggingface-hub 0.36.0 conflicts with datasets 5.2.0 (needs >=1.31.0); `python build.py profile add mine "
             "--from cpu --transformers 4.46.3` makes an image for it",
+            id="new-profile-for-transformers",
         ),
-        (
+        pytest.param(
             "torch==2.8.0",
-            after(torch="2.8.0"),
+            pip_output({"torch": "2.13.0+cpu"}, "torch-2.8.0"),
             "requirements.txt replaces torch 2.13.0+cpu with 2.8.0; `python build.py profile add mine --from cpu "
             "--torch 2.8.0` makes an image with it",
+            id="new-profile-for-torch",
         ),
-        (
-            "rows==1.0",
-            OF_IMAGE | {"rows": Package("1.0", ("numpy<2",))},
-            "numpy 2.4.0 conflicts with rows 1.0 (needs <2); choose another version of rows",
+        pytest.param(
+            "numpy==2.3.0",
+            pip_output({"numpy": "2.4.0"}, "numpy-2.3.0"),
+            "requirements.txt replaces numpy 2.4.0 with 2.3.0",
+            id="without-conflict",
         ),
-        ("numpy==2.3.0", after(numpy="2.3.0"), "requirements.txt replaces numpy 2.4.0 with 2.3.0"),
     ],
 )
-def test_what_was_replaced_is_said_with_what_helps(text: str, packages: Packages, note: str) -> None:
-    found = package_note(OF_IMAGE, packages, "requirements.txt", text, HERE)
+def test_note_names_replaced_packages_conflicts_and_remedy(text: str, output: list[str], note: str) -> None:
+    found = package_note(output, "requirements.txt", text, IMAGE)
     assert found is not None
     assert found.text == note
 
 
-def test_nothing_is_said_of_new_packages() -> None:
-    assert package_note(OF_IMAGE, OF_IMAGE | {"rows": Package("1.0")}, "requirements.txt", "rows", HERE) is None
+def test_new_and_reinstalled_packages_have_no_note() -> None:
+    output = pip_output({"numpy": "2.4.0"}, "numpy-2.4.0 rows-1.0")
+    assert package_note(output, "requirements.txt", "rows", IMAGE) is None
 
 
 SITE = "/opt/berth/lib/python3.11/site-packages"
@@ -104,14 +108,12 @@ SITE = "/opt/berth/lib/python3.11/site-packages"
         (RaisedException("ImportError", "cannot import name 'x' from 'my_transformers'", ["/c/t.py"]), False),
     ],
 )
-def test_only_a_failure_that_comes_from_it_has_it(raised: RaisedException, shown: bool) -> None:
-    packages = after(huggingface_hub="0.36.0")
-    note = package_note(OF_IMAGE, packages, "requirements.txt", "huggingface-hub==0.36.0", HERE)
-    said = hint(raised, ProgramContext(Path("/c"), package_note=note))
-    assert ("conflicts with transformers" in said) == shown
+def test_note_is_added_only_to_failures_of_its_packages(raised: RaisedException, shown: bool) -> None:
+    note = PackageNote("a note", ("huggingface_hub", "transformers"))
+    assert hint(raised, ProgramContext(Path("/c"), package_note=note)) == ("; a note" if shown else "")
 
 
-def test_the_profiles_are_those_of_the_pins() -> None:
+def test_profiles_equal_those_in_pins_toml() -> None:
     found = pins_file.load().profiles
     known = {
         name: (row.hardware, row.packages["transformers"]) for name, row in found.items() if name in images.PROFILES
@@ -132,7 +134,7 @@ def test_the_profiles_are_those_of_the_pins() -> None:
         ("no version", ThisImage("cpu"), ""),
     ],
 )
-def test_the_image_that_has_a_version(version: str, here: ThisImage, way: str) -> None:
+def test_image_with_names_profile_or_command(version: str, here: ThisImage, way: str) -> None:
     found = image_with(version, here)
     assert way in found
     assert bool(found) == bool(way)
