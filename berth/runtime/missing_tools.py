@@ -6,6 +6,8 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
+from berth.runtime.hints.replaced_packages import normalised
+
 _FROM_LINE = re.compile(
     r"^\s*(?:Collecting|Processing|Obtaining) (?P<what>\S+).*\(from (?P<via>.*->)?-r \S+ \(line (?P<line>\d+)\)\)"
 )
@@ -32,8 +34,6 @@ _GITHUB = re.compile(
     r"(?:-e |--editable )?(?:(?P<package>[\w.\[\],-]+)\s*@\s*)?git\+(?:https|ssh)://(?:[^@/\s]+@)?github\.com/"
     r"(?P<path>[\w.-]+/[\w.-]+?)(?:\.git)?/?(?:@(?P<ref>[^#\s]+))?(?:#(?P<fragment>\S+))?(?P<marker>\s;.*)?$"
 )
-_COMMIT = re.compile(r"[0-9a-f]{7,40}")
-_TAG = re.compile(r"v?\d+(?:\.\d+)+[\w.+-]*|(?:release|version)[-/]?v?\d[\w.+-]*", re.IGNORECASE)
 _LACKING = "which this image does not have"
 _PREBUILT = {"psycopg2": "psycopg2-binary"}
 """Package → the same package with a wheel."""
@@ -76,11 +76,11 @@ def _compiler(output: Sequence[str], tools: Sequence[str], name: str, lines: Map
     origins = [match for line in output if (match := _FROM_LINE.match(line))]
     built = next((match for line in reversed(output) if (match := _BUILT.search(line))), None)
     package = (built["one"] or built["other"]) if built else origins[-1]["what"] if origins else ""
-    numbers = [int(match["line"]) for match in origins if _plain(package) in _plain(match["what"])]
+    numbers = [int(match["line"]) for match in origins if normalised(package) in normalised(match["what"])]
     # For a path pip does not print the line.
-    numbers += [number for number, line in lines.items() if package and _plain(package) in _plain(line)]
+    numbers += [number for number, line in lines.items() if package and normalised(package) in normalised(line)]
     line = lines.get(numbers[0], "") if numbers else ""
-    is_direct = bool(line) and _plain(package) in _plain(line)
+    is_direct = bool(line) and normalised(package) in normalised(line)
     origin = f"line {numbers[0]} ({line})" if is_direct else package
     if line and not is_direct:
         origin = f"{package}, which line {numbers[0]} ({line}) needs,"
@@ -109,7 +109,7 @@ def _wheel(requirement: str, tools: str, name: str) -> str:
 def archive_line(line: str) -> str:
     """The line with the archive of a GitHub repository instead of the repository; "" for any other line.
 
-    Example: `peft @ https://github.com/huggingface/peft/archive/refs/tags/v0.17.1.zip`.
+    Example: `peft @ https://github.com/huggingface/peft/archive/v0.17.1.zip`.
     """
     match = _GITHUB.match(line.partition(" #")[0].strip())
     if match is None:
@@ -117,16 +117,5 @@ def archive_line(line: str) -> str:
     options = dict(part.partition("=")[::2] for part in (match["fragment"] or "").split("&"))
     package = match["package"] or options.get("egg") or match["path"].rpartition("/")[2]
     inner = f"#subdirectory={options['subdirectory']}" if "subdirectory" in options else ""
-    archive = f"https://github.com/{match['path']}/archive/{_full_ref(match['ref'] or 'HEAD')}.zip"
+    archive = f"https://github.com/{match['path']}/archive/{match['ref'] or 'HEAD'}.zip"
     return f"{package} @ {archive}{inner}{match['marker'] or ''}"
-
-
-def _full_ref(ref: str) -> str:
-    """The full name of a ref; one that does not look like a commit or a tag counts as a branch."""
-    if ref == "HEAD" or ref.startswith("refs/") or _COMMIT.fullmatch(ref):
-        return ref
-    return f"refs/{'tags' if _TAG.fullmatch(ref) else 'heads'}/{ref}"
-
-
-def _plain(name: str) -> str:
-    return name.casefold().replace("-", "_").replace(".", "_")

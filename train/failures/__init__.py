@@ -2,7 +2,7 @@
 
 ends            reads the records of startup/python_end, and finds the one that explains a program's exit
 raised          one exception, whether recorded or printed
-stderr_text     a program's stderr: its last lines, and all tracebacks
+stderr_text     a program's stderr: its last lines, and the exception at its end
 explain         decides from the records, stderr and the signal what ended a program
 sentence        describes an exception in one sentence, with the place in the user's own code
 echo            whether an exception only says that a peer has gone

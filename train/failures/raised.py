@@ -7,11 +7,9 @@ from typing import Any
 
 TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
-_EXCEPTION = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+_EXCEPTION = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?::(?: (?P<message>.*))?)?$")
 # torch's prefix of each line of an exception once the process group has started (2.13).
 _TORCH_RANK = re.compile(r"^\[rank\d+\]: ?")
-# The bar before each line of an exception group's traceback.
-_GROUP_BAR = re.compile(r"^ *[|+] ?")
 # Lines that can follow an exception's message but are not part of it: of torch, Open MPI, Python or a progress bar.
 _AFTER_MESSAGE = re.compile(
     r"^\s*$|^\[(?:rank\d+\]:\s*)?\[?[WEIF]\d|^\[[\w.-]+:\d+\]|^-{10,}|MPI_ABORT|Traceback \(most recent call last\)|"
@@ -140,22 +138,16 @@ def tracebacks(lines: Sequence[str]) -> list[tuple[Raised, int]]:
     """
     exceptions: list[tuple[Raised, int]] = []
     frames: list[Frame] = []
-    inside = grouped = False
     for index, line in enumerate(lines):
         if begins_traceback(line):
-            grouped = "Exception Group" in line
-            frames, inside = [], True
-            continue
-        text = _GROUP_BAR.sub("", line) if grouped and inside else line
-        if frame := _FRAME.match(f"  {text}" if grouped and inside else text):
-            if not inside:
-                frames, inside = [], True
+            frames = []
+        elif frame := _FRAME.match(line):
             frames.append(Frame(frame["file"], int(frame["line"]), _function(frame["function"] or "")))
-        elif inside and frames and (match := _EXCEPTION.match(text)):
-            later = [] if grouped else _later_lines(lines[index + 1 :])
+        elif frames and (match := _EXCEPTION.match(line)):
+            later = _later_lines(lines[index + 1 :])
             message = "\n".join([match["message"] or "", *later]).strip()
             exceptions.append((Raised(match["kind"], message, tuple(frames)), index + 1 + len(later)))
-            inside = grouped = False
+            frames = []
     return exceptions
 
 
@@ -169,15 +161,15 @@ def _later_lines(lines: Sequence[str]) -> list[str]:
     return later
 
 
-def without_warnings(lines: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+def without_warnings(lines: Sequence[str]) -> list[str]:
     """Lines of stderr without the warnings of torch and Python, and without the line of code below a warning."""
-    kept: list[tuple[str, float]] = []
+    kept: list[str] = []
     warned = False
-    for line, when in lines:
+    for line in lines:
         code_of_warning = warned and line.startswith("  ")
         warned = _WARNING.search(line) is not None
         if not warned and not code_of_warning:
-            kept.append((line, when))
+            kept.append(line)
     return kept
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from berth.contract import variables
 from berth.contract.nearest import close_match
 from berth.runtime.hints.program import ProgramContext
+from berth.runtime.hints.replaced_packages import normalised
 
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 _PROJECT_SOURCES = ("src", "lib", "python")
@@ -19,10 +20,12 @@ _REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)")
 def hint(top: str, context: ProgramContext) -> str:
     """The hint for a module that the source folder has in another place or under a similar name."""
     code_dir = context.code_dir
-    modules = list(_modules(code_dir))
+    modules, name = list(_modules(code_dir)), normalised(top)
     if place := next((path for path in modules if path.stem == top), None):
         return _elsewhere(top, place.parent.relative_to(code_dir), context)
-    if wheel := next((path.name for path in code_dir.glob("*.whl") if _same(path.name.partition("-")[0], top)), None):
+    if wheel := next(
+        (path.name for path in code_dir.glob("*.whl") if normalised(path.name.partition("-")[0]) == name), None
+    ):
         return f"; put the line ./{wheel} into requirements.txt: the wheel is in your source folder and not installed"
     if listed := _listed_elsewhere(top, code_dir):
         other = "" if context.serving else f", or set the job's variable {variables.REQUIREMENTS} to {listed}"
@@ -30,7 +33,7 @@ def hint(top: str, context: ProgramContext) -> str:
             f"; {listed} lists it, and only the requirements.txt at the top of your source folder is installed: move "
             f"it there{other}"
         )
-    if path := next((path for path in modules if _same(path.stem, top)), None):
+    if path := next((path for path in modules if normalised(path.stem) == name), None):
         return _nearly(top, path, code_dir)
     names = sorted({path.stem for path in modules if path.parent == code_dir})
     near = close_match(top, names)
@@ -92,13 +95,6 @@ def _listed_elsewhere(module: str, code_dir: Path) -> str:
     """Another requirements file that has a package of this name; "" if there is none."""
     for path in sorted(code_dir.glob("*/**/requirements*.txt")) + sorted(code_dir.glob("requirements[-_.]?*.txt")):
         lines = path.read_text("utf-8", "replace").splitlines()
-        if any(_same(match[1], module) for line in lines if (match := _REQUIREMENT.match(line))):
+        if any(normalised(match[1]) == normalised(module) for line in lines if (match := _REQUIREMENT.match(line))):
             return str(path.relative_to(code_dir))
     return ""
-
-
-def _same(name: str, other: str) -> bool:
-    def plain(text: str) -> str:
-        return text.casefold().replace("-", "_").replace(".", "_")
-
-    return plain(name) == plain(other)

@@ -29,4 +29,4 @@ def test_a_requirement_that_needs_git_gets_its_archive(user_job: Callable[..., A
     assert ran.outcome.exit_code == 1
     said = ran.sentences()["algo-1"]
     assert "line 1 needs git, which this image does not have" in said
-    assert "write peft @ https://github.com/huggingface/peft/archive/refs/tags/v0.17.1.zip in line 1" in said
+    assert "write peft @ https://github.com/huggingface/peft/archive/v0.17.1.zip in line 1" in said

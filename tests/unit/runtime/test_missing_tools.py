@@ -39,8 +39,8 @@ def test_a_repository_becomes_its_archive(tmp_path: Path) -> None:
     )
     assert failure(tmp_path, text) == (
         "requirements.txt could not be installed: line 2 and line 3 need git, which this image does not have; write "
-        f"peft @ {GITHUB}/refs/tags/v0.17.1.zip in line 2 and write rows @ "
-        "https://github.com/us/rows/archive/refs/heads/main.zip in line 3."
+        f"peft @ {GITHUB}/v0.17.1.zip in line 2 and write rows @ "
+        "https://github.com/us/rows/archive/main.zip in line 3."
     )
 
 
@@ -130,19 +130,19 @@ def test_another_failure_is_not_explained_here() -> None:
 @pytest.mark.parametrize(
     ("line", "archive"),
     [
-        ("peft @ git+https://github.com/huggingface/peft@v0.17.1", f"peft @ {GITHUB}/refs/tags/v0.17.1.zip"),
-        ("peft@git+https://github.com/huggingface/peft.git@main", f"peft @ {GITHUB}/refs/heads/main.zip"),
+        ("peft @ git+https://github.com/huggingface/peft@v0.17.1", f"peft @ {GITHUB}/v0.17.1.zip"),
+        ("peft@git+https://github.com/huggingface/peft.git@main", f"peft @ {GITHUB}/main.zip"),
         ("git+https://github.com/huggingface/peft", f"peft @ {GITHUB}/HEAD.zip"),
         ("git+https://github.com/huggingface/peft/@0a1b2c3d", f"peft @ {GITHUB}/0a1b2c3d.zip"),
         ("git+https://github.com/huggingface/peft@refs/pull/12/head", f"peft @ {GITHUB}/refs/pull/12/head.zip"),
         (
             "-e git+ssh://git@github.com/huggingface/peft.git@feature/x#egg=my-peft",
-            f"my-peft @ {GITHUB}/refs/heads/feature/x.zip",
+            f"my-peft @ {GITHUB}/feature/x.zip",
         ),
-        ("git+https://token@github.com/huggingface/peft@v1.0  # ours", f"peft @ {GITHUB}/refs/tags/v1.0.zip"),
+        ("git+https://token@github.com/huggingface/peft@v1.0  # ours", f"peft @ {GITHUB}/v1.0.zip"),
         (
             "git+https://github.com/huggingface/peft@v1.0#egg=peft&subdirectory=python ; python_version > '3'",
-            f"peft @ {GITHUB}/refs/tags/v1.0.zip#subdirectory=python ; python_version > '3'",
+            f"peft @ {GITHUB}/v1.0.zip#subdirectory=python ; python_version > '3'",
         ),
         ("git+https://git.example.com/a/rows@v1", ""),
         ("peft==0.17.1", ""),
@@ -166,7 +166,7 @@ def test_pip_takes_such_a_line(tmp_path: Path, below: str) -> None:
         if below
         else "git+https://github.com/us/rows@v1.0"
     )
-    line = line.replace("https://github.com/us/rows/archive/refs/tags", tmp_path.as_uri())
+    line = line.replace("https://github.com/us/rows/archive", tmp_path.as_uri())
     (tmp_path / "requirements.txt").write_text(f"{line}\n")
     command = [
         sys.executable,
