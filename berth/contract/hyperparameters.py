@@ -77,13 +77,12 @@ class DeprecatedName:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Typed values (never None), SageMaker's own keys as text, and lines for the log.
+    """Typed values (never None), and lines for the log.
 
     problems: invalid name → what is wrong with it, a part of a sentence (see `refusal`).
     """
 
     values: dict[str, Any]
-    platform: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -178,11 +177,9 @@ def read(raw: Mapping[str, Any], options: Mapping[str, Option], deprecated: Mapp
     for given, value in sorted(raw.items(), key=lambda item: deprecated_name(item[0]) is not None):
         name = given.replace("-", "_")
         try:
-            if is_platform(name):
-                parsed.platform[given] = as_text(value)
-            elif name in LAUNCHER_NAMES:
+            if is_platform(name) or name in LAUNCHER_NAMES:
                 continue
-            elif (old := deprecated_name(name)) is not None:
+            if (old := deprecated_name(name)) is not None:
                 _replace(name, value, old, options, parsed)
             elif name in options:
                 new = DEPRECATED_VALUES.get(name, {}).get(unquote(as_text(value)).strip())

@@ -30,24 +30,16 @@ def cpu_quota(root: Path = _ROOT) -> float | None:
     return int(quota) / int(period)
 
 
-def whole_cpus(schedulable: int, quota: float | None) -> int:
-    """CPUs within the quota, at least one. schedulable: the number of CPUs in the process's affinity mask."""
+def count_cpus(root: Path = _ROOT) -> int:
+    """The number of CPUs that this process may use, at least one."""
+    schedulable, quota = len(os.sched_getaffinity(0)), cpu_quota(root)
     return schedulable if quota is None else max(1, min(schedulable, int(quota)))
 
 
-def count_cpus(root: Path = _ROOT) -> int:
-    """The number of CPUs that this process may use."""
-    return whole_cpus(len(os.sched_getaffinity(0)), cpu_quota(root))
-
-
-def thread_count(cpus: int, wanted: str | None) -> int:
-    """Threads for a model with `cpus` CPUs: `wanted` (OMP_NUM_THREADS) if it is a positive number, else `cpus`."""
-    return int(wanted) if wanted is not None and wanted.isdecimal() and int(wanted) > 0 else cpus
-
-
 def model_threads() -> int:
-    """Threads for the only model of this process."""
-    return thread_count(count_cpus(), os.environ.get("OMP_NUM_THREADS"))
+    """Threads for the only model of this process: OMP_NUM_THREADS if it is a positive number, else all CPUs."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) > 0 else count_cpus()
 
 
 def has_vnni(root: Path = _ROOT) -> bool:

@@ -1,4 +1,4 @@
-"""Calls a function after a module has been imported: `register("torch", function)`.
+"""Calls a function after a module has been imported: `register("torch", function)`. `wrap` patches a library.
 
 The start-up hooks (berth.train.startup.start_hook) patch libraries with it, without importing them: that takes seconds,
 and the program may never use them. This module is loaded in every Python of the training image, so it imports only
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
     Function = Callable[[ModuleType], object] | str
 
@@ -34,6 +35,23 @@ def register(name: str, function: "Function") -> None:
         waiting.append(function)
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
+
+
+def wrap(owner: "Any", name: str) -> "Callable[[Any], Any]":
+    """A decorator: replaces the function `owner.name` by one that gets the original before its arguments."""
+    from functools import wraps
+
+    original = getattr(owner, name)
+
+    def decorate(function: "Callable[..., Any]") -> "Callable[..., Any]":
+        @wraps(original)
+        def replacement(*args: "Any", **kwargs: "Any") -> "Any":
+            return function(original, *args, **kwargs)
+
+        setattr(owner, name, replacement)
+        return function
+
+    return decorate
 
 
 def _call(function: "Function", module: "ModuleType") -> None:

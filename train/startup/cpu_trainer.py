@@ -6,13 +6,13 @@ berth.train.startup.start_hook calls the functions after the import of transform
 transformers.trainer.
 """
 
-import functools
 import os
 from collections.abc import MutableMapping
 from types import ModuleType
 from typing import Any
 
 from berth.runtime.log import PREFIX
+from berth.train.startup.after_import import wrap
 
 _GPU_ONLY = ("fp16", "fp16_full_eval", "tf32")
 """The arguments that TrainingArguments refuses without a GPU."""
@@ -26,10 +26,9 @@ def after_training_arguments(module: ModuleType, environ: MutableMapping[str, st
     arguments: Any = getattr(module, "TrainingArguments", None)
     if not hasattr(arguments, "no_cuda"):
         return
-    original = arguments.__post_init__
 
-    @functools.wraps(original)
-    def prepared(self: Any) -> None:
+    @wrap(arguments, "__post_init__")
+    def prepared(original: Any, self: Any) -> None:
         import torch
 
         if not torch.cuda.is_available():
@@ -39,8 +38,6 @@ def after_training_arguments(module: ModuleType, environ: MutableMapping[str, st
                 print(f"{PREFIX}{' and '.join(off)} {verb} off: this host has no GPU that torch can use", flush=True)
         original(self)
 
-    arguments.__post_init__ = prepared
-
 
 def after_trainer(module: ModuleType) -> None:
     """Patch transformers.trainer before version 5 after its import: in a job with smdistributed it always passes the
@@ -48,12 +45,11 @@ def after_trainer(module: ModuleType) -> None:
     """
     trainer: Any = getattr(module, "Trainer", None)
     arguments = getattr(module, "TrainingArguments", None)
-    original = getattr(trainer, "_wrap_model", None)
-    if original is None or not hasattr(arguments, "no_cuda"):
+    if not hasattr(trainer, "_wrap_model") or not hasattr(arguments, "no_cuda"):
         return
 
-    @functools.wraps(original)
-    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+    @wrap(trainer, "_wrap_model")
+    def wrapped(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         import torch
 
         if torch.cuda.is_available():
@@ -70,8 +66,6 @@ def after_trainer(module: ModuleType) -> None:
             return original(self, *args, **kwargs)
         finally:
             ddp.__init__ = ddp_init  # type: ignore[method-assign]
-
-    trainer._wrap_model = wrapped
 
 
 def take_cpu(arguments: Any, environ: MutableMapping[str, str]) -> list[str]:

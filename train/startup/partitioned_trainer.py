@@ -11,7 +11,6 @@ with these faults patched. Trainer before 5 uses the smp path unchanged. Without
 berth.train.startup.start_hook calls the functions after the import of the modules.
 """
 
-import functools
 import importlib
 import os
 import sys
@@ -20,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from berth.runtime.log import PREFIX
+from berth.train.startup.after_import import wrap
 from berth.train.startup.smdistributed_finder import OPEN, VARIABLE, choice
 
 NOT_USED = (
@@ -66,24 +66,18 @@ def after_trainer(module: ModuleType) -> None:
     enabled: Any = getattr(module, "is_sagemaker_mp_enabled", None)
     if trainer is None or enabled is None or not _is_transformers_5() or not enabled():
         return
-    original = trainer.create_scheduler
 
-    @functools.wraps(original)
-    def create_scheduler(self: Any, num_training_steps: int, optimizer: Any = None) -> Any:
+    @wrap(trainer, "create_scheduler")
+    def create_scheduler(original: Any, self: Any, num_training_steps: int, optimizer: Any = None) -> Any:
         if optimizer is None and self.optimizer is None:
             self.create_optimizer()
             optimizer = self.optimizer
         return original(self, num_training_steps, optimizer)
 
-    trainer.create_scheduler = create_scheduler
-    create_accelerator = trainer.create_accelerator_and_postprocess
-
-    @functools.wraps(create_accelerator)
-    def create_accelerator_and_postprocess(self: Any) -> None:
-        create_accelerator(self)
+    @wrap(trainer, "create_accelerator_and_postprocess")
+    def create_accelerator_and_postprocess(original: Any, self: Any) -> None:
+        original(self)
         _patch_accelerator(self.accelerator)
-
-    trainer.create_accelerator_and_postprocess = create_accelerator_and_postprocess
 
 
 def _patch_accelerator(accelerator: Any) -> None:
@@ -120,15 +114,12 @@ def _is_transformers_5() -> bool:
 
 def _warn_once(arguments: Any) -> None:
     """Log it with the first TrainingArguments: a script may import transformers only for its models."""
-    original = arguments.__post_init__
 
-    @functools.wraps(original)
-    def first(self: Any) -> None:
+    @wrap(arguments, "__post_init__")
+    def first(original: Any, self: Any) -> None:
         arguments.__post_init__ = original
         print(f"{PREFIX}{NOT_USED}", flush=True)
         original(self)
-
-    arguments.__post_init__ = first
 
 
 def _use_cpu(arguments: Any) -> None:

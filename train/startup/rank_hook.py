@@ -5,7 +5,6 @@ Called by berth.train.startup.start_hook. Hooks only observe: the program must b
 
 import atexit
 import contextlib
-import functools
 import json
 import os
 import sys
@@ -16,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from berth.runtime.log import PREFIX
-from berth.train.startup.after_import import register
+from berth.train.startup.after_import import register, wrap
 from berth.train.startup.first_step import FirstStep
 from berth.train.startup.rank_events import (
     APART,
@@ -103,27 +102,22 @@ def _create_file(environ: MutableMapping[str, str], warning: Callable[[Sequence[
 
 
 def _watch_groups(module: ModuleType, say: Callable[[str], None]) -> None:
-    original = module.init_process_group
-
-    @functools.wraps(original)
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+    @wrap(module, "init_process_group")
+    def init_process_group(original: Any, *args: Any, **kwargs: Any) -> Any:
         say(GROUP_REQUESTED)
         result = original(*args, **kwargs)
         say(f"{GROUP}{module.get_world_size()}")
         return result
-
-    module.init_process_group = init_process_group  # type: ignore[attr-defined]
 
 
 def _watch_accelerate(module: ModuleType, say: Callable[[str], None]) -> None:
     """Watch AcceleratorState, which an Accelerator creates, and so a Trainer. Not PartialState: programs that train
     without accelerate create it, too. All AcceleratorStates share one state, so most calls repeat the last event.
     """
-    original = module.AcceleratorState.__init__
     last = ""
 
-    @functools.wraps(original)
-    def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+    @wrap(module.AcceleratorState, "__init__")
+    def initialize(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         nonlocal last
         original(self, *args, **kwargs)
         kind = module.DistributedType
@@ -135,5 +129,3 @@ def _watch_accelerate(module: ModuleType, say: Callable[[str], None]) -> None:
         if event != last:
             say(event)
             last = event
-
-    module.AcceleratorState.__init__ = initialize

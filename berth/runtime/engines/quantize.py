@@ -13,8 +13,10 @@ import random
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +124,7 @@ def quantised(folder: Path, manifest: GraphManifest, windows: Sequence[Window], 
     fp32 = get_core().read_model(folder / "fp32.xml")
     rows = [model_inputs([row_of(window)], manifest.pad_id) for window in windows]
     try:
-        with _quiet():
+        with redirect_stdout(StringIO()):  # NNCF draws progress bars
             return nncf.quantize(
                 fp32,
                 nncf.Dataset([{name: inputs[name] for name in manifest.inputs} for inputs in rows]),
@@ -153,22 +155,6 @@ def heads(model: Any) -> list[str]:
                 seen.add(name)
                 left.append(node)
     return sorted(names)
-
-
-class _quiet:
-    """Discard standard output, on which NNCF draws progress bars."""
-
-    def __enter__(self) -> None:
-        sys.stdout.flush()
-        self._stdout = os.dup(1)
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.close(null)
-
-    def __exit__(self, *_: object) -> None:
-        sys.stdout.flush()
-        os.dup2(self._stdout, 1)
-        os.close(self._stdout)
 
 
 def _answers(

@@ -114,26 +114,11 @@ def detect_in_child(environ: Mapping[str, str] = os.environ, limit: float = TIME
         return DriverState(fault=f"could not be asked ({last})")
 
 
-def to_json(state: DriverState) -> dict[str, Any]:
-    """Plain types, for one line of JSON."""
-    return asdict(state)
-
-
 def from_json(fields: Mapping[str, Any]) -> DriverState:
-    """Read what `to_json` wrote."""
-    version = fields["version"]
-    return DriverState(
-        missing=str(fields["missing"]),
-        fault=str(fields["fault"]),
-        version=None if version is None else (int(version[0]), int(version[1])),
-        code=None if fields["code"] is None else int(fields["code"]),
-        name=str(fields["name"]),
-        closed=tuple(map(str, fields["closed"])),
-        devices=tuple(
-            Device(str(each["name"]), (int(each["capability"][0]), int(each["capability"][1])))
-            for each in fields["devices"]
-        ),
-    )
+    """The state in the JSON that this module prints."""
+    version = fields["version"] and (fields["version"][0], fields["version"][1])
+    devices = (Device(each["name"], (each["capability"][0], each["capability"][1])) for each in fields["devices"])
+    return DriverState(**{**fields, "version": version, "closed": tuple(fields["closed"]), "devices": tuple(devices)})
 
 
 def _device(cuda: ctypes.CDLL, index: int) -> Device:
@@ -174,4 +159,4 @@ def _closed(root: Path) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(to_json(detect())))
+    print(json.dumps(asdict(detect())))

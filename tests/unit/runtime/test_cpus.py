@@ -1,10 +1,12 @@
-"""CPUs of a container."""
+"""The number of CPUs that a container may use, and of threads for a model."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from berth.runtime.cpus import count_cpus, cpu_quota, has_vnni, thread_count, whole_cpus
+from berth.runtime import cpus
+from berth.runtime.cpus import count_cpus, cpu_quota, has_vnni, model_threads
 
 
 @pytest.mark.parametrize(
@@ -28,20 +30,22 @@ def test_quota(tmp_path: Path, files: dict[str, str], quota: float | None) -> No
 
 
 @pytest.mark.parametrize(
-    ("schedulable", "quota", "cpus"),
+    ("schedulable", "quota", "expected"),
     [(64, 2.0, 2), (64, 1.5, 1), (64, 0.25, 1), (4, 16.0, 4), (4, None, 4)],
 )
-def test_a_quota_is_rounded_down(schedulable: int, quota: float | None, cpus: int) -> None:
-    assert whole_cpus(schedulable, quota) == cpus
+def test_count_cpus_rounds_quota_down(
+    monkeypatch: pytest.MonkeyPatch, schedulable: int, quota: float | None, expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(schedulable))
+    monkeypatch.setattr(cpus, "cpu_quota", lambda _: quota)
+    assert count_cpus() == expected
 
 
-@pytest.mark.parametrize(("wanted", "threads"), [(None, 2), ("3", 3), ("0", 2), ("many", 2)])
-def test_threads(wanted: str | None, threads: int) -> None:
-    assert thread_count(2, wanted) == threads
-
-
-def test_this_process(tmp_path: Path) -> None:
-    assert count_cpus(tmp_path) >= count_cpus() >= 1
+@pytest.mark.parametrize(("wanted", "threads"), [("", 2), ("3", 3), ("0", 2), ("many", 2)])
+def test_model_threads_follow_omp_num_threads(monkeypatch: pytest.MonkeyPatch, wanted: str, threads: int) -> None:
+    monkeypatch.setattr(cpus, "count_cpus", lambda: 2)
+    monkeypatch.setenv("OMP_NUM_THREADS", wanted)
+    assert model_threads() == threads
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the checks and prints the results; returns the exit code."""
     signal.signal(signal.SIGTERM, _terminated)
     start.unblock_signals()
-    checks = (*CHECKS, *_rows(arguments))
-    options = _parser([check.name for check in checks]).parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    checks = {check.name: check for check in (*CHECKS, *options.row)}
+    if unknown := [name for name in options.only or () if name not in checks]:
+        parser.error(f"there is no check {unknown[0]}; choose from {', '.join(checks)}")
     try:
-        return _run([check for check in checks if not options.only or check.name in options.only], options)
+        return _run([check for name, check in checks.items() if not options.only or name in options.only], options)
     except KeyboardInterrupt:
         _say("interrupted")
         return 130
@@ -98,16 +101,13 @@ def _run(checks: Sequence[Check | Record], options: argparse.Namespace) -> int:
     for check in checks:
         _say(f"{check.name} …")
         records.append(check if isinstance(check, Record) else run_check(check, options.device, environment))
-        if "traceback" in records[-1].details:
-            print(records[-1].details["traceback"], file=sys.stderr, flush=True)
+        if trace := records[-1].measured.details.get("traceback"):
+            print(trace, file=sys.stderr, flush=True)
     print(machine.title(described.value))
     print(table(records), flush=True)
     if options.json:
         text = json.dumps(report(options.device, described.value, records), indent=2, ensure_ascii=False)
-        try:
-            options.json.write_text(f"{text}\n", encoding="utf-8")
-        except OSError as error:
-            return _refuse(f"{options.json} can't be written ({error.strerror}): name another file.")
+        options.json.write_text(f"{text}\n", encoding="utf-8")
     return 1 if any(record.status is Status.FAILED for record in records) else 0
 
 
@@ -170,15 +170,7 @@ def report(device: str, described: dict[str, Any], records: Sequence[Record]) ->
     }
 
 
-def _rows(arguments: Sequence[str] | None) -> list[Check | Record]:
-    """The checks of `--row`. They are parsed first, because `--only` may name them."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--row", action="append", default=[], type=check_of_row)
-    rows: list[Check | Record] = parser.parse_known_args(arguments)[0].row
-    return rows
-
-
-def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -P -m berth.runtime.gpu.bench.check",
         description="Measure this machine's GPUs; exit code 1 if a check fails.",
@@ -186,17 +178,16 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument(
         "--row",
         action="append",
+        default=[],
+        type=check_of_row,
         metavar="NAME=MODULE:CHECK",
         help="add a check of another package (repeatable)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: small checks without a GPU")
+    names = ", ".join(check.name for check in CHECKS)
     parser.add_argument(
-        "--only",
-        action="append",
-        choices=names,
-        metavar="CHECK",
-        help=f"run only this check (repeatable): {', '.join(names)}",
+        "--only", action="append", metavar="CHECK", help=f"run only this check (repeatable): {names}, or one of --row"
     )
     return parser
 

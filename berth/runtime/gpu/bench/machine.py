@@ -2,8 +2,6 @@
 
 import os
 import platform
-import re
-from pathlib import Path
 from typing import Any
 
 from berth.runtime.gpu.bench.collectives import nvidia_smi
@@ -30,7 +28,7 @@ def describe(device: str) -> dict[str, Any]:
             "cuda": torch.version.cuda,
             "nccl": ".".join(map(str, torch.cuda.nccl.version())) if cuda else None,  # type: ignore[no-untyped-call]
             "cudnn": None if cudnn is None else dotted(cudnn),
-            "driver": driver(nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")),
+            "driver": next(iter(nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader").split()), None),
             "triton": installed("triton") or None,
             "transformers": installed("transformers") or None,
             "python": platform.python_version(),
@@ -39,17 +37,6 @@ def describe(device: str) -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)),
         "system": platform.platform(),
     }
-
-
-def driver(output: str, module: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """The driver's version, from the output of nvidia-smi, or else from the kernel module."""
-    if output.strip():
-        return output.split()[0]
-    try:
-        found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", module.read_text(errors="replace"))
-    except OSError:
-        return None
-    return found[1] if found else None
 
 
 def title(machine: dict[str, Any]) -> str:

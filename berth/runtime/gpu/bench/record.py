@@ -1,8 +1,8 @@
 """A check of the GPUs, its result as a record, and the table of records. Pure.
 
-A check returns a `Measured`; `judge`, `failed` and `skipped` make a `Record`. The ratio is the measured value divided
-by the manufacturer's limit. A check is slow if its ratio is below what such a chip or link reaches in practice. Slow is
-only a hint; the exit code depends on failed checks.
+A check returns a `Measured`; `judge`, `failed` and `skipped` make a `Record` of it. The ratio is the measured value
+divided by the manufacturer's limit. A check is slow if its ratio is below what such a chip or link reaches in practice.
+Slow is only a hint; the exit code depends on failed checks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +28,17 @@ class Measured:
     the JSON.
     """
 
-    value: float | None
-    unit: str
+    value: float | None = None
+    unit: str = ""
     limit: float | None = None
     enough: float = 0.5
     note: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float | None:
+        """Value divided by limit, None if one of them is unknown."""
+        return None if self.value is None or not self.limit else self.value / self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,62 +53,42 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A check's name and outcome; `note` is the reason if it was skipped or failed."""
+    """A check's name and outcome; the note of `measured` is the reason if it was skipped or failed."""
 
     name: str
     status: Status
-    note: str
-    value: float | None = None
-    unit: str = ""
-    limit: float | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def ratio(self) -> float | None:
-        """Value divided by limit, None if one of them is unknown."""
-        return None if self.value is None or not self.limit else self.value / self.limit
+    measured: Measured
 
     def as_dict(self) -> dict[str, Any]:
         """Plain types, for JSON."""
-        return {**asdict(self), "status": str(self.status), "ratio": self.ratio}
+        return {"name": self.name, "status": str(self.status), **asdict(self.measured), "ratio": self.measured.ratio}
 
 
 def judge(name: str, measured: Measured) -> Record:
     """The record of a completed check."""
-    record = Record(
-        name, Status.OK, measured.note, measured.value, measured.unit, measured.limit, dict(measured.details)
-    )
-    if record.ratio is None or record.ratio >= measured.enough:
-        return record
-    return Record(name, Status.SLOW, record.note, record.value, record.unit, record.limit, record.details)
+    slow = measured.ratio is not None and measured.ratio < measured.enough
+    return Record(name, Status.SLOW if slow else Status.OK, measured)
 
 
 def failed(name: str, reason: str, trace: str = "") -> Record:
     """The record of a failed check; `trace` is for the JSON."""
-    return Record(name, Status.FAILED, reason, details={"traceback": trace} if trace else {})
+    return Record(name, Status.FAILED, Measured(note=reason, details={"traceback": trace} if trace else {}))
 
 
 def skipped(name: str, reason: str) -> Record:
     """The record of a check that can't run here."""
-    return Record(name, Status.SKIPPED, reason)
+    return Record(name, Status.SKIPPED, Measured(note=reason))
 
 
 def table(records: Sequence[Record]) -> str:
     """The table: a header and one line per record, aligned, without trailing spaces."""
     rows = [("check", "measured", "limit", "share", "status", "note")]
     for record in records:
-        share = "" if record.ratio is None else f"{record.ratio:.2f}"
-        note = record.note.splitlines()[0] if record.note else ""
-        rows.append(
-            (
-                record.name,
-                _quantity(record.value, record.unit),
-                _quantity(record.limit, record.unit),
-                share,
-                str(record.status),
-                note,
-            )
-        )
+        measured = record.measured
+        share = "" if measured.ratio is None else f"{measured.ratio:.2f}"
+        note = measured.note.partition("\n")[0]
+        quantities = (_quantity(each, measured.unit) for each in (measured.value, measured.limit))
+        rows.append((record.name, *quantities, share, str(record.status), note))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)

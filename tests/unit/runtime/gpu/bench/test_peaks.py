@@ -81,26 +81,6 @@ def test_no_link_is_known(links: str, pcie: str) -> None:
     assert peaks.link(links, pcie) is None
 
 
-@pytest.mark.parametrize(
-    ("said", "module", "version"),
-    [
-        pytest.param("580.95.05\n580.95.05\n", "", "580.95.05", id="nvidia-smi"),
-        pytest.param(
-            "",
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\nGCC version: 12\n",
-            "580.95.05",
-            id="kernel-module",
-        ),
-        pytest.param("", "", None, id="neither"),
-    ],
-)
-def test_the_drivers_version(tmp_path_factory: pytest.TempPathFactory, said: str, module: str, version: str) -> None:
-    file = tmp_path_factory.mktemp("proc") / "version"
-    if module:
-        file.write_text(module)
-    assert machine.driver(said, file) == version
-
-
 @pytest.mark.parametrize(("number", "version"), [(92000, "9.20.0"), (90100, "9.1.0"), (8902, "8.9.2"), (8700, "8.7.0")])
 def test_the_version_of_cudnn(number: int, version: str) -> None:
     assert machine.dotted(number) == version
