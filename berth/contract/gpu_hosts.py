@@ -61,6 +61,7 @@ FAMILIES: dict[str, HostFamily] = {
     "g6": HostFamily("L4", (8, 9), 535),
     "g6e": HostFamily("L40S", (8, 9)),
     "g7e": HostFamily("RTX PRO 6000", (12, 0)),
+    "p3": HostFamily("V100", (7, 0)),
     "p4d": HostFamily("A100", (8, 0), 470, 470),
     "p4de": HostFamily("A100", (8, 0), 470, 470),
     "p5": HostFamily("H100", (9, 0), 535),

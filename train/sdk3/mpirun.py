@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,54 +24,38 @@ _PARAMETER_OPTIONS = ("-mca", "--mca")
 _BINDING = "OMPI_MCA_hwloc_base_binding_policy"
 
 
-@dataclass(frozen=True, slots=True)
-class DriverCall:
-    """Arguments for mpirun, and a description of each change to the driver's."""
+def correct(
+    arguments: Sequence[str], *, prefix: str, named: str, interface: str, cpus: int, environ: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Correct the driver's arguments; returns them, and a description of each change.
 
-    arguments: tuple[str, ...]
-    changes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class HostFacts:
-    """What the driver ignores on its host.
-
-    prefix: Open MPI's folder, for the daemons on other hosts. named: the interface in the job's configuration.
-    interface: the one to use instead. environ: contains the user's settings.
+    A line without the driver's own parts, perhaps of a newer SDK, is kept. prefix: Open MPI's folder, for the daemons
+    on other hosts. named: the interface in the job's configuration. interface: the one to use instead. environ:
+    contains the user's settings.
     """
-
-    prefix: str
-    named: str
-    interface: str
-    cpus: int
-    environ: Mapping[str, str]
-
-
-def correct(arguments: Sequence[str], host: HostFacts) -> DriverCall:
-    """Correct the driver's arguments. A line without the driver's own parts, perhaps of a newer SDK, is kept."""
     start = next((at - 1 for at, pair in enumerate(pairwise(arguments)) if pair == _RUNNER), -1)
     options, program = list(arguments[: max(0, start)]), arguments[max(0, start) :]
     if start < 0 or "--host" not in options or "-np" not in options:
-        return DriverCall(tuple(arguments))
+        return list(arguments), []
     changes = []
     slots = [int(item.partition(":")[2] or 1) for item in options[options.index("--host") + 1].split(",")]
     np, ranks = options.index("-np") + 1, str(sum(slots))
     if options[np] != ranks:
         changes.append(f"-np {ranks} instead of {options[np]}, the ranks of all hosts")
         options[np] = ranks
-    replaced = _with_interface(options, host.named, host.interface)
+    replaced = _with_interface(options, named, interface)
     if replaced != options:
-        changes.append(f"the interface {host.interface} instead of {host.named}, which this host does not have")
-    options, dropped = _without_contradictions(replaced, host.environ)
+        changes.append(f"the interface {interface} instead of {named}, which this host does not have")
+    options, dropped = _without_contradictions(replaced, environ)
     changes += dropped
-    threads = f"OMP_NUM_THREADS={max(1, host.cpus // max(slots))}"
+    threads = f"OMP_NUM_THREADS={max(1, cpus // max(slots))}"
     exported = [value.partition("=")[0] for option, value in pairwise(options) if option == "-x"]
-    if "OMP_NUM_THREADS" not in exported and not host.environ.get("OMP_NUM_THREADS"):
+    if "OMP_NUM_THREADS" not in exported and not environ.get("OMP_NUM_THREADS"):
         changes.append(threads)
         options += ["-x", threads]
     if "--prefix" not in options:
-        options = ["--prefix", host.prefix, *options]
-    return DriverCall((*options, *program), tuple(changes))
+        options = ["--prefix", prefix, *options]
+    return [*options, *program], changes
 
 
 def _with_interface(options: Sequence[str], named: str, interface: str) -> list[str]:
@@ -114,12 +97,14 @@ def main() -> None:
         os.execv(real, ["mpirun", *arguments])
     named = os.environ.get("SM_NETWORK_INTERFACE_NAME", "")
     interface = choose_interface(named, network_interfaces(), alone=False)
-    host = HostFacts(str(Path(real).parent.parent), named, interface, count_cpus(), os.environ)
-    call = correct(arguments, host)
+    prefix = str(Path(real).parent.parent)
+    arguments, changes = correct(
+        arguments, prefix=prefix, named=named, interface=interface, cpus=count_cpus(), environ=os.environ
+    )
     if _BINDING not in os.environ:
         # As a variable, because the user's --bind-to overrides it. Open MPI would bind each of two ranks to one core.
         os.environ[_BINDING] = "none"
-        call = DriverCall(call.arguments, (*call.changes, "ranks not bound to cores unless --bind-to is given"))
-    if call.changes:
-        get_logger().info("mpirun: changed for SDK v3's driver: %s", "; ".join(call.changes))
-    os.execv(real, ["mpirun", *call.arguments])
+        changes.append("ranks not bound to cores unless --bind-to is given")
+    if changes:
+        get_logger().info("mpirun: changed for SDK v3's driver: %s", "; ".join(changes))
+    os.execv(real, ["mpirun", *arguments])

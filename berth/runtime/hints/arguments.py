@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from berth.contract.nearest import close_match
 from berth.runtime.hints.program import ProgramContext
-from berth.runtime.hints.sources import ParserArgument, parser_arguments
+from berth.runtime.hints.sources import parser_arguments
 
 _ERROR = re.compile(r"^\S+: error: (?P<message>.*)$")
 _UNRECOGNIZED = re.compile(r"unrecognized arguments: (?P<rest>.*)")
@@ -41,14 +41,14 @@ def line_hint(line: str, context: ProgramContext) -> str:
     return ""
 
 
-def _valued_flags(command: Sequence[str], known: dict[str, ParserArgument]) -> list[tuple[str, str]]:
+def _valued_flags(command: Sequence[str], known: dict[str, bool]) -> list[tuple[str, str]]:
     """Flags that take no value but got one: the name, and the argument as it was passed."""
     pairs = zip(command, [*command[1:], "--"], strict=True)
     return [
         (option, f"--{option} {value}")
         for word, value in pairs
         if word.startswith("--") and not value.startswith("-")
-        if (option := word.removeprefix("--")) in known and not known[option].takes_value
+        if (option := word.removeprefix("--")) in known and not known[option]
     ]
 
 
@@ -59,7 +59,7 @@ def _with_value(flags: Sequence[tuple[str, str]]) -> str:
     return f'; {which}, but a store_true flag takes no value; use type=lambda v: v.lower() == "true"'
 
 
-def _unknown(words: Sequence[str], known: dict[str, ParserArgument]) -> str:
+def _unknown(words: Sequence[str], known: dict[str, bool]) -> str:
     names = [word.lstrip("-").partition("=")[0] for word in words if word.startswith("--")]
     if not names:
         return ""

@@ -6,9 +6,8 @@ table is based on the sources of transformers 4.26, 4.33, 4.40, 4.41, 4.45, 4.46
 """
 
 import ast
-import functools
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from packaging.version import Version
 
 from berth.runtime.hints.images import PROFILES, ThisImage, image_with, this_image
 from berth.runtime.hints.program import ProgramContext, RaisedException
-from berth.runtime.hints.sources import calls, stamps, trees
+from berth.runtime.hints.sources import calls, trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def message_hint(message: str, code_dir: Path, here: ThisImage) -> str:
         # A script that imports an unknown name was written for an older release.
         is_old = imported and imported[2] == "transformers" and version.major >= 5
         return f"; for scripts of transformers 4 {image_with(CANDIDATES[0], here)}" if is_old else ""
-    used, own_classes = names_used(code_dir, stamps(code_dir))
+    used, own_classes = names_used(code_dir)
     keyword = _KEYWORD.match(message)
     if all(each.is_in(version) for each in missing) or (keyword and keyword[1] in own_classes):
         return ""  # the image has the names, or the class is the user's own
@@ -137,15 +136,11 @@ def _minor(version: Version) -> str:
     return ".".join(map(str, version.release[:2]))
 
 
-@functools.lru_cache(maxsize=1)
-def names_used(code_dir: Path, _stamps: Hashable) -> tuple[list[OldName], frozenset[str]]:
-    """The known names in a source folder, and its classes with their own __init__.
-
-    Cached until a file changes, because a handler may fail at every request, and parsing takes up to a second.
-    """
+def names_used(code_dir: Path) -> tuple[list[OldName], frozenset[str]]:
+    """The known names in a source folder, and its classes with their own __init__."""
     found: list[tuple[str, str]] = []
     own_classes = set[str]()
-    for _, tree in trees(code_dir):
+    for tree in trees(code_dir):
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module == "transformers":
                 found += [(IMPORTS, each.name) for each in node.names]

@@ -3,35 +3,16 @@
 import ast
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 _FILES = 300
 
 
-@dataclass(frozen=True, slots=True)
-class ParserArgument:
-    """One `add_argument` of a script: its option without dashes, and whether it takes a value."""
-
-    name: str
-    takes_value: bool
-
-
-def files(code_dir: Path) -> list[Path]:
-    """The Python files below the source folder; at most the first 300."""
-    return sorted(code_dir.rglob("*.py"))[:_FILES]
-
-
-def stamps(code_dir: Path) -> tuple[tuple[Path, int], ...]:
-    """The files with their modification times, as a cache key."""
-    return tuple((path, path.lstat().st_mtime_ns) for path in files(code_dir))
-
-
-def trees(code_dir: Path) -> Iterator[tuple[Path, ast.Module]]:
-    """Each Python file below the source folder with its syntax tree."""
-    for path in files(code_dir):
+def trees(code_dir: Path) -> Iterator[ast.Module]:
+    """The syntax trees of the Python files below the source folder; at most of the first 300."""
+    for path in sorted(code_dir.rglob("*.py"))[:_FILES]:
         with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
-            yield path, ast.parse(path.read_text("utf-8"))
+            yield ast.parse(path.read_text("utf-8"))
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
@@ -43,10 +24,10 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
             yield name, node
 
 
-def parser_arguments(code_dir: Path) -> dict[str, ParserArgument]:
-    """The options of the scripts' parsers, by name."""
-    found: dict[str, ParserArgument] = {}
-    for _, tree in trees(code_dir):
+def parser_arguments(code_dir: Path) -> dict[str, bool]:
+    """The options of the scripts' parsers, without dashes → whether it takes a value."""
+    found: dict[str, bool] = {}
+    for tree in trees(code_dir):
         for name, call in calls(tree):
             if name != "add_argument":
                 continue
@@ -54,6 +35,5 @@ def parser_arguments(code_dir: Path) -> dict[str, ParserArgument]:
             takes_value = not any(word in action for word in ("store_true", "store_false", "BooleanOptional", "count"))
             for argument in call.args:
                 if isinstance(argument, ast.Constant) and str(argument.value).startswith("-"):
-                    option = str(argument.value).lstrip("-")
-                    found[option] = ParserArgument(option, takes_value)
+                    found[str(argument.value).lstrip("-")] = takes_value
     return found

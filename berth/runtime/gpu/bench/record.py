@@ -87,8 +87,8 @@ def table(records: Sequence[Record]) -> str:
         measured = record.measured
         share = "" if measured.ratio is None else f"{measured.ratio:.2f}"
         note = measured.note.partition("\n")[0]
-        quantities = (_quantity(each, measured.unit) for each in (measured.value, measured.limit))
-        rows.append((record.name, *quantities, share, str(record.status), note))
+        value, limit = (_quantity(each, measured.unit) for each in (measured.value, measured.limit))
+        rows.append((record.name, value, limit, share, str(record.status), note))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from berth.runtime.interfaces import choose_interface
-from berth.train.sdk3.mpirun import DriverCall, HostFacts, correct
+from berth.train.sdk3.mpirun import correct
 
 # As mpi_driver.py of sagemaker-train 1.27 writes it.
 LINE = (
@@ -33,9 +33,11 @@ def expected(hosts: str, ranks: int, threads: int, more: str = "") -> list[str]:
     return ["--prefix", "/opt/berth", *line(hosts, ranks, "eth0", f"{more} -x {THREADS.format(threads)}")]
 
 
-def corrected(arguments: list[str], named: str = "ethwe", environ: dict[str, str] | None = None) -> DriverCall:
+def corrected(
+    arguments: list[str], named: str = "ethwe", environ: dict[str, str] | None = None
+) -> tuple[list[str], list[str]]:
     interface = choose_interface(named, ["eth0", "lo"], alone=False)
-    return correct(arguments, HostFacts("/opt/berth", named, interface, 16, environ or {}))
+    return correct(arguments, prefix="/opt/berth", named=named, interface=interface, cpus=16, environ=environ or {})
 
 
 @pytest.mark.parametrize(
@@ -51,16 +53,16 @@ def corrected(arguments: list[str], named: str = "ethwe", environ: dict[str, str
 def test_the_drivers_line_starts_every_rank_over_an_interface_that_is_there(
     hosts: str, driver: int, ranks: int, threads: int
 ) -> None:
-    call = corrected(line(hosts, driver, "ethwe"))
-    assert list(call.arguments) == expected(hosts, ranks, threads)
+    arguments, changes = corrected(line(hosts, driver, "ethwe"))
+    assert arguments == expected(hosts, ranks, threads)
     several = [f"-np {ranks} instead of {driver}, the ranks of all hosts"] if "," in hosts else []
-    assert list(call.changes) == [*several, INTERFACE, THREADS.format(threads)]
+    assert changes == [*several, INTERFACE, THREADS.format(threads)]
 
 
 def test_an_interface_that_is_there_stays() -> None:
-    call = corrected(line("algo-1,algo-2", 1, "eth0"), named="eth0")
-    assert list(call.arguments) == expected("algo-1,algo-2", 2, 16)
-    assert INTERFACE not in call.changes
+    arguments, changes = corrected(line("algo-1,algo-2", 1, "eth0"), named="eth0")
+    assert arguments == expected("algo-1,algo-2", 2, 16)
+    assert INTERFACE not in changes
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_an_interface_that_is_there_stays() -> None:
 )
 def test_what_the_user_adds_stays(more: str) -> None:
     """A second -np goes before the first, as Open MPI 4.1 reads them."""
-    assert list(corrected(line("algo-1:2", 2, "ethwe", more)).arguments) == expected("algo-1:2", 2, 8, more)
+    assert corrected(line("algo-1:2", 2, "ethwe", more))[0] == expected("algo-1:2", 2, 8, more)
 
 
 @pytest.mark.parametrize(
@@ -76,18 +78,18 @@ def test_what_the_user_adds_stays(more: str) -> None:
     [(" --mca btl_tcp_if_exclude lo", {}), ("", {"OMPI_MCA_btl_tcp_if_exclude": "lo"})],
 )
 def test_the_opposite_of_what_the_user_sets_is_left_out(more: str, environ: dict[str, str]) -> None:
-    call = corrected(line("algo-1,algo-2", 1, "eth0", more), "eth0", environ)
-    given = shlex.join(call.arguments)
+    arguments, changes = corrected(line("algo-1,algo-2", 1, "eth0", more), "eth0", environ)
+    given = shlex.join(arguments)
     assert "btl_tcp_if_include" not in given
     assert "-mca oob_tcp_if_include eth0 -mca plm_rsh_no_tree_spawn 1" in given
-    assert "no btl_tcp_if_include, because btl_tcp_if_exclude is set" in call.changes
+    assert "no btl_tcp_if_include, because btl_tcp_if_exclude is set" in changes
 
 
 def test_what_the_user_has_set_is_not_set_again() -> None:
     given = line("algo-1:2", 2, "eth0", " --prefix /opt/mine")
-    assert corrected(given, "eth0", {"OMP_NUM_THREADS": "4"}) == DriverCall(tuple(given))
+    assert corrected(given, "eth0", {"OMP_NUM_THREADS": "4"}) == (given, [])
     given = line("algo-1:2", 2, "eth0", " --prefix /opt/mine -x OMP_NUM_THREADS=4")
-    assert corrected(given, "eth0") == DriverCall(tuple(given))
+    assert corrected(given, "eth0") == (given, [])
 
 
 @pytest.mark.parametrize(
@@ -95,4 +97,4 @@ def test_what_the_user_has_set_is_not_set_again() -> None:
     ["--version", "", "-m mpi4py train.py", "-np 2 python -m mpi4py train.py", "--host a -np 1 prterun-of-tomorrow"],
 )
 def test_a_line_that_is_not_the_drivers_stays_whole(text: str) -> None:
-    assert corrected(shlex.split(text)) == DriverCall(tuple(shlex.split(text)))
+    assert corrected(shlex.split(text)) == (shlex.split(text), [])
