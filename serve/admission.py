@@ -82,21 +82,17 @@ class Holding:
         self._shares = shares
         self._taken = 0
 
-    def take(self, amount: int) -> None:
-        """Take from every share or from none; ServeError (503) if one of them has too little left."""
+    def grow_to(self, amount: int) -> None:
+        """Take until `amount` of every share is held; nothing is taken if one has too little left (ServeError, 503)."""
+        more = max(0, amount - self._taken)
         for number, share in enumerate(self._shares):
             try:
-                share.take(amount)
+                share.take(more)
             except ServeError:
                 for earlier in self._shares[:number]:
-                    earlier.give(amount)
+                    earlier.give(more)
                 raise
-        self._taken += amount
-
-    def grow_to(self, amount: int) -> None:
-        """Take until `amount` is held; ServeError (503) as in `take`."""
-        if amount > self._taken:
-            self.take(amount - self._taken)
+        self._taken += more
 
     def give_all(self) -> None:
         """Give everything back."""

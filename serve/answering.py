@@ -9,7 +9,6 @@ import numpy as np
 from starlette.responses import Response
 
 from berth.runtime.engines.engine import RowLogits
-from berth.serve.admission import Share
 from berth.serve.body import Reader, answer_body, prepare_body
 from berth.serve.codecs import answer_codec, request_codec
 from berth.serve.errors import Kind, ServeError
@@ -24,17 +23,6 @@ from berth.serve.workers.pool import WorkerPool
 ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
 
 
-@dataclass(frozen=True, slots=True)
-class Intake:
-    """What all requests share before they reach the model. `unread`: share of the bodies that wait to be read;
-    `accept`: default media type of answers.
-    """
-
-    reader: Reader
-    unread: Share
-    accept: str | None
-
-
 class Answering(Protocol):
     """Turns a body and its headers, whose names are in lower case, into a response."""
 
@@ -43,17 +31,20 @@ class Answering(Protocol):
         """The limits for the bodies that it accepts."""
         ...
 
-    async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake, times: StageTimes) -> Response:
+    async def respond(self, body: bytes, headers: Mapping[str, str], reader: Reader, times: StageTimes) -> Response:
         """The response, or ServeError. The time of each stage is written to `times`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswering:
-    """Our model: the server makes windows and answers, the workers compute logits."""
+    """Our model: the server makes windows and answers, the workers compute logits. `accept`: default media type of
+    answers.
+    """
 
     pool: WorkerPool
     traits: ModelTraits
+    accept: str | None = None
 
     @property
     def body_limits(self) -> BodyLimits:
@@ -67,13 +58,13 @@ class QuestionAnswering:
             prepared, [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows], codec
         )
 
-    async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake, times: StageTimes) -> Response:
+    async def respond(self, body: bytes, headers: Mapping[str, str], reader: Reader, times: StageTimes) -> Response:
         _refuse_encoding(headers.get("content-encoding", ""))
         requested = request_codec(headers.get("content-type"))
         # Checked first: the model should not work for an answer that can't be sent.
-        codec = answer_codec(headers.get("accept"), requested, intake.accept)
-        with intake.unread.hold(len(body)), times.measure("read"):
-            prepared = await intake.reader.read(body, requested, self.traits)
+        codec = answer_codec(headers.get("accept"), requested, self.accept)
+        with times.measure("read"):
+            prepared = await reader.read(body, requested, self.traits)
         rows = prepared.rows
         logits = await asyncio.wrap_future(self.pool.submit(rows, times=times)) if rows else []
         with times.measure("answer"):
@@ -96,7 +87,7 @@ class HandlerAnswering:
     pool: WorkerPool
     body_limits: BodyLimits
 
-    async def respond(self, body: bytes, headers: Mapping[str, str], intake: Intake, times: StageTimes) -> Response:
+    async def respond(self, body: bytes, headers: Mapping[str, str], reader: Reader, times: StageTimes) -> Response:
         # Not repeatable: a handler may have side effects that must not happen twice.
         future = self.pool.submit([HandlerInput(body, dict(headers))], repeatable=False, times=times)
         del body  # the pool drops its reference once a worker has it

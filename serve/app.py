@@ -16,9 +16,6 @@ from starlette.routing import Route
 
 from berth.serve.access_log import AccessLog
 from berth.serve.admission import Admission, Holding
-from berth.serve.answering import Intake
-from berth.serve.body import Reader
-from berth.serve.codecs import split
 from berth.serve.errors import Kind, ServeError
 from berth.serve.invocation import Invoker, read_body
 from berth.serve.limits import LOAD_REQUEST, for_questions
@@ -37,16 +34,15 @@ def create_app(served: Service | ModelRegistry, settings: ServerSettings = _DEFA
     """The ASGI application for one service, or for a registry of services."""
     admission = Admission(served.limits, lambda: served.waiting_seconds)
     metrics = Metrics(lambda: replace(served.load_now(), bodies=admission.bodies.used))
-    default_type = split(settings.accept)[0] if settings.accept else None
-    invoker = Invoker(served.limits, admission, Intake(Reader(), admission.unread, default_type))
+    invoker = Invoker(served.limits, admission)
 
     async def ping(_request: Request) -> Response:
         served.check_ready()
-        return json_response(200, {"status": "ready", **served.summary})
+        return json_response({"status": "ready", **served.summary})
 
     async def batch_parameters(_request: Request) -> Response:
         limits = served.body_limits if isinstance(served, Service) else for_questions(served.limits)
-        return json_response(200, execution_parameters(settings, served.workers, limits.in_transform))
+        return json_response(execution_parameters(settings, served.workers, limits.in_transform))
 
     async def prometheus(_request: Request) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
@@ -76,19 +72,19 @@ def _multi_model_routes(models: ModelRegistry, invoker: Invoker) -> list[Route]:
     async def load(request: Request) -> Response:
         name, url = requested_model(await read_body(request, LOAD_REQUEST, Holding()))
         await models.load(name, url)
-        return json_response(200, {"status": f"{name} is loaded"})
+        return json_response({"status": f"{name} is loaded"})
 
     async def list_models(request: Request) -> Response:
         query = request.query_params
-        return json_response(200, models.page(query.get("limit"), query.get("next_page_token")))
+        return json_response(models.page(query.get("limit"), query.get("next_page_token")))
 
     async def describe(request: Request) -> Response:
-        return json_response(200, models.description_of(request.path_params["name"]))
+        return json_response(models.description_of(request.path_params["name"]))
 
     async def unload(request: Request) -> Response:
         name = request.path_params["name"]
         await models.unload(name)
-        return json_response(200, {"status": f"{name} is unloaded"})
+        return json_response({"status": f"{name} is unloaded"})
 
     async def invoke(request: Request) -> Response:
         return await invoker.answer(request, models.service(request.path_params["name"]))

@@ -8,6 +8,7 @@ from typing import Any
 
 from berth.runtime.engines.engine import RowLogits, WindowTokens, row_of
 from berth.runtime.memory import trim_heap
+from berth.serve.admission import Share
 from berth.serve.codecs import CSV, JSON, Codec, text_of
 from berth.serve.csv_questions import CutFileError
 from berth.serve.errors import Kind, ServeError
@@ -143,15 +144,17 @@ _LARGE = 65_536
 
 
 class Reader:
-    """Decodes and prepares bodies in one thread, in order of arrival."""
+    """Decodes and prepares bodies in one thread, in order of arrival. `unread`: the share of the bodies that wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, unread: Share) -> None:
+        self._unread = unread
         self._thread = ThreadPoolExecutor(1, "reader")
         self._cut_file: CutFileError | None = None
 
     async def read(self, body: bytes, codec: Codec, traits: ModelTraits) -> PreparedBody:
-        """See `prepare_body`."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, codec, traits)
+        """See `prepare_body`; ServeError (503) if too many bodies wait."""
+        with self._unread.hold(len(body)):
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, body, codec, traits)
 
     def _read(self, body: bytes, codec: Codec, traits: ModelTraits) -> PreparedBody:
         refusal: ServeError | None = None
@@ -176,7 +179,7 @@ class Reader:
         after a part was refused. A body with a row of column names begins another file.
         """
         if isinstance(refusal, CutFileError):
-            self._cut_file = refusal if refusal.hides else None
+            self._cut_file = refusal
         elif prepared is not None and prepared.records.header:
             self._cut_file = None
         if refusal is None and self._cut_file is not None:

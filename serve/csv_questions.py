@@ -25,11 +25,10 @@ csv.field_size_limit(sys.maxsize)  # limits.py limits bodies and texts
 
 
 class CutFileError(ServeError):
-    """A file of a batch transform can't be read in parts. `hides`: its later bodies look valid."""
+    """A file of a batch transform can't be read in parts: its later bodies may look valid."""
 
-    def __init__(self, message: str, *, hides: bool = True) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(Kind.BAD_REQUEST, message)
-        self.hides = hides
 
     def of_a_later_body(self) -> "CutFileError":
         """The error for a later body, which may be a part of the same file."""
@@ -127,8 +126,7 @@ def _check_names_of_transform(names: Sequence[str]) -> None:
         advice = "write the file with these two columns in this order"
     raise CutFileError(
         f"the first row names the columns {', '.join(names)[:200]}, and with SplitType Line only the first body of a "
-        f"file has this row: in a batch transform the columns must be question, context and no others: {advice}",
-        hides=len(names) == len(_QUESTION),  # rows with more columns are refused one by one
+        f"file has this row: in a batch transform the columns must be question, context and no others: {advice}"
     )
 
 

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from berth.serve.admission import Admission, Holding
-from berth.serve.answering import Intake
+from berth.serve.body import Reader
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import StageTimes
 from berth.serve.limits import BodyLimits, RequestLimits
@@ -27,10 +27,10 @@ _TRUSTED_PART = 16
 class Invoker:
     """Handles the requests of all services, which share one `admission`."""
 
-    def __init__(self, limits: RequestLimits, admission: Admission, intake: Intake) -> None:
+    def __init__(self, limits: RequestLimits, admission: Admission) -> None:
         self._seconds = limits.seconds
         self._admission = admission
-        self._intake = intake
+        self._reader = Reader(admission.unread)
 
     async def answer(self, request: Request, service: Service) -> Response:
         """The service's response; ServeError if the request is refused, fails or takes too long."""
@@ -43,7 +43,7 @@ class Invoker:
                 with times.measure("receive"):
                     body = await read_body(request, service.body_limits, held, refusal)
                 with self._admission.requests.hold(1):
-                    responding = service.answering.respond(body, request.headers, self._intake, times)
+                    responding = service.answering.respond(body, request.headers, self._reader, times)
                     del body  # frees a large body as soon as a worker has it
                     return await _unless_gone(request, responding)
         except TimeoutError:

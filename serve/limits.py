@@ -59,11 +59,6 @@ class RequestLimits:
     """Bytes of all bodies from the first byte to the answer; with their strings they take five times as much."""
 
     @property
-    def questions(self) -> int:
-        """Questions in one record: each has at least one window."""
-        return self.tokens // self.window_tokens
-
-    @property
     def characters(self) -> int:
         """Characters of all questions and contexts of a record. English has 4 to 5 per token, and overlapping windows
         repeat a third of the tokens.
@@ -154,12 +149,6 @@ class RequestLimits:
 
     def check_texts(self, texts: Sequence[tuple[str, str]]) -> int:
         """Count the characters of these questions and contexts; ServeError (413) if there are too many."""
-        if len(texts) > self.questions:
-            raise ServeError(
-                Kind.TOO_LARGE,
-                f"the request has {len(texts)} questions, over the limit of {self.questions}: send fewer at "
-                f"once, or raise {TOKENS_VARIABLE}",
-            )
         characters = sum(len(question) + len(context) for question, context in texts)
         if characters > self.characters:
             raise ServeError(

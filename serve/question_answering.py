@@ -61,19 +61,39 @@ def prepare(checked: CheckedQuestions, traits: ModelTraits) -> PreparedQuestions
     question fills its window (400).
     """
     traits.limits.check_texts(checked.questions)
-    windows = windows_of(checked, traits)
+    windows = _make_windows(checked, traits)
     traits.limits.check_answers(len(windows), checked.parameters.top_k)
-    return PreparedQuestions(checked, windows, decoding_of(checked.parameters, traits))
+    parameters = checked.parameters
+    decoding = replace(
+        SERVING,
+        max_answer_tokens=parameters.max_answer_len,
+        n_best=parameters.top_k,
+        align_to_words=parameters.align_to_words,
+        no_answer=parameters.handle_impossible_answer,
+        null_threshold=traits.null_threshold,
+        most_candidate_characters=traits.limits.compared_characters,
+        most_answer_characters=traits.limits.answer_characters,
+    )
+    return PreparedQuestions(checked, windows, decoding)
 
 
 def answers(prepared: PreparedQuestions, logits: Sequence[RowLogits]) -> Any:
     """Answers in the order of the questions: `{"score", "start", "end", "answer"}`, or lists of these if top_k > 1.
 
     A single question gets one answer, a list of questions gets a list. `start` and `end` count code points of the
-    context as it was sent, and `answer == context[start:end]`. ServeError if the answers are too long (413) or the
-    scores are not finite (500).
+    context as it was sent, and `answer == context[start:end]`. A context without a token (only control characters, for
+    instance) gets the empty answer at 0 to 0 with score 0. ServeError if the answers are too long (413) or the scores
+    are not finite (500).
     """
-    ranked = [[answer_of(span) for span in best] for best in best_spans(prepared, logits)]
+    contexts = [question.context for question in prepared.checked.questions]
+    start, end = [one.start for one in logits], [one.end for one in logits]
+    try:
+        spans = predict(prepared.windows, start, end, contexts, prepared.decoding)
+    except AnswersTooLongError as error:
+        raise ServeError(Kind.TOO_LARGE, f"{error}: lower `top_k` or `max_answer_len`, or ask less at once") from error
+    except LogitsError as error:
+        raise ServeError(Kind.BROKEN_MODEL, str(error)) from error
+    ranked = [[_answer(span) for span in best] for best in spans]
     per_question = ranked if prepared.checked.parameters.top_k > 1 else [best[0] for best in ranked]
     return per_question[0] if prepared.checked.single else per_question
 
@@ -95,7 +115,7 @@ def warm_up(model: LoadedModel) -> float:
     return (time.monotonic() - began) / prepared.tokens
 
 
-def windows_of(checked: CheckedQuestions, traits: ModelTraits) -> list[Window]:
+def _make_windows(checked: CheckedQuestions, traits: ModelTraits) -> list[Window]:
     """The windows of all questions; ServeError as in `prepare`."""
     parameters, limits = checked.parameters, traits.limits
     length = parameters.max_seq_len or min(WINDOW, traits.max_length)
@@ -129,35 +149,6 @@ def windows_of(checked: CheckedQuestions, traits: ModelTraits) -> list[Window]:
         raise ServeError(Kind.BAD_REQUEST, sentence) from error
 
 
-def decoding_of(parameters: Parameters, traits: ModelTraits) -> Decoding:
-    """How to make answers of the logits."""
-    return replace(
-        SERVING,
-        max_answer_tokens=parameters.max_answer_len,
-        n_best=parameters.top_k,
-        align_to_words=parameters.align_to_words,
-        no_answer=parameters.handle_impossible_answer,
-        null_threshold=traits.null_threshold,
-        most_candidate_characters=traits.limits.compared_characters,
-        most_answer_characters=traits.limits.answer_characters,
-    )
-
-
-def best_spans(prepared: PreparedQuestions, logits: Sequence[RowLogits]) -> list[list[Span]]:
-    """The best spans of each question, best first, from 1 to `top_k`; ServeError as in `answers`.
-
-    A context without a token (only control characters, for instance) gets the empty answer at 0 to 0 with score 0.
-    """
-    contexts = [question.context for question in prepared.checked.questions]
-    start, end = [one.start for one in logits], [one.end for one in logits]
-    try:
-        return predict(prepared.windows, start, end, contexts, prepared.decoding)
-    except AnswersTooLongError as error:
-        raise ServeError(Kind.TOO_LARGE, f"{error}: lower `top_k` or `max_answer_len`, or ask less at once") from error
-    except LogitsError as error:
-        raise ServeError(Kind.BROKEN_MODEL, str(error)) from error
-
-
 def _name_of(checked: CheckedQuestions, question: int | None) -> str:
     """The field of the record that is at fault, by the client's name for it."""
     if question is None:
@@ -165,7 +156,7 @@ def _name_of(checked: CheckedQuestions, question: int | None) -> str:
     return "`inputs`" if checked.single else f"`inputs[{question}]`"
 
 
-def answer_of(span: Span) -> Answer:
+def _answer(span: Span) -> Answer:
     """A span as JSON. Its score can be a sum over 1, because windows overlap: spans are ranked by the sum, and the
     client gets at most 1.
     """

@@ -32,9 +32,9 @@ class Refusal(Response):
         await super().__call__(scope, receive, send)
 
 
-def json_response(status: int, value: object, headers: Mapping[str, str] | None = None) -> Response:
-    """A response with `value` as JSON."""
-    return Response(encode(dump(value)), status_code=status, headers=headers, media_type=JSON)
+def json_response(value: object) -> Response:
+    """A response with status 200 and `value` as JSON."""
+    return Response(encode(dump(value)), media_type=JSON)
 
 
 def refusal(error: ServeError) -> Response:

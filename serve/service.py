@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from berth.qa.tokenizer import PairTokenizer
+from berth.serve import variables
 from berth.serve.admission import Share
 from berth.serve.answering import Answering, HandlerAnswering, QuestionAnswering
+from berth.serve.codecs import split
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
 from berth.serve.limits import BodyLimits, RequestLimits, for_handler
@@ -144,7 +146,8 @@ class Service:
             return
         tokenizer = PairTokenizer.from_json(ready.tokenizer)
         traits = ModelTraits(tokenizer, ready.info.max_length, ready.null_threshold, self.limits)
-        answering = QuestionAnswering(self.pool, traits)
+        accept = variables.ACCEPT.read(self._environ)
+        answering = QuestionAnswering(self.pool, traits, split(accept)[0] if accept else None)
         answering.warm_up()
         self._set_answering(answering)
         self._say(f"model: {ready.model}")

@@ -33,10 +33,7 @@ class ServerSettings:
     workers: int = 0  # 0: one per GPU, or one without a GPU
     seconds: int = SECONDS  # time limit of a request
     batch: bool = False
-    concurrent: int = 0  # SAGEMAKER_MAX_CONCURRENT_TRANSFORMS; 0 if it is not set
-    strategy: str = ""  # SAGEMAKER_BATCH_STRATEGY
     payload_mb: int | None = None  # SAGEMAKER_MAX_PAYLOAD_IN_MB
-    accept: str | None = None
     multi_model: bool = False
     page: bool = True
 
@@ -62,10 +59,7 @@ def read_settings(environ: Mapping[str, str]) -> ServerSettings:
         workers=values[variables.WORKERS],
         seconds=values[variables.TIMEOUT] or (BATCH_SECONDS if batch else SECONDS),
         batch=batch,
-        concurrent=values[variables.CONCURRENT],
-        strategy=values[variables.BATCH_STRATEGY],
         payload_mb=payload_mb,
-        accept=values[variables.ACCEPT],
         multi_model=values[variables.MULTI_MODEL],
         page=values[variables.PAGE] == "on",
     )
@@ -114,14 +108,13 @@ def idle_with_handler(environ: Mapping[str, str]) -> list[str]:
 def execution_parameters(settings: ServerSettings, workers: int, most: int) -> dict[str, int | str]:
     """The defaults for a batch transform: one body per worker at a time, many records per body, at most `most` bytes.
 
-    SageMaker refuses a job with more than 100 MB at a time. Values that a job sets itself are in the environment; they
-    are returned unchanged, except that a payload is at most `most`.
+    SageMaker refuses a job with more than 100 MB at a time, and a job's own values replace these.
     """
     payload = min(TRANSFORM_MB if settings.payload_mb is None else settings.payload_mb, most // MEBIBYTE)
     at_once = max(1, AT_ONCE_MB // max(1, payload))
     return {
-        "MaxConcurrentTransforms": settings.concurrent or min(workers, at_once),
-        "BatchStrategy": settings.strategy or "MULTI_RECORD",
+        "MaxConcurrentTransforms": min(workers, at_once),
+        "BatchStrategy": "MULTI_RECORD",
         "MaxPayloadInMB": payload,
     }
 

@@ -104,11 +104,6 @@ class Variable:
         """The names in `environ` with a value; the first of them counts."""
         return [name for name in self.names if environ.get(name, "").strip()]
 
-    @property
-    def scope(self) -> str:
-        """Where it has an effect, in the words of serve/README.md."""
-        return ", ".join(["one model"] * (not self.many) + ["our model"] * self.of_our_model) or "always"
-
 
 PRECISION = Variable(choose.PRECISION_VARIABLE, one_of(*choose.PRECISIONS), of_our_model=True)
 GRAPH_DIR = Variable(choose.FOLDER_VARIABLE, Path, Path(choose.DEFAULT_FOLDER), many=False, of_our_model=True)
@@ -144,8 +139,6 @@ PROGRAM = Variable(PROGRAM_VARIABLE, default="inference.py")
 SUBMIT_DIRECTORY = Variable(SUBMIT_VARIABLE)
 MULTI_MODEL = Variable(MULTI_VARIABLE, true_or_false, default=False)
 BATCH = Variable("SAGEMAKER_BATCH", true_or_false, default=False)
-BATCH_STRATEGY = Variable("SAGEMAKER_BATCH_STRATEGY", one_of("MULTI_RECORD", "SINGLE_RECORD"))
-CONCURRENT = Variable("SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", whole(1, 100), 0)
 BASE_DIR = Variable("SAGEMAKER_BASE_DIR", Path, Path("/opt/ml"))
 REGION = Variable("SAGEMAKER_REGION")
 

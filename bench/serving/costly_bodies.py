@@ -99,7 +99,8 @@ def _text(chance: Random, characters: int) -> tuple[str, str]:
 
 def _questions(chance: Random, room: Room) -> tuple[str, bytes]:
     """As many questions as may be, with as many characters or as many bytes, and parameters that ask for much."""
-    count = chance.choice((1, 1, 2, 30, 300, room.limits.questions, room.limits.questions + 1))
+    most = room.limits.tokens // room.limits.window_tokens
+    count = chance.choice((1, 1, 2, 30, 300, most, most + 1))
     letters, text = _text(chance, max(2, chance.choice((room.limits.characters, room.size)) // count - 1))
     question, context = ("a", text) if chance.random() < 0.8 else (text, "a")
     one = {"question": question, "context": context}

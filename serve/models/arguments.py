@@ -28,13 +28,11 @@ def requested_model(body: bytes) -> tuple[str, str]:
     return value["model_name"], value["url"]
 
 
-def name_faults(name: str) -> list[str]:
-    """Why a model's name is invalid; empty if it is valid."""
-    if _NAME.fullmatch(name):
-        return []
-    return [
-        f"`model_name` is `{name[:80]}`: it must be 1 to 1024 letters, digits, `_`, `-` and `.`, and not begin with `.`"
-    ]
+def check_name(name: str) -> None:
+    """ServeError (400) if a model's name is invalid."""
+    if not _NAME.fullmatch(name):
+        rule = "1 to 1024 letters, digits, `_`, `-` and `.`, and not begin with `.`"
+        raise ServeError(Kind.BAD_REQUEST, f"`model_name` is `{name[:80]}`: it must be {rule}")
 
 
 def page_size(limit: str | None) -> int:
@@ -45,11 +43,3 @@ def page_size(limit: str | None) -> int:
     if not 1 <= size <= LARGEST_PAGE:
         raise ServeError(Kind.BAD_REQUEST, f"`limit` must be a whole number from 1 to {LARGEST_PAGE}")
     return size
-
-
-def first_name(token: str | None) -> str:
-    """The last name of the previous page, "" for the first page; ServeError (400) if `token` is invalid."""
-    if token and not _NAME.fullmatch(token):
-        sentence = "`next_page_token` is invalid: send the `nextPageToken` of the previous page, or leave it out"
-        raise ServeError(Kind.BAD_REQUEST, sentence)
-    return token or ""

@@ -11,46 +11,36 @@ from pathlib import Path
 
 from berth.contract.model_files import model_homes
 from berth.runtime.engines.choose import FOLDER_VARIABLE
+from berth.serve.errors import Kind, ServeError
 
 
-def find_folder(url: str, roots: Sequence[Path]) -> tuple[Path, list[str]]:
-    """The folder that `url` names, and its faults; use it only if there are none. Links are followed, but not out of
-    `roots`, whose own links must be resolved.
+def find_folder(url: str, roots: Sequence[Path]) -> Path:
+    """The folder that `url` names; ServeError (400) if it holds no model. Links are followed, but not out of `roots`,
+    whose own links must be resolved.
     """
-    below = " or ".join(map(str, roots))
-    shown = url[:80]
+    outside = f"it must be a folder below {' or '.join(map(str, roots))}"
     try:
         folder = Path(url).resolve()
-        if not any(folder.is_relative_to(root) for root in roots):
-            return folder, [f"`url` is `{shown}`: it must be a folder below {below}"]
-        if not folder.is_dir():
-            return folder, [f"`url` is `{shown}`: {_not_a_folder(folder)}"]
-        return folder, [f"`url` is `{shown}`, {fault}" for fault in _content_faults(folder)]
+        fault = _fault_of(folder) if any(folder.is_relative_to(root) for root in roots) else outside
     except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        return Path("/"), [f"`url` is `{shown}`: it can't be read ({reason}); it must be a folder below {below}"]
+        fault = f"it can't be read ({(error.strerror or type(error).__name__).lower()})"
     except (ValueError, RuntimeError):  # a NUL in it; a loop of links
-        return Path("/"), [f"`url` is `{shown}`: it must be a folder below {below}"]
+        fault = outside
+    if fault:
+        raise ServeError(Kind.BAD_REQUEST, f"`url` is `{url[:80]}`: {fault}")
+    return folder
 
 
-def _not_a_folder(path: Path) -> str:
-    if not path.exists():
+def _fault_of(folder: Path) -> str:
+    if not folder.exists():
         return "there is no such folder"
-    if path.name.endswith((".tar.gz", ".tgz", ".tar")):
-        return "it is an archive: unpack it, and send the folder that it is unpacked into"
-    return "it is a file: send the folder that the model's files are in"
-
-
-def _content_faults(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return "it is not a folder: unpack an archive, and send the folder that holds the model's files"
     if model_homes(folder) or any(path.suffix == ".py" for path in _files(folder)):
-        return []
-    archive = next(iter(sorted(folder.glob("*.tar.gz"))), None)
-    if archive is not None:
-        return [f"which holds {archive.name} but no config.json and no code: unpack the archive there"]
-    return [
-        "which has no config.json, nor has a folder in it: pack the files of one model into model.tar.gz, or code of "
-        "its own as code/inference.py"
-    ]
+        return ""
+    return (
+        "it has no config.json and no code/inference.py, nor has a folder in it: unpack the archive of one model there"
+    )
 
 
 def make_scratch(parent: Path) -> Path:

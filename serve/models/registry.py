@@ -3,6 +3,10 @@
 Each model has its own process, so that unloading it frees all of its memory. The server unloads a model unasked only if
 its worker can't be restarted. If a model does not fit into memory, its load is refused with 507; SageMaker then unloads
 another model and tries again.
+
+SageMaker's contract: 409 for loading a loaded name; 404 for other requests for a name that is not loaded (SageMaker
+then loads the model); an unload answers only when the memory is free:
+https://docs.aws.amazon.com/sagemaker/latest/dg/mms-container-apis.html
 """
 
 import asyncio
@@ -11,8 +15,9 @@ import errno
 import gc
 import logging
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +25,8 @@ from berth.runtime.memory import available_memory, trim_heap
 from berth.serve.errors import Kind, ServeError
 from berth.serve.figures import Load
 from berth.serve.limits import RequestLimits
-from berth.serve.models.arguments import first_name, name_faults, page_size
+from berth.serve.models.arguments import check_name, page_size
 from berth.serve.models.folder import find_folder, make_scratch, needed_memory
-from berth.serve.models.states import ModelAction, ModelState, Step, decide, refusal_of
 from berth.serve.service import STOPPING, Service
 from berth.serve.workers.pool import WorkerPool
 
@@ -32,6 +36,17 @@ _POLL_INTERVAL = 0.02
 """Seconds between two checks whether an unloading model has answered all accepted requests."""
 # The container is at fault, not the model: answered with 507, so that SageMaker unloads another model and tries again.
 _RESOURCE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+_LISTED = "GET /models lists the models that are loaded"
+
+
+class ModelState(StrEnum):
+    """A model is LOADING, then READY, then UNLOADING, and then removed. If its load fails or is ended, it skips READY.
+    The value completes the sentence "the model is …".
+    """
+
+    LOADING = "being loaded"
+    READY = "loaded"
+    UNLOADING = "being unloaded"
 
 
 @dataclass(eq=False, slots=True)
@@ -146,8 +161,12 @@ class ModelRegistry:
         enough memory or disk (507), the model can't be served (500), or it is unloaded meanwhile (503). After an error
         nothing of the model is left.
         """
-        while self._decide(ModelAction.LOAD, name) is Step.WAIT:
-            await self._end(self._models[name])
+        self.check_ready()
+        while same_name := self._models.get(name):
+            if same_name.state is not ModelState.UNLOADING:
+                raise ServeError(Kind.CONFLICT, f"the model {name[:80]} is {same_name.state}: unload it first")
+            await self._end(same_name)
+            self.check_ready()
         model = _Model(name, url, asyncio.get_running_loop().create_future())
         self._models[name] = model
         try:
@@ -161,50 +180,47 @@ class ModelRegistry:
 
     async def unload(self, name: str) -> None:
         """Let the model answer its accepted requests, and unload it; or end its load. ServeError (404) if unknown."""
-        self._decide(ModelAction.UNLOAD, name)
-        await self._end(self._models[name])
+        await self._end(self._find(name, tuple(ModelState), _LISTED))
 
     def service(self, name: str) -> Service:
         """The service of that model; ServeError if it is not loaded (404) or being loaded (503)."""
-        self._decide(ModelAction.INVOKE, name)
-        service = self._models[name].service
-        assert service is not None
-        return service
+        model = self._find(name, (ModelState.LOADING, ModelState.READY), "POST /models loads it")
+        if model.state is ModelState.LOADING:
+            sentence = f"the model {name[:80]} is being loaded: ask again in a few seconds"
+            raise ServeError(Kind.NOT_READY, sentence)
+        assert model.service is not None
+        return model.service
 
     def description_of(self, name: str) -> dict[str, str]:
         """A model's entry of the list; ServeError (404) if it is not loaded."""
-        self._decide(ModelAction.DESCRIBE, name)
-        return self._entry(name)
+        return _entry(self._find(name, (ModelState.READY,), _LISTED))
 
     def page(self, limit: str | None, token: str | None) -> dict[str, Any]:
-        """A page of the list, ordered by name, with the token of the next page if there is one; ServeError (400)."""
-        size, first = page_size(limit), first_name(token)
-        names = [name for name in self._ready_names() if name > first]
-        page: dict[str, Any] = {"models": [self._entry(name) for name in names[:size]]}
+        """A page of the list, ordered by name, with the token of the next page if there is one: its last name.
+
+        ServeError (400) for an invalid `limit`.
+        """
+        size = page_size(limit)
+        names = [name for name in self._ready_names() if name > (token or "")]
+        page: dict[str, Any] = {"models": [_entry(self._models[name]) for name in names[:size]]}
         return page | {"nextPageToken": names[size - 1]} if len(names) > size else page
 
-    def _decide(self, action: ModelAction, name: str) -> Step:
-        """Whether the action on that name may proceed or must wait; ServeError if it is refused."""
-        if action is ModelAction.LOAD:
-            self.check_ready()
+    def _find(self, name: str, states: Collection[ModelState], advice: str) -> _Model:
+        """The model of that name; ServeError (404) if there is none in one of these states."""
         model = self._models.get(name)
-        state = model.state if model else None
-        decision = decide(action, state)
-        if isinstance(decision, Kind):
-            raise ServeError(decision, refusal_of(action, state, name))
-        return decision
-
-    def _entry(self, name: str) -> dict[str, str]:
-        return {"modelName": name, "modelUrl": self._models[name].url}
+        if model is None:
+            raise ServeError(Kind.NOT_FOUND, f"there is no model {name[:80]}: {advice}")
+        if model.state not in states:
+            raise ServeError(Kind.NOT_FOUND, f"the model {name[:80]} is {model.state}: {advice}")
+        return model
 
     def _ready_names(self) -> list[str]:
         return sorted(name for name, model in self._models.items() if model.state is ModelState.READY)
 
     async def _begin(self, model: _Model) -> None:
         """Check the folder, reserve memory, start a worker and wait until it is ready; OSError or ServeError."""
-        folder, faults = await asyncio.to_thread(find_folder, model.url, self._roots)
-        if faults := [*name_faults(model.name), *faults]:
-            raise ServeError(Kind.BAD_REQUEST, "; ".join(faults))
+        check_name(model.name)
+        folder = await asyncio.to_thread(find_folder, model.url, self._roots)
         needed = await asyncio.to_thread(needed_memory, folder)
         self.check_ready()
         if model.loaded.done():  # it was unloaded meanwhile
@@ -270,6 +286,10 @@ class ModelRegistry:
         models = self._models.values()
         loading = sum(model.needed for model in models if model.state is ModelState.LOADING)
         return min(self._available() - loading, self._capacity - sum(model.needed for model in models))
+
+
+def _entry(model: _Model) -> dict[str, str]:
+    return {"modelName": model.name, "modelUrl": model.url}
 
 
 def _succeed(model: _Model, _service: Service) -> None:

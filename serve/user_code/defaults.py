@@ -16,7 +16,7 @@ import numpy as np
 
 from berth.runtime.engines import choose
 from berth.runtime.engines.choose import EngineSettings, LoadedModel
-from berth.serve.codecs import CODECS, CSV, JSON, JSON_LINES, best_of, check_charset, split, text_of
+from berth.serve.codecs import CSV, JSON, JSON_LINES, best_of, check_charset, split, text_of
 from berth.serve.csv_questions import read_rows
 from berth.serve.errors import Kind, ServeError
 from berth.serve.json_text import decode, dump, encode
@@ -48,7 +48,7 @@ def decode_body(body: bytes, content_type: str) -> Any:
     media_type, parameters = split(content_type)
     if media_type == NPY:
         return _array(body)
-    if media_type not in CODECS:
+    if media_type not in _READERS:
         known = ", ".join(ENCODED)
         raise ServeError(
             Kind.UNSUPPORTED_MEDIA_TYPE,
@@ -58,13 +58,11 @@ def decode_body(body: bytes, content_type: str) -> Any:
     text = text_of(body, blank=True)
     if not text.strip():
         raise ServeError(Kind.BAD_REQUEST, "the body is empty: send some data")
-    match media_type:
-        case "application/jsonlines":
-            return [decode(line, "the line") for line in text.split("\n") if line.strip()]
-        case "text/csv":
-            return _rows(text)
-        case _:
-            return decode(text, "the body")
+    return _READERS[media_type](text)
+
+
+def _lines(text: str) -> list[Any]:
+    return [decode(line, "the line") for line in text.split("\n") if line.strip()]
 
 
 def encode_prediction(prediction: Any, accept: str) -> tuple[bytes, str]:
@@ -147,6 +145,13 @@ def _rows(text: str) -> Any:
         return rows
     named = [dict(zip(names, row, strict=False)) for row in rows[1:]]
     return {"inputs": [row["inputs"] for row in named] if "inputs" in names else named}
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    JSON: lambda text: decode(text, "the body"),
+    JSON_LINES: _lines,
+    CSV: _rows,
+}
 
 
 def _plain(value: Any) -> Any:

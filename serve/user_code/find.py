@@ -182,14 +182,15 @@ _OTHER_NAMES = {
 _LIKENESS = 0.75
 
 
-def unused_files(model_dir: Path, code: UserCode | NoHandler, named: str = "") -> list[str]:
-    """Warnings about files and functions without effect. `named`: the value of SAGEMAKER_PROGRAM."""
+def unused_files(model_dir: Path, code: UserCode | NoHandler) -> list[str]:
+    """Warnings about files and functions without effect."""
     lines: list[str] = []
     for path in _files(model_dir):
         if path.suffix == ".py" and isinstance(code, UserCode):
-            lines += _second_program(path, code)
+            if path.name == DEFAULT_PROGRAM and path != code.file:  # others may be modules of the handler
+                lines.append(f"{path} is not run, because {code.file} is: delete one of the two")
         elif path.suffix == ".py":
-            lines += _program(path, model_dir, named)
+            lines += _program(path, model_dir)
         elif path.name.lower() in ("requirements.txt", "requirement.txt"):
             lines += _requirements(path, code)
         elif path.parent == model_dir and (path.name in _ARCHIVES or path.suffix == ".mar"):
@@ -206,27 +207,13 @@ def _files(model_dir: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(files)[:_FILES])
 
 
-def _second_program(path: Path, code: UserCode) -> list[str]:
-    """A warning about a second inference.py. Other Python files may be modules of the handler."""
-    if path.name != DEFAULT_PROGRAM or path == code.file:
-        return []
-    return [f"{path} is not run, because {code.file} is: delete one of the two"]
-
-
-def _program(path: Path, model_dir: Path, named: str) -> list[str]:
+def _program(path: Path, model_dir: Path) -> list[str]:
     """A warning about a Python file that was probably meant to be the handler, in a model without one."""
-    tree = _parsed(path)
-    functions = _defined(tree) & set(FUNCTIONS)
     folders = [home / "code" for home in (model_dir, *model_homes(model_dir))]
-    if path.name == DEFAULT_PROGRAM and path.parent not in folders:
-        inside = path.is_relative_to(folders[0])
-        where = f"set SAGEMAKER_PROGRAM to {path.relative_to(folders[0])}" if inside else "put it into code/"
-        return [f"{path} is not run: {where}"]
-    if path.name == DEFAULT_PROGRAM and functions:
-        return [f"{path} is not run: SAGEMAKER_PROGRAM names {named}; set it to {DEFAULT_PROGRAM}"]
-    if functions:
-        names = " and ".join(sorted(functions))
-        return [f"{path} has {names} and is not run: rename it to code/{DEFAULT_PROGRAM}, or set SAGEMAKER_PROGRAM"]
+    if _defined(_parsed(path)) & set(FUNCTIONS) or (path.name == DEFAULT_PROGRAM and path.parent not in folders):
+        if path.is_relative_to(folders[0]):
+            return [f"{path} is not run: set {PROGRAM_VARIABLE} to {path.relative_to(folders[0])}"]
+        return [f"{path} is not run: put it into code/ as {DEFAULT_PROGRAM}"]
     # Any other program, such as the one that trained the model, may have such functions for its own use.
     return _nearly_named(path) if path.name in (DEFAULT_PROGRAM, "handler.py") else []
 

@@ -31,7 +31,6 @@ from berth.serve.errors import ServeError
 from berth.serve.question_answering import warm_up
 from berth.serve.user_code.environment import NoRoomError, fetch, interpreter_for
 from berth.serve.user_code.find import NoHandler, UserCode, find_code, unused_files
-from berth.serve.variables import PROGRAM_VARIABLE
 from berth.serve.workers.messages import (
     Batch,
     BatchError,
@@ -175,7 +174,7 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     try:
         folder = hub.model_folder(Path(model_dir), os.environ, SCRATCH, logger.info)
         code = _user_code(folder, arguments)
-        unused = unused_files(folder, code, os.environ.get(PROGRAM_VARIABLE, ""))
+        unused = unused_files(folder, code)
         if isinstance(code, UserCode):
             _run_handler(channel, code, folder, int(threads), cuda=device == "cuda", unused=unused)
         settings.check_for_questions(os.environ)
@@ -220,7 +219,7 @@ def _user_code(model_dir: Path, arguments: Sequence[str]) -> UserCode | NoHandle
     try:
         code = find_code(model_dir, environ)
     except ModelFilesError as error:
-        unused = unused_files(model_dir, NoHandler(), environ.get(PROGRAM_VARIABLE, ""))
+        unused = unused_files(model_dir, NoHandler())
         raise ModelFilesError("; ".join((str(error), *unused))) from error
     if isinstance(code, NoHandler):
         return code

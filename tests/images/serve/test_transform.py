@@ -26,10 +26,10 @@ def served(serve_model: Serve, model_with_graph: Path) -> Served:
     return serve_model(model_with_graph, environment)
 
 
-def test_what_the_job_says_stands_in_the_parameters(served: Served) -> None:
+def test_execution_parameters_are_one_body_per_worker_of_the_payload_that_is_set(served: Served) -> None:
     assert served.request("/execution-parameters")[:2] == (
         200,
-        {"MaxConcurrentTransforms": 3, "BatchStrategy": "SINGLE_RECORD", "MaxPayloadInMB": 2},
+        {"MaxConcurrentTransforms": 1, "BatchStrategy": "MULTI_RECORD", "MaxPayloadInMB": 2},
     )
     assert "595 s for a request" in served.log()
     assert "set, and without effect on this server: SAGEMAKER_SAFE_PORT_RANGE" in served.log()

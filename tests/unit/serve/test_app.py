@@ -14,7 +14,6 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from berth.serve.app import create_app
 from berth.serve.figures import StageTimes
-from berth.serve.settings import ServerSettings
 from berth.serve.workers.messages import JobRow
 from berth.serve.workers.pool import EngineError, WorkerPool
 from tests.unit.serve.in_process import ONE, ask, error_of, ready_service
@@ -275,8 +274,9 @@ def test_what_a_batch_transform_does_unasked(tiny_client: TestClient) -> None:
     assert response.json() == {"MaxConcurrentTransforms": 1, "BatchStrategy": "MULTI_RECORD", "MaxPayloadInMB": 6}
 
 
-def test_the_environments_type_is_that_of_an_answer_unasked(tiny_model: Path) -> None:
-    client = TestClient(create_app(ready_service(tiny_model), ServerSettings(accept="application/jsonlines")))
+def test_answer_has_the_type_that_the_environment_sets(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "application/jsonlines")
+    client = TestClient(create_app(ready_service(tiny_model)))
     assert client.post("/invocations", json=ONE).headers["content-type"] == "application/jsonlines"
     wanted = client.post("/invocations", json=ONE, headers={"accept": "application/json"})
     assert wanted.headers["content-type"] == "application/json"

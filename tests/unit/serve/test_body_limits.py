@@ -109,9 +109,9 @@ def test_a_body_is_held_once_while_it_is_received() -> None:
 def test_a_request_takes_of_each_share_or_of_none() -> None:
     first, second = (Share(most, "bytes", lambda: 0.0) for most in (100, 50))
     held = Holding(first, second)
-    held.take(40)
+    held.grow_to(40)
     with pytest.raises(ServeError):
-        held.take(20)
+        held.grow_to(60)
     assert (first.used, second.used) == (40, 40)
     held.give_all()
     held.give_all()

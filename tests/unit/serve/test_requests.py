@@ -34,10 +34,10 @@ EXPECTED: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "Model, entry_point and source_dir": (HANDLER, {}, []),
     "Model, network isolation": (HANDLER, {}, []),
     "Model, serverless": (OURS, {}, []),
-    "Model, transformer": (OURS, BATCH | {"concurrent": 1}, []),
+    "Model, transformer": (OURS, BATCH, []),
     "Model, transformer with all that it takes": (
         OURS,
-        BATCH | {"payload": 2**20, "concurrent": 2, "strategy": "SINGLE_RECORD", "payload_mb": 1},
+        BATCH | {"payload": 2**20, "payload_mb": 1},
         [],
     ),
     "Model, variables of other servers": (OURS, {"workers": 2, "seconds": 500}, ["SAGEMAKER_USE_NGINX"]),

@@ -35,7 +35,6 @@ def test_settings_come_from_sagemakers_variables() -> None:
         "BERTH_FAILURE_GRACE": "0",
         "SAGEMAKER_MODEL_SERVER_WORKERS": "3",
         "SAGEMAKER_MODEL_SERVER_TIMEOUT": "120",
-        "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv",
     }
     asked = ServerSettings(
         port=9000,
@@ -46,7 +45,6 @@ def test_settings_come_from_sagemakers_variables() -> None:
         workers=3,
         seconds=120,
         payload_mb=100,
-        accept="text/csv",
     )
     assert read_settings(given) == asked
 
@@ -99,11 +97,6 @@ def test_a_batch_transform_sends_more_in_a_body() -> None:
         ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "500"}, 8, (1, "MULTI_RECORD", 128)),
         ({"BERTH_MAX_REQUEST_TOKENS": "512"}, 8, (8, "MULTI_RECORD", 2)),
         ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, 8, (8, "MULTI_RECORD", 0)),
-        (
-            {"SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "30", "SAGEMAKER_BATCH_STRATEGY": "SINGLE_RECORD"},
-            1,
-            (30, "SINGLE_RECORD", 6),
-        ),
     ],
 )
 def test_what_a_batch_transform_does_unasked(
@@ -128,7 +121,6 @@ def test_the_bodies_of_a_handler_in_a_batch_transform(environ: dict[str, str], p
 @pytest.mark.parametrize(
     ("name", "value", "needed"),
     [
-        ("SAGEMAKER_BATCH_STRATEGY", "multi", "one of MULTI_RECORD, SINGLE_RECORD"),
         ("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "csv", "a media type, such as text/csv"),
         ("BERTH_PRECISION", "fp8", "one of fp32, bf16, fp16, int8"),
         ("BERTH_PAGE", "no", "one of on, off"),
@@ -161,7 +153,7 @@ def test_a_level_of_the_log_that_is_none_is_refused() -> None:
 def test_another_task_or_type_is_for_a_models_own_code() -> None:
     """Which is looked for later, by a worker."""
     environ = {"HF_TASK": "text-classification", "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "image/png"}
-    assert read_settings(environ).accept == "image/png"
+    read_settings(environ)
     with pytest.raises(SettingError) as caught:
         check_for_questions(environ)
     assert str(caught.value) == (
@@ -307,7 +299,6 @@ def test_workers_share_what_there_is() -> None:
         ("SAGEMAKER_BIND_TO_PORT", "70000", "1 to 65535"),
         ("SAGEMAKER_MAX_PAYLOAD_IN_MB", "-1", "0 to 1024"),
         ("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS", "0", "1 to 86400"),
-        ("SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", "many", "1 to 100"),
         ("BERTH_MAX_REQUEST_TOKENS", "100", "512 to 100000000"),
         ("BERTH_FAILURE_GRACE", "-1", "0 to 3600"),
         ("SAGEMAKER_MODEL_SERVER_WORKERS", "0", "1 to 256"),

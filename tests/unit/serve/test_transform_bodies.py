@@ -13,6 +13,7 @@ import pytest
 
 from berth.qa.tokenizer import PairTokenizer
 from berth.runtime.engines.engine import RowLogits
+from berth.serve.admission import Share
 from berth.serve.body import PreparedBody, Reader, answer_body, prepare_body
 from berth.serve.codecs import CSV, JSON, JSON_LINES, answer_codec, request_codec
 from berth.serve.errors import ServeError
@@ -194,7 +195,7 @@ def test_what_could_be_read_wrongly_is_refused(reading: ModelTraits, name: str, 
 
 
 def test_the_parts_behind_a_refused_one_are_refused_until_another_file_begins(reading: ModelTraits) -> None:
-    reader = Reader()
+    reader = Reader(Share(1 << 20, "bytes of requests wait to be read", lambda: 0.0))
 
     def read(body: bytes) -> PreparedBody:
         return asyncio.run(reader.read(body, request_codec(CSV), reading))
@@ -206,23 +207,6 @@ def test_the_parts_behind_a_refused_one_are_refused_until_another_file_begins(re
         with pytest.raises(ServeError, match=r"^a body before this one was refused, and this one may be of the same"):
             read(body)
     assert [len(read(body).outcomes) for body in single(table(names="question,context").encode())] == [0] + ROWS * [1]
-
-
-def test_a_file_that_can_not_be_mistaken_spoils_no_other_one(reading: ModelTraits) -> None:
-    """Rows of more columns are refused one by one, and rows of two are of another file."""
-    reader = Reader()
-
-    def read(body: bytes) -> PreparedBody:
-        return asyncio.run(reader.read(body, request_codec(CSV), reading))
-
-    first, *others = single(other_columns().encode())
-    with pytest.raises(ServeError, match="question, context and no others"):
-        read(first)
-    for body in others:
-        (refused,) = read(body).outcomes
-        assert isinstance(refused, ServeError)
-        assert "the row has 3 columns" in refused.message
-    assert [len(read(body).outcomes) for body in single(table().encode())] == [1] * ROWS
 
 
 def test_the_columns_that_a_job_selects_are_answered(reading: ModelTraits) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from berth.serve.errors import ServeError
 from berth.serve.models.folder import find_folder, needed_memory
 from tests.unit.serve.in_process import error_of
 from tests.unit.serve.models.endpoint import ECHO, Endpoint, add_model
@@ -24,7 +25,7 @@ HANDLER = "code/inference.py"
         ),
         (b'{"model_name": "..", "url": "%(root)s/x"}', "`model_name` is `..`: it must be 1 to 1024 letters"),
         (b'{"model_name": "a", "url": "%(root)s/x"}', "`url` is `%(root)s/x`: there is no such folder"),
-        (b'{"model_name": "a", "url": "%(root)s"}', "`url` is `%(root)s`, which has no config.json, nor has a"),
+        (b'{"model_name": "a", "url": "%(root)s"}', "`url` is `%(root)s`: it has no config.json and no code/"),
         (b'{"model_name": "a", "url": "/etc"}', "`url` is `/etc`: it must be a folder below %(root)s"),
         (
             b'{"model_name": "a", "url": "%(root)s/../scratch"}',
@@ -59,10 +60,10 @@ def root(tmp_path: Path) -> Path:
         ("x/" * 3000, "file name too long"),
         ("loop", "must be a folder below"),
         ("loop/model", "must be a folder below"),
-        ("file", "it is a file"),
+        ("file", "it is not a folder"),
         ("file/model", "no such folder"),
-        ("model.tar.gz", "it is an archive"),
-        ("packed", "holds model.tar.gz"),
+        ("model.tar.gz", "unpack an archive"),
+        ("packed", "unpack the archive"),
         ("empty", "no config.json"),
         ("../outside", "must be a folder below"),
         ("link-out", "must be a folder below"),
@@ -82,17 +83,17 @@ def test_a_url_that_is_no_models_folder(root: Path, name: str, fact: str) -> Non
     (root.parent / "outside").mkdir()
     (root / "link-out").symlink_to(root.parent / "outside")
     (root / "dangling").symlink_to(root / "nothing")
-    _, faults = find_folder(f"{root}/{name}", [root])
-    assert len(faults) == 1
-    assert fact in faults[0]
-    assert len(faults[0]) < 400
+    with pytest.raises(ServeError) as raised:
+        find_folder(f"{root}/{name}", [root])
+    assert fact in raised.value.message
+    assert len(raised.value.message) < 400
 
 
 @pytest.mark.parametrize("name", ["a.b-c_d", "\N{SNOWMAN} model", "x" * 255], ids=ascii)
 def test_a_url_of_a_models_folder(root: Path, name: str) -> None:
     (root / name / "code").mkdir(parents=True)
     (root / name / HANDLER).touch()
-    assert find_folder(f"{root}/{name}", [root]) == (root / name, [])
+    assert find_folder(f"{root}/{name}", [root]) == root / name
 
 
 def test_a_name_may_have_1024_characters(endpoint: Endpoint) -> None:

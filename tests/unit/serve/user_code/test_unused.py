@@ -18,7 +18,7 @@ def lines(root: Path, files: dict[str, str], named: str = "") -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     code = find_code(root, {"SAGEMAKER_PROGRAM": named})
-    found = unused_files(root, code, named)
+    found = unused_files(root, code)
     assert all("\n" not in line for line in found)
     return [line.replace(f"{root}/", "") for line in found]
 
@@ -26,11 +26,15 @@ def lines(root: Path, files: dict[str, str], named: str = "") -> list[str]:
 @pytest.mark.parametrize(
     ("files", "named", "facts"),
     [
-        ({"inference.py": HANDLER}, "", ["inference.py is not run: put it into code/"]),
-        ({"Code/inference.py": HANDLER}, "", ["Code/inference.py is not run: put it into code/"]),
+        ({"inference.py": HANDLER}, "", ["inference.py is not run: put it into code/ as inference.py"]),
+        ({"Code/inference.py": HANDLER}, "", ["Code/inference.py is not run: put it into code/ as inference.py"]),
         ({"code/src/inference.py": HANDLER}, "", ["SAGEMAKER_PROGRAM to src/inference.py"]),
-        ({"code/train.py": "", "code/inference.py": HANDLER}, "train.py", ["SAGEMAKER_PROGRAM names train.py"]),
-        ({"code/serve.py": HANDLER}, "", ["code/serve.py has predict_fn and is not run"]),
+        (
+            {"code/train.py": "", "code/inference.py": HANDLER},
+            "train.py",
+            ["code/inference.py is not run: set SAGEMAKER_PROGRAM to inference.py"],
+        ),
+        ({"code/serve.py": HANDLER}, "", ["code/serve.py is not run: set SAGEMAKER_PROGRAM to serve.py"]),
         ({"code/inference.py": "def predict(x): ...\n"}, "", ["predict is not called", "predict_fn"]),
         ({"code/inference.py": "def handle(data, context): ...\n"}, "", ["handle is not called", "transform_fn"]),
         (
@@ -50,7 +54,11 @@ def lines(root: Path, files: dict[str, str], named: str = "") -> list[str]:
         ),
         ({"requirements.txt": "a", "config.json": "{}"}, "", ["requirements.txt is not installed: put it into code/"]),
         ({"code.zip": "", "config.json": "{}"}, "", ["code.zip is not unpacked", "code/"]),
-        ({"bert/config.json": "{}", "inference.py": HANDLER}, "", ["inference.py is not run: put it into code/"]),
+        (
+            {"bert/config.json": "{}", "inference.py": HANDLER},
+            "",
+            ["inference.py is not run: put it into code/ as inference.py"],
+        ),
         ({"inference.py": HANDLER, "code/inference.py": HANDLER}, "", ["inference.py is not run, because code/"]),
     ],
 )
@@ -82,12 +90,12 @@ def test_a_line_at_start(model: Any, tiny_model: Path, caplog: pytest.LogCapture
     (folder / "inference.py").write_text(HANDLER)
     ready_service(folder)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warnings == [f"{folder}/inference.py is not run: put it into code/"]
+    assert warnings == [f"{folder}/inference.py is not run: put it into code/ as inference.py"]
 
 
 def test_the_same_in_the_error_of_a_model_that_is_not_there(model: Any) -> None:
     folder = model()
     (folder / "inference.py").write_text(HANDLER)
-    line = f"{folder}/inference.py is not run: put it into code/"
+    line = f"{folder}/inference.py is not run: put it into code/ as inference.py"
     assert line in failure_of(folder)
     assert line in failure_of(folder, SAGEMAKER_PROGRAM="other.py")
