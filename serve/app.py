@@ -33,7 +33,7 @@ _DEFAULTS = ServerSettings()
 def create_app(served: Service | ModelRegistry, settings: ServerSettings = _DEFAULTS) -> AccessLog:
     """The ASGI application for one service, or for a registry of services."""
     admission = Admission(served.limits, lambda: served.waiting_seconds)
-    metrics = Metrics(lambda: replace(served.load_now(), bodies=admission.bodies.used))
+    metrics = Metrics(lambda: replace(served.work, bodies=admission.bodies.used))
     invoker = Invoker(served.limits, admission)
 
     async def ping(_request: Request) -> Response:

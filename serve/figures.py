@@ -37,7 +37,7 @@ class StageTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Work:
     """The work that waits, and the work done since the start."""
 
     tokens: int = 0
@@ -53,6 +53,6 @@ class Load:
     padded_tokens: int = 0
     """Tokens including padding: window_tokens / padded_tokens is how full the batches are."""
 
-    def __add__(self, other: "Load") -> "Load":
+    def __add__(self, other: "Work") -> "Work":
         """The sum, field by field."""
-        return Load(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+        return Work(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))

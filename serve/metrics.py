@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from berth.serve.figures import Load, StageTimes
+from berth.serve.figures import StageTimes, Work
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -18,7 +18,7 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 class Metrics:
     """Counters of requests, and the figures of the queue, which `source` returns."""
 
-    def __init__(self, source: Callable[[], Load]) -> None:
+    def __init__(self, source: Callable[[], Work]) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "berth_requests", "Requests by path and status.", ("path", "status"), registry=self._registry
@@ -30,7 +30,7 @@ class Metrics:
             buckets=_SECONDS,
             registry=self._registry,
         )
-        self._registry.register(_LoadCollector(source))
+        self._registry.register(_WorkCollector(source))
 
     def note(self, path: str, status: int, times: StageTimes | None) -> None:
         """Count a request that has ended."""
@@ -43,23 +43,23 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-class _LoadCollector(Collector):
-    def __init__(self, source: Callable[[], Load]) -> None:
+class _WorkCollector(Collector):
+    def __init__(self, source: Callable[[], Work]) -> None:
         self._source = source
 
     def describe(self) -> Iterable[Metric]:
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        load = self._source()
-        yield GaugeMetricFamily("berth_queue_tokens", "Tokens that wait for a worker.", load.tokens)
+        work = self._source()
+        yield GaugeMetricFamily("berth_queue_tokens", "Tokens that wait for a worker.", work.tokens)
         yield GaugeMetricFamily(
-            "berth_body_bytes", "Bytes of requests that are being received or answered.", load.bodies
+            "berth_body_bytes", "Bytes of requests that are being received or answered.", work.bodies
         )
-        yield GaugeMetricFamily("berth_active_requests", "Requests that are being received or answered.", load.requests)
-        yield CounterMetricFamily("berth_batches", "Batches given to workers.", load.batches)
-        yield CounterMetricFamily("berth_batch_windows", "Windows in these batches.", load.windows)
-        yield CounterMetricFamily("berth_batch_tokens", "Tokens of these windows.", load.window_tokens)
+        yield GaugeMetricFamily("berth_active_requests", "Requests that are being received or answered.", work.requests)
+        yield CounterMetricFamily("berth_batches", "Batches given to workers.", work.batches)
+        yield CounterMetricFamily("berth_batch_windows", "Windows in these batches.", work.windows)
+        yield CounterMetricFamily("berth_batch_tokens", "Tokens of these windows.", work.window_tokens)
         yield CounterMetricFamily(
-            "berth_batch_padded_tokens", "The same, padded to the longest window of each batch.", load.padded_tokens
+            "berth_batch_padded_tokens", "The same, padded to the longest window of each batch.", work.padded_tokens
         )

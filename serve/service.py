@@ -15,7 +15,7 @@ from berth.serve.admission import Share
 from berth.serve.answering import Answering, HandlerAnswering, QuestionAnswering
 from berth.serve.codecs import split
 from berth.serve.errors import Kind, ServeError
-from berth.serve.figures import Load
+from berth.serve.figures import Work
 from berth.serve.limits import BodyLimits, RequestLimits, for_handler
 from berth.serve.question_answering import ModelTraits
 from berth.serve.settings import idle_with_handler, idle_with_questions
@@ -90,9 +90,10 @@ class Service:
         """How long one more request is expected to wait."""
         return self.pool.waiting_seconds
 
-    def load_now(self) -> Load:
+    @property
+    def work(self) -> Work:
         """The work that waits, and the work done since the start."""
-        return replace(self.pool.load_now(), requests=self.active)
+        return replace(self.pool.work, requests=self.active)
 
     @property
     def closed(self) -> ServeError | None:

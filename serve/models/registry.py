@@ -23,7 +23,7 @@ from typing import Any
 
 from berth.runtime.memory import available_memory, trim_heap
 from berth.serve.errors import Kind, ServeError
-from berth.serve.figures import Load
+from berth.serve.figures import Work
 from berth.serve.limits import RequestLimits
 from berth.serve.models.arguments import check_name, page_size
 from berth.serve.models.folder import find_folder, make_scratch, needed_memory
@@ -71,9 +71,10 @@ class _Model:
         """Requests that are being read or answered."""
         return self.service.active if self.service else 0
 
-    def load_now(self) -> Load:
+    @property
+    def work(self) -> Work:
         """The work that waits, and the work done since the load."""
-        return self.service.load_now() if self.service else Load()
+        return self.service.work if self.service else Work()
 
     def close(self) -> None:
         """End its worker, and remove the worker's files."""
@@ -107,7 +108,7 @@ class ModelRegistry:
         self._available = available
         self._capacity = available()
         self._models: dict[str, _Model] = {}
-        self._unloaded = Load()
+        self._unloaded = Work()
 
     @property
     def description(self) -> str:
@@ -119,9 +120,10 @@ class ModelRegistry:
         """Requests that are being read or answered, including those of models that are being unloaded."""
         return sum(model.active for model in self._models.values())
 
-    def load_now(self) -> Load:
+    @property
+    def work(self) -> Work:
         """The sum over all models, including those that were unloaded."""
-        return sum((model.load_now() for model in self._models.values()), self._unloaded)
+        return sum((model.work for model in self._models.values()), self._unloaded)
 
     @property
     def waiting_seconds(self) -> float:
@@ -272,7 +274,7 @@ class ModelRegistry:
         while model.active:
             await asyncio.sleep(_POLL_INTERVAL)
         await asyncio.to_thread(model.close)
-        computed = replace(model.load_now(), tokens=0, bodies=0, requests=0)
+        computed = replace(model.work, tokens=0, bodies=0, requests=0)
         self._unloaded += computed
         model.service = None
         del self._models[model.name]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from berth.serve.errors import Kind, ServeError
-from berth.serve.figures import Load
+from berth.serve.figures import Work
 from berth.serve.limits import RequestLimits
 from berth.serve.workers.messages import Batch
 from berth.serve.workers.scheduler import QueuedJob, Scheduler, WaitingWindow, finish, rows_of
@@ -109,10 +109,10 @@ class Dispatcher:
         self._scheduler = Scheduler()
         self._numbers = 0
         self._slots = 1  # of all workers that were ready when the last batch was sent
-        self._computed = Load()
+        self._computed = Work()
 
     @property
-    def load(self) -> Load:
+    def work(self) -> Work:
         """The work that waits, and the work done since the start."""
         return replace(self._computed, tokens=self._scheduler.tokens)
 
@@ -227,7 +227,7 @@ class Dispatcher:
 
     def _note(self, batch: Sequence[WaitingWindow], now: float) -> None:
         lengths = [window.length for window in batch]
-        self._computed += Load(
+        self._computed += Work(
             batches=1,
             windows=len(batch),
             window_tokens=sum(lengths),

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from berth.serve.errors import Kind, ServeError
-from berth.serve.figures import Load, StageTimes
+from berth.serve.figures import StageTimes, Work
 from berth.serve.limits import RequestLimits
 from berth.serve.workers.dispatcher import Dispatcher
 from berth.serve.workers.messages import (
@@ -115,10 +115,11 @@ class WorkerPool:
         with self._lock:
             return any(worker.slots.count for worker in self._workers)
 
-    def load_now(self) -> Load:
+    @property
+    def work(self) -> Work:
         """The work that waits, and the work done since the start."""
         with self._lock:
-            return self._dispatcher.load
+            return self._dispatcher.work
 
     @property
     def waiting_seconds(self) -> float:

@@ -121,7 +121,7 @@ def test_counters_never_go_back(endpoint: Endpoint, tiny_model: Path) -> None:
         after >= before for earlier, later in pairwise(seen) for before, after in zip(earlier, later, strict=True)
     )
     assert seen[-1] > seen[0]
-    assert endpoint.models.load_now().requests == endpoint.models.load_now().tokens == 0
+    assert endpoint.models.work.requests == endpoint.models.work.tokens == 0
 
 
 def test_a_load_that_is_unloaded_leaves_nothing(endpoint: Endpoint, folder: Path, run: Run) -> None:
