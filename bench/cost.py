@@ -33,8 +33,8 @@ from bench.serving.our_image import add_options, our_sides
 from bench.serving.peak_memory import PeakMemory
 from bench.serving.request import ask
 from berth.common import engine
-from berth.serve.codecs import CODECS, CSV
 from berth.serve.limits import MEBIBYTE, RequestLimits
+from berth.serve.questions.codecs import CODECS, CSV
 
 MEMORY = "2g"
 PING_EVERY = 1.0  # seconds

@@ -1,18 +1,18 @@
 """The program of the inference image: a question-answering server behind /ping and /invocations.
 
-Modules in the order in which a request reaches them:
+In the order in which a request reaches them:
 
-entry               process 1; reads `settings` with the table in `variables`, opens the port (`sockets`)
-server              signals, start and stop; `connection` limits how many clients connect, and for how long
-app                 routes; `access_log` logs requests, `metrics` and `figures` count them, `page` is for browsers
-invocation          receives a body within `limits` and `admission`, and sends the response (`responses`)
-answering           the two ways to answer: our model, or a user's handler
-body                bytes to windows, and logits to bytes: `codecs` has the media types (`json_text`,
-                    `csv_questions`), `records` a body's records, `near_misses` advice for wrong bodies
-questions           checks one record; `question_answering` makes its windows and answers
-service             one model and its workers; `models` has one service per model
-workers             the processes that hold the model or run a handler (`user_code`)
+entry          process 1: reads the settings, opens the port, starts the workers and the server
+http           the running server: connections, routes, the log line of each request, the page for browsers
+admission      how much the server holds at a time; `limits` says how much one request may ask for
+models         one model and its workers, and on a multi-model endpoint the models by name
+questions      our model: bodies to questions, windows and answers
+workers        the processes that hold a model or run a handler
+user_code      a user's handler (inference.py), in a worker
 
-Also: `errors` (statuses), `log`, `hub` (fetches HF_MODEL_ID), `once` (one worker makes files that all use), `pipeline`
-(our model without a server, for handlers), `gpu_check` (a row of the command `gpu-check`).
+What several of them use: `errors` and their HTTP statuses, `responses`, `configuration` (environment variables),
+`observing` (log and metrics), `hub` (fetches HF_MODEL_ID), `once` (one worker makes files that all use).
+
+Two names that users know: `pipeline` (our model without a server, for handlers) and `gpu_check` (a row of the command
+`gpu-check`).
 """

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from berth.runtime import software
 from berth.runtime.dispatch import run_command
 from berth.runtime.gpu import driver, start
-from berth.serve import log
+from berth.serve.observing import log
 
 if TYPE_CHECKING:  # other commands need not wait for the server's imports
+    from berth.serve.configuration.settings import ServerSettings
     from berth.serve.limits import RequestLimits
-    from berth.serve.settings import ServerSettings
 
 logger = logging.getLogger("berth.serve.entry")  # `python -m` would make it `__main__`
 
@@ -66,7 +66,8 @@ def _serve() -> int:
         logger.error("%s", gpu_check.refusal)
         return 1
     from berth.runtime.cpus import model_threads  # late: other commands need not wait for these
-    from berth.serve import settings, sockets
+    from berth.serve.configuration import settings
+    from berth.serve.http import sockets
     from berth.serve.workers.pool import WorkerPool
     from berth.serve.workers.worker import worker_settings
 
@@ -88,7 +89,8 @@ def _serve() -> int:
     _limit_threads(workers[0].threads)
     pool = WorkerPool(workers, limits)
     pool.start()
-    from berth.serve import server, service  # while the workers load, which takes as long
+    from berth.serve.http import server  # while the workers load, which takes as long
+    from berth.serve.models import service  # while the workers load, which takes as long
 
     return server.run(sock, service.Service(pool, limits), server_settings)
 
@@ -103,7 +105,7 @@ def _limit_threads(share: int) -> None:
 
 def _serve_many(sock: socket.socket, limits: "RequestLimits", server_settings: "ServerSettings", gpus: int) -> int:
     from berth.runtime.cpus import model_threads
-    from berth.serve import server
+    from berth.serve.http import server
     from berth.serve.models.folder import worker_environment
     from berth.serve.models.registry import ModelRegistry
     from berth.serve.workers.pool import WorkerPool

@@ -15,8 +15,8 @@ from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.engine import logits_of_all
 from berth.runtime.gpu.driver import count_gpus, torch_cuda
 from berth.serve.limits import RequestLimits
-from berth.serve.question_answering import ModelTraits, answers, prepare
-from berth.serve.questions import keyword_fault, parse
+from berth.serve.questions.fields import keyword_fault, parse
+from berth.serve.questions.question_answering import ModelTraits, answers, prepare
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,10 @@ def load_pipeline(model_dir: str | Path) -> "QuestionAnsweringPipeline":
     """Load the question-answering model in a folder. It uses this process's threads and GPU, if it has one, and the
     precision and limits that the environment sets. ModelFilesError if it can't be served.
     """
-    from berth.serve.settings import limits_of, read_settings  # late: not needed by handlers with their own model
+    from berth.serve.configuration.settings import (  # late: not needed by handlers with their own model
+        limits_of,
+        read_settings,
+    )
 
     share = os.environ.get("OMP_NUM_THREADS", "")  # the server sets it for each worker
     threads = int(share) if share.isdecimal() else model_threads()

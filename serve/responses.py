@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from berth.serve.codecs import JSON
 from berth.serve.errors import Kind, ServeError, as_serve_error
-from berth.serve.json_text import dump, encode
+from berth.serve.questions.codecs import JSON
+from berth.serve.questions.json_text import dump, encode
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from berth.serve.codecs import CSV, JSON, JSON_LINES
 from berth.serve.limits import RequestLimits
+from berth.serve.questions.codecs import CSV, JSON, JSON_LINES
 
 _LETTERS = (
     *("a ", "a", "word ", f"{'0' * 370} ", "日", "日 ", "é", "e\u0301", "\u0301", "🙂", "\x01", "\ud800", " ", "\t"),

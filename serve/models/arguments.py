@@ -3,7 +3,7 @@
 import re
 
 from berth.serve.errors import Kind, ServeError
-from berth.serve.json_text import decode
+from berth.serve.questions.json_text import decode
 
 PAGE, LARGEST_PAGE = 100, 1000
 """Models on a page of their list: by default, and at most."""

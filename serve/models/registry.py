@@ -23,11 +23,11 @@ from typing import Any
 
 from berth.runtime.memory import available_memory, trim_heap
 from berth.serve.errors import Kind, ServeError
-from berth.serve.figures import Work
 from berth.serve.limits import RequestLimits
 from berth.serve.models.arguments import check_name, page_size
 from berth.serve.models.folder import find_folder, make_scratch, needed_memory
-from berth.serve.service import STOPPING, Service
+from berth.serve.models.service import STOPPING, Service
+from berth.serve.observing.figures import Work
 from berth.serve.workers.pool import WorkerPool
 
 log = logging.getLogger(__name__)

@@ -16,12 +16,12 @@ import numpy as np
 
 from berth.runtime.engines import choose
 from berth.runtime.engines.choose import EngineSettings, LoadedModel
-from berth.serve.codecs import CSV, JSON, JSON_LINES, best_of, check_charset, split, text_of
-from berth.serve.csv_questions import read_rows
 from berth.serve.errors import Kind, ServeError
-from berth.serve.json_text import decode, dump, encode
 from berth.serve.limits import RequestLimits
 from berth.serve.pipeline import QuestionAnsweringPipeline
+from berth.serve.questions.codecs import CSV, JSON, JSON_LINES, best_of, check_charset, split, text_of
+from berth.serve.questions.csv_questions import read_rows
+from berth.serve.questions.json_text import decode, dump, encode
 
 log = logging.getLogger(__name__)
 

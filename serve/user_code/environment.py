@@ -19,9 +19,9 @@ from berth.runtime import requirements
 from berth.runtime.engines.model_folder import ModelFilesError
 from berth.runtime.hints.program import PackageNote
 from berth.runtime.requirements import RequirementsError
+from berth.serve.configuration.variables import SUBMIT_VARIABLE
 from berth.serve.once import make_once
 from berth.serve.user_code.find import S3, UserCode, is_multi_model
-from berth.serve.variables import SUBMIT_VARIABLE
 
 NOTE = "replaced.json"
 """File in an environment: the packages of the image that its requirements replaced, for error messages."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from berth.contract.model_files import model_homes
 from berth.runtime.engines.model_folder import ModelFilesError
-from berth.serve.variables import MULTI_VARIABLE, PROGRAM_VARIABLE, SUBMIT_VARIABLE
+from berth.serve.configuration.variables import MULTI_VARIABLE, PROGRAM_VARIABLE, SUBMIT_VARIABLE
 
 DEFAULT_PROGRAM = "inference.py"
 REQUIREMENTS = "requirements.txt"

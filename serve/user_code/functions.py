@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from berth.runtime.engines.model_folder import ModelFilesError
-from berth.serve.codecs import CSV, JSON, UTF_8, split
+from berth.serve.questions.codecs import CSV, JSON, UTF_8, split
 from berth.serve.user_code.defaults import DefaultHandler
 from berth.serve.user_code.find import ARGUMENTS, FUNCTIONS, UserCode
 

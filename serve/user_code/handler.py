@@ -18,9 +18,9 @@ from berth.contract.masking import mask_text
 from berth.runtime.engines.model_folder import ModelFilesError
 from berth.runtime.hints.program import ProgramContext, RaisedException
 from berth.runtime.hints.table import remedy
-from berth.serve.codecs import JSON
 from berth.serve.errors import Kind, ServeError
-from berth.serve.json_text import dump, encode
+from berth.serve.questions.codecs import JSON
+from berth.serve.questions.json_text import dump, encode
 from berth.serve.user_code.context import HandlerAnswer, HandlerInput, RequestContext
 from berth.serve.user_code.defaults import DefaultHandler, accepted_type, encode_prediction
 from berth.serve.user_code.environment import package_note

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from berth.serve.errors import Kind, ServeError
-from berth.serve.figures import Work
 from berth.serve.limits import RequestLimits
+from berth.serve.observing.figures import Work
 from berth.serve.workers.messages import Batch
 from berth.serve.workers.scheduler import QueuedJob, Scheduler, WaitingWindow, finish, rows_of
 

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from berth.serve.errors import Kind, ServeError
-from berth.serve.figures import StageTimes, Work
 from berth.serve.limits import RequestLimits
+from berth.serve.observing.figures import StageTimes, Work
 from berth.serve.workers.dispatcher import Dispatcher
 from berth.serve.workers.messages import (
     BatchError,

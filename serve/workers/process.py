@@ -26,9 +26,11 @@ from typing import TYPE_CHECKING, NoReturn
 from berth.runtime.engines import choose
 from berth.runtime.engines.choose import LoadedModel
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError
-from berth.serve import hub, log, settings
+from berth.serve import hub
+from berth.serve.configuration import settings
 from berth.serve.errors import ServeError
-from berth.serve.question_answering import warm_up
+from berth.serve.observing import log
+from berth.serve.questions.question_answering import warm_up
 from berth.serve.user_code.environment import NoRoomError, fetch, interpreter_for
 from berth.serve.user_code.find import NoHandler, UserCode, find_code, unused_files
 from berth.serve.workers.messages import (

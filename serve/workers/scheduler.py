@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from berth.runtime.engines.batches import WASTE
-from berth.serve.figures import StageTimes
+from berth.serve.observing.figures import StageTimes
 from berth.serve.workers.messages import JobRow
 
 _CANDIDATES = 64

@@ -35,6 +35,7 @@ FLOORS = {
     "images": ("commands", "profiles", "build", "locks", "network", "pins"),
     "local": ("commands", "demo", "serve", "session"),
     "ecr": ("commands", "push", "repositories", "registry"),
+    "serve": ("entry", "http", "models", "workers", "user_code", "pipeline", "configuration", "questions", "observing"),
 }
 """Folder → what of it imports only what comes after it here."""
 ON_ITS_OWN = {"train": {"run_qa"}}

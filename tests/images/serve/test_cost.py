@@ -6,8 +6,8 @@ import pytest
 
 from bench.cost import ENDPOINT, HANDLER, OF_HANDLER, TRANSFORM, Bounds, drawn, measure, of_handler
 from bench.serving.costly_bodies import CostlyBody, Room, filled
-from berth.serve.codecs import CODECS, CSV, JSON_LINES
 from berth.serve.limits import MEBIBYTE, RequestLimits
+from berth.serve.questions.codecs import CODECS, CSV, JSON_LINES
 from tests.images.serve.conftest import Serve
 from tests.images.serve.served import Served
 

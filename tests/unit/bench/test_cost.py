@@ -7,8 +7,8 @@ import pytest
 from bench.cost import ENDPOINT, OF_HANDLER, TRANSFORM, Bounds, Cost
 from bench.serving.costly_bodies import CostlyBody, Room, draw
 from bench.serving.peak_memory import files
-from berth.serve.codecs import CODECS, CSV
 from berth.serve.limits import RequestLimits
+from berth.serve.questions.codecs import CODECS, CSV
 
 BODY = CostlyBody(CSV, "lines of 'x'", b"x")
 

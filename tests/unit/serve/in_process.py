@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from berth.runtime.engines.choose import FOLDER_VARIABLE
 from berth.serve.errors import ServeError
 from berth.serve.limits import RequestLimits
-from berth.serve.service import Service
+from berth.serve.models.service import Service
 from berth.serve.workers.pool import WorkerPool
 from berth.serve.workers.worker import WorkerSettings
 

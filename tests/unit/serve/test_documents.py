@@ -7,11 +7,11 @@ from dataclasses import fields
 import pytest
 
 from berth.images.pins import pins
-from berth.serve.codecs import CODECS
+from berth.serve.configuration.variables import LOG_LEVEL, VARIABLES, Variable
 from berth.serve.errors import STATUS
 from berth.serve.limits import MEBIBYTE, RequestLimits
-from berth.serve.questions import Parameters
-from berth.serve.variables import LOG_LEVEL, VARIABLES, Variable
+from berth.serve.questions.codecs import CODECS
+from berth.serve.questions.fields import Parameters
 
 PAGE = (pins.ROOT / "serve/README.md").read_text("utf-8")
 

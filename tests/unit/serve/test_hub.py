@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from berth.serve.app import create_app
+from berth.serve.http.app import create_app
 from berth.serve.hub import wanted_files, wants_hub
 from tests.doubles.hub_double import COMMIT, HubDouble, hub_of
 from tests.unit.serve.in_process import ONE, failure_of, ready_service, stop_all

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from berth.serve.settings import ServerSettings, idle_variables, read_settings
+from berth.serve.configuration.settings import ServerSettings, idle_variables, read_settings
 from berth.serve.user_code import environment
 from berth.serve.user_code.find import FUNCTIONS, NoHandler, UserCode, find_code
 

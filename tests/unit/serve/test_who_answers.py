@@ -16,9 +16,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from berth.images.pins import pins
-from berth.serve.app import create_app
+from berth.serve.configuration.settings import limits_of, read_settings
+from berth.serve.http.app import create_app
 from berth.serve.limits import MEBIBYTE
-from berth.serve.settings import limits_of, read_settings
 from tests.unit.serve.in_process import ONE, error_of, failure_of, ready_service
 
 HANDLER = """

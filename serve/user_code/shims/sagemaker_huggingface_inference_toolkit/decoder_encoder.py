@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from berth.serve.codecs import JSON
+from berth.serve.questions.codecs import JSON
 from berth.serve.user_code.defaults import decode_body, encode_prediction
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from berth.serve.app import create_app
+from berth.serve.http.app import create_app
 from berth.serve.limits import RequestLimits
 from berth.serve.models.folder import worker_environment
 from berth.serve.models.registry import ModelRegistry

@@ -43,9 +43,9 @@ def test_two_models_answer_differently_until_they_go(
 
 def test_a_models_own_code(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
     folder = add_model(endpoint, "echo", inference_py=ECHO)
-    with caplog.at_level(logging.INFO, "berth.serve.service"):
+    with caplog.at_level(logging.INFO, "berth.serve.models.service"):
         assert endpoint.load("echo", folder).status_code == 200
-    of_service = [record.getMessage() for record in caplog.records if record.name == "berth.serve.service"]
+    of_service = [record.getMessage() for record in caplog.records if record.name == "berth.serve.models.service"]
     assert of_service[0] == f"echo: handler: {folder}/code/inference.py (model_fn)"
     assert of_service[1].startswith("echo: ready: loaded in ")
     assert endpoint.client.post("/models/echo/invoke", json=[1]).json() == [1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from berth.serve.app import create_app
+from berth.serve.http.app import create_app
 from berth.serve.limits import RequestLimits
 from tests.unit.serve.in_process import ready_service, stop_all
 

@@ -39,7 +39,7 @@ def test_predict_fn_alone_gets_our_model_as_the_pipeline(
     tiny_model: Path, model: Any, serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
-    caplog.set_level("INFO", "berth.serve.service")
+    caplog.set_level("INFO", "berth.serve.models.service")
     client = serve(
         """
 def predict_fn(data, model):
@@ -50,7 +50,7 @@ def predict_fn(data, model):
     return model(question=data["q"], context=data["c"], top_k=2)
 """
     )
-    told = [record.getMessage() for record in caplog.records if record.name == "berth.serve.service"]
+    told = [record.getMessage() for record in caplog.records if record.name == "berth.serve.models.service"]
     assert [line.partition(": ")[0] for line in told] == ["model", "engine", "handler", "ready"]
     assert told[0] == f"model: {model()} (model.safetensors, tokenizer.json)"
     assert "OpenVINO" in told[1]

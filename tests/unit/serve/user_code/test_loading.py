@@ -10,7 +10,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from starlette.testclient import TestClient
 
-from berth.serve.app import create_app
+from berth.serve.http.app import create_app
 from tests.unit.serve.in_process import ONE, ask, failure_of, ready_service
 
 ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
@@ -101,7 +101,7 @@ def test_a_training_program_is_not_imported_and_the_image_answers(
 ) -> None:
     folder = model(train_py=TRAINING, requirements_txt="no-such-package==1.0\n")
     shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
-    caplog.set_level("INFO", "berth.serve.service")
+    caplog.set_level("INFO", "berth.serve.models.service")
     client = TestClient(create_app(ready_service(folder, **HANDED_OVER)))
     answer = ask(client, ONE)
     assert answer["answer"] == ONE["context"][answer["start"] : answer["end"]]

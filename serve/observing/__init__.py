@@ -1,0 +1,6 @@
+"""What the server tells about itself.
+
+log       the format and the level of log lines
+figures   the stages of a request and the work of the queue, for log and metrics
+metrics   Prometheus's metrics at /metrics
+"""

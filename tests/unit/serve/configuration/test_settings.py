@@ -1,0 +1,312 @@
+"""What the environment says, and what it may not: defaults, refusals, and what has no effect."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.contract.launch_options import TRAINING_VARIABLES
+from berth.serve.configuration.settings import (
+    ServerSettings,
+    SettingError,
+    check_for_questions,
+    execution_parameters,
+    idle_variables,
+    idle_with_handler,
+    idle_with_questions,
+    limits_of,
+    read_settings,
+)
+from berth.serve.configuration.variables import VARIABLES
+from berth.serve.limits import MEBIBYTE, RequestLimits, for_handler, for_questions
+from berth.serve.observing import log
+from berth.serve.workers.worker import WorkerSettings, worker_settings
+
+
+def test_settings_have_sagemakers_defaults() -> None:
+    assert read_settings({}) == ServerSettings(8080, Path("/opt/ml/model"), 25 * 1024 * 1024, 32_768, 10)
+
+
+def test_settings_come_from_sagemakers_variables() -> None:
+    given = {
+        "SAGEMAKER_BIND_TO_PORT": "9000",
+        "SAGEMAKER_BASE_DIR": "/elsewhere",
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB": "100",
+        "BERTH_MAX_REQUEST_TOKENS": "1000000",
+        "BERTH_FAILURE_GRACE": "0",
+        "SAGEMAKER_MODEL_SERVER_WORKERS": "3",
+        "SAGEMAKER_MODEL_SERVER_TIMEOUT": "120",
+    }
+    asked = ServerSettings(
+        port=9000,
+        model_dir=Path("/elsewhere/model"),
+        payload=100 * MEBIBYTE,
+        request_tokens=1_000_000,
+        failure_grace=0,
+        workers=3,
+        seconds=120,
+        payload_mb=100,
+    )
+    assert read_settings(given) == asked
+
+
+def test_a_batch_transform_waits_longer() -> None:
+    assert read_settings({"SAGEMAKER_BATCH": "true"}).seconds == 595
+    assert read_settings({"SAGEMAKER_BATCH": "true", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}).seconds == 9
+    assert read_settings({"SAGEMAKER_BATCH": ""}).seconds == 55
+
+
+@pytest.mark.parametrize("text", ["yes", "1", "tru"])
+def test_a_batch_transform_is_told_in_one_way(text: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        read_settings({"SAGEMAKER_BATCH": text})
+    assert str(caught.value) == f"SAGEMAKER_BATCH is `{text}`: it must be true or false"
+
+
+def test_both_timeouts_are_seconds() -> None:
+    assert read_settings({"SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "7"}).seconds == 7
+    both = {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "2", "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "120"}
+    assert read_settings(both).seconds == 120
+
+
+@pytest.mark.parametrize("server", ["MMS", "TS"])
+def test_other_servers_variables_say_the_same_unless_sagemakers_are_set(server: str) -> None:
+    theirs = {f"{server}_DEFAULT_WORKERS_PER_MODEL": "2", f"{server}_DEFAULT_RESPONSE_TIMEOUT": "500"}
+    assert read_settings(theirs) == ServerSettings(workers=2, seconds=500)
+    assert idle_variables(ServerSettings(), theirs) == []
+    ours = {"SAGEMAKER_MODEL_SERVER_WORKERS": "3", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}
+    assert read_settings(theirs | ours) == ServerSettings(workers=3, seconds=9)
+
+
+def test_a_body_may_be_as_large_as_it_is() -> None:
+    limits = RequestLimits(payload=read_settings({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}).payload, tokens=10**8)
+    assert limits.body == 64 * 10**8
+
+
+def test_a_batch_transform_sends_more_in_a_body() -> None:
+    assert RequestLimits().body_tokens == RequestLimits().tokens
+    batch = RequestLimits(batch=read_settings({"SAGEMAKER_BATCH": "True"}).batch)
+    assert (batch.tokens, batch.body_tokens, batch.body) == (32_768, 64 * 32_768, 25 * MEBIBYTE)
+
+
+@pytest.mark.parametrize(
+    ("environ", "workers", "parameters"),
+    [
+        ({}, 1, (1, "MULTI_RECORD", 6)),
+        ({}, 8, (8, "MULTI_RECORD", 6)),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "50"}, 8, (2, "MULTI_RECORD", 50)),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "500"}, 8, (1, "MULTI_RECORD", 128)),
+        ({"BERTH_MAX_REQUEST_TOKENS": "512"}, 8, (8, "MULTI_RECORD", 2)),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, 8, (8, "MULTI_RECORD", 0)),
+    ],
+)
+def test_what_a_batch_transform_does_unasked(
+    environ: dict[str, str], workers: int, parameters: tuple[int, str, int]
+) -> None:
+    chosen = read_settings(environ)
+    found = execution_parameters(chosen, workers, for_questions(limits_of(chosen)).in_transform)
+    assert list(found) == ["MaxConcurrentTransforms", "BatchStrategy", "MaxPayloadInMB"]
+    assert tuple(found.values()) == parameters
+
+
+@pytest.mark.parametrize(
+    ("environ", "payload_mb"),
+    [({}, 6), ({"BERTH_MAX_REQUEST_TOKENS": "512"}, 6), ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "500"}, 500)],
+)
+def test_the_bodies_of_a_handler_in_a_batch_transform(environ: dict[str, str], payload_mb: int) -> None:
+    chosen = read_settings(environ)
+    most = for_handler(limits_of(chosen)).in_transform
+    assert execution_parameters(chosen, 1, most)["MaxPayloadInMB"] == payload_mb
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "needed"),
+    [
+        ("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "csv", "a media type, such as text/csv"),
+        ("BERTH_PRECISION", "fp8", "one of fp32, bf16, fp16, int8"),
+        ("BERTH_PAGE", "no", "one of on, off"),
+    ],
+)
+def test_settings_that_are_not_of_those_known(name: str, value: str, needed: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        read_settings({name: value})
+    assert str(caught.value) == f"{name} is `{value}`: it must be {needed}"
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(SettingError) as caught:
+        read_settings({"SAGEMAKER_BIND_TO_PORT": "9" * 5000, "BERTH_PAGE": "no", "BERTH_PAEG": "on"})
+    assert all(name in str(caught.value) for name in ("SAGEMAKER_BIND_TO_PORT", "BERTH_PAGE is", "BERTH_PAEG"))
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(("text", "level"), [("10", 10), ("warning", 30), (" ERROR", 40)])
+def test_the_level_of_the_log_is_a_number_or_a_name(text: str, level: int) -> None:
+    assert log.level_of(text) == level
+    assert read_settings({log.LEVEL_VARIABLE: text}) == ServerSettings()
+
+
+def test_a_level_of_the_log_that_is_none_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"LOG_LEVEL is `loud`: it must be one of debug, info, warning, error, crit"):
+        read_settings({"SAGEMAKER_CONTAINER_LOG_LEVEL": "loud"})
+
+
+def test_another_task_or_type_is_for_a_models_own_code() -> None:
+    """Which is looked for later, by a worker."""
+    environ = {"HF_TASK": "text-classification", "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "image/png"}
+    read_settings(environ)
+    with pytest.raises(SettingError) as caught:
+        check_for_questions(environ)
+    assert str(caught.value) == (
+        "HF_TASK is `text-classification`: this image answers questions (question-answering); "
+        "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT is `image/png`: this image answers in application/json, "
+        "application/jsonlines, text/csv; for anything else add a code/inference.py to the model"
+    )
+    check_for_questions({"HF_TASK": "question-answering", "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "Text/CSV; header=1"})
+
+
+def test_what_is_set_without_effect_is_known(tmp_path: Path) -> None:
+    given = (
+        "TS_MAX_REQUEST_SIZE",
+        "MMS_MAX_RESPONSE_SIZE",
+        "SAGEMAKER_SAFE_PORT_RANGE",
+        "MMS_JOB_QUEUE_SIZE",
+        "SAGEMAKER_TS_BATCH_SIZE",
+    )
+    others = {"SAGEMAKER_BIND_TO_PORT": "8080", "PATH": "/bin", "SAGEMAKER_REGION": "eu-west-1", "TS_EMPTY": ""}
+    chosen = ServerSettings(model_dir=tmp_path)
+    assert idle_variables(chosen, dict.fromkeys(given, "1") | others) == sorted(given)
+    hub = {"HF_MODEL_ID": "a/b", "HF_MODEL_REVISION": "main"}
+    assert idle_variables(chosen, hub) == []
+    (tmp_path / "config.json").touch()
+    assert idle_variables(chosen, hub) == sorted(hub)
+
+
+def test_a_name_that_is_nearly_ours_is_refused() -> None:
+    with pytest.raises(SettingError) as caught:
+        read_settings({"BERTH_PRECISON": "int8"})
+    assert str(caught.value) == "the variable BERTH_PRECISON is not known: did you mean BERTH_PRECISION?"
+    # BERTH_FAILURE_FILE is near BERTH_FAILURE_GRACE, and the training image's own.
+    assert read_settings(dict.fromkeys(TRAINING_VARIABLES, "mpi") | {"BERTH_COLOUR": "red"}) == ServerSettings()
+
+
+def test_names_that_nobody_reads_are_told(tmp_path: Path) -> None:
+    chosen = ServerSettings(model_dir=tmp_path)
+    others = [
+        "SAGEMAKER_MODEL_DIR",
+        "SAGEMAKER_MODEL_SERVER_VMARGS",
+        "SAGEMAKER_MODEL_SERVER_WORKERS",
+        *TRAINING_VARIABLES,
+    ]
+    given = ["SAGEMAKER_MODEL_SERVER_WORKER", "BERTH_COLOUR", "BERTH_DISTRIBUTON", "BERTH_PRECISION"]
+    assert idle_variables(chosen, dict.fromkeys(others + given, "1")) == [
+        "BERTH_COLOUR",
+        "BERTH_DISTRIBUTON",
+    ]
+
+
+def test_what_has_no_effect_with_many_models() -> None:
+    environ = {
+        "SAGEMAKER_MULTI_MODEL": "true",
+        "SAGEMAKER_MODEL_SERVER_WORKERS": "4",
+        "TS_DEFAULT_WORKERS_PER_MODEL": "4",
+        "BERTH_PAGE": "on",
+        "BERTH_FAILURE_GRACE": "5",
+        "BERTH_GRAPH_DIR": "/x",
+        "BERTH_PRECISION": "fp32",
+        "HF_MODEL_ID": "a/b",
+        "SAGEMAKER_MODEL_SERVER_TIMEOUT": "7",
+    }
+    assert idle_variables(read_settings(environ), environ) == [
+        "BERTH_FAILURE_GRACE",
+        "BERTH_GRAPH_DIR",
+        "BERTH_PAGE",
+        "HF_MODEL_ID",
+        "SAGEMAKER_MODEL_SERVER_WORKERS",
+        "TS_DEFAULT_WORKERS_PER_MODEL",
+    ]
+    one = environ | {"SAGEMAKER_MULTI_MODEL": "false"}
+    assert idle_variables(read_settings(one), one) == [
+        "TS_DEFAULT_WORKERS_PER_MODEL (SAGEMAKER_MODEL_SERVER_WORKERS is set)",
+    ]
+
+
+def test_what_has_no_effect_with_a_handler_that_has_a_model_of_its_own() -> None:
+    of_our_model = ["BERTH_GRAPH_DIR", "BERTH_MAX_REQUEST_TOKENS", "BERTH_PRECISION"]
+    values = dict.fromkeys(of_our_model, "1000") | {"BERTH_PAGE": "off", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "100"}
+    assert idle_with_handler(values) == of_our_model
+    # That one has none with any model, and is named when the server starts.
+    assert idle_with_handler(values | {"SAGEMAKER_MULTI_MODEL": "true"}) == of_our_model[1:]
+
+
+def test_no_name_is_in_the_table_twice() -> None:
+    names = [name for variable in VARIABLES for name in variable.names]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("environ", "most"),
+    [
+        ({}, 0),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, 0),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "2"}, 0),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "3"}, 2 * MEBIBYTE),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "3", "BERTH_MAX_REQUEST_TOKENS": "65536"}, 0),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "128", "SAGEMAKER_BATCH": "true"}, 0),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "129", "SAGEMAKER_BATCH": "true"}, 128 * MEBIBYTE),
+    ],
+)
+def test_a_payload_that_the_tokens_do_not_allow_is_told(environ: dict[str, str], most: int) -> None:
+    told = f"SAGEMAKER_MAX_PAYLOAD_IN_MB (its tokens limit a body to {most} bytes: raise BERTH_MAX_REQUEST_TOKENS)"
+    chosen = read_settings(environ)
+    assert idle_with_questions(limits_of(chosen), environ) == ([told] if most else [])
+    assert idle_variables(chosen, environ) == []
+
+
+@pytest.mark.parametrize(("text", "multi_model"), [("", False), ("True", True), (" false ", False)])
+def test_many_models_are_asked_for_in_one_way(text: str, *, multi_model: bool) -> None:
+    assert read_settings({"SAGEMAKER_MULTI_MODEL": text}).multi_model is multi_model
+
+
+@pytest.mark.parametrize("text", ["yes", "1", "ture"])
+def test_many_models_are_asked_for_in_no_other_way(text: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        read_settings({"SAGEMAKER_MULTI_MODEL": text})
+    assert str(caught.value) == f"SAGEMAKER_MULTI_MODEL is `{text}`: it must be true or false"
+
+
+def test_workers_share_what_there_is() -> None:
+    folder = Path("/opt/ml/model")
+
+    def workers(gpus: int, threads: int, visible: str | None = None, count: int = 0) -> list[WorkerSettings]:
+        return worker_settings(folder, count, gpus, threads, visible)
+
+    assert workers(0, 16) == [WorkerSettings(folder, 16, "cpu")]
+    assert workers(0, 16, count=3) == [WorkerSettings(folder, 5, "cpu")] * 3
+    assert workers(0, 2, count=4) == [WorkerSettings(folder, 1, "cpu")] * 4
+    gpu = [WorkerSettings(folder, 4, "cuda", {"CUDA_VISIBLE_DEVICES": name}) for name in ("0", "1")]
+    assert workers(2, 8) == gpu
+    assert [each.environment["CUDA_VISIBLE_DEVICES"] for each in workers(2, 8, "5,GPU-a", 3)] == [
+        "5",
+        "GPU-a",
+        "5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "range_of"),
+    [
+        ("SAGEMAKER_BIND_TO_PORT", "http", "1 to 65535"),
+        ("SAGEMAKER_BIND_TO_PORT", "70000", "1 to 65535"),
+        ("SAGEMAKER_MAX_PAYLOAD_IN_MB", "-1", "0 to 1024"),
+        ("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS", "0", "1 to 86400"),
+        ("BERTH_MAX_REQUEST_TOKENS", "100", "512 to 100000000"),
+        ("BERTH_FAILURE_GRACE", "-1", "0 to 3600"),
+        ("SAGEMAKER_MODEL_SERVER_WORKERS", "0", "1 to 256"),
+        ("SAGEMAKER_MODEL_SERVER_TIMEOUT", "soon", "1 to 86400"),
+        ("MMS_DEFAULT_RESPONSE_TIMEOUT", "-1", "1 to 86400"),
+    ],
+)
+def test_settings_that_are_no_numbers(name: str, value: str, range_of: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        read_settings({name: value})
+    assert str(caught.value) == f"{name} is `{value}`: it must be a whole number from {range_of}"

@@ -1,0 +1,195 @@
+"""Connections over real sockets: how long they may wait for their clients, and the limit on them."""
+
+import asyncio
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPResponse
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from berth.serve.http.connection import Connections
+
+PING = b"GET /ping HTTP/1.1\r\nHost: a\r\n\r\n"
+HALF_A_BODY = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n12345"
+LARGE = 30_000_000
+
+
+async def ping(_request: Request) -> Response:
+    return Response(b"pong")
+
+
+async def echo(request: Request) -> Response:
+    try:
+        return Response(await request.body())
+    except ClientDisconnect:
+        return Response(status_code=499)
+
+
+BEGUN, GO = threading.Semaphore(0), threading.Event()
+
+
+async def slow(_request: Request) -> Response:
+    """Says that it has begun, and ends when it may."""
+    BEGUN.release()
+    while not GO.is_set():
+        await asyncio.sleep(0.01)
+    return Response(b"late")
+
+
+async def large(_request: Request) -> Response:
+    return Response(b"x" * LARGE)
+
+
+Connect = Callable[..., socket.socket]
+
+
+@contextmanager
+def listening(most: int, seconds: float) -> Iterator[Connect]:
+    """A server with so many connections that wait so long, as a function that connects to it and sends something."""
+    routes = [
+        Route("/ping", ping),
+        Route("/echo", echo, methods=["POST"]),
+        Route("/slow", slow),
+        Route("/large", large),
+    ]
+    connections = Connections(Starlette(routes=routes), most, seconds)
+    options: Any = {"http": connections.connect, "ws": "none", "lifespan": "off", "log_config": None}
+    server = uvicorn.Server(uvicorn.Config(connections, access_log=False, timeout_keep_alive=75, **options))
+    clients: list[socket.socket] = []
+
+    def connect(start: bytes = b"") -> socket.socket:
+        client = socket.create_connection(sock.getsockname(), timeout=20)
+        clients.append(client)
+        client.sendall(start)
+        return client
+
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+        thread.start()
+        try:
+            yield connect
+        finally:
+            for client in clients:
+                client.close()
+            server.should_exit = True
+            thread.join(20)
+
+
+@pytest.fixture(scope="module")
+def connect() -> Iterator[Connect]:
+    with listening(100, 0.5) as connecting:
+        yield connecting
+
+
+def everything(client: socket.socket) -> bytes:
+    """What the server sends until it hangs up."""
+    received = b""
+    try:
+        while part := client.recv(65536):
+            received += part
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def answer(client: socket.socket) -> bytes:
+    """The body of the next response, which must be a 200."""
+    response = HTTPResponse(client)
+    response.begin()
+    assert response.status == 200
+    return response.read()
+
+
+def slow_answer(connect: Connect) -> socket.socket:
+    """A connection whose request is being answered, until GO."""
+    GO.clear()
+    client = connect(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert BEGUN.acquire(timeout=20)
+    return client
+
+
+def test_an_answer_and_another_one_on_the_same_connection() -> None:
+    with listening(100, 20) as connect:
+        client = connect(PING)
+        assert answer(client) == b"pong"
+        client.sendall(PING)
+        assert answer(client) == b"pong"
+
+
+@pytest.mark.parametrize("start", [b"", PING[:-2], HALF_A_BODY], ids=["nothing", "header", "body"])
+def test_a_client_that_sends_no_whole_request_is_closed(connect: Connect, start: bytes) -> None:
+    assert everything(connect(start)) == b""
+
+
+@pytest.mark.parametrize("start", [PING[:10], HALF_A_BODY[:-5]], ids=["header", "body"])
+def test_the_deadline_is_that_of_the_whole_and_not_of_a_byte(connect: Connect, start: bytes) -> None:
+    client = connect(start)
+    for _ in range(100):
+        time.sleep(0.1)
+        if select.select([client], [], [], 0)[0]:
+            break
+        client.sendall(b"x")
+    assert everything(client) == b""
+
+
+def test_a_second_request_has_a_deadline_too(connect: Connect) -> None:
+    client = connect(PING)
+    assert answer(client) == b"pong"
+    client.sendall(PING[:-2])
+    assert everything(client) == b""
+
+
+def test_an_answer_may_take_longer_than_any_deadline(connect: Connect) -> None:
+    client = slow_answer(connect)
+    time.sleep(1)
+    GO.set()
+    assert answer(client) == b"late"
+
+
+def test_an_answer_that_nobody_takes_is_thrown_away(connect: Connect) -> None:
+    client = connect(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+    time.sleep(1.5)
+    assert 0 < len(everything(client)) < LARGE
+
+
+def test_requests_one_behind_the_other_are_answered_in_order(connect: Connect) -> None:
+    last = PING.replace(b"Host: a", b"Host: a\r\nConnection: close")
+    said = everything(connect(PING + b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi" + last))
+    assert [part.partition(b"\r\n\r\n")[2] for part in said.split(b"HTTP/1.1 200 OK")[1:]] == [b"pong", b"hi", b"pong"]
+
+
+def test_http_1_0_is_answered_and_closed(connect: Connect) -> None:
+    head, _, body = everything(connect(b"POST /echo HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi")).partition(b"\r\n\r\n")
+    assert (head.split()[1], body) == (b"200", b"hi")
+
+
+def test_the_connection_that_has_waited_longest_gives_way() -> None:
+    with listening(4, 20) as few:
+        busy = slow_answer(few)
+        idle = few(PING)
+        assert answer(idle) == b"pong"
+        silent, half = few(), few(HALF_A_BODY)
+        for gone in (idle, silent, half):
+            assert answer(few(PING)) == b"pong"
+            assert everything(gone) == b""
+        GO.set()
+        assert answer(busy) == b"late"
+
+
+def test_where_all_wait_for_an_answer_a_new_connection_is_refused() -> None:
+    with listening(4, 20) as few:
+        busy = [slow_answer(few) for _ in range(4)]
+        assert everything(few()) == b""
+        GO.set()
+        for client in busy:
+            assert answer(client) == b"late"

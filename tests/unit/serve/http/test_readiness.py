@@ -1,0 +1,151 @@
+"""/ping in process: models that are not served, /ping while the model works, and the log."""
+
+import asyncio
+import logging
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from starlette.testclient import TestClient
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+from berth.serve.http.app import create_app
+from berth.serve.models.service import Service
+from tests.unit.serve.in_process import ONE, ask, error_of, ready_service, service_of
+from tests.unit.small_models import add_graph
+
+
+@pytest.fixture
+def nan_model(tiny_model: Path, tmp_path: Path) -> Path:
+    model = AutoModelForQuestionAnswering.from_pretrained(tiny_model)
+    with torch.no_grad():
+        model.qa_outputs.bias.fill_(float("nan"))
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
+    add_graph(tmp_path)
+    return tmp_path
+
+
+FIRST_REQUEST = """
+import asyncio, json, sys
+from pathlib import Path
+from berth.serve.http.app import create_app
+from tests.unit.serve.in_process import ONE, ready_service, stop_all
+
+async def ask(app):
+    async def receive():
+        receive.calls = getattr(receive, "calls", 0) + 1
+        if receive.calls > 1:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": json.dumps(ONE).encode()}
+    async def send(message):
+        sent.append(message)
+    sent = []
+    scope = {"type": "http", "method": "POST", "path": "/invocations", "headers": [], "query_string": b""}
+    await app(scope, receive, send)
+    return sent[0]["status"]
+
+app = create_app(ready_service(Path(sys.argv[1])))
+known = set(sys.modules)
+print(asyncio.run(ask(app)), *sorted(set(sys.modules) - known))
+stop_all()
+"""
+
+
+def test_the_first_request_imports_nothing(tiny_model: Path) -> None:
+    """In a process of its own, for the client of other tests has imported what a request would."""
+    command = [sys.executable, "-c", FIRST_REQUEST, str(tiny_model)]
+    assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=90).stdout == "200\n"
+
+
+def failed(model_dir: Path) -> tuple[Service, TestClient]:
+    service = service_of(model_dir)
+    done = threading.Event()
+    service.start(done.set)
+    assert done.wait(90)
+    return service, TestClient(create_app(service))
+
+
+def test_a_model_whose_scores_are_no_numbers_never_becomes_ready(nan_model: Path) -> None:
+    _, client = failed(nan_model)
+    status, kind, sentence = error_of(client.get("/ping"))
+    assert (status, kind) == (503, "not_ready")
+    assert "not numbers" in sentence
+    assert error_of(client.post("/invocations", json={"inputs": ONE})) == (status, kind, sentence)
+
+
+def test_a_model_without_a_head_is_refused(tiny_model: Path, tmp_path: Path) -> None:
+    AutoModelForQuestionAnswering.from_pretrained(tiny_model).bert.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
+    _, client = failed(tmp_path)
+    assert error_of(client.get("/ping"))[2].startswith(f"{tmp_path}: this is a BertModel, and the image answers")
+
+
+def test_a_model_that_the_check_refuses_never_becomes_ready(tiny_model: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_model, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.add_tokens(["berth"])
+    tokenizer.save_pretrained(tmp_path / "model")
+    _, client = failed(tmp_path / "model")
+    status, kind, sentence = error_of(client.get("/ping"))
+    assert (status, kind) == (503, "not_ready")
+    assert "'berth'" in sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("model.safetensors", "the model in {} can't be loaded (SafetensorError: "),
+        ("tokenizer.json", "the tokenizer in {} can't be loaded ("),
+        ("config.json", "{}/config.json can't be read ("),
+    ],
+)
+def test_damaged_files(tiny_model: Path, tmp_path: Path, name: str, sentence: str) -> None:
+    for path in filter(Path.is_file, tiny_model.iterdir()):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:40])
+    _, client = failed(tmp_path)
+    got = error_of(client.get("/ping"))[2]
+    assert got.startswith(sentence.format(tmp_path))
+    assert "\n" not in got
+
+
+def test_ping_is_not_behind_the_model(minilm_model: Path) -> None:
+    """While an inference of seconds runs, /ping answers within milliseconds, and the inference still ends well."""
+    service = ready_service(minilm_model)
+    long = {"inputs": [{**ONE, "context": ONE["context"] * 30}] * 8}
+
+    async def scene() -> tuple[list[float], httpx.Response]:
+        transport = httpx.ASGITransport(app=create_app(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
+            invocation = asyncio.create_task(client.post("/invocations", json=long))
+            while not service.active:
+                await asyncio.sleep(0.001)
+            waits = []
+            while not invocation.done():
+                began = time.monotonic()
+                assert (await client.get("/ping")).status_code == 200
+                waits.append(time.monotonic() - began)
+                await asyncio.sleep(0.02)
+            return waits, await invocation
+
+    waits, response = asyncio.run(scene())
+    assert response.status_code == 200
+    assert len(response.json()) == 8
+    assert len(waits) >= 10
+    assert sorted(waits)[len(waits) // 2] < 0.05
+
+
+def test_invocations_are_logged_and_pings_are_not(tiny_client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="berth"):
+        tiny_client.get("/ping")
+        tiny_client.get("/no%0Aline")
+        ask(tiny_client, ONE)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.rsplit(" in ", 1)[0] for line in lines] == ["GET /no%0Aline 404 not_found", "POST /invocations 200"]

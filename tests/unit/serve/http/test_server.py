@@ -1,0 +1,329 @@
+"""The real server as a process of its own: start, /ping, answers, signals, and the sentences it ends with."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from berth.serve.http.server import FINISH_WITHIN
+from berth.serve.http.sockets import listen
+from tests.ports import free_port
+
+ENTRY = ("-m", "berth.serve.entry")
+ASKED = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
+
+
+class Server:
+    """`serve` in a process of its own, with its model under a base folder as SageMaker has it."""
+
+    def __init__(self, base: Path, port: int, run: Sequence[str], **environment: str) -> None:
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60)
+        variables = {"SAGEMAKER_BASE_DIR": str(base), "SAGEMAKER_BIND_TO_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        variables["BERTH_GRAPH_DIR"] = str((base / "model").resolve().parent / "graph")
+        kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH", "HOME") if key in os.environ}
+        self.process = subprocess.Popen(
+            [sys.executable, *run],
+            env=kept | variables | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def wait_for(self, path: str, status: int, seconds: float = 60) -> httpx.Response:
+        """The first answer with this status, or the last one; asks until `seconds` have passed."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                response = self.client.get(path)
+                if response.status_code == status or time.monotonic() > end:
+                    return response
+            except httpx.TransportError:
+                assert self.process.poll() is None, self.process.communicate()[0]
+                assert time.monotonic() < end
+            time.sleep(0.1)
+
+    def end(self, seconds: float = 30) -> tuple[int, list[str]]:
+        """Exit code and lines of the log, once the process has ended."""
+        output, _ = self.process.communicate(timeout=seconds)
+        return self.process.returncode, output.splitlines()
+
+
+@contextmanager
+def serving(
+    base: Path, *arguments: str, port: int | None = None, run: Sequence[str] = ENTRY, **environment: str
+) -> Iterator[Server]:
+    server = Server(base, port or free_port(), [*run, *arguments], **environment)
+    try:
+        yield server
+    finally:
+        server.client.close()
+        server.process.kill()
+        server.process.communicate()
+
+
+@pytest.fixture
+def base(tiny_model: Path, tmp_path: Path) -> Path:
+    (tmp_path / "model").symlink_to(tiny_model)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_from_start_to_stop(base: Path) -> None:
+    with serving(base, "serve") as server:
+        loading = server.wait_for("/ping", 503)
+        assert (loading.status_code, loading.json()) == (
+            503,
+            {"error": "the model is being loaded: ask again in a few seconds", "error_type": "not_ready"},
+        )
+        ready = server.wait_for("/ping", 200)
+        assert (ready.status_code, ready.json()) == (200, {"status": "ready", "precision": "fp32"})
+        answer = server.client.post("/invocations", json=ASKED)
+        assert answer.status_code == 200
+        assert answer.json()["answer"] in ASKED["inputs"]["context"]
+        assert "server" not in answer.headers
+        # SIGTERM arrives while a request is half sent: it is answered, and the process ends with 0.
+        context = ASKED["inputs"]["context"] * 200
+        body = json.dumps({"inputs": {"question": "What is used?", "context": context}}).encode()
+        last = server.client.post("/invocations", content=stopped_halfway(server, body))
+        assert last.status_code == 200
+        assert last.json()["answer"] in context
+        code, lines = server.end()
+        assert code == 0
+    # Every line is ours, none is a warning: what a library has to say at a healthy start is not the user's business.
+    starts = [
+        "berth: listening on port ",
+        "berth: model: ",
+        "berth: engine: OpenVINO ",
+        "berth: ready: loaded in ",
+        "berth: POST /invocations 200 in ",
+        "berth: POST /invocations 200 in ",
+        "berth: stopped, exit code 0",
+    ]
+    assert [line[: len(start)] for line, start in zip(lines, starts, strict=True)] == starts
+
+
+def stopped_halfway(server: Server, body: bytes) -> Iterator[bytes]:
+    """The body in two parts, with SIGTERM to the server between them."""
+    yield body[:1000]
+    time.sleep(0.3)  # the server has read the first part by then
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    yield body[1000:]
+
+
+@pytest.mark.slow
+def test_a_stop_refuses_what_is_new_at_the_open_port_and_answers_what_was_accepted(base: Path) -> None:
+    with serving(base) as server:
+        server.wait_for("/ping", 200)
+        body = json.dumps({"inputs": {"question": "What?", "context": "This model. " * 400}}).encode()
+        seen: list[httpx.Response] = []
+
+        def in_two_parts() -> Iterator[bytes]:
+            yield body[:100]
+            time.sleep(0.3)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            with httpx.Client(base_url=server.client.base_url, trust_env=False) as another:
+                seen.append(another.get("/ping"))
+                seen.append(another.post("/invocations", json=ASKED))
+            yield body[100:]
+
+        answered = server.client.post("/invocations", content=in_two_parts())
+        code, lines = server.end()
+    assert answered.status_code == 200
+    told = {"error": "the server is stopping: send the request to another one", "error_type": "not_ready"}
+    assert [(each.status_code, each.json()) for each in seen] == [(503, told)] * 2
+    assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
+
+
+def test_a_stop_while_loading_does_not_wait(base: Path) -> None:
+    with serving(base) as server:
+        assert server.wait_for("/ping", 503).status_code == 503
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        code, lines = server.end()
+        assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
+        assert time.monotonic() - began < 5
+
+
+STOPPED_SOON = """
+import sys
+from berth.serve.http import server
+server.FINISH_WITHIN = 1
+from berth.serve.entry import main
+sys.exit(main(["serve"]))
+"""
+NEVER = "import time\ndef model_fn(model_dir): ...\ndef predict_fn(data, model):\n    time.sleep(600)\n"
+
+
+@pytest.mark.slow
+def test_what_takes_too_long_at_a_stop_is_refused_before_sagemaker_kills(tmp_path: Path) -> None:
+    (tmp_path / "model/code").mkdir(parents=True)
+    (tmp_path / "model/code/inference.py").write_text(NEVER)
+    with serving(tmp_path, run=("-c", STOPPED_SOON)) as server:
+        server.wait_for("/ping", 200)
+        with ThreadPoolExecutor() as clients:
+            asked = clients.submit(server.client.post, "/invocations", json=1)
+            time.sleep(0.5)
+            began = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            code, lines = server.end()
+            took = time.monotonic() - began
+    assert asked.result().status_code == 503
+    assert asked.result().json()["error"] == "the server stopped before it could answer: send the request again"
+    assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
+    assert took - 1 < 2 * (30 - FINISH_WITHIN)  # twice of what there is, for a machine on which others work
+
+
+def test_a_body_does_not_wait_until_its_header_is_acknowledged() -> None:
+    with listen(free_port()) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+ENVIRONMENT = """
+import os
+
+def model_fn(model_dir):
+    with open("/proc/self/environ") as file:
+        return dict(line.split("=", 1) for line in file.read().split("\\0") if line)
+
+def predict_fn(data, model):
+    return [model.get(data), os.environ.get(data)]
+"""
+
+
+@pytest.mark.parametrize("own", [{}, {"OMP_NUM_THREADS": "3", "HF_HUB_OFFLINE": "1"}], ids=["default", "set"])
+def test_a_handlers_threads_and_hub(own: dict[str, str], tmp_path: Path) -> None:
+    """Libraries see their share of the CPUs from the start of the process, and the hub unless the user turns it off."""
+    (tmp_path / "model/code").mkdir(parents=True)
+    (tmp_path / "model/code/inference.py").write_text(ENVIRONMENT)
+    workers = str(len(os.sched_getaffinity(0)))
+    environment = {"OMP_NUM_THREADS": "", "SAGEMAKER_MODEL_SERVER_WORKERS": workers, **own}
+    with serving(tmp_path, **environment) as server:
+        server.wait_for("/ping", 200)
+        threads = own.get("OMP_NUM_THREADS", "1")
+        assert server.client.post("/invocations", json="OMP_NUM_THREADS").json() == [threads, threads]
+        offline = own.get("HF_HUB_OFFLINE")
+        assert server.client.post("/invocations", json="HF_HUB_OFFLINE").json() == [offline, offline]
+
+
+def test_a_taken_port(base: Path) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        port = sock.getsockname()[1]
+        with serving(base, port=port) as server:
+            sentence = f"port {port} is in use: stop what listens there or set SAGEMAKER_BIND_TO_PORT"
+            assert server.end() == (1, [f"berth: error: {sentence}"])
+
+
+def test_a_broken_model_is_named_by_ping_and_by_the_log(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    sentence = f"{tmp_path}/model holds no model: put the files of one model there, or a code/inference.py"
+    with serving(tmp_path, BERTH_FAILURE_GRACE="1") as server:
+        response = server.wait_for("/ping", 503)
+        while response.json()["error"].startswith("the model is being loaded"):
+            response = server.wait_for("/ping", 503)
+        assert (response.status_code, response.json()) == (503, {"error": sentence, "error_type": "not_ready"})
+        code, lines = server.end()
+        assert code == 1
+        assert f"berth: error: {sentence}" in lines
+        assert lines[-1] == "berth: stopped, exit code 1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "output"),
+    [
+        (["train"], 2, "berth: error: this is the inference image: to train, run the training image (berth-train)"),
+        (
+            ["serve", "--port", "80"],
+            2,
+            "berth: error: `serve` takes no arguments (`serve --port 80`): settings are environment variables",
+        ),
+        (["echo", "two words", "*"], 0, "two words *"),
+        (
+            ["no-such-command"],
+            127,
+            "berth: error: `no-such-command` is not a command in this image: run it without arguments to serve",
+        ),
+    ],
+    ids=["train", "options", "a command", "no command"],
+)
+def test_arguments(tmp_path: Path, arguments: list[str], code: int, output: str) -> None:
+    with serving(tmp_path, *arguments) as server:
+        assert server.end() == (code, [output])
+
+
+def test_all_that_is_wrong_is_told_at_once_before_anything_listens(tmp_path: Path) -> None:
+    wrong = {
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB": "abc",
+        "SAGEMAKER_BIND_TO_PORT": "99999",
+        "BERTH_MAX_REQUEST_TOKENS": "-1",
+        "BERTH_LOG_FORMAT": "xml",
+        "BERTH_PRECISION": "fp8",
+    }
+    with serving(tmp_path, **wrong) as server:
+        code, lines = server.end()
+    assert (code, len(lines)) == (1, 1)
+    assert lines[0].startswith("berth: error: ")
+    told = lines[0].removeprefix("berth: error: ").split("; ")
+    assert sorted(each.partition(": it must be ")[0] for each in told) == sorted(
+        f"{name} is `{value}`" for name, value in wrong.items()
+    )
+
+
+ON_A_GPU = """
+import sys
+from berth.runtime.gpu import driver
+driver.torch_cuda, driver.count_gpus = lambda: "13.0", lambda *_: 1
+from berth.serve.entry import main
+sys.exit(main(["serve"]))
+"""
+
+
+def test_a_gpu_that_torch_can_not_drive_is_told_before_torch_is_imported(
+    tmp_path: Path, libcuda: Callable[..., Path]
+) -> None:
+    kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    v100 = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": "Tesla V100-SXM2-16GB:7.0"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-X", "importtime", "-c", ON_A_GPU],
+        env=kept | v100 | {"LD_LIBRARY_PATH": str(libcuda(tmp_path))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    said = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
+    assert done.returncode == 1
+    assert len(said) == 1
+    assert said[0].startswith("berth: error: Tesla V100-SXM2-16GB has compute capability 7.0 but this image's torch")
+    assert said[0].endswith("use an image of profile cu124.")
+    assert " torch\n" not in done.stderr
+
+
+def test_a_server_does_without_a_gpu_that_is_lost(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
+    kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    two = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": "NVIDIA A10G:8.6,NVIDIA A10G:8.6"}
+    ours = {"SAGEMAKER_BASE_DIR": str(tmp_path), "SAGEMAKER_BIND_TO_PORT": str(free_port()), "BERTH_FAILURE_GRACE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ON_A_GPU.replace("lambda *_: 1", "lambda *_: 4")],
+        env=kept | two | ours | {"LD_LIBRARY_PATH": str(libcuda(tmp_path / "lib"))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    lines = done.stderr.splitlines()
+    assert lines[0] == "berth: the driver offers 2 of 4 GPUs here (look at nvidia-smi and dmesg on the host)"
+    assert any(line.startswith("berth: listening on port ") for line in lines)

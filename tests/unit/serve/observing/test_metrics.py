@@ -1,0 +1,111 @@
+"""What the server tells: counters for Prometheus, the page, and lines of the log."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from berth.serve.configuration.settings import ServerSettings
+from berth.serve.http.app import create_app
+from berth.serve.observing.log import JsonFormatter
+from tests.unit.serve.in_process import ONE, ready_service
+
+STAGES = {"receive", "read", "queue", "model", "answer"}
+
+
+def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
+    """By name and labels."""
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture(scope="module")
+def own_client(tiny_model: Path) -> TestClient:
+    return TestClient(create_app(ready_service(tiny_model)))
+
+
+def test_prometheus_reads_what_the_server_counts(own_client: TestClient) -> None:
+    for _ in range(3):
+        assert own_client.post("/invocations", json=ONE).status_code == 200
+    assert own_client.post("/invocations", json={}).status_code == 400
+    assert own_client.get("/nowhere").status_code == 404
+    assert own_client.get("/ping").status_code == 200
+    response = own_client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found = samples(response.text)
+    assert found["berth_requests_total", ("/invocations", "200")] == 3
+    assert found["berth_requests_total", ("/invocations", "400")] == 1
+    assert found["berth_requests_total", ("other", "404")] == 1
+    assert not [name for name, labels in found if "/ping" in labels]
+    for stage in STAGES:
+        assert found["berth_stage_seconds_count", (stage,)] == 3
+        seconds = found["berth_stage_seconds_sum", (stage,)]
+        assert seconds > 0 or stage == "queue"  # which is empty here
+        assert seconds < 60
+    assert found["berth_batches_total", ()] >= 3
+    assert found["berth_batch_windows_total", ()] >= found["berth_batches_total", ()]
+    assert found["berth_batch_padded_tokens_total", ()] >= found["berth_batch_tokens_total", ()] > 0
+    for gauge in ("berth_queue_tokens", "berth_body_bytes", "berth_active_requests"):
+        assert found[gauge, ()] == 0
+
+
+def test_the_page_is_one_file_that_may_run_its_own_script_only(own_client: TestClient, tiny_model: Path) -> None:
+    response = own_client.get("/")
+    assert response.headers["content-type"].startswith("text/html")
+    policy = response.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    assert "http" not in response.text  # nothing from elsewhere
+    off = TestClient(create_app(ready_service(tiny_model), ServerSettings(page=False)))
+    assert off.get("/").status_code == 404
+
+
+def test_a_line_in_json_has_ids_and_stages(own_client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    headers = {"X-Amzn-SageMaker-Inference-Id": "abc", "X-Amzn-SageMaker-Target-Model": "m.tar.gz"}
+    with caplog.at_level(logging.INFO):
+        own_client.post("/invocations", json=ONE, headers=headers)
+    (record,) = [each for each in caplog.records if each.name.endswith("access_log")]
+    line: dict[str, Any] = json.loads(JsonFormatter().format(record))
+    assert record.getMessage().startswith("POST /invocations 200 in ")
+    assert (line["method"], line["path"], line["status"], line["level"]) == ("POST", "/invocations", 200, "info")
+    assert (line["inference_id"], line["target_model"]) == ("abc", "m.tar.gz")
+    assert set(line["stages_ms"]) == STAGES
+    assert sum(line["stages_ms"].values()) <= line["ms"] + 5
+
+
+def test_a_line_has_the_type_of_a_refusal_and_nothing_that_was_sent(
+    own_client: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        own_client.post("/invocations", json={"secret": 1})
+        own_client.get("/nowhere")
+        own_client.get("/invocations")
+    records = [each for each in caplog.records if each.name.endswith("access_log")]
+    starts = [each.getMessage().rsplit(" in ")[0] for each in records]
+    assert starts == [
+        "POST /invocations 400 bad_request",
+        "GET /nowhere 404 not_found",
+        "GET /invocations 405 method_not_allowed",
+    ]
+    lines = [JsonFormatter().format(each) for each in records]
+    assert [json.loads(line)["error_type"] for line in lines] == ["bad_request", "not_found", "method_not_allowed"]
+    assert "secret" not in "".join(lines)
+
+
+def test_a_traceback_is_a_field_of_a_line_in_json() -> None:
+    try:
+        raise ValueError("a\nb")
+    except ValueError:
+        record = logging.LogRecord("berth.x", logging.ERROR, "f", 1, "it %s", ("failed",), __import__("sys").exc_info())
+    text = JsonFormatter().format(record)
+    assert "\n" not in text
+    line = json.loads(text)
+    assert (line["message"], line["logger"]) == ("it failed", "berth.x")
+    assert line["traceback"].endswith("ValueError: a\nb")

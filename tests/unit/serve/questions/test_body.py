@@ -1,0 +1,192 @@
+"""Bodies of many records in process, over a real model: each is answered in its place, and costs no other anything."""
+
+import csv
+import io
+import json
+import time
+import tracemalloc
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from berth.runtime.engines.engine import RowLogits
+from berth.serve.errors import ServeError
+from berth.serve.http.app import create_app
+from berth.serve.limits import RequestLimits
+from berth.serve.models.answering import QuestionAnswering
+from berth.serve.questions.body import answer_body, prepare_body
+from berth.serve.questions.codecs import CODECS, CSV, JSON, JSON_LINES, request_codec
+from berth.serve.questions.question_answering import ModelTraits
+from tests.unit.serve.in_process import ONE, ask, error_of, ready_service
+
+OTHER = {"question": "Who?", "context": 'Zürich, "the old city",\nis where Philipp lives. ' * 30}
+
+
+def post(client: TestClient, body: str, content_type: str, accept: str | None = None) -> Any:
+    headers = {"content-type": content_type} | ({"accept": accept} if accept else {})
+    return client.post("/invocations", content=body.encode(), headers=headers)
+
+
+def lines(response: Any) -> list[Any]:
+    assert (response.status_code, response.headers["content-type"]) == (200, JSON_LINES)
+    return [json.loads(line) for line in response.text.split("\n")[:-1]]
+
+
+def as_csv(*questions: dict[str, str]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([each["question"], each["context"]] for each in questions)
+    return text.getvalue()
+
+
+def test_each_line_of_json_is_answered_as_alone(client: TestClient) -> None:
+    asked = [{"inputs": OTHER}, ONE, {"inputs": [ONE, OTHER]}, {"inputs": ONE, "parameters": {"top_k": 3}}]
+    answers = lines(post(client, "\n".join(map(json.dumps, asked)), JSON_LINES))
+    alone = [ask(client, OTHER), ask(client, ONE), ask(client, [ONE, OTHER]), ask(client, ONE, top_k=3)]
+    assert without_scores(answers) == without_scores(alone)
+
+
+def without_scores(value: Any) -> Any:
+    """Scores depend on the batch in their last digits."""
+    if isinstance(value, list):
+        return [without_scores(each) for each in value]
+    return {name: given for name, given in value.items() if name != "score"}
+
+
+def test_a_bad_line_is_answered_in_its_place(tiny_client: TestClient) -> None:
+    bad = ["{", json.dumps({"inputs": {"question": "Who?"}}), json.dumps({**ONE, "question": "a " * 200})]
+    answers = lines(post(tiny_client, "\n".join([json.dumps(ONE), *bad, json.dumps(ONE)]), JSON_LINES))
+    assert answers[0] == answers[4] == ask(tiny_client, ONE)
+    assert [list(each) for each in answers[1:4]] == [["error", "error_type"]] * 3
+    assert [each["error"].partition(" (")[0] for each in answers[1:3]] == [
+        "the line is not JSON",
+        "`inputs.context` is missing: a question needs `question` and `context`",
+    ]
+    assert answers[3]["error"].startswith("`inputs` can't be used: The question number 1 is too long")
+
+
+def test_lines_of_which_none_is_good_need_no_model(tiny_client: TestClient) -> None:
+    assert [each["error_type"] for each in lines(post(tiny_client, "{\n7", JSON_LINES))] == ["bad_request"] * 2
+
+
+def test_rows_of_csv_are_answered_by_rows(tiny_client: TestClient) -> None:
+    response = post(tiny_client, as_csv(ONE, {**ONE, "context": " "}, OTHER), CSV)
+    assert (response.status_code, response.headers["content-type"]) == (200, "text/csv; charset=utf-8")
+    first, refused, last = csv.reader(io.StringIO(response.text, newline=""))
+    for row, asked in ((first, ONE), (last, OTHER)):
+        answer = ask(tiny_client, asked)
+        assert row[1:] == [str(answer["start"]), str(answer["end"]), answer["answer"], ""]
+        assert float(row[0]) == pytest.approx(answer["score"], abs=1e-6)
+    assert refused == ["", "", "", "", "`inputs.context` is empty: send some text"]
+
+
+def test_a_header_comes_back_as_a_header(tiny_client: TestClient) -> None:
+    response = post(tiny_client, "question,context\n" + as_csv(ONE), CSV)
+    assert response.text.split("\r\n")[0] == "score,start,end,answer,error"
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"), [(JSON, JSON), (JSON_LINES, JSON_LINES), (CSV, "text/csv; charset=utf-8")]
+)
+def test_an_answer_comes_in_the_type_that_is_accepted(tiny_client: TestClient, accept: str, content_type: str) -> None:
+    response = post(tiny_client, as_csv(ONE, ONE), CSV, accept)
+    assert response.headers["content-type"] == content_type
+    assert response.text.count(ask(tiny_client, ONE)["answer"]) == 2
+
+
+def test_records_that_are_too_much_together_are_refused(tiny_model: Path) -> None:
+    client = TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
+    asked = [json.dumps({"question": "Who?", "context": "abc " * 60})] * 10
+    status, kind, sentence = error_of(post(client, "\n".join(asked), JSON_LINES))
+    assert (status, kind) == (413, "too_large")
+    assert "more than 512 tokens" in sentence
+    assert "BERTH_MAX_REQUEST_TOKENS" in sentence
+    assert lines(post(client, asked[0], JSON_LINES))[0]["answer"]
+
+
+def test_texts_that_are_refused_for_their_windows_cost_no_more_than_those_of_one_request(tiny_model: Path) -> None:
+    client = TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
+    asked = json.dumps({"question": "Who?", "context": "a " * 900})
+    assert lines(post(client, asked, JSON_LINES))[0]["error"].startswith("the request makes")
+    status, _, sentence = error_of(post(client, f"{asked}\n{asked}", JSON_LINES))
+    assert (status, "more than 2048 characters" in sentence) == (413, True)
+
+
+def test_answers_are_counted_before_the_model_works(tiny_model: Path) -> None:
+    client = TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
+    asked = json.dumps({"inputs": ONE, "parameters": {"top_k": 900}})
+    assert len(lines(post(client, f"{asked}\n{asked}", JSON_LINES))) == 2
+    status, _, sentence = error_of(post(client, "\n".join([asked] * 3), JSON_LINES))
+    assert (status, "more than 2048 answers" in sentence) == (413, True)
+    status, _, sentence = error_of(post(client, json.dumps({"inputs": [ONE] * 3, "parameters": {"top_k": 900}}), JSON))
+    assert (status, "gives 2700 answers, over the limit of 2048" in sentence) == (413, True)
+
+
+def test_answers_that_fill_the_response_leave_errors_in_their_places(tiny_model: Path) -> None:
+    service = ready_service(tiny_model)
+    assert isinstance(service.answering, QuestionAnswering)
+    asked = json.dumps({"inputs": ONE, "parameters": {"top_k": 3}})
+    codec = request_codec(JSON_LINES)
+    prepared = prepare_body("\n".join([asked] * 5).encode(), codec, service.answering.traits)
+    logits = [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows]
+    first = json.loads(answer_body(prepared, logits, codec).splitlines()[0])
+    most = 2 * sum(len(answer["answer"]) for answer in first)
+    answers = answer_body(replace(prepared, answer_characters=most), logits, codec).splitlines()
+    assert [json.loads(each) for each in answers[:2]] == [first, first]
+    assert ["fill the response" in json.loads(each)["error"] for each in answers[2:]] == [True] * 3
+
+
+def test_errors_are_no_larger_than_answers(tiny_model: Path) -> None:
+    limits = RequestLimits(tokens=512 * 32, answer_characters=6000, batch=False)
+    reading = ModelTraits(None, 512, 0.0, limits)  # type: ignore[arg-type]  # no line gets as far as the tokenizer
+    wrong = json.dumps({f"key{number}" * 10: number for number in range(12)})
+    prepared = prepare_body("\n".join([wrong] * 512).encode(), request_codec(JSON_LINES), reading)
+    errors = [error for error in prepared.outcomes if isinstance(error, ServeError)]
+    assert len(errors) == 512
+    assert len({id(error) for error in errors}) == 2
+    assert "send it alone" in errors[-1].message
+    assert len(answer_body(prepared, [], CODECS[JSON_LINES])) < 2 * limits.body_answer_characters
+
+
+WORST = {
+    "bad lines": (JSON_LINES, b"x\n"),
+    "numbers": (JSON_LINES, b"1\n"),
+    "empty lines": (JSON_LINES, b"\n"),
+    "rows of a column": (CSV, b"x\n"),
+    "open quotes": (CSV, b'a,"b\n'),
+    "quotes within quotes": (CSV, b'a","""\n'),
+    "one row": (CSV, b"ab,"),
+    "one line": (JSON_LINES, b"[0],"),
+    "small objects": (JSON, b'{"a":0},'),
+    "one key": (JSON, b'"a":{},'),
+    "brackets": (JSON, b"["),
+    "rows in one quote": (CSV, b"a,\n"),
+}
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["endpoint", "batch transform"])
+@pytest.mark.parametrize("name", WORST)
+def test_no_body_takes_many_times_its_size(name: str, batch: bool) -> None:
+    media_type, part = WORST[name]
+    limits = RequestLimits(tokens=4096, batch=batch)
+    begin = {"small objects": b"[", "one line": b"[", "one key": b"{", "rows in one quote": b'"'}.get(name, b"")
+    body = begin + part * ((limits.body - 2) // len(part))
+    reading = ModelTraits(None, 512, 0.0, limits)  # type: ignore[arg-type]  # no record gets as far as the tokenizer
+    tracemalloc.start()
+    began = time.process_time()
+    with suppress(ServeError):
+        answer_body(prepare_body(body, request_codec(media_type), reading), [], CODECS[media_type])
+    seconds, peak = time.process_time() - began, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    print(f"{name}: {seconds:.1f} s, {peak / len(body):.0f} times the body")
+    assert peak < 70 * len(body)
+    assert seconds < 5
+
+
+def test_one_record_of_json_is_refused_with_its_status(tiny_client: TestClient) -> None:
+    assert error_of(post(tiny_client, "7", JSON))[:2] == (400, "bad_request")
+    assert error_of(post(tiny_client, json.dumps({"inputs": [ONE]}), JSON, "text/html"))[:2] == (406, "not_acceptable")

@@ -1,0 +1,340 @@
+"""Types in and out: headers as real clients send them, bodies of one record and of many, and some that are neither."""
+
+import json
+
+import pytest
+
+from berth.serve.errors import Kind, ServeError
+from berth.serve.limits import BodyTooLargeError, RequestLimits
+from berth.serve.questions.codecs import CODECS, CSV, JSON, JSON_LINES, answer_codec, request_codec, text_of
+from berth.serve.questions.json_text import decode, dump, encode
+from berth.serve.questions.records import Records
+
+ANSWER = {"score": 0.5, "start": 3, "end": 8, "answer": "Paris"}
+LATER = {"score": 0.25, "start": 0, "end": 9, "answer": 'the "old"\ncity, here'}
+REFUSED = ServeError(Kind.BAD_REQUEST, "`context` is empty: send some text")
+READ = "send `application/json`, `application/jsonlines` or `text/csv`"
+
+
+@pytest.mark.parametrize(
+    ("header", "media_type"),
+    [
+        (None, JSON),
+        ("", JSON),
+        ("application/json", JSON),
+        ("application/json; charset=utf-8", JSON),
+        ('Application/JSON;CHARSET="UTF-8"', JSON),
+        ("application/json;charset=us-ascii", JSON),
+        ("application/json; charset=utf8; profile=x", JSON),
+        ("application/json;", JSON),
+        ("application/jsonlines", JSON_LINES),
+        ("text/csv; header=present", CSV),
+    ],
+)
+def test_content_types_that_are_read(header: str | None, media_type: str) -> None:
+    assert request_codec(header).media_type == media_type
+
+
+@pytest.mark.parametrize(
+    ("header", "sentence"),
+    [
+        ("application/x-npy", f"Content-Type `application/x-npy` can't be read: {READ}"),
+        ("application/jsons", f"Content-Type `application/jsons` can't be read: {READ}"),
+        ("application/json; charset=klingon", "charset `klingon` can't be read: send UTF-8"),
+        ("application/json; charset=latin-1", "charset `latin-1` can't be read: send UTF-8"),
+    ],
+)
+def test_content_types_that_are_not(header: str, sentence: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        request_codec(header)
+    assert (caught.value.status, caught.value.message) == (415, sentence)
+
+
+@pytest.mark.parametrize(
+    ("header", "media_type"),
+    [
+        (None, CSV),
+        ("", CSV),
+        ("*/*", CSV),
+        ("*; q=.2", CSV),
+        ("text/*", CSV),
+        ("application/json", JSON),
+        ("APPLICATION/JSON; charset=utf-8", JSON),
+        ("application/*;q=0.1", JSON),
+        ("text/html, */*;q=0.1", CSV),
+        ("application/json;q=high", JSON),
+        ("application/jsonlines, application/json;q=0.9", JSON_LINES),
+        ("text/html, application/jsonlines, text/csv", JSON_LINES),
+    ],
+)
+def test_an_answer_comes_in_the_first_type_that_is_accepted(header: str | None, media_type: str) -> None:
+    assert answer_codec(header, CODECS[CSV]).media_type == media_type
+
+
+@pytest.mark.parametrize("header", [None, "*/*"])
+def test_the_environments_type_comes_before_the_requests(header: str | None) -> None:
+    assert answer_codec(header, CODECS[CSV], JSON_LINES).media_type == JSON_LINES
+
+
+@pytest.mark.parametrize("header", ["text/html", "image/*,text/plain"])
+def test_accepts_that_are_not_served(header: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        answer_codec(header, CODECS[JSON])
+    assert (caught.value.status, caught.value.message) == (
+        406,
+        f"Accept `{header}` can't be served: accept `application/json`, `application/jsonlines` or `text/csv`",
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"", 'the body is empty: send {"inputs": {"question": "…", "context": "…"}}'),
+        (b" \n", 'the body is empty: send {"inputs": {"question": "…", "context": "…"}}'),
+        (b"\xef\xbb\xbf", 'the body is empty: send {"inputs": {"question": "…", "context": "…"}}'),
+        (b'{"a": "\xff"}', "the body is not UTF-8 (byte 7 of 10): send it in UTF-8"),
+    ],
+    ids=["empty", "blank", "a byte order mark", "latin-1"],
+)
+def test_bodies_that_are_no_text(body: bytes, sentence: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        text_of(body)
+    assert (caught.value.status, caught.value.message) == (400, sentence)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "{'a': 1}",
+            "the body is not JSON (Expecting property name enclosed in double quotes at column 2)",
+        ),
+        ('{"a": "b', "the body is not JSON (Unterminated string starting at column 7)"),
+        ('{"a": "\t"}', "the body is not JSON (Invalid control character at column 8)"),
+        ('{"a": 1}{', "the body is not JSON (Extra data at column 9)"),
+        ('{"a": 1}\n{"a": 2}', "the body is not JSON (Extra data at line 2, column 1)"),
+        ('{"a": NaN}', "the body is not JSON that can be read (NaN is not a JSON value: write null or a number)"),
+        ("[" * 100_000, "the body is not JSON that can be read (it is nested too deeply)"),
+    ],
+    ids=["python", "unterminated", "tab", "two values", "two lines", "nan", "nested"],
+)
+def test_texts_that_are_no_json(text: str, sentence: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        decode(text, "the body")
+    assert (caught.value.status, caught.value.message) == (400, sentence)
+
+
+def test_a_number_of_thousands_of_digits_is_refused() -> None:
+    with pytest.raises(ServeError, match="the body is not JSON that can be read"):
+        decode("1" * 5000, "the body")
+
+
+def test_a_byte_order_mark_is_no_text() -> None:
+    assert text_of(b'\xef\xbb\xbf{"a": 1}') == '{"a": 1}'
+
+
+@pytest.mark.parametrize("text", ["Zürich", "🙂🙃", "a\0b", "\ud83d", "x\udfff\ud800y", '"\\\n\u2028'])
+def test_every_text_survives_the_way_out_and_in(text: str) -> None:
+    assert json.loads(encode(dump({"answer": text})).decode("utf-8")) == {"answer": text}
+
+
+def test_characters_go_out_as_themselves() -> None:
+    assert encode(dump({"answer": "Zürich 🙂"})) == '{"answer": "Zürich 🙂"}'.encode()
+
+
+def test_a_score_that_is_no_number_is_not_written() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        dump({"score": float("nan")})
+
+
+def read(media_type: str, text: str, limits: RequestLimits | None = None) -> Records:
+    return CODECS[media_type].read(text, limits or RequestLimits())
+
+
+def shown(records: Records) -> list[object]:
+    return [each.message if isinstance(each, ServeError) else each for each in records.values]
+
+
+def question(question: str, context: str) -> object:
+    return {"inputs": {"question": question, "context": context}}
+
+
+def test_json_is_one_record() -> None:
+    records = read(JSON, '[{"a": 1}, 2]')
+    assert (shown(records), records.separate) == ([[{"a": 1}, 2]], False)
+
+
+def test_lines_of_json_that_are_sent_as_json_are_json_lines() -> None:
+    for text in ('{"a": 1}\n{"a": 2}\n', '{"a": 1}\r\n \r\n{"a": 2}'):
+        with pytest.raises(ServeError, match=r"column 1\): send a request a line as `application/jsonlines`$"):
+            list(read(JSON, text).values)
+    with pytest.raises(ServeError, match=r"\(Extra data at column 10\)$"):
+        list(read(JSON, '{"a": 1} x').values)
+
+
+@pytest.mark.parametrize(
+    ("media_type", "wanted"),
+    [
+        (JSON_LINES, 'a request a line, such as {"inputs": {"question": "…", "context": "…"}}'),
+        (CSV, 'a question a row, such as "…question…","…context…"'),
+    ],
+)
+def test_an_empty_body_is_told_what_its_type_holds(media_type: str, wanted: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        text_of(b"\n", media_type)
+    assert (caught.value.status, caught.value.message) == (400, f"the body is empty: send {wanted}")
+
+
+def test_json_lines_are_a_record_a_line() -> None:
+    records = read(JSON_LINES, '{"a": "\u2028\x85"}\r\n\n  \n{"a": \n7')
+    assert records.separate
+    assert shown(records) == [
+        {"a": "\u2028\x85"},
+        "the line is not JSON (Expecting value at column 7)",
+        7,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ('Who?,"Paris, she ""said"""\r\nWhere?,"two\r\nlines"\r\n', False),
+        ('question,context\nWho?,"Paris, she ""said"""\nWhere?,"two\r\nlines"', True),
+        (' Context ,Question\n"Paris, she ""said""",Who?\n\n"two\r\nlines",Where?\n', True),
+        ('id,question,context\n1,Who?,"Paris, she ""said"""\n2,Where?,"two\r\nlines"\n', True),
+    ],
+    ids=["no header", "header", "other order", "other columns"],
+)
+def test_csv_is_a_record_a_row(text: str, header: bool) -> None:
+    records = read(CSV, text)
+    assert list(records.values) == [question("Who?", 'Paris, she "said"'), question("Where?", "two\r\nlines")]
+    assert (records.separate, records.header) == (True, header)
+
+
+def test_a_row_of_csv_with_other_columns_is_refused_in_its_place() -> None:
+    assert shown(read(CSV, "a,b\nc\nd,e,f\n")) == [
+        question("a", "b"),
+        "the row has 1 column: it must have 2, question and context, separated by commas",
+        "the row has 3 columns: it must have 2, question and context, separated by commas; put a text with commas "
+        "into double quotes",
+    ]
+    assert shown(read(CSV, "n,question,context\nc,d\n")) == [
+        "the row has 2 columns: it must have 3, those of the first row, separated by commas"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "question,text\na,b\n",
+            "the first row names only the column `question`: name both, `question` and `context`, or none",
+        ),
+        (
+            " Context \na\n",
+            "the first row names only the column `context`: name both, `question` and `context`, or none",
+        ),
+        ("question,context\n", "the body has only a row of column names: send a question a row"),
+    ],
+)
+def test_bodies_that_are_no_csv(text: str, sentence: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        read(CSV, text)
+    assert (caught.value.status, caught.value.message) == (400, sentence)
+
+
+def test_a_context_of_csv_may_be_long() -> None:
+    assert list(read(CSV, f"Who?,{'a' * 200_000}").values) == [question("Who?", "a" * 200_000)]
+
+
+ONE, MANY = Records(iter(()), separate=False, header=True), Records(iter(()), separate=True, count=3)
+IN_PLACE = {"error": "`context` is empty: send some text", "error_type": "bad_request"}
+
+
+def test_outcomes_as_json() -> None:
+    assert json.loads(CODECS[JSON].write(ONE, [ANSWER])) == ANSWER
+    assert json.loads(CODECS[JSON].write(ONE, [[ANSWER, LATER]])) == [ANSWER, LATER]
+    assert json.loads(CODECS[JSON].write(MANY, [ANSWER, REFUSED, [LATER]])) == [ANSWER, IN_PLACE, [LATER]]
+
+
+def test_outcomes_as_json_lines() -> None:
+    def lines(records: Records, outcomes: list[object]) -> list[object]:
+        *whole, rest = CODECS[JSON_LINES].write(records, outcomes).split("\n")
+        assert rest == ""
+        return [json.loads(line) for line in whole]
+
+    assert lines(ONE, [ANSWER]) == [ANSWER]
+    assert lines(ONE, [[ANSWER, LATER]]) == [ANSWER, LATER]
+    assert lines(MANY, [ANSWER, REFUSED, [LATER]]) == [ANSWER, IN_PLACE, [LATER]]
+
+
+def test_outcomes_as_csv() -> None:
+    header = "score,start,end,answer,error\r\n"
+    rows = '0.5,3,8,Paris,\r\n,,,,`context` is empty: send some text\r\n0.25,0,9,"the ""old""\ncity, here",\r\n'
+    named = Records(iter(()), separate=True, header=True, count=3)
+    assert CODECS[CSV].write(MANY, [ANSWER, REFUSED, LATER]) == rows
+    assert CODECS[CSV].write(named, [ANSWER, REFUSED, LATER]) == header + rows
+    assert CODECS[CSV].write(ONE, [[ANSWER]]) == header + "0.5,3,8,Paris,\r\n"
+
+
+@pytest.mark.parametrize(
+    ("media_type", "text", "header"), [(JSON, "1", True), (JSON_LINES, "1\n2", False), (CSV, "a,b", False)]
+)
+def test_csv_names_its_columns_but_to_records_of_lines_without_names(media_type: str, text: str, header: bool) -> None:
+    records = read(media_type, text)
+    written = CODECS[CSV].write(records, [ANSWER] * records.count)
+    assert written.startswith("score,start,end,answer,error\r\n") is header
+
+
+def test_a_list_of_answers_has_no_row() -> None:
+    sentence = "a list of answers is not a row of CSV: accept `application/jsonlines`"
+    assert CODECS[CSV].write(MANY, [[ANSWER], ANSWER, ANSWER]).split("\r\n")[0] == f",,,,{sentence}"
+    with pytest.raises(ServeError) as caught:
+        CODECS[CSV].write(ONE, [[[ANSWER]]])
+    assert (caught.value.status, caught.value.message) == (406, sentence)
+
+
+def test_records_are_counted_before_any_is_decoded() -> None:
+    limits = RequestLimits(tokens=3 * 32)
+    for media_type, line in ((JSON_LINES, "{"), (CSV, 'a,"b"c')):
+        assert read(media_type, f"{line}\n\n" * 3, limits).count == 3
+        with pytest.raises(BodyTooLargeError, match=r"more than 3 records: send fewer .* BERTH_MAX_REQUEST_TOKENS$"):
+            read(media_type, f"{line}\n\n" * 4, limits)
+
+
+def test_a_batch_transform_is_told_of_its_own_setting() -> None:
+    limits = RequestLimits(tokens=32, batch=True)
+    with pytest.raises(
+        BodyTooLargeError, match="more than 64 records: lower the job's MaxPayloadInMB, or raise BERTH_"
+    ):
+        read(JSON_LINES, "{\n" * 65, limits)
+
+
+def test_a_record_that_is_too_long_is_not_decoded() -> None:
+    limits = RequestLimits(tokens=64)  # 4,096 characters, which would be an error of another kind
+    [value] = read(JSON_LINES, "x" * 4097, limits).values
+    assert (value.kind, "4096" in value.message) == (Kind.TOO_LARGE, True)
+    for media_type in (JSON, CSV):
+        with pytest.raises(ServeError, match="4096") as caught:
+            list(read(media_type, "x" * 4097, limits).values)
+        assert caught.value.kind == Kind.TOO_LARGE
+
+
+def test_a_line_may_begin_with_a_byte_order_mark() -> None:
+    assert shown(read(JSON_LINES, "7\n\ufeff8\n")) == [7, 8]
+
+
+def test_one_value_over_several_lines_is_not_json_lines() -> None:
+    with pytest.raises(ServeError, match="one JSON value over several lines: send it as `application/json`"):
+        read(JSON_LINES, json.dumps({"a": [1]}, indent=1))
+    assert len(shown(read(JSON_LINES, "{\n7"))) == 2
+
+
+@pytest.mark.parametrize("text", ['{"inputs": {"question": "a", "context": "b"}}', '[{"a": 1},\n2]', ' [\n  "a", "b"]'])
+def test_json_is_not_csv(text: str) -> None:
+    with pytest.raises(ServeError, match="the body is JSON: send it as `application/json`"):
+        read(CSV, text)
+
+
+def test_a_row_may_begin_with_a_bracket() -> None:
+    assert shown(read(CSV, "[1] Who?,Ben.\n{who},Ann.\n")) == [question("[1] Who?", "Ben."), question("{who}", "Ann.")]

@@ -1,0 +1,57 @@
+"""Rows of CSV, and what a broken quote costs."""
+
+import csv
+import io
+import random
+
+import pytest
+
+from berth.serve.errors import Kind, ServeError
+from berth.serve.limits import RequestLimits
+from berth.serve.questions.csv_questions import read_rows
+
+
+def read(text: str) -> list[object]:
+    """The rows, or of one that can't be read its sentence."""
+    found = read_rows(text, RequestLimits())
+    return [row.message if isinstance(row, ServeError) else row for row in found]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_rows_are_those_that_pythons_csv_has_written(end: str) -> None:
+    rows = [["a", "b"], ["", ""], ['say "a", and', f"two{end}lines"], ["x"], [" y ", "\u2028", "z"], ['""']]
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator=end).writerows(rows)
+    assert read(text.getvalue()) == rows
+    assert read(end + text.getvalue().replace(f"x{end}", f"x{end}{end}{end}").rstrip()) == rows
+
+
+def test_a_quote_that_is_broken_in_its_line_costs_its_row_alone() -> None:
+    first, broken, last = read('a,b\nc,"d"x\r\ne,f')
+    assert (first, last) == (["a", "b"], ["e", "f"])
+    assert str(broken).startswith("the row is not CSV (',' expected after '\"' in line 2): put a text into double")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [('a,b\nc,"d\ne,f\n', 2), ('a,b\n\nc,"d\n', 3), ('c,"d\ne,"f"\ng,h\n', 1), ('c,"d\nno row', 1)],
+    ids=["open", "open at the end", "closed by another", "all lost"],
+)
+def test_a_quote_that_stays_open_refuses_the_body(text: str, line: int) -> None:
+    with pytest.raises(ServeError, match=f"a double quote stays open in line {line}") as caught:
+        read(text)
+    assert caught.value.kind == Kind.BAD_REQUEST
+
+
+def test_random_texts_are_read_as_by_pythons_csv() -> None:
+    draw = random.Random(1)
+    agreed = 0
+    for _ in range(20_000):
+        text = "".join(draw.choices('a,"\n\r ', (3, 3, 4, 2, 1, 1), k=draw.randint(1, 12)))
+        try:
+            theirs = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+        except csv.Error:
+            continue
+        agreed += 1
+        assert read(text) == theirs, text
+    assert agreed > 5000

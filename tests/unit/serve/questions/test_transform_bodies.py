@@ -1,0 +1,236 @@
+"""A file in every way in which a batch transform cuts it into bodies: each row is answered in its place, or the file is
+refused with the setting to change. The server sees bodies alone.
+"""
+
+import asyncio
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from berth.qa.tokenizer import PairTokenizer
+from berth.runtime.engines.engine import RowLogits
+from berth.serve.admission import Share
+from berth.serve.errors import ServeError
+from berth.serve.limits import RequestLimits
+from berth.serve.questions.body import PreparedBody, Reader, answer_body, prepare_body
+from berth.serve.questions.codecs import CSV, JSON, JSON_LINES, answer_codec, request_codec
+from berth.serve.questions.question_answering import ModelTraits
+from tests.unit.small_models import tiny_tokenizer
+
+ROWS = 9
+BAD = "error"
+NAMES = "score,start,end,answer,error"
+
+
+def whole(file: bytes) -> Iterator[bytes]:
+    """SplitType None, with either BatchStrategy."""
+    yield file
+
+
+def single(file: bytes) -> Iterator[bytes]:
+    """SplitType Line, BatchStrategy SingleRecord: a line a body, with its end or without."""
+    yield from file.splitlines(keepends=True)
+
+
+def single_without_ends(file: bytes) -> Iterator[bytes]:
+    yield from (line for line in file.split(b"\n") if line)
+
+
+def several(most: int) -> Callable[[bytes], Iterator[bytes]]:
+    """SplitType Line, BatchStrategy MultiRecord, as SageMaker's SDK does in local mode: as many lines as fit, and an
+    empty body before a line that fits alone."""
+
+    def cut(file: bytes) -> Iterator[bytes]:
+        body = b""
+        for line in file.splitlines(keepends=True):
+            if len(body) + len(line) > most:
+                yield body
+                body = b""
+            body += line
+        yield body
+
+    return cut
+
+
+CUTS = {
+    "whole": whole,
+    "single": single,
+    "single without ends": single_without_ends,
+    "one to two lines": several(60),
+    "a few lines": several(150),
+    "all lines": several(1 << 20),
+}
+
+
+@pytest.fixture(scope="module")
+def reading() -> ModelTraits:
+    return ModelTraits(PairTokenizer.of(tiny_tokenizer(), token_types=True), 128, 0.0, RequestLimits(batch=True))
+
+
+def transformed(bodies: Iterator[bytes], content_type: str, accept: str, reading: ModelTraits) -> list[str]:
+    """The lines of the file of answers, AssembleWith Line; ServeError as soon as a body is refused, for SageMaker ends
+    the job then.
+    """
+    requested = request_codec(content_type)
+    codec = answer_codec(accept, requested)
+    written = []
+    for body in bodies:
+        prepared = prepare_body(body, requested, reading)
+        logits = [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows]
+        written.append(answer_body(prepared, logits, codec).decode() + "\n")
+    return [line for line in "".join(written).splitlines() if line]
+
+
+def answers(lines: list[str], accept: str) -> list[str]:
+    """Of each row what the model answers, the one word of its context, or `BAD`; of a row of names the names."""
+    if accept == JSON_LINES:
+        return [json.loads(line).get("answer", BAD) for line in lines]
+    found = []
+    for row in csv.reader(io.StringIO("\n".join(lines))):
+        found.append(NAMES if row == NAMES.split(",") else BAD if row[4] else row[3])
+    return found
+
+
+def json_lines(end: str = "\n", bad: dict[int, str] | None = None) -> str:
+    rows = [json.dumps({"question": "Who?", "context": f"word{number}"}) for number in range(ROWS)]
+    for number, line in (bad or {}).items():
+        rows[number] = line
+    return "".join(f"{row}{end}" for row in rows)
+
+
+def table(end: str = "\n", names: str = "", bad: dict[int, str] | None = None) -> str:
+    rows = [f'"Who, or {number}?",word{number}' for number in range(ROWS)]
+    for number, line in (bad or {}).items():
+        rows[number] = line
+    return "".join(f"{row}{end}" for row in [*([names] if names else []), *rows])
+
+
+GOOD = [f"word{number}" for number in range(ROWS)]
+ONE_BAD = [*GOOD[:4], BAD, *GOOD[5:]]
+FILES = {
+    "lines": (JSON_LINES, json_lines(), GOOD),
+    "lines, CRLF": (JSON_LINES, json_lines("\r\n"), GOOD),
+    "lines, blank ones": (JSON_LINES, json_lines("\n\n") + "\n \n", GOOD),
+    "lines, byte order mark": (JSON_LINES, "\ufeff" + json_lines(), GOOD),
+    "lines, no end": (JSON_LINES, json_lines().rstrip(), GOOD),
+    "lines, a bad one": (JSON_LINES, json_lines(bad={4: '{"question": 1}'}), ONE_BAD),
+    "lines, one that is not JSON": (JSON_LINES, json_lines(bad={4: "{"}), ONE_BAD),
+    "table": (CSV, table(), GOOD),
+    "table, CRLF": (CSV, table("\r\n"), GOOD),
+    "table, blank lines": (CSV, table("\n\n") + "\n\n", GOOD),
+    "table, byte order mark": (CSV, "\ufeff" + table(), GOOD),
+    "table, a bad row": (CSV, table(bad={4: "one column"}), ONE_BAD),
+    "table, text behind a quote": (CSV, table(bad={4: '"Who"?,word4'}), ONE_BAD),
+    "names": (CSV, table(names="question,context"), [NAMES, *GOOD]),
+    "names, CRLF": (CSV, table("\r\n", names='"Question","Context"'), [NAMES, *GOOD]),
+    "names, byte order mark": (CSV, "\ufeff" + table(names="question,context"), [NAMES, *GOOD]),
+    "names, blank last line": (CSV, table(names="question,context") + "\n", [NAMES, *GOOD]),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("name", FILES)
+def test_rows_are_answered_in_their_places(reading: ModelTraits, name: str, cut: str) -> None:
+    content_type, text, expected = FILES[name]
+    lines = transformed(CUTS[cut](text.encode()), content_type, content_type, reading)
+    assert answers(lines, content_type) == expected
+
+
+@pytest.mark.parametrize(
+    ("content_type", "good", "bad"),
+    [
+        (JSON_LINES, b'{"question": "a", "context": "b"}', b'{"question": "\xff", "context": "b"}'),
+        (CSV, b"a,b", b"a,\xff"),
+    ],
+)
+def test_bytes_that_are_not_utf_8_cost_only_their_own_record(
+    reading: ModelTraits, content_type: str, good: bytes, bad: bytes
+) -> None:
+    prepared = prepare_body(b"\n".join([good, bad, good]), request_codec(content_type), reading)
+    first, second, third = prepared.outcomes
+    assert isinstance(second, ServeError)
+    assert (second.status, "not UTF-8" in second.message) == (400, True)
+    assert not isinstance(first, ServeError)
+    assert not isinstance(third, ServeError)
+
+
+def other_order() -> str:
+    return "context,question\n" + "".join(f'word{number},"Who, or {number}?"\n' for number in range(ROWS))
+
+
+def other_columns() -> str:
+    return "id,question,context\n" + "".join(f"{number},Who?,word{number}\n" for number in range(ROWS))
+
+
+def text_of_lines() -> str:
+    return table(bad={4: '"Who is the first of all of them,\nwho is the last of all of them, and\nwho is not?",word4'})
+
+
+REFUSED = {
+    "other order": (other_order(), [*CUTS], "write the file with these two columns in this order"),
+    "other columns": (other_columns(), [*CUTS], 'InputFilter to "$[1:3]"'),
+    "text of lines": (
+        text_of_lines(),
+        ["single", "single without ends", "one to two lines", "a few lines"],
+        "set SplitType to None",
+    ),
+    "open quote": (table(bad={4: 'Who?,"word4'}), [*CUTS], "SplitType Line"),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_could_be_read_wrongly_is_refused(reading: ModelTraits, name: str, cut: str) -> None:
+    text, cuts, advice = REFUSED[name]
+    if cut not in cuts:
+        assert answers(transformed(CUTS[cut](text.encode()), CSV, CSV, reading), CSV) == GOOD
+        return
+    with pytest.raises(ServeError) as caught:
+        transformed(CUTS[cut](text.encode()), CSV, CSV, reading)
+    assert (caught.value.status, advice in caught.value.message) == (400, True), caught.value.message
+
+
+def test_the_parts_behind_a_refused_one_are_refused_until_another_file_begins(reading: ModelTraits) -> None:
+    reader = Reader(Share(1 << 20, "bytes of requests wait to be read", lambda: 0.0))
+
+    def read(body: bytes) -> PreparedBody:
+        return asyncio.run(reader.read(body, request_codec(CSV), reading))
+
+    first, *others = single(other_order().encode())
+    with pytest.raises(ServeError, match=r"^the first row names the columns context, question, and"):
+        read(first)
+    for body in others:
+        with pytest.raises(ServeError, match=r"^a body before this one was refused, and this one may be of the same"):
+            read(body)
+    assert [len(read(body).outcomes) for body in single(table(names="question,context").encode())] == [0] + ROWS * [1]
+
+
+def test_the_columns_that_a_job_selects_are_answered(reading: ModelTraits) -> None:
+    selected = "".join(",".join(line.split(",")[1:3]) + "\n" for line in other_columns().splitlines())
+    for cut in CUTS.values():
+        assert answers(transformed(cut(selected.encode()), CSV, CSV, reading), CSV) == [NAMES, *GOOD]
+
+
+def test_names_have_no_place_in_json_lines(reading: ModelTraits) -> None:
+    names = table(names="question,context").encode()
+    for cut in ("whole", "a few lines", "all lines"):
+        assert answers(transformed(CUTS[cut](names), CSV, JSON_LINES, reading), JSON_LINES) == GOOD
+    with pytest.raises(ServeError, match="BatchStrategy SingleRecord") as caught:
+        transformed(single(names), CSV, JSON_LINES, reading)
+    assert caught.value.status == 406
+
+
+def test_too_many_records_name_the_setting(reading: ModelTraits) -> None:
+    with pytest.raises(ServeError, match="MaxPayloadInMB") as caught:
+        transformed(whole(b"a,b\n" * 65_537), CSV, CSV, reading)
+    assert caught.value.status == 413
+
+
+def test_lines_as_json_name_the_type(reading: ModelTraits) -> None:
+    assert len(transformed(single(json_lines().encode()), JSON, JSON, reading)) == ROWS
+    with pytest.raises(ServeError, match="`application/jsonlines`"):
+        transformed(whole(json_lines().encode()), JSON, JSON, reading)
