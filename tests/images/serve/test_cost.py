@@ -29,20 +29,22 @@ def assert_within(served: Served, bodies: list[CostlyBody], bounds: Bounds) -> N
     assert [fault for cost in costs if (fault := cost.fault(bounds))] == []
 
 
-def test_bodies_for_an_endpoint(serve_model: Serve, model_with_graph: Path) -> None:
+def test_costly_bodies_of_an_endpoint_stay_within_bounds(serve_model: Serve, model_with_graph: Path) -> None:
     served = serve_model(model_with_graph, **SMALL)
     assert_within(served, many_lines(2 * MEBIBYTE) + drawn(DRAWN, Room(2 * MEBIBYTE, RequestLimits())), ENDPOINT)
 
 
 @pytest.mark.parametrize("mebibytes", [6, 25])
-def test_bodies_of_a_batch_transform(serve_model: Serve, model_with_graph: Path, mebibytes: int) -> None:
+def test_costly_bodies_of_a_batch_transform_stay_within_bounds(
+    serve_model: Serve, model_with_graph: Path, mebibytes: int
+) -> None:
     variables = {"SAGEMAKER_BATCH": "true", "SAGEMAKER_MAX_PAYLOAD_IN_MB": str(mebibytes)}
     served = serve_model(model_with_graph, variables, **SMALL)
     shapes = [CostlyBody(each, "bad records", filled("x\n", 2 * 65_536)) for each in CODECS]
     assert_within(served, many_lines(mebibytes * MEBIBYTE) + shapes, TRANSFORM)
 
 
-def test_what_a_handler_fails_on(serve_model: Serve, tmp_path: Path) -> None:
+def test_costly_bodies_of_a_failing_handler_stay_within_bounds(serve_model: Serve, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir(parents=True)
     (tmp_path / "code/inference.py").write_text(HANDLER)
     served = serve_model(tmp_path, faulty=True, **SMALL)

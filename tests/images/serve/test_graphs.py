@@ -38,7 +38,7 @@ def served(serve_model: Serve, model: Path, kept: Path) -> Served:
     return serve_model(model, {"BERTH_GRAPH_DIR": "/graph/minilm"}, mounts=[Mount("/graph", str(kept), type="bind")])
 
 
-def test_a_missing_graph_is_made_and_answers_in_float32(served: Served) -> None:
+def test_missing_graph_is_made_and_answers_in_float32(served: Served) -> None:
     assert MAKING in served.log()
     assert "berth: engine: OpenVINO " in served.log()
     assert "fp32 on 2 threads" in served.log()
@@ -46,9 +46,7 @@ def test_a_missing_graph_is_made_and_answers_in_float32(served: Served) -> None:
     assert served.run(LOADED) == "['openvino']", "torch went with the process that made the graph"
 
 
-def test_a_graph_that_is_kept_is_taken_the_next_time(
-    served: Served, serve_model: Serve, model: Path, kept: Path
-) -> None:
+def test_kept_graph_is_used_by_the_next_server(served: Served, serve_model: Serve, model: Path, kept: Path) -> None:
     graph = Mount("/graph", str(kept), type="bind", read_only=True)
     again = serve_model(model, {"BERTH_GRAPH_DIR": "/graph/minilm"}, mounts=[graph])
     assert MAKING not in again.log()
@@ -91,7 +89,7 @@ def half_a_copy(model: Path) -> None:
         pytest.param(half_a_copy, "lacks fp32.bin: it is not used", marks=pytest.mark.nightly),
     ],
 )
-def test_a_graph_that_does_not_fit_is_named_and_made_again(
+def test_unusable_graph_is_logged_and_made_again(
     serve_model: Serve, model_with_graph: Path, tmp_path: Path, change: Callable[[Path], None], sentence: str
 ) -> None:
     shutil.copytree(model_with_graph, tmp_path / "model")

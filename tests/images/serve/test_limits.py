@@ -63,7 +63,7 @@ WORST = {
     "short words": (body("a", "a " * 65_000), 413, "windows"),
     "a token for each character": (body("a", "日" * 131_000), 413, "windows"),
     "a long question": (body("a " * 65_000, "a"), 400, "The question number 1 is too long"),
-    "tiny questions": (json.dumps({"inputs": [QUESTION] * 15_000}).encode(), 413, "15000 questions"),
+    "tiny questions": (json.dumps({"inputs": [QUESTION] * 15_000}).encode(), 413, "characters in all"),
     "small objects": (b"[" + b'{"a":0},' * 262_000 + b"0]", 400, "the body is a list"),
     "long words in 2.5 MB": (body("a", LONG_WORDS * 19, top_k=1000), 413, "the body has"),
     "a question of 12 MB": (body("a " * 6_000_000, "a"), 413, "the body has"),
@@ -73,7 +73,7 @@ WORST = {
 
 
 @pytest.mark.parametrize("name", WORST)
-def test_the_worst_requests_are_refused_at_once(served: Served, name: str) -> None:
+def test_costliest_requests_are_refused_within_two_seconds(served: Served, name: str) -> None:
     asked, status, sentence = WORST[name]
     took = []
     with pinging(served) as pings:
@@ -107,7 +107,7 @@ def head(length: int) -> bytes:
     return b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % length
 
 
-def test_all_of_them_at_once_leave_no_memory_behind(served: Served) -> None:
+def test_memory_is_freed_after_all_costly_requests_at_once(served: Served) -> None:
     before = served.megabytes()
     bodies = [asked for name, (asked, _, _) in WORST.items() if name != "60 MB"] * 3
     with pinging(served) as pings, ThreadPoolExecutor(len(bodies)) as pool:
@@ -118,7 +118,7 @@ def test_all_of_them_at_once_leave_no_memory_behind(served: Served) -> None:
     assert served.megabytes() < before + 100
 
 
-def test_a_client_that_goes_takes_its_work_with_it(served: Served) -> None:
+def test_work_is_dropped_when_its_client_disconnects(served: Served) -> None:
     """Each of these would take 8 s or more on one CPU."""
     long = body("what is used?", "a " * 20_000)
     for _ in range(2):
@@ -130,7 +130,7 @@ def test_a_client_that_goes_takes_its_work_with_it(served: Served) -> None:
     assert seconds < 4
 
 
-def test_half_sent_requests_stop_nobody(served: Served) -> None:
+def test_half_sent_requests_do_not_block_other_clients(served: Served) -> None:
     before = served.megabytes()
     with ExitStack() as clients:
         for number in range(300):
@@ -143,7 +143,7 @@ def test_half_sent_requests_stop_nobody(served: Served) -> None:
     assert served.megabytes() < before + 100
 
 
-def test_idle_connections_stop_nobody(served: Served) -> None:
+def test_idle_connections_do_not_block_other_clients(served: Served) -> None:
     with ExitStack() as clients:
         before = served.megabytes()
         # To the container itself: the engine's proxy of a published port has not as many descriptors.
@@ -166,7 +166,7 @@ def assert_it_answers(served: Served) -> None:
     assert served.ask(QUESTION)[0] == 200
 
 
-def test_the_most_that_may_be_asked_is_answered(served: Served) -> None:
+def test_largest_allowed_request_is_answered(served: Served) -> None:
     """A context of 80 windows: 8 s on one CPU, of the 60 s that SageMaker waits."""
     context = "This model is used with sagemaker for inference, they said in the year 1999. " * 1_100
     status, answer, seconds = served.ask({"question": "What is used?", "context": context})

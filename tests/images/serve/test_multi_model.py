@@ -77,7 +77,7 @@ def test_two_models_answer_differently(models: Models) -> None:
 
 
 @pytest.mark.nightly
-def test_memory_comes_back_with_a_model_and_after_many(models: Models) -> None:
+def test_unloading_frees_memory_after_one_and_after_many_models(models: Models) -> None:
     before = models.served.megabytes()
     assert models.load("minilm") == 200
     assert models.answer("minilm")[0] == 200
@@ -95,7 +95,7 @@ def test_memory_comes_back_with_a_model_and_after_many(models: Models) -> None:
     assert models.served.workers() == []
 
 
-def test_what_does_not_fit_is_507_and_what_is_loaded_stays(models: Models) -> None:
+def test_model_that_does_not_fit_gets_507_and_loaded_models_stay(models: Models) -> None:
     loaded = []
     for number in range(9):
         status, body = models.ask(
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_507_and_what_is_loaded_stays(models: Models) -> No
         assert models.unload(name) == 200
 
 
-def test_a_stop_ends_it(models: Models) -> None:
+def test_stop_ends_the_container_within_five_seconds(models: Models) -> None:
     assert models.load("tiny0") == 200
     began = time.monotonic()
     models.served.container.stop(timeout=20)
@@ -130,7 +130,7 @@ def model_fn(model_dir):
 """
 
 
-def test_models_have_packages_of_their_own_where_only_tmp_can_be_written(serve_model: Serve, tmp_path: Path) -> None:
+def test_each_model_has_its_packages_if_only_tmp_is_writable(serve_model: Serve, tmp_path: Path) -> None:
     """/tmp is in memory and small: what does not fit is 507, and what is unloaded is gone."""
     values = {"one": "1", "two": "2", "large": f"'{'x' * 100_000_000}'"}
     for name, value in values.items():
@@ -151,6 +151,6 @@ def test_models_have_packages_of_their_own_where_only_tmp_can_be_written(serve_m
     assert models.served.run(files).strip() == "0"
 
 
-def test_the_image_says_that_it_can(models: Models) -> None:
+def test_image_has_the_multi_model_label(models: Models) -> None:
     labels = models.served.container.image.labels
     assert labels["com.amazonaws.sagemaker.capabilities.multi-models"] == "true"

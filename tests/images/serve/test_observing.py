@@ -17,13 +17,13 @@ def served(serve_model: Serve, model_with_graph: Path) -> Served:
     return serve_model(model_with_graph, {"BERTH_LOG_FORMAT": "json"})
 
 
-def test_the_page(served: Served) -> None:
+def test_page_is_served(served: Served) -> None:
     status, body, headers = served.exchange("GET", "/")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert b"<h1>Ask the model</h1>" in body
 
 
-def test_metrics_and_lines_of_a_request(served: Served) -> None:
+def test_request_is_counted_and_logged(served: Served) -> None:
     _, body, _ = served.exchange(
         "POST", "/invocations", json.dumps(QUESTION).encode(), X_Amzn_SageMaker_Inference_Id="a1"
     )

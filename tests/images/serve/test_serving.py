@@ -91,7 +91,7 @@ def assert_answer(answer: Any, context: str) -> None:
     assert answer["answer"].strip()
 
 
-def test_the_archive_is_left_alone_by_other_servers(archive: Path) -> None:
+def test_archive_contains_no_manifest_json(archive: Path) -> None:
     """Multi Model Server takes every manifest.json below the model's folder for one of its own."""
     with tarfile.open(archive) as files:
         names = {Path(name).name for name in files.getnames()}
@@ -99,15 +99,15 @@ def test_the_archive_is_left_alone_by_other_servers(archive: Path) -> None:
     assert "manifest.json" not in names
 
 
-def test_ping(served: Served) -> None:
+def test_ping_reports_precision(served: Served) -> None:
     assert served.request("/ping") == (200, {"status": "ready", "precision": "fp32"})
 
 
-def test_a_short_question(served: Served) -> None:
+def test_short_question_is_answered(served: Served) -> None:
     assert_answer(ask(served.endpoint.url, **QUESTION), QUESTION["context"])
 
 
-def test_a_list_is_answered_in_order(served: Served, excerpt: Excerpt) -> None:
+def test_questions_of_a_list_are_answered_in_order(served: Served, excerpt: Excerpt) -> None:
     asked = [QUESTION]
     for article in excerpt("heldout", 12)["data"]:
         for paragraph in article["paragraphs"]:
@@ -122,7 +122,7 @@ def test_a_list_is_answered_in_order(served: Served, excerpt: Excerpt) -> None:
     assert answers[0] == pytest.approx(ask(served.endpoint.url, **QUESTION), abs=1e-4)
 
 
-def test_a_context_of_many_windows_with_characters_of_all_kinds(served: Served, excerpt: Excerpt) -> None:
+def test_long_context_with_unusual_characters_is_answered(served: Served, excerpt: Excerpt) -> None:
     contexts = [paragraph["context"] for each in excerpt("heldout", 40)["data"] for paragraph in each["paragraphs"]]
     context = "\r\n🙂 e\u0301 ".join([*contexts, QUESTION["context"]])
     assert len(context.split()) > 2 * 384, "more than two windows"
@@ -138,7 +138,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_answered_is_refused_with_a_sentence(served: Served, name: str) -> None:
+def test_invalid_request_gets_400_with_the_reason(served: Served, name: str) -> None:
     body, says = REFUSED[name]
     status, told = served.request("/invocations", body)
     assert status == 400
@@ -147,12 +147,12 @@ def test_what_cannot_be_answered_is_refused_with_a_sentence(served: Served, name
     assert says in told["error"]
 
 
-def test_an_unknown_path_is_refused_alike(served: Served) -> None:
+def test_unknown_path_gets_404(served: Served) -> None:
     status, told = served.request("/predict")
     assert (status, told["error_type"]) == (404, "not_found")
 
 
-def test_sigterm_ends_it_in_seconds_with_exit_code_0(archive: Path) -> None:
+def test_sigterm_ends_the_server_within_five_seconds(archive: Path) -> None:
     log: list[str] = []
     with deploy(EndpointOptions(archive, IMAGE, port=None), log=log.append) as endpoint:
         assert_answer(ask(endpoint.url, **QUESTION), QUESTION["context"])
@@ -166,7 +166,9 @@ def test_sigterm_ends_it_in_seconds_with_exit_code_0(archive: Path) -> None:
     assert unexpected(log) == []
 
 
-def test_a_broken_model_says_so_and_ends(client: docker.DockerClient, pretrained: Path, tmp_path: Path) -> None:
+def test_ping_and_log_report_a_broken_model_before_the_exit(
+    client: docker.DockerClient, pretrained: Path, tmp_path: Path
+) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((pretrained / name).read_bytes())
     config = json.loads((pretrained / "config.json").read_text()) | {"architectures": ["BertForQuestionAnswering"]}
@@ -212,7 +214,7 @@ def wait_for_sentence(url: str) -> tuple[int, Any]:
     raise AssertionError("/ping never said how loading went")
 
 
-def test_a_model_that_cannot_answer_is_refused_with_the_servers_own_reason(pretrained: Path, tmp_path: Path) -> None:
+def test_model_without_answer_head_is_refused_before_it_is_served(pretrained: Path, tmp_path: Path) -> None:
     """Its config says what its weights lack, which only the server reads."""
     for name in ("model.safetensors", "tokenizer.json"):
         shutil.copy(pretrained / name, tmp_path)
@@ -227,6 +229,6 @@ def test_a_model_that_cannot_answer_is_refused_with_the_servers_own_reason(pretr
     assert time.monotonic() - told < 8, "on an endpoint it stays up for 10 s to say why on /ping"
 
 
-def test_the_log_of_a_healthy_server_has_no_warning(served: Served) -> None:
+def test_log_of_a_healthy_server_has_no_warning(served: Served) -> None:
     assert any("ready: loaded in" in line for line in served.log)
     assert unexpected(served.log) == []

@@ -26,7 +26,7 @@ def served(serve_model: Serve, model_with_graph: Path) -> Served:
     return serve_model(model_with_graph, environment)
 
 
-def test_execution_parameters_are_one_body_per_worker_of_the_payload_that_is_set(served: Served) -> None:
+def test_execution_parameters_follow_workers_and_payload(served: Served) -> None:
     assert served.request("/execution-parameters")[:2] == (
         200,
         {"MaxConcurrentTransforms": 1, "BatchStrategy": "MULTI_RECORD", "MaxPayloadInMB": 2},
@@ -62,6 +62,6 @@ def test_json_lines_and_csv_are_answered_record_by_record(served: Served) -> Non
     assert "is empty" in rows[1]["error"]
 
 
-def test_columns_in_another_order_are_refused(served: Served) -> None:
+def test_csv_with_columns_in_another_order_is_refused(served: Served) -> None:
     status, body, _ = served.exchange("POST", "/invocations", b"context,question\nAnn,Who?\n", content_type="text/csv")
     assert (status, "SplitType" in json.loads(body)["error"]) == (400, True)

@@ -61,7 +61,7 @@ def said(served: Served, data: str) -> tuple[int, object]:
     return status, json.loads(body)
 
 
-def test_its_functions_run_with_its_packages(served: Served) -> None:
+def test_handler_runs_with_its_packages(served: Served) -> None:
     status, body, headers = served.exchange("POST", "/invocations", b'"a"', **{ATTRIBUTES: "trace=1"})
     assert (status, json.loads(body), headers[ATTRIBUTES]) == (200, [7, "a", "trace=1"], "trace=1")
     assert served.ping()[:2] == (200, {"status": "ready", "handler": "the model's own"})
@@ -69,7 +69,7 @@ def test_its_functions_run_with_its_packages(served: Served) -> None:
 
 
 @pytest.mark.nightly
-def test_the_endpoint_lives_whatever_it_does(served: Served) -> None:
+def test_endpoint_survives_a_failing_handler(served: Served) -> None:
     for data, sentence in {
         "raise": "predict_fn of the model's inference.py raised ValueError: of predict_fn (raised at inference.py:10)",
         "exit": "predict_fn of the model's inference.py raised SystemExit: 3 (raised at inference.py:11)",
@@ -87,7 +87,7 @@ def test_the_endpoint_lives_whatever_it_does(served: Served) -> None:
         assert time.monotonic() < deadline
 
 
-def test_a_gigabyte_on_its_output_stops_nobody(served: Served) -> None:
+def test_gigabyte_of_output_does_not_block_ping(served: Served) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as pool:
@@ -103,7 +103,9 @@ def test_a_gigabyte_on_its_output_stops_nobody(served: Served) -> None:
         assert time.monotonic() < deadline
 
 
-def test_no_rights_are_needed(serve_model: Serve, folder: Path, model: Path, tmp_path: Path) -> None:
+def test_server_needs_no_capabilities_and_no_writable_root(
+    serve_model: Serve, folder: Path, model: Path, tmp_path: Path
+) -> None:
     """A handler with packages, and a model whose graph is made at the start."""
     bare = {"user": "1000:1000", "read_only": True, "tmpfs": {"/tmp": "exec"}, "cap_drop": ["ALL"]}
     assert said(serve_model(folder, **bare), "a") == (200, [7, "a", None])
@@ -117,7 +119,7 @@ def test_no_rights_are_needed(serve_model: Serve, folder: Path, model: Path, tmp
     assert ours.run("import os; print(os.getuid())") == "1000"
 
 
-def test_what_can_not_be_read_is_named(start: StartContainer, tmp_path: Path) -> None:
+def test_unreadable_config_is_reported(start: StartContainer, tmp_path: Path) -> None:
     (tmp_path / "config.json").touch(0o600)
     tmp_path.chmod(0o700)
     container = start(tmp_path, {"BERTH_FAILURE_GRACE": "0"}, user="1000:1000")
@@ -126,7 +128,7 @@ def test_what_can_not_be_read_is_named(start: StartContainer, tmp_path: Path) ->
     assert f"berth: error: {sentence}" in container.logs().decode().splitlines()
 
 
-def test_a_package_that_is_not_there_is_named(start: StartContainer, tmp_path: Path) -> None:
+def test_package_that_can_not_be_installed_is_reported(start: StartContainer, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code/inference.py").write_text(HANDLER)
     (tmp_path / "code/requirements.txt").write_text("--no-index\nno-such-package==1.0\n")

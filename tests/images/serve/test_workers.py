@@ -62,7 +62,7 @@ def kill_worker(served: Served) -> None:
     assert served.workers() != [worker]
 
 
-def test_a_worker_that_is_killed_costs_nobody_an_answer(
+def test_every_request_is_answered_when_a_worker_is_killed(
     served: Served, full_load: list[tuple[int, Any, float]]
 ) -> None:
     time.sleep(1)
@@ -74,7 +74,7 @@ def test_a_worker_that_is_killed_costs_nobody_an_answer(
     assert served.log().count("a worker has died (SIGKILL): another one is started") == 2
 
 
-def test_what_takes_too_long_gets_504_in_time(serve_model: Serve, model_with_graph: Path) -> None:
+def test_slow_request_gets_504_in_time(serve_model: Serve, model_with_graph: Path) -> None:
     served = serve_model(model_with_graph, {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "1", "OMP_NUM_THREADS": "1"})
     assert "1 with 1 threads each" in served.log()
     status, told, seconds = served.ask([{**SHORT, "context": "It is used with sagemaker. " * 60}] * 40)
@@ -84,7 +84,7 @@ def test_what_takes_too_long_gets_504_in_time(serve_model: Serve, model_with_gra
     assert served.ask(SHORT)[0] == 200
 
 
-def test_more_than_it_can_do_is_refused_and_nothing_is_lost(serve_model: Serve, model_with_graph: Path) -> None:
+def test_overload_is_refused_and_no_request_is_lost(serve_model: Serve, model_with_graph: Path) -> None:
     """`python -m bench.soak` in short: 12 s where it takes 10 minutes, and a queue of 3 s in place of 27."""
     served = serve_model(model_with_graph, {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "6"})
     bodies = [json.dumps({"inputs": {**SHORT, "question": f"What is used, {n}?"}}).encode() for n in range(100)]
@@ -97,7 +97,7 @@ def test_more_than_it_can_do_is_refused_and_nothing_is_lost(serve_model: Serve, 
     assert found.per_second > 0.6 * capacity  # the client has the same cores, and the machine other work
 
 
-def test_a_request_that_kills_every_worker_is_given_up(serve_model: Serve, model_with_graph: Path) -> None:
+def test_request_that_kills_two_workers_is_given_up(serve_model: Serve, model_with_graph: Path) -> None:
     served = serve_model(model_with_graph, {"BERTH_MAX_REQUEST_TOKENS": "300000"})
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(served.ask, [{**SHORT, "context": "It is used with sagemaker. " * 60}] * 300)
@@ -110,21 +110,21 @@ def test_a_request_that_kills_every_worker_is_given_up(serve_model: Serve, model
     assert served.ask(SHORT)[0] == 200
 
 
-def test_workers_are_as_many_as_were_asked_for(serve_model: Serve, model_with_graph: Path) -> None:
+def test_number_of_workers_follows_the_variable(serve_model: Serve, model_with_graph: Path) -> None:
     served = serve_model(model_with_graph, {"SAGEMAKER_MODEL_SERVER_WORKERS": "2"})
     assert "2 with 1 threads each" in served.log()
     assert len(served.workers()) == 2
     assert served.ask(SHORT)[0] == 200
 
 
-def test_a_worker_without_enough_memory_says_so(start: StartContainer, model_with_graph: Path) -> None:
+def test_worker_killed_for_memory_is_reported(start: StartContainer, model_with_graph: Path) -> None:
     container = start(model_with_graph, {"BERTH_FAILURE_GRACE": "0"}, mem_limit="100m", memswap_limit="100m")
     assert container.wait(timeout=60)["StatusCode"] == 1
     assert "the worker died while it loaded the model (SIGKILL): give the container more memory" in log_of(container)
 
 
 @pytest.mark.parametrize("name", ["SAGEMAKER_MODEL_SERVER_WORKERS", "SAGEMAKER_MODEL_SERVER_TIMEOUT"])
-def test_a_setting_that_is_no_number_is_named(start: StartContainer, model_with_graph: Path, name: str) -> None:
+def test_setting_that_is_not_a_number_is_reported(start: StartContainer, model_with_graph: Path, name: str) -> None:
     container = start(model_with_graph, {name: "many"})
     assert container.wait(timeout=60)["StatusCode"] == 1
     assert f"berth: error: {name} is `many`: it must be a whole number from 1 to " in log_of(container)
@@ -134,7 +134,7 @@ def log_of(container: Container) -> str:
     return str(container.logs().decode())
 
 
-def test_a_stop_answers_what_was_accepted(served: Served) -> None:
+def test_accepted_requests_are_answered_after_a_stop(served: Served) -> None:
     with ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(served.ask, [SHORT] * 6) for _ in range(8)]
         time.sleep(0.3)

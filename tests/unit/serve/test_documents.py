@@ -16,22 +16,22 @@ from berth.serve.questions.fields import Parameters
 PAGE = (pins.ROOT / "serve/README.md").read_text("utf-8")
 
 
-def test_every_error_and_its_status() -> None:
+def test_readme_has_every_error_with_its_status() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (\d{3})", PAGE, re.MULTILINE))
     assert rows == {str(kind): str(int(status)) for kind, status in STATUS.items()}
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Parameters)])
-def test_every_parameter(name: str) -> None:
+def test_readme_has_every_parameter(name: str) -> None:
     assert re.search(rf"^\| `{name}`", PAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("media_type", CODECS)
-def test_every_type(media_type: str) -> None:
+def test_readme_has_every_content_type(media_type: str) -> None:
     assert re.search(rf"^\| `{media_type}`", PAGE, re.MULTILINE)
 
 
-def test_the_table_of_variables() -> None:
+def test_readme_has_every_variable_with_default_and_scope() -> None:
     """Names, numbers and scopes; what a variable does is for people to read."""
     table = PAGE.partition("| variable | what it does | default | has an effect |\n")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[1:]]
@@ -45,7 +45,7 @@ def test_the_table_of_variables() -> None:
             assert shown in defaults[variable.name]
 
 
-def test_how_large_a_body_may_be() -> None:
+def test_readme_and_security_have_the_body_limits() -> None:
     held, batch = (RequestLimits(batch=batch) for batch in (False, True))
     row = next(line for line in PAGE.splitlines() if line.startswith("| `SAGEMAKER_MAX_PAYLOAD_IN_MB`"))
     assert f"{_mebibytes(held.body_of_tokens)}, and {_mebibytes(batch.body_of_tokens)} in a batch transform" in row

@@ -12,7 +12,7 @@ KEPT = Path(__file__).with_name("former_pipeline.jsonl")
 
 
 @pytest.mark.nightly
-def test_answers_and_scores_are_those_of_the_former_pipeline(tmp_path: Path) -> None:
+def test_answers_equal_those_of_the_former_pipeline(tmp_path: Path) -> None:
     model = tmp_path / "model"
     save_seeded_minilm(model)
     add_graph(model)
@@ -36,7 +36,7 @@ def test_kept_scores_are_of_all_sizes() -> None:
     assert sum(score > 0.01 for score in scores) > 100
 
 
-def test_a_score_over_one_counts_as_one() -> None:
+def test_difference_caps_scores_at_one() -> None:
     theirs = {"score": 1.5, "start": 1, "end": 2, "answer": "a"}
     assert difference({**theirs, "score": 1.0}, theirs) == Difference(same=True, score=0.0)
     assert difference([{**theirs, "score": 0.9, "end": 3}], theirs) == Difference(same=False, score=pytest.approx(0.1))

@@ -21,7 +21,7 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("revision", ["", COMMIT])
-def test_an_empty_folder_is_filled_from_the_hub(tiny_model: Path, tmp_path: Path, revision: str) -> None:
+def test_model_is_fetched_from_the_hub_once(tiny_model: Path, tmp_path: Path, revision: str) -> None:
     (tmp_path / "model").mkdir()
     with hub_of(HubDouble({"me/tiny": tiny_model}, token="hf_secret")) as hub:
         given = environment(hub, "me/tiny", HF_TOKEN="hf_secret", HF_MODEL_REVISION=revision)
@@ -35,7 +35,7 @@ def test_an_empty_folder_is_filled_from_the_hub(tiny_model: Path, tmp_path: Path
         assert len(hub.asked) == asked  # fetched once
 
 
-def test_what_can_not_be_fetched_is_one_sentence(tiny_model: Path, tmp_path: Path) -> None:
+def test_failed_fetch_is_reported_with_the_reason(tiny_model: Path, tmp_path: Path) -> None:
     with hub_of(HubDouble({"me/tiny": tiny_model, "me/gated": tiny_model}, gated=frozenset({"me/gated"}))) as hub:
         for name, revision, reason in (
             ("me/other", "", "there is no such model, or it is private: check the name, or set HF_TOKEN"),
@@ -52,7 +52,7 @@ def test_what_can_not_be_fetched_is_one_sentence(tiny_model: Path, tmp_path: Pat
     assert unreached.endswith(": give the container a way to the hub, or put the model into model.tar.gz")
 
 
-def test_a_model_that_is_there_goes_before(tiny_model: Path, tmp_path: Path) -> None:
+def test_hub_is_used_only_if_the_folder_is_empty(tiny_model: Path, tmp_path: Path) -> None:
     assert not wants_hub(tiny_model, {"HF_MODEL_ID": "me/tiny"})
     assert not wants_hub(tmp_path, {})
     assert wants_hub(tmp_path, {"HF_MODEL_ID": "me/tiny"})
@@ -82,5 +82,5 @@ def test_a_model_that_is_there_goes_before(tiny_model: Path, tmp_path: Path) -> 
     ],
     ids=["one form of the weights", "older weights", "parts", "a graph of ours", "a graph of others"],
 )
-def test_no_more_than_a_served_model_consists_of(names: list[str], wanted: list[str]) -> None:
+def test_wanted_files_are_config_tokenizer_one_kind_of_weights_and_graph(names: list[str], wanted: list[str]) -> None:
     assert wanted_files(names) == wanted

@@ -6,7 +6,7 @@ from berth.serve.errors import ServeError
 from berth.serve.limits import MEBIBYTE, RequestLimits
 
 
-def test_the_limits_follow_from_the_tokens_of_a_request() -> None:
+def test_limits_follow_from_the_tokens_of_a_request() -> None:
     limits = RequestLimits()
     assert (limits.tokens, limits.characters, limits.body) == (32_768, 131_072, 2 * MEBIBYTE)
     larger = RequestLimits(tokens=3_276_800)
@@ -23,13 +23,13 @@ def test_records_have_limits_of_their_own() -> None:
     assert batch.body_answer_characters > batch.body_characters
 
 
-def test_the_largest_body_holds_every_text_within_the_limit() -> None:
+def test_body_limit_allows_escaped_texts_within_the_character_limit() -> None:
     limits = RequestLimits()
     assert limits.body > limits.characters * len(r"\ud83d\ude42")
 
 
 @pytest.mark.parametrize(("files", "connections"), [(1 << 20, 4096), (1024, 768), (256, 16)])
-def test_connections_leave_room_for_other_files(files: int, connections: int) -> None:
+def test_connections_leave_256_descriptors(files: int, connections: int) -> None:
     assert RequestLimits(open_files=files).connections == connections
     assert RequestLimits(open_files=files).requests == connections // 2
 
@@ -49,7 +49,7 @@ def test_texts_over_the_limit_are_refused() -> None:
     )
 
 
-def test_too_many_windows() -> None:
+def test_error_for_too_many_windows_names_numbers_and_limit() -> None:
     refusal = RequestLimits().too_many_windows(421, 161_664)
     assert (refusal.status, refusal.message) == (
         413,

@@ -27,14 +27,14 @@ print(*sorted(path.name for path in folder.iterdir()))
 """
 
 
-def test_two_processes_make_it_once_and_both_have_it_whole(tmp_path: Path) -> None:
+def test_two_processes_make_the_folder_once(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-c", WORKER, str(tmp_path / "scratch/made-1")]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = sorted(worker.communicate(timeout=60)[0].splitlines() for worker in both)
     assert said == [["first last"], ["made", "first last"]]
 
 
-def test_what_could_not_be_made_is_made_by_the_next(tmp_path: Path) -> None:
+def test_make_once_tries_again_after_a_failure(tmp_path: Path) -> None:
     folder = tmp_path / "made-1"
 
     def fail() -> None:

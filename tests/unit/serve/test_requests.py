@@ -80,12 +80,12 @@ def write_code(request: dict[str, Any], folder: Path) -> None:
         path.write_text(TEXTS[path.name])
 
 
-def test_every_request_is_expected() -> None:
+def test_every_recorded_request_has_an_expectation() -> None:
     assert list(RECORDED) == sorted(EXPECTED)
 
 
 @pytest.mark.parametrize("case", EXPECTED)
-def test_what_a_request_comes_to(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_request_gives_settings_and_code(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = RECORDED[case]
     answering, chosen, without_effect = EXPECTED[case]
     model = tmp_path / "ml/model"

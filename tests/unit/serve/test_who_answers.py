@@ -267,7 +267,7 @@ class TestVariablesWithoutEffect:
         assert "raise BERTH_MAX_REQUEST_TOKENS" in line
 
 
-def test_the_table_has_a_row_for_each_property() -> None:
+def test_readme_table_has_a_row_per_class() -> None:
     page = (pins.ROOT / "serve/README.md").read_text("utf-8")
     table = page.partition("| property | our model | a handler |\n")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)

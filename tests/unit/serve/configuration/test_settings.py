@@ -22,11 +22,11 @@ from berth.serve.observing import log
 from berth.serve.workers.worker import WorkerSettings, worker_settings
 
 
-def test_settings_have_sagemakers_defaults() -> None:
+def test_default_settings_are_sagemakers() -> None:
     assert read_settings({}) == ServerSettings(8080, Path("/opt/ml/model"), 25 * 1024 * 1024, 32_768, 10)
 
 
-def test_settings_come_from_sagemakers_variables() -> None:
+def test_settings_are_read_from_sagemakers_variables() -> None:
     given = {
         "SAGEMAKER_BIND_TO_PORT": "9000",
         "SAGEMAKER_BASE_DIR": "/elsewhere",
@@ -49,7 +49,7 @@ def test_settings_come_from_sagemakers_variables() -> None:
     assert read_settings(given) == asked
 
 
-def test_a_batch_transform_waits_longer() -> None:
+def test_batch_transform_has_a_longer_time_limit() -> None:
     assert read_settings({"SAGEMAKER_BATCH": "true"}).seconds == 595
     assert read_settings({"SAGEMAKER_BATCH": "true", "SAGEMAKER_MODEL_SERVER_TIMEOUT": "9"}).seconds == 9
     assert read_settings({"SAGEMAKER_BATCH": ""}).seconds == 55
@@ -62,14 +62,14 @@ def test_a_batch_transform_is_told_in_one_way(text: str) -> None:
     assert str(caught.value) == f"SAGEMAKER_BATCH is `{text}`: it must be true or false"
 
 
-def test_both_timeouts_are_seconds() -> None:
+def test_both_timeout_variables_are_in_seconds() -> None:
     assert read_settings({"SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "7"}).seconds == 7
     both = {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "2", "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "120"}
     assert read_settings(both).seconds == 120
 
 
 @pytest.mark.parametrize("server", ["MMS", "TS"])
-def test_other_servers_variables_say_the_same_unless_sagemakers_are_set(server: str) -> None:
+def test_variables_of_other_servers_count_unless_sagemakers_are_set(server: str) -> None:
     theirs = {f"{server}_DEFAULT_WORKERS_PER_MODEL": "2", f"{server}_DEFAULT_RESPONSE_TIMEOUT": "500"}
     assert read_settings(theirs) == ServerSettings(workers=2, seconds=500)
     assert idle_variables(ServerSettings(), theirs) == []
@@ -77,12 +77,12 @@ def test_other_servers_variables_say_the_same_unless_sagemakers_are_set(server: 
     assert read_settings(theirs | ours) == ServerSettings(workers=3, seconds=9)
 
 
-def test_a_body_may_be_as_large_as_it_is() -> None:
+def test_payload_of_0_leaves_only_the_limit_on_tokens() -> None:
     limits = RequestLimits(payload=read_settings({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}).payload, tokens=10**8)
     assert limits.body == 64 * 10**8
 
 
-def test_a_batch_transform_sends_more_in_a_body() -> None:
+def test_batch_transform_allows_more_tokens_per_body() -> None:
     assert RequestLimits().body_tokens == RequestLimits().tokens
     batch = RequestLimits(batch=read_settings({"SAGEMAKER_BATCH": "True"}).batch)
     assert (batch.tokens, batch.body_tokens, batch.body) == (32_768, 64 * 32_768, 25 * MEBIBYTE)
@@ -112,7 +112,7 @@ def test_what_a_batch_transform_does_unasked(
     ("environ", "payload_mb"),
     [({}, 6), ({"BERTH_MAX_REQUEST_TOKENS": "512"}, 6), ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "500"}, 500)],
 )
-def test_the_bodies_of_a_handler_in_a_batch_transform(environ: dict[str, str], payload_mb: int) -> None:
+def test_execution_parameters_of_a_handler_follow_the_payload(environ: dict[str, str], payload_mb: int) -> None:
     chosen = read_settings(environ)
     most = for_handler(limits_of(chosen)).in_transform
     assert execution_parameters(chosen, 1, most)["MaxPayloadInMB"] == payload_mb
@@ -132,7 +132,7 @@ def test_settings_that_are_not_of_those_known(name: str, value: str, needed: str
     assert str(caught.value) == f"{name} is `{value}`: it must be {needed}"
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_invalid_settings_are_reported_together() -> None:
     with pytest.raises(SettingError) as caught:
         read_settings({"SAGEMAKER_BIND_TO_PORT": "9" * 5000, "BERTH_PAGE": "no", "BERTH_PAEG": "on"})
     assert all(name in str(caught.value) for name in ("SAGEMAKER_BIND_TO_PORT", "BERTH_PAGE is", "BERTH_PAEG"))
@@ -140,7 +140,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 
 @pytest.mark.parametrize(("text", "level"), [("10", 10), ("warning", 30), (" ERROR", 40)])
-def test_the_level_of_the_log_is_a_number_or_a_name(text: str, level: int) -> None:
+def test_log_level_may_be_a_number_or_a_name(text: str, level: int) -> None:
     assert log.level_of(text) == level
     assert read_settings({log.LEVEL_VARIABLE: text}) == ServerSettings()
 
@@ -150,7 +150,7 @@ def test_a_level_of_the_log_that_is_none_is_refused() -> None:
         read_settings({"SAGEMAKER_CONTAINER_LOG_LEVEL": "loud"})
 
 
-def test_another_task_or_type_is_for_a_models_own_code() -> None:
+def test_other_task_or_answer_type_is_refused_without_a_handler() -> None:
     """Which is looked for later, by a worker."""
     environ = {"HF_TASK": "text-classification", "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "image/png"}
     read_settings(environ)
@@ -164,7 +164,7 @@ def test_another_task_or_type_is_for_a_models_own_code() -> None:
     check_for_questions({"HF_TASK": "question-answering", "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "Text/CSV; header=1"})
 
 
-def test_what_is_set_without_effect_is_known(tmp_path: Path) -> None:
+def test_variables_of_other_servers_and_unused_hub_variables_are_idle(tmp_path: Path) -> None:
     given = (
         "TS_MAX_REQUEST_SIZE",
         "MMS_MAX_RESPONSE_SIZE",
@@ -181,7 +181,7 @@ def test_what_is_set_without_effect_is_known(tmp_path: Path) -> None:
     assert idle_variables(chosen, hub) == sorted(hub)
 
 
-def test_a_name_that_is_nearly_ours_is_refused() -> None:
+def test_misspelt_variable_is_refused_with_a_suggestion() -> None:
     with pytest.raises(SettingError) as caught:
         read_settings({"BERTH_PRECISON": "int8"})
     assert str(caught.value) == "the variable BERTH_PRECISON is not known: did you mean BERTH_PRECISION?"
@@ -189,7 +189,7 @@ def test_a_name_that_is_nearly_ours_is_refused() -> None:
     assert read_settings(dict.fromkeys(TRAINING_VARIABLES, "mpi") | {"BERTH_COLOUR": "red"}) == ServerSettings()
 
 
-def test_names_that_nobody_reads_are_told(tmp_path: Path) -> None:
+def test_unknown_berth_variables_are_idle(tmp_path: Path) -> None:
     chosen = ServerSettings(model_dir=tmp_path)
     others = [
         "SAGEMAKER_MODEL_DIR",
@@ -204,7 +204,7 @@ def test_names_that_nobody_reads_are_told(tmp_path: Path) -> None:
     ]
 
 
-def test_what_has_no_effect_with_many_models() -> None:
+def test_idle_variables_of_a_multi_model_endpoint() -> None:
     environ = {
         "SAGEMAKER_MULTI_MODEL": "true",
         "SAGEMAKER_MODEL_SERVER_WORKERS": "4",
@@ -230,7 +230,7 @@ def test_what_has_no_effect_with_many_models() -> None:
     ]
 
 
-def test_what_has_no_effect_with_a_handler_that_has_a_model_of_its_own() -> None:
+def test_variables_of_our_model_are_idle_with_a_handler() -> None:
     of_our_model = ["BERTH_GRAPH_DIR", "BERTH_MAX_REQUEST_TOKENS", "BERTH_PRECISION"]
     values = dict.fromkeys(of_our_model, "1000") | {"BERTH_PAGE": "off", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "100"}
     assert idle_with_handler(values) == of_our_model
@@ -238,7 +238,7 @@ def test_what_has_no_effect_with_a_handler_that_has_a_model_of_its_own() -> None
     assert idle_with_handler(values | {"SAGEMAKER_MULTI_MODEL": "true"}) == of_our_model[1:]
 
 
-def test_no_name_is_in_the_table_twice() -> None:
+def test_table_of_variables_has_each_name_once() -> None:
     names = [name for variable in VARIABLES for name in variable.names]
     assert len(names) == len(set(names))
 
@@ -255,7 +255,7 @@ def test_no_name_is_in_the_table_twice() -> None:
         ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "129", "SAGEMAKER_BATCH": "true"}, 128 * MEBIBYTE),
     ],
 )
-def test_a_payload_that_the_tokens_do_not_allow_is_told(environ: dict[str, str], most: int) -> None:
+def test_payload_above_the_limit_on_tokens_is_idle(environ: dict[str, str], most: int) -> None:
     told = f"SAGEMAKER_MAX_PAYLOAD_IN_MB (its tokens limit a body to {most} bytes: raise BERTH_MAX_REQUEST_TOKENS)"
     chosen = read_settings(environ)
     assert idle_with_questions(limits_of(chosen), environ) == ([told] if most else [])
@@ -263,7 +263,7 @@ def test_a_payload_that_the_tokens_do_not_allow_is_told(environ: dict[str, str],
 
 
 @pytest.mark.parametrize(("text", "multi_model"), [("", False), ("True", True), (" false ", False)])
-def test_many_models_are_asked_for_in_one_way(text: str, *, multi_model: bool) -> None:
+def test_multi_model_accepts_true_and_false(text: str, *, multi_model: bool) -> None:
     assert read_settings({"SAGEMAKER_MULTI_MODEL": text}).multi_model is multi_model
 
 
@@ -274,7 +274,7 @@ def test_many_models_are_asked_for_in_no_other_way(text: str) -> None:
     assert str(caught.value) == f"SAGEMAKER_MULTI_MODEL is `{text}`: it must be true or false"
 
 
-def test_workers_share_what_there_is() -> None:
+def test_workers_share_threads_and_gpus() -> None:
     folder = Path("/opt/ml/model")
 
     def workers(gpus: int, threads: int, visible: str | None = None, count: int = 0) -> list[WorkerSettings]:

@@ -27,7 +27,7 @@ def test_one_question(client: TestClient) -> None:
     assert answer["answer"] == ONE["context"][answer["start"] : answer["end"]] != ""
 
 
-def test_a_list_keeps_its_order_and_agrees_with_single_questions(client: TestClient) -> None:
+def test_list_is_answered_in_order_as_single_questions_are(client: TestClient) -> None:
     questions = [ONE, {**ONE, "question": "Who lives in Nuremberg?"}, {"question": "Where?", "context": "In Tacoma."}]
     answers = ask(client, questions)
     assert len(answers) == 3
@@ -38,7 +38,7 @@ def test_a_list_keeps_its_order_and_agrees_with_single_questions(client: TestCli
     assert ask(client, [ONE]) == [ask(client, ONE)]
 
 
-def test_scores_equal_a_direct_computation(client: TestClient, minilm_model: Path) -> None:
+def test_scores_equal_softmax_products(client: TestClient, minilm_model: Path) -> None:
     """Softmax of starts times softmax of ends over context and [CLS], computed without any of the kit's code.
 
     Every word of this context is one token and stands there once, so that no two spans share a text or a word.
@@ -82,7 +82,7 @@ PIECES = [
 
 @pytest.mark.parametrize("piece", PIECES, ids=[ascii(piece) for piece in PIECES])
 @pytest.mark.parametrize("repeat", [1, 40], ids=["short", "several windows"])
-def test_offsets_are_those_of_the_text_that_was_sent(client: TestClient, piece: str, repeat: int) -> None:
+def test_offsets_count_characters_of_the_sent_context(client: TestClient, piece: str, repeat: int) -> None:
     context = f"It was {piece} in the year 1999, they said. " * repeat
     body = json.dumps({"inputs": {"question": "What?", "context": context}, "parameters": {"top_k": 20}})
     response = client.post("/invocations", content=body.encode())
@@ -95,12 +95,12 @@ def test_offsets_are_those_of_the_text_that_was_sent(client: TestClient, piece: 
     assert [answer["score"] for answer in answers] == sorted((answer["score"] for answer in answers), reverse=True)
 
 
-def test_answers_are_written_as_they_are(client: TestClient) -> None:
+def test_answer_is_utf_8_without_escapes(client: TestClient) -> None:
     body = {"inputs": {"question": "Wo?", "context": "Zürich🙂"}}
     assert "Zürich🙂".encode() in client.post("/invocations", json=body).content
 
 
-def test_the_end_of_a_long_context_is_read(tiny_client: TestClient) -> None:
+def test_last_window_of_a_long_context_can_be_the_answer(tiny_client: TestClient) -> None:
     """Every part of a context of many windows can be an answer, so among all spans some lie in the last window."""
     context = "abc def ghi jkl " * 60 + "zzz"
     answers = ask(tiny_client, {"question": "zzz?", "context": context}, top_k=1000, max_answer_len=3)
@@ -108,7 +108,7 @@ def test_the_end_of_a_long_context_is_read(tiny_client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("context", ["\0", "\u200b\u200b", "\u0301"], ids=ascii)
-def test_a_context_without_a_token_has_no_answer(tiny_client: TestClient, context: str) -> None:
+def test_context_without_a_token_gets_the_empty_answer(tiny_client: TestClient, context: str) -> None:
     answer = ask(tiny_client, {"question": "what?", "context": context})
     assert answer["answer"] == context[answer["start"] : answer["end"]]
 
@@ -127,7 +127,7 @@ def test_parameters(tiny_client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("words", [60, 100, 124])
-def test_a_long_question_over_a_long_context_is_answered(tiny_client: TestClient, words: int) -> None:
+def test_default_stride_shrinks_for_a_long_question(tiny_client: TestClient, words: int) -> None:
     """The default stride gives way to a question that leaves less room than it."""
     assert ask(tiny_client, {"question": "a " * words, "context": "abc " * 50})["answer"]
 
@@ -143,7 +143,7 @@ def test_a_long_question_over_a_long_context_is_answered(tiny_client: TestClient
         ({"accept": "text/html"}, 406),
     ],
 )
-def test_headers(tiny_client: TestClient, headers: dict[str, str], status: int) -> None:
+def test_status_of_content_type_and_accept(tiny_client: TestClient, headers: dict[str, str], status: int) -> None:
     response = tiny_client.post("/invocations", content=json.dumps({"inputs": ONE}).encode(), headers=headers)
     assert response.status_code == status
     if status != 200:
@@ -207,14 +207,16 @@ LONG_QUESTION = "a " * 200
         "surrogate",
     ],
 )
-def test_bad_requests(tiny_client: TestClient, body: bytes, status: int, kind: str, sentence: str) -> None:
+def test_invalid_request_is_refused_with_the_reason(
+    tiny_client: TestClient, body: bytes, status: int, kind: str, sentence: str
+) -> None:
     got = error_of(tiny_client.post("/invocations", content=body))
     assert got[:2] == (status, kind)
     assert got[2].startswith(sentence)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_that_is_too_large(client: TestClient, chunked: bool) -> None:
+def test_body_over_the_limit_is_refused(client: TestClient, chunked: bool) -> None:
     body = json.dumps({"inputs": {**ONE, "context": "word " * 20_000}}).encode()
     content: Any = iter([body[:50_000], body[50_000:]]) if chunked else body
     status, kind, sentence = error_of(client.post("/invocations", content=content))
@@ -224,7 +226,7 @@ def test_a_body_that_is_too_large(client: TestClient, chunked: bool) -> None:
     )
 
 
-def test_paths_and_methods(tiny_client: TestClient) -> None:
+def test_unknown_path_and_method_are_refused(tiny_client: TestClient) -> None:
     assert error_of(tiny_client.get("/nowhere")) == (
         404,
         "not_found",
@@ -252,7 +254,7 @@ class BrokenPool(WorkerPool):
         return future
 
 
-def test_the_unforeseen_has_an_id_and_no_traceback(tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_error_gets_an_id_and_no_traceback(tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
     service = ready_service(tiny_model)
     service.pool.__class__ = BrokenPool
     broken = TestClient(create_app(service))

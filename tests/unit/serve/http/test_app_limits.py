@@ -24,7 +24,7 @@ from berth.serve.workers.pool import WorkerPool
 from tests.unit.serve.in_process import ask, error_for, error_of, ready_service
 
 
-def test_a_window_for_each_token_is_refused_before_the_model_runs(tiny_client: TestClient) -> None:
+def test_too_many_windows_are_refused_before_the_model_runs(tiny_client: TestClient) -> None:
     question = {"question": "a", "context": "b " * 1000}
     assert len(ask(tiny_client, question, doc_stride=60)["answer"]) > 0
     assert error_for(tiny_client, question, doc_stride=123) == (
@@ -62,7 +62,7 @@ def test_lengths_are_checked_before_texts_are_tokenised(tiny_model: Path, inputs
     assert said.startswith(sentence)
 
 
-def test_answers_that_are_too_long_together_are_refused(client: TestClient) -> None:
+def test_answers_with_too_many_characters_are_refused(client: TestClient) -> None:
     words = " ".join(f"{number:0>200}" for number in range(350))
     assert error_for(client, {"question": "a", "context": words}, top_k=1000, max_answer_len=384) == (
         413,
@@ -75,7 +75,7 @@ def test_answers_that_are_too_long_together_are_refused(client: TestClient) -> N
     )
 
 
-def test_a_body_without_end_is_not_read_to_its_end(tiny_model: Path) -> None:
+def test_endless_body_is_refused_after_the_limit_and_closed(tiny_model: Path) -> None:
     app = create_app(ready_service(tiny_model, RequestLimits(payload=100_000)))
     sent = 0
 
@@ -148,7 +148,7 @@ async def begun(pool: HeldPool) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_a_client_that_goes_takes_its_request_with_it(tiny_model: Path) -> None:
+def test_request_is_dropped_when_its_client_disconnects(tiny_model: Path) -> None:
     """One of them is with the model already, the other waits for it."""
 
     async def gone_after(seconds: float, app: Any, name: str) -> list[Any]:
@@ -185,7 +185,7 @@ def test_a_client_that_goes_takes_its_request_with_it(tiny_model: Path) -> None:
     assert pool.answered == [2]
 
 
-def test_what_takes_too_long_gets_504_in_time_and_is_not_computed(tiny_model: Path) -> None:
+def test_late_request_gets_504_and_is_not_computed(tiny_model: Path) -> None:
     async def scene(pool: HeldPool, client: httpx.AsyncClient) -> tuple[httpx.Response, float]:
         began = time.monotonic()
         late = await client.post("/invocations", json=a_question("late"))
@@ -199,7 +199,7 @@ def test_what_takes_too_long_gets_504_in_time_and_is_not_computed(tiny_model: Pa
     assert pool.answered == []
 
 
-def test_what_would_wait_too_long_is_told_when_to_come_again(tiny_model: Path) -> None:
+def test_request_over_the_limit_of_requests_gets_retry_after(tiny_model: Path) -> None:
     async def scene(pool: HeldPool, client: httpx.AsyncClient) -> list[httpx.Response]:
         first = asyncio.create_task(client.post("/invocations", json=a_question("first")))
         await begun(pool)
@@ -229,7 +229,7 @@ class FewRequests(RequestLimits):
         return 2
 
 
-def test_bodies_have_a_budget_together(tiny_model: Path) -> None:
+def test_bodies_share_a_limit_on_bytes(tiny_model: Path) -> None:
     body = b'{"inputs": ' + b" " * 60_000
 
     async def scene(client: httpx.AsyncClient) -> tuple[httpx.Response, ...]:

@@ -30,7 +30,7 @@ def limits_for(**environ: str) -> RequestLimits:
         ({"SAGEMAKER_BATCH": "true", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, 128, 1 << 30),
     ],
 )
-def test_mebibytes_of_a_body(environ: dict[str, str], questions: int, handler: int) -> None:
+def test_body_limits_of_our_model_and_of_a_handler(environ: dict[str, str], questions: int, handler: int) -> None:
     limits = limits_for(**environ)
     assert for_questions(limits).most == questions * MEBIBYTE
     assert for_handler(limits).most == handler * MEBIBYTE
@@ -41,7 +41,7 @@ def test_mebibytes_of_a_body(environ: dict[str, str], questions: int, handler: i
     ("environ", "variable"),
     [({}, "BERTH_MAX_REQUEST_TOKENS"), ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "1"}, "SAGEMAKER_MAX_PAYLOAD_IN_MB")],
 )
-def test_a_refusal_names_the_variable_that_has_an_effect(environ: dict[str, str], variable: str) -> None:
+def test_error_for_a_large_body_names_the_variable_to_raise(environ: dict[str, str], variable: str) -> None:
     limits = for_questions(limits_for(**environ))
     refusal = limits.too_large("30000000")
     assert (refusal.status, refusal.message) == (
@@ -52,12 +52,12 @@ def test_a_refusal_names_the_variable_that_has_an_effect(environ: dict[str, str]
     assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in for_handler(limits_for(**environ)).too_large("30000000").message
 
 
-def test_bodies_of_a_handler_at_one_time() -> None:
+def test_handler_bodies_at_once_are_at_least_1_gib_or_two_payloads() -> None:
     assert for_handler(limits_for()).at_once == 1024 * MEBIBYTE
     assert for_handler(limits_for(SAGEMAKER_MAX_PAYLOAD_IN_MB="1000")).at_once == 2000 * MEBIBYTE
 
 
-def test_all_bodies_together_take_a_quarter_of_the_free_memory() -> None:
+def test_memory_share_is_a_quarter_of_the_free_memory() -> None:
     memory = [100 * MEBIBYTE]
     share = MemoryShare(lambda: memory[0], lambda: 0.0)
     for _ in range(20):
@@ -75,7 +75,7 @@ def test_all_bodies_together_take_a_quarter_of_the_free_memory() -> None:
         share.take(MEBIBYTE)
 
 
-def test_a_body_that_never_fits_into_memory_is_too_large() -> None:
+def test_body_larger_than_a_quarter_of_memory_gets_413() -> None:
     share = MemoryShare(lambda: 300 * MEBIBYTE, lambda: 0.0)
     share.take(75 * MEBIBYTE)
     share.give(75 * MEBIBYTE)
@@ -85,7 +85,7 @@ def test_a_body_that_never_fits_into_memory_is_too_large() -> None:
     assert all(fact in caught.value.message for fact in (str(100 * MEBIBYTE), str(75 * MEBIBYTE), "more memory"))
 
 
-def test_a_body_is_held_once_while_it_is_received() -> None:
+def test_body_is_not_copied_while_it_is_received() -> None:
     size = 25 * MEBIBYTE
     part = b"x" * 65_536
     parts = iter(range(size // len(part)))
@@ -106,7 +106,7 @@ def test_a_body_is_held_once_while_it_is_received() -> None:
     assert asyncio.run(peak_of_receiving()) < 1.3 * size
 
 
-def test_a_request_takes_of_each_share_or_of_none() -> None:
+def test_holding_takes_from_all_shares_or_none() -> None:
     first, second = (Share(most, "bytes", lambda: 0.0) for most in (100, 50))
     held = Holding(first, second)
     held.grow_to(40)
@@ -130,7 +130,7 @@ def body_in_parts(parts: Sequence[bytes], length: int, held: Holding) -> Corouti
     return read_body(request, for_handler(RequestLimits()), held)
 
 
-def test_of_many_large_bodies_at_one_time_as_many_are_taken_as_fit() -> None:
+def test_some_of_many_large_bodies_are_received_at_once() -> None:
     share = Share(10 * MEBIBYTE, "bytes", lambda: 0.0)
     parts = [b"x" * 65_536] * 32  # 2 MiB
 
@@ -143,7 +143,7 @@ def test_of_many_large_bodies_at_one_time_as_many_are_taken_as_fit() -> None:
     assert all(isinstance(each, bytes) or (isinstance(each, ServeError) and each.status == 503) for each in found)
 
 
-def test_what_is_only_announced_takes_no_room() -> None:
+def test_declared_length_alone_reserves_no_room() -> None:
     share = Share(10 * MEBIBYTE, "bytes", lambda: 0.0)
     held = Holding(share)
     coming = body_in_parts([b"x", b"y" * (2 * MEBIBYTE - 1)], 2 * MEBIBYTE, held)
@@ -156,7 +156,7 @@ def test_what_is_only_announced_takes_no_room() -> None:
     held.give_all()
 
 
-def test_a_refused_body_gives_its_room_back_while_it_still_comes() -> None:
+def test_refused_body_frees_its_room_before_its_end() -> None:
     share = Share(MEBIBYTE, "bytes", lambda: 0.0)
     coming = body_in_parts([b"x" * MEBIBYTE, b"x", b"x"], 0, Holding(share))
     for _ in range(3):

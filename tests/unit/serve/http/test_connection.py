@@ -118,7 +118,7 @@ def slow_answer(connect: Connect) -> socket.socket:
     return client
 
 
-def test_an_answer_and_another_one_on_the_same_connection() -> None:
+def test_second_request_on_a_connection_is_answered() -> None:
     with listening(100, 20) as connect:
         client = connect(PING)
         assert answer(client) == b"pong"
@@ -127,12 +127,12 @@ def test_an_answer_and_another_one_on_the_same_connection() -> None:
 
 
 @pytest.mark.parametrize("start", [b"", PING[:-2], HALF_A_BODY], ids=["nothing", "header", "body"])
-def test_a_client_that_sends_no_whole_request_is_closed(connect: Connect, start: bytes) -> None:
+def test_connection_without_a_whole_request_is_closed(connect: Connect, start: bytes) -> None:
     assert everything(connect(start)) == b""
 
 
 @pytest.mark.parametrize("start", [PING[:10], HALF_A_BODY[:-5]], ids=["header", "body"])
-def test_the_deadline_is_that_of_the_whole_and_not_of_a_byte(connect: Connect, start: bytes) -> None:
+def test_slow_bytes_do_not_extend_the_deadline(connect: Connect, start: bytes) -> None:
     client = connect(start)
     for _ in range(100):
         time.sleep(0.1)
@@ -142,38 +142,38 @@ def test_the_deadline_is_that_of_the_whole_and_not_of_a_byte(connect: Connect, s
     assert everything(client) == b""
 
 
-def test_a_second_request_has_a_deadline_too(connect: Connect) -> None:
+def test_second_request_on_a_connection_has_a_deadline(connect: Connect) -> None:
     client = connect(PING)
     assert answer(client) == b"pong"
     client.sendall(PING[:-2])
     assert everything(client) == b""
 
 
-def test_an_answer_may_take_longer_than_any_deadline(connect: Connect) -> None:
+def test_connection_stays_open_while_its_answer_is_computed(connect: Connect) -> None:
     client = slow_answer(connect)
     time.sleep(1)
     GO.set()
     assert answer(client) == b"late"
 
 
-def test_an_answer_that_nobody_takes_is_thrown_away(connect: Connect) -> None:
+def test_connection_is_closed_if_the_client_does_not_read(connect: Connect) -> None:
     client = connect(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
     time.sleep(1.5)
     assert 0 < len(everything(client)) < LARGE
 
 
-def test_requests_one_behind_the_other_are_answered_in_order(connect: Connect) -> None:
+def test_pipelined_requests_are_answered_in_order(connect: Connect) -> None:
     last = PING.replace(b"Host: a", b"Host: a\r\nConnection: close")
     said = everything(connect(PING + b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi" + last))
     assert [part.partition(b"\r\n\r\n")[2] for part in said.split(b"HTTP/1.1 200 OK")[1:]] == [b"pong", b"hi", b"pong"]
 
 
-def test_http_1_0_is_answered_and_closed(connect: Connect) -> None:
+def test_http_1_0_request_is_answered_and_closed(connect: Connect) -> None:
     head, _, body = everything(connect(b"POST /echo HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi")).partition(b"\r\n\r\n")
     assert (head.split()[1], body) == (b"200", b"hi")
 
 
-def test_the_connection_that_has_waited_longest_gives_way() -> None:
+def test_longest_waiting_connection_is_closed_for_a_new_one() -> None:
     with listening(4, 20) as few:
         busy = slow_answer(few)
         idle = few(PING)
@@ -186,7 +186,7 @@ def test_the_connection_that_has_waited_longest_gives_way() -> None:
         assert answer(busy) == b"late"
 
 
-def test_where_all_wait_for_an_answer_a_new_connection_is_refused() -> None:
+def test_new_connection_is_closed_if_all_others_wait_for_answers() -> None:
     with listening(4, 20) as few:
         busy = [slow_answer(few) for _ in range(4)]
         assert everything(few()) == b""

@@ -85,7 +85,7 @@ def tabbed_to(browser: WebDriver, name: str) -> None:
     pytest.fail(f"{name} is not reached by the tab key")
 
 
-def test_a_question_is_asked_by_keyboard_and_its_answer_marked(page: WebDriver) -> None:
+def test_keyboard_alone_asks_a_question_and_answer_is_marked(page: WebDriver) -> None:
     for name, text in (("question", "who?"), ("context", f"a {PARTY} b c d {PARTY} e f g. h i j k l m n.")):
         tabbed_to(page, name)
         page.switch_to.active_element.send_keys(Keys.CONTROL + "a", Keys.DELETE)
@@ -113,7 +113,7 @@ def test_an_example_fills_the_form_and_enter_asks(page: WebDriver) -> None:
     assert text_of(page, "text").startswith("My Name is Philipp")
 
 
-def test_a_refusal_is_a_sentence_that_is_read_aloud(page: WebDriver) -> None:
+def test_error_is_shown_as_an_alert(page: WebDriver) -> None:
     page.execute_script("document.getElementById('question').value = 'x '.repeat(300)")
     tabbed_to(page, "question")
     page.switch_to.active_element.send_keys(Keys.ENTER)
@@ -124,7 +124,7 @@ def test_a_refusal_is_a_sentence_that_is_read_aloud(page: WebDriver) -> None:
     assert not page.find_element(By.ID, "found").is_displayed()
 
 
-def test_nothing_is_blocked_and_nothing_comes_from_elsewhere(page: WebDriver, url: str) -> None:
+def test_page_loads_only_from_the_server_without_console_errors(page: WebDriver, url: str) -> None:
     """The policy allows the page's own script and style; a fault of it would stand in the console."""
     wait(page, lambda: text_of(page, "state") != "…")
     loaded = page.execute_script("return performance.getEntriesByType('resource').map((each) => each.name)")
@@ -142,7 +142,7 @@ def test_every_field_has_a_label(page: WebDriver) -> None:
     assert page.find_element(By.TAG_NAME, "html").get_attribute("lang") == "en"
 
 
-def test_only_the_answer_its_score_and_the_state_are_read_aloud(page: WebDriver) -> None:
+def test_live_regions_are_answer_state_progress_and_error(page: WebDriver) -> None:
     tabbed_to(page, "question")
     page.switch_to.active_element.send_keys(Keys.ENTER)
     wait(page, lambda: text_of(page, "score"))
@@ -153,7 +153,7 @@ def test_only_the_answer_its_score_and_the_state_are_read_aloud(page: WebDriver)
     assert not page.find_elements(By.CSS_SELECTOR, ":is([aria-live], [role=status], [role=alert]) #text")
 
 
-def test_nothing_is_asked_twice_and_the_focus_stays(page: WebDriver) -> None:
+def test_second_press_sends_no_request_and_focus_stays(page: WebDriver) -> None:
     """While a request runs the poll leaves the button as it is, and a second press asks nothing."""
     page.execute_script("""
         window.asked = 0;
@@ -179,7 +179,7 @@ def test_nothing_is_asked_twice_and_the_focus_stays(page: WebDriver) -> None:
     assert page.switch_to.active_element == button
 
 
-def test_an_example_can_be_chosen_again_after_an_edit(page: WebDriver) -> None:
+def test_example_can_be_selected_again_after_an_edit(page: WebDriver) -> None:
     example = Select(page.find_element(By.ID, "example"))
     example.select_by_index(1)
     question = page.find_element(By.ID, "question")
@@ -189,7 +189,7 @@ def test_an_example_can_be_chosen_again_after_an_edit(page: WebDriver) -> None:
     assert question.get_attribute("value") == "What does Philipp do for a living?"
 
 
-def test_a_model_with_code_of_its_own_says_so(browser: WebDriver, tmp_path: Path) -> None:
+def test_page_of_a_handler_has_no_form(browser: WebDriver, tmp_path: Path) -> None:
     (tmp_path / "packed/code").mkdir(parents=True)
     (tmp_path / "packed/code/inference.py").write_text("def model_fn(folder):\n    return lambda data: data\n")
     with serving(tmp_path / "packed", tmp_path / "root") as url:
@@ -207,6 +207,6 @@ def test_a_model_with_code_of_its_own_says_so(browser: WebDriver, tmp_path: Path
         browser.get("about:blank")
 
 
-def test_without_javascript_there_is_a_sentence(url: str) -> None:
+def test_page_without_javascript_shows_a_note(url: str) -> None:
     with urllib.request.urlopen(url, timeout=5) as response:
         assert "<noscript><p>This page asks the model with JavaScript" in response.read().decode()

@@ -58,7 +58,7 @@ stop_all()
 """
 
 
-def test_the_first_request_imports_nothing(tiny_model: Path) -> None:
+def test_first_request_imports_no_module(tiny_model: Path) -> None:
     """In a process of its own, for the client of other tests has imported what a request would."""
     command = [sys.executable, "-c", FIRST_REQUEST, str(tiny_model)]
     assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=90).stdout == "200\n"
@@ -72,7 +72,7 @@ def failed(model_dir: Path) -> tuple[Service, TestClient]:
     return service, TestClient(create_app(service))
 
 
-def test_a_model_whose_scores_are_no_numbers_never_becomes_ready(nan_model: Path) -> None:
+def test_model_with_nan_scores_never_becomes_ready(nan_model: Path) -> None:
     _, client = failed(nan_model)
     status, kind, sentence = error_of(client.get("/ping"))
     assert (status, kind) == (503, "not_ready")
@@ -80,14 +80,14 @@ def test_a_model_whose_scores_are_no_numbers_never_becomes_ready(nan_model: Path
     assert error_of(client.post("/invocations", json={"inputs": ONE})) == (status, kind, sentence)
 
 
-def test_a_model_without_a_head_is_refused(tiny_model: Path, tmp_path: Path) -> None:
+def test_model_without_answer_head_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     AutoModelForQuestionAnswering.from_pretrained(tiny_model).bert.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
     _, client = failed(tmp_path)
     assert error_of(client.get("/ping"))[2].startswith(f"{tmp_path}: this is a BertModel, and the image answers")
 
 
-def test_a_model_that_the_check_refuses_never_becomes_ready(tiny_model: Path, tmp_path: Path) -> None:
+def test_model_with_unknown_token_never_becomes_ready(tiny_model: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_model, tmp_path / "model")
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     tokenizer.add_tokens(["berth"])
@@ -106,7 +106,7 @@ def test_a_model_that_the_check_refuses_never_becomes_ready(tiny_model: Path, tm
         ("config.json", "{}/config.json can't be read ("),
     ],
 )
-def test_damaged_files(tiny_model: Path, tmp_path: Path, name: str, sentence: str) -> None:
+def test_damaged_file_is_named_by_ping(tiny_model: Path, tmp_path: Path, name: str, sentence: str) -> None:
     for path in filter(Path.is_file, tiny_model.iterdir()):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:40])
@@ -116,7 +116,7 @@ def test_damaged_files(tiny_model: Path, tmp_path: Path, name: str, sentence: st
     assert "\n" not in got
 
 
-def test_ping_is_not_behind_the_model(minilm_model: Path) -> None:
+def test_ping_answers_while_the_model_computes(minilm_model: Path) -> None:
     """While an inference of seconds runs, /ping answers within milliseconds, and the inference still ends well."""
     service = ready_service(minilm_model)
     long = {"inputs": [{**ONE, "context": ONE["context"] * 30}] * 8}
@@ -142,7 +142,7 @@ def test_ping_is_not_behind_the_model(minilm_model: Path) -> None:
     assert sorted(waits)[len(waits) // 2] < 0.05
 
 
-def test_invocations_are_logged_and_pings_are_not(tiny_client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_requests_except_ping_are_logged(tiny_client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="berth"):
         tiny_client.get("/ping")
         tiny_client.get("/no%0Aline")

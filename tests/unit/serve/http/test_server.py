@@ -78,7 +78,7 @@ def base(tiny_model: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_from_start_to_stop(base: Path) -> None:
+def test_server_from_start_to_sigterm(base: Path) -> None:
     with serving(base, "serve") as server:
         loading = server.wait_for("/ping", 503)
         assert (loading.status_code, loading.json()) == (
@@ -122,7 +122,7 @@ def stopped_halfway(server: Server, body: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.slow
-def test_a_stop_refuses_what_is_new_at_the_open_port_and_answers_what_was_accepted(base: Path) -> None:
+def test_stopping_server_refuses_new_requests_and_answers_accepted_ones(base: Path) -> None:
     with serving(base) as server:
         server.wait_for("/ping", 200)
         body = json.dumps({"inputs": {"question": "What?", "context": "This model. " * 400}}).encode()
@@ -146,7 +146,7 @@ def test_a_stop_refuses_what_is_new_at_the_open_port_and_answers_what_was_accept
     assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
 
 
-def test_a_stop_while_loading_does_not_wait(base: Path) -> None:
+def test_sigterm_while_loading_ends_the_server_at_once(base: Path) -> None:
     with serving(base) as server:
         assert server.wait_for("/ping", 503).status_code == 503
         began = time.monotonic()
@@ -167,7 +167,7 @@ NEVER = "import time\ndef model_fn(model_dir): ...\ndef predict_fn(data, model):
 
 
 @pytest.mark.slow
-def test_what_takes_too_long_at_a_stop_is_refused_before_sagemaker_kills(tmp_path: Path) -> None:
+def test_slow_request_gets_503_before_sagemakers_sigkill(tmp_path: Path) -> None:
     (tmp_path / "model/code").mkdir(parents=True)
     (tmp_path / "model/code/inference.py").write_text(NEVER)
     with serving(tmp_path, run=("-c", STOPPED_SOON)) as server:
@@ -185,7 +185,7 @@ def test_what_takes_too_long_at_a_stop_is_refused_before_sagemaker_kills(tmp_pat
     assert took - 1 < 2 * (30 - FINISH_WITHIN)  # twice of what there is, for a machine on which others work
 
 
-def test_a_body_does_not_wait_until_its_header_is_acknowledged() -> None:
+def test_accepted_connections_have_tcp_nodelay() -> None:
     with listen(free_port()) as listening, socket.create_connection(listening.getsockname()):
         accepted, _ = listening.accept()
         with accepted:
@@ -205,7 +205,7 @@ def predict_fn(data, model):
 
 
 @pytest.mark.parametrize("own", [{}, {"OMP_NUM_THREADS": "3", "HF_HUB_OFFLINE": "1"}], ids=["default", "set"])
-def test_a_handlers_threads_and_hub(own: dict[str, str], tmp_path: Path) -> None:
+def test_handler_inherits_thread_share_and_hub_setting(own: dict[str, str], tmp_path: Path) -> None:
     """Libraries see their share of the CPUs from the start of the process, and the hub unless the user turns it off."""
     (tmp_path / "model/code").mkdir(parents=True)
     (tmp_path / "model/code/inference.py").write_text(ENVIRONMENT)
@@ -219,7 +219,7 @@ def test_a_handlers_threads_and_hub(own: dict[str, str], tmp_path: Path) -> None
         assert server.client.post("/invocations", json="HF_HUB_OFFLINE").json() == [offline, offline]
 
 
-def test_a_taken_port(base: Path) -> None:
+def test_port_in_use_is_reported(base: Path) -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.listen()
@@ -229,7 +229,7 @@ def test_a_taken_port(base: Path) -> None:
             assert server.end() == (1, [f"berth: error: {sentence}"])
 
 
-def test_a_broken_model_is_named_by_ping_and_by_the_log(tmp_path: Path) -> None:
+def test_ping_and_log_report_a_missing_model(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     sentence = f"{tmp_path}/model holds no model: put the files of one model there, or a code/inference.py"
     with serving(tmp_path, BERTH_FAILURE_GRACE="1") as server:
@@ -261,12 +261,12 @@ def test_a_broken_model_is_named_by_ping_and_by_the_log(tmp_path: Path) -> None:
     ],
     ids=["train", "options", "a command", "no command"],
 )
-def test_arguments(tmp_path: Path, arguments: list[str], code: int, output: str) -> None:
+def test_commands_and_arguments_of_the_image(tmp_path: Path, arguments: list[str], code: int, output: str) -> None:
     with serving(tmp_path, *arguments) as server:
         assert server.end() == (code, [output])
 
 
-def test_all_that_is_wrong_is_told_at_once_before_anything_listens(tmp_path: Path) -> None:
+def test_all_invalid_settings_are_reported_before_the_port_opens(tmp_path: Path) -> None:
     wrong = {
         "SAGEMAKER_MAX_PAYLOAD_IN_MB": "abc",
         "SAGEMAKER_BIND_TO_PORT": "99999",
@@ -293,9 +293,7 @@ sys.exit(main(["serve"]))
 """
 
 
-def test_a_gpu_that_torch_can_not_drive_is_told_before_torch_is_imported(
-    tmp_path: Path, libcuda: Callable[..., Path]
-) -> None:
+def test_unsupported_gpu_is_reported_before_torch_is_imported(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
     kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     v100 = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": "Tesla V100-SXM2-16GB:7.0"}
     done = subprocess.run(
@@ -313,7 +311,7 @@ def test_a_gpu_that_torch_can_not_drive_is_told_before_torch_is_imported(
     assert " torch\n" not in done.stderr
 
 
-def test_a_server_does_without_a_gpu_that_is_lost(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
+def test_server_starts_without_a_lost_gpu(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
     kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     two = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": "NVIDIA A10G:8.6,NVIDIA A10G:8.6"}
     ours = {"SAGEMAKER_BASE_DIR": str(tmp_path), "SAGEMAKER_BIND_TO_PORT": str(free_port()), "BERTH_FAILURE_GRACE": "0"}

@@ -11,7 +11,7 @@ COUNTS = (
 )
 
 
-def test_each_model_has_its_own_limits(endpoint: Endpoint, tiny_model: Path) -> None:
+def test_each_model_has_its_own_body_limits(endpoint: Endpoint, tiny_model: Path) -> None:
     for name, folder in (
         ("ours", add_model(endpoint, "ours", tiny_model)),
         ("counts", add_model(endpoint, "counts", inference_py=COUNTS)),

@@ -9,7 +9,9 @@ from tests.unit.serve.models.machine import Session, write_models
 
 @pytest.mark.parametrize("examples", [2, pytest.param(6, marks=pytest.mark.nightly)])
 @pytest.mark.slow
-def test_random_steps(examples: int, tmp_path: Path, tiny_model: Path, other_tiny_model: Path) -> None:
+def test_random_loads_invocations_unloads_and_kills(
+    examples: int, tmp_path: Path, tiny_model: Path, other_tiny_model: Path
+) -> None:
     write_models(tmp_path, {"tiny0": tiny_model, "tiny1": other_tiny_model})
     session = Session(tmp_path, examples_each=2)
     session.run(examples=examples, steps=40, same=True)

@@ -25,7 +25,7 @@ def model_fn(model_dir):
 """
 
 
-def test_two_models_with_different_packages(endpoint: Endpoint) -> None:
+def test_two_models_can_have_different_versions_of_a_package(endpoint: Endpoint) -> None:
     """Of one name and version, so that nothing but the folder tells them apart."""
     names = ("one", "two")
     for value, name in enumerate(names):
@@ -49,7 +49,7 @@ def test_two_models_with_different_packages(endpoint: Endpoint) -> None:
     assert endpoint.nothing_is_left()
 
 
-def test_packages_that_can_not_be_had_leave_nothing(endpoint: Endpoint) -> None:
+def test_failed_installation_leaves_no_files(endpoint: Endpoint) -> None:
     folder = add_model(endpoint, "a", inference_py=ECHO, requirements_txt="--no-index\nno-such-package\n")
     status, kind, sentence = error_of(endpoint.load("a", folder))
     assert (status, kind) == (500, "broken_model")
@@ -66,7 +66,7 @@ def full_for_us() -> NoReturn:
 
 
 @pytest.mark.parametrize("fail", [full_for_pip, full_for_us])
-def test_a_full_disk_is_not_the_packages_fault(
+def test_full_disk_during_installation_raises_no_room_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail: Callable[[], NoReturn]
 ) -> None:
     (tmp_path / "requirements.txt").write_text("x")

@@ -10,7 +10,7 @@ from tests.unit.serve.in_process import ONE, error_of
 from tests.unit.serve.models.endpoint import ECHO, Endpoint, add_model
 
 
-def test_two_models_answer_differently_until_they_go(
+def test_two_models_are_loaded_invoked_and_unloaded(
     endpoint: Endpoint, tiny_model: Path, other_tiny_model: Path
 ) -> None:
     client = endpoint.client
@@ -41,7 +41,9 @@ def test_two_models_answer_differently_until_they_go(
     assert client.post("/models/one/invoke", json=ONE).json()["answer"] == second["answer"]
 
 
-def test_a_models_own_code(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+def test_handler_is_loaded_and_logged_with_its_models_name(
+    endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = add_model(endpoint, "echo", inference_py=ECHO)
     with caplog.at_level(logging.INFO, "berth.serve.models.service"):
         assert endpoint.load("echo", folder).status_code == 200
@@ -51,7 +53,7 @@ def test_a_models_own_code(endpoint: Endpoint, caplog: pytest.LogCaptureFixture)
     assert endpoint.client.post("/models/echo/invoke", json=[1]).json() == [1]
 
 
-def test_a_model_that_can_not_be_served_leaves_nothing(endpoint: Endpoint) -> None:
+def test_failed_load_leaves_no_files_and_frees_the_name(endpoint: Endpoint) -> None:
     folder = add_model(endpoint, "empty")
     (folder / "config.json").write_text('{"model_type": "bert"}')
     status, kind, sentence = error_of(endpoint.load("empty", folder))
@@ -63,7 +65,7 @@ def test_a_model_that_can_not_be_served_leaves_nothing(endpoint: Endpoint) -> No
     assert endpoint.load("empty", endpoint.root / "models/echo/model").status_code == 200  # the name is free
 
 
-def test_what_does_not_fit_is_refused_and_nothing_else_unloaded(endpoint: Endpoint, tiny_model: Path) -> None:
+def test_model_over_the_free_memory_gets_507_and_others_stay(endpoint: Endpoint, tiny_model: Path) -> None:
     folder = add_model(endpoint, "one", tiny_model)
     assert endpoint.load("one", folder).status_code == 200
     endpoint.available = 50_000_000
@@ -77,7 +79,7 @@ def test_what_does_not_fit_is_refused_and_nothing_else_unloaded(endpoint: Endpoi
     assert endpoint.client.post("/models/one/invoke", json=ONE).status_code == 200
 
 
-def test_a_load_that_the_kernel_ends_is_no_memory(endpoint: Endpoint) -> None:
+def test_load_killed_by_sigkill_gets_507(endpoint: Endpoint) -> None:
     folder = add_model(
         endpoint, "big", inference_py="import os, signal\n\ndef model_fn(d):\n    os.kill(os.getpid(), 9)\n"
     )
@@ -86,7 +88,7 @@ def test_a_load_that_the_kernel_ends_is_no_memory(endpoint: Endpoint) -> None:
     assert "SIGKILL" in sentence
 
 
-def test_the_list_has_pages(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_of_models_has_pages(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"model-{number}" for number in range(5)]
     folder = add_model(endpoint, "echo", inference_py=ECHO)
 
@@ -105,7 +107,7 @@ def test_the_list_has_pages(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch)
         assert error_of(endpoint.client.get("/models", params={"limit": wrong}))[:2] == (400, "bad_request")
 
 
-def test_paths_of_one_model_are_none_here(endpoint: Endpoint) -> None:
+def test_invocations_path_is_unknown_on_a_multi_model_endpoint(endpoint: Endpoint) -> None:
     status, kind, sentence = error_of(endpoint.client.post("/invocations", json=ONE))
     assert (status, kind) == (404, "not_found")
     assert sentence == (
@@ -118,7 +120,7 @@ def test_paths_of_one_model_are_none_here(endpoint: Endpoint) -> None:
     assert set(refused.headers["allow"].split(", ")) == {"DELETE", "GET", "HEAD"}
 
 
-def test_a_stop_refuses_loads_and_ends_every_worker(endpoint: Endpoint) -> None:
+def test_stop_refuses_loads_and_close_ends_all_workers(endpoint: Endpoint) -> None:
     folder = add_model(endpoint, "echo", inference_py=ECHO)
     assert endpoint.load("echo", folder).status_code == 200
     endpoint.models.stop()
@@ -128,7 +130,7 @@ def test_a_stop_refuses_loads_and_ends_every_worker(endpoint: Endpoint) -> None:
     assert [worker.process.poll() for pool in endpoint.pools for worker in pool._workers] == [-9]
 
 
-def test_models_that_are_loaded_keep_room_to_grow(endpoint: Endpoint, tiny_model: Path) -> None:
+def test_loaded_models_reserve_the_memory_that_they_will_need(endpoint: Endpoint, tiny_model: Path) -> None:
     endpoint.models._capacity = 400_000_000  # two of 160 MB, whatever they take at first
     folder = add_model(endpoint, "one", tiny_model)
     assert [endpoint.load(name, folder).status_code for name in ("one", "two", "three")] == [200, 200, 507]

@@ -62,7 +62,7 @@ def ask(endpoint: Endpoint, name: str, value: Any = 1) -> Any:
     return endpoint.client.post(f"/models/{name}/invoke", json=value)
 
 
-def test_a_model_that_is_loaded_again_while_it_is_unloaded(endpoint: Endpoint, folder: Path, run: Run) -> None:
+def test_load_during_an_unload_of_the_same_name_waits(endpoint: Endpoint, folder: Path, run: Run) -> None:
     """What it had accepted is answered and counted until then; the new one waits, and nothing of it is removed."""
     client, models = endpoint.client, endpoint.models
     (folder / "may_load").touch()
@@ -88,7 +88,7 @@ def test_a_model_that_is_loaded_again_while_it_is_unloaded(endpoint: Endpoint, f
     assert all((path / "tmp").is_dir() for path in kept)
 
 
-def test_of_many_loads_during_an_unload_one_succeeds(endpoint: Endpoint, folder: Path, run: Run) -> None:
+def test_one_of_several_loads_during_an_unload_succeeds(endpoint: Endpoint, folder: Path, run: Run) -> None:
     (folder / "may_load").touch()
     assert endpoint.load("a", folder).status_code == 200
     asked = run(ask, endpoint, "a")
@@ -101,7 +101,7 @@ def test_of_many_loads_during_an_unload_one_succeeds(endpoint: Endpoint, folder:
     assert sorted(load.result().status_code for load in loads) == [200, 409, 409]
 
 
-def test_counters_never_go_back(endpoint: Endpoint, tiny_model: Path) -> None:
+def test_counters_never_decrease_when_models_are_unloaded(endpoint: Endpoint, tiny_model: Path) -> None:
     model = add_model(endpoint, "tiny", tiny_model)
 
     def counters() -> list[float]:
@@ -124,7 +124,7 @@ def test_counters_never_go_back(endpoint: Endpoint, tiny_model: Path) -> None:
     assert endpoint.models.work.requests == endpoint.models.work.tokens == 0
 
 
-def test_a_load_that_is_unloaded_leaves_nothing(endpoint: Endpoint, folder: Path, run: Run) -> None:
+def test_unload_during_a_load_ends_it_without_leftovers(endpoint: Endpoint, folder: Path, run: Run) -> None:
     loading = run(endpoint.load, "a", folder)
     until((folder / "loading").exists)
     assert error_of(endpoint.load("a", folder)) == (409, "conflict", "the model a is being loaded: unload it first")
@@ -140,7 +140,7 @@ def test_a_load_that_is_unloaded_leaves_nothing(endpoint: Endpoint, folder: Path
     assert ask(endpoint, "a").status_code == 200
 
 
-def test_a_model_whose_worker_can_not_be_started_again_is_unloaded(
+def test_model_is_unloaded_if_its_worker_can_not_restart(
     endpoint: Endpoint, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SageMaker, which gets 404 then, loads it again."""
@@ -160,7 +160,7 @@ def test_a_model_whose_worker_can_not_be_started_again_is_unloaded(
     assert ask(endpoint, "a").status_code == 200
 
 
-def test_a_stop_during_an_unload_answers_what_was_accepted(endpoint: Endpoint, folder: Path, run: Run) -> None:
+def test_stop_during_an_unload_still_answers_accepted_requests(endpoint: Endpoint, folder: Path, run: Run) -> None:
     (folder / "may_load").touch()
     assert endpoint.load("a", folder).status_code == 200
     asked = run(ask, endpoint, "a", [1])

@@ -34,14 +34,14 @@ HANDLER = "code/inference.py"
         (b'{"model_name": "a", "url": "/a\\u0000"}', "`url` is `/a\x00`: it must be a folder below %(root)s"),
     ],
 )
-def test_requests_for_a_model_that_can_not_be(endpoint: Endpoint, body: bytes, sentence: str) -> None:
+def test_invalid_load_request_gets_400(endpoint: Endpoint, body: bytes, sentence: str) -> None:
     root = str(endpoint.root / "models")
     status, kind, said = error_of(endpoint.client.post("/models", content=body.replace(b"%(root)s", root.encode())))
     assert (status, kind) == (400, "bad_request")
     assert said.startswith(sentence.replace("%(root)s", root)[:80])
 
 
-def test_a_link_out_of_the_folder_is_no_model(endpoint: Endpoint, tiny_model: Path) -> None:
+def test_link_out_of_the_models_folder_is_refused(endpoint: Endpoint, tiny_model: Path) -> None:
     (endpoint.root / "models/link").symlink_to(tiny_model)
     assert error_of(endpoint.load("link", endpoint.root / "models/link"))[:2] == (400, "bad_request")
 
@@ -73,7 +73,7 @@ def root(tmp_path: Path) -> Path:
     ],
     ids=ascii,
 )
-def test_a_url_that_is_no_models_folder(root: Path, name: str, fact: str) -> None:
+def test_find_folder_refuses_paths_without_a_model(root: Path, name: str, fact: str) -> None:
     (root / "loop").symlink_to(root / "loop")
     (root / "file").touch()
     (root / "model.tar.gz").touch()
@@ -90,13 +90,13 @@ def test_a_url_that_is_no_models_folder(root: Path, name: str, fact: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["a.b-c_d", "\N{SNOWMAN} model", "x" * 255], ids=ascii)
-def test_a_url_of_a_models_folder(root: Path, name: str) -> None:
+def test_find_folder_accepts_a_folder_with_code(root: Path, name: str) -> None:
     (root / name / "code").mkdir(parents=True)
     (root / name / HANDLER).touch()
     assert find_folder(f"{root}/{name}", [root]) == root / name
 
 
-def test_a_name_may_have_1024_characters(endpoint: Endpoint) -> None:
+def test_model_name_may_have_1024_characters(endpoint: Endpoint) -> None:
     folder = add_model(endpoint, "echo", inference_py=ECHO)
     name = "x" * 1024
     assert endpoint.load(name, folder).status_code == 200
@@ -105,7 +105,7 @@ def test_a_name_may_have_1024_characters(endpoint: Endpoint) -> None:
     assert error_of(endpoint.load(name + "x", folder))[:2] == (400, "bad_request")
 
 
-def test_a_folder_that_vanishes_while_it_is_looked_at(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_that_vanishes_during_a_load_gets_500(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     def vanished(folder: Path) -> int:
         raise FileNotFoundError(2, "No such file or directory", str(folder / "model.safetensors"))
 
@@ -117,7 +117,7 @@ def test_a_folder_that_vanishes_while_it_is_looked_at(endpoint: Endpoint, monkey
 
 
 @pytest.mark.parametrize(("number", "status"), [(28, 507), (24, 507), (11, 507), (13, 500)])
-def test_a_worker_that_can_not_be_started(endpoint: Endpoint, number: int, status: int) -> None:
+def test_status_of_a_worker_that_can_not_be_started(endpoint: Endpoint, number: int, status: int) -> None:
     def start(folder: Path, scratch: Path) -> None:
         raise OSError(number, os.strerror(number), str(scratch))
 
@@ -128,7 +128,7 @@ def test_a_worker_that_can_not_be_started(endpoint: Endpoint, number: int, statu
     assert endpoint.nothing_is_left()
 
 
-def test_memory_that_a_model_will_need(tmp_path: Path) -> None:
+def test_needed_memory_of_weights_and_of_code(tmp_path: Path) -> None:
     (tmp_path / "openvino").mkdir()
     (tmp_path / "openvino/fp32.bin").write_bytes(b"x" * 1000)
     (tmp_path / "model.safetensors").write_bytes(b"x" * 1000)

@@ -31,7 +31,7 @@ def own_client(tiny_model: Path) -> TestClient:
     return TestClient(create_app(ready_service(tiny_model)))
 
 
-def test_prometheus_reads_what_the_server_counts(own_client: TestClient) -> None:
+def test_metrics_count_requests_stages_and_batches(own_client: TestClient) -> None:
     for _ in range(3):
         assert own_client.post("/invocations", json=ONE).status_code == 200
     assert own_client.post("/invocations", json={}).status_code == 400
@@ -56,7 +56,7 @@ def test_prometheus_reads_what_the_server_counts(own_client: TestClient) -> None
         assert found[gauge, ()] == 0
 
 
-def test_the_page_is_one_file_that_may_run_its_own_script_only(own_client: TestClient, tiny_model: Path) -> None:
+def test_page_allows_only_its_own_script_and_can_be_disabled(own_client: TestClient, tiny_model: Path) -> None:
     response = own_client.get("/")
     assert response.headers["content-type"].startswith("text/html")
     policy = response.headers["content-security-policy"]
@@ -67,7 +67,7 @@ def test_the_page_is_one_file_that_may_run_its_own_script_only(own_client: TestC
     assert off.get("/").status_code == 404
 
 
-def test_a_line_in_json_has_ids_and_stages(own_client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_json_log_line_has_ids_and_stages(own_client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
     headers = {"X-Amzn-SageMaker-Inference-Id": "abc", "X-Amzn-SageMaker-Target-Model": "m.tar.gz"}
     with caplog.at_level(logging.INFO):
         own_client.post("/invocations", json=ONE, headers=headers)
@@ -80,7 +80,7 @@ def test_a_line_in_json_has_ids_and_stages(own_client: TestClient, caplog: pytes
     assert sum(line["stages_ms"].values()) <= line["ms"] + 5
 
 
-def test_a_line_has_the_type_of_a_refusal_and_nothing_that_was_sent(
+def test_log_line_of_a_refused_request_has_its_type_and_no_content(
     own_client: TestClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
@@ -99,7 +99,7 @@ def test_a_line_has_the_type_of_a_refusal_and_nothing_that_was_sent(
     assert "secret" not in "".join(lines)
 
 
-def test_a_traceback_is_a_field_of_a_line_in_json() -> None:
+def test_json_log_line_has_the_traceback_as_a_field() -> None:
     try:
         raise ValueError("a\nb")
     except ValueError:

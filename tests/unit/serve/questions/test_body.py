@@ -43,7 +43,7 @@ def as_csv(*questions: dict[str, str]) -> str:
     return text.getvalue()
 
 
-def test_each_line_of_json_is_answered_as_alone(client: TestClient) -> None:
+def test_json_lines_are_answered_like_single_requests(client: TestClient) -> None:
     asked = [{"inputs": OTHER}, ONE, {"inputs": [ONE, OTHER]}, {"inputs": ONE, "parameters": {"top_k": 3}}]
     answers = lines(post(client, "\n".join(map(json.dumps, asked)), JSON_LINES))
     alone = [ask(client, OTHER), ask(client, ONE), ask(client, [ONE, OTHER]), ask(client, ONE, top_k=3)]
@@ -57,7 +57,7 @@ def without_scores(value: Any) -> Any:
     return {name: given for name, given in value.items() if name != "score"}
 
 
-def test_a_bad_line_is_answered_in_its_place(tiny_client: TestClient) -> None:
+def test_error_of_a_json_line_is_in_its_place(tiny_client: TestClient) -> None:
     bad = ["{", json.dumps({"inputs": {"question": "Who?"}}), json.dumps({**ONE, "question": "a " * 200})]
     answers = lines(post(tiny_client, "\n".join([json.dumps(ONE), *bad, json.dumps(ONE)]), JSON_LINES))
     assert answers[0] == answers[4] == ask(tiny_client, ONE)
@@ -69,11 +69,11 @@ def test_a_bad_line_is_answered_in_its_place(tiny_client: TestClient) -> None:
     assert answers[3]["error"].startswith("`inputs` can't be used: The question number 1 is too long")
 
 
-def test_lines_of_which_none_is_good_need_no_model(tiny_client: TestClient) -> None:
+def test_body_of_invalid_lines_gets_their_errors(tiny_client: TestClient) -> None:
     assert [each["error_type"] for each in lines(post(tiny_client, "{\n7", JSON_LINES))] == ["bad_request"] * 2
 
 
-def test_rows_of_csv_are_answered_by_rows(tiny_client: TestClient) -> None:
+def test_csv_rows_are_answered_by_csv_rows(tiny_client: TestClient) -> None:
     response = post(tiny_client, as_csv(ONE, {**ONE, "context": " "}, OTHER), CSV)
     assert (response.status_code, response.headers["content-type"]) == (200, "text/csv; charset=utf-8")
     first, refused, last = csv.reader(io.StringIO(response.text, newline=""))
@@ -84,7 +84,7 @@ def test_rows_of_csv_are_answered_by_rows(tiny_client: TestClient) -> None:
     assert refused == ["", "", "", "", "`inputs.context` is empty: send some text"]
 
 
-def test_a_header_comes_back_as_a_header(tiny_client: TestClient) -> None:
+def test_csv_with_column_names_is_answered_with_column_names(tiny_client: TestClient) -> None:
     response = post(tiny_client, "question,context\n" + as_csv(ONE), CSV)
     assert response.text.split("\r\n")[0] == "score,start,end,answer,error"
 
@@ -92,13 +92,13 @@ def test_a_header_comes_back_as_a_header(tiny_client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("accept", "content_type"), [(JSON, JSON), (JSON_LINES, JSON_LINES), (CSV, "text/csv; charset=utf-8")]
 )
-def test_an_answer_comes_in_the_type_that_is_accepted(tiny_client: TestClient, accept: str, content_type: str) -> None:
+def test_answer_has_the_accepted_type(tiny_client: TestClient, accept: str, content_type: str) -> None:
     response = post(tiny_client, as_csv(ONE, ONE), CSV, accept)
     assert response.headers["content-type"] == content_type
     assert response.text.count(ask(tiny_client, ONE)["answer"]) == 2
 
 
-def test_records_that_are_too_much_together_are_refused(tiny_model: Path) -> None:
+def test_body_with_too_many_tokens_is_refused(tiny_model: Path) -> None:
     client = TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
     asked = [json.dumps({"question": "Who?", "context": "abc " * 60})] * 10
     status, kind, sentence = error_of(post(client, "\n".join(asked), JSON_LINES))
@@ -108,7 +108,7 @@ def test_records_that_are_too_much_together_are_refused(tiny_model: Path) -> Non
     assert lines(post(client, asked[0], JSON_LINES))[0]["answer"]
 
 
-def test_texts_that_are_refused_for_their_windows_cost_no_more_than_those_of_one_request(tiny_model: Path) -> None:
+def test_characters_of_refused_records_count_for_the_body(tiny_model: Path) -> None:
     client = TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
     asked = json.dumps({"question": "Who?", "context": "a " * 900})
     assert lines(post(client, asked, JSON_LINES))[0]["error"].startswith("the request makes")
@@ -116,7 +116,7 @@ def test_texts_that_are_refused_for_their_windows_cost_no_more_than_those_of_one
     assert (status, "more than 2048 characters" in sentence) == (413, True)
 
 
-def test_answers_are_counted_before_the_model_works(tiny_model: Path) -> None:
+def test_body_that_asks_for_too_many_answers_is_refused(tiny_model: Path) -> None:
     client = TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
     asked = json.dumps({"inputs": ONE, "parameters": {"top_k": 900}})
     assert len(lines(post(client, f"{asked}\n{asked}", JSON_LINES))) == 2
@@ -126,7 +126,7 @@ def test_answers_are_counted_before_the_model_works(tiny_model: Path) -> None:
     assert (status, "gives 2700 answers, over the limit of 2048" in sentence) == (413, True)
 
 
-def test_answers_that_fill_the_response_leave_errors_in_their_places(tiny_model: Path) -> None:
+def test_records_after_a_full_response_get_errors(tiny_model: Path) -> None:
     service = ready_service(tiny_model)
     assert isinstance(service.answering, QuestionAnswering)
     asked = json.dumps({"inputs": ONE, "parameters": {"top_k": 3}})
@@ -140,7 +140,7 @@ def test_answers_that_fill_the_response_leave_errors_in_their_places(tiny_model:
     assert ["fill the response" in json.loads(each)["error"] for each in answers[2:]] == [True] * 3
 
 
-def test_errors_are_no_larger_than_answers(tiny_model: Path) -> None:
+def test_total_length_of_errors_is_limited(tiny_model: Path) -> None:
     limits = RequestLimits(tokens=512 * 32, answer_characters=6000, batch=False)
     reading = ModelTraits(None, 512, 0.0, limits)  # type: ignore[arg-type]  # no line gets as far as the tokenizer
     wrong = json.dumps({f"key{number}" * 10: number for number in range(12)})
@@ -170,7 +170,7 @@ WORST = {
 
 @pytest.mark.parametrize("batch", [False, True], ids=["endpoint", "batch transform"])
 @pytest.mark.parametrize("name", WORST)
-def test_no_body_takes_many_times_its_size(name: str, batch: bool) -> None:
+def test_memory_and_time_of_a_bad_body_are_limited(name: str, batch: bool) -> None:
     media_type, part = WORST[name]
     limits = RequestLimits(tokens=4096, batch=batch)
     begin = {"small objects": b"[", "one line": b"[", "one key": b"{", "rows in one quote": b'"'}.get(name, b"")
@@ -187,6 +187,6 @@ def test_no_body_takes_many_times_its_size(name: str, batch: bool) -> None:
     assert seconds < 5
 
 
-def test_one_record_of_json_is_refused_with_its_status(tiny_client: TestClient) -> None:
+def test_error_of_a_single_json_record_sets_the_status(tiny_client: TestClient) -> None:
     assert error_of(post(tiny_client, "7", JSON))[:2] == (400, "bad_request")
     assert error_of(post(tiny_client, json.dumps({"inputs": [ONE]}), JSON, "text/html"))[:2] == (406, "not_acceptable")

@@ -31,7 +31,7 @@ READ = "send `application/json`, `application/jsonlines` or `text/csv`"
         ("text/csv; header=present", CSV),
     ],
 )
-def test_content_types_that_are_read(header: str | None, media_type: str) -> None:
+def test_request_codec_reads_content_type_parameters(header: str | None, media_type: str) -> None:
     assert request_codec(header).media_type == media_type
 
 
@@ -44,7 +44,7 @@ def test_content_types_that_are_read(header: str | None, media_type: str) -> Non
         ("application/json; charset=latin-1", "charset `latin-1` can't be read: send UTF-8"),
     ],
 )
-def test_content_types_that_are_not(header: str, sentence: str) -> None:
+def test_unknown_content_type_or_charset_gets_415(header: str, sentence: str) -> None:
     with pytest.raises(ServeError) as caught:
         request_codec(header)
     assert (caught.value.status, caught.value.message) == (415, sentence)
@@ -67,17 +67,17 @@ def test_content_types_that_are_not(header: str, sentence: str) -> None:
         ("text/html, application/jsonlines, text/csv", JSON_LINES),
     ],
 )
-def test_an_answer_comes_in_the_first_type_that_is_accepted(header: str | None, media_type: str) -> None:
+def test_answer_codec_takes_the_first_accepted_type(header: str | None, media_type: str) -> None:
     assert answer_codec(header, CODECS[CSV]).media_type == media_type
 
 
 @pytest.mark.parametrize("header", [None, "*/*"])
-def test_the_environments_type_comes_before_the_requests(header: str | None) -> None:
+def test_default_answer_type_overrides_the_requests_type(header: str | None) -> None:
     assert answer_codec(header, CODECS[CSV], JSON_LINES).media_type == JSON_LINES
 
 
 @pytest.mark.parametrize("header", ["text/html", "image/*,text/plain"])
-def test_accepts_that_are_not_served(header: str) -> None:
+def test_unknown_accept_gets_406(header: str) -> None:
     with pytest.raises(ServeError) as caught:
         answer_codec(header, CODECS[JSON])
     assert (caught.value.status, caught.value.message) == (
@@ -96,7 +96,7 @@ def test_accepts_that_are_not_served(header: str) -> None:
     ],
     ids=["empty", "blank", "a byte order mark", "latin-1"],
 )
-def test_bodies_that_are_no_text(body: bytes, sentence: str) -> None:
+def test_empty_or_non_utf_8_body_is_refused(body: bytes, sentence: str) -> None:
     with pytest.raises(ServeError) as caught:
         text_of(body)
     assert (caught.value.status, caught.value.message) == (400, sentence)
@@ -118,7 +118,7 @@ def test_bodies_that_are_no_text(body: bytes, sentence: str) -> None:
     ],
     ids=["python", "unterminated", "tab", "two values", "two lines", "nan", "nested"],
 )
-def test_texts_that_are_no_json(text: str, sentence: str) -> None:
+def test_decode_names_the_place_of_the_mistake(text: str, sentence: str) -> None:
     with pytest.raises(ServeError) as caught:
         decode(text, "the body")
     assert (caught.value.status, caught.value.message) == (400, sentence)
@@ -129,20 +129,20 @@ def test_a_number_of_thousands_of_digits_is_refused() -> None:
         decode("1" * 5000, "the body")
 
 
-def test_a_byte_order_mark_is_no_text() -> None:
+def test_byte_order_mark_is_removed() -> None:
     assert text_of(b'\xef\xbb\xbf{"a": 1}') == '{"a": 1}'
 
 
 @pytest.mark.parametrize("text", ["Zürich", "🙂🙃", "a\0b", "\ud83d", "x\udfff\ud800y", '"\\\n\u2028'])
-def test_every_text_survives_the_way_out_and_in(text: str) -> None:
+def test_dump_and_encode_keep_every_text(text: str) -> None:
     assert json.loads(encode(dump({"answer": text})).decode("utf-8")) == {"answer": text}
 
 
-def test_characters_go_out_as_themselves() -> None:
+def test_non_ascii_characters_are_not_escaped() -> None:
     assert encode(dump({"answer": "Zürich 🙂"})) == '{"answer": "Zürich 🙂"}'.encode()
 
 
-def test_a_score_that_is_no_number_is_not_written() -> None:
+def test_nan_can_not_be_written() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         dump({"score": float("nan")})
 
@@ -159,12 +159,12 @@ def question(question: str, context: str) -> object:
     return {"inputs": {"question": question, "context": context}}
 
 
-def test_json_is_one_record() -> None:
+def test_json_body_is_one_record() -> None:
     records = read(JSON, '[{"a": 1}, 2]')
     assert (shown(records), records.separate) == ([[{"a": 1}, 2]], False)
 
 
-def test_lines_of_json_that_are_sent_as_json_are_json_lines() -> None:
+def test_error_for_json_lines_sent_as_json_names_the_type() -> None:
     for text in ('{"a": 1}\n{"a": 2}\n', '{"a": 1}\r\n \r\n{"a": 2}'):
         with pytest.raises(ServeError, match=r"column 1\): send a request a line as `application/jsonlines`$"):
             list(read(JSON, text).values)
@@ -179,13 +179,13 @@ def test_lines_of_json_that_are_sent_as_json_are_json_lines() -> None:
         (CSV, 'a question a row, such as "…question…","…context…"'),
     ],
 )
-def test_an_empty_body_is_told_what_its_type_holds(media_type: str, wanted: str) -> None:
+def test_error_for_an_empty_body_shows_an_example_of_its_type(media_type: str, wanted: str) -> None:
     with pytest.raises(ServeError) as caught:
         text_of(b"\n", media_type)
     assert (caught.value.status, caught.value.message) == (400, f"the body is empty: send {wanted}")
 
 
-def test_json_lines_are_a_record_a_line() -> None:
+def test_json_lines_have_one_record_per_line() -> None:
     records = read(JSON_LINES, '{"a": "\u2028\x85"}\r\n\n  \n{"a": \n7')
     assert records.separate
     assert shown(records) == [
@@ -205,13 +205,13 @@ def test_json_lines_are_a_record_a_line() -> None:
     ],
     ids=["no header", "header", "other order", "other columns"],
 )
-def test_csv_is_a_record_a_row(text: str, header: bool) -> None:
+def test_csv_has_one_record_per_row(text: str, header: bool) -> None:
     records = read(CSV, text)
     assert list(records.values) == [question("Who?", 'Paris, she "said"'), question("Where?", "two\r\nlines")]
     assert (records.separate, records.header) == (True, header)
 
 
-def test_a_row_of_csv_with_other_columns_is_refused_in_its_place() -> None:
+def test_csv_row_with_wrong_number_of_columns_gets_an_error() -> None:
     assert shown(read(CSV, "a,b\nc\nd,e,f\n")) == [
         question("a", "b"),
         "the row has 1 column: it must have 2, question and context, separated by commas",
@@ -237,13 +237,13 @@ def test_a_row_of_csv_with_other_columns_is_refused_in_its_place() -> None:
         ("question,context\n", "the body has only a row of column names: send a question a row"),
     ],
 )
-def test_bodies_that_are_no_csv(text: str, sentence: str) -> None:
+def test_csv_with_unusable_column_names_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(ServeError) as caught:
         read(CSV, text)
     assert (caught.value.status, caught.value.message) == (400, sentence)
 
 
-def test_a_context_of_csv_may_be_long() -> None:
+def test_csv_cell_may_have_200000_characters() -> None:
     assert list(read(CSV, f"Who?,{'a' * 200_000}").values) == [question("Who?", "a" * 200_000)]
 
 
@@ -251,13 +251,13 @@ ONE, MANY = Records(iter(()), separate=False, header=True), Records(iter(()), se
 IN_PLACE = {"error": "`context` is empty: send some text", "error_type": "bad_request"}
 
 
-def test_outcomes_as_json() -> None:
+def test_json_answers() -> None:
     assert json.loads(CODECS[JSON].write(ONE, [ANSWER])) == ANSWER
     assert json.loads(CODECS[JSON].write(ONE, [[ANSWER, LATER]])) == [ANSWER, LATER]
     assert json.loads(CODECS[JSON].write(MANY, [ANSWER, REFUSED, [LATER]])) == [ANSWER, IN_PLACE, [LATER]]
 
 
-def test_outcomes_as_json_lines() -> None:
+def test_json_lines_answers() -> None:
     def lines(records: Records, outcomes: list[object]) -> list[object]:
         *whole, rest = CODECS[JSON_LINES].write(records, outcomes).split("\n")
         assert rest == ""
@@ -268,7 +268,7 @@ def test_outcomes_as_json_lines() -> None:
     assert lines(MANY, [ANSWER, REFUSED, [LATER]]) == [ANSWER, IN_PLACE, [LATER]]
 
 
-def test_outcomes_as_csv() -> None:
+def test_csv_answers() -> None:
     header = "score,start,end,answer,error\r\n"
     rows = '0.5,3,8,Paris,\r\n,,,,`context` is empty: send some text\r\n0.25,0,9,"the ""old""\ncity, here",\r\n'
     named = Records(iter(()), separate=True, header=True, count=3)
@@ -280,13 +280,15 @@ def test_outcomes_as_csv() -> None:
 @pytest.mark.parametrize(
     ("media_type", "text", "header"), [(JSON, "1", True), (JSON_LINES, "1\n2", False), (CSV, "a,b", False)]
 )
-def test_csv_names_its_columns_but_to_records_of_lines_without_names(media_type: str, text: str, header: bool) -> None:
+def test_csv_answer_has_column_names_unless_the_request_is_lines_without_names(
+    media_type: str, text: str, header: bool
+) -> None:
     records = read(media_type, text)
     written = CODECS[CSV].write(records, [ANSWER] * records.count)
     assert written.startswith("score,start,end,answer,error\r\n") is header
 
 
-def test_a_list_of_answers_has_no_row() -> None:
+def test_csv_can_not_hold_a_list_of_answers() -> None:
     sentence = "a list of answers is not a row of CSV: accept `application/jsonlines`"
     assert CODECS[CSV].write(MANY, [[ANSWER], ANSWER, ANSWER]).split("\r\n")[0] == f",,,,{sentence}"
     with pytest.raises(ServeError) as caught:
@@ -302,7 +304,7 @@ def test_records_are_counted_before_any_is_decoded() -> None:
             read(media_type, f"{line}\n\n" * 4, limits)
 
 
-def test_a_batch_transform_is_told_of_its_own_setting() -> None:
+def test_batch_transform_with_too_many_records_names_max_payload() -> None:
     limits = RequestLimits(tokens=32, batch=True)
     with pytest.raises(
         BodyTooLargeError, match="more than 64 records: lower the job's MaxPayloadInMB, or raise BERTH_"
@@ -310,7 +312,7 @@ def test_a_batch_transform_is_told_of_its_own_setting() -> None:
         read(JSON_LINES, "{\n" * 65, limits)
 
 
-def test_a_record_that_is_too_long_is_not_decoded() -> None:
+def test_too_long_record_is_not_decoded() -> None:
     limits = RequestLimits(tokens=64)  # 4,096 characters, which would be an error of another kind
     [value] = read(JSON_LINES, "x" * 4097, limits).values
     assert (value.kind, "4096" in value.message) == (Kind.TOO_LARGE, True)
@@ -320,21 +322,21 @@ def test_a_record_that_is_too_long_is_not_decoded() -> None:
         assert caught.value.kind == Kind.TOO_LARGE
 
 
-def test_a_line_may_begin_with_a_byte_order_mark() -> None:
+def test_json_line_may_begin_with_a_byte_order_mark() -> None:
     assert shown(read(JSON_LINES, "7\n\ufeff8\n")) == [7, 8]
 
 
-def test_one_value_over_several_lines_is_not_json_lines() -> None:
+def test_json_value_over_several_lines_is_refused_as_json_lines() -> None:
     with pytest.raises(ServeError, match="one JSON value over several lines: send it as `application/json`"):
         read(JSON_LINES, json.dumps({"a": [1]}, indent=1))
     assert len(shown(read(JSON_LINES, "{\n7"))) == 2
 
 
 @pytest.mark.parametrize("text", ['{"inputs": {"question": "a", "context": "b"}}', '[{"a": 1},\n2]', ' [\n  "a", "b"]'])
-def test_json_is_not_csv(text: str) -> None:
+def test_json_sent_as_csv_is_refused(text: str) -> None:
     with pytest.raises(ServeError, match="the body is JSON: send it as `application/json`"):
         read(CSV, text)
 
 
-def test_a_row_may_begin_with_a_bracket() -> None:
+def test_csv_row_may_begin_with_a_bracket() -> None:
     assert shown(read(CSV, "[1] Who?,Ben.\n{who},Ann.\n")) == [question("[1] Who?", "Ben."), question("{who}", "Ann.")]

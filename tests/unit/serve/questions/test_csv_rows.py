@@ -18,7 +18,7 @@ def read(text: str) -> list[object]:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_rows_are_those_that_pythons_csv_has_written(end: str) -> None:
+def test_read_rows_reads_what_pythons_csv_writes(end: str) -> None:
     rows = [["a", "b"], ["", ""], ['say "a", and', f"two{end}lines"], ["x"], [" y ", "\u2028", "z"], ['""']]
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator=end).writerows(rows)
@@ -26,7 +26,7 @@ def test_rows_are_those_that_pythons_csv_has_written(end: str) -> None:
     assert read(end + text.getvalue().replace(f"x{end}", f"x{end}{end}{end}").rstrip()) == rows
 
 
-def test_a_quote_that_is_broken_in_its_line_costs_its_row_alone() -> None:
+def test_misplaced_quote_is_an_error_of_its_row_only() -> None:
     first, broken, last = read('a,b\nc,"d"x\r\ne,f')
     assert (first, last) == (["a", "b"], ["e", "f"])
     assert str(broken).startswith("the row is not CSV (',' expected after '\"' in line 2): put a text into double")
@@ -37,13 +37,13 @@ def test_a_quote_that_is_broken_in_its_line_costs_its_row_alone() -> None:
     [('a,b\nc,"d\ne,f\n', 2), ('a,b\n\nc,"d\n', 3), ('c,"d\ne,"f"\ng,h\n', 1), ('c,"d\nno row', 1)],
     ids=["open", "open at the end", "closed by another", "all lost"],
 )
-def test_a_quote_that_stays_open_refuses_the_body(text: str, line: int) -> None:
+def test_open_quote_is_an_error_of_the_body(text: str, line: int) -> None:
     with pytest.raises(ServeError, match=f"a double quote stays open in line {line}") as caught:
         read(text)
     assert caught.value.kind == Kind.BAD_REQUEST
 
 
-def test_random_texts_are_read_as_by_pythons_csv() -> None:
+def test_read_rows_agrees_with_pythons_csv_on_random_texts() -> None:
     draw = random.Random(1)
     agreed = 0
     for _ in range(20_000):

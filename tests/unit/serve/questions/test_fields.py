@@ -14,7 +14,7 @@ def test_one_question() -> None:
     )
 
 
-def test_a_list_of_one_stays_a_list() -> None:
+def test_list_with_one_question_is_not_single() -> None:
     assert parse({"inputs": [ONE]}) == CheckedQuestions(
         (Question("Who?", "Philipp."),), single=False, parameters=Parameters()
     )
@@ -118,12 +118,12 @@ def with_parameters(**parameters: object) -> object:
         (with_parameters(align_to_words="no"), "`parameters.align_to_words` is a string: it must be true or false"),
     ],
 )
-def test_refusals(value: object, sentence: str) -> None:
+def test_parse_names_every_fault_with_its_place(value: object, sentence: str) -> None:
     with pytest.raises(ServeError) as caught:
         parse(value)
     assert (caught.value.status, caught.value.message) == (400, sentence)
 
 
-def test_a_bare_question_is_a_question() -> None:
+def test_question_without_inputs_is_accepted() -> None:
     assert parse(ONE) == parse({"inputs": ONE})
     assert parse({**ONE, "parameters": {"top_k": 3}}) == parse({"inputs": ONE, "parameters": {"top_k": 3}})

@@ -62,7 +62,7 @@ def refusal(body: str | bytes, content_type: str) -> tuple[int, str]:
         (b"\x1f\x8b\x08", "gzip"),
     ],
 )
-def test_json_that_is_nearly_right(body: str | bytes, facts: str) -> None:
+def test_common_mistakes_in_json_bodies_get_advice(body: str | bytes, facts: str) -> None:
     status, sentence = refusal(body, JSON)
     assert (status, facts in sentence) == (400, True), sentence
 
@@ -79,15 +79,15 @@ def test_json_that_is_nearly_right(body: str | bytes, facts: str) -> None:
         ("text/plain", TEXT, 415, "send `application/json`, `application/jsonlines` or `text/csv`"),
     ],
 )
-def test_types_that_do_not_fit_the_body(content_type: str, body: str, status: int, facts: str) -> None:
+def test_wrong_content_types_get_advice(content_type: str, body: str, status: int, facts: str) -> None:
     got, sentence = refusal(body, content_type)
     assert (got, facts in sentence) == (status, True), sentence
 
 
-def test_a_byte_order_mark_is_no_fault() -> None:
+def test_byte_order_mark_does_not_change_the_error() -> None:
     assert refusal(b"\xef\xbb\xbf7", JSON) == refusal("7", JSON)
 
 
-def test_a_key_of_a_megabyte_is_not_compared_with_names() -> None:
+def test_error_for_a_huge_key_is_short() -> None:
     _, sentence = refusal(json.dumps({"q" * 1_000_000: 1}), JSON)
     assert len(sentence) < 300

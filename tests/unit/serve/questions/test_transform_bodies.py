@@ -134,7 +134,7 @@ FILES = {
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("name", FILES)
-def test_rows_are_answered_in_their_places(reading: ModelTraits, name: str, cut: str) -> None:
+def test_every_row_is_answered_in_its_place(reading: ModelTraits, name: str, cut: str) -> None:
     content_type, text, expected = FILES[name]
     lines = transformed(CUTS[cut](text.encode()), content_type, content_type, reading)
     assert answers(lines, content_type) == expected
@@ -147,7 +147,7 @@ def test_rows_are_answered_in_their_places(reading: ModelTraits, name: str, cut:
         (CSV, b"a,b", b"a,\xff"),
     ],
 )
-def test_bytes_that_are_not_utf_8_cost_only_their_own_record(
+def test_invalid_utf_8_is_an_error_of_its_record_only(
     reading: ModelTraits, content_type: str, good: bytes, bad: bytes
 ) -> None:
     prepared = prepare_body(b"\n".join([good, bad, good]), request_codec(content_type), reading)
@@ -184,7 +184,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_could_be_read_wrongly_is_refused(reading: ModelTraits, name: str, cut: str) -> None:
+def test_csv_that_could_be_read_wrongly_in_parts_is_refused(reading: ModelTraits, name: str, cut: str) -> None:
     text, cuts, advice = REFUSED[name]
     if cut not in cuts:
         assert answers(transformed(CUTS[cut](text.encode()), CSV, CSV, reading), CSV) == GOOD
@@ -194,7 +194,7 @@ def test_what_could_be_read_wrongly_is_refused(reading: ModelTraits, name: str, 
     assert (caught.value.status, advice in caught.value.message) == (400, True), caught.value.message
 
 
-def test_the_parts_behind_a_refused_one_are_refused_until_another_file_begins(reading: ModelTraits) -> None:
+def test_later_bodies_of_a_refused_file_are_refused(reading: ModelTraits) -> None:
     reader = Reader(Share(1 << 20, "bytes of requests wait to be read", lambda: 0.0))
 
     def read(body: bytes) -> PreparedBody:
@@ -209,13 +209,13 @@ def test_the_parts_behind_a_refused_one_are_refused_until_another_file_begins(re
     assert [len(read(body).outcomes) for body in single(table(names="question,context").encode())] == [0] + ROWS * [1]
 
 
-def test_the_columns_that_a_job_selects_are_answered(reading: ModelTraits) -> None:
+def test_columns_selected_by_input_filter_are_answered(reading: ModelTraits) -> None:
     selected = "".join(",".join(line.split(",")[1:3]) + "\n" for line in other_columns().splitlines())
     for cut in CUTS.values():
         assert answers(transformed(cut(selected.encode()), CSV, CSV, reading), CSV) == [NAMES, *GOOD]
 
 
-def test_names_have_no_place_in_json_lines(reading: ModelTraits) -> None:
+def test_json_lines_answer_has_no_line_for_column_names(reading: ModelTraits) -> None:
     names = table(names="question,context").encode()
     for cut in ("whole", "a few lines", "all lines"):
         assert answers(transformed(CUTS[cut](names), CSV, JSON_LINES, reading), JSON_LINES) == GOOD
@@ -224,13 +224,13 @@ def test_names_have_no_place_in_json_lines(reading: ModelTraits) -> None:
     assert caught.value.status == 406
 
 
-def test_too_many_records_name_the_setting(reading: ModelTraits) -> None:
+def test_error_for_too_many_records_names_max_payload(reading: ModelTraits) -> None:
     with pytest.raises(ServeError, match="MaxPayloadInMB") as caught:
         transformed(whole(b"a,b\n" * 65_537), CSV, CSV, reading)
     assert caught.value.status == 413
 
 
-def test_lines_as_json_name_the_type(reading: ModelTraits) -> None:
+def test_json_lines_sent_as_json_are_refused_unless_one_per_body(reading: ModelTraits) -> None:
     assert len(transformed(single(json_lines().encode()), JSON, JSON, reading)) == ROWS
     with pytest.raises(ServeError, match="`application/jsonlines`"):
         transformed(whole(json_lines().encode()), JSON, JSON, reading)

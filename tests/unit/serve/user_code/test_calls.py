@@ -84,11 +84,11 @@ def with_top(data: str, model: str, *, top: int) -> tuple[Any, ...]:
         (functools.lru_cache(with_context), ("d", "m", CONTEXT)),
     ],
 )
-def test_what_predict_fn_gets(function: Callable[..., Any], expected: Any) -> None:
+def test_arguments_of_predict_fn_by_its_signature(function: Callable[..., Any], expected: Any) -> None:
     assert passed("predict_fn", function, "d", "m") == expected
 
 
-def test_the_other_functions() -> None:
+def test_arguments_of_other_functions() -> None:
     assert passed("model_fn", lambda model_dir, **more: (model_dir, more), "/m") == ("/m", {})
     assert passed("model_fn", lambda model_dir, context: (model_dir, context), "/m") == ("/m", CONTEXT)
     assert passed("model_fn", str, "/m") == "/m"  # a class
@@ -108,7 +108,9 @@ def test_the_other_functions() -> None:
         ("predict_fn", lambda data, *, net: None, "predict_fn(data, *, net) can't be called"),
     ],
 )
-def test_what_can_not_be_called(name: str, function: Callable[..., Any], words: str) -> None:
+def test_signature_without_the_standard_arguments_is_refused(
+    name: str, function: Callable[..., Any], words: str
+) -> None:
     with pytest.raises(CallError) as caught:
         context_form(name, function)
     assert words in str(caught.value)

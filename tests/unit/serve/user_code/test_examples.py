@@ -38,7 +38,7 @@ def predict_fn(data, model):
 """
 
 
-def test_predict_fn_alone(tiny_model: Path, model: Any, serve: Any) -> None:
+def test_readme_example_with_predict_fn_only(tiny_model: Path, model: Any, serve: Any) -> None:
     shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
     client = serve(ALONE)
     answers = client.post("/invocations", json=ONE).json()
@@ -71,7 +71,7 @@ TRUNCATING = ("text-classification", "feature-extraction")
 
 
 @pytest.mark.parametrize("task", OTHER_HEADS)
-def test_a_model_with_another_head(task: str, model: Any) -> None:
+def test_readme_example_loads_each_other_head(task: str, model: Any) -> None:
     """The three lines of the page run a model that is refused without them, by the task that the page names."""
     kind, text, is_right = OTHER_HEADS[task]
     save_with_head(kind, model())
@@ -84,7 +84,7 @@ def test_a_model_with_another_head(task: str, model: Any) -> None:
     assert is_right(handler["model_fn"](str(model()))(text))
 
 
-def test_a_model_with_another_head_behind_the_server(model: Any, serve: Any) -> None:
+def test_readme_example_of_another_head_answers_requests(model: Any, serve: Any) -> None:
     save_with_head(BertForSequenceClassification, model())
     assert len([line for line in OTHER_HEAD.splitlines() if line]) == 3
     client = serve(OTHER_HEAD)
@@ -102,7 +102,7 @@ def save_with_head(kind: type[BertPreTrainedModel], folder: Path) -> None:
     kind(BertConfig(vocab_size=len(tokenizer), is_decoder=kind is BertLMHeadModel, **sizes)).save_pretrained(folder)
 
 
-def test_what_the_default_of_input_fn_gives(serve: Any) -> None:
+def test_default_input_fn_returns_what_the_readme_says(serve: Any) -> None:
     client = serve(SHOW)
     array = io.BytesIO()
     np.save(array, np.array([[1, 2], [3, 4]]))
@@ -124,6 +124,6 @@ def test_what_the_default_of_input_fn_gives(serve: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "inference.py"])
-def test_the_archive(tiny_model: Path, name: str) -> None:
+def test_readme_archive_lists_the_models_files(tiny_model: Path, name: str) -> None:
     assert f"── {name}\n" in PAGE
     assert name == "inference.py" or (tiny_model / name).is_file()

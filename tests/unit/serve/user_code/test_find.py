@@ -27,7 +27,7 @@ def found(root: Path, **environ: str) -> Path | None:
     ["model/code/inference.py", "model/bert/code/inference.py", "code/inference.py"],
     ids=["in the archive", "a folder deeper", "mounted"],
 )
-def test_where_a_handler_is_looked_for(tmp_path: Path, name: str) -> None:
+def test_folders_in_which_a_handler_is_found(tmp_path: Path, name: str) -> None:
     assert found(tmp_path) is None
     write(tmp_path, "model/bert/config.json", "{}")
     write(tmp_path, name)
@@ -38,7 +38,7 @@ def test_where_a_handler_is_looked_for(tmp_path: Path, name: str) -> None:
     assert found(tmp_path, SAGEMAKER_PROGRAM="inference.py", SAGEMAKER_SUBMIT_DIRECTORY=nowhere) == Path(name)
 
 
-def test_a_model_fn_gets_the_folder_that_the_archive_was_packed_with(tmp_path: Path) -> None:
+def test_model_dir_is_the_folder_inside_the_archive(tmp_path: Path) -> None:
     write(tmp_path, "model/bert/config.json", "{}")
     write(tmp_path, "model/bert/code/inference.py")
     code = find_code(tmp_path / "model", {})
@@ -50,7 +50,7 @@ def test_a_model_fn_gets_the_folder_that_the_archive_was_packed_with(tmp_path: P
     assert code.model_dir(tmp_path / "model") == tmp_path / "model"
 
 
-def test_of_several_models_with_code_none_is_chosen(tmp_path: Path) -> None:
+def test_several_models_with_code_are_refused(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write(tmp_path, f"model/{name}/config.json", "{}")
         write(tmp_path, f"model/{name}/code/inference.py")
@@ -58,7 +58,7 @@ def test_of_several_models_with_code_none_is_chosen(tmp_path: Path) -> None:
         find_code(tmp_path / "model", {})
 
 
-def test_the_variables_name_it(tmp_path: Path) -> None:
+def test_variables_name_folder_and_file_of_the_handler(tmp_path: Path) -> None:
     write(tmp_path, "model/code/inference.py")
     write(tmp_path, "mine/sub/handler.py")
     mine = str(tmp_path / "mine")
@@ -94,7 +94,7 @@ def test_the_variables_name_it(tmp_path: Path) -> None:
         "empty",
     ],
 )
-def test_a_file_without_one_of_the_functions_is_no_handler(tmp_path: Path, text: str, functions: set[str]) -> None:
+def test_file_is_a_handler_only_with_one_of_its_functions(tmp_path: Path, text: str, functions: set[str]) -> None:
     file = write(tmp_path, "model/code/train.py", text)
     code = find_code(tmp_path / "model", {"SAGEMAKER_PROGRAM": "train.py"})
     if functions:
@@ -104,19 +104,19 @@ def test_a_file_without_one_of_the_functions_is_no_handler(tmp_path: Path, text:
         assert code == NoHandler(f"{file} has none of {names}, and is not run")
 
 
-def test_an_inference_py_may_have_all_of_a_library(tmp_path: Path) -> None:
+def test_inference_py_with_import_star_is_a_handler(tmp_path: Path) -> None:
     file = write(tmp_path, "model/code/inference.py", "from elsewhere import *\n")
     assert find_code(tmp_path / "model", {}) == UserCode(file, frozenset(FUNCTIONS))
 
 
-def test_a_shell_script_that_trained_is_no_handler(tmp_path: Path) -> None:
+def test_shell_script_is_not_a_handler(tmp_path: Path) -> None:
     file = write(tmp_path, "model/code/train.sh", "python train.py\n")
     said = NoHandler(f"{file} is not a Python file, and is not run")
     assert find_code(tmp_path / "model", {"SAGEMAKER_PROGRAM": "train.sh"}) == said
 
 
 @pytest.mark.parametrize("named", ["/home/me/src/mine.py", "../src/mine.py", "src/mine.py", "src/mine"])
-def test_a_path_of_the_users_machine_stands_for_the_file_that_the_sdk_packed(tmp_path: Path, named: str) -> None:
+def test_program_path_of_the_users_machine_finds_the_packed_file(tmp_path: Path, named: str) -> None:
     """In local mode, with an entry_point and no source_dir."""
     write(tmp_path, "model/code/mine.py")
     assert found(tmp_path, SAGEMAKER_PROGRAM=named, SAGEMAKER_SUBMIT_DIRECTORY="") == Path("model/code/mine.py")
@@ -134,14 +134,14 @@ def test_a_path_of_the_users_machine_stands_for_the_file_that_the_sdk_packed(tmp
         ),
     ],
 )
-def test_what_is_named_and_can_not_be_had(tmp_path: Path, program: str, sentence: str) -> None:
+def test_missing_or_broken_program_is_refused(tmp_path: Path, program: str, sentence: str) -> None:
     write(tmp_path, "model/code/broken.py", "def predict_fn(\n")
     with pytest.raises(ModelFilesError) as caught:
         find_code(tmp_path / "model", {"SAGEMAKER_PROGRAM": program})
     assert str(caught.value).startswith(sentence.format(tmp_path))
 
 
-def test_a_program_in_a_folder_of_the_source_folder(tmp_path: Path) -> None:
+def test_program_in_a_subfolder_keeps_its_source_folder(tmp_path: Path) -> None:
     """As the SDK hands over entry_point="src/inference.py" with a source_dir."""
     named = {"SAGEMAKER_PROGRAM": "src/inference.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(tmp_path / "model/code")}
     file = write(tmp_path, "model/code/src/inference.py", "from parts import *\n")
@@ -155,7 +155,7 @@ def test_a_program_in_a_folder_of_the_source_folder(tmp_path: Path) -> None:
     assert code.requirements == top
 
 
-def test_requirements_are_those_next_to_it(tmp_path: Path) -> None:
+def test_empty_requirements_are_ignored(tmp_path: Path) -> None:
     write(tmp_path, "model/code/inference.py")
     write(tmp_path, "model/code/requirements.txt", " \n")
     code = find_code(tmp_path / "model", {})

@@ -35,7 +35,7 @@ def predict_fn(data, model):
     assert client.get("/ping").json() == {"status": "ready", "handler": "the model's own"}
 
 
-def test_predict_fn_alone_gets_our_model_as_the_pipeline(
+def test_predict_fn_without_model_fn_gets_our_pipeline(
     tiny_model: Path, model: Any, serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
@@ -72,7 +72,7 @@ def predict_fn(data, model):
     ],
     ids=["a keyword", "the whole body"],
 )
-def test_a_handlers_own_mistake_with_our_model_is_not_the_clients(
+def test_handlers_wrong_call_of_our_model_gets_500(
     tiny_model: Path, model: Any, serve: Any, body: str, said: str
 ) -> None:
     shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
@@ -83,7 +83,7 @@ def test_a_handlers_own_mistake_with_our_model_is_not_the_clients(
     assert "inference.py:2" in sentence
 
 
-def test_a_clients_mistake_with_our_model_stays_the_clients(tiny_model: Path, model: Any, serve: Any) -> None:
+def test_clients_wrong_parameter_gets_400_through_a_handler(tiny_model: Path, model: Any, serve: Any) -> None:
     """A handler with a model_fn alone: body and parameters go to the model as they came."""
     shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
     client = serve("from berth.serve.pipeline import load_pipeline\n\ndef model_fn(d):\n    return load_pipeline(d)\n")
@@ -103,7 +103,7 @@ def test_a_clients_mistake_with_our_model_stays_the_clients(tiny_model: Path, mo
     ],
     ids=["json lines", "a column", "a named column", "json"],
 )
-def test_a_pipeline_gets_the_texts_of_every_form(serve: Any, body: str, content_type: str) -> None:
+def test_pipeline_gets_the_same_texts_from_every_content_type(serve: Any, body: str, content_type: str) -> None:
     client = serve("def model_fn(model_dir):\n    return lambda texts: [text.upper() for text in texts]\n")
     headers = {"content-type": content_type, "accept": "application/json"}
     assert client.post("/invocations", content=body, headers=headers).json() == ["GOOD", "BAD"]
@@ -117,7 +117,7 @@ def test_a_pipeline_gets_the_texts_of_every_form(serve: Any, body: str, content_
     ],
     ids=["imported", "default"],
 )
-def test_our_pipeline_has_the_servers_limits(tiny_model: Path, model: Any, serve: Any, handler: str) -> None:
+def test_load_pipeline_has_the_servers_limits(tiny_model: Path, model: Any, serve: Any, handler: str) -> None:
     shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
     client = serve(handler, BERTH_MAX_REQUEST_TOKENS="512")
     answer = client.post("/invocations", json={"inputs": ONE}).json()
@@ -126,7 +126,7 @@ def test_our_pipeline_has_the_servers_limits(tiny_model: Path, model: Any, serve
     assert error_of(client.post("/invocations", json=long))[:2] == (413, "too_large")
 
 
-def test_decoder_encoder_of_hugging_faces_toolkit(serve: Any) -> None:
+def test_hugging_faces_decoder_encoder_can_be_imported(serve: Any) -> None:
     client = serve(
         """
 from sagemaker_huggingface_inference_toolkit import decoder_encoder
@@ -170,7 +170,7 @@ def output_fn(prediction, accept):
     assert response.text.count("; ") == 1
 
 
-def test_transform_fn(serve: Any) -> None:
+def test_transform_fn_answers_alone(serve: Any) -> None:
     client = serve(
         """
 def model_fn(model_dir):
@@ -186,7 +186,7 @@ def transform_fn(model, data, content_type, accept):
     assert client.post("/invocations", content="1").text == "3 1 application/json application/json"
 
 
-def test_the_context_is_each_requests_own(serve: Any) -> None:
+def test_context_is_reset_for_each_request(serve: Any) -> None:
     client = serve(
         f"""
 def model_fn(model_dir, context):
@@ -210,7 +210,7 @@ def predict_fn(data, model, context):
     assert client.post("/invocations", json="a\nb").headers.get("x-mine") is None
 
 
-def test_custom_attributes_go_back_as_they_came(serve: Any, tiny_client: TestClient) -> None:
+def test_custom_attributes_are_returned_unchanged(serve: Any, tiny_client: TestClient) -> None:
     own = serve("def model_fn(model_dir):\n    return len\n")
     assert own.post("/invocations", json=[1, 2], headers={ATTRIBUTES: "trace=1"}).headers[ATTRIBUTES] == "trace=1"
     ours = tiny_client.post("/invocations", json={"inputs": ONE}, headers={ATTRIBUTES: "trace=2"})
@@ -259,7 +259,7 @@ def npy(value: Any, **options: Any) -> bytes:
     return stream.getvalue()
 
 
-def test_types_in_and_out(serve: Any) -> None:
+def test_default_functions_read_and_write_each_type(serve: Any) -> None:
     client = serve(ECHO)
 
     def said(body: Any, content_type: str, accept: str) -> Any:
@@ -284,7 +284,7 @@ def test_types_in_and_out(serve: Any) -> None:
     assert error_of(said('{"a": "b"}', "application/json", NPY))[:2] == (406, "not_acceptable")
 
 
-def test_no_pickle_is_loaded(serve: Any, tmp_path: Path) -> None:
+def test_npy_body_with_a_pickle_is_refused(serve: Any, tmp_path: Path) -> None:
     class Touches:
         def __reduce__(self) -> Any:
             return Path.touch, (tmp_path / "loaded",)
@@ -344,7 +344,7 @@ def output_fn(prediction, accept):
 """
 
 
-def test_whatever_a_handler_does_the_endpoint_lives(serve: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_endpoint_survives_every_fault_of_a_handler(serve: Any, capfd: pytest.CaptureFixture[str]) -> None:
     client = serve(FAULTS, RequestLimits(seconds=4.0))
 
     def said(body: str) -> tuple[int, str, str]:
@@ -387,7 +387,7 @@ def test_whatever_a_handler_does_the_endpoint_lives(serve: Any, capfd: pytest.Ca
     assert client.post("/invocations", json="dict").json() == {"made": "by output_fn"}
 
 
-def test_requests_wait_for_each_other_and_ping_for_none(serve: Any) -> None:
+def test_handler_gets_one_request_at_a_time_and_ping_answers(serve: Any) -> None:
     client = serve(ECHO + "\nimport time\n\ndef predict_fn(data, model):\n    time.sleep(data)\n    return data\n")
     found: list[int] = []
 
@@ -407,7 +407,7 @@ def test_requests_wait_for_each_other_and_ping_for_none(serve: Any) -> None:
     assert time.monotonic() - began >= 4.0
 
 
-def test_a_body_of_the_former_pipeline_reaches_a_users_model(serve: Any) -> None:
+def test_inputs_and_parameters_are_passed_to_a_callable_model(serve: Any) -> None:
     client = serve("def model_fn(model_dir):\n    return lambda inputs, **parameters: [inputs, parameters]\n")
     body = {"inputs": "text", "parameters": {"top_k": 3}}
     assert client.post("/invocations", json=body).json() == ["text", {"top_k": 3}]

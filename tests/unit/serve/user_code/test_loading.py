@@ -49,12 +49,12 @@ ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
     ],
     ids=["import", "model_fn", "exit", "too many functions", "too few arguments", "a generator", "a number"],
 )
-def test_a_handler_that_can_not_be_loaded(model: Any, handler: str, facts: list[str]) -> None:
+def test_error_of_a_handler_that_can_not_be_loaded(model: Any, handler: str, facts: list[str]) -> None:
     sentence = failure_of(model(inference_py=handler))
     assert all(fact in sentence for fact in facts), sentence
 
 
-def test_a_model_that_was_pickled_in_the_training_script(model: Any) -> None:
+def test_error_for_a_pickle_of_the_training_scripts_class(model: Any) -> None:
     folder = model(
         inference_py="import pickle\n\ndef model_fn(d):\n    return pickle.load(open(d + '/model.pkl', 'rb'))\n"
     )
@@ -65,12 +65,12 @@ def test_a_model_that_was_pickled_in_the_training_script(model: Any) -> None:
     assert "; Net was pickled in the script that defines it" in sentence
 
 
-def test_a_module_with_a_syntax_error(model: Any) -> None:
+def test_error_for_a_syntax_error_in_a_helper_module(model: Any) -> None:
     sentence = failure_of(model(inference_py="import helpers\n" + ECHO, helpers_py="a = 1\ndef broken(:\n"))
     assert "SyntaxError: invalid syntax (helpers.py, line 2)" in sentence
 
 
-def test_a_crash_shows_the_line_of_the_users_file(model: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_crash_in_c_code_logs_the_users_line(model: Any, capfd: pytest.CaptureFixture[str]) -> None:
     folder = model(inference_py="import faulthandler\n\ndef model_fn(d):\n    faulthandler._sigsegv()\n")
     assert "SIGSEGV" in failure_of(folder)
     log = capfd.readouterr().err
@@ -78,7 +78,7 @@ def test_a_crash_shows_the_line_of_the_users_file(model: Any, capfd: pytest.Capt
     assert f'File "{folder}/code/inference.py", line 4 in model_fn' in log
 
 
-def test_predict_fn_alone_wants_a_model_of_ours(model: Any) -> None:
+def test_predict_fn_without_model_fn_needs_our_model(model: Any) -> None:
     folder = model(inference_py="def predict_fn(data, model): ...")
     assert failure_of(folder).startswith(f"{folder} holds no model")
 
@@ -96,7 +96,7 @@ HANDED_OVER = {"SAGEMAKER_PROGRAM": "train.py", "SAGEMAKER_SUBMIT_DIRECTORY": "/
 """As PyTorch(…).deploy(image_uri=…) hands the job's own program over."""
 
 
-def test_a_training_program_is_not_imported_and_the_image_answers(
+def test_training_program_is_not_run_and_our_model_answers(
     tiny_model: Path, model: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = model(train_py=TRAINING, requirements_txt="no-such-package==1.0\n")
@@ -111,7 +111,7 @@ def test_a_training_program_is_not_imported_and_the_image_answers(
     assert lines == [f"handler: the image's own; {folder}/code/train.py has none of {names}, and is not run"]
 
 
-def test_a_training_program_whose_model_is_not_ours_is_named(model: Any) -> None:
+def test_error_names_a_training_program_beside_an_unknown_model(model: Any) -> None:
     folder = model(train_py=TRAINING)
     (folder / "model.pth").touch()
     failure = failure_of(folder, **HANDED_OVER)
@@ -119,7 +119,7 @@ def test_a_training_program_whose_model_is_not_ours_is_named(model: Any) -> None
     assert f"{folder}/code/train.py has none of model_fn" in failure
 
 
-def test_its_packages_are_its_own(model: Any, wheel: Any) -> None:
+def test_handlers_packages_do_not_change_the_servers(model: Any, wheel: Any) -> None:
     """A package that only the handler wants, and an older one in place of the image's, which the server keeps."""
     handler = """
 import h11, vendored_here
@@ -137,7 +137,7 @@ def model_fn(model_dir):
     assert not hasattr(h11, "VALUE")
 
 
-def test_a_failure_names_what_the_requirements_replaced(model: Any, wheel: Any) -> None:
+def test_import_error_names_packages_that_requirements_replaced(model: Any, wheel: Any) -> None:
     handler = "from h11 import Connection\n" + ECHO
     folder = model(inference_py=handler, requirements_txt="--no-index --find-links .\nh11==1.0\n")
     wheel(folder / "code", "h11")
@@ -146,7 +146,7 @@ def test_a_failure_names_what_the_requirements_replaced(model: Any, wheel: Any) 
     assert "requirements.txt replaces h11" in sentence
 
 
-def test_modules_and_requirements_of_the_source_folder(model: Any, wheel: Any) -> None:
+def test_handler_imports_from_its_folder_source_folder_and_lib(model: Any, wheel: Any) -> None:
     """What the SDK packs: entry_point "src/inference.py" of a source_dir, and `dependencies` in lib/."""
     handler = """
 import beside, top, vendored_here
@@ -170,14 +170,14 @@ def model_fn(model_dir):
 
 
 @pytest.mark.parametrize("name", ["json.py", "my-handler.v2.py"])
-def test_a_file_of_any_name(model: Any, name: str) -> None:
+def test_handler_file_may_have_a_standard_modules_name(model: Any, name: str) -> None:
     folder = model()
     (folder / "code" / name).write_text("import json\n" + ECHO)
     client = TestClient(create_app(ready_service(folder, SAGEMAKER_PROGRAM=name)))
     assert client.post("/invocations", json=[5]).json() == [5]
 
 
-def test_packages_that_can_not_be_had(model: Any) -> None:
+def test_failed_installation_is_reported(model: Any) -> None:
     folder = model(inference_py=ECHO, requirements_txt="--no-index --find-links .\nno-such-package==1.0\n")
     sentence = failure_of(folder)
     assert sentence.startswith(
@@ -204,7 +204,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Any:
     server.stop()
 
 
-def test_code_in_s3(model: Any, bucket: Any, tmp_path: Path) -> None:
+def test_code_is_fetched_from_s3(model: Any, bucket: Any, tmp_path: Path) -> None:
     folder = model()
     (tmp_path / "mine.py").write_text(ECHO)
     with tarfile.open(tmp_path / "sourcedir.tar.gz", "w:gz") as packed:

@@ -30,7 +30,7 @@ def lines_of(serve: Serve, capfd: pytest.CaptureFixture[str], **environment: str
     return [line for line in lines if any(name in line for name in ("reader", "root: ", "botocore", "filelock"))]
 
 
-def test_info_is_shown_but_not_of_libraries(serve: Serve, capfd: pytest.CaptureFixture[str]) -> None:
+def test_handlers_info_lines_are_shown_and_libraries_are_not(serve: Serve, capfd: pytest.CaptureFixture[str]) -> None:
     assert lines_of(serve, capfd) == [
         "berth: error: filelock: no lock",
         "berth: reader: model loaded",
@@ -44,7 +44,7 @@ def test_a_higher_level(serve: Serve, capfd: pytest.CaptureFixture[str]) -> None
     assert lines == ["berth: error: filelock: no lock", "berth: error: reader.parts: a part is missing"]
 
 
-def test_a_lower_level_and_json(serve: Serve, capfd: pytest.CaptureFixture[str]) -> None:
+def test_debug_lines_in_json(serve: Serve, capfd: pytest.CaptureFixture[str]) -> None:
     lines = lines_of(serve, capfd, SAGEMAKER_CONTAINER_LOG_LEVEL="10", BERTH_LOG_FORMAT="json")
     debug = next(json.loads(line) for line in lines if "details" in line)
     assert (debug["level"], debug["logger"]) == ("debug", "reader")

@@ -40,7 +40,7 @@ def test_a_handler_gets_body_type_and_accept_as_they_came(serve: Any) -> None:
     assert shown(client, b"1")[:3] == ("1", "application/json", None)
 
 
-def test_the_accepted_type(serve: Any) -> None:
+def test_handler_gets_one_accepted_type(serve: Any) -> None:
     client = serve(SHOWS, SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT="application/json")
     for sent, got in {
         "": "application/json",
@@ -54,7 +54,7 @@ def test_the_accepted_type(serve: Any) -> None:
         assert shown(client, b"1", accept=sent)[3] == got, sent
 
 
-def test_the_default_functions_read_utf_8_alone(serve: Any) -> None:
+def test_default_functions_read_only_utf_8(serve: Any) -> None:
     client = serve("def model_fn(model_dir):\n    return lambda data: data\n")
     headers = {"content-type": "Application/JSON; charset=UTF-8"}
     assert client.post("/invocations", content='"ä"'.encode(), headers=headers).json() == "ä"
@@ -112,19 +112,19 @@ output_fn = Writer()
 """
 
 
-def test_functions_of_every_kind(serve: Any) -> None:
+def test_functions_may_be_async_or_callable_objects(serve: Any) -> None:
     response = serve(FUNCTIONS).post("/invocations", json=1)
     assert (response.text, response.headers["content-type"]) == ("[1, 3, True]!", "text/plain")
 
 
-def test_a_generator_as_output_fn(serve: Any) -> None:
+def test_parts_that_output_fn_yields_are_joined(serve: Any) -> None:
     client = serve(
         "def model_fn(d):\n    return len\n\ndef output_fn(found, accept):\n    yield str(found)\n    yield b'!'\n"
     )
     assert client.post("/invocations", json=[1, 2]).content == b"2!"
 
 
-def test_what_a_generator_yields_is_a_list(serve: Any) -> None:
+def test_values_that_predict_fn_yields_are_a_list(serve: Any) -> None:
     client = serve("def model_fn(model_dir): ...\ndef predict_fn(data, model):\n    yield from data\n")
     assert client.post("/invocations", json=[1, 2]).json() == [1, 2]
     lines = client.post("/invocations", json=[1, 2], headers={"accept": "application/jsonlines"})

@@ -51,7 +51,7 @@ def predict_fn(data, model):
 """
 
 
-def test_children_can_be_terminated_and_the_worker_can_not(serve: Any) -> None:
+def test_handlers_children_can_be_terminated_and_its_worker_can_not(serve: Any) -> None:
     client = serve(ENDS)
     for kind in ("Popen", "fork", "spawn", "forkserver"):
         assert client.post("/invocations", json=kind).json() == -signal.SIGTERM, kind
@@ -82,7 +82,7 @@ def predict_fn(data, model):
 """
 
 
-def test_lines_are_seen_at_once_and_in_their_order(serve: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_print_and_log_lines_keep_their_order(serve: Any, capfd: pytest.CaptureFixture[str]) -> None:
     client = serve(SPEAKS)
     capfd.readouterr()
     client.post("/invocations", json=1)

@@ -62,7 +62,9 @@ def lines(root: Path, files: dict[str, str], named: str = "") -> list[str]:
         ({"inference.py": HANDLER, "code/inference.py": HANDLER}, "", ["inference.py is not run, because code/"]),
     ],
 )
-def test_what_is_not_used_is_named(tmp_path: Path, files: dict[str, str], named: str, facts: list[str]) -> None:
+def test_unused_files_and_functions_are_reported(
+    tmp_path: Path, files: dict[str, str], named: str, facts: list[str]
+) -> None:
     found = "\n".join(lines(tmp_path, files, named))
     assert all(fact in found for fact in facts), found
 
@@ -80,11 +82,11 @@ def test_what_is_not_used_is_named(tmp_path: Path, files: dict[str, str], named:
         ({"code/broken.py": "(", "code/inference.py": HANDLER, ".git/inference.py": HANDLER}, ""),
     ],
 )
-def test_what_is_used_is_not(tmp_path: Path, files: dict[str, str], named: str) -> None:
+def test_used_files_are_not_reported(tmp_path: Path, files: dict[str, str], named: str) -> None:
     assert lines(tmp_path, files, named) == []
 
 
-def test_a_line_at_start(model: Any, tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unused_handler_is_logged_at_start(model: Any, tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = model()
     shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
     (folder / "inference.py").write_text(HANDLER)
@@ -93,7 +95,7 @@ def test_a_line_at_start(model: Any, tiny_model: Path, caplog: pytest.LogCapture
     assert warnings == [f"{folder}/inference.py is not run: put it into code/ as inference.py"]
 
 
-def test_the_same_in_the_error_of_a_model_that_is_not_there(model: Any) -> None:
+def test_error_of_a_missing_model_names_the_unused_handler(model: Any) -> None:
     folder = model()
     (folder / "inference.py").write_text(HANDLER)
     line = f"{folder}/inference.py is not run: put it into code/ as inference.py"

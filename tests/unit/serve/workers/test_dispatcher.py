@@ -103,19 +103,19 @@ def every(seconds: float, count: int) -> Iterator[float]:
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 5.0, 9.0, 10.0, 20.0, 26.0, 28.0, 40.0, 54.0])
 @pytest.mark.parametrize("gap", [0.0, 0.05, 1.0])
 @pytest.mark.parametrize("workers", [1, 4])
-def test_what_a_handler_costs_is_learnt_before_anybody_waits_in_vain(seconds: float, gap: float, workers: int) -> None:
+def test_no_request_of_a_slow_handler_times_out(seconds: float, gap: float, workers: int) -> None:
     done = handler(lambda: seconds, workers=workers).run(every(gap, 200))
     print(done.statuses)
     assert done.statuses[504] == 0
     assert done.statuses[200] >= min(200, workers * max(1, LIMIT / 2 // seconds))
 
 
-def test_a_quick_handler_is_not_held_back() -> None:
+def test_every_request_of_a_fast_handler_is_answered() -> None:
     done = handler(lambda: 0.001).run([0.0] * 64 + [0.1] * 64 + list(every(0.01, 1000)))
     assert done.statuses == {200: 1128}
 
 
-def test_a_handler_whose_cost_varies() -> None:
+def test_no_request_of_a_handler_with_varying_cost_times_out() -> None:
     dice = random.Random(0)
     mixed = handler(lambda: 10.0 if dice.random() < 0.1 else 0.001).run(every(0.5, 2000))
     even = handler(lambda: dice.uniform(0.5, 8.0)).run(every(0.5, 1000))
@@ -136,7 +136,7 @@ def model(tokens_per_second: float, **others: Any) -> Simulation:
 
 @pytest.mark.parametrize("warm_up", [1 / 150, 1 / 600, 1 / 4000], ids=["slower", "right", "faster"])
 @pytest.mark.parametrize("gap", [0.005, 0.1, 0.3])
-def test_bert_base_on_one_core_answers_what_it_accepts(warm_up: float, gap: float) -> None:
+def test_accepted_requests_of_bert_base_are_answered_at_full_speed(warm_up: float, gap: float) -> None:
     done = model(600, batch_rows=4, warm_up=warm_up).run(every(gap, int(120 / gap)))
     print(done.statuses)
     assert done.statuses[504] == 0

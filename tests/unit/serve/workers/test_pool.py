@@ -94,7 +94,7 @@ def test_every_row_gets_its_own_logits(start: Pools) -> None:
     assert pool.waiting_seconds == 0
 
 
-def test_what_a_dead_worker_had_goes_to_the_next(start: Pools) -> None:
+def test_requests_of_a_dead_worker_are_computed_by_the_next(start: Pools) -> None:
     pool, _ = start(threads=4)
     futures = [pool.submit([row(SLOW)]) for _ in range(12)]
     (old,) = pids(pool)
@@ -106,7 +106,7 @@ def test_what_a_dead_worker_had_goes_to_the_next(start: Pools) -> None:
     assert pool.available
 
 
-def test_a_request_that_kills_two_workers_is_given_up_and_nothing_else(start: Pools) -> None:
+def test_only_the_request_that_kills_two_workers_is_given_up(start: Pools) -> None:
     pool, told = start(threads=4)
     good = [pool.submit([row(SLOW)]) for _ in range(3)]
     poison = pool.submit([row(40), row(DIES)])
@@ -119,7 +119,7 @@ def test_a_request_that_kills_two_workers_is_given_up_and_nothing_else(start: Po
     assert not told.failures
 
 
-def test_an_error_of_the_engine_is_that_of_its_batch(start: Pools) -> None:
+def test_engine_error_fails_only_its_batch(start: Pools) -> None:
     pool, _ = start(threads=1)
     (before,) = pids(pool)
     failing = pool.submit([row(RAISES)] * 6)
@@ -129,7 +129,7 @@ def test_an_error_of_the_engine_is_that_of_its_batch(start: Pools) -> None:
     assert pids(pool) == [before]
 
 
-def test_a_cancelled_request_takes_no_turn(start: Pools) -> None:
+def test_cancelled_request_is_not_computed(start: Pools) -> None:
     pool, _ = start(threads=1)
     running = pool.submit([row(SLOW)])
     dropped = pool.submit([row(DIES)] * 50)
@@ -139,7 +139,7 @@ def test_a_cancelled_request_takes_no_turn(start: Pools) -> None:
     assert pool.submit([row(80)]).result(20)
 
 
-def test_a_worker_that_says_why_it_can_not_load_is_the_end(start: Pools) -> None:
+def test_pool_fails_with_the_workers_reason(start: Pools) -> None:
     pool, told = start(model="there are no weights")
     wait_until(lambda: told.failures)
     assert told.failures == ["there are no weights"]
@@ -148,7 +148,7 @@ def test_a_worker_that_says_why_it_can_not_load_is_the_end(start: Pools) -> None
     assert refused.value.status == 503
 
 
-def test_a_worker_that_dies_while_it_loads_is_the_end(start: Pools) -> None:
+def test_pool_fails_if_the_first_worker_dies_while_loading(start: Pools) -> None:
     _, told = start(model="dies")
     wait_until(lambda: told.failures)
     assert told.failures == [
@@ -156,7 +156,7 @@ def test_a_worker_that_dies_while_it_loads_is_the_end(start: Pools) -> None:
     ]
 
 
-def test_a_worker_that_can_not_start_again_is_tried_three_times(start: Pools, tmp_path: Path) -> None:
+def test_pool_fails_if_a_worker_can_not_restart(start: Pools, tmp_path: Path) -> None:
     pool, told = start(model="dies later", STARTED=str(tmp_path / "started"))
     waiting = pool.submit([row(SLEEPS)])
     os.kill(pids(pool)[0], signal.SIGKILL)
@@ -180,7 +180,7 @@ def stop_process(pid: int) -> None:
     ],
     ids=["computes", "does not read", "sends half of a message", "and a child of it holds the socket"],
 )
-def test_a_worker_that_does_not_come_back_is_replaced(start: Pools, stuck: Any, hang: Callable[[int], None]) -> None:
+def test_stuck_worker_is_killed_and_replaced(start: Pools, stuck: Any, hang: Callable[[int], None]) -> None:
     pool, _ = start(threads=1, seconds=1.0)
     (old,) = pids(pool)
     hang(old)
@@ -204,19 +204,19 @@ def next_parent() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("next_parent")
-def test_what_a_worker_has_started_ends_with_it_and_leaves_no_zombie(start: Pools) -> None:
+def test_child_processes_end_with_their_worker_without_a_zombie(start: Pools) -> None:
     pool, _ = start(threads=1)
     (child,) = pool.submit([row(STARTS)]).result(20)
     os.kill(pids(pool)[0], signal.SIGKILL)
     wait_until(lambda: not Path(f"/proc/{int(child.start[0])}").exists())
 
 
-def test_a_worker_is_killed_before_the_server_if_memory_is_short(start: Pools) -> None:
+def test_worker_has_a_higher_oom_score_than_the_server(start: Pools) -> None:
     pool, _ = start()
     wait_until(lambda: Path(f"/proc/{pids(pool)[0]}/oom_score_adj").read_text() == f"{WORKER_SCORE}\n")
 
 
-def test_a_worker_that_can_not_be_started_is_the_end() -> None:
+def test_pool_fails_if_the_command_can_not_be_run() -> None:
     pool, told = WorkerPool([WorkerSettings(Path("/opt/ml/model"), 1, "cpu")], RequestLimits(), ["/no/python"]), Told()
     pool.start()
     pool.tell(told.on_ready, told.on_failure)
@@ -237,7 +237,7 @@ def peak(pid: int) -> int:
 
 
 @pytest.mark.parametrize("size", [25_000_000, 100_000_000])
-def test_a_large_body_is_held_once_on_each_side(start: Pools, size: int) -> None:
+def test_large_body_is_not_copied_on_its_way_to_the_worker(start: Pools, size: int) -> None:
     pool, _ = start(threads=1)
     processes = [os.getpid(), *pids(pool)]
     found = []
@@ -252,7 +252,7 @@ def test_a_large_body_is_held_once_on_each_side(start: Pools, size: int) -> None
     assert min(found[1:]) < 1.3 * size
 
 
-def test_nobody_waits_for_what_is_told_of_the_first_worker() -> None:
+def test_slow_on_ready_callback_does_not_block_requests() -> None:
     pool = WorkerPool([WorkerSettings(Path("/opt/ml/model"), 1, "cpu")], RequestLimits(), DOUBLE)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -272,7 +272,7 @@ def test_nobody_waits_for_what_is_told_of_the_first_worker() -> None:
         pool.stop()
 
 
-def test_a_model_that_the_server_can_not_use_is_a_failure() -> None:
+def test_service_fails_if_it_can_not_use_the_workers_model() -> None:
     """The double's tokenizer is none."""
     pool = WorkerPool([WorkerSettings(Path("/opt/ml/model"), 1, "cpu")], RequestLimits(), DOUBLE)
     service, failed = Service(pool, RequestLimits()), threading.Event()
@@ -284,7 +284,7 @@ def test_a_model_that_the_server_can_not_use_is_a_failure() -> None:
     pool.stop()
 
 
-def test_too_much_work_is_refused_with_the_time_that_it_takes(start: Pools) -> None:
+def test_overload_is_refused_with_retry_after(start: Pools) -> None:
     pool, _ = start(threads=1)
     pool._dispatcher.speed.begin(0.01)
     accepted = [pool.submit([row(SLEEPS)]), pool.submit([row(90, 3000)])]

@@ -38,7 +38,7 @@ def run(said: str, *, lost: bool) -> tuple[int, list[str], str]:
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 
-def test_a_worker_that_has_lost_its_gpu_ends() -> None:
+def test_worker_exits_if_its_gpu_is_lost() -> None:
     code, said, log = run(ACCESS, lost=True)
     assert code == 1
     assert said == ["BatchError RuntimeError: CUDA error: an illegal memory access was encountered"]
@@ -46,15 +46,15 @@ def test_a_worker_that_has_lost_its_gpu_ends() -> None:
 
 
 @pytest.mark.parametrize("said", ["CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling …"])
-def test_an_error_of_one_request_is_not_the_end(said: str) -> None:
+def test_worker_survives_a_cuda_error_after_which_the_gpu_works(said: str) -> None:
     assert run(said, lost=False)[:2] == (0, [f"BatchError RuntimeError: {said}", "lives on"])
 
 
-def test_another_error_is_not_looked_into() -> None:
+def test_gpu_is_not_checked_after_other_errors() -> None:
     assert run("no rows", lost=True)[:2] == (0, ["BatchError RuntimeError: no rows", "lives on"])
 
 
-def test_errors_of_cuda() -> None:
+def test_is_cuda_error() -> None:
     accelerator = type("AcceleratorError", (RuntimeError,), {})
     assert is_cuda_error(accelerator("uncorrectable ECC error encountered"))
     assert is_cuda_error(RuntimeError(ACCESS))

@@ -27,12 +27,12 @@ def turns(made: Scheduler, most: int = 1, slots: int = 1) -> list[list[WaitingWi
     return batches
 
 
-def test_in_order_of_arrival() -> None:
+def test_windows_run_in_order_of_arrival() -> None:
     first, second = request(100, arrived=1.0), request(300, arrived=2.0)
     assert [batch[0].job for batch in turns(scheduler(second, first))] == [first, second]
 
 
-def test_a_long_request_lets_short_ones_by_that_come_meanwhile() -> None:
+def test_short_requests_overtake_a_long_one() -> None:
     long = request(*[300] * 10)
     short = [request(100, arrived=1.0), request(100, arrived=2.0)]
     order = [batch[0].job for batch in turns(scheduler(long, *short))]
@@ -40,7 +40,7 @@ def test_a_long_request_lets_short_ones_by_that_come_meanwhile() -> None:
     assert order == [*[long] * 4, short[0], *[long] * 3, short[1], *[long] * 3]
 
 
-def test_a_long_request_is_not_overtaken_for_ever() -> None:
+def test_long_request_is_not_overtaken_for_ever() -> None:
     """Short requests that come as fast as they are answered: the long one's last window has its turn all the same."""
     made = scheduler(long := request(*[300] * 10))
     now, left = 0.0, 10
@@ -55,18 +55,18 @@ def test_a_long_request_is_not_overtaken_for_ever() -> None:
     assert now < 3 * 10 * 300 * PACE
 
 
-def test_a_batch_is_of_like_lengths_in_their_order() -> None:
+def test_batch_has_windows_of_similar_length_in_order() -> None:
     requests = [request(length, arrived=float(at)) for at, length in enumerate((200, 90, 205, 380, 195, 190, 201))]
     batches = turns(scheduler(*requests), most=4)
     assert [[window.length for window in batch] for batch in batches] == [[200, 205, 195, 190], [90], [380], [201]]
 
 
-def test_a_batch_leaves_something_for_every_slot() -> None:
+def test_batch_leaves_windows_for_every_slot() -> None:
     requests = [request(200, arrived=float(at)) for at in range(7)]
     assert [len(batch) for batch in turns(scheduler(*requests), most=4, slots=2)] == [3, 2, 1, 1]
 
 
-def test_tokens_that_wait_are_counted() -> None:
+def test_scheduler_counts_waiting_tokens() -> None:
     made = scheduler(request(100, 50), gone := request(30, 30, 30))
     assert (made.tokens, len(made)) == (240, 5)
     made.drop(gone)
@@ -77,7 +77,7 @@ def test_tokens_that_wait_are_counted() -> None:
     assert (made.tokens, len(made)) == (0, 0)
 
 
-def test_who_may_have_killed_a_worker_runs_alone() -> None:
+def test_job_over_which_a_worker_died_runs_alone() -> None:
     suspect, other = request(100, 100, deaths=1), request(100, arrived=1.0)
     made = scheduler(suspect, other)
     assert made.next_batch(4, 1, idle=False) == []
@@ -86,7 +86,7 @@ def test_who_may_have_killed_a_worker_runs_alone() -> None:
     assert [window.job.deaths for window in clean.next_batch(4, 1, idle=True)] == [0, 0]
 
 
-def test_a_request_is_complete_with_its_last_window_and_not_computed_twice() -> None:
+def test_job_is_complete_with_its_last_window_and_computed_once() -> None:
     made = scheduler(one := request(100, 200))
     (first,), (second,) = made.next_batch(1, 1, idle=True), made.next_batch(1, 1, idle=True)
     assert finish([second], ["b"]) == []
