@@ -47,8 +47,8 @@ SOME = (1, 4, 8)
 OPENING = f"""{rank_jobs.OPENING}
 import json, logging
 logging.disable(logging.WARNING)
-smp.init({{"partitions": 2}})
-import pipeline_cases, pipeline_trees
+import new_start, pipeline_cases, pipeline_trees
+smp.init({{"partitions": 2, **new_start.gpu_options()}})
 rows = open(f"{{RESULTS}}/rows", "a") if smp.rank() == 0 else None
 def note(found):
     if rows:

@@ -16,10 +16,10 @@ def start(config: dict[str, Any]) -> None:
         dist.destroy_process_group(group)
     state.initialized, state.model, state.optimizer, state.groups = False, None, None, {}
     gc.collect()  # a model and its hooks hold each other, and the groups
-    smp.init({**config, **over_gloo(torch.cuda.device_count(), int(os.environ["WORLD_SIZE"]))})
+    smp.init({**config, **gpu_options()})
     torch.backends.cudnn.allow_tf32 = False  # by default convolutions on a GPU have 10 bits
 
 
-def over_gloo(gpus: int, ranks: int) -> dict[str, str]:
-    """The option for ranks that share a GPU, which NCCL refuses; pure."""
-    return {"ddp_dist_backend": "gloo"} if 0 < gpus < ranks else {}
+def gpu_options() -> dict[str, str]:
+    """The option that ranks need to share a GPU, because NCCL refuses that."""
+    return {"ddp_dist_backend": "gloo"} if 0 < torch.cuda.device_count() < int(os.environ["WORLD_SIZE"]) else {}
