@@ -48,7 +48,7 @@ def said(client: docker.DockerClient, bill: cyclonedx.Bill | SavedImage, *comman
     return str(printed.decode())
 
 
-def test_every_file_is_as_sha256sum_sees_it(saved: SavedImage, client: docker.DockerClient) -> None:
+def test_file_hashes_equal_those_of_sha256sum(saved: SavedImage, client: docker.DockerClient) -> None:
     lines = said(client, saved, "bash", "-c", "find / -xdev -type f -print0 | xargs -0 sha256sum").splitlines()
     seen = {line[66:].lstrip("/"): line[:64] for line in lines}
     found = {path: file.sha256 for path, file in saved.files.items() if file.kind == "file"}
@@ -57,17 +57,17 @@ def test_every_file_is_as_sha256sum_sees_it(saved: SavedImage, client: docker.Do
     }
 
 
-def test_no_file_is_of_the_machine_that_built_it(saved: SavedImage) -> None:
+def test_files_of_the_engine_are_empty(saved: SavedImage) -> None:
     """Its name and its name servers; the build itself leaves empty files where the engine lays its own."""
     assert [path for path in OF_THE_ENGINE if path in saved.files and saved.files[path].size] == []
 
 
-def test_every_package_of_debian_and_no_other(bill: cyclonedx.Bill, client: docker.DockerClient) -> None:
+def test_bill_has_exactly_the_packages_of_dpkg(bill: cyclonedx.Bill, client: docker.DockerClient) -> None:
     lines = said(client, bill, "dpkg-query", "--show", "--showformat", "${Package} ${Version}\n").splitlines()
     assert sorted(f"{each.name} {each.version}" for each in bill.packages if each.kind == "deb") == sorted(lines)
 
 
-def test_every_package_of_python_and_no_other(bill: cyclonedx.Bill, client: docker.DockerClient) -> None:
+def test_bill_has_exactly_the_python_distributions(bill: cyclonedx.Bill, client: docker.DockerClient) -> None:
     listed = json.loads(said(client, bill, "python", "-c", PYTHON))
     # Those that setuptools has inside itself, nobody else can import.
     own = [each for each in bill.packages if each.kind == "python" and "/_vendor/" not in each.path]
@@ -78,14 +78,14 @@ def plain(name: str) -> str:
     return re.sub("[-_.]+", "-", name).lower()
 
 
-def test_a_packages_hash_is_that_of_its_files(bill: cyclonedx.Bill, client: docker.DockerClient) -> None:
+def test_package_hash_is_that_of_its_files(bill: cyclonedx.Bill, client: docker.DockerClient) -> None:
     script = "dpkg-query --listfiles dash | while read -r f; do [ -L $f ] || [ ! -f $f ] || realpath $f; done"
     script += " | LC_ALL=C sort | xargs sha256sum | sha256sum"
     dash = next(each for each in bill.packages if each.name == "dash")
     assert dash.hash == said(client, bill, "bash", "-c", script).split()[0]
 
 
-def test_what_lacks_a_hash_has_no_file_left(bill: cyclonedx.Bill, saved: SavedImage) -> None:
+def test_packages_without_hash_have_no_files_left(bill: cyclonedx.Bill, saved: SavedImage) -> None:
     for each in bill.packages:
         if not each.hash:
             assert each.kind == "deb", each
@@ -93,20 +93,18 @@ def test_what_lacks_a_hash_has_no_file_left(bill: cyclonedx.Bill, saved: SavedIm
             assert not any(path.lstrip("/") in saved.files for path in listing if path.endswith(".so")), each
 
 
-def test_every_licence_is_known_but_a_few_that_are_named(bill: cyclonedx.Bill, profile: pins.Profile) -> None:
+def test_licences_are_known_except_for_listed_packages(bill: cyclonedx.Bill, profile: pins.Profile) -> None:
     if not any(each.kind == "file" for each in bill.packages):  # what AWS's installers bring says less
         assert {each.name for each in bill.packages if not each.licence} <= WITHOUT_LICENCE
     assert any("NVIDIA" in each.licence for each in bill.packages) == bool(profile.cuda)
 
 
-def test_what_the_image_says_of_itself_is_what_its_layers_hold(bill: cyclonedx.Bill, saved: SavedImage) -> None:
+def test_listing_and_layers_give_the_same_bill(bill: cyclonedx.Bill, saved: SavedImage) -> None:
     """The bill is made by the image's own Python; the layers, as the engine saves them, give the same one."""
     assert cyclonedx.bill_of(listing_of(saved), pins_file.load().files).document == bill.document
 
 
-def test_the_document_is_valid_and_the_same_each_time(
-    bill: cyclonedx.Bill, client: docker.DockerClient, tmp_path: Path
-) -> None:
+def test_bill_is_valid_and_reproducible(bill: cyclonedx.Bill, client: docker.DockerClient, tmp_path: Path) -> None:
     text = json.dumps(bill.document)
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     assert json.dumps(sbom.image_bill(client, bill.image, cache=tmp_path).document) == text

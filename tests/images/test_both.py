@@ -32,7 +32,7 @@ def fresh(client: docker.DockerClient, image: Image, script: str) -> str:
 
 
 @pytest.mark.kits_own
-def test_one_linux_amd64_image_whose_labels_say_what_is_inside(image: Image, profile: pins.Profile) -> None:
+def test_platform_and_labels(image: Image, profile: pins.Profile) -> None:
     assert (image.attrs["Os"], image.attrs["Architecture"]) == ("linux", "amd64")
     labels = image.labels
     assert labels["berth.profile"] == profile.name
@@ -47,7 +47,7 @@ def test_one_linux_amd64_image_whose_labels_say_what_is_inside(image: Image, pro
     assert all(len(value) <= 256 for value in labels.values())
 
 
-def test_entry_is_in_exec_form_and_trains_or_serves_by_default(image: Image) -> None:
+def test_entrypoint_and_default_command(image: Image) -> None:
     name = name_of(image)
     assert image.attrs["Config"]["Entrypoint"] == [name]
     assert image.attrs["Config"]["Cmd"] == [name]
@@ -61,7 +61,7 @@ def test_tags(image: Image, profile: pins.Profile) -> None:
     assert f"berth-{name}:build-{pins.version()}-{profile.name}-{revision}" in image.tags
 
 
-def test_the_command_is_the_kits_own(image: Image, client: docker.DockerClient) -> None:
+def test_command_on_path_is_berths(image: Image, client: docker.DockerClient) -> None:
     """sagemaker-training installs a `train` too; a replaced entrypoint must find ours."""
     name = name_of(image)
     script = client.containers.run(
@@ -72,7 +72,7 @@ def test_the_command_is_the_kits_own(image: Image, client: docker.DockerClient) 
     assert script.startswith("#!/opt/berth/bin/python")
 
 
-def test_the_other_images_command_is_refused_with_a_sentence(image: Image, client: docker.DockerClient) -> None:
+def test_command_of_the_other_image_is_refused(image: Image, client: docker.DockerClient) -> None:
     other = {"train": "serve", "serve": "train"}[name_of(image)]
     container = client.containers.run(image.id, [other], network_mode="none", detach=True)
     try:
@@ -84,12 +84,12 @@ def test_the_other_images_command_is_refused_with_a_sentence(image: Image, clien
     assert "Traceback" not in said
 
 
-def test_any_other_command_is_run_as_it_is(image: Image, client: docker.DockerClient) -> None:
+def test_any_other_command_is_executed(image: Image, client: docker.DockerClient) -> None:
     said = client.containers.run(image.id, ["python", "-c", "print(6 * 7)"], network_mode="none", remove=True)
     assert said.decode() == "42\n"
 
 
-def test_python_and_its_tools_come_first_on_path(either: Host) -> None:
+def test_berths_python_is_first_on_path(either: Host) -> None:
     assert output(either, "bash -c 'command -v python python3'") == "/opt/berth/bin/python\n/opt/berth/bin/python3"
     assert output(either, "python --version").startswith("Python 3.11.")
 
@@ -119,19 +119,19 @@ def test_only_this_images_packages_are_installed(image: Image, client: docker.Do
     assert packages == sorted(["contract", "qa", "runtime", name, *(["smdistributed"] if name == "train" else [])])
 
 
-def test_what_both_images_share_can_be_imported(either: Host) -> None:
+def test_shared_modules_can_be_imported(either: Host) -> None:
     assert output(either, "python -c 'import berth.qa.squad, berth.qa.windows, berth.qa.spans, berth.qa.metrics'") == ""
 
 
 @pytest.mark.kits_own
-def test_no_compiler_but_the_one_that_triton_calls(either: Host, profile: pins.Profile) -> None:
+def test_only_tritons_compiler_is_installed(either: Host, profile: pins.Profile) -> None:
     c_only = ("cc", "gcc", "ld", "as")
     for tool in ("g++", "c++", "clang", "make", "cmake", "mpicc", *(() if profile.cuda else c_only)):
         assert either.run(f"command -v {tool}").rc != 0, tool
 
 
 @pytest.mark.kits_own
-def test_no_caches_tests_headers_or_leftovers(image: Image, client: docker.DockerClient) -> None:
+def test_image_has_no_caches_tests_or_headers(image: Image, client: docker.DockerClient) -> None:
     folders = "/var/lib/apt/lists /root/.cache /tmp /var/cache/apt/archives /run/secrets"
     assert fresh(client, image, f"find {folders} -type f ! -name lock 2>/dev/null || true") == ""
     assert fresh(client, image, "find /opt/berth -name '*.a' -o -name '*.pyx' -path '*/pyarrow/*'") == ""
@@ -140,19 +140,19 @@ def test_no_caches_tests_headers_or_leftovers(image: Image, client: docker.Docke
     assert not {"include", "share", "test"} & set(torch)
 
 
-def test_no_private_key(image: Image, client: docker.DockerClient) -> None:
+def test_image_has_no_private_key(image: Image, client: docker.DockerClient) -> None:
     keys = 'grep -rlE "BEGIN ([A-Z]+ )?PRIVATE KEY" /etc /root /home /run /opt/ml 2>/dev/null || true'
     assert fresh(client, image, keys) == ""
     assert fresh(client, image, "ls /etc/ssh/ssh_host_* 2>/dev/null || true") == ""
 
 
 @pytest.mark.kits_own
-def test_within_budget(image: Image, client: docker.DockerClient, profile: pins.Profile) -> None:
+def test_image_is_within_its_budget(image: Image, client: docker.DockerClient, profile: pins.Profile) -> None:
     name = name_of(image)
     measured = image_size(client, f"berth-{name}:{profile.name}", budget_mb=profile.budget[name])
     assert measured.within_budget, measured.verdict()
 
 
-def test_importing_torch_says_nothing(either: Host) -> None:
+def test_importing_torch_prints_nothing(either: Host) -> None:
     done = either.run("timeout 120 python -W error -c 'import torch, transformers'")
     assert (done.rc, done.stdout, done.stderr) == (0, "", "")

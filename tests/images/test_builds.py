@@ -39,7 +39,7 @@ def layers_of(client: docker.DockerClient, tag: str) -> list[str]:
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
-def test_the_printed_line_builds_the_same_image(
+def test_dry_run_command_builds_the_same_image(
     image: str, client: docker.DockerClient, profile: pins.Profile, command_line: CommandLine
 ) -> None:
     tag = f"berth-{image}:{profile.name}"
@@ -57,7 +57,7 @@ def test_the_printed_line_builds_the_same_image(
     assert client.images.get(tag).id == before
 
 
-def test_an_edit_of_run_qa_makes_one_small_layer(
+def test_edit_of_run_qa_makes_one_small_layer(
     client: docker.DockerClient, kit_copy: Path, tmp_path: Path, build_as: Callable[..., docker_build.Built]
 ) -> None:
     # Against a build of the same folder: where a step was built twice, BuildKit may take either for another folder.
@@ -81,7 +81,7 @@ def test_an_edit_of_run_qa_makes_one_small_layer(
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
-def test_what_is_of_another_profile_rebuilds_nothing(
+def test_changes_of_another_profile_rebuild_nothing(
     image: str,
     client: docker.DockerClient,
     profile: pins.Profile,
@@ -101,7 +101,7 @@ def test_what_is_of_another_profile_rebuilds_nothing(
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
-def test_a_later_checkout_of_the_same_code_makes_the_same_layers(
+def test_file_times_do_not_change_layers(
     image: str, client: docker.DockerClient, kit_copy: Path, build_as: Callable[..., docker_build.Built]
 ) -> None:
     build_as("berth-test:before", image, kit_copy)
@@ -114,7 +114,7 @@ def test_a_later_checkout_of_the_same_code_makes_the_same_layers(
     assert layers_of(client, "berth-test:after") == layers_of(client, "berth-test:before")
 
 
-def test_a_profile_needs_no_wheels_of_the_users(kit_copy: Path, build_as: Callable[..., docker_build.Built]) -> None:
+def test_build_works_without_local_wheels(kit_copy: Path, build_as: Callable[..., docker_build.Built]) -> None:
     shutil.rmtree(kit_copy / "docker" / "wheels")
     build_as("berth-test:inputs", "train", kit_copy, target="inputs")
 
@@ -131,7 +131,7 @@ def test_a_profile_needs_no_wheels_of_the_users(kit_copy: Path, build_as: Callab
     ],
     ids=["not-debian", "unknown", "no-python"],
 )
-def test_a_base_that_cannot_work_is_refused_with_the_reason(
+def test_unsuitable_base_is_refused_with_the_reason(
     edit: str, said: str, client: docker.DockerClient, tmp_path: Path, build_as: Callable[..., docker_build.Built]
 ) -> None:
     base = local_base(client, pins_file.load(), os.environ.get(VARIABLE)).reference
@@ -157,7 +157,7 @@ def test_a_base_that_cannot_work_is_refused_with_the_reason(
     ],
     ids=["unknown-profile", "no-such-mirror", "no-such-part", "no-such-base"],
 )
-def test_mistakes_are_one_sentence_and_exit_code_1(
+def test_invalid_options_give_one_sentence_and_exit_code_1(
     words: tuple[str, ...], said: str, command_line: CommandLine
 ) -> None:
     done = command_line(*words)
@@ -168,7 +168,7 @@ def test_mistakes_are_one_sentence_and_exit_code_1(
     assert done.stderr.splitlines()[-1].startswith("berth: error: ")
 
 
-def test_without_an_engine_the_sentence_says_how_to_get_one(command_line: CommandLine) -> None:
+def test_missing_engine_error_says_how_to_get_one(command_line: CommandLine) -> None:
     done = command_line("build", "train", DOCKER_HOST="unix:///nowhere.sock")
     assert done.returncode == 1
     assert "no Docker engine answers at DOCKER_HOST=unix:///nowhere.sock (No such file or directory)" in done.stderr
@@ -195,7 +195,7 @@ ls /opt
 """
 
 
-def test_a_layer_takes_nothing_from_a_changed_cache_of_wheels(
+def test_manipulated_wheel_cache_does_not_change_a_layer(
     client: docker.DockerClient, profile: pins.Profile, tmp_path: Path
 ) -> None:
     wheel = tmp_path / "wheels" / "pinned-1.0-py3-none-any.whl"

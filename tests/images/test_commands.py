@@ -32,7 +32,7 @@ BUILD = [sys.executable, str(pins.ROOT / "build.py")]
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
-def test_uri_gives_the_exact_tag_alone_as_what_local_mode_takes(
+def test_uri_prints_only_the_build_tag(
     image: str, client: docker.DockerClient, profile: pins.Profile, command_line: CommandLine
 ) -> None:
     found = client.images.get(f"berth-{image}:{profile.name}")
@@ -46,7 +46,7 @@ def test_uri_gives_the_exact_tag_alone_as_what_local_mode_takes(
     assert (entry["image_uri"], entry["local_id"]) == (tag, found.id)
 
 
-def test_doctor_finds_that_the_images_can_be_built_here(client: docker.DockerClient, command_line: CommandLine) -> None:
+def test_doctor_finds_nothing_missing(client: docker.DockerClient, command_line: CommandLine) -> None:
     # They have just been built; what that took of the disk may be what the next build would want.
     full = shutil.disk_usage(client.info()["DockerRootDir"]).free < doctor.DISK_NEEDED_GB * 1e9
     done = command_line("doctor")
@@ -54,14 +54,14 @@ def test_doctor_finds_that_the_images_can_be_built_here(client: docker.DockerCli
     assert "berth-base:bookworm" in done.stdout or "debian:bookworm" in done.stdout
 
 
-def test_doctor_without_an_engine_says_so_and_fails(monkeypatch: pytest.MonkeyPatch, command_line: CommandLine) -> None:
+def test_doctor_fails_without_an_engine(monkeypatch: pytest.MonkeyPatch, command_line: CommandLine) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
     done = command_line("doctor")
     assert done.returncode == 1
     assert "unset DOCKER_HOST" in done.stdout
 
 
-def test_clean_takes_what_the_kit_left_and_nothing_of_a_persons(
+def test_clean_removes_leftovers_and_keeps_users_objects(
     client: docker.DockerClient, profile: pins.Profile, command_line: CommandLine
 ) -> None:
     image = f"berth-serve:{profile.name}"
@@ -109,7 +109,7 @@ def which_server(
     client.images.remove("berth-test:server")
 
 
-def test_serve_answers_until_ctrl_c_and_leaves_nothing(
+def test_serve_answers_until_ctrl_c_and_removes_its_container(
     client: docker.DockerClient, which_server: list[str], small_demo: tuple[int, str, Path]
 ) -> None:
     model = small_demo[2] / "model.tar.gz"
@@ -145,13 +145,13 @@ def small_demo(profile: pins.Profile, tmp_path_factory: pytest.TempPathFactory) 
     return code, printed.getvalue(), out
 
 
-def test_a_demo_that_learned_too_little_fails_and_says_why(small_demo: tuple[int, str, Path]) -> None:
+def test_demo_fails_if_the_scores_are_too_low(small_demo: tuple[int, str, Path]) -> None:
     code, printed, _ = small_demo
     assert code == 1
     assert "Only 24 held-out questions were answered; the demo wants 500." in printed
 
 
-def test_the_demo_shows_loss_scores_sizes_and_both_answers(
+def test_demo_prints_loss_scores_sizes_and_both_answers(
     profile: pins.Profile, small_demo: tuple[int, str, Path]
 ) -> None:
     _, printed, out = small_demo
@@ -172,7 +172,7 @@ def test_the_demo_shows_loss_scores_sizes_and_both_answers(
     assert {"model.tar.gz", "train.log", "serve.log"} <= {path.name for path in out.iterdir()}
 
 
-def test_what_a_container_would_refuse_is_refused_before_there_is_one(
+def test_invalid_hyperparameters_are_refused_before_a_container_starts(
     tmp_path: Path, profile: pins.Profile, command_line: CommandLine
 ) -> None:
     model = demo.pretrained_model()
@@ -192,7 +192,7 @@ def test_what_a_container_would_refuse_is_refused_before_there_is_one(
     )
 
 
-def test_a_job_gets_wheels_and_ca_for_its_requirements(
+def test_job_gets_wheels_and_ca_for_its_requirements(
     tmp_path: Path, profile: pins.Profile, command_line: CommandLine
 ) -> None:
     wheels, code = tmp_path / "wheels", tmp_path / "src"
@@ -219,7 +219,7 @@ def test_a_job_gets_wheels_and_ca_for_its_requirements(
         assert f"algo-1 | {line}\n" in done.stdout
 
 
-def test_a_program_that_is_not_there_is_refused_before_any_container(
+def test_missing_program_is_refused_before_a_container_starts(
     tmp_path: Path, profile: pins.Profile, command_line: CommandLine
 ) -> None:
     (tmp_path / "data.json").write_text("{}")
@@ -231,7 +231,7 @@ def test_a_program_that_is_not_there_is_refused_before_any_container(
     )
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
+def test_unwritable_output_is_refused_before_the_work(
     tmp_path: Path, profile: pins.Profile, command_line: CommandLine
 ) -> None:
     (tmp_path / "file").write_text("x")

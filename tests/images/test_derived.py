@@ -25,7 +25,7 @@ def derived(derive: Callable[..., str]) -> str:
     return derive("tabulate==0.9.0")
 
 
-def test_a_program_in_a_derived_image_imports_its_package(
+def test_program_in_derived_image_imports_its_package(
     derived: str, command_line: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
@@ -38,14 +38,16 @@ def test_a_program_in_a_derived_image_imports_its_package(
     assert "algo-1 | | algo-1 |      1 |" in log
 
 
-def test_the_derived_image_is_still_ours(derived: str, client: docker.DockerClient, profile: pins.Profile) -> None:
+def test_derived_image_keeps_entrypoint_and_environment(
+    derived: str, client: docker.DockerClient, profile: pins.Profile
+) -> None:
     configured = client.images.get(derived).attrs["Config"]
     original = client.images.get(f"berth-train:{profile.name}").attrs["Config"]
     for name in ("Entrypoint", "Cmd", "Env"):
         assert configured[name] == original[name]
 
 
-def test_it_is_billed_and_named_as_its_owner_calls_it(
+def test_bill_and_uri_of_derived_image_use_its_own_name(
     derived: str,
     client: docker.DockerClient,
     command_line: Callable[..., subprocess.CompletedProcess[str]],
@@ -68,7 +70,7 @@ RUN_TRAIN = f"run train --data {pins.ROOT}/sample/squad-train.json.xz -p model_n
 
 
 @pytest.mark.parametrize("command", ["test", "size", "bill", "push", "uri", RUN_TRAIN, "run serve --model any"])
-def test_what_does_not_stand_on_the_kit_is_refused(
+def test_image_not_built_from_berths_is_refused(
     command: str, client: docker.DockerClient, command_line: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     client.images.build(fileobj=io.BytesIO(b"FROM scratch\nLABEL a=b\n"), tag="berth-test:stranger", rm=True)

@@ -8,7 +8,7 @@ from berth.common import owner
 from berth.images.probe import _leftovers
 
 
-def test_a_network_of_a_run_that_was_killed_is_named_and_one_of_a_run_that_lives_is_not(
+def test_leftovers_are_networks_of_killed_runs(
     client: docker.DockerClient,
 ) -> None:
     ended = subprocess.Popen(["true"])

@@ -26,9 +26,7 @@ def gone() -> owner.Owner:
     return replace(owner.this_process(), pid=child.pid)
 
 
-def test_what_the_engine_will_not_remove_is_named_and_stops_no_run(
-    client: docker.DockerClient, profile: pins.Profile
-) -> None:
+def test_network_that_the_engine_keeps_is_only_a_warning(client: docker.DockerClient, profile: pins.Profile) -> None:
     image = f"berth-train:{profile.name}"
     network = client.networks.create("berth-test-stuck", labels=gone().labels("stuck"))
     # An engine of Docker 20.10 refuses with 403, newer ones with 409, as long as a container is on the network.
@@ -59,7 +57,7 @@ def as_root(client: docker.DockerClient, profile: pins.Profile, tmp_path: Path) 
     return run
 
 
-def test_of_the_users_checkpoints_only_what_the_run_wrote_becomes_his(
+def test_only_files_of_the_run_change_their_owner(
     client: docker.DockerClient,
     profile: pins.Profile,
     tmp_path: Path,

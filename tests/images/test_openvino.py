@@ -105,7 +105,7 @@ def watched(
 
 
 @pytest.mark.kits_own
-def test_a_model_is_converted_and_run_under_a_quota_and_nothing_is_sent(
+def test_openvino_converts_and_runs_without_telemetry(
     has_openvino: Image, client: docker.DockerClient, profile: pins.Profile
 ) -> None:
     found, sent, control = watched(client, has_openvino)
@@ -120,7 +120,7 @@ def test_a_model_is_converted_and_run_under_a_quota_and_nothing_is_sent(
 
 
 @pytest.mark.kits_own
-def test_a_graph_is_quantised_and_nothing_is_sent(
+def test_nncf_quantises_without_telemetry(
     has_openvino: Image, client: docker.DockerClient, profile: pins.Profile
 ) -> None:
     if has_openvino.labels["berth.kit"] != "train":
@@ -132,7 +132,7 @@ def test_a_graph_is_quantised_and_nothing_is_sent(
 
 
 @pytest.mark.kits_own
-def test_telemetry_would_have_been_seen(has_openvino: Image, client: docker.DockerClient, tmp_path: Path) -> None:
+def test_sent_telemetry_would_be_counted(has_openvino: Image, client: docker.DockerClient, tmp_path: Path) -> None:
     package = tmp_path / TELEMETRY
     (package / "backend").mkdir(parents=True)
     (package / "__init__.py").write_text(DOUBLE)
@@ -144,7 +144,7 @@ def test_telemetry_would_have_been_seen(has_openvino: Image, client: docker.Dock
 
 
 @pytest.mark.kits_own
-def test_no_package_asks_for_the_telemetry(either: Host) -> None:
+def test_no_package_requires_the_telemetry(either: Host) -> None:
     """Else pip would bring it with whatever a job installs that asks for openvino."""
     listing = "import importlib.metadata as m; print([r for d in m.distributions() for r in d.requires or ()])"
     asked_for = either.check_output(f"timeout 60 python -c '{listing}'")
@@ -154,5 +154,5 @@ def test_no_package_asks_for_the_telemetry(either: Host) -> None:
 
 
 @pytest.mark.kits_own
-def test_the_image_that_serves_on_a_gpu_has_none(serve: Host, profile: pins.Profile) -> None:
+def test_cuda_inference_image_has_no_openvino(serve: Host, profile: pins.Profile) -> None:
     assert (serve.run("timeout 60 python -c 'import openvino'").rc == 0) == (not profile.cuda)

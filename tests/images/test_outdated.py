@@ -30,9 +30,7 @@ def older_tzdata(image: Image, client: docker.DockerClient) -> Iterator[str]:
     client.images.remove(made.id, force=True)
 
 
-def test_a_newer_package_in_the_archive_is_found(
-    older_tzdata: str, client: docker.DockerClient, tmp_path: Path
-) -> None:
+def test_newer_package_in_the_archive_is_found(older_tzdata: str, client: docker.DockerClient, tmp_path: Path) -> None:
     found = debian.ask_archive(client, older_tzdata, build_network.gather(os.environ), tmp_path)
     update = next(update for update in found if update.name == "tzdata")
     assert update.installed == OLDER
@@ -40,7 +38,7 @@ def test_a_newer_package_in_the_archive_is_found(
     assert list(client.containers.list(all=True, filters={"ancestor": older_tzdata})) == []
 
 
-def test_an_archive_out_of_reach_is_no_all_clear(image: Image, client: docker.DockerClient, tmp_path: Path) -> None:
+def test_unreachable_archive_is_reported(image: Image, client: docker.DockerClient, tmp_path: Path) -> None:
     nowhere = build_network.Network(
         None, build_network.PackageIndex(), (), "", "", "deb http://127.0.0.1:9/debian bookworm main\n"
     )

@@ -41,7 +41,7 @@ def plain(client: docker.DockerClient) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
-def test_a_plain_build_makes_the_layers_of_build_py(
+def test_plain_docker_build_makes_the_layers_of_build_py(
     image: str, plain: str, client: docker.DockerClient, profile: pins.Profile, command_line: CommandLine
 ) -> None:
     """All of them from the cache, so either way may come first; and `size` measures it without further labels."""
@@ -70,7 +70,7 @@ def test_a_plain_build_makes_the_layers_of_build_py(
         ({"WITHOUT": "efs"}, "berth: error: Unknown file 'efs' in WITHOUT"),
     ],
 )
-def test_a_wrong_argument_is_one_sentence_before_anything_is_built(
+def test_invalid_build_argument_is_reported_first(
     arguments: dict[str, str], said: str, plain: str, client: docker.DockerClient
 ) -> None:
     done = plain_build("train", **arguments)
@@ -79,7 +79,7 @@ def test_a_wrong_argument_is_one_sentence_before_anything_is_built(
     assert not client.images.list(plain)
 
 
-def test_a_target_that_the_profile_does_not_have_is_one_sentence(plain: str) -> None:
+def test_target_missing_in_the_profile_is_reported(plain: str) -> None:
     done = plain_build("serve", PROFILE="cpu-hf4")
     assert done.returncode != 0
     assert (

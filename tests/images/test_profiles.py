@@ -19,9 +19,7 @@ def layers_up_to_torch(client: docker.DockerClient, name: str) -> list[str]:
 
 
 @pytest.mark.kits_own
-def test_the_layers_up_to_torch_are_the_hardwares_whatever_software_set_stands_on_them(
-    client: docker.DockerClient, profile: pins.Profile
-) -> None:
+def test_profiles_of_one_hardware_share_layers_up_to_torch(client: docker.DockerClient, profile: pins.Profile) -> None:
     """So a host or a registry that has one profile of this hardware has the larger part of the others."""
     rows = [row for row in KIT.profiles.values() if row.hardware == profile.hardware and "train" in row.images]
     here = [row.name for row in rows if client.images.list(image_name("train", row.name))]

@@ -28,13 +28,13 @@ def difference(
     return diff.compare(before, diff.inspect_image(client, canary_image, cache=tmp_path_factory.mktemp("contents")))
 
 
-def test_the_same_packages(difference: diff.Difference) -> None:
+def test_two_builds_have_the_same_packages(difference: diff.Difference) -> None:
     changes = {f"{each.kind} {each.name}: {each.before} → {each.after}" for each in diff.unexplained(difference)[0]}
     moved = {change for change in changes if change.startswith("deb ")}
     assert moved == set(), f"Debian's archive has moved on since {difference.before} was built: build it again"
     assert changes == set()
 
 
-def test_the_same_files(difference: diff.Difference) -> None:
+def test_two_builds_have_the_same_files(difference: diff.Difference) -> None:
     changes = [f"{each.how} /{each.path} ({each.made_by})" for each in diff.unexplained(difference)[1]]
     assert changes == [], f"{difference.before} is of another checkout, or its build is not the same each time"

@@ -86,7 +86,7 @@ def hash_based(bytecode: bytes) -> bool:
     return int.from_bytes(bytecode[4:8], "little") == 0b11
 
 
-def test_no_canary_in_any_layer_config_or_history(
+def test_layers_config_and_history_contain_no_secret(
     canary_image: str, searched: Searched, client: docker.DockerClient
 ) -> None:
     image = client.images.get(canary_image)
@@ -96,17 +96,17 @@ def test_no_canary_in_any_layer_config_or_history(
     assert searched.canaries == []
 
 
-def test_no_private_key_in_any_layer(searched: Searched) -> None:
+def test_layers_contain_no_private_key(searched: Searched) -> None:
     """Debian makes ssh's host keys while it installs; one that a later step deletes would still be pulled."""
     assert [name for name in searched.private_keys if not KNOWN_TO_ALL.search(name)] == []
 
 
-def test_bytecode_does_not_depend_on_the_time_of_its_source(searched: Searched) -> None:
+def test_bytecode_is_checked_by_hash(searched: Searched) -> None:
     """It differs from build to build."""
     assert searched.bytecode_by_time == []
 
 
-def test_a_private_key_is_found_and_what_reads_one_is_not() -> None:
+def test_search_finds_private_keys_but_not_their_readers() -> None:
     """The search itself: across the edge of two reads too."""
     body = b"MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7"
     found = Searched()

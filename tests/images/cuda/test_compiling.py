@@ -63,7 +63,7 @@ print(os.path.getsize(made) > 10_000)
 """
 
 
-def test_tritons_launcher_compiles_with_the_compiler_inside(python: Python) -> None:
+def test_triton_launcher_compiles_with_the_images_compiler(python: Python) -> None:
     """The host's driver library, for which an empty one stands here, is all that this lacks."""
     assert python(LAUNCHER).splitlines()[-1] == "True"
 
@@ -83,12 +83,12 @@ print(all(abs(a - b) < 1e-4 * abs(a) for a, b in zip(eager, traced)))
 """
 
 
-def test_a_training_step_is_traced_with_its_gradients(python: Python) -> None:
+def test_torch_compile_traces_a_training_step(python: Python) -> None:
     """torch.compile but for its last part, which makes kernels: for the CPU that takes a C++ compiler."""
     assert python(STEP).splitlines()[-1] == "True"
 
 
-def test_torch_has_nccl_and_gloo_and_the_chips_of_the_profile(python: Python, profile: pins.Profile) -> None:
+def test_torch_has_nccl_gloo_and_the_profiles_chips(python: Python, profile: pins.Profile) -> None:
     program = (
         "import json, torch, torch.distributed as d;"
         "has = d.is_nccl_available(), d.is_gloo_available(), d.is_mpi_available();"
@@ -100,7 +100,7 @@ def test_torch_has_nccl_and_gloo_and_the_chips_of_the_profile(python: Python, pr
     assert {f"sm_{chip}" for chip in CHIPS[profile.name]} - {"sm_89"} <= set(chips.split())
 
 
-def test_what_was_pruned_is_gone_and_only_c_can_be_compiled(python: Python) -> None:
+def test_pruned_files_and_other_compilers_are_missing(python: Python) -> None:
     program = """
 import os, re, shutil
 from pathlib import Path

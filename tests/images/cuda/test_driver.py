@@ -86,7 +86,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("said", "library", "words"), REFUSED.values(), ids=REFUSED.keys())
 @pytest.mark.parametrize("image", ["train", "serve"])
-def test_refused_in_one_sentence(
+def test_unsuitable_host_is_refused_in_one_sentence(
     on_a_gpu: Run, image: str, said: Mapping[str, str], library: bool, words: tuple[str, ...]
 ) -> None:
     code, log, failure = on_a_gpu(image, said, library=library)
@@ -101,14 +101,14 @@ def test_refused_in_one_sentence(
         assert word in sentence
 
 
-def test_a_driver_that_fits_runs_the_program(on_a_gpu: Run) -> None:
+def test_suitable_driver_runs_the_program(on_a_gpu: Run) -> None:
     code, log, _ = on_a_gpu("train", CURRENT | A10G)
     assert code == 0, log
     assert "backend: nccl, over lo: 1 GPUs on each host" in log
     assert "cuda-compat" not in log
 
 
-def test_cuda_compat_in_the_image_takes_an_old_drivers_place_for_the_ranks_too(on_a_gpu: Run) -> None:
+def test_cuda_compat_replaces_old_driver_for_all_ranks(on_a_gpu: Run) -> None:
     code, log, _ = on_a_gpu("train", OLD | A10G | COMPAT_WORKS, compat=True)
     assert code == 0, log
     assert log.count("berth: cuda-compat: the host's driver is too old") == 1
@@ -116,13 +116,13 @@ def test_cuda_compat_in_the_image_takes_an_old_drivers_place_for_the_ranks_too(o
     assert log.count("launch plan") == 1
 
 
-def test_cuda_compat_is_left_alone_where_the_driver_is_new_enough(on_a_gpu: Run) -> None:
+def test_cuda_compat_is_unused_with_a_new_driver(on_a_gpu: Run) -> None:
     code, log, _ = on_a_gpu("train", CURRENT | A10G | COMPAT_WORKS, compat=True)
     assert code == 0, log
     assert "cuda-compat" not in log
 
 
-def test_without_a_gpu_a_cuda_image_says_that_it_runs_on_the_cpu(client: docker.DockerClient, tmp_path: Path) -> None:
+def test_cuda_image_without_gpu_reports_cpu(client: docker.DockerClient, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('ran', flush=True)")
     log = client.containers.run(
         f"berth-train:{PROFILE}",
@@ -136,7 +136,7 @@ def test_without_a_gpu_a_cuda_image_says_that_it_runs_on_the_cpu(client: docker.
     assert "\nran\n" in log
 
 
-def test_the_look_itself_prints_json(client: docker.DockerClient) -> None:
+def test_driver_module_prints_json(client: docker.DockerClient) -> None:
     command = ["python", "-P", "-m", "berth.runtime.gpu.driver"]
     seen = json.loads(client.containers.run(f"berth-train:{PROFILE}", command, remove=True, network_mode="none"))
     assert seen["missing"].startswith("libcuda.so.1: cannot open shared object file")

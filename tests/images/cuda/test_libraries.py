@@ -32,7 +32,7 @@ print(json.dumps({
 """
 
 
-def test_labels_name_what_the_row_of_the_pins_says(image: Image, profile: pins.Profile) -> None:
+def test_labels_have_the_pinned_versions(image: Image, profile: pins.Profile) -> None:
     for part in ("cuda", "cudnn", "nccl"):
         assert image.labels[f"berth.{part}"] == profile.cuda[part]
     versions = {file.version for file in profile.files.values()}
@@ -41,7 +41,7 @@ def test_labels_name_what_the_row_of_the_pins_says(image: Image, profile: pins.P
         assert image.labels.get(f"berth.{part}", pins.NONE) in {pins.NONE, *versions}
 
 
-def test_the_binaries_say_the_pinned_versions(python: Python, profile: pins.Profile) -> None:
+def test_libraries_report_the_pinned_versions(python: Python, profile: pins.Profile) -> None:
     said = json.loads(python(VERSIONS))
 
     def parts(text: str) -> list[int]:
@@ -75,7 +75,7 @@ print(json.dumps({"names": names, "loaded": sorted(loaded), "files": files}))
 """
 
 
-def test_torch_the_linker_and_users_find_one_and_the_same_copy(python: Python) -> None:
+def test_each_cuda_library_has_one_copy(python: Python) -> None:
     said = json.loads(python(ONE_COPY))
     more_than_one = {name: paths for name, paths in said["files"].items() if len(paths) > 1}
     assert not more_than_one
@@ -94,7 +94,7 @@ def test_torch_the_linker_and_users_find_one_and_the_same_copy(python: Python) -
         assert any(name.startswith(f"{library}.so") for name in said["names"]), f"{library} is unknown to ldconfig"
 
 
-def test_nccls_plugin_finds_cudas_runtime_without_a_version(python: Python) -> None:
+def test_cuda_runtime_is_found_without_a_version(python: Python) -> None:
     program = "import ctypes; ctypes.CDLL('libcudart.so'); print(open('/proc/self/maps').read())"
     paths = set(re.findall(r"/\S*libcudart\S*", python(program)))
     assert len(paths) == 1, paths
@@ -120,7 +120,7 @@ print(json.dumps(missing))
 """
 
 
-def test_every_shared_object_finds_what_it_needs_but_the_driver(python: Python) -> None:
+def test_shared_objects_miss_only_the_driver(python: Python) -> None:
     """The driver's libraries come from the host, with NVIDIA's runtime."""
     missing = json.loads(python(UNRESOLVED))
     # What another one has loaded by then: mpirun's own, for mpi4py, one of scipy's beside the one that it needs, and
@@ -133,7 +133,7 @@ def test_every_shared_object_finds_what_it_needs_but_the_driver(python: Python) 
         assert driver or (known and all(known in path for path in paths)), missing
 
 
-def test_settings_that_hold_whatever_the_entry_is(image: Image, python: Python) -> None:
+def test_environment_and_nccl_conf(image: Image, python: Python) -> None:
     environment = dict(line.split("=", 1) for line in image.attrs["Config"]["Env"])
     assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
     assert environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
@@ -144,7 +144,7 @@ def test_settings_that_hold_whatever_the_entry_is(image: Image, python: Python) 
         assert environment["FI_EFA_USE_HUGE_PAGE"] == "0"
 
 
-def test_nccl_starts_and_reads_its_file(python: Python) -> None:
+def test_nccl_reads_nccl_conf(python: Python) -> None:
     """As far as it gets without a GPU: it finds an interface and makes the id of a communicator."""
     program = (
         "import ctypes, torch; uid = ctypes.create_string_buffer(128);"
@@ -155,7 +155,7 @@ def test_nccl_starts_and_reads_its_file(python: Python) -> None:
     assert re.search(r"NCCL INFO .*lo:127\.0\.0\.1", said), said
 
 
-def test_layers_can_be_pulled_side_by_side(image: Image, client: docker.DockerClient, profile: pins.Profile) -> None:
+def test_largest_layer_is_below_1_5_gb(image: Image, client: docker.DockerClient, profile: pins.Profile) -> None:
     measured = image_size(client, f"berth-{image.labels['berth.kit']}:{profile.name}")
     largest = max(measured.layers, key=lambda layer: layer.compressed)
     assert largest.compressed <= 1.5e9, largest

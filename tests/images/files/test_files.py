@@ -53,7 +53,7 @@ print(json.dumps({
 """
 
 
-def test_every_part_comes_from_a_mirror_into_its_layer(
+def test_all_parts_are_built_from_a_mirror(
     address: str,
     kit_copy: Path,
     doubles: Any,
@@ -113,7 +113,7 @@ print(sorted({line.split()[-1] for line in open("/proc/self/maps") if "libfabric
 """
 
 
-def test_nccls_plugin_is_tried_where_cudas_runtime_is(
+def test_nccl_plugin_is_loaded_if_cuda_runtime_exists(
     kit_copy: Path,
     doubles: Any,
     pin: Pin,
@@ -141,7 +141,7 @@ def test_nccls_plugin_is_tried_where_cudas_runtime_is(
     ]
 
 
-def test_a_file_that_comes_or_goes_rebuilds_no_layer_of_another_part(
+def test_file_of_one_part_does_not_rebuild_other_parts(
     kit_copy: Path, build_as: Callable[..., docker_build.Built]
 ) -> None:
     # Twice before: where a step was built in two folders, BuildKit may take either.
@@ -163,7 +163,7 @@ def test_a_file_that_comes_or_goes_rebuilds_no_layer_of_another_part(
     ],
     ids=["hash", "another-key", "not-by-the-key-beside-it", "the-key-beside-it-is-another"],
 )
-def test_an_installer_that_is_not_the_pinned_one(
+def test_installer_with_another_hash_is_refused(
     faults: dict[str, Any], said: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
 ) -> None:
     profile = pin(doubles.efa(), **faults)
@@ -171,7 +171,7 @@ def test_an_installer_that_is_not_the_pinned_one(
     assert refused(profile, "files").startswith(said)
 
 
-def test_a_signature_of_another_file(
+def test_wrong_signature_is_refused(
     mirror: Path, doubles: Any, pin: Pin, lay: Lay, refused: Refused, signers: tuple[Any, Any]
 ) -> None:
     profile = pin(doubles.efa())
@@ -192,7 +192,7 @@ def test_a_signature_of_another_file(
     ],
     ids=["installer", "signature", "key"],
 )
-def test_a_file_that_is_not_there(absent: str, why: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused) -> None:
+def test_missing_file_is_refused(absent: str, why: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused) -> None:
     """By hand, without build.py, which would have refused before."""
     profile = pin(doubles.efa())
     lay(but=absent)
@@ -205,7 +205,7 @@ def test_a_file_that_is_not_there(absent: str, why: str, doubles: Any, pin: Pin,
     )
 
 
-def test_an_archive_that_is_no_installer(tmp_path: Path, pin: Pin, lay: Lay, refused: Refused) -> None:
+def test_archive_without_installer_is_refused(tmp_path: Path, pin: Pin, lay: Lay, refused: Refused) -> None:
     (tmp_path / "efa-installer.tar.gz").write_bytes(b"no archive")
     profile = pin(tmp_path / "efa-installer.tar.gz")
     lay()
@@ -227,7 +227,7 @@ def test_an_archive_that_is_no_installer(tmp_path: Path, pin: Pin, lay: Lay, ref
     ],
     ids=["fails", "another-version", "no-plugin", "plugin-that-can't-be-loaded"],
 )
-def test_an_installer_that_does_not_do_its_work(
+def test_incomplete_installation_is_refused(
     faults: dict[str, Any], said: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
 ) -> None:
     profile = pin(doubles.efa(**faults))
@@ -272,7 +272,7 @@ def test_an_installer_that_does_not_do_its_work(
         "compat-that-can't-be-loaded",
     ],
 )
-def test_other_parts_that_are_not_what_was_pinned(
+def test_wrong_version_of_other_parts_is_refused(
     part: str, faults: dict[str, Any], target: str, said: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
 ) -> None:
     profile = pin(getattr(doubles, part)(**faults))
@@ -280,7 +280,7 @@ def test_other_parts_that_are_not_what_was_pinned(
     assert refused(profile, target).startswith(said)
 
 
-def test_a_mirror_that_lacks_files_is_refused_before_anything_is_made(
+def test_incomplete_mirror_is_refused_before_the_build(
     mirror: Path, kit_copy: Path, doubles: Any, pin: Pin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profile = pin(doubles.efa(), doubles.gdrcopy())

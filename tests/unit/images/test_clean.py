@@ -33,7 +33,7 @@ def gone() -> owner.Owner:
         pytest.param(ME.labels("1"), f"its run is still going, in process {ME.pid}", id="a-run-in-progress"),
     ],
 )
-def test_containers(found: dict[str, str], stays: str) -> None:
+def test_why_container_stays(found: dict[str, str], stays: str) -> None:
     assert clean.why_container_stays(found) == stays
 
 
@@ -76,7 +76,7 @@ BASE = {labels.KIT: "base"}
         ),
     ],
 )
-def test_images(tags: list[str], found: dict[str, str], layers: int, named: int | None, stays: str) -> None:
+def test_why_image_stays(tags: list[str], found: dict[str, str], layers: int, named: int | None, stays: str) -> None:
     assert clean.why_image_stays(tags, found, layers, named) == stays
 
 
@@ -110,12 +110,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("other", "", False),
     ],
 )
-def test_an_image_of_this_checkouts_history_is_its_own(commit: str, suffix: str, ours: bool, checkout: Path) -> None:
+def test_commit_or_ancestor_belongs_to_the_checkout(commit: str, suffix: str, ours: bool, checkout: Path) -> None:
     assert clean.is_of_checkout(git(checkout, "rev-parse", "--short=12", commit) + suffix, checkout) is ours
 
 
 @pytest.mark.parametrize("built_from", ["none", "0123456789ab", "--help", ""])
-def test_an_image_of_a_commit_that_is_not_here_is_anothers(built_from: str, checkout: Path) -> None:
+def test_unknown_commit_does_not_belong_to_the_checkout(built_from: str, checkout: Path) -> None:
     assert not clean.is_of_checkout(built_from, checkout)
 
 
@@ -163,7 +163,7 @@ OTHER = f"berth-train:{labels.exact({**LABELS, f'{labels.SOURCE}.revision': '012
         pytest.param(["--dry-run"], True, "", [], id="dry-run"),
     ],
 )
-def test_images_of_other_checkouts_go_only_if_the_person_agrees(
+def test_images_of_other_checkouts_are_removed_only_with_consent(
     words: list[str],
     watched: bool,
     answer: str,
@@ -185,7 +185,7 @@ def test_images_of_other_checkouts_go_only_if_the_person_agrees(
     assert (OTHER in printed.err) == bool(answer)
 
 
-def test_what_a_dead_owner_left_goes(gone: owner.Owner) -> None:
+def test_leftovers_of_a_dead_owner_are_removed(gone: owner.Owner) -> None:
     assert clean.why_container_stays(gone.labels("1")) == ""
     assert clean.why_run_stays(gone.labels("1")) == ""
 
@@ -201,5 +201,5 @@ def test_what_a_dead_owner_left_goes(gone: owner.Owner) -> None:
         ),
     ],
 )
-def test_an_item_says_what_becomes_of_it(item: clean.Item, line: str) -> None:
+def test_item_as_text(item: clean.Item, line: str) -> None:
     assert str(item) == line

@@ -38,7 +38,7 @@ WELL = Probe(
 )
 
 
-def test_a_machine_where_all_is_well() -> None:
+def test_all_checks_pass_on_a_complete_machine() -> None:
     found = doctor.findings(WELL)
     assert [(finding.name, finding.status, finding.remedy) for finding in found] == [
         ("Docker engine", "ok", ""),
@@ -256,7 +256,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
         ),
     ],
 )
-def test_a_finding(seen: Probe, name: str, status: str, says: str, mends: str) -> None:
+def test_finding_of_each_check(seen: Probe, name: str, status: str, says: str, mends: str) -> None:
     found = {finding.name: finding for finding in doctor.findings(seen)}
     assert found[name].status == status
     assert says in found[name].message
@@ -276,5 +276,5 @@ def test_a_finding(seen: Probe, name: str, status: str, says: str, mends: str) -
         pytest.param({"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}, True, id="cdi"),
     ],
 )
-def test_engines_that_pass_gpus(info: dict[str, Any], passes: bool) -> None:
+def test_passes_gpus(info: dict[str, Any], passes: bool) -> None:
     assert doctor.passes_gpus(info) == passes

@@ -38,7 +38,7 @@ def local_image(attrs: dict[str, Any], info: dict[str, Any] | None = None) -> Lo
     return local_image_from(selected, info)
 
 
-def test_an_image_that_is_not_built_says_how_to_build_it() -> None:
+def test_missing_image_error_names_the_build_command() -> None:
     def get(tag: str) -> Any:
         raise ImageNotFound(f"no {tag}")
 
@@ -50,12 +50,12 @@ def test_an_image_that_is_not_built_says_how_to_build_it() -> None:
     )
 
 
-def test_a_profile_that_there_is_not_is_what_is_wrong() -> None:
+def test_unknown_profile_is_reported_before_the_image() -> None:
     with pytest.raises(UserError, match=r"^there is no profile 'cu125'; docker/pins\.toml has .*did you mean cu124\?"):
         select_image(SimpleNamespace(), "train", "cu125")  # type: ignore[arg-type]  # the engine is not asked
 
 
-def test_an_image_is_known_by_its_exact_tag_and_its_versions() -> None:
+def test_local_image_has_build_name_and_versions() -> None:
     build = "berth-train:build-0.1.0-cu130-1a2b3c4d5e6f"
     found = local_image(inspected(RepoTags=["berth-train:cu130", build]))
     assert (found.build_name, found.push_tag) == (build, "build-0.1.0-cu130-1a2b3c4d5e6f")
@@ -64,14 +64,14 @@ def test_an_image_is_known_by_its_exact_tag_and_its_versions() -> None:
 
 
 @pytest.mark.parametrize(("revision", "dirty"), [("1a2b3c4d5e6f-dirty", True), ("none", False)])
-def test_images_of_no_one_commit_are_told_apart_by_their_ids(revision: str, dirty: bool) -> None:
+def test_push_tag_of_dirty_or_unknown_commit_ends_in_the_id(revision: str, dirty: bool) -> None:
     ids = [f"sha256:{number:064x}" for number in (0x1 << 252, 0x2 << 252)]
     found = [local_image(inspected(revision, Id=each)) for each in ids]
     assert [each.push_tag for each in found] == [f"build-0.1.0-cu130-{revision}-{n}0000000" for n in (1, 2)]
     assert found[0].dirty == dirty
 
 
-def test_an_image_of_plain_docker_build_goes_by_the_name_that_the_engine_has_for_it() -> None:
+def test_image_of_plain_docker_build_keeps_its_engine_name() -> None:
     plain = {"berth.kit": "train", "berth.profile": "cu130", f"{OCI}.version": "0.1.0", "berth.left-out": "efa"}
     found = local_image(inspected(Config={"Labels": plain}))
     assert (found.build_name, found.revision, found.pins) == ("berth-train:cu130", "none", {})
@@ -90,9 +90,7 @@ CONTAINERD = {"DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}
     ],
     ids=["Docker's own store", "no status", "containerd before API 1.48", "podman"],
 )
-def test_an_engine_that_does_not_name_its_manifests_is_known_by_its_info(
-    info: dict[str, Any], id_is_config: bool, docker: bool
-) -> None:
+def test_manifest_type_is_unknown_by_the_engines_info(info: dict[str, Any], id_is_config: bool, docker: bool) -> None:
     found = local_image(inspected(), info)
     assert (found.id_is_config, found.pushes_docker_manifest) == (id_is_config, docker)
     named = inspected(Descriptor={"mediaType": "application/vnd.docker.distribution.manifest.v2+json"})
@@ -108,8 +106,6 @@ def test_an_engine_that_does_not_name_its_manifests_is_known_by_its_info(
     ],
     ids=["the engine's own store", "containerd, docker", "containerd, index"],
 )
-def test_what_an_engine_would_push_is_known_before(
-    descriptor: dict[str, Any], id_is_config: bool, docker: bool
-) -> None:
+def test_manifest_type_from_descriptor(descriptor: dict[str, Any], id_is_config: bool, docker: bool) -> None:
     found = local_image(inspected(**descriptor))
     assert (found.id_is_config, found.pushes_docker_manifest) == (id_is_config, docker)

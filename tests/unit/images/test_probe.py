@@ -44,14 +44,14 @@ def fake_engine(
     return ran
 
 
-def test_one_container_reads_a_file_of_both_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_container_reads_both_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = fake_engine(monkeypatch)
     assert probe._container("berth-base:bookworm") == ContainerTest("berth-base:bookworm")
     assert probe._container(None) == ContainerTest("sha256:1")
     assert ran == [2, 2]
 
 
-def test_a_folder_that_the_engine_does_not_see_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folder_that_the_engine_does_not_share_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ran = fake_engine(monkeypatch, hidden=[str(tmp_path)])
     found = probe._container("b")
@@ -71,20 +71,20 @@ def test_a_folder_that_the_engine_does_not_see_is_named(monkeypatch: pytest.Monk
         (UserError("`true` gives no answer in b: see that the engine is well."), "gives no answer"),
     ],
 )
-def test_a_container_that_does_not_run(fault: Exception, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reason_for_failed_container(fault: Exception, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_engine(monkeypatch, fault=fault)
     found = probe._container("b")
     assert reason in found.error
     assert found.unseen == {}
 
 
-def test_without_an_image_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_test_is_skipped_without_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
     client = SimpleNamespace(images=SimpleNamespace(list=lambda filters: []))
     monkeypatch.setattr(probe, "connect", lambda timeout_s: client)
     assert probe._container(None) == ContainerTest()
 
 
-def test_podmans_service_is_known_by_its_components(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_podman_is_recognised_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
     version = {**VERSION, "Components": [{"Name": "Podman Engine"}]}
     with engine_double({"GET /version": (200, version), "GET /info": (200, {"ServerVersion": "5.4.2"})}) as double:
         monkeypatch.setenv("DOCKER_HOST", double.host)
@@ -96,7 +96,7 @@ def test_podmans_service_is_known_by_its_components(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("helper", ["", "exit 1", "echo hunter2", "echo hunter2; exit 1"])
-def test_a_credential_helper_that_gives_nothing_is_a_finding(
+def test_broken_credential_helper_is_reported_without_its_output(
     helper: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))

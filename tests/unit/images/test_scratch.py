@@ -33,7 +33,7 @@ with scratch.first_signal_only(), scratch.scratch_folder("berth-proof-", Path(sy
 
 
 @pytest.mark.parametrize("after_s", [0.1, 0.4])
-def test_a_second_ctrl_c_leaves_nothing(tmp_path: Path, after_s: float) -> None:
+def test_second_ctrl_c_does_not_interrupt_cleanup(tmp_path: Path, after_s: float) -> None:
     """It strikes while the first waits for the child, or while the folder is removed."""
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path)],
@@ -65,9 +65,7 @@ def killed_in(parent: Path, prefix: str = PROOFS) -> Path:
     return left
 
 
-def test_what_a_killed_process_left_is_told_from_what_is_in_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stale_folders_are_those_of_killed_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(pins, "CACHE", tmp_path)
     left = killed_in(tmp_path)
@@ -80,7 +78,7 @@ def test_what_a_killed_process_left_is_told_from_what_is_in_use(
     assert not used.exists()
 
 
-def test_the_next_command_removes_the_secrets_of_a_killed_one_and_of_no_other(tmp_path: Path) -> None:
+def test_next_command_removes_secrets_of_a_killed_one(tmp_path: Path) -> None:
     left = killed_in(tmp_path, SECRETS)
     with scratch_folder(SECRETS, tmp_path) as first, scratch_folder(SECRETS, tmp_path) as second:
         assert first != second
@@ -89,7 +87,7 @@ def test_the_next_command_removes_the_secrets_of_a_killed_one_and_of_no_other(tm
     assert not any(tmp_path.iterdir())
 
 
-def test_a_dry_runs_secrets_stay_for_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_a_dry_run_are_kept_for_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pins, "CACHE", tmp_path)
     young, old = tmp_path / f"{DRY_RUNS}1", tmp_path / f"{DRY_RUNS}2"
     for folder in (young, old):
@@ -100,7 +98,7 @@ def test_a_dry_runs_secrets_stay_for_a_day(tmp_path: Path, monkeypatch: pytest.M
     assert young not in found
 
 
-def test_clean_removes_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_removes_stale_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(clean, "LOCKS", tmp_path / "docker" / "locks")
     monkeypatch.setattr(pins, "CACHE", tmp_path / "cache")

@@ -44,13 +44,13 @@ def get(name: str) -> Any:
 CLIENT: Any = SimpleNamespace(images=SimpleNamespace(get=get))
 
 
-def test_without_a_name_it_is_the_kits_image_of_the_profile() -> None:
+def test_default_image_is_berths_image_of_the_profile() -> None:
     found = select_image(CLIENT, "train", "cpu")
     assert (found.name, found.image, found.profile, found.derived) == ("berth-train:cpu", "train", "cpu", False)
 
 
 @pytest.mark.parametrize("name", [None, "mytrain:1"])
-def test_a_profile_that_there_is_not_is_refused_either_way(name: str | None) -> None:
+def test_unknown_profile_is_refused_with_and_without_a_name(name: str | None) -> None:
     with pytest.raises(UserError, match="there is no profile 'cpuu'.*did you mean cpu" if name is None else "cpuu"):
         select_image(CLIENT, "train", "cpuu", name)
 
@@ -67,7 +67,7 @@ def test_a_profile_that_there_is_not_is_refused_either_way(name: str | None) -> 
         pytest.param("me/plain:1", "me/plain:1", "cpu", True, id="of-plain-docker-build"),
     ],
 )
-def test_a_named_image_says_what_it_stands_on(name: str, known_as: str, profile: str, derived: bool) -> None:
+def test_named_image_is_described_by_its_labels(name: str, known_as: str, profile: str, derived: bool) -> None:
     for kit in ("train", None):
         found = select_image(CLIENT, kit, "cpu", name)
         assert (found.name, found.image, found.profile, found.derived) == (known_as, "train", profile, derived)
@@ -115,7 +115,7 @@ def test_a_named_image_says_what_it_stands_on(name: str, known_as: str, profile:
         ),
     ],
 )
-def test_what_it_can_not_be_is_said(name: str, kit: str | None, profile: str, said: str) -> None:
+def test_unsuitable_image_is_refused(name: str, kit: str | None, profile: str, said: str) -> None:
     with pytest.raises(UserError) as refused:
         select_image(CLIENT, kit, profile, name)
     assert str(refused.value) == said
@@ -134,7 +134,7 @@ def test_what_it_can_not_be_is_said(name: str, kit: str | None, profile: str, sa
         ("localhost:5000/mytrain", "", ""),
     ],
 )
-def test_what_an_image_is_called_by_its_owner(name: str, repository: str, tag: str) -> None:
+def test_own_name(name: str, repository: str, tag: str) -> None:
     assert own_name(name) == (repository, tag)
 
 
@@ -142,5 +142,5 @@ def test_what_an_image_is_called_by_its_owner(name: str, repository: str, tag: s
     ("revision", "checkout", "said"),
     [("1a2b", "1a2b", False), ("1a2b", "3c4d", True), (labels.NO_REVISION, "3c4d", False), ("1a2b", "none", False)],
 )
-def test_an_image_of_another_commit_is_said_if_both_are_known(revision: str, checkout: str, said: bool) -> None:
+def test_other_build_warns_if_both_revisions_are_known(revision: str, checkout: str, said: bool) -> None:
     assert bool(other_build("berth-train:cpu", "train", "cpu", revision, checkout)) == said

@@ -60,13 +60,13 @@ def found_base(here: Any, requested: str | None = None) -> tuple[Base, list[str]
         return base.find_base(here, KIT, requested, said.append), said
 
 
-def test_the_pinned_base_is_pulled_once_and_nothing_is_said_of_it_then() -> None:
+def test_pinned_base_is_pulled_once() -> None:
     here = Engine(registry=(PINNED,))
     assert found_base(here)[0].reference == PINNED
     assert (found_base(here)[1], here.pulled) == ([], [PINNED])
 
 
-def test_an_older_imported_base_never_replaces_the_pinned_one() -> None:
+def test_imported_base_never_replaces_the_pinned_one() -> None:
     """Such as after a bump of the pinned one, or after one failed pull."""
     here = Engine(here=(IMPORTED, "debian:older"), registry=(PINNED,))
     assert found_base(here)[0].reference == PINNED
@@ -85,7 +85,7 @@ def test_an_older_imported_base_never_replaces_the_pinned_one() -> None:
         (RequestsConnectionError("broken pipe"), "no answer: broken pipe"),
     ],
 )
-def test_a_failed_pull_ends_the_build_with_the_ways_out(error: Exception | None, says: str) -> None:
+def test_failed_pull_is_reported_with_remedies(error: Exception | None, says: str) -> None:
     with pytest.raises(UserError) as refusal:
         found_base(Engine(error=error))
     sentence = str(refusal.value)
@@ -93,7 +93,7 @@ def test_a_failed_pull_ends_the_build_with_the_ways_out(error: Exception | None,
     assert ["`python build.py base`" in sentence, f"--base-image {IMPORTED}" in sentence] == [True, True]
 
 
-def test_a_base_that_was_asked_for_is_logged_on_every_build() -> None:
+def test_requested_base_is_logged_on_every_build() -> None:
     here = Engine(here=(IMPORTED,))
     for _ in range(2):
         found, said = found_base(here, IMPORTED)
@@ -114,7 +114,7 @@ def test_a_base_that_was_asked_for_is_logged_on_every_build() -> None:
         ((), (), IMPORTED, True),
     ],
 )
-def test_make_takes_the_pinned_base_if_it_can_be_had(
+def test_base_for_builds_prefers_the_pinned_base(
     here: tuple[str, ...], registry: tuple[str, ...], used: str, makes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     double: Any = Engine(here, registry)
@@ -132,7 +132,7 @@ def test_make_takes_the_pinned_base_if_it_can_be_had(
     assert double.pulled == [], "the build pulls it"
 
 
-def test_a_base_is_made_by_a_shell_with_this_networks_mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_make_base_uses_this_networks_mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A checkout may have lost the mode bits of scripts."""
     source = "deb http://me:s3cret@m/debian bookworm main"
     script = 'printf \'{"tag": "%s", "docker": "%s", "sources": "%s"}\' "$1" "$DOCKER" "$(cat "$2")" >"$0.ran"\n'
@@ -152,7 +152,7 @@ def test_a_base_is_made_by_a_shell_with_this_networks_mirror(monkeypatch: pytest
         base.make_base(here, KIT)
 
 
-def test_a_registry_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pull_from_silent_registry_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine has accepted the pull and says nothing; the SDK would wait for ever."""
     monkeypatch.setattr(base, "PULL_SILENCE_S", 0.5)
 

@@ -32,7 +32,7 @@ def fed(text: str) -> Progress:
     return progress
 
 
-def test_steps_are_named_by_their_stage() -> None:
+def test_step_names() -> None:
     steps = fed(OUTPUT).layers
     assert [(step.name, step.cached, step.seconds) for step in steps] == [
         ("python", True, 0.0),
@@ -40,14 +40,14 @@ def test_steps_are_named_by_their_stage() -> None:
     ]
 
 
-def test_begin_and_end_are_told_once_each() -> None:
+def test_feed_returns_begin_and_end_of_a_step_once() -> None:
     progress = Progress()
     told = [step.number for step in map(progress.feed, [*OUTPUT.splitlines(), "#7 DONE 14.2s"]) if step]
     assert told == [5, 5, 7, 7]
     assert progress.steps[7].seconds == 14.2
 
 
-def test_a_name_is_cut_at_a_word_and_says_so() -> None:
+def test_long_step_name_is_shortened_at_a_word() -> None:
     folders = "ecr/registry images/inventory local serve/engines"
     [step] = fed(
         f"#9 [kit 6/6] RUN mkdir -p {folders} && /opt/build/bin/pip wheel --quiet --no-deps --no-index .\n"
@@ -63,18 +63,18 @@ def test_a_name_is_cut_at_a_word_and_says_so() -> None:
         (("DONE 0.1s", "DONE 1.0s"), "2 steps, none cached"),
     ],
 )
-def test_what_the_cache_had_is_counted(ends: tuple[str, str], said: str) -> None:
+def test_summary_counts_cached_steps(ends: tuple[str, str], said: str) -> None:
     steps = "".join(f"#{n} [deps {n}/2] RUN x\n#{n} {end}\n" for n, end in enumerate(ends, start=1))
     assert fed(steps).summary == said
 
 
-def test_the_base_counts_as_cached_for_it_is_there_before_a_build() -> None:
+def test_base_counts_as_cached() -> None:
     assert (
         fed("#5 [base 1/1] FROM docker.io/library/berth-base:bookworm\n#5 DONE 0.0s\n").summary == "1 steps, all cached"
     )
 
 
-def test_a_failure_shows_the_step_and_its_last_lines() -> None:
+def test_failure_shows_step_and_last_lines() -> None:
     text = OUTPUT + '#7 ERROR: executor failed running [/bin/sh -c "x"]: exit code: 1\n'
     assert failure_sentence(fed(text), text, Path("/logs/x.log")) == (
         "the step `deps-train` failed; its last lines:\n"
@@ -85,7 +85,7 @@ def test_a_failure_shows_the_step_and_its_last_lines() -> None:
     )
 
 
-def test_a_layers_own_sentence_is_the_reason() -> None:
+def test_error_of_a_layer_script_is_the_reason() -> None:
     text = (
         "#5 [python 1/1] RUN x\n"
         "#5 0.1 E: Unable to locate package\n"
@@ -106,12 +106,12 @@ def test_a_full_disk_is_named() -> None:
     assert "the disk of the Docker engine is full" in failure_sentence(fed(text), text, Path("/l"))
 
 
-def test_a_failure_before_any_step() -> None:
+def test_failure_before_the_first_step() -> None:
     text = "failed to solve: dockerfile parse error\n"
     assert failure_sentence(fed(text), text, Path("/l")).startswith("the build failed before its first step: failed to")
 
 
-def test_two_builds_of_one_image_in_one_second_have_a_log_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simultaneous_builds_have_separate_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client = tmp_path / "docker"
     client.write_text("#!/bin/sh\necho it failed; exit 1\n")
     client.chmod(0o755)

@@ -14,7 +14,7 @@ from berth.images.pins import pins
 from tests.doubles.engine_double import VERSION, engine_double
 
 
-def test_a_line_of_the_log_is_there_at_once(tmp_path: Path) -> None:
+def test_log_is_written_unbuffered(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     with docker_build._opened(log) as keep:
         keep("one é\n")
@@ -23,14 +23,14 @@ def test_a_line_of_the_log_is_there_at_once(tmp_path: Path) -> None:
     assert log.read_text(encoding="utf-8") == "one é\ntwo\n"
 
 
-def test_a_log_in_no_folder_is_a_sentence(tmp_path: Path) -> None:
+def test_unwritable_log_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file")
     with pytest.raises(UserError, match=r"the build's log can't be written to .*/logs is no folder"):
         with docker_build._opened(tmp_path / "logs" / "a.log"):
             pass
 
 
-def test_a_disk_that_fills_while_a_build_runs_is_a_sentence() -> None:
+def test_full_disk_while_logging_is_reported() -> None:
     with pytest.raises(UserError, match=r"the disk of /dev is full, and the build's log does not fit: free some room"):
         with docker_build._opened(Path("/dev/full")) as keep:
             keep("one\n")
@@ -61,12 +61,12 @@ FULL, GONE, OTHER = "the disk of the Docker engine is full", "the Docker engine 
         ("#9 0.5 error: 503 Service Unavailable", OTHER),
     ],
 )
-def test_a_full_disk_and_an_engine_that_stops_are_a_sentence(text: str, says: str) -> None:
+def test_failure_sentence_for_full_disk_and_stopped_engine(text: str, says: str) -> None:
     assert sentence(text).startswith(says)
     assert sentence(text).endswith("/a.log")
 
 
-def test_no_password_gets_into_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_contains_no_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pins, "CACHE", tmp_path)
     client = tmp_path / "docker"
     client.write_text("#!/bin/sh\necho 'error: https://me:s3cret@corp/simple/x gave 404'; exit 1\n")
@@ -78,9 +78,7 @@ def test_no_password_gets_into_the_log(tmp_path: Path, monkeypatch: pytest.Monke
     assert "s3cret" not in log.read_text() + str(refusal.value)
 
 
-def test_logs_are_for_this_user_alone_those_of_earlier_versions_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logs_are_readable_by_this_user_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pins, "CACHE", tmp_path)
     (tmp_path / "logs").mkdir(mode=0o755)
     log = docker_build._log_file(BuildPlan("train", "cpu", (), ("berth-test:x",), tmp_path))
@@ -96,7 +94,7 @@ def test_logs_are_for_this_user_alone_those_of_earlier_versions_too(
 @pytest.mark.parametrize(
     ("make", "said"), [("Podman Engine", "the engine is podman"), ("Engine", "unknown flag: --secret")]
 )
-def test_a_build_by_podmans_service_says_so(
+def test_failed_build_on_podman_names_podman(
     make: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = tmp_path / "docker"

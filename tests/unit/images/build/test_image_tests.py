@@ -32,7 +32,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     return found
 
 
-def test_a_pass_is_remembered_by_the_image_and_a_failure_is_not(runs: Runs, tmp_path: Path) -> None:
+def test_only_a_pass_is_remembered(runs: Runs, tmp_path: Path) -> None:
     runs.code = 1
     assert (image_tests.run([TRAIN], tmp_path), image_tests.passed_on([TRAIN], tmp_path)) == (1, "")
     runs.code = 0
@@ -43,7 +43,7 @@ def test_a_pass_is_remembered_by_the_image_and_a_failure_is_not(runs: Runs, tmp_
         assert not image_tests.passed_on(other, tmp_path)
 
 
-def test_other_tests_are_run_again(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_tests_invalidate_a_pass(runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tests = tmp_path / "tests"
     tests.mkdir()
     (tests / "test_a.py").write_text("1")
@@ -58,9 +58,7 @@ def test_other_tests_are_run_again(runs: Runs, tmp_path: Path, monkeypatch: pyte
     ("image", "named"),
     [(TRAIN, None), (MINE, "mytrain:1"), (replace(TRAIN, name="berth-train:build-1"), "berth-train:build-1")],
 )
-def test_the_image_that_was_named_is_the_one_that_is_tested(
-    image: SelectedImage, named: str | None, runs: Runs, tmp_path: Path
-) -> None:
+def test_named_image_is_tested(image: SelectedImage, named: str | None, runs: Runs, tmp_path: Path) -> None:
     image_tests.run([image], tmp_path, to_stderr=True)
     (done,) = runs
     assert done["env"].get("BERTH_IMAGE") == named

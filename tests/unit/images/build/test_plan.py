@@ -37,7 +37,7 @@ def plan_of(image: str, profile: str = "cpu", **changes: Any) -> str:
     return build_plan(KIT, row, image, CLEAN, Provided(**given), Path("/kit")).command()
 
 
-def test_the_default_build_is_one_line() -> None:
+def test_default_build_command() -> None:
     assert plan_of("train") == (
         "DOCKER_BUILDKIT=1 BUILDX_NO_DEFAULT_ATTESTATIONS=1 docker build"
         " --platform linux/amd64 --file /kit/docker/Dockerfile --target train --build-arg PROFILE=cpu"
@@ -52,7 +52,7 @@ def test_the_default_build_is_one_line() -> None:
     )
 
 
-def test_a_closed_network_adds_base_secrets_and_names_of_proxies() -> None:
+def test_closed_network_adds_base_secrets_and_proxy_names() -> None:
     line = plan_of(
         "serve",
         base=Base("berth-base:bookworm", "sha256:11"),
@@ -65,7 +65,7 @@ def test_a_closed_network_adds_base_secrets_and_names_of_proxies() -> None:
     )
 
 
-def test_a_profile_and_what_it_goes_without_are_all_that_is_passed() -> None:
+def test_profile_and_omitted_parts_are_the_only_build_arguments() -> None:
     line = plan_of("train", "cu130")
     assert re.findall(r"--build-arg (\S+)", line) == ["PROFILE=cu130"]
     assert "--label berth.efa=1.47.0" in line
@@ -79,17 +79,17 @@ def test_a_profile_and_what_it_goes_without_are_all_that_is_passed() -> None:
         row.without(["nccl"])
 
 
-def test_the_label_of_what_was_left_out_is_the_argument() -> None:
+def test_left_out_label_is_split() -> None:
     assert labels.left_out({labels.LEFT_OUT: "efa,smddp"}) == ["efa", "smddp"]
     assert labels.left_out({labels.LEFT_OUT: ""}) == labels.left_out({}) == []
 
 
-def test_unknown_image() -> None:
+def test_unknown_image_is_refused() -> None:
     with pytest.raises(UserError, match="unknown image 'sevre': name train or serve"):
         plan_of("sevre")
 
 
-def test_refusals_name_what_is_missing(tmp_path: Path) -> None:
+def test_refusals_name_missing_hash_and_locks(tmp_path: Path) -> None:
     smddp = replace(KIT.file("smddp"), sha256=pins.UNPINNED)
     row = replace(KIT.profile("cu124"), files={"smddp": smddp})
     no_hash = (
@@ -106,7 +106,7 @@ def test_refusals_name_what_is_missing(tmp_path: Path) -> None:
         assert [refusals(KIT, each, image, LOCKS) for image in each.images] == [[]] * len(each.images), name
 
 
-def test_smddp_with_another_torch_is_refused_by_both_versions() -> None:
+def test_file_for_another_torch_is_refused() -> None:
     smddp = replace(KIT.file("smddp"), sha256="0" * 64)
     row = replace(KIT.profile("cu130"), files={"smddp": smddp})
     assert file_problems(row, ["train"]) == [
@@ -124,6 +124,6 @@ def test_smddp_with_another_torch_is_refused_by_both_versions() -> None:
         ("cu130", "serve", ["cuda-compat"]),
     ],
 )
-def test_an_image_for_gpus_says_what_it_does_without(profile: str, image: str, parts: list[str]) -> None:
+def test_effects_of_missing_parts(profile: str, image: str, parts: list[str]) -> None:
     lines = effects(KIT.profile(profile), [image])
     assert [line.removeprefix("no ").partition(": ")[0] for line in lines] == parts

@@ -41,14 +41,12 @@ def prepared(said: list[str], **options: Any) -> str:
 
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("name", ["no such:::image", "Debian:bookworm", "debian:", "host.example/"])
-def test_what_is_no_name_of_an_image_is_no_base(name: str, dry_run: bool, machine: list[str]) -> None:
+def test_invalid_base_name_is_refused(name: str, dry_run: bool, machine: list[str]) -> None:
     with pytest.raises(UserError, match=f"^--base-image '{name}' is not an image name: write "):
         prepared(machine, base_image=name, dry_run=dry_run)
 
 
-def test_a_dry_run_says_what_becomes_of_a_base_that_is_not_here(
-    machine: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dry_run_reports_missing_base_or_engine(machine: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "local_base", lambda *_: None)
     prepared(machine, base_image="localhost:5000/team/debian_12:slim", dry_run=True)
     assert (
@@ -63,7 +61,7 @@ def test_a_dry_run_says_what_becomes_of_a_base_that_is_not_here(
     assert any(each.endswith("yet: no Docker engine answers.") for each in machine)
 
 
-def test_a_dry_run_leaves_what_its_line_reads_and_names_it_and_a_build_leaves_nothing(
+def test_dry_run_keeps_secrets_and_build_removes_them(
     machine: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = Network(None, PackageIndex(url="https://me:s3cret@corp/simple"), (), "", "", "")
@@ -78,16 +76,14 @@ def test_a_dry_run_leaves_what_its_line_reads_and_names_it_and_a_build_leaves_no
     assert list((tmp_path / "berth").iterdir()) == [folder]
 
 
-def test_a_checkout_that_lost_its_links_is_refused_before_anything_else(
-    machine: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkout_problem_is_reported_first(machine: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "checkout_problems", lambda _: ["the links are lost."])
     with pytest.raises(UserError, match=r"^the links are lost\. Also, "):
         prepared(machine)
     assert machine == []
 
 
-def test_a_file_out_of_reach_is_refused_with_the_way_without_it(machine: list[str], tmp_path: Path) -> None:
+def test_unreachable_file_is_refused_unless_omitted(machine: list[str], tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         prepared(machine)
     assert str(refusal.value) == UNREACHED
@@ -96,7 +92,7 @@ def test_a_file_out_of_reach_is_refused_with_the_way_without_it(machine: list[st
     assert machine[0] == "no efa: NCCL uses TCP between hosts"
 
 
-def test_a_dry_run_asks_no_host_and_takes_the_file_for_reachable(machine: list[str]) -> None:
+def test_dry_run_uses_no_network(machine: list[str]) -> None:
     line = prepared(machine, dry_run=True)
     assert "--label berth.efa=1.47.0" in line
     assert "WITHOUT" not in line

@@ -36,7 +36,7 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_clean_clone_has_its_commit_and_the_commits_date(clone: Path) -> None:
+def test_clean_clone_has_commit_and_date(clone: Path) -> None:
     found = read_revision(clone, {"BERTH_REVISION": SHA})
     assert (len(found.commit), found.dirty, found.created[:2]) == (12, False, "20")
     assert found.commit != SHA[:12].lower(), "git knows better"
@@ -63,7 +63,7 @@ def test_a_clean_clone_has_its_commit_and_the_commits_date(clone: Path) -> None:
         ("docker/files/aws-efa-installer-1.47.0.tar.gz", False),
     ],
 )
-def test_what_gets_into_an_image_makes_it_dirty_and_nothing_else(path: str, dirty: bool, clone: Path) -> None:
+def test_only_files_of_the_build_make_a_revision_dirty(path: str, dirty: bool, clone: Path) -> None:
     """Whatever this user's git shows of files that it does not know, and whatever is ignored."""
     git(clone, "config", "status.showUntrackedFiles", "no")
     (clone / ".git" / "info").mkdir(exist_ok=True)
@@ -74,7 +74,7 @@ def test_what_gets_into_an_image_makes_it_dirty_and_nothing_else(path: str, dirt
     assert read_revision(clone, {}).dirty == dirty
 
 
-def test_a_kit_in_a_folder_of_another_repository_is_of_that_one(clone: Path) -> None:
+def test_checkout_inside_another_repository_has_its_commit(clone: Path) -> None:
     outer = clone.parent
     shutil.rmtree(clone / ".git")
     git(outer, "init", "-q")
@@ -97,25 +97,23 @@ def test_a_kit_in_a_folder_of_another_repository_is_of_that_one(clone: Path) -> 
         ({"BERTH_REVISION": ""}, NO_COMMIT),
     ],
 )
-def test_without_git_a_variable_names_the_commit_else_there_is_a_warning(
-    environ: dict[str, str], commit: str, tmp_path: Path
-) -> None:
+def test_revision_without_git_comes_from_a_variable(environ: dict[str, str], commit: str, tmp_path: Path) -> None:
     said: list[str] = []
     assert read_revision(tmp_path, environ, said.append) == Revision(commit)
     assert ["BERTH_REVISION" in each for each in said] == [True] * (commit == NO_COMMIT)
 
 
-def test_no_commit_yet_is_none(tmp_path: Path) -> None:
+def test_repository_without_commit_gives_none(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     assert read_revision(tmp_path, {}) == Revision(NO_COMMIT)
 
 
-def test_a_revision_that_is_no_commit_is_refused() -> None:
+def test_invalid_berth_revision_is_refused() -> None:
     with pytest.raises(UserError, match=r"BERTH_REVISION is 'v1\.0', which is not a commit"):
         commit_of({"BERTH_REVISION": "v1.0"})
 
 
-def test_what_git_refuses_is_passed_on_with_its_remedy(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_error_is_reported(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkout of another user, such as a mounted one."""
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     with pytest.raises(UserError) as refusal:
@@ -124,13 +122,13 @@ def test_what_git_refuses_is_passed_on_with_its_remedy(clone: Path, monkeypatch:
     assert f"git config --global --add safe.directory {clone}" in str(refusal.value)
 
 
-def test_what_a_build_reads_is_what_the_context_has_and_the_files_of_docker_build() -> None:
+def test_sent_paths_are_those_of_dockerignore() -> None:
     kept, left_out = sent_paths((pins.ROOT / ".dockerignore").read_text().splitlines())
     assert {"train", "docker/locks", "docker/layers", "docker/Dockerfile", ".dockerignore"} <= set(kept)
     assert left_out == ["__pycache__", "*.pyc"]
 
 
-def test_a_checkout_without_links_or_with_line_ends_of_windows_is_refused(tmp_path: Path) -> None:
+def test_checkout_problems_are_lost_links_and_windows_line_ends(tmp_path: Path) -> None:
     assert checkout_problems(pins.ROOT) == []
     (tmp_path / "berth").mkdir()
     (tmp_path / "berth" / "common").write_text("../common")
@@ -141,7 +139,7 @@ def test_a_checkout_without_links_or_with_line_ends_of_windows_is_refused(tmp_pa
     assert "core.autocrlf=false" in line_ends
 
 
-def test_every_text_has_unix_line_ends_wherever_it_is_checked_out(tmp_path: Path) -> None:
+def test_checkout_has_unix_line_ends_despite_autocrlf(tmp_path: Path) -> None:
     shutil.copy(pins.ROOT / ".gitattributes", tmp_path)
     git(tmp_path, "init", "-q")
     names = ["docker/layers/x.sh", "docker/Dockerfile", "docker/locks/cpu/x.txt", "Makefile", "train/x.py"]

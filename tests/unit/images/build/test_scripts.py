@@ -40,7 +40,7 @@ def run(script: str, *words: str, path: Path, **variables: str) -> subprocess.Co
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30)
 
 
-def test_an_engine_that_answers_needs_nothing(bare: Path) -> None:
+def test_engine_script_does_nothing_if_an_engine_answers(bare: Path) -> None:
     program(bare, "docker", "echo 20.10.24")
     done = run("engine.sh", path=bare, DOCKER_HOST="tcp://127.0.0.1:9")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -56,7 +56,7 @@ def test_an_engine_that_answers_needs_nothing(bare: Path) -> None:
         pytest.param("0", {}, "this machine has no apt-get to install one", id="no-apt"),
     ],
 )
-def test_without_an_engine(user: str, variables: dict[str, str], said: str, bare: Path) -> None:
+def test_engine_script_explains_missing_engine(user: str, variables: dict[str, str], said: str, bare: Path) -> None:
     program(bare, "id", f"echo {user}")
     # The script asks /usr/bin/docker too, which must not reach this machine's engine: it will find no certificates.
     done = run("engine.sh", path=bare, **{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(bare), **variables})
@@ -66,14 +66,14 @@ def test_without_an_engine(user: str, variables: dict[str, str], said: str, bare
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_base_wants_root(bare: Path) -> None:
+def test_base_script_needs_root(bare: Path) -> None:
     program(bare, "id", "echo 1000")
     done = run("base.sh", "x:y", path=bare)
     assert done.returncode == 1
     assert "run 'sudo sh docker/base.sh x:y'" in done.stderr
 
 
-def test_a_base_that_fails_shows_why_and_no_password(bare: Path, tmp_path: Path) -> None:
+def test_failed_base_script_shows_reason_without_password(bare: Path, tmp_path: Path) -> None:
     program(bare, "id", "echo 0")
     program(bare, "mmdebstrap", "echo 'E: http://user:se@secret@mirror/debian is not signed'; exit 1")
     sources = tmp_path / "sources"
@@ -87,7 +87,7 @@ def test_a_base_that_fails_shows_why_and_no_password(bare: Path, tmp_path: Path)
     assert sorted(path.name for path in bare.iterdir() if path.is_dir()) == []
 
 
-def test_no_step_of_a_build_shares_a_cache_with_another_build() -> None:
+def test_build_steps_use_no_shared_cache() -> None:
     # Whoever may build on an engine may write into its cache mounts, and uv does not hash again what lies there.
     steps = (DOCKER / "Dockerfile").read_text()
     assert "type=cache" not in steps
@@ -96,7 +96,7 @@ def test_no_step_of_a_build_shares_a_cache_with_another_build() -> None:
             assert "--no-cache" in command, script
 
 
-def test_no_step_builds_what_an_index_has_as_source_only() -> None:
+def test_layers_install_wheels_only() -> None:
     """And what a program leaves in its own folder ends no build."""
     text = (pins.ROOT / "docker" / "layers" / "common.sh").read_text()
     assert "--only-binary :all:" in text

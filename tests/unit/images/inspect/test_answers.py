@@ -36,9 +36,7 @@ class AskedTwice:
         return [Update("libc6", "1", "2", security=True)]
 
 
-def test_what_was_answered_in_the_last_hour_is_not_asked_again(
-    service: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_answers_are_cached_for_an_hour(service: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = AskedTwice(monkeypatch)
     (tmp_path / "locks/cpu").mkdir(parents=True)
     (tmp_path / "locks/cpu/deps-serve.txt").write_text("rich==14.0.0\nunheard-of==1.0\n")

@@ -28,7 +28,7 @@ HERE = Network(None, PackageIndex(), (), "", "", "")
         ("a.b-20260918", ["axb-20261102", "a.b-20261001"], "a.b-20261001"),
     ],
 )
-def test_a_newer_tag_differs_by_its_day_alone(tag: str, others: list[str], expected: str) -> None:
+def test_newer_tag_differs_only_by_day(tag: str, others: list[str], expected: str) -> None:
     assert newer_tag(tag, others) == expected
 
 
@@ -58,7 +58,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         server.shutdown()
 
 
-def test_the_tags_of_an_official_image_are_asked_for(hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_is_asked_for_tags_of_official_image(hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [{"name": name} for name in ("bookworm-20261102-slim", "bookworm-20261102")]
     monkeypatch.setattr(HubDouble, "body", json.dumps({"results": names}).encode())
     assert ask_hub(BASE, HERE, hub) == ("bookworm-20261102-slim", "")
@@ -75,7 +75,7 @@ def test_the_tags_of_an_official_image_are_asked_for(hub: str, monkeypatch: pyte
         ("debian:bookworm-slim", 200, b"", "it has no day in its tag"),
     ],
 )
-def test_no_answer_is_a_sentence(
+def test_unusable_answer_of_hub_is_reported(
     base: str, status: int, body: bytes, said: str, hub: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HubDouble, "status", status)
@@ -86,7 +86,7 @@ def test_no_answer_is_a_sentence(
     assert said in sentence
 
 
-def test_a_hub_that_does_not_answer_is_a_sentence() -> None:
+def test_unreachable_hub_is_reported() -> None:
     tag, sentence = ask_hub(BASE, HERE, "http://127.0.0.1:9")
     assert tag == ""
     assert "does not answer: Connection refused." in sentence

@@ -28,11 +28,11 @@ OVER = ImageSize("berth-train:cpu", (Layer("sha256:1", "deps", 2_000_000_000, 42
         pytest.param({BASE: "registry.corp/debian:12"}, None, id="of-the-users-own"),
     ],
 )
-def test_a_base_of_the_users_own_is_measured_and_not_judged(found: dict[str, str], expected: int | None) -> None:
+def test_image_on_another_base_has_no_budget(found: dict[str, str], expected: int | None) -> None:
     assert budget.budget_of(KIT, "train", "cpu", found) == expected
 
 
-def test_an_image_of_a_profile_that_another_checkout_has_is_measured_and_not_judged() -> None:
+def test_image_of_unknown_profile_has_no_budget() -> None:
     assert budget.budget_of(KIT, "train", "theirs", {}) is None
     assert budget.no_budget(KIT, "theirs", {}) == "this checkout has no profile theirs"
 
@@ -57,7 +57,7 @@ def selected(base: str) -> SelectedImage:
     ],
     ids=["the-kits-base", "a-base-of-the-users-own"],
 )
-def test_size_ends_with_1_over_the_budget(
+def test_size_exits_with_1_over_the_budget(
     words: list[str],
     base: str,
     budget_mb: int | None,

@@ -86,7 +86,7 @@ def hash_of(paths: dict[str, bytes]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def test_packages_of_debian_and_of_python_with_licence_and_hash(made: cyclonedx.Bill) -> None:
+def test_bill_has_packages_with_licence_and_hash(made: cyclonedx.Bill) -> None:
     rich = {path: PLAIN[path] for path in PLAIN if "rich" in path}
     libc = {path: (RECORDS | PLAIN)[path] for path in ("usr/lib/libc.so.6", "usr/share/doc/libc6/copyright")}
     dpkg = "var/lib/dpkg/status"
@@ -133,7 +133,7 @@ def test_packages_of_debian_and_of_python_with_licence_and_hash(made: cyclonedx.
     )
 
 
-def test_the_document_is_valid_and_names_each_thing_once(made: cyclonedx.Bill, tmp_path: Path) -> None:
+def test_document_is_valid_and_references_are_unique(made: cyclonedx.Bill, tmp_path: Path) -> None:
     path = sbom.write(made, tmp_path / "dist" / "bom.json")
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(path.read_text()) is None
     written = json.loads(path.read_text())
@@ -144,14 +144,14 @@ def test_the_document_is_valid_and_names_each_thing_once(made: cyclonedx.Bill, t
     assert os.listdir(tmp_path / "dist") == ["bom.json"]
 
 
-def test_the_same_image_gives_the_same_bytes(made: cyclonedx.Bill, tmp_path: Path) -> None:
+def test_bill_is_reproducible(made: cyclonedx.Bill, tmp_path: Path) -> None:
     first, second = (tmp_path / name for name in ("first", "second"))
     sbom.write(made, first)
     sbom.write(cyclonedx.bill_of(LISTING, {}), second)
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_what_came_as_a_file_is_named_without_any_label_of_it() -> None:
+def test_file_packages_come_from_the_list_of_versions() -> None:
     """As docker/layers/kit.sh writes it: a plain `docker build` labels neither EFA nor SMDDP."""
     versions = b"PROFILE=cu130\nTORCH=2.13.0\nEFA=1.47.0\nSMDDP='2.6.0'\nCUDA_COMPAT=13.1+double\nIMAGE=train\n"
     listing = replace(LISTING, records={**RECORDS, "opt/berth/versions": versions})
@@ -169,7 +169,7 @@ def test_what_came_as_a_file_is_named_without_any_label_of_it() -> None:
     assert component["externalReferences"] == [{"type": "distribution", "url": "https://efa.example/efa.tar.gz"}]
 
 
-def test_an_image_without_packages_has_a_bill_of_nothing() -> None:
+def test_bill_of_image_without_packages_is_empty() -> None:
     bare = replace(LISTING, records={}, hashes={}, links={}, labels={})
     made = cyclonedx.bill_of(bare, {})
     assert made.packages == ()
@@ -189,7 +189,7 @@ class CountedReads:
         return LISTING
 
 
-def test_a_bill_is_kept_by_the_images_id(made: cyclonedx.Bill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_bill_is_cached_by_image_id(made: cyclonedx.Bill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reads = CountedReads(monkeypatch)
     client: Any = None
     first = sbom.image_bill(client, "berth-serve:cpu", cache=tmp_path / "bills")

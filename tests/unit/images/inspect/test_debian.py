@@ -19,7 +19,7 @@ Conf procps (2:4.0.2-3 Debian:12.15/oldstable [amd64])
 """
 
 
-def test_updates_of_the_security_archive_come_first() -> None:
+def test_security_updates_come_first() -> None:
     assert debian.updates(SIMULATED) == [
         Update("openssl", "3.0.1-1", "3.0.19-1", security=True),
         Update("tzdata", "2024a-0+deb12u1", "2026f-0+deb12u1", security=True),
@@ -27,11 +27,11 @@ def test_updates_of_the_security_archive_come_first() -> None:
     ]
 
 
-def test_silence_without_the_security_archive_is_no_all_clear() -> None:
+def test_missing_security_archive_is_reported() -> None:
     printed = "".join(line for line in SIMULATED.splitlines(keepends=True) if "l=Debian-Security" not in line)
     with pytest.raises(UserError, match=r"none of the image's package archives is Debian's security archive"):
         debian.updates(printed)
 
 
-def test_nothing_newer() -> None:
+def test_no_updates() -> None:
     assert debian.updates("\n".join(SIMULATED.splitlines()[:3])) == []

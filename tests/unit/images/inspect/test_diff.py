@@ -55,18 +55,18 @@ def package(name: str, version: str, kind: str = "python") -> BillPackage:
         (FILE, replace(FILE, mtime=5), ("time", "100", "5")),
     ],
 )
-def test_how_a_file_differs(before: FileEntry | None, after: FileEntry | None, change: tuple[str, str, str]) -> None:
+def test_file_changes(before: FileEntry | None, after: FileEntry | None, change: tuple[str, str, str]) -> None:
     old, new = ({"p": file} if file else {} for file in (before, after))
     found = diff.compare(inspected(old), inspected(new))
     assert found.files == (FileChange("p", *change, "RUN deps"),)
 
 
-def test_the_layer_that_a_file_comes_from_does_not_count() -> None:
+def test_equal_file_in_another_layer_is_no_difference() -> None:
     found = diff.compare(inspected({"p": FILE}), inspected({"p": replace(FILE, layer=2)}, name="two"))
     assert (found.files, found.verdict()) == ((), "one and two hold the same.")
 
 
-def test_layers_stand_beside_those_of_the_same_step() -> None:
+def test_layers_are_matched_by_step() -> None:
     after = (LAYERS[0], SavedLayer("sha256:9", "RUN efa"), replace(LAYERS[1], diff_id="sha256:8"), LAYERS[2])
     found = diff.compare(inspected({"p": FILE}), inspected({"p": replace(FILE, sha256="b", layer=2)}, layers=after))
     assert found.layers == (
@@ -75,7 +75,7 @@ def test_layers_stand_beside_those_of_the_same_step() -> None:
     )
 
 
-def test_packages_added_removed_and_of_another_version() -> None:
+def test_package_changes() -> None:
     before = (package("rich", "14.0"), package("six", "1.17"), package("libc6", "2.36-9", "deb"), package("same", "1"))
     after = (package("rich", "15.0"), package("rich", "13.0"), package("libc6", "2.36-10", "deb"), package("same", "1"))
     found = diff.package_changes(before, (*after, package("libc6", "1", "python")))
@@ -87,7 +87,7 @@ def test_packages_added_removed_and_of_another_version() -> None:
     ]
 
 
-def test_times_alone_keep_no_two_builds_apart() -> None:
+def test_times_are_not_unexplained() -> None:
     found = diff.compare(inspected({"p": FILE}), inspected({"p": replace(FILE, mtime=5)}))
     assert diff.unexplained(found) == ((), ())
 
@@ -106,7 +106,7 @@ def shown(found: diff.Difference, *, everything: bool = False) -> str:
     return console.export_text()
 
 
-def test_the_tables_show_all_but_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_render_hides_times_and_limits_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diff, "SHOWN_FILES", 1)
     after = {"a": replace(FILE, sha256="b" * 64), "b": replace(FILE, mode=0o600), "t": replace(FILE, mtime=5)}
     text = shown(
@@ -122,14 +122,14 @@ def test_the_tables_show_all_but_times(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_the_same_image_differs_in_nothing() -> None:
+def test_image_does_not_differ_from_itself() -> None:
     one = inspected({"p": FILE}, (package("rich", "15.0"),))
     found = diff.compare(one, one)
     assert shown(found).strip() == "one and one hold the same."
     assert json.loads(json.dumps(asdict(found)))["files"] == []
 
 
-def test_bytecode_and_its_folders_are_folded_unless_all_is_asked_for() -> None:
+def test_render_hides_bytecode_unless_everything() -> None:
     after = {name: replace(FILE, sha256="b" * 64) for name in ("a.py", "__pycache__/a.pyc", "__pycache__/b.pyc")}
     folder = FileEntry("folder", 0o755, 0, 0, 0, 100, layer=1)
     after |= {"__pycache__": folder, "usr/__pycache__": folder}

@@ -52,7 +52,7 @@ def listed(packed: bytes) -> tuple[dict[str, Any], list[bytes]]:
         return found, [archive.read(str(number)) for number in range(len(found["records"]))]
 
 
-def test_every_file_link_and_record_but_those_of_the_engine(tmp_path: Path) -> None:
+def test_listing_skips_mounts_of_the_engine(tmp_path: Path) -> None:
     packed = io.BytesIO()
     list_files.write(str(root_of(tmp_path)), packed, {"proc", "etc/hosts"})
     found, records = listed(packed.getvalue())
@@ -66,7 +66,7 @@ def test_every_file_link_and_record_but_those_of_the_engine(tmp_path: Path) -> N
     assert (found["records"], records) == ([METADATA], [b"Name: rich\n"])
 
 
-def test_a_record_of_many_megabytes_is_hashed_but_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_record_is_only_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_files, "LARGEST_RECORD", 4)
     packed = io.BytesIO()
     list_files.write(str(root_of(tmp_path)), packed, ())
@@ -75,18 +75,18 @@ def test_a_record_of_many_megabytes_is_hashed_but_not_kept(tmp_path: Path, monke
     assert (found["records"], records) == ([], [])
 
 
-def test_what_the_engine_has_mounted_over_the_image() -> None:
+def test_mounted_paths_from_mountinfo() -> None:
     assert list_files.mounted(MOUNTINFO) == {"proc", "etc/hosts", "a folder"}
 
 
-def test_it_needs_nothing_but_the_standard_library() -> None:
+def test_list_files_needs_only_the_standard_library() -> None:
     """As `list_image` starts it; this machine's own file system is not walked, for its name is not `__main__` then."""
     text = image_listing.LISTING.read_text()
     code = "import sys; exec(compile(sys.argv[1], 'listing', 'exec'), {'__name__': 'listing'})"
     assert subprocess.run([sys.executable, "-I", "-S", "-c", code, text]).returncode == 0
 
 
-def test_a_path_goes_through_links_of_folders() -> None:
+def test_resolved_follows_links_of_folders() -> None:
     links = {
         "lib": "usr/lib",
         "usr/lib/x": "y",
@@ -101,6 +101,6 @@ def test_a_path_goes_through_links_of_folders() -> None:
 
 
 @pytest.mark.parametrize("printed", [b"", b"no zip", b"PK\x03\x04 cut short"])
-def test_output_that_is_cut_short_is_no_listing(printed: bytes) -> None:
+def test_truncated_listing_is_reported(printed: bytes) -> None:
     with pytest.raises(UserError, match=r"^the engine handed over a part of what berth-serve:cpu holds only: "):
         image_listing.unpack_listing("berth-serve:cpu", printed)

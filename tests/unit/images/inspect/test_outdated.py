@@ -47,11 +47,11 @@ def network(url: str, *extra: str) -> Network:
         ([], ""),
     ],
 )
-def test_the_newest_release_is_the_highest_final_one(files: list[str], expected: str) -> None:
+def test_newest_release_is_the_highest_final_one(files: list[str], expected: str) -> None:
     assert releases.newest(parse_project({"files": [file(name) for name in files]}), "3.11") == expected
 
 
-def test_releases_that_were_withdrawn_or_are_for_another_python_do_not_count() -> None:
+def test_newest_skips_yanked_files_and_other_pythons() -> None:
     files = [file("a-1.0.tar.gz", None), file("a-2.0.tar.gz", ">=3.12"), file("a-3.0.tar.gz", yanked="broken")]
     files += [file("a-1.5.tar.gz", ">=3.11.4")]
     assert releases.newest(parse_project({"files": files}), "3.11") == "1.5"
@@ -69,11 +69,11 @@ def test_releases_that_were_withdrawn_or_are_for_another_python_do_not_count() -
         ("", "1", False),
     ],
 )
-def test_what_is_newer(candidate: str, version: str, expected: bool) -> None:
+def test_is_newer(candidate: str, version: str, expected: bool) -> None:
     assert releases.is_newer(candidate, version) is expected
 
 
-def test_every_package_of_the_locks_is_asked_for_once_a_version() -> None:
+def test_packages_of_lists_each_version_once() -> None:
     texts = {
         "build.txt": "uv==0.9.30 \\\n    --hash=sha256:aa\n",
         "cpu/deps-serve.txt": "# made\nrich==15.0.0 \\\n    --hash=sha256:bb\n",
@@ -95,7 +95,7 @@ def test_every_package_of_the_locks_is_asked_for_once_a_version() -> None:
     )
 
 
-def test_a_software_sets_image_has_what_its_locks_put_above_those_of_torch() -> None:
+def test_packages_of_uses_the_higher_layers_version() -> None:
     texts = {
         "cpu/pytorch.txt": "fsspec==2026.9.0\ntorch==2.13.0+cpu\n",
         "cpu/deps-train.txt": "transformers==5.23.0\n",
@@ -110,14 +110,14 @@ def test_a_software_sets_image_has_what_its_locks_put_above_those_of_torch() -> 
     ]
 
 
-def test_the_index_is_asked_once_a_name(service: str) -> None:
+def test_index_is_asked_once_per_name(service: str) -> None:
     newer, silent = releases.ask_index([RICH, TORCH, OLD_TORCH], network(f"{service}/simple/"), "3.11")
     assert newer == [Newer(RICH, "15.0.0"), Newer(OLD_TORCH, "2.13.0")]
     assert silent == []
     assert sorted(IndexAndAdvisoriesDouble.asked) == ["/simple/rich/", "/simple/torch/"]
 
 
-def test_a_further_index_answers_for_what_the_first_lacks(service: str) -> None:
+def test_extra_index_answers_for_the_main_one(service: str) -> None:
     IndexAndAdvisoriesDouble.status = 200
     found = releases.ask_index([RICH], network("http://127.0.0.1:9/simple", f"{service}/more"), "3.11")
     assert found == ([Newer(RICH, "15.0.0")], [])
@@ -132,7 +132,7 @@ def test_a_further_index_answers_for_what_the_first_lacks(service: str) -> None:
         (200, b'{"files": []}', "no release for this Python"),
     ],
 )
-def test_an_index_that_does_not_say_is_named(status: int, body: bytes | None, said: str, service: str) -> None:
+def test_unusable_answer_of_index_is_reported(status: int, body: bytes | None, said: str, service: str) -> None:
     IndexAndAdvisoriesDouble.status, IndexAndAdvisoriesDouble.body = status, body
     assert releases.ask_index([RICH], network(f"{service}/simple"), "3.11") == (
         [],
@@ -143,7 +143,7 @@ def test_an_index_that_does_not_say_is_named(status: int, body: bytes | None, sa
     )
 
 
-def test_an_index_out_of_reach_is_named_without_its_password() -> None:
+def test_unreachable_index_is_named_without_password() -> None:
     many = [replace(RICH, name=f"p{number}") for number in range(9)]
     _, silent = releases.ask_index(many, network("http://user:secret@127.0.0.1:9/simple"), "3.11")
     assert silent == [
@@ -158,7 +158,7 @@ def advisory(name: str, fixed: str) -> dict[str, Any]:
     return {"id": "PYSEC-2026-1", "aliases": ["CVE-2026-1"], "summary": "bad", "affected": [affected]}
 
 
-def test_known_vulnerabilities_of_every_version(service: str) -> None:
+def test_vulnerabilities_of_every_version_are_found(service: str) -> None:
     IndexAndAdvisoriesDouble.vulnerable[("torch", "2.5.1")] = advisory("torch", "2.6.0")
     found = advisories.ask_advisories([RICH, TORCH, OLD_TORCH], network(""), f"{service}/v1/query")
     torch = Vulnerable("torch", "2.5.1", ("PYSEC-2026-1", "CVE-2026-1"), ("2.6.0",), BOTH, ("cu124",))
@@ -168,7 +168,7 @@ def test_known_vulnerabilities_of_every_version(service: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, None), (500, None), (200, b"<html>")])
-def test_advisories_that_do_not_answer_are_no_all_clear(status: int, body: bytes | None, service: str) -> None:
+def test_silent_advisory_service_is_reported(status: int, body: bytes | None, service: str) -> None:
     IndexAndAdvisoriesDouble.status, IndexAndAdvisoriesDouble.body = status, body
     found = advisories.ask_advisories([RICH], network(""), f"{service}/v1/query")
     assert (found.vulnerable, found.packages, found.unknown) == ((), 1, 1)
@@ -179,7 +179,7 @@ def test_advisories_that_do_not_answer_are_no_all_clear(status: int, body: bytes
     assert "Traceback" not in found.unanswered
 
 
-def test_packages_that_the_service_does_not_know_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_unknown_to_the_service_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = {
         "dependencies": [
             {"name": "rich", "version": "14.0.0", "vulns": []},
@@ -199,7 +199,7 @@ def test_packages_that_the_service_does_not_know_are_named(monkeypatch: pytest.M
     )
 
 
-def test_a_package_without_an_answer_in_three_versions_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_package_in_several_versions_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def skip(versions: dict[str, str], *_: object) -> dict[str, Any]:
         return {"dependencies": [{"name": name, "skip_reason": "not found"} for name in versions]}
 
@@ -210,7 +210,7 @@ def test_a_package_without_an_answer_in_three_versions_is_named_once(monkeypatch
     assert "has no answer for rich; run" in found.unanswered
 
 
-def test_an_engine_that_breaks_off_is_no_all_clear() -> None:
+def test_lost_engine_is_reported_as_unknown_updates() -> None:
     def lost() -> NoReturn:
         raise ConnectionError("Connection reset by peer")
 
@@ -221,12 +221,12 @@ def test_an_engine_that_breaks_off_is_no_all_clear() -> None:
     )
 
 
-def test_locks_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_locks_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there are no locks in"):
         outdated.find_outdated(KIT, ["cpu"], Services(network("")), locks=tmp_path)
 
 
-def test_what_nobody_can_be_asked_is_said(service: str, tmp_path: Path) -> None:
+def test_outdated_reports_unanswered_and_unasked(service: str, tmp_path: Path) -> None:
     (tmp_path / "cu130").mkdir()
     (tmp_path / "cu130" / "deps-serve.txt").write_text("rich==14.0.0\n")
 
@@ -268,7 +268,7 @@ ALL = Outdated(
 )
 
 
-def test_the_tables_show_what_was_found_and_what_was_not() -> None:
+def test_tables_and_verdict_of_outdated() -> None:
     console = Console(width=140, file=io.StringIO(), record=True)
     console.print(outdated.render(ALL))
     text = console.export_text()
@@ -300,7 +300,7 @@ def test_the_tables_show_what_was_found_and_what_was_not() -> None:
         (221, 221, "vulnerable packages: not known (221 of 221), security"),
     ],
 )
-def test_nothing_vulnerable_is_told_from_nothing_known(packages: int, unaudited: int, said: str) -> None:
+def test_verdict_distinguishes_unaudited_packages(packages: int, unaudited: int, said: str) -> None:
     assert Outdated(packages=packages, unaudited=unaudited).verdict().startswith(said)
 
 
@@ -313,7 +313,7 @@ def test_nothing_vulnerable_is_told_from_nothing_known(packages: int, unaudited:
         (Outdated(vulnerable=ALL.vulnerable), True),
     ],
 )
-def test_what_is_insecure(found: Outdated, expected: bool) -> None:
+def test_insecure(found: Outdated, expected: bool) -> None:
     assert found.insecure is expected
 
 
@@ -329,11 +329,11 @@ def test_what_is_insecure(found: Outdated, expected: bool) -> None:
         ),
     ],
 )
-def test_why_pip_audit_gave_no_answer_is_said_in_few_words(output: str, reason: str) -> None:
+def test_short_reason_of_pip_audit(output: str, reason: str) -> None:
     assert advisories.short_reason(output) == reason
 
 
-def test_not_known_is_another_exit_code_than_insecure() -> None:
+def test_exit_codes_of_outdated() -> None:
     assert ALL.exit_code == 1
     assert Outdated(debian=ALL.debian, unanswered=("x",)).exit_code == 1
     assert Outdated(newer=ALL.newer, unanswered=("x",)).exit_code == 3

@@ -34,7 +34,7 @@ def name(reference: str) -> str:
     return reference.rpartition("/")[2].partition("@")[0]
 
 
-def test_an_image_without_dpkg_has_a_record_for_each_package() -> None:
+def test_packages_are_read_from_status_d() -> None:
     """As distroless images have them; their md5sums are no packages."""
     stanza = b"Package: base-files\nVersion: 12\nArchitecture: amd64\n"
     records = {"var/lib/dpkg/status.d/base": stanza, "var/lib/dpkg/status.d/base.md5sums": b"00  etc/x\n"}
@@ -46,13 +46,13 @@ def test_an_image_without_dpkg_has_a_record_for_each_package() -> None:
 @pytest.mark.parametrize(
     ("source", "upstream"), [("gcc-12", "&upstream=gcc-12"), ("glibc (2.36-9)", "&upstream=glibc%402.36-9"), ("", "")]
 )
-def test_the_source_of_a_package_is_in_its_purl(source: str, upstream: str) -> None:
+def test_purl_names_source_package(source: str, upstream: str) -> None:
     stanza = f"Package: x\nVersion: 1\nArchitecture: amd64\n{f'Source: {source}' if source else 'Section: libs'}\n"
     (found,) = debian_packages(listing({"var/lib/dpkg/status": stanza.encode()}))
     assert found.package.purl == f"pkg:deb/x@1?arch=amd64{upstream}"
 
 
-def test_of_one_package_in_two_architectures_each_has_its_own_files() -> None:
+def test_multi_arch_packages_have_separate_files() -> None:
     stanzas = [f"Package: libc6\nVersion: 2\nArchitecture: {each}\nDepends: x\n" for each in ("amd64", "i386")]
     records = {"var/lib/dpkg/status": "\n".join(stanzas).encode()}
     records |= {f"var/lib/dpkg/info/libc6:{each}.list": f"/lib/{each}.so\n".encode() for each in ("amd64", "i386")}
@@ -61,7 +61,7 @@ def test_of_one_package_in_two_architectures_each_has_its_own_files() -> None:
     assert one.package.hash != other.package.hash != ""
 
 
-def test_a_package_of_debian_needs_what_provides_a_name_of_its_fields() -> None:
+def test_debian_dependencies_are_resolved_by_provides() -> None:
     status = b"""Package: exim4
 Version: 1
 Architecture: amd64
@@ -84,7 +84,7 @@ Architecture: amd64
     assert needs({"var/lib/dpkg/status": status}) == {"exim4": ["cdebconf", "libc6", "python3"]}
 
 
-def test_a_distribution_needs_what_holds_in_an_image_and_no_extra() -> None:
+def test_python_dependencies_skip_other_markers_and_extras() -> None:
     records = metadata(
         "user",
         "Requires-Dist: With_Version<3,>=1",
@@ -99,14 +99,14 @@ def test_a_distribution_needs_what_holds_in_an_image_and_no_extra() -> None:
     assert needs(records) == {"user": ["for-linux", "with-version"]}
 
 
-def test_of_two_of_a_name_a_distribution_needs_the_one_in_its_own_folder() -> None:
+def test_python_dependency_is_the_copy_in_the_same_folder() -> None:
     own = metadata("rich") | metadata("user", "Requires-Dist: rich")
     vendored = {path.replace(SITE, f"{SITE}/pip/_vendor"): text for path, text in metadata("rich").items()}
     (found,) = cyclonedx.bill_of(listing(own | vendored), {}).document["dependencies"]
     assert found["dependsOn"] == [f"pkg:pypi/rich@1.0#{SITE}/rich-1.0.dist-info/METADATA"]
 
 
-def test_who_publishes_a_distribution() -> None:
+def test_publisher_of_a_distribution() -> None:
     records = metadata("a", "Author: Ada") | metadata("b", "Author-email: Bo <b@x>")
     records |= metadata("c", "Author: Cy", "Author-email: c@x") | metadata("d")
     assert [each.publisher for each in python_packages(listing(records))] == ["Ada", "Bo <b@x>", "Cy <c@x>", ""]
@@ -120,7 +120,7 @@ software and associated documentation files ...
 
 
 @pytest.mark.parametrize("folder", ["", "licenses/"])
-def test_the_text_of_a_licence_counts_where_the_metadata_name_no_licence(folder: str) -> None:
+def test_licence_file_is_the_fallback_for_metadata(folder: str) -> None:
     records = metadata("silent", "License-File: LICENSE") | metadata("isc", "License-File: LICENSE", "License: ISC")
     records |= {f"{SITE}/{each}-1.0.dist-info/{folder}LICENSE": MIT for each in ("silent", "isc")}
     found = {each.package.name: each.package.licence for each in python_packages(listing(records))}
@@ -136,7 +136,7 @@ def test_the_text_of_a_licence_counts_where_the_metadata_name_no_licence(folder:
         (b"\xff\xfe", ""),
     ],
 )
-def test_licences_by_their_text(text: bytes, expected: str) -> None:
+def test_text_licence(text: bytes, expected: str) -> None:
     assert spdx.text_licence(text) == expected
 
 
@@ -151,10 +151,10 @@ def test_licences_by_their_text(text: bytes, expected: str) -> None:
         ("License: none\nLicense:\n", []),
     ],
 )
-def test_the_names_of_licences_in_a_copyright_file(text: str, expected: list[str]) -> None:
+def test_licence_names_of_copyright_file(text: str, expected: list[str]) -> None:
     assert licence_names(text.encode()) == expected
 
 
-def test_an_image_that_names_no_distribution_has_no_component_of_it() -> None:
+def test_image_without_os_release_has_no_system_component() -> None:
     assert dpkg.os_release(listing({})) == {}
     assert cyclonedx.bill_of(listing({}), {}).document["components"] == []

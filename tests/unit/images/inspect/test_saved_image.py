@@ -128,7 +128,7 @@ EMPTY = bytes(1024)
 
 
 @pytest.mark.parametrize("form", ["older", "oci"])
-def test_both_forms_of_the_archive_give_the_same(form: str, tmp_path: Path) -> None:
+def test_both_archive_forms_give_the_same_contents(form: str, tmp_path: Path) -> None:
     found = read(FakeEngine(archive([LOWER, EMPTY, UPPER, EMPTY], form)), tmp_path)
     assert (found.image, found.image_id, found.labels) == ("berth-serve:cpu", IMAGE_ID, {"berth.kit": "serve"})
     assert [each.diff_id for each in found.layers] == [diff_id(each) for each in (LOWER, EMPTY, UPPER, EMPTY)]
@@ -141,7 +141,7 @@ def test_both_forms_of_the_archive_give_the_same(form: str, tmp_path: Path) -> N
     assert found.records == {METADATA: b"Name: rich\n"}
 
 
-def test_what_was_read_is_kept_by_the_images_id(tmp_path: Path) -> None:
+def test_contents_are_cached_by_image_id(tmp_path: Path) -> None:
     engine = FakeEngine(archive([LOWER, UPPER], "older"))
     steps: list[str] = []
     client: Any = engine
@@ -176,13 +176,13 @@ def files_of(*layers: bytes) -> dict[str, tuple[str, int]]:
     ],
     ids=["file", "folder", "opaque", "all", "file-for-folder", "link-for-folder", "folder-anew"],
 )
-def test_what_a_layer_deletes_or_replaces(
+def test_layer_deletes_and_replaces_files(
     upper: list[tuple[str, Content]], left: Mapping[str, tuple[str, int]]
 ) -> None:
     assert files_of(layer(("a/", b""), ("a/b/", b""), ("a/b/x", b""), ("c", b"")), layer(*upper)) == left
 
 
-def test_what_is_no_plain_file_is_told_apart() -> None:
+def test_special_files_and_odd_paths() -> None:
     odd = layer(
         ("null", {"type": tarfile.CHRTYPE, "devmajor": 1, "devminor": 3}),
         ("pipe", {"type": tarfile.FIFOTYPE}),
@@ -211,7 +211,7 @@ def test_what_is_no_plain_file_is_told_apart() -> None:
     ],
     ids=["cut", "cut-oci", "nothing", "no-archive", "dropped"],
 )
-def test_half_an_archive_is_refused_and_not_kept(saved: bytes, fault: Exception | None, tmp_path: Path) -> None:
+def test_incomplete_archive_is_refused_and_not_cached(saved: bytes, fault: Exception | None, tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         read(FakeEngine(saved, fault), tmp_path)
     assert str(refusal.value) == (
@@ -220,25 +220,25 @@ def test_half_an_archive_is_refused_and_not_kept(saved: bytes, fault: Exception 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_engine_without_room_is_named(tmp_path: Path) -> None:
+def test_full_disk_of_the_engine_is_reported(tmp_path: Path) -> None:
     full = APIError("500", explanation="write /var/lib/docker/tmp: no space left on device")
     with pytest.raises(UserError, match=r"no space left on device; see that its disk has as much room as the image\."):
         read(FakeEngine(archive([LOWER], "older"), full), tmp_path)
 
 
-def test_an_image_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_image_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no image berth-train:cpu here: build it with"):
         read_image(FakeEngine(b""), "berth-train:cpu", cache=tmp_path)  # type: ignore[arg-type]  # a fake
 
 
 @pytest.mark.parametrize("name", ["", "a:b:c"])
-def test_what_is_no_name_of_an_image(name: str, tmp_path: Path) -> None:
+def test_invalid_image_name_is_reported(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^'{name}' is not an image: pass the name, tag or ID"):
         read_image(FakeEngine(b""), name, cache=tmp_path)  # type: ignore[arg-type]  # a fake
 
 
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="this machine has no program zstd")
-def test_a_layer_of_zstd_is_unpacked() -> None:
+def test_zstd_layer_is_unpacked() -> None:
     packed = subprocess.run(["zstd", "-cq"], input=LOWER, capture_output=True, check=True).stdout
     assert reading.read_layer(io.BytesIO(packed), packed[:512]) == reading.read_layer(io.BytesIO(LOWER), LOWER[:512])
     for broken in (packed[:-20], packed[:4] + bytes(100)):
@@ -262,5 +262,5 @@ def test_a_layer_of_zstd_is_unpacked() -> None:
         ("var/lib/dpkg/info/libc6:amd64.postinst", False),
     ],
 )
-def test_which_files_are_records_of_packages(path: str, expected: bool) -> None:
+def test_is_record(path: str, expected: bool) -> None:
     assert is_record(path) is expected

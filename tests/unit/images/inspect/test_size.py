@@ -63,7 +63,7 @@ COPIED = {"created_by": "COPY a /a # buildkit"}
 NOTHING = {"created_by": "CMD true", "empty_layer": True}
 
 
-def test_layers_of_the_older_archive_with_one_layer_twice(tmp_path: Path) -> None:
+def test_older_archive_with_a_repeated_layer(tmp_path: Path) -> None:
     archive = save(
         tmp_path / "image.tar",
         {"a/layer.tar": PLAIN},
@@ -96,7 +96,7 @@ def zstd(data: bytes) -> bytes:
         pytest.param(lambda: zstd(PLAIN[:70000]) + zstd(PLAIN[70000:]), id="zstd-of-two-parts", marks=needs_zstd),
     ],
 )
-def test_a_size_is_the_same_however_the_store_packs_its_layers(stored: Callable[[], bytes], tmp_path: Path) -> None:
+def test_size_does_not_depend_on_the_stores_compression(stored: Callable[[], bytes], tmp_path: Path) -> None:
     """BuildKit's gzip is some 4 % larger: on the containerd store the untouched commit would be over its budget."""
     found = [
         layers.read_layers(
@@ -108,9 +108,7 @@ def test_a_size_is_the_same_however_the_store_packs_its_layers(stored: Callable[
     assert found[0][0].size == len(PLAIN)
 
 
-def test_without_a_program_for_zstd_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_zstd_program_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = layers.ZSTD + bytes(508)
     archive = save(tmp_path / "image.tar", {"blobs/sha256/1": packed}, {}, ["blobs/sha256/1"], [COPIED])
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -118,7 +116,7 @@ def test_without_a_program_for_zstd_the_error_says_what_to_install(
         layers.read_layers(archive, {}, str)
 
 
-def test_a_known_layer_is_not_read_again(tmp_path: Path) -> None:
+def test_known_layer_is_not_measured_again(tmp_path: Path) -> None:
     archive = save(tmp_path / "image.tar", {"a/layer.tar": PLAIN}, {}, ["a/layer.tar"], [COPIED])
     assert layers.read_layers(archive, {digest(PLAIN): (7, 3)}, str) == [Layer(digest(PLAIN), "COPY a /a", 7, 3)]
 
@@ -143,7 +141,7 @@ def test_short_label(created_by: str, label: str) -> None:
     assert layers.short_label(created_by) == label
 
 
-def test_each_layer_of_the_kit_has_its_name() -> None:
+def test_every_layer_of_the_dockerfile_has_a_short_label() -> None:
     """By the text of its step, which the engine keeps: an image of another commit as well."""
     steps = re.findall(
         r"sh (/tmp/layer/install\.sh \w+)$", (pins.ROOT / "docker/Dockerfile").read_text(), flags=re.MULTILINE
@@ -152,7 +150,7 @@ def test_each_layer_of_the_kit_has_its_name() -> None:
     assert {"openmpi", "deps", "train", "serve", "cudnn", *size.FILE_LAYERS} <= names
 
 
-def test_labels_are_left_out_rather_than_wrong() -> None:
+def test_layer_labels_are_empty_if_history_does_not_match() -> None:
     assert layers.layer_labels([COPIED, NOTHING], 2) == ["", ""]
 
 
@@ -172,14 +170,14 @@ def environment(root: Path) -> Path:
     return root
 
 
-def test_packages_by_their_records(tmp_path: Path) -> None:
+def test_package_sizes_from_records(tmp_path: Path) -> None:
     big, small = package_sizes.measure([str(environment(tmp_path))])
     assert big[:3] == ("big", "1.0", 256 * 4096 + 23)
     assert small[:3] == ("small", "2.0", 6 + 25)
     assert 0 < small[3] < big[3] < 256 * 4096
 
 
-def test_packages_runs_as_a_program_of_its_own(tmp_path: Path) -> None:
+def test_package_sizes_runs_as_a_program(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", Path(package_sizes.__file__).read_text()],
         # Not the checkout, whose own metadata would be found first.
@@ -230,9 +228,7 @@ def save_image(path: Path, plain: list[bytes]) -> Path:
     return save(path, dict(zip(names, plain, strict=True)), {}, names, steps, config)
 
 
-def test_what_was_measured_before_in_whatever_image_is_not_measured_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measured_layers_are_cached_across_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = FakeEngine(tmp_path, monkeypatch)
     client: Any = engine
     cache = tmp_path / "cache"
@@ -255,7 +251,7 @@ def test_what_was_measured_before_in_whatever_image_is_not_measured_again(
     assert third.layers[0] == first.layers[0]
 
 
-def test_half_an_archive_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_archive_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = FakeEngine(tmp_path, monkeypatch)
     monkeypatch.setattr(engine, "save", lambda chunk_size: [b"cut"])
     client: Any = engine
@@ -302,7 +298,7 @@ def test_verdict_against_the_budget(budget: float | None, within: bool, verdict:
         ("deps", False, "budget 22 MB compressed, exceeded by 8.5 MB"),
     ],
 )
-def test_files_that_are_no_packages_are_besides_the_budget(made_by: str, within: bool, said: str) -> None:
+def test_layers_of_files_do_not_count_for_the_budget(made_by: str, within: bool, said: str) -> None:
     files = Layer("sha256:3", made_by, 30_000_000, 9_000_000)
     measured = size.ImageSize(MEASURED.image, (*MEASURED.layers, files), (), 22)
     assert measured.within_budget is within
@@ -312,9 +308,7 @@ def test_files_that_are_no_packages_are_besides_the_budget(made_by: str, within:
     assert "besides" not in empty.verdict()
 
 
-def test_the_floor_of_a_profile_is_fetched_from_its_index_of_torch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_floor_is_downloaded_from_the_torch_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_from_file_location("bench_image_size", pins.ROOT / "bench" / "image_size.py")
     assert spec is not None
     assert spec.loader is not None
@@ -354,14 +348,14 @@ def test_render_names_image_layers_and_packages() -> None:
         assert expected in text
 
 
-def test_layers_on_top_of_the_kits_are_yours() -> None:
+def test_layers_above_berths_are_labelled_yours() -> None:
     kit = {"created_by": "RUN /bin/sh -c sh /tmp/layer/install.sh train # buildkit"}
     history = [COPIED, kit, {"created_by": "RUN /bin/sh -c pip install tabulate # buildkit"}]
     assert layers.layer_labels(history, 3)[1:] == ["train", "yours: RUN pip install tabulate"]
     assert layers.layer_labels(history[:2], 2)[1] == "train"
 
 
-def test_the_engines_history_names_the_layers() -> None:
+def test_layer_names_from_the_engines_history() -> None:
     """Newest first, with what makes none, as `docker history` has it."""
     history = [
         {"CreatedBy": 'CMD ["train"]'},

@@ -34,13 +34,13 @@ from berth.images.inspect import spdx
         ("Name: x", ""),
     ],
 )
-def test_what_a_distribution_declares(headers: str, expected: str) -> None:
+def test_python_licence_from_metadata(headers: str, expected: str) -> None:
     assert (
         spdx.python_licence(f"Metadata-Version: 2.4\n{headers}\n\nLicense: of the description\n".encode()) == expected
     )
 
 
-def test_what_else_is_known_counts_where_nothing_is_declared() -> None:
+def test_python_licence_uses_found_licence_only_as_fallback() -> None:
     assert spdx.python_licence(b"Name: x\n\n", ["MIT"]) == "MIT"
     assert spdx.python_licence(b"Name: x\nLicense: ISC\n\n", ["MIT"]) == "ISC"
     assert spdx.python_licence(b"", []) == ""
@@ -62,15 +62,15 @@ READABLE = b"Format: https://www.debian.org/doc/packaging-manuals/copyright-form
         (["By"], b"", ""),
     ],
 )
-def test_what_a_debian_package_says(names: list[str], copyright_file: bytes, expected: str) -> None:
+def test_debian_licence(names: list[str], copyright_file: bytes, expected: str) -> None:
     assert spdx.debian_licence(names, copyright_file) == expected
 
 
 @pytest.mark.parametrize("text", ["", "   ", "((", "MIT AND", "GPL v2 or so", "MIT/X11", "AND"])
-def test_a_text_that_is_no_expression(text: str) -> None:
+def test_expression_of_invalid_text_is_empty(text: str) -> None:
     assert spdx.expression(text) == ""
 
 
 @pytest.mark.parametrize(("name", "expected"), [("MIT/X11", "LicenseRef-MIT-X11"), ("  ", ""), ("?!", "")])
-def test_a_name_that_is_none_of_the_list(name: str, expected: str) -> None:
+def test_spdx_name_of_unknown_licence(name: str, expected: str) -> None:
     assert spdx.spdx_name(name) == expected

@@ -25,7 +25,7 @@ def network(url: str, *extra: str) -> Network:
     return Network(None, PackageIndex(url=url, extra=extra), (), "", "", "")
 
 
-def test_releases_are_final_and_installable_by_what_their_files_say() -> None:
+def test_parse_project_finds_final_installable_releases() -> None:
     first = {"filename": "a-2.0-cp311-cp311-manylinux_2_28_x86_64.whl"}
     second = {"filename": "a-2.0.tar.gz", "requires-python": ">=3.9"}
     old = {"filename": "a-1.0.tar.gz", "yanked": "broken"}
@@ -38,7 +38,7 @@ def test_releases_are_final_and_installable_by_what_their_files_say() -> None:
     assert not withdrawn.is_for("3.11")
 
 
-def test_a_post_release_is_newer_than_its_release() -> None:
+def test_post_release_is_newer_than_its_release() -> None:
     names = [f"certifi-{version}-py3-none-any.whl" for version in ("2026.10.19", "2026.10.19.post1", "2026.10.5")]
     releases = parse_project({"name": "certifi", "files": [{"filename": name} for name in names]})
     assert [str(each.version) for each in releases] == ["2026.10.19.post1", "2026.10.19", "2026.10.5"]
@@ -58,18 +58,18 @@ def test_a_post_release_is_newer_than_its_release() -> None:
         ("a-1.tar.gz", ()),
     ],
 )
-def test_the_pythons_that_a_release_has_wheels_for(name: str, pythons: tuple[str, ...]) -> None:
+def test_pythons_with_wheels_of_a_release(name: str, pythons: tuple[str, ...]) -> None:
     (release,) = parse_project({"name": "a", "files": [{"filename": name}]})
     assert tuple(each for each in PYTHONS if release.has_wheel(each)) == pythons
 
 
-def test_a_requires_python_that_is_not_valid_is_ignored_as_pip_does() -> None:
+def test_invalid_requires_python_is_ignored() -> None:
     """nltk 3.6.2 has it on PyPI."""
     (release,) = parse_project({"name": "a", "files": [{"filename": "a-1.0.tar.gz", "requires-python": ">=3.5.*"}]})
     assert release.is_for("3.11")
 
 
-def test_all_indexes_are_asked_and_each_reason_is_kept(served: JsonIndex) -> None:
+def test_all_indexes_are_asked_and_their_errors_returned(served: JsonIndex) -> None:
     served.add("peft", "0.15.2")
     with Index(network("http://127.0.0.1:9/simple", f"{served.url}/")) as index:
         found, reason = index.look_up("PEFT")
@@ -78,7 +78,7 @@ def test_all_indexes_are_asked_and_each_reason_is_kept(served: JsonIndex) -> Non
         assert index.look_up("pefd") == ([], "Connection refused; 404 Not Found")
 
 
-def test_two_indexes_on_one_host_have_a_login_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indexes_on_one_host_have_separate_logins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever netrc says of the host."""
     logins = {}
 

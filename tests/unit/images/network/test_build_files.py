@@ -19,7 +19,7 @@ FILE = pins.PinnedFile("efa", "1.0", "efa-1.0.tar.gz", "", SHA256, key_url="http
 WANTED = build_files.with_signature(FILE)[0]
 
 
-def test_a_signed_file_brings_its_signature_and_the_key() -> None:
+def test_signed_file_brings_signature_and_key() -> None:
     efa = pins_file.load().file("efa-1.47.0")
     host = "https://efa-installer.amazonaws.com"
     assert [(want.name, want.url, want.signed) for want in build_files.with_signature(efa)] == [
@@ -29,7 +29,7 @@ def test_a_signed_file_brings_its_signature_and_the_key() -> None:
     ]
 
 
-def test_each_image_wants_its_own_parts() -> None:
+def test_wanted_files_of_each_image() -> None:
     compat = pins.PinnedFile("cuda-compat", "580.1", "compat.deb", "", SHA256)
     row = replace(pins_file.load().profile("cu130"), files={"efa": FILE, "cuda-compat": compat})
     assert [want.name for want in build_files.wanted_files(row, ["serve"])] == ["compat.deb"]
@@ -38,7 +38,7 @@ def test_each_image_wants_its_own_parts() -> None:
     assert build_files.wanted_files(row.without(["efa", "cuda-compat"]), ["train"]) == []
 
 
-def test_a_file_at_hand_is_used_only_if_it_is_the_pinned_one(tmp_path: Path) -> None:
+def test_only_valid_local_file_is_used(tmp_path: Path) -> None:
     cache, folder = tmp_path / "cache", tmp_path / "folder"
     for each in (cache, folder):
         each.mkdir()
@@ -54,7 +54,7 @@ def test_a_file_at_hand_is_used_only_if_it_is_the_pinned_one(tmp_path: Path) -> 
     assert [line.partition(":")[0] for line in lines] == [f"{cache / WANTED.name} is not used"]
 
 
-def test_recording_a_hash_changes_its_line_alone() -> None:
+def test_record_sha256_changes_one_line() -> None:
     text = pins.PATH.read_text()
     key = "smddp-2.6.0"
     changed = pins.record_sha256(text, key, SHA256)
@@ -74,13 +74,13 @@ def test_recording_a_hash_changes_its_line_alone() -> None:
             )
 
 
-def test_doubles_are_known_by_their_labels() -> None:
+def test_doubles_are_recognised_by_labels() -> None:
     found = {"berth.efa": "1.47.0+double", "berth.smddp": "none", "berth.torch": "2.13.0+cpu", "x.y": "1+double"}
     assert labels.doubles(found) == ["efa 1.47.0+double"]
     assert labels.doubles({}) == []
 
 
-def test_the_build_context_has_the_files_and_git_has_not() -> None:
+def test_docker_files_is_in_the_context_but_not_in_git() -> None:
     assert "!docker/files\n" in (pins.ROOT / ".dockerignore").read_text()
     listed = subprocess.run(["git", "check-ignore", "docker/files/x.tar.gz"], cwd=pins.ROOT, capture_output=True)
     assert listed.returncode == 0

@@ -17,7 +17,7 @@ from berth.images.network.uv_settings import read_uv_settings
 from berth.images.pins import pins
 
 
-def test_indexes_of_pip_become_uv_and_pip_settings(tmp_path: Path) -> None:
+def test_pip_settings_become_uv_and_pip_files(tmp_path: Path) -> None:
     index = build_network.package_index(
         {},
         {
@@ -76,7 +76,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_pip_says_what_its_files_and_variables_set(home: Path) -> None:
+def test_pip_files_override_each_other_and_variables_override_files(home: Path) -> None:
     """Each kind of file goes before the one above it; PIP_CONFIG_FILE stands for the user's alone."""
     url = "https://{}/simple"
     write(home / "xdg" / "pip" / "pip.conf", f"[global]\nindex-url = {url.format('xdg')}\ntrusted-host = xdg\n")
@@ -90,14 +90,14 @@ def test_pip_says_what_its_files_and_variables_set(home: Path) -> None:
     assert found_index(home, PIP_CONFIG_FILE=os.devnull).url is None
 
 
-def test_without_pip_its_variables_count(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_variables_are_read_without_pip(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pip_settings, "_ASK", "print('null')")
     write(home / ".config" / "pip" / "pip.conf", "[global]\nindex-url = https://user/simple\n")
     index = found_index(home, PIP_EXTRA_INDEX_URL="https://variable/simple")
     assert (index.url, index.extra) == (None, ("https://variable/simple",))
 
 
-def test_the_pip_on_path_is_asked_where_this_python_has_none(
+def test_pip_on_path_is_used_if_this_python_has_none(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as in an environment that uv has made."""
@@ -118,7 +118,7 @@ def test_the_pip_on_path_is_asked_where_this_python_has_none(
         ("uv", "index-url = https://me:s3cret@pypi.corp/simple\n", ".config/uv/uv.toml"),
     ],
 )
-def test_a_malformed_file_is_named_without_its_passwords(name: str, text: str, path: str, home: Path) -> None:
+def test_malformed_settings_file_is_named_without_password(name: str, text: str, path: str, home: Path) -> None:
     write(home / path, text)
     with pytest.raises(UserError) as refusal:
         found_index(home)
@@ -127,7 +127,7 @@ def test_a_malformed_file_is_named_without_its_passwords(name: str, text: str, p
     assert "s3cret" not in str(refusal.value)
 
 
-def test_uvs_settings_go_before_pips_and_its_variables_before_its_files(home: Path) -> None:
+def test_uv_settings_override_pip_and_uv_variables_override_uv_files(home: Path) -> None:
     write(home / "xdg" / "uv" / "uv.toml", 'allow-insecure-host = ["system"]\nindex-url = "https://system/simple"\n')
     write(
         home / ".config" / "uv" / "uv.toml",
@@ -144,7 +144,7 @@ def test_uvs_settings_go_before_pips_and_its_variables_before_its_files(home: Pa
     assert found_index(home, UV_NO_CONFIG="1", PIP_INDEX_URL="https://pip/simple").url == "https://pip/simple"
 
 
-def test_lists_of_uv_are_separated_as_uv_has_it_and_indexes_may_be_named(tmp_path: Path) -> None:
+def test_read_uv_settings_splits_lists_and_accepts_named_indexes(tmp_path: Path) -> None:
     uv = read_uv_settings(
         {
             "UV_NO_CONFIG": "1",
@@ -158,7 +158,7 @@ def test_lists_of_uv_are_separated_as_uv_has_it_and_indexes_may_be_named(tmp_pat
     assert index.extra == ("https://me:@corp/simple", "https://more/simple?a=b")
 
 
-def test_a_folder_of_wheels_may_be_relative_at_home_or_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_links_folder_relative_tilde_or_file_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is used, a container's mount or uv in another folder, only its whole path leads there."""
     for name in ("wheels", "at home", "with,comma"):
         (tmp_path / name).mkdir()
@@ -168,7 +168,7 @@ def test_a_folder_of_wheels_may_be_relative_at_home_or_a_url(tmp_path: Path, mon
     assert index.folders == (tmp_path / "wheels", tmp_path / "at home", tmp_path / "with,comma")
 
 
-def test_logins_of_netrc_are_those_of_the_indexes(home: Path) -> None:
+def test_netrc_logins_are_added_to_index_urls(home: Path) -> None:
     """Of one that names a user, only that user's; of one with a password, none."""
     netrc = write(home / ".my-netrc", "machine pypi.corp login me password s3cret/\nmachine other login x password y\n")
     index = found_index(
@@ -194,7 +194,7 @@ def test_logins_of_netrc_are_those_of_the_indexes(home: Path) -> None:
     )
 
 
-def test_a_profiles_index_for_torch_has_its_login_in_uvs_settings(home: Path) -> None:
+def test_netrc_login_of_torch_index_is_added_to_uv_settings(home: Path) -> None:
     netrc = write(home / ".my-netrc", "machine torch.corp login me password s3cret\n")
     here = Network(None, PackageIndex(), (), "", "", "")
 
@@ -205,7 +205,7 @@ def test_a_profiles_index_for_torch_has_its_login_in_uvs_settings(home: Path) ->
     assert [uv_toml("https://download.pytorch.org/whl/cpu"), uv_toml("")] == ["", ""]
 
 
-def test_gather_reads_pips_file_and_the_variables(tmp_path: Path) -> None:
+def test_gather_reads_pip_file_and_variables(tmp_path: Path) -> None:
     (tmp_path / "corp.pem").write_text("certificate")
     (tmp_path / "pip.conf").write_text(
         f"[global]\nindex-url = https://corp/simple\ncert = {tmp_path / 'corp.pem'}\n[install]\ntrusted_host = corp\n"
@@ -222,7 +222,7 @@ def test_gather_reads_pips_file_and_the_variables(tmp_path: Path) -> None:
     assert "u:p" not in repr(found)
 
 
-def test_a_variable_names_the_ca_before_pips_file(tmp_path: Path) -> None:
+def test_ca_variable_overrides_pip_file(tmp_path: Path) -> None:
     for name in ("a.pem", "b.pem"):
         (tmp_path / name).write_text("certificate")
     (tmp_path / "pip.conf").write_text(f"[global]\ncert = {tmp_path / 'a.pem'}\n")
@@ -232,11 +232,11 @@ def test_a_variable_names_the_ca_before_pips_file(tmp_path: Path) -> None:
     assert build_network.gather(environ | {"SSL_CERT_FILE": "/nowhere.pem"}).ca == tmp_path / "a.pem"
 
 
-def test_an_open_network_gives_no_secrets() -> None:
+def test_default_network_gives_no_secrets() -> None:
     assert Network(None, PackageIndex(folders=(Path("/w"),)), (), "", "", "").secrets() == {}
 
 
-def test_apt_settings_point_at_the_other_secrets() -> None:
+def test_apt_settings_refer_to_other_secrets() -> None:
     found = Network(Path("/ca.pem"), PackageIndex(), (), 'Acquire::Retries "3";\n', "machine m\n", "deb x y z\n")
     assert found.secrets() == {
         "ca": Path("/ca.pem"),
@@ -248,14 +248,14 @@ def test_apt_settings_point_at_the_other_secrets() -> None:
     }
 
 
-def test_secrets_are_files_for_this_user_only(tmp_path: Path) -> None:
+def test_secrets_are_readable_by_this_user_only(tmp_path: Path) -> None:
     paths = Network(None, PackageIndex(), (), "x\n", "", "").write_secrets(tmp_path / "secrets")
     assert paths == {"apt": tmp_path / "secrets" / "apt"}
     assert paths["apt"].read_text() == "x\n"
     assert stat.S_IMODE(paths["apt"].stat().st_mode) == 0o600
 
 
-def test_secrets_in_no_folder_are_a_sentence(tmp_path: Path) -> None:
+def test_write_secrets_reports_parent_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(UserError, match=r"the network settings of a build can't be .*/cache is no folder, so move"):
         Network(None, PackageIndex(), (), "x\n", "", "").write_secrets(tmp_path / "cache" / "secrets")
@@ -274,7 +274,7 @@ def test_only_locked_wheels_are_wanted(tmp_path: Path) -> None:
     assert [wheel.name for wheel in wheels] == ["Foo_Bar-1.0-py3-none-any.whl", "torch-2.13.0+cpu-cp311-x.whl"]
 
 
-def test_make_runs_uv_with_pips_settings_before_anything_is_installed(tmp_path: Path) -> None:
+def test_uv_module_needs_no_installed_packages(tmp_path: Path) -> None:
     """In an environment that has only pip and uv: no package that build.py needs."""
     made = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(made)], check=True)
@@ -298,7 +298,7 @@ def test_make_runs_uv_with_pips_settings_before_anything_is_installed(tmp_path: 
     ]
 
 
-def test_two_commands_share_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_have_separate_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither takes the other's settings, nor away what the other reads."""
     monkeypatch.setattr(pins, "CACHE", tmp_path)
     one = Network(None, PackageIndex(url="https://me:one@corp/simple"), (), "", "", "")

@@ -92,7 +92,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["mirror", "folder"])
-def test_a_mirror_gives_all_files_of_a_part(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_mirror_provides_all_files_of_a_part(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     source = FileSource(downloads.mirror(str(request.getfixturevalue(kind))))
     wants = build_files.with_signature(FILE)
     assert source.missing(wants) == []
@@ -105,12 +105,12 @@ def test_a_mirror_gives_all_files_of_a_part(kind: str, tmp_path: Path, request: 
     assert all(build_files.find_valid_file(want, [tmp_path / "cache"], print) for want in wants)
 
 
-def test_without_a_mirror_the_files_own_address_is_asked(mirror: str, tmp_path: Path) -> None:
+def test_file_is_fetched_from_its_own_url_without_a_mirror(mirror: str, tmp_path: Path) -> None:
     want = replace(WANTED, url=f"{mirror}/efa-1.0.tar.gz")
     assert FileSource().fetch(want, tmp_path, print).read_bytes() == BYTES
 
 
-def test_with_a_mirror_nothing_else_is_asked(mirror: str, folder: Path, tmp_path: Path) -> None:
+def test_with_a_mirror_no_other_host_is_asked(mirror: str, folder: Path, tmp_path: Path) -> None:
     (folder / "efa-1.0.tar.gz").unlink()
     with pytest.raises(UserError, match="does not have efa-1"):
         FileSource(str(folder)).fetch(replace(WANTED, url=f"{mirror}/efa-1.0.tar.gz"), tmp_path / "cache", print)
@@ -125,7 +125,7 @@ def refused(source: FileSource, want: WantedFile, tmp_path: Path) -> str:
     return str(refusal.value)
 
 
-def test_a_mirror_that_lacks_a_file_is_named_with_what_to_do(mirror: str, folder: Path, tmp_path: Path) -> None:
+def test_file_missing_on_mirror_is_reported(mirror: str, folder: Path, tmp_path: Path) -> None:
     del Mirror.content["/files/efa-1.0.tar.gz.sig"]
     (folder / "efa-1.0.tar.gz.sig").unlink()
     for place in (mirror, str(folder)):
@@ -136,7 +136,7 @@ def test_a_mirror_that_lacks_a_file_is_named_with_what_to_do(mirror: str, folder
     assert "put it there" in refused(FileSource(mirror), build_files.with_signature(FILE)[1], tmp_path)
 
 
-def test_an_address_that_is_gone(mirror: str, tmp_path: Path) -> None:
+def test_url_that_does_not_exist_is_reported(mirror: str, tmp_path: Path) -> None:
     said = refused(FileSource(), replace(WANTED, url=f"{mirror}/other.tar.gz"), tmp_path)
     assert said == (
         f"{mirror}/other.tar.gz does not exist: fix its url in docker/pins.toml, give --mirror, or build with "
@@ -144,7 +144,7 @@ def test_an_address_that_is_gone(mirror: str, tmp_path: Path) -> None:
     )
 
 
-def test_a_file_that_only_mirrors_have_needs_one(tmp_path: Path) -> None:
+def test_file_without_url_needs_a_mirror(tmp_path: Path) -> None:
     assert refused(FileSource(), WANTED, tmp_path) == (
         "efa 1.0 has no url in docker/pins.toml: give --mirror FOLDER|URL that has efa-1.0.tar.gz, or build with "
         "--without efa."
@@ -152,9 +152,7 @@ def test_a_file_that_only_mirrors_have_needs_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mirror", "folder"])
-def test_another_content_is_refused_by_both_hashes(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest, folder: Path
-) -> None:
+def test_wrong_hash_is_refused(kind: str, tmp_path: Path, request: pytest.FixtureRequest, folder: Path) -> None:
     place = str(request.getfixturevalue(kind))
     Mirror.content["/files/efa-1.0.tar.gz"] = b"other"
     (folder / "efa-1.0.tar.gz").write_bytes(b"other")
@@ -164,18 +162,18 @@ def test_another_content_is_refused_by_both_hashes(
     assert f"its sha256 is {found}, but docker/pins.toml has {SHA256}" in said
 
 
-def test_a_login_page_is_no_signature(mirror: str, tmp_path: Path) -> None:
+def test_html_page_is_refused_as_signature(mirror: str, tmp_path: Path) -> None:
     Mirror.content["/files/efa-1.0.tar.gz.sig"] = b"<!DOCTYPE html>"
     assert "it is not an OpenPGP file" in refused(FileSource(mirror), build_files.with_signature(FILE)[1], tmp_path)
 
 
-def test_a_connection_that_drops_is_tried_again(mirror: str, tmp_path: Path) -> None:
+def test_dropped_connection_is_retried(mirror: str, tmp_path: Path) -> None:
     Mirror.drops = 2
     assert FileSource(mirror).fetch(WANTED, tmp_path, print).read_bytes() == BYTES
     assert len(Mirror.asked) == 3
 
 
-def test_a_connection_that_always_drops_is_given_up(mirror: str, tmp_path: Path) -> None:
+def test_repeatedly_dropped_connection_is_reported(mirror: str, tmp_path: Path) -> None:
     Mirror.drops = 9
     said = refused(FileSource(mirror), WANTED, tmp_path)
     assert said.startswith(f"efa-1.0.tar.gz can't be fetched from the mirror {mirror} (")
@@ -184,27 +182,27 @@ def test_a_connection_that_always_drops_is_given_up(mirror: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("status", "said", "times"), [(403, "answers 403 Forbidden for efa", 1), (503, "503", 3)])
-def test_an_answer_that_is_no_file(status: int, said: str, times: int, mirror: str, tmp_path: Path) -> None:
+def test_http_errors_are_reported(status: int, said: str, times: int, mirror: str, tmp_path: Path) -> None:
     Mirror.status = status
     assert said in refused(FileSource(mirror), WANTED, tmp_path)
     assert len(Mirror.asked) == times
 
 
-def test_a_mirror_that_does_not_answer_is_named_once_without_its_password() -> None:
+def test_unreachable_mirror_is_named_once_without_password() -> None:
     assert FileSource("http://user:secret@127.0.0.1:9/files").missing(build_files.with_signature(FILE)) == [
         "efa-1.0.tar.gz can't be fetched from the mirror http://127.0.0.1:9/files (Connection refused): check the "
         "network, give --mirror FOLDER|URL that has it, or build with --without efa."
     ]
 
 
-def test_a_mirrors_login_may_be_in_netrc(mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mirror_login_from_netrc(mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mirror, "password", "me:s3cret")
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password s3cret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     assert FileSource(downloads.mirror(mirror)).fetch(WANTED, tmp_path, lambda _: None).read_bytes() == BYTES
 
 
-def test_a_mirrors_password_is_used_and_never_shown(mirror: str, tmp_path: Path) -> None:
+def test_mirror_password_is_used_but_not_shown(mirror: str, tmp_path: Path) -> None:
     Mirror.password = "user:secret"
     place = mirror.replace("//", "//user:secret@")
     lines: list[str] = []
@@ -223,9 +221,7 @@ def test_a_mirrors_password_is_used_and_never_shown(mirror: str, tmp_path: Path)
     ],
     ids=["full-disk", "ctrl-c"],
 )
-def test_what_strikes_in_the_middle_leaves_nothing_behind(
-    fault: BaseException, said: str, folder: Path, tmp_path: Path
-) -> None:
+def test_interrupted_fetch_leaves_no_file(fault: BaseException, said: str, folder: Path, tmp_path: Path) -> None:
     def show(*_: object) -> None:
         assert os.listdir(tmp_path / "cache") == [f".{WANTED.name}.{os.getpid()}"]
         raise fault
@@ -235,14 +231,14 @@ def test_what_strikes_in_the_middle_leaves_nothing_behind(
     assert os.listdir(tmp_path / "cache") == []
 
 
-def test_a_mirrors_file_that_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> None:
+def test_unreadable_file_of_mirror_is_named(folder: Path, tmp_path: Path) -> None:
     (folder / WANTED.name).unlink()
     (folder / WANTED.name).symlink_to("/proc/self/mem")
     said = refused(FileSource(str(folder)), WANTED, tmp_path)
     assert said.startswith(f"{folder / WANTED.name} can't be read (Input/output error): make it readable for this user")
 
 
-def test_a_folder_that_may_not_be_written(folder: Path, tmp_path: Path) -> None:
+def test_unwritable_cache_is_reported(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(UserError, match=r"efa-1\.0\.tar\.gz can't be written to .*cache \(File exists\)"):
         FileSource(str(folder)).fetch(WANTED, tmp_path / "cache", print)
@@ -259,7 +255,7 @@ def test_a_folder_that_may_not_be_written(folder: Path, tmp_path: Path) -> None:
         ("https://mirror/files#secret", "the mirror https://mirror/files has a query or a fragment, but"),
     ],
 )
-def test_what_is_no_mirror(text: str, said: str) -> None:
+def test_invalid_mirror_is_refused(text: str, said: str) -> None:
     with pytest.raises(UserError) as refusal:
         downloads.mirror(text)
     assert str(refusal.value).startswith(said)

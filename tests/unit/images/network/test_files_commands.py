@@ -50,7 +50,7 @@ def add_to_pins(text: str) -> None:
     pins.PATH.write_text(pins.PATH.read_text() + text)
 
 
-def test_fetch_records_what_it_got(
+def test_fetch_records_the_hash(
     command: ModuleType, folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     add_to_pins('\n[files."gdrcopy-2.5"]\nfile = "libgdrapi.deb"\nsha256 = "unpinned"  # why\n')
@@ -66,7 +66,7 @@ def test_fetch_records_what_it_got(
     assert os.listdir(tmp_path / "cache") == ["libgdrapi.deb"]
 
 
-def test_a_fetch_that_is_ended_by_the_system_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_sigterm_during_fetch_leaves_no_file(tmp_path: Path) -> None:
     wheel = tmp_path / "mirror" / pins_file.load().file("smddp").name
     wheel.parent.mkdir()
     os.mkfifo(wheel)
@@ -125,7 +125,7 @@ def nothing_else_rendered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("words", "rows"), ROWS)
-def test_pins_locks_every_profile_or_the_one_that_is_named(
+def test_pins_locks_all_profiles_or_the_named_one(
     words: tuple[str, ...],
     rows: list[str],
     command: ModuleType,
@@ -142,7 +142,7 @@ def test_pins_locks_every_profile_or_the_one_that_is_named(
     assert all((tmp_path / "locks" / name).read_text() == "locked" for name in printed[2:])
 
 
-def test_a_lock_that_fails_leaves_all_as_they_were(
+def test_failed_lock_leaves_all_locks_unchanged(
     command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "locks" / "cpu").mkdir(parents=True)
@@ -166,7 +166,7 @@ def test_a_lock_that_fails_leaves_all_as_they_were(
     assert not list(tmp_path.glob(".locks-*"))
 
 
-def test_fetch_refuses_another_file_than_the_pinned_one(
+def test_fetch_refuses_file_with_another_hash(
     command: ModuleType, folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     add_to_pins(f'\n[files."gdrcopy-2.5"]\nfile = "libgdrapi.deb"\nsha256 = "{"0" * 64}"\n')
@@ -203,7 +203,7 @@ def test_fetch_refuses_another_file_than_the_pinned_one(
         "mirror-lacks",
     ],
 )
-def test_mistakes_are_refused_before_anything_is_made(
+def test_invalid_options_are_refused_before_anything_is_written(
     words: tuple[str, ...], said: str, command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -215,7 +215,7 @@ def test_mistakes_are_refused_before_anything_is_made(
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["pins.toml"]
 
 
-def test_everything_that_is_wrong_is_said_together(
+def test_all_problems_of_a_build_are_reported_together(
     command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file without a hash stays out of the images until it is pinned."""
@@ -227,7 +227,7 @@ def test_everything_that_is_wrong_is_said_together(
     assert f"Also, the mirror {tmp_path} does not have aws-efa-installer-1.47.0.tar.gz, which efa 1.47.0 needs" in said
 
 
-def test_what_images_do_without_is_said_once_and_only_of_gpus(
+def test_effects_of_missing_parts_are_logged_once_for_gpu_images(
     command: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.main(["build", "all", "--profile", "cu130", "--without", "efa", "--dry-run"]) == 0
@@ -243,7 +243,7 @@ def test_what_images_do_without_is_said_once_and_only_of_gpus(
     assert "no efa" not in capsys.readouterr().err
 
 
-def test_a_dry_run_names_the_folder_that_it_writes_and_its_line_reads(
+def test_dry_run_names_its_own_secrets_folder(
     command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = tmp_path / "ca.pem"
@@ -260,7 +260,7 @@ def test_a_dry_run_names_the_folder_that_it_writes_and_its_line_reads(
     assert len(set(read)) == 2, "the second does not touch what the first one's line reads"
 
 
-def test_the_inference_image_does_not_wait_for_files_of_the_other(
+def test_inference_build_ignores_files_of_the_training_image(
     command: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.main(["build", "serve", "--profile", "cu124", "--dry-run"]) == 0
@@ -269,7 +269,7 @@ def test_the_inference_image_does_not_wait_for_files_of_the_other(
     assert "berth-serve:cu124" in printed.out
 
 
-def test_a_dry_run_fetches_nothing_and_says_what_would_be(
+def test_dry_run_names_missing_files_without_fetching(
     command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     mirror = "http://127.0.0.1:9/files"  # where nothing answers
@@ -291,7 +291,7 @@ def test_a_dry_run_fetches_nothing_and_says_what_would_be(
     ],
     ids=["another version", "a package less", "another index"],
 )
-def test_a_lock_that_is_older_than_its_row_is_refused_before_a_build(
+def test_outdated_lock_is_refused_before_a_build(
     old: str, new: str, lock: str, command: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert old in pins.PATH.read_text()
@@ -303,7 +303,7 @@ def test_a_lock_that_is_older_than_its_row_is_refused_before_a_build(
     )
 
 
-def test_all_images_of_a_profile_are_those_of_its_set(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_means_the_images_of_the_profiles_set(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["build", "all", "--profile", "cpu-hf4", "--dry-run"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert "--target train --build-arg PROFILE=cpu-hf4 " in line
@@ -312,7 +312,7 @@ def test_all_images_of_a_profile_are_those_of_its_set(command: ModuleType, capsy
         assert "profile cpu-hf4 has no image serve: its software set hf4 is for train;" in capsys.readouterr().err
 
 
-def test_what_layers_read_besides_locks_is_rendered_without_locking(
+def test_no_locks_writes_only_layer_files(
     command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(commands.locks, "LOCKS", tmp_path / "locks")
@@ -333,7 +333,7 @@ def test_what_layers_read_besides_locks_is_rendered_without_locking(
     }
 
 
-def test_uri_says_of_a_double_that_it_may_not_be_published(
+def test_uri_warns_about_test_doubles(
     command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     labels = {"berth.efa": "1+double", f"{SOURCE}.version": "1", f"{SOURCE}.revision": "2"}

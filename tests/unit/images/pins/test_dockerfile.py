@@ -16,14 +16,14 @@ TEXT = (DOCKER / "Dockerfile").read_text()
 STEPS = re.findall(r"^RUN (?:.*\\\n)*.*", TEXT, flags=re.MULTILINE)
 
 
-def test_base_and_version_are_the_pinned_ones() -> None:
+def test_dockerfile_has_pinned_base_and_version() -> None:
     assert layer_files.dockerfile(TEXT, KIT, pins.version()) == TEXT, "run `python build.py pins --no-locks`"
     changed = layer_files.dockerfile(TEXT, replace(KIT, base_image="another"), "9.9")
     assert "\nARG BASE_IMAGE=another\n" in changed
     assert changed.count('org.opencontainers.image.version="9.9"') == 2
 
 
-def test_a_user_sets_three_arguments() -> None:
+def test_dockerfile_has_three_build_arguments() -> None:
     assert re.findall(r"^ARG (\w+)=", TEXT, flags=re.MULTILINE) == ["PROFILE", "WITHOUT", "BASE_IMAGE"]
 
 
@@ -43,7 +43,7 @@ def read_layers(tmp_path: Path) -> dict[str, dict[str, bytes]]:
     }
 
 
-def test_each_step_finds_its_folder_and_each_folder_its_step(tmp_path: Path) -> None:
+def test_every_step_has_a_layer_script_and_every_script_a_step(tmp_path: Path) -> None:
     assert layers_of(DOCKER, tmp_path, "cpu").returncode == 0
     mounted = re.findall(r"from=inputs,source=/layers/([\w-]+)", TEXT)
     assert sorted(mounted) == sorted(read_layers(tmp_path))
@@ -51,7 +51,7 @@ def test_each_step_finds_its_folder_and_each_folder_its_step(tmp_path: Path) -> 
     assert sorted(set(stages) - set(mounted)) == ["base", "inputs", "kit-serve", "kit-train", "tools"]
 
 
-def test_the_hardwares_steps_read_the_same_in_each_of_its_profiles(tmp_path: Path) -> None:
+def test_torch_steps_read_equal_files_in_all_profiles_of_a_hardware(tmp_path: Path) -> None:
     """So they are built and pulled once."""
     for profile in ("cpu", "cpu-hf4"):
         layers_of(DOCKER, tmp_path / profile, profile)
@@ -68,9 +68,7 @@ def test_the_hardwares_steps_read_the_same_in_each_of_its_profiles(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("without", "files"), [("", ["efa.env"]), ("smddp", ["efa.env"]), ("smddp,efa", [])])
-def test_a_file_that_is_left_out_reaches_neither_its_stage_nor_the_versions(
-    without: str, files: list[str], tmp_path: Path
-) -> None:
+def test_inputs_skip_omitted_part(without: str, files: list[str], tmp_path: Path) -> None:
     assert layers_of(DOCKER, tmp_path, "cu130", without).returncode == 0
     found = read_layers(tmp_path)
     assert [name for name in found["files"] if name.endswith(".env")] == files
@@ -86,16 +84,14 @@ def test_a_file_that_is_left_out_reaches_neither_its_stage_nor_the_versions(
         ("cpu", "efs", "Unknown file 'efs' in WITHOUT; it may name efa, smddp, gdrcopy and cuda-compat."),
     ],
 )
-def test_what_no_profile_or_file_is_called_is_one_sentence(
-    profile: str, without: str, said: str, tmp_path: Path
-) -> None:
+def test_inputs_report_unknown_profile_or_part(profile: str, without: str, said: str, tmp_path: Path) -> None:
     done = layers_of(DOCKER, tmp_path, profile, without)
     assert done.returncode == 1
     assert done.stderr.startswith(f"berth: error: {said}")
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_wheel_goes_to_the_steps_whose_lock_names_its_very_version(tmp_path: Path) -> None:
+def test_inputs_copy_wheels_of_locked_version_only(tmp_path: Path) -> None:
     """The CPU build of torch would pass for CUDA's version otherwise."""
     copy = tmp_path / "docker"
     for folder in ("layers", "locks"):
@@ -134,7 +130,7 @@ SHARED = {"math": "nvidia", "cuda": "nvidia", "cudnn": "nvidia", "nccl": "nvidia
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: "".join(re.findall(r"source=/layers/([\w-]+)", step)))
-def test_a_step_mounts_the_secrets_that_it_needs_and_no_others(step: str) -> None:
+def test_steps_mount_only_needed_secrets(step: str) -> None:
     mounted = set(re.findall(r"type=secret,id=([\w-]+)", step))
     needed: set[str] = set()
     for name in re.findall(r"from=inputs,source=/layers/([\w-]+)", step):
@@ -147,7 +143,7 @@ def test_a_step_mounts_the_secrets_that_it_needs_and_no_others(step: str) -> Non
     assert ("id=ca,mode=0444" in step) == ("id=apt" in step), "apt reads the CA as a user of its own"
 
 
-def test_a_dockerfile_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dockerfile_is_written_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_files, "DOCKER", tmp_path)
     (tmp_path / "Dockerfile").write_text(TEXT)
 
@@ -163,6 +159,6 @@ def test_a_dockerfile_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch
     assert "ARG BASE_IMAGE=another\n" in (tmp_path / "Dockerfile").read_text()
 
 
-def test_bake_has_every_image_as_sagemaker_takes_it() -> None:
+def test_bake_file_has_every_image_in_the_form_that_sagemaker_accepts() -> None:
     text = (DOCKER / "bake.json").read_text()
     assert text == layer_files.bake_file(KIT), "run `python build.py pins --no-locks`"

@@ -29,7 +29,7 @@ def serves_alone(name: str) -> bool:
 
 
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
-def test_every_package_pin_is_in_a_lock(profile: str) -> None:
+def test_every_pinned_package_is_locked(profile: str) -> None:
     row = KIT.profile(profile)
     text = all_locks(profile) + "".join((locks.LOCKS / path).read_text() for path in locks.torch_locks(row))
     pinned = {name: each for name, each in row.packages.items() if "serve" in row.images or not serves_alone(name)}
@@ -41,7 +41,7 @@ CUDA_PROFILES = [name for name, row in KIT.profiles.items() if row.cuda]
 CUDA_HARDWARE = [name for name in CUDA_PROFILES if KIT.profile(name).hardware == name]
 
 
-def test_what_judges_gpus_knows_the_profiles_and_their_cuda() -> None:
+def test_gpu_hosts_has_every_cuda_profile() -> None:
     known = {name: gpu_hosts.parse(KIT.profile(name).cuda["cuda"]) for name in CUDA_HARDWARE}
     assert known == gpu_hosts.PROFILES
     assert list(gpu_hosts.PROFILES.values()) == sorted(known.values(), reverse=True), "the newest comes first"
@@ -53,7 +53,7 @@ def test_every_build_tool_is_locked() -> None:
 
 
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
-def test_locks_are_the_requested_ones_and_every_line_has_a_hash(profile: str) -> None:
+def test_locks_match_requests_and_have_hashes(profile: str) -> None:
     row = KIT.profile(profile)
     requested = {request.path for request in locks.lock_requests(KIT, row)} | {*locks.torch_locks(row)}
     found = {str(path.relative_to(locks.LOCKS)) for path in (locks.LOCKS / profile).glob("*.txt")}
@@ -68,7 +68,7 @@ def test_locks_are_the_requested_ones_and_every_line_has_a_hash(profile: str) ->
 
 
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
-def test_no_lock_repeats_a_package_of_the_layers_below(profile: str) -> None:
+def test_locks_do_not_repeat_packages_of_layers_below(profile: str) -> None:
     for request in locks.lock_requests(KIT, KIT.profile(profile)):
         own = set(lock_text.locked_names((locks.LOCKS / request.path).read_text()))
         below = {name for lock in request.below for name in lock_text.locked_names((locks.LOCKS / lock).read_text())}
@@ -78,7 +78,7 @@ def test_no_lock_repeats_a_package_of_the_layers_below(profile: str) -> None:
 
 
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
-def test_what_layers_read_besides_locks_is_what_the_row_says(profile: str) -> None:
+def test_layer_files_match_pins(profile: str) -> None:
     folder = locks.LOCKS / profile
     paths = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".txt"]
     found = {str(path.relative_to(folder)): path.read_text() for path in paths}
@@ -86,12 +86,12 @@ def test_what_layers_read_besides_locks_is_what_the_row_says(profile: str) -> No
 
 
 @pytest.mark.parametrize("path", [*locks.LOCKS.rglob("*.txt"), pins.ROOT / "tests" / "requirements.txt"], ids=str)
-def test_no_lock_has_openvinos_telemetry(path: Path) -> None:
+def test_locks_do_not_contain_openvino_telemetry(path: Path) -> None:
     assert locks.OPENVINO_TELEMETRY not in lock_text.locked_names(path.read_text())
 
 
 @pytest.mark.parametrize("profile", [name for name in BUILT_PROFILES if "nncf" in KIT.profile(name).packages])
-def test_the_training_image_has_nncf_without_what_it_does_without(profile: str) -> None:
+def test_nncf_is_locked_without_ignored_dependencies(profile: str) -> None:
     locked = set(lock_text.locked_names(all_locks(profile)))
     assert "nncf" in locked
     assert not locked & set(locks.NNCF_WITHOUT)
@@ -99,7 +99,7 @@ def test_the_training_image_has_nncf_without_what_it_does_without(profile: str) 
     assert f"Requires-Dist: ({'|'.join(locks.NNCF_WITHOUT)})" in layer
 
 
-def test_only_the_image_that_serves_on_a_gpu_goes_without_openvino() -> None:
+def test_only_cuda_inference_images_lack_openvino() -> None:
     without = [
         (name, image)
         for name, row in KIT.profiles.items()
@@ -114,7 +114,7 @@ def test_only_the_image_that_serves_on_a_gpu_goes_without_openvino() -> None:
         assert ("numpy" in lock_text.locked_names(deps)) == ((name, "serve") in without)
 
 
-def test_profiles_hold_the_same_software_but_for_what_their_hardware_dictates() -> None:
+def test_profiles_of_one_software_set_differ_only_in_hardware_packages() -> None:
     cpu, cu130 = KIT.profile("cpu"), KIT.profile("cu130")
     # PyPI has torchvision for CUDA's torch alone; a row says "none" to what it goes without.
     assert {**cpu.packages, "torch": cpu.torch.partition("+")[0]} == {
@@ -189,7 +189,7 @@ def test_unknown_profile_names_the_nearest(asked: str, named: str) -> None:
         ),
     ],
 )
-def test_what_is_wrong_in_pins_toml_is_named_by_table_and_key(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_error_in_pins_toml_names_table_and_key(old: str, new: str, said: str, tmp_path: Path) -> None:
     text = pins.PATH.read_text()
     assert old in text
     path = tmp_path / "pins.toml"
@@ -200,7 +200,7 @@ def test_what_is_wrong_in_pins_toml_is_named_by_table_and_key(old: str, new: str
     assert str(refusal.value).endswith(".")
 
 
-def test_all_that_is_wrong_in_pins_toml_is_said_together(tmp_path: Path) -> None:
+def test_type_errors_in_pins_toml_are_reported_together(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     text = pins.PATH.read_text()
     for old, new in (
@@ -220,7 +220,7 @@ def test_all_that_is_wrong_in_pins_toml_is_said_together(tmp_path: Path) -> None
     )
 
 
-def test_all_that_can_not_be_in_pins_toml_is_said_together(tmp_path: Path) -> None:
+def test_value_errors_in_pins_toml_are_reported_together(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     text = pins.PATH.read_text().replace('triton = "3.7.1"', 'triton = "none"')
     path.write_text(text.replace('efa = "1.47.0"', 'efa = "1.48.0"', 1).replace('triton = "3.1.0"\n', ""))
@@ -235,7 +235,7 @@ def test_all_that_can_not_be_in_pins_toml_is_said_together(tmp_path: Path) -> No
     )
 
 
-def test_the_names_of_profiles_are_read_without_a_look_at_the_rest(tmp_path: Path) -> None:
+def test_profile_names_are_read_without_validation(tmp_path: Path) -> None:
     assert pins.profile_names() == tuple(KIT.profiles)
     path = tmp_path / "pins.toml"
     path.write_text("[profiles.own]\ntorch = 1\n")
@@ -245,13 +245,13 @@ def test_the_names_of_profiles_are_read_without_a_look_at_the_rest(tmp_path: Pat
     assert pins.profile_names(tmp_path / "none.toml") == ()
 
 
-def test_a_row_may_say_none_to_cuda(tmp_path: Path) -> None:
+def test_profile_may_set_cuda_to_none(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     path.write_text(pins.PATH.read_text().replace("[profiles.cpu]\n", '[profiles.cpu]\ncuda = "none"\n'))
     assert pins_file.load(path).profile("cpu") == CPU
 
 
-def test_a_row_of_the_users_own_may_name_no_instances(tmp_path: Path) -> None:
+def test_instances_are_optional(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     head, _, tail = pins.PATH.read_text().partition("[profiles.cpu.instances]\n")
     path.write_text(head + tail.partition("\n\n")[2])
@@ -259,7 +259,7 @@ def test_a_row_of_the_users_own_may_name_no_instances(tmp_path: Path) -> None:
     assert all(row.instances["train"] for row in KIT.profiles.values())
 
 
-def test_no_pins_toml(tmp_path: Path) -> None:
+def test_missing_pins_toml_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.toml can't be read \(.*No such file"):
         pins_file.load(tmp_path / "none.toml")
 
@@ -279,7 +279,7 @@ def with_files(tmp_path: Path, text: str) -> pins.Pins:
     return pins_file.load(path)
 
 
-def test_a_file_is_known_by_part_or_by_part_and_version(tmp_path: Path) -> None:
+def test_file_is_found_by_part_or_part_and_version(tmp_path: Path) -> None:
     file = KIT.file("smddp")
     assert (file.key, file.part, file.version) == ("smddp-2.6.0", "smddp", "2.6.0")
     assert KIT.file("smddp-2.6.0") == file
@@ -302,7 +302,7 @@ def test_a_file_is_known_by_part_or_by_part_and_version(tmp_path: Path) -> None:
     ],
     ids=["no-name", "no-hash", "no-key", "unsigned-efa"],
 )
-def test_a_file_that_is_not_told_whole_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_incomplete_file_table_is_refused(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         with_files(tmp_path, text)
     assert said in str(refusal.value)
@@ -313,7 +313,7 @@ def test_version_has_one_source() -> None:
     assert f"## {pins.version()}" in (pins.ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_sdk_for_docker_is_not_hidden() -> None:
+def test_docker_folder_does_not_shadow_docker_sdk() -> None:
     assert not (DOCKER / "__init__.py").exists()
     import docker
 

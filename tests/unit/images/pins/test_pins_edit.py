@@ -18,7 +18,7 @@ TABLES = {
 }
 
 
-def test_what_is_appended_is_what_load_gives(tmp_path: Path) -> None:
+def test_load_reads_appended_profile(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     path.write_text(appended(TEXT, TABLES))
     assert path.read_text().startswith(TEXT.rstrip())
@@ -33,11 +33,11 @@ def test_what_is_appended_is_what_load_gives(tmp_path: Path) -> None:
     assert {name: kit.profiles[name] for name in before.profiles} == before.profiles
 
 
-def test_what_was_appended_goes_without_a_trace() -> None:
+def test_removing_appended_tables_restores_the_text() -> None:
     assert without(appended(TEXT, TABLES), ["software.made", "profiles.made"]) == TEXT
 
 
-def test_a_row_in_the_middle_takes_its_own_comments_with_it_and_no_other() -> None:
+def test_removing_a_profile_removes_only_its_own_comments() -> None:
     """The set hf4 has comments above it and inside it; the next table has its own."""
     new = without(TEXT, ["software.hf4", "profiles.cpu-hf4", "profiles.cu124-hf4"])
     gone = [line for line in TEXT.splitlines() if line not in new.splitlines()]
@@ -48,17 +48,17 @@ def test_a_row_in_the_middle_takes_its_own_comments_with_it_and_no_other() -> No
     assert was.keys() - left.keys() == {"cpu-hf4", "cu124-hf4"}
 
 
-def test_a_comment_below_the_last_key_is_that_tables() -> None:
+def test_comment_below_last_key_belongs_to_the_table_above() -> None:
     text = "[profiles.a]\nx = 1\n# of x\n\n# of b\n[profiles.b]\ny = 1\n"
     assert without(text, ["profiles.a"]) == "# of b\n[profiles.b]\ny = 1\n"
 
 
-def test_a_table_that_is_there_is_refused() -> None:
+def test_appending_existing_table_is_refused() -> None:
     with pytest.raises(UserError, match=r"has a table \[profiles\.cpu\] already"):
         appended(TEXT, {"profiles.cpu": {"from": "cu130"}})
 
 
 @pytest.mark.parametrize("text", ["[profiles]\nmade = { from = 'cpu' }\n", "profiles.made.from = 'cpu'\n"])
-def test_a_form_that_is_not_known_is_a_sentence(text: str) -> None:
+def test_unsupported_toml_form_is_reported(text: str) -> None:
     with pytest.raises(UserError, match="automatically: edit the file by hand"):
         without(text, ["profiles.made"])

@@ -38,7 +38,7 @@ def with_text(tmp_path: Path, text: str) -> pins.Pins:
     return pins_file.load(path)
 
 
-def test_a_set_is_read_whole(tmp_path: Path) -> None:
+def test_software_set_is_read_with_all_keys(tmp_path: Path) -> None:
     assert with_text(tmp_path, OWN).software["own"] == pins.SoftwareSet(
         name="own",
         images=("train",),
@@ -57,7 +57,7 @@ def test_a_set_is_read_whole(tmp_path: Path) -> None:
     )
 
 
-def test_a_row_has_the_packages_of_its_set_and_else_those_of_every_profile(tmp_path: Path) -> None:
+def test_profile_packages_are_shared_ones_with_those_of_its_set(tmp_path: Path) -> None:
     row, cpu = with_text(tmp_path, OWN).profile("own"), KIT.profile("cpu")
     differ = {
         name: row.packages.get(name)
@@ -73,7 +73,7 @@ def test_a_row_has_the_packages_of_its_set_and_else_those_of_every_profile(tmp_p
     }
 
 
-def test_a_row_takes_what_it_does_not_say_from_another(tmp_path: Path) -> None:
+def test_profile_inherits_missing_keys_from_origin(tmp_path: Path) -> None:
     both = OWN.replace('images = ["train"]\ntransformers = "4.46.3"', 'transformers = "5.0.0"')
     row, cpu = with_text(tmp_path, f"{both}[profiles.own.budget]\ntrain = 500\n").profile("own"), KIT.profile("cpu")
     assert (row.torch, row.torch_index, row.hardware) == (cpu.torch, cpu.torch_index, "cpu")
@@ -86,7 +86,7 @@ def test_a_row_takes_what_it_does_not_say_from_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ['torch = "2.6.0+cpu"', 'torch_index = "https://torch.example"'])
-def test_a_row_with_another_torch_has_layers_of_its_own(line: str, tmp_path: Path) -> None:
+def test_profile_with_another_torch_has_its_own_hardware(line: str, tmp_path: Path) -> None:
     kit = with_text(
         tmp_path, f'{OWN.replace("[profiles.own]", "[profiles.own]" + chr(10) + line)}[profiles.next]\nfrom = "own"\n'
     )
@@ -94,7 +94,7 @@ def test_a_row_with_another_torch_has_layers_of_its_own(line: str, tmp_path: Pat
     assert kit.profile("next").software.name == "own"
 
 
-def test_the_set_for_older_scripts_is_of_the_training_image_and_stands_on_the_hardwares_torch() -> None:
+def test_hf4_profiles_share_torch_and_have_only_a_training_image() -> None:
     rows = {name: row for name, row in KIT.profiles.items() if row.software.name == "hf4"}
     assert {name: (row.hardware, row.images) for name, row in rows.items()} == {
         "cpu-hf4": ("cpu", ("train",)),
@@ -133,14 +133,14 @@ def test_the_set_for_older_scripts_is_of_the_training_image_and_stands_on_the_ha
         ("[profiles.own]", "[profiles.Own]", "[profiles.'Own'] can't be part of an image's tag"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_a_set_or_in_a_row_of_it_is_named(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_error_in_software_set_or_profile_is_named(old: str, new: str, said: str, tmp_path: Path) -> None:
     assert old in OWN
     with pytest.raises(UserError) as refusal:
         with_text(tmp_path, OWN.replace(old, new, 1))
     assert said in str(refusal.value)
 
 
-def test_a_row_of_no_set_is_told_which_there_are(tmp_path: Path) -> None:
+def test_profile_without_software_set_lists_known_sets(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     path.write_text(pins.PATH.read_text().replace('[profiles.cpu]\nsoftware = "current"\n', "[profiles.cpu]\n"))
     with pytest.raises(UserError) as refusal:

@@ -52,7 +52,7 @@ def added(places: Places, name: str = "own") -> add.Added:
     return add_profile(ProfileRequest(name), NETWORK, Proof.cpu, places=places)
 
 
-def test_what_comes_goes_without_a_trace(places: Places, files: Files) -> None:
+def test_remove_undoes_add(places: Places, files: Files) -> None:
     layer_files.render_bake(pins_file.load(places.pins), places.pins.parent)
     before = files()
     assert added(places).profile.packages["transformers"] == "4.46.3"
@@ -69,7 +69,7 @@ def test_what_comes_goes_without_a_trace(places: Places, files: Files) -> None:
 
 @pytest.mark.parametrize("error", [UserError("no"), KeyboardInterrupt(), SystemExit(143)])
 @pytest.mark.parametrize("place", ["complete", "write_locks", "_install", "render_bake"])
-def test_what_fails_or_is_interrupted_leaves_all_files_as_they_were(
+def test_failed_or_interrupted_add_changes_no_file(
     places: Places, files: Files, place: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = files()
@@ -83,7 +83,7 @@ def test_what_fails_or_is_interrupted_leaves_all_files_as_they_were(
     assert files() == before
 
 
-def test_ctrl_c_between_the_locks_and_the_row_leaves_neither(
+def test_ctrl_c_before_writing_pins_removes_the_locks(
     places: Places, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = files()
@@ -98,7 +98,7 @@ def test_ctrl_c_between_the_locks_and_the_row_leaves_neither(
 
 
 @pytest.mark.parametrize("place", ["prove", "row"])
-def test_sigkill_leaves_a_row_with_its_locks_or_neither(
+def test_sigkill_during_add_leaves_pins_unchanged(
     places: Places, files: Files, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = files()
@@ -117,7 +117,7 @@ def test_sigkill_leaves_a_row_with_its_locks_or_neither(
 
 
 @pytest.mark.parametrize(("proof", "locked"), [(Proof.cpu, False), (Proof.none, True)])
-def test_a_proof_that_can_not_be_is_known_before_locking(
+def test_impossible_proof_is_reported_before_locking(
     places: Places, files: Files, proof: Proof, locked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With CUDA it takes the CPU build of torch, which may not be had."""
@@ -139,7 +139,7 @@ def test_a_proof_that_can_not_be_is_known_before_locking(
     assert (resolved, bool(written), files() == before) == ([] if locked else ["torch==2.5.1+cpu"], locked, not locked)
 
 
-def test_a_row_that_somebody_wrote_meanwhile_stays(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_change_of_pins_is_kept(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     def another(*_: object) -> Proved:
         places.pins.write_text(places.pins.read_text() + "# another's\n")
         return Proved([], [])
@@ -150,7 +150,7 @@ def test_a_row_that_somebody_wrote_meanwhile_stays(places: Places, monkeypatch: 
     assert "own" in pins_file.load(places.pins).profiles
 
 
-def test_what_the_proof_wanted_is_the_images(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_the_proof_are_set_in_the_images(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Prover, "prove", lambda *_: Proved(["CUDA was not run."], [NEEDED[0]]))
     found = added(places)
     assert found.profile.software.environment == {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
@@ -159,7 +159,7 @@ def test_what_the_proof_wanted_is_the_images(places: Places, monkeypatch: pytest
     assert found.remarks[1:] == ["CUDA was not run."]
 
 
-def test_a_row_that_can_not_be_is_said_of_the_real_file(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_profile_error_names_the_real_pins_file(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = {**HF, "transformers": "none"}
     monkeypatch.setattr(add, "complete", lambda request, *_: CompleteProfile(request, bad, [], ""))
     with pytest.raises(UserError, match=r'transformers of \[software\.own\] is "none"') as caught:
@@ -168,7 +168,7 @@ def test_a_row_that_can_not_be_is_said_of_the_real_file(places: Places, monkeypa
     assert ".locks-" not in str(caught.value)
 
 
-def test_a_profile_that_others_need_stays(places: Places, files: Files) -> None:
+def test_profile_that_others_need_is_not_removed(places: Places, files: Files) -> None:
     before = files()
     for name, says in [
         ("cpu", "cpu can't be removed: it is the default"),
@@ -181,7 +181,7 @@ def test_a_profile_that_others_need_stays(places: Places, files: Files) -> None:
     assert files() == before
 
 
-def test_a_profile_stays_whole_if_bake_json_can_not_be_written(
+def test_remove_changes_nothing_if_bake_json_fails(
     places: Places, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = files()
@@ -195,14 +195,14 @@ def test_a_profile_stays_whole_if_bake_json_can_not_be_written(
     assert files() == before
 
 
-def test_a_set_that_another_row_has_stays(places: Places) -> None:
+def test_shared_software_set_is_removed_with_its_last_profile(places: Places) -> None:
     assert remove_profile("cpu-hf4", places)[0] == "[profiles.cpu-hf4] of pins.toml"
     assert "hf4" in pins_file.load(places.pins).software
     assert remove_profile("cu124-hf4", places)[0] == "[software.hf4] of pins.toml"
     assert "hf4" not in pins_file.load(places.pins).software
 
 
-def test_what_a_killed_add_left_goes_with_the_next(places: Places) -> None:
+def test_next_add_removes_folder_of_a_killed_one(places: Places) -> None:
     left = places.locks.parent / ".locks-x"
     left.mkdir()
     (left / ".held").touch()

@@ -65,7 +65,7 @@ def network(served: JsonIndex, tmp_path: Path) -> Network:
     return Network(None, PackageIndex(url=served.url, folders=(tmp_path / "wheels",)), (), "", "", "")
 
 
-def test_what_is_left_open_is_as_of_the_sets_own_day(network: Network) -> None:
+def test_missing_versions_are_resolved_as_of_the_day(network: Network) -> None:
     """The kit's scikit-learn came out later, and would want what did; its tensorboardx did not."""
     request = ProfileRequest("own", versions={"transformers": "4.46.3"}, packages=["peft==0.15.0", "einops"])
     found = complete(request, KIT, network)
@@ -75,7 +75,7 @@ def test_what_is_left_open_is_as_of_the_sets_own_day(network: Network) -> None:
     assert list(found.packages) == [*own, "evaluate==0.4.3", "scikit-learn==1.6.1", "pillow==11.0.0"]
 
 
-def test_a_line_is_said_to_be_its_first_release_and_the_day_has_its_reason(served: JsonIndex, network: Network) -> None:
+def test_complete_explains_first_release_and_day(served: JsonIndex, network: Network) -> None:
     for micro in ("0", "1", "2", "3rc1"):
         served.add("liner", f"4.46.{micro}", upload_time="2024-11-01T00:00:00Z")
     served.add("liner", "4.47.0", upload_time="2024-12-20T00:00:00Z")
@@ -89,7 +89,7 @@ def test_a_line_is_said_to_be_its_first_release_and_the_day_has_its_reason(serve
     assert not [each for each in steps if "first release" in each], "there is no other"
 
 
-def test_without_versions_the_newest_of_today_are_taken(network: Network) -> None:
+def test_request_without_versions_gets_the_newest(network: Network) -> None:
     found = complete(ProfileRequest("own"), KIT, network)
     assert (found.versions["transformers"], found.versions["datasets"]) == ("5.1.0", "5.0.0")
     assert (found.day, found.packages) == ("", [])
@@ -135,14 +135,16 @@ def test_without_versions_the_newest_of_today_are_taken(network: Network) -> Non
         (ProfileRequest("own", constraints=["einopz<1"]), ["no package einopz"]),
     ],
 )
-def test_what_can_not_be_together_is_a_sentence(network: Network, wanted: ProfileRequest, facts: list[str]) -> None:
+def test_impossible_request_is_reported_with_a_remedy(
+    network: Network, wanted: ProfileRequest, facts: list[str]
+) -> None:
     with pytest.raises(UserError) as caught:
         complete(wanted, KIT, network)
     for fact in facts:
         assert fact in str(caught.value)
 
 
-def test_a_python_that_the_base_lacks_is_a_sentence(served: JsonIndex, network: Network) -> None:
+def test_release_for_another_python_is_reported(served: JsonIndex, network: Network) -> None:
     served.add("newer", "1.0", requires_python=">=3.13")
     for python in ("cp37-cp37m", "cp38-cp38", "cp39-cp39"):
         served.add("numpy", "1.20.0", tag=f"{python}-manylinux2010_x86_64")
@@ -155,25 +157,25 @@ def test_a_python_that_the_base_lacks_is_a_sentence(served: JsonIndex, network: 
 
 
 @pytest.mark.parametrize("package", ["deepspeed==0.15.4", "deepspeed"])
-def test_what_comes_as_source_only_is_a_sentence(served: JsonIndex, network: Network, package: str) -> None:
+def test_package_without_wheels_is_reported(served: JsonIndex, network: Network, package: str) -> None:
     served.facts["deepspeed-0.15.4.tar.gz"] = {}
     with pytest.raises(UserError, match=r"^deepspeed 0\.15\.4 has no wheel for Python 3\.11, .* put a wheel of it"):
         complete(ProfileRequest("own", packages=[package]), KIT, network)
 
 
-def test_an_index_that_does_not_answer_is_a_sentence(served: JsonIndex, network: Network) -> None:
+def test_silent_index_is_reported(served: JsonIndex, network: Network) -> None:
     served.silent = True
     with pytest.raises(UserError, match=rf"Failed to fetch: \S*{served.url}/transformers/.*: check that"):
         complete(ProfileRequest("own", versions={"transformers": "4.46.3"}), KIT, network)
 
 
-def test_a_torch_that_can_not_be_had_is_a_sentence(network: Network) -> None:
+def test_unreachable_torch_index_is_reported(network: Network) -> None:
     kit = replace(KIT, profiles={**KIT.profiles, "cpu": replace(CPU, torch_index="http://127.0.0.1:9/none")})
     with pytest.raises(UserError, match=r"Failed to fetch: \S*http://127\.0\.0\.1:9/none/torch/.* have torch 2\.13"):
         complete(ProfileRequest("own", torch="2.6.0"), kit, network)
 
 
-def test_another_torch_has_layers_of_its_own(network: Network, tmp_path: Path) -> None:
+def test_another_torch_becomes_a_hardware_key(network: Network, tmp_path: Path) -> None:
     add_torch(tmp_path / "wheels", "2.6.0+cpu")
     found = complete(ProfileRequest("own", torch="2.6.0", versions={"transformers": "4.46.3"}), KIT, network)
     assert (found.request.torch, found.hardware, found.day) == ("2.6.0+cpu", {"torch": "2.6.0+cpu"}, "2024-12-18")
@@ -197,20 +199,20 @@ def add_cuda(index: JsonIndex, torch: str, parts: dict[str, str], vision: str) -
         index.add(name.replace("-", "_"), version)
 
 
-def test_another_torch_brings_the_cuda_that_it_is_built_for(served: JsonIndex, network: Network) -> None:
+def test_another_torch_brings_its_cuda_versions(served: JsonIndex, network: Network) -> None:
     add_cuda(served, "2.6.1", CUDA_12, "0.21.1")
     found = complete(ProfileRequest("own", "cu124", torch="2.6.1", versions={"transformers": "4.46.3"}), KIT, network)
     parts = {"cuda": "12.4", "cudnn": "9.1.0", "nccl": "2.21.5", "triton": "3.2.0"}
     assert found.hardware == {"torch": "2.6.1", **parts, "torchvision": "0.21.1"}
 
 
-def test_a_cuda_that_the_drivers_can_not_run_is_a_sentence(served: JsonIndex, network: Network) -> None:
+def test_newer_cuda_than_the_origins_drivers_run_is_refused(served: JsonIndex, network: Network) -> None:
     add_cuda(served, "2.13.1", CUDA_13, "0.28.1")
     with pytest.raises(UserError, match=r"CUDA 13\.0\.3, which needs driver 580 .* driver 525 and newer: .* 13\.$"):
         complete(ProfileRequest("own", "cu124", torch="2.13.1"), KIT, network)
 
 
-def test_a_torch_of_numpy_1_wants_a_constraint(served: JsonIndex, network: Network, tmp_path: Path) -> None:
+def test_torch_built_against_numpy_1_needs_a_constraint(served: JsonIndex, network: Network, tmp_path: Path) -> None:
     add_torch(tmp_path / "wheels", "2.2.2+cpu")
     served.add("numpy", "2.4.0", upload_time="2024-06-17T00:00:00Z")
     served.add("numpy", "1.26.4", upload_time="2024-02-05T00:00:00Z")
@@ -221,6 +223,6 @@ def test_a_torch_of_numpy_1_wants_a_constraint(served: JsonIndex, network: Netwo
 
 
 @pytest.mark.parametrize("profile", [each for each in KIT.profiles.values() if each.cuda], ids=lambda each: each.name)
-def test_the_locks_have_the_cuda_of_docker_pins_toml(profile: pins.Profile) -> None:
+def test_cuda_parts_of_locks_match_pins(profile: pins.Profile) -> None:
     locked = "".join((LOCKS / lock).read_text() for lock in torch_locks(profile))
     assert cuda_parts({name: version for name, version, _ in entries(locked)}) == dict(profile.cuda)

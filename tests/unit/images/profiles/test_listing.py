@@ -27,7 +27,7 @@ def printed(table: object) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
-def test_a_profile_is_a_line_with_what_is_built() -> None:
+def test_list_shows_profiles_and_built_images() -> None:
     lines = printed(listing.render_list(KIT, BUILT)).splitlines()
     rows = {line.split()[0]: line.split()[1:] for line in lines[1:] if line[0] != " "}
     assert rows["cpu-hf4"] == ["cpu", "hf4", KIT.profile("cpu").torch, "4.26.0", "train", "–"]
@@ -37,7 +37,7 @@ def test_a_profile_is_a_line_with_what_is_built() -> None:
     assert listing.summary(KIT.profile("cpu"), None)["images"]["serve"] == "?"
 
 
-def test_all_of_a_profile_has_what_its_hardware_needs_and_the_state_of_its_locks(tmp_path: Path) -> None:
+def test_details_contain_driver_and_state_of_locks(tmp_path: Path) -> None:
     found = listing.details(KIT, KIT.profile("cu124"), LOCKS, BUILT)
     assert (found["driver"], found["python"]) == ("525", "3.11")
     assert found["locks"] == {"train": "up to date", "serve": "up to date"}
@@ -50,14 +50,14 @@ def test_all_of_a_profile_has_what_its_hardware_needs_and_the_state_of_its_locks
     assert found["locked"]["train"] == {}
 
 
-def test_a_set_shows_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_details_show_the_sets_own_packages_and_variables(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(listing.render_details(listing.details(KIT, KIT.profile("cpu-hf4"), LOCKS, BUILT)))
     assert "safetensors==0.8.0" in text
     assert "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD 1" in text
     assert "driver" not in text
 
 
-def test_the_versions_that_scripts_break_of_are_shown_though_the_locks_alone_have_them() -> None:
+def test_details_show_locked_versions_of_packages_that_break_scripts() -> None:
     found = listing.details(KIT, KIT.profile("cpu-hf4"), LOCKS, BUILT)
     text = " ".join(printed(listing.render_details(found)).split())
     for name in ("numpy", "pyarrow", "tokenizers", "huggingface-hub"):
@@ -66,12 +66,12 @@ def test_the_versions_that_scripts_break_of_are_shown_though_the_locks_alone_hav
     assert listing.shown_versions(both) == ["numpy 2.4.6 (train) and 2.2.0 (serve)", "pandas 3.0", "tokenizers 0.22.1"]
 
 
-def test_the_driver_is_the_oldest_that_runs_the_cuda() -> None:
+def test_driver_is_the_oldest_that_runs_the_cuda() -> None:
     drivers = [listing.driver(KIT.profile(name)) for name in ("cpu", "cu130", "cu124")]
     assert drivers == ["", "580", "525"]
 
 
-def test_the_commands_print_one_document(
+def test_list_and_show_print_one_json_document(
     command_line: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_engine() -> None:
@@ -88,7 +88,7 @@ def test_the_commands_print_one_document(
     assert "did you mean cpu?" in " ".join(capsys.readouterr().err.split())
 
 
-def test_ctrl_c_says_that_nothing_has_changed(
+def test_ctrl_c_during_add_reports_unchanged_files(
     command_line: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -100,7 +100,7 @@ def test_ctrl_c_says_that_nothing_has_changed(
 
 
 @pytest.mark.parametrize("commit", ["1a2b3c4d5e6f", NO_COMMIT])
-def test_an_added_profile_is_committed_by_what_is_printed_before_the_build(
+def test_add_prints_git_commands_before_the_build_command(
     commit: str, command_line: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its images are tagged -dirty, and a push refuses them a --tag an hour later."""

@@ -19,7 +19,7 @@ HASH = f" \\\n    --hash=sha256:{'a' * 64}\n"
 
 
 @pytest.mark.slow
-def test_the_script_trains_saves_and_resumes_with_transformers_5(tmp_path: Path) -> None:
+def test_proof_script_trains_saves_and_resumes(tmp_path: Path) -> None:
     """With transformers 4 it runs in the proof of a set that has it: bench/results has one."""
     command = [sys.executable, "-P", str(SCRIPT), str(tmp_path), "all", "transformers", "datasets"]
     done = subprocess.run(command, capture_output=True, text=True, env=proof.script_environment(tmp_path, {}))
@@ -34,7 +34,7 @@ def test_the_script_trains_saves_and_resumes_with_transformers_5(tmp_path: Path)
     ]
 
 
-def test_a_failure_is_its_step_and_the_last_line_of_its_traceback(tmp_path: Path) -> None:
+def test_failure_names_step_and_last_line_of_traceback(tmp_path: Path) -> None:
     script = "print('step: import peft')\nraise ImportError('no name x\\nin y')"
     with pytest.raises(
         UserError, match=r"^The proof of own failed at `import peft` \(ImportError: no name x\): choose other versions"
@@ -44,20 +44,20 @@ def test_a_failure_is_its_step_and_the_last_line_of_its_traceback(tmp_path: Path
         proof.run_script([sys.executable, "-c", "import os; os.abort()"], "own", tmp_path, {})
 
 
-def test_what_a_variable_mends_is_tried_with_it_once(tmp_path: Path) -> None:
+def test_run_script_returns_variable_that_avoids_failure_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", f"raise ValueError({NEEDED[0].pattern!r})"]
     assert proof.run_script(command, "own", tmp_path, {}) == NEEDED[0]
     with pytest.raises(UserError, match=r"ValueError: Weights only load failed"):
         proof.run_script(command, "own", tmp_path, {NEEDED[0].variable: "0"})
 
 
-def test_a_proof_that_does_not_end_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proof_timeout_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "_TIMEOUT_S", 1)
     with pytest.raises(UserError, match="The proof of own did not end within 0 minutes"):
         proof.run_script([sys.executable, "-c", "import time; time.sleep(9)"], "own", tmp_path, {})
 
 
-def test_the_environment_has_what_the_image_shows() -> None:
+def test_proof_lock_uses_upper_layer_and_skips_source_only_packages() -> None:
     """Of a package in two layers the upper one's; what is compiled for the kit is left out."""
     texts = [f"torch==1{HASH}fsspec==2{HASH}", f"fsspec==1{HASH}"]
     assert proof.proof_lock(texts, {}) == {"torch": f"torch==1{HASH}", "fsspec": f"fsspec==1{HASH}"}
@@ -69,7 +69,7 @@ def test_the_environment_has_what_the_image_shows() -> None:
     assert not set(KIT.source_only["train"]) & locked.keys()
 
 
-def test_with_cuda_the_cpu_build_stands_in_and_that_is_said() -> None:
+def test_cuda_profile_is_proved_with_cpu_torch_and_reported() -> None:
     cu124 = KIT.profile("cu124")
     names = ("torch", "torchvision", "triton", "nvidia-nccl-cu12", "cuda-toolkit", "datasets")
     found = proof.proof_lock([f"{name}==1{HASH}" for name in names], {"torch": "torch==1+cpu"})
@@ -81,7 +81,7 @@ def test_with_cuda_the_cpu_build_stands_in_and_that_is_said() -> None:
     assert "gpu-check" in proof.unproved(cu124, Proof.whole)[0]
 
 
-def test_a_cpu_build_that_can_not_be_had_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cpu_build_of_torch_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def resolve(*_: object) -> str:
         raise UserError("there is no torch==2.5.1+cpu.")
 
@@ -92,21 +92,19 @@ def test_a_cpu_build_that_can_not_be_had_is_a_sentence(monkeypatch: pytest.Monke
         Prover(LOCKS, [], Proof.cpu).prepare(KIT, KIT.profile("cu124"))
 
 
-def test_without_a_proof_that_is_said() -> None:
+def test_proof_none_is_reported() -> None:
     prover, row = Prover(LOCKS, [], Proof.none), KIT.profile("cu124")
     found = prover.prove(row, prover.prepare(KIT, row))
     assert found.unproved == ["cu124 was not run: it is not proved that its versions work together."]
 
 
-def test_an_environment_that_can_not_be_made_is_a_sentence(tmp_path: Path) -> None:
+def test_failed_environment_is_reported(tmp_path: Path) -> None:
     row = replace(KIT.profile("cpu"), python="3.99")
     with pytest.raises(UserError, match=r"^The environment for the proof of cpu could not be made: .*3\.99"):
         Prover(LOCKS, [tmp_path], Proof.cpu)._environment(tmp_path, row, "")
 
 
-def test_each_run_says_what_it_does_and_why_it_is_not_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_texts_name_reason_for_repeated_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = iter([NEEDED[0], None, None])
     monkeypatch.setattr(proof, "run_script", lambda *_: next(wanted))
     monkeypatch.setattr(Prover, "_environment", lambda *_: Path(sys.executable))

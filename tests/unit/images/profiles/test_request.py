@@ -66,19 +66,19 @@ HF = {"transformers": "4.46.3", "accelerate": "1.6.0", "datasets": "3.5.0"}
         (ProfileRequest("own", day="2999-01-01"), "--day 2999-01-01 is in the future: leave it out"),
     ],
 )
-def test_what_can_not_be_asked_for_is_a_sentence(wanted: ProfileRequest, error: str) -> None:
+def test_invalid_request_is_reported(wanted: ProfileRequest, error: str) -> None:
     found = list(request_errors(wanted, KIT))
     assert [fault for fault in found if error in fault], found
     assert len(found) == 1
 
 
-def test_all_that_is_wrong_is_said_together() -> None:
+def test_all_errors_of_a_request_are_reported() -> None:
     request = ProfileRequest("cpu", "x", packages=["=="], environment=["A"], day="2999-01-01")
     assert len(list(request_errors(request, KIT))) == 5
     assert not list(request_errors(ProfileRequest("own", versions=HF, packages=["peft==0.15.0", "einops"]), KIT))
 
 
-def test_the_tables_have_all_that_was_chosen() -> None:
+def test_tables_of_a_request() -> None:
     request = ProfileRequest("own", packages=["peft==0.15.0"], constraints=["numpy<2"], environment=["A=b=c"])
     packages = ["peft==0.15.0", "scikit-learn==1.6.1"]
     assert tables(CompleteProfile(request, HF, packages, "2025-04-18"), KIT) == {
@@ -98,7 +98,7 @@ def test_the_tables_have_all_that_was_chosen() -> None:
     }
 
 
-def test_a_set_for_transformers_5_is_for_both_images() -> None:
+def test_transformers_5_gives_both_images() -> None:
     new = CompleteProfile(ProfileRequest("own"), {**HF, "transformers": "5.1.0"}, [], "")
     found = tables(new, KIT)
     assert found["software.own"] == {**HF, "transformers": "5.1.0"}
