@@ -1,4 +1,4 @@
-"""Running containers of the built images, looked at through testinfra, and builds of the tests' own."""
+"""Fixtures: containers of the built images for testinfra, and builds of the tests."""
 
 import os
 import shutil
@@ -29,10 +29,10 @@ from berth.images.pins import pins, pins_file
 from berth.images.scratch import SECRETS, scratch_folder
 
 PROFILE = os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE)
-# An image that somebody built FROM one of the kit's, which stands in its place: `test --image`.
+# An image that a user built FROM one of berth's, to test instead of berth's: `build.py test --image`.
 NAMED, NAMED_KIT = os.environ.get("BERTH_IMAGE"), os.environ.get("BERTH_IMAGE_KIT")
 IMAGES = (NAMED_KIT,) if NAMED and NAMED_KIT else pins_file.load().profile(PROFILE).images
-# What is only in images with CUDA: nothing to look at in the others. Builds with doubles are of the profile cpu.
+# The tests in cuda/ are for images with CUDA; builds with doubles use the profile cpu.
 collect_ignore = ["files"] if pins_file.load().profile(PROFILE).cuda else ["cuda"]
 
 
@@ -47,7 +47,7 @@ def profile() -> pins.Profile:
 
 
 def built(client: docker.DockerClient, name: str) -> Image:
-    """An image by its moving tag; a missing one is a failure, for a skip would hide that nothing was tested."""
+    """The image that was built last. A missing image is an error: a skip would hide that nothing was tested."""
     if NAMED and name == NAMED_KIT:
         return engine.find_image(client, NAMED)
     try:
@@ -57,7 +57,7 @@ def built(client: docker.DockerClient, name: str) -> Image:
 
 
 def running(client: docker.DockerClient, name: str) -> Iterator[Host]:
-    """A container without network that waits, for as long as its tests last."""
+    """A sleeping container without network, for testinfra."""
     container = client.containers.run(
         built(client, name).id,
         ["3600"],
@@ -100,7 +100,7 @@ CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def command_line() -> CommandLine:
-    """`command_line("uri", "train", DOCKER_HOST=…)`: build.py with these words and, over our own, these variables."""
+    """`command_line("uri", "train", DOCKER_HOST=…)` runs build.py with these words and additional variables."""
 
     def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(pins.ROOT / "build.py"), *words]
@@ -110,7 +110,7 @@ def command_line() -> CommandLine:
 
 
 def copy_kit(copy: Path) -> Path:
-    """Copies what a build reads of this checkout into a folder, and gives it."""
+    """Copies the files of this checkout to `copy`, links local wheels there, and returns the folder."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=pins.ROOT, capture_output=True, check=True).stdout
     for name in filter(None, listed.decode().split("\0")):
@@ -123,7 +123,7 @@ def copy_kit(copy: Path) -> Path:
 
 @pytest.fixture
 def kit_copy(tmp_path: Path) -> Path:
-    """What a build reads of this checkout, in a folder of the test's own, which it may edit."""
+    """A copy of this checkout that the test may edit."""
     return copy_kit(tmp_path / "kit")
 
 
@@ -139,8 +139,8 @@ def build_image(
 ) -> docker_build.Built:
     """Builds `root` under a tag.
 
-    base: a reference, by default that of the environment, else the pinned one; settings: a Network, by default this
-    machine's; target: a stage to end with; profile: by default the one under test, without what is no package.
+    base: a reference; default: BERTH_BASE_IMAGE, else the pinned base. settings: default: this machine's. target: the
+    stage to build. profile: default: the one under test, without the parts that are files.
     """
     kit = pins_file.load(root / "docker" / "pins.toml")
     found = settings or build_network.gather(os.environ)
@@ -166,7 +166,7 @@ Build = Callable[..., docker_build.Built]
 
 @pytest.fixture
 def build_as(client: docker.DockerClient) -> Iterator[Build]:
-    """`build_as(tag, image, root, base=…, settings=…)`: `build_image`, whose tags go when the test ends."""
+    """`build_as(tag, image, root, base=…, settings=…)` calls `build_image`; its tags are removed after the test."""
     made: list[str] = []
 
     def run(tag: str, *arguments: Any, **options: Any) -> docker_build.Built:
@@ -187,9 +187,9 @@ PUBLIC_HOSTS = "deb.debian.org,security.debian.org,pypi.org,files.pythonhosted.o
 def canary_image(
     request: pytest.FixtureRequest, client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """An image built with a canary in each secret, proxy and AWS variable, with nothing taken from the build cache.
+    """An image built without the build cache, with a canary in each secret, proxy and AWS variable.
 
-    Built once for all tests that want one: it takes minutes. Its label berth.kit says which image it is.
+    It is built once for all tests, because it takes minutes. Its label berth.kit is train or serve.
     """
     folder = tmp_path_factory.mktemp("canary")
     kit = copy_kit(folder / "kit")
@@ -204,8 +204,8 @@ def canary_image(
         apt_auth=here.apt_auth + f"machine canary.invalid login x password {CANARY}-auth\n",
         proxies=("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
     )
-    # BuildKit's cache does not look at secrets. Layer scripts of its own make this build another one from the first
-    # step on; `--no-cache` would put its layers in the place of the developer's own.
+    # BuildKit's cache ignores secrets. Changed layer scripts make every step new; `--no-cache` would replace the
+    # developer's cached layers.
     for script in (kit / "docker" / "layers").glob("*.sh"):
         with script.open("a") as file:
             file.write(f"# {token_hex(8)}\n")
@@ -229,7 +229,7 @@ def canary_image(
             progress.feed(line)
         cached = [step.name for step in progress.layers if step.cached and step.instruction.startswith("RUN")]
         assert cached == [], "a step came from the cache, perhaps without the canaries"
-        # The proxy's password may stand in no log either.
+        # The log must not contain the proxy's password either.
         assert CANARY not in log
         yield tag
     finally:
@@ -240,7 +240,7 @@ def canary_image(
 
 
 def cache_records(client: docker.DockerClient) -> list[str]:
-    """The ids of what BuildKit keeps, newest first, for the older ones go only after those made on top of them."""
+    """The IDs of BuildKit's cache records, newest first: a record can be removed only after those built on it."""
     records = sorted(client.api.df()["BuildCache"], key=lambda record: record["CreatedAt"], reverse=True)
     return [record["ID"] for record in records]
 
@@ -255,10 +255,10 @@ Derive = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def derive(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Derive]:
-    """`derive("tabulate==0.9.0", "ENV A=b")`: an image FROM berth-train with what pip installs, and further lines.
+    """`derive("tabulate==0.9.0", "ENV A=b")` builds an image FROM berth-train with a pip install and further lines.
 
-    `files` lie in /tmp/files while pip runs. pip's settings and the CA of a closed network, where there are any, come
-    in as secrets. The images go at the end.
+    `files` are in /tmp/files while pip runs. pip's settings and the CA of this network are passed as secrets. The
+    images are removed at the end.
     """
     made: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The bill of materials of the built images, against what dpkg, Python and sha256sum say inside them."""
+"""The bill of materials of the built images, compared with dpkg, Python and sha256sum in them."""
 
 import json
 import re
@@ -15,9 +15,9 @@ from berth.images.inspect.image_listing import listing_of
 from berth.images.inspect.saved_image import SavedImage, read_image
 from berth.images.pins import pins, pins_file
 
-# The engine lays files of its own over these.
+# The engine mounts its own files over these.
 OF_THE_ENGINE = {"etc/hostname", "etc/hosts", "etc/resolv.conf"}
-# dpkg's copyright files that name a licence in prose alone, and NVIDIA's package that holds nothing but its name.
+# Debian packages whose copyright file names a licence only in prose, and NVIDIA's empty package.
 WITHOUT_LICENCE = {"libcrypt1", "libcrypt-dev", "cuda-toolkit"}
 PYTHON = """
 import json, importlib.metadata
@@ -36,12 +36,12 @@ def saved(image: Image, client: docker.DockerClient) -> SavedImage:
 
 @pytest.fixture(scope="session")
 def bill(image: Image, client: docker.DockerClient) -> cyclonedx.Bill:
-    """Kept where `push`, which runs these tests first, finds it."""
+    """It is cached, so a `push` that runs these tests first need not make it again."""
     return sbom.image_bill(client, name_of(image))
 
 
-def said(client: docker.DockerClient, bill: cyclonedx.Bill | SavedImage, *command: str) -> str:
-    """What a command prints in a fresh container of the image."""
+def output_of(client: docker.DockerClient, bill: cyclonedx.Bill | SavedImage, *command: str) -> str:
+    """The output of a command in a fresh container of the image."""
     printed = client.containers.run(
         bill.image_id, ["600", *command], entrypoint=["timeout"], network_mode="none", remove=True
     )
@@ -49,7 +49,7 @@ def said(client: docker.DockerClient, bill: cyclonedx.Bill | SavedImage, *comman
 
 
 def test_file_hashes_equal_those_of_sha256sum(saved: SavedImage, client: docker.DockerClient) -> None:
-    lines = said(client, saved, "bash", "-c", "find / -xdev -type f -print0 | xargs -0 sha256sum").splitlines()
+    lines = output_of(client, saved, "bash", "-c", "find / -xdev -type f -print0 | xargs -0 sha256sum").splitlines()
     seen = {line[66:].lstrip("/"): line[:64] for line in lines}
     found = {path: file.sha256 for path, file in saved.files.items() if file.kind == "file"}
     assert {path: sha256 for path, sha256 in seen.items() if path not in {*OF_THE_ENGINE, ".dockerenv"}} == {
@@ -58,18 +58,18 @@ def test_file_hashes_equal_those_of_sha256sum(saved: SavedImage, client: docker.
 
 
 def test_files_of_the_engine_are_empty(saved: SavedImage) -> None:
-    """Its name and its name servers; the build itself leaves empty files where the engine lays its own."""
+    """They would name the machine that built the image and its name servers."""
     assert [path for path in OF_THE_ENGINE if path in saved.files and saved.files[path].size] == []
 
 
 def test_bill_has_exactly_the_packages_of_dpkg(bill: cyclonedx.Bill, client: docker.DockerClient) -> None:
-    lines = said(client, bill, "dpkg-query", "--show", "--showformat", "${Package} ${Version}\n").splitlines()
+    lines = output_of(client, bill, "dpkg-query", "--show", "--showformat", "${Package} ${Version}\n").splitlines()
     assert sorted(f"{each.name} {each.version}" for each in bill.packages if each.kind == "deb") == sorted(lines)
 
 
 def test_bill_has_exactly_the_python_distributions(bill: cyclonedx.Bill, client: docker.DockerClient) -> None:
-    listed = json.loads(said(client, bill, "python", "-c", PYTHON))
-    # Those that setuptools has inside itself, nobody else can import.
+    listed = json.loads(output_of(client, bill, "python", "-c", PYTHON))
+    # Without the packages that setuptools vendors: only setuptools can import them.
     own = [each for each in bill.packages if each.kind == "python" and "/_vendor/" not in each.path]
     assert sorted((plain(each.name), each.version) for each in own) == sorted((plain(n), v) for n, v in listed)
 
@@ -82,7 +82,7 @@ def test_package_hash_is_that_of_its_files(bill: cyclonedx.Bill, client: docker.
     script = "dpkg-query --listfiles dash | while read -r f; do [ -L $f ] || [ ! -f $f ] || realpath $f; done"
     script += " | LC_ALL=C sort | xargs sha256sum | sha256sum"
     dash = next(each for each in bill.packages if each.name == "dash")
-    assert dash.hash == said(client, bill, "bash", "-c", script).split()[0]
+    assert dash.hash == output_of(client, bill, "bash", "-c", script).split()[0]
 
 
 def test_packages_without_hash_have_no_files_left(bill: cyclonedx.Bill, saved: SavedImage) -> None:
@@ -94,13 +94,15 @@ def test_packages_without_hash_have_no_files_left(bill: cyclonedx.Bill, saved: S
 
 
 def test_licences_are_known_except_for_listed_packages(bill: cyclonedx.Bill, profile: pins.Profile) -> None:
-    if not any(each.kind == "file" for each in bill.packages):  # what AWS's installers bring says less
+    if not any(
+        each.kind == "file" for each in bill.packages
+    ):  # packages that AWS's installers add often name no licence
         assert {each.name for each in bill.packages if not each.licence} <= WITHOUT_LICENCE
     assert any("NVIDIA" in each.licence for each in bill.packages) == bool(profile.cuda)
 
 
 def test_listing_and_layers_give_the_same_bill(bill: cyclonedx.Bill, saved: SavedImage) -> None:
-    """The bill is made by the image's own Python; the layers, as the engine saves them, give the same one."""
+    """`bill` lists the files with the image's Python, `diff` reads the layers; both must give the same bill."""
     assert cyclonedx.bill_of(listing_of(saved), pins_file.load().files).document == bill.document
 
 

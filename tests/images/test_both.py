@@ -1,4 +1,4 @@
-"""What holds for both images: labels, entry, versions as pinned, nothing that a job does not need, size."""
+"""Both images: labels, entrypoint, pinned versions, no unneeded files, size."""
 
 import re
 from importlib.metadata import version as installed_version
@@ -19,16 +19,16 @@ def name_of(image: Image) -> str:
 
 
 def output(host: Host, command: str) -> str:
-    """What a command prints, which must end well and within a minute."""
+    """The output of a command, which must succeed within a minute."""
     text: str = host.check_output(f"timeout 60 {command}")
     return text
 
 
 def fresh(client: docker.DockerClient, image: Image, script: str) -> str:
-    """What a shell prints in a container that no other test has touched."""
+    """The output of a shell script in a fresh container."""
     command = ["120", "bash", "-c", script]
-    said = client.containers.run(image.id, command, entrypoint=["timeout"], network_mode="none", remove=True)
-    return str(said.decode())
+    printed = client.containers.run(image.id, command, entrypoint=["timeout"], network_mode="none", remove=True)
+    return str(printed.decode())
 
 
 @pytest.mark.kits_own
@@ -43,7 +43,7 @@ def test_platform_and_labels(image: Image, profile: pins.Profile) -> None:
     assert labels["org.opencontainers.image.version"] == pins.version() == installed_version("berth")
     assert re.fullmatch(r"[0-9a-f]{12}(-dirty)?|none", labels["org.opencontainers.image.revision"])
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", labels["org.opencontainers.image.base.digest"])
-    # SageMaker takes a label's value of up to 256 characters.
+    # SageMaker accepts at most 256 characters in a label.
     assert all(len(value) <= 256 for value in labels.values())
 
 
@@ -62,7 +62,7 @@ def test_tags(image: Image, profile: pins.Profile) -> None:
 
 
 def test_command_on_path_is_berths(image: Image, client: docker.DockerClient) -> None:
-    """sagemaker-training installs a `train` too; a replaced entrypoint must find ours."""
+    """sagemaker-training also installs a `train`; berth's must be first on PATH."""
     name = name_of(image)
     script = client.containers.run(
         image.id, ["-c", f"cat $(command -v {name})"], entrypoint=["bash"], network_mode="none", remove=True
@@ -77,16 +77,16 @@ def test_command_of_the_other_image_is_refused(image: Image, client: docker.Dock
     container = client.containers.run(image.id, [other], network_mode="none", detach=True)
     try:
         assert container.wait(timeout=60)["StatusCode"] != 0
-        said = container.logs().decode()
+        printed = container.logs().decode()
     finally:
         container.remove(force=True)
-    assert re.search(r"this is the (training|inference) image", said, flags=re.IGNORECASE), said
-    assert "Traceback" not in said
+    assert re.search(r"this is the (training|inference) image", printed, flags=re.IGNORECASE), printed
+    assert "Traceback" not in printed
 
 
 def test_any_other_command_is_executed(image: Image, client: docker.DockerClient) -> None:
-    said = client.containers.run(image.id, ["python", "-c", "print(6 * 7)"], network_mode="none", remove=True)
-    assert said.decode() == "42\n"
+    printed = client.containers.run(image.id, ["python", "-c", "print(6 * 7)"], network_mode="none", remove=True)
+    assert printed.decode() == "42\n"
 
 
 def test_berths_python_is_first_on_path(either: Host) -> None:
@@ -98,14 +98,14 @@ def test_berths_python_is_first_on_path(either: Host) -> None:
 def test_installed_packages_are_the_locked_ones(
     image: Image, client: docker.DockerClient, profile: pins.Profile
 ) -> None:
-    """Read back from the image, so that a pin which does not bind shows."""
+    """Versions are read in the image, so that an ignored pin is noticed."""
     name = name_of(image)
     listing = (
         "from importlib.metadata import distributions as d\n"
         "for x in d(): print(x.name.lower().replace('_', '-').replace('.', '-'), x.version)"
     )
-    said = client.containers.run(image.id, ["python", "-c", listing], network_mode="none", remove=True).decode()
-    installed = dict(line.split() for line in said.splitlines())
+    printed = client.containers.run(image.id, ["python", "-c", listing], network_mode="none", remove=True).decode()
+    installed = dict(line.split() for line in printed.splitlines())
     locked: dict[str, str] = {"berth": pins.version()}
     for path in image_locks(profile, name):
         locked |= dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (LOCKS / path).read_text(), flags=re.MULTILINE))

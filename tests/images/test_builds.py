@@ -1,4 +1,4 @@
-"""Builds themselves: the printed line, a rebuild after an edit, and bases that can't work."""
+"""Builds: the printed command, rebuilds after edits, and unsuitable bases."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def stages_that_ran(built: docker_build.Built) -> set[str]:
-    """The stages with a step that the cache did not give."""
+    """The stages with a step that was not cached."""
     progress = Progress()
     for line in built.log.read_text().splitlines():
         progress.feed(line)
@@ -33,7 +33,7 @@ def stages_that_ran(built: docker_build.Built) -> set[str]:
 
 
 def layers_of(client: docker.DockerClient, tag: str) -> list[str]:
-    """The digests of an image's layers, the base's first."""
+    """The digests of an image's layers, lowest first."""
     layers: list[str] = client.images.get(tag).attrs["RootFS"]["Layers"]
     return layers
 
@@ -43,7 +43,7 @@ def test_dry_run_command_builds_the_same_image(
     image: str, client: docker.DockerClient, profile: pins.Profile, command_line: CommandLine
 ) -> None:
     tag = f"berth-{image}:{profile.name}"
-    # Without the files that the image under test was built without, for the tag moves.
+    # Omit the parts that the image under test lacks, because this build moves its tag.
     labels = client.images.get(tag).labels
     left_out = [part for part in profile.files if labels.get(f"berth.{part}", pins.NONE) == pins.NONE]
     words = ("build", image, "--profile", profile.name, *(word for part in left_out for word in ("--without", part)))
@@ -60,7 +60,7 @@ def test_dry_run_command_builds_the_same_image(
 def test_edit_of_run_qa_makes_one_small_layer(
     client: docker.DockerClient, kit_copy: Path, tmp_path: Path, build_as: Callable[..., docker_build.Built]
 ) -> None:
-    # Against a build of the same folder: where a step was built twice, BuildKit may take either for another folder.
+    # Compare with a build of the same folder: for another folder BuildKit may use either of two cached steps.
     build_as("berth-test:before", "train", kit_copy)
     with (kit_copy / "train" / "run_qa" / "program.py").open("a") as file:
         file.write("\n# edited\n")
@@ -71,13 +71,13 @@ def test_edit_of_run_qa_makes_one_small_layer(
     with archive.open("wb") as file:
         for piece in client.images.get("berth-test:after").save(chunk_size=1 << 20):
             file.write(piece)
-    # The old ones as known, for to compress gigabytes takes minutes.
+    # Old layers count as known, because compressing gigabytes takes minutes.
     layers = read_layers(archive, dict.fromkeys(old, (0, 0)), lambda _: None)
     archive.unlink()
     fresh = [layer for layer in layers if layer.digest not in old]
     print(f"rebuilt in {built.seconds:.1f} s, new: {[(layer.made_by, layer.compressed) for layer in fresh]}")
     assert len(fresh) == 1
-    assert fresh[0].compressed < 1_000_000  # the code of the kit
+    assert fresh[0].compressed < 1_000_000  # berth's own code
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
@@ -95,7 +95,7 @@ def test_changes_of_another_profile_rebuild_nothing(
             file.write("# locked again\n")
     (kit_copy / "docker" / "wheels" / "torch-0.0-py3-none-any.whl").write_bytes(b"")
     built = build_as("berth-test:after", image, kit_copy)
-    # What collects the files that others read, and what makes the wheel: BuildKit may run either again, in a second.
+    # BuildKit may repeat the stages that collect inputs and make berth's wheel; both take a second.
     assert stages_that_ran(built) <= {"inputs", f"kit-{image}"}
     assert layers_of(client, "berth-test:after") == layers_of(client, "berth-test:before")
 
@@ -107,7 +107,7 @@ def test_file_times_do_not_change_layers(
     build_as("berth-test:before", image, kit_copy)
     for path in kit_copy.rglob("*.py"):
         os.utime(path, (2_000_000_000, 2_000_000_000))
-    # No part of the wheel, which is made again for it; another one in each run, for the cache keeps the last one's.
+    # A file that is not part of the wheel makes its step run again; random, because the cache has earlier ones.
     (kit_copy / "berth" / "qa" / "notes.txt").write_text(token_hex(8))
     built = build_as("berth-test:after", image, kit_copy)
     assert f"kit-{image}" in stages_that_ran(built)
@@ -120,7 +120,7 @@ def test_build_works_without_local_wheels(kit_copy: Path, build_as: Callable[...
 
 
 @pytest.mark.parametrize(
-    ("edit", "said"),
+    ("edit", "message"),
     [
         ("printf 'ID=alpine\\nPRETTY_NAME=\"Alpine 3\"\\n' > /etc/os-release", "the base image is Alpine 3; give"),
         ("rm -f /etc/os-release", "the base image is of an unknown kind; give"),
@@ -132,7 +132,7 @@ def test_build_works_without_local_wheels(kit_copy: Path, build_as: Callable[...
     ids=["not-debian", "unknown", "no-python"],
 )
 def test_unsuitable_base_is_refused_with_the_reason(
-    edit: str, said: str, client: docker.DockerClient, tmp_path: Path, build_as: Callable[..., docker_build.Built]
+    edit: str, message: str, client: docker.DockerClient, tmp_path: Path, build_as: Callable[..., docker_build.Built]
 ) -> None:
     base = local_base(client, pins_file.load(), os.environ.get(VARIABLE)).reference
     (tmp_path / "Dockerfile").write_text(f"FROM {base}\nRUN {edit}\n")
@@ -141,14 +141,14 @@ def test_unsuitable_base_is_refused_with_the_reason(
     try:
         with pytest.raises(UserError, match="The whole log:") as refusal:
             build_as("berth-test:refused", "serve", pins.ROOT, base="berth-test:base")
-        assert said in str(refusal.value)
+        assert message in str(refusal.value)
         assert not client.images.list("berth-test:refused")
     finally:
         client.images.remove("berth-test:base", force=True)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("build", "train", "--profile", "cu13"), "did you mean cu130?"),
         (("build", "train", "--profile", "cu130", "--mirror", "/no/such"), "the mirror /no/such is not a folder here"),
@@ -158,12 +158,12 @@ def test_unsuitable_base_is_refused_with_the_reason(
     ids=["unknown-profile", "no-such-mirror", "no-such-part", "no-such-base"],
 )
 def test_invalid_options_give_one_sentence_and_exit_code_1(
-    words: tuple[str, ...], said: str, command_line: CommandLine
+    words: tuple[str, ...], message: str, command_line: CommandLine
 ) -> None:
     done = command_line(*words)
     assert done.returncode == 1
     assert done.stdout == ""
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("berth: error: ")
 
@@ -176,7 +176,7 @@ def test_missing_engine_error_says_how_to_get_one(command_line: CommandLine) -> 
     assert "Traceback" not in done.stderr
 
 
-# What uv has unpacked into its cache is changed there: a second install takes it without a word, for all its hashes.
+# A wheel in uv's cache is changed; a second install uses it silently in spite of the hashes.
 _WITH_A_CHANGED_CACHE = """
 set -eu
 export UV_OFFLINE=1
@@ -213,12 +213,12 @@ def test_manipulated_wheel_cache_does_not_change_a_layer(
         tmp_path / "wheels": "layer/wheels",
         tmp_path / "lock.txt": "layer/lock.txt",
     }
-    said = client.containers.run(
+    message = client.containers.run(
         f"berth-train:{profile.name}",
         ["sh", "-c", _WITH_A_CHANGED_CACHE],
         volumes={str(path): {"bind": f"/tmp/{name}", "mode": "ro"} for path, name in mounts.items()},
         network_mode="none",
         remove=True,
     ).decode()
-    # First from the second install with the cache, which shows that it takes the change; then from the layer's own.
-    assert said.splitlines() == ["as pinned", "changed", "as pinned", "berth"], said
+    # The first line comes from the second install with the cache, the other from the layer's own install.
+    assert message.splitlines() == ["as pinned", "changed", "as pinned", "berth"], message

@@ -1,4 +1,4 @@
-"""What a person types, on the real engine: uri, doctor, clean, serve until Ctrl-C, and the demo in small."""
+"""Commands on a real engine: uri, doctor, clean, run serve until Ctrl-C, run train, and a small demo."""
 
 import io
 import json
@@ -47,7 +47,7 @@ def test_uri_prints_only_the_build_tag(
 
 
 def test_doctor_finds_nothing_missing(client: docker.DockerClient, command_line: CommandLine) -> None:
-    # They have just been built; what that took of the disk may be what the next build would want.
+    # The images were just built, so the disk may be too full for another build.
     full = shutil.disk_usage(client.info()["DockerRootDir"]).free < doctor.DISK_NEEDED_GB * 1e9
     done = command_line("doctor")
     assert (done.returncode, done.stdout.count("missing")) == (int(full), int(full)), done.stdout
@@ -67,28 +67,28 @@ def test_clean_removes_leftovers_and_keeps_users_objects(
     image = f"berth-serve:{profile.name}"
     left = client.containers.create(image, labels={labels.KIT: "run", labels.RUN: "left"})
     network = client.networks.create("berth-test-left", labels={labels.KIT: "run"})
-    persons = client.containers.create(image)
-    persons_too = client.containers.run(image, ["300"], entrypoint=["sleep"], network_mode="none", detach=True)
+    users = client.containers.create(image)
+    users_running = client.containers.run(image, ["300"], entrypoint=["sleep"], network_mode="none", detach=True)
     work = client.containers.create(image, ["-c", "echo work > /work"], entrypoint=["sh"])
     work.start()
     work.wait()
-    built = work.commit()  # an image without a name, built from ours
+    built = work.commit()  # an unnamed image built from berth's
     try:
         listed = {str(item) for item in remove_all(client, dry_run=True)}
         assert {f"container {left.name}", "network berth-test-left"} <= listed
         why = "no run of berth started it; `docker rm` removes it"
-        assert {f"container {each.name} stays: {why}" for each in (persons, persons_too, work)} <= listed
+        assert {f"container {each.name} stays: {why}" for each in (users, users_running, work)} <= listed
         assert f"image {built.id} stays: it is your own, built FROM berth's; `docker rmi` removes it" in listed
         done = command_line("clean", "--keep-images")
         assert done.returncode == 0, done.stderr
         assert "image " not in done.stdout
         assert not client.containers.list(all=True, filters={"id": left.id})
         assert not client.networks.list(names=["berth-test-left"])
-        for each in (persons, persons_too, work):
+        for each in (users, users_running, work):
             assert client.containers.list(all=True, filters={"id": each.id})
         assert client.images.get(image)
     finally:
-        for each in (persons, persons_too, work):
+        for each in (users, users_running, work):
             each.remove(force=True)
         client.images.remove(built.id)
         for each in (*client.containers.list(all=True, filters={"id": left.id}), *client.networks.list([network.name])):
@@ -99,7 +99,7 @@ def test_clean_removes_leftovers_and_keeps_users_objects(
 def which_server(
     client: docker.DockerClient, profile: pins.Profile, request: pytest.FixtureRequest
 ) -> Iterator[list[str]]:
-    """The kit's own inference image by its profile, and a user's that is built FROM it."""
+    """Options for berth's inference image, and for a user's image built FROM it."""
     if request.param == "--profile":
         yield ["--profile", profile.name]
         return
@@ -119,24 +119,24 @@ def test_serve_answers_until_ctrl_c_and_removes_its_container(
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     try:
-        said = ""
-        while "Ready at" not in said:
+        output = ""
+        while "Ready at" not in output:
             line = server.stderr.readline()
-            assert line, said
-            said += line
+            assert line, output
+            output += line
         answer = ask(f"http://127.0.0.1:{port}", **{"question": "Who?", "context": "Philipp is a data scientist."})
         assert answer["answer"] in "Philipp is a data scientist."
     finally:
         server.send_signal(signal.SIGINT)
         log, _ = server.communicate(timeout=60)
     assert server.returncode == 0
-    assert f"listening on port {port}" in log, "the address that a person uses"
+    assert f"listening on port {port}" in log, "the URL for users"
     assert not client.containers.list(all=True, filters={"label": f"{labels.PID}={server.pid}"})
 
 
 @pytest.fixture(scope="module")
 def small_demo(profile: pins.Profile, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, Path]:
-    """The demo with a few steps on a few questions: its exit code, what it printed, and its folder."""
+    """The demo with 4 steps and 24 questions: its exit code, its output and its folder."""
     out = tmp_path_factory.mktemp("demo") / "out"
     printed = io.StringIO()
     short = {"max_steps": "4", "eval_steps": "2", "logging_steps": "1", "max_eval_samples": "24"}

@@ -1,4 +1,4 @@
-"""A user's own image `FROM` ours, with one more package, trains his program as ours does."""
+"""A user's image built FROM berth's with one more package."""
 
 import io
 import json

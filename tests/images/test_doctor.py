@@ -1,4 +1,4 @@
-"""What the doctor finds on a real engine."""
+"""Leftovers that the doctor finds on a real engine."""
 
 import subprocess
 

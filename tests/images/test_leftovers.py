@@ -1,4 +1,4 @@
-"""What a run leaves on the engine and on disk: removed if the engine lets it, and nobody's own files change hands."""
+"""Leftovers of runs on the engine, and the owner of files that a run wrote."""
 
 import os
 import subprocess
@@ -29,26 +29,26 @@ def gone() -> owner.Owner:
 def test_network_that_the_engine_keeps_is_only_a_warning(client: docker.DockerClient, profile: pins.Profile) -> None:
     image = f"berth-train:{profile.name}"
     network = client.networks.create("berth-test-stuck", labels=gone().labels("stuck"))
-    # An engine of Docker 20.10 refuses with 403, newer ones with 409, as long as a container is on the network.
+    # While a container uses the network, Docker 20.10 refuses with 403 and newer versions with 409.
     keeps = client.containers.run(image, ["300"], entrypoint=["sleep"], network=network.name, detach=True)
-    said: list[str] = []
+    lines: list[str] = []
     try:
-        cleanup.remove_stale_runs(client, image, said.append)
+        cleanup.remove_stale_runs(client, image, lines.append)
         assert client.networks.list(names=[network.name])
-        (warning,) = said
+        (warning,) = lines
         assert warning.startswith("Warning: the engine did not remove the network berth-test-stuck (")
         assert "systemctl restart docker" in warning
     finally:
         keeps.remove(force=True)
-    said.clear()
-    cleanup.remove_stale_runs(client, image, said.append)
-    assert said == ["Removed 1 container(s) and network(s) that the run stuck had left behind."]
+    lines.clear()
+    cleanup.remove_stale_runs(client, image, lines.append)
+    assert lines == ["Removed 1 container(s) and network(s) that the run stuck had left behind."]
     assert not client.networks.list(names=[network.name])
 
 
 @pytest.fixture
 def as_root(client: docker.DockerClient, profile: pins.Profile, tmp_path: Path) -> Callable[[str], None]:
-    """Runs a line of shell as root of a container, where `tmp_path` is /folder, as a job's containers do."""
+    """Runs a shell script as root in a container with `tmp_path` mounted at /folder."""
 
     def run(line: str) -> None:
         mounts = [Mount("/folder", str(tmp_path), type="bind")]

@@ -1,4 +1,4 @@
-"""OpenVINO in the images: pruned as it is, it converts, saves, reads, compiles and computes, and it tells nobody."""
+"""The pruned OpenVINO in the images works and sends no telemetry."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from testinfra.host import Host
 from berth.images.pins import pins
 
 SITE = Path("/opt/berth/lib/python3.11/site-packages")
-# The package that tells, by the one name that OpenVINO asks for.
+# The name under which OpenVINO imports its telemetry.
 TELEMETRY = "openvino_telemetry"
 PROGRAM = """
 import json
@@ -33,7 +33,7 @@ print(json.dumps({
     "telemetry": openvino.tools.ovc.convert_impl.tm.__name__,
 }))
 """
-# What NNCF sends comes before the model is looked at; what it then makes is measured in tests/unit/runtime/engines.
+# NNCF would send its telemetry first; tests/unit/runtime/engines measure the quantised model.
 QUANTISING = """
 import json
 import nncf, numpy, openvino, torch
@@ -48,20 +48,20 @@ print(json.dumps({
     "telemetry": type(nncf.telemetry.wrapper.telemetry).__module__,
 }))
 """
-# The packets that left by any interface, loopback included: name servers there are asked as well. They count what any
-# process and any library sends, when Python knows nothing of it.
+# Counts packets sent on all interfaces, including loopback, where name servers may be. This covers every process and
+# library, also those that Python does not see.
 WATCHED = """
 set -eu
-unset CI  # the telemetry keeps quiet where this is set
+unset CI  # the telemetry is off if this is set
 sent() { echo $(($(cat /sys/class/net/*/statistics/tx_packets | paste -sd+))); }
 sent
 python -c "$PROGRAM"
-sleep 2  # what is left to a process of its own
+sleep 2  # for requests of a child process
 sent
 python -c 'import socket; socket.getaddrinfo("control.invalid", 443)' 2>/dev/null || true
 sent
 """
-# What stands in for the telemetry that is left out: it looks up a name at each of its calls.
+# A double of the omitted telemetry: each of its calls looks up a name.
 DOUBLE = """
 import socket
 
@@ -76,7 +76,7 @@ class Telemetry:
 
 @pytest.fixture
 def has_openvino(image: Image, profile: pins.Profile) -> Image:
-    """An image that has OpenVINO: not the one that serves on a GPU."""
+    """An image with OpenVINO; skips the inference images with CUDA, which have none."""
     if profile.openvino(image.labels["berth.kit"]) == pins.NONE:
         pytest.skip(f"the image {image.labels['berth.kit']} of {profile.name} has no OpenVINO, and a test says so")
     return image
@@ -85,11 +85,10 @@ def has_openvino(image: Image, profile: pins.Profile) -> Image:
 def watched(
     client: docker.DockerClient, image: Image, *mounts: Mount, program: str = PROGRAM
 ) -> tuple[dict[str, object], int, int]:
-    """What a program says in a container with a network, the packets sent meanwhile, and those of one lookup after it.
-
-    The name server is the container itself, which has none: a lookup is counted and does not leave this machine.
+    """Runs a program in a container with a network; returns its result, the packets sent meanwhile, and those of one
+    name lookup after it. The name server is the container itself, so no lookup leaves this machine.
     """
-    said = client.containers.run(
+    output = client.containers.run(
         image.id,
         ["-c", WATCHED],
         entrypoint=["bash"],
@@ -100,7 +99,7 @@ def watched(
         mounts=list(mounts),
         remove=True,
     )
-    before, *printed, after, control = said.decode().splitlines()
+    before, *printed, after, control = output.decode().splitlines()
     return json.loads(printed[-1]), int(after) - int(before), int(control) - int(after)
 
 
@@ -115,7 +114,7 @@ def test_openvino_converts_and_runs_without_telemetry(
         "as_torch": True,
         "telemetry": "openvino.tools.ovc.telemetry_stub",
     }
-    assert control > 0, "a lookup was not seen: nothing would be"
+    assert control > 0, "the counter must see a lookup"
     assert sent == 0
 
 
@@ -127,7 +126,7 @@ def test_nncf_quantises_without_telemetry(
         pytest.skip("NNCF is in the training image")
     found, sent, control = watched(client, has_openvino, program=QUANTISING)
     assert found == {"version": profile.packages["nncf"], "quantised": True, "telemetry": "unittest.mock"}
-    assert control > 0, "a lookup was not seen: nothing would be"
+    assert control > 0, "the counter must see a lookup"
     assert sent == 0
 
 
@@ -145,7 +144,7 @@ def test_sent_telemetry_would_be_counted(has_openvino: Image, client: docker.Doc
 
 @pytest.mark.kits_own
 def test_no_package_requires_the_telemetry(either: Host) -> None:
-    """Else pip would bring it with whatever a job installs that asks for openvino."""
+    """Otherwise pip would install it for a job whose requirements include openvino."""
     listing = "import importlib.metadata as m; print([r for d in m.distributions() for r in d.requires or ()])"
     asked_for = either.check_output(f"timeout 60 python -c '{listing}'")
     assert "numpy" in asked_for

@@ -1,4 +1,4 @@
-"""Debian's archive, asked by apt in the built images."""
+"""Updates from Debian's archive for the built images."""
 
 import os
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ OLDER = "2020a-0+deb11u1"
 
 @pytest.fixture
 def older_tzdata(image: Image, client: docker.DockerClient) -> Iterator[str]:
-    """The image with an older version of one package, as far as dpkg's database says."""
+    """The image with an older version of tzdata in dpkg's database."""
     script = f"sed -i '/^Package: tzdata$/,/^$/s/^Version: .*/Version: {OLDER}/' /var/lib/dpkg/status"
     container = client.containers.create(image.id, ["-c", script], entrypoint=["bash"], network_mode="none")
     try:

@@ -1,4 +1,4 @@
-"""`docker build` without build.py: the same layers, the labels that commands read, and sentences for wrong words."""
+"""`docker build` without build.py: layers, labels, and errors for wrong arguments."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ TAG = "berth-test-plain:1"
 
 
 def plain_build(target: str, **arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command of docker/README.md, with the base of this machine."""
+    """Runs the command of docker/README.md with the base of this machine."""
     found = {"BASE_IMAGE": os.environ.get(base.VARIABLE) or pins_file.load().base_image, **arguments}
     words = ["build", "--progress=plain", "--file", "docker/Dockerfile", "--target", target, "--tag", TAG, "."]
     words += [word for name, value in found.items() for word in ("--build-arg", f"{name}={value}")]
@@ -34,7 +34,7 @@ def plain_build(target: str, **arguments: str) -> subprocess.CompletedProcess[st
 
 @pytest.fixture
 def plain(client: docker.DockerClient) -> Iterator[str]:
-    """The name of a plain image, which goes when the test ends."""
+    """The name of an image made by plain `docker build`; it is removed after the test."""
     yield TAG
     if client.images.list(TAG):
         client.images.remove(TAG, force=True)
@@ -44,7 +44,7 @@ def plain(client: docker.DockerClient) -> Iterator[str]:
 def test_plain_docker_build_makes_the_layers_of_build_py(
     image: str, plain: str, client: docker.DockerClient, profile: pins.Profile, command_line: CommandLine
 ) -> None:
-    """All of them from the cache, so either way may come first; and `size` measures it without further labels."""
+    """All layers come from the cache, whichever build was first; `size` needs no further labels."""
     without = ",".join(part for part in profile.files if part in pins.FILE_PARTS[image])
     done = plain_build(image, PROFILE=profile.name, WITHOUT=without)
     assert done.returncode == 0, done.stdout[-3000:]
@@ -64,18 +64,18 @@ def test_plain_docker_build_makes_the_layers_of_build_py(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         ({"PROFILE": "cu13"}, "berth: error: Unknown profile 'cu13'; docker/locks has cpu, cpu-hf4, cu124,"),
         ({"WITHOUT": "efs"}, "berth: error: Unknown file 'efs' in WITHOUT"),
     ],
 )
 def test_invalid_build_argument_is_reported_first(
-    arguments: dict[str, str], said: str, plain: str, client: docker.DockerClient
+    arguments: dict[str, str], printed: str, plain: str, client: docker.DockerClient
 ) -> None:
     done = plain_build("train", **arguments)
     assert done.returncode != 0
-    assert said in done.stdout
+    assert printed in done.stdout
     assert not client.images.list(plain)
 
 

@@ -1,4 +1,4 @@
-"""What the images of several profiles have in common on an engine and in a registry."""
+"""Layers that profiles of one hardware share."""
 
 import docker
 import pytest
@@ -7,11 +7,11 @@ from berth.common.image_names import image_name
 from berth.images.inspect.layers import layer_names
 from berth.images.pins import pins, pins_file
 
-KIT = pins_file.load()
+PINS = pins_file.load()
 
 
 def layers_up_to_torch(client: docker.DockerClient, name: str) -> list[str]:
-    """The digests of an image's layers, lowest first, with torch's as the last."""
+    """The digests of an image's layers up to torch's, lowest first."""
     image = client.images.get(name)
     digests = image.attrs["RootFS"]["Layers"]
     made = layer_names(image.history(), digests)
@@ -20,8 +20,8 @@ def layers_up_to_torch(client: docker.DockerClient, name: str) -> list[str]:
 
 @pytest.mark.kits_own
 def test_profiles_of_one_hardware_share_layers_up_to_torch(client: docker.DockerClient, profile: pins.Profile) -> None:
-    """So a host or a registry that has one profile of this hardware has the larger part of the others."""
-    rows = [row for row in KIT.profiles.values() if row.hardware == profile.hardware and "train" in row.images]
+    """A host or registry with one of these profiles has most of the others' bytes."""
+    rows = [row for row in PINS.profiles.values() if row.hardware == profile.hardware and "train" in row.images]
     here = [row.name for row in rows if client.images.list(image_name("train", row.name))]
     if profile.hardware == pins.DEFAULT_PROFILE:
         assert {"cpu", "cpu-hf4"} <= {*here}, "run `make images` first"

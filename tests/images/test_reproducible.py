@@ -1,7 +1,7 @@
-"""Two builds of one checkout, the second with nothing of the build cache, hold the same packages and the same files.
+"""Two builds of one checkout, the second without the build cache, have the same packages and files.
 
-The first is the image under test, the second the one that test_secrets.py searches for canaries. Base and locks are the
-same for both; Debian's archive may have moved in between, which is said as that.
+The first is the image under test, the second the one that test_secrets.py searches for canaries. Both have the same
+base and locks. If Debian's archive changed in between, the failure says so.
 """
 
 import docker
@@ -17,7 +17,7 @@ PARTS = pins.FILE_PARTS["train"]
 def difference(
     canary_image: str, client: docker.DockerClient, profile: pins.Profile, tmp_path_factory: pytest.TempPathFactory
 ) -> diff.Difference:
-    """What differs between the image under test and another build of the same."""
+    """The difference between the image under test and a second build of the checkout."""
     labels = client.images.get(canary_image).labels
     first = f"berth-{labels['berth.kit']}:{profile.name}"
     had = client.images.get(first).labels
@@ -31,10 +31,10 @@ def difference(
 def test_two_builds_have_the_same_packages(difference: diff.Difference) -> None:
     changes = {f"{each.kind} {each.name}: {each.before} → {each.after}" for each in diff.unexplained(difference)[0]}
     moved = {change for change in changes if change.startswith("deb ")}
-    assert moved == set(), f"Debian's archive has moved on since {difference.before} was built: build it again"
+    assert moved == set(), f"Debian's archive has changed since {difference.before} was built: build it again"
     assert changes == set()
 
 
 def test_two_builds_have_the_same_files(difference: diff.Difference) -> None:
     changes = [f"{each.how} /{each.path} ({each.made_by})" for each in diff.unexplained(difference)[1]]
-    assert changes == [], f"{difference.before} is of another checkout, or its build is not the same each time"
+    assert changes == [], f"{difference.before} was built from another checkout, or its build is not reproducible"

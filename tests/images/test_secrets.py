@@ -1,6 +1,6 @@
-"""No secret of a network and no private key stays in an image: a build with canaries, then every layer searched.
+"""Images contain no network secret and no private key: every layer of a build with canaries is searched.
 
-Files that a later layer deletes are found too, for each layer is read by itself.
+Each layer is read separately, so files that a later layer deletes are found too.
 """
 
 import json
@@ -15,9 +15,9 @@ import docker
 import pytest
 
 CANARY = b"berth-canary-7f3a91"  # conftest.py plants it
-# With the first line of a key's body: libraries that read keys hold the line before it.
+# Includes the first line of a key's body, because libraries that read keys contain only the line before it.
 PRIVATE_KEY = re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY-----\s+([\w-]+: [^\n]*\s+)*[A-Za-z0-9+/]{40}")
-# GnuTLS tests itself with keys that anybody can read in its source (lib/crypto-selftests-pk.c).
+# GnuTLS contains public test keys (lib/crypto-selftests-pk.c).
 KNOWN_TO_ALL = re.compile(r"/libgnutls\.so[.\d]*$")
 HOST_KEY = re.compile(r"(^|[:/])etc/ssh/ssh_host_\w+_key$")
 CHUNK, OVERLAP = 1 << 20, 1024
@@ -25,7 +25,7 @@ CHUNK, OVERLAP = 1 << 20, 1024
 
 @dataclass
 class Searched:
-    """What was found in all layers of one image, each as LAYER:PATH."""
+    """The findings in all layers of one image, each as LAYER:PATH."""
 
     files: int = 0
     canaries: list[str] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Searched:
     bytecode_by_time: list[str] = field(default_factory=list)
 
     def search(self, name: str, reader: IO[bytes] | None) -> None:
-        """One file of a layer, or a folder or a link, which have no reader."""
+        """Searches one member of a layer; folders and links have no reader."""
         self.files += 1
         if CANARY in name.encode(errors="surrogateescape"):
             self.canaries.append(name)
@@ -52,7 +52,7 @@ class Searched:
 
 @pytest.fixture(scope="module")
 def searched(canary_image: str, client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Searched:
-    """Every file of every layer, of each image in turn; config and manifest are searched with them."""
+    """The findings in every file of every layer, and in config and manifest."""
     archive = tmp_path_factory.mktemp("saved") / "image.tar"
     with archive.open("wb") as file:
         for chunk in client.images.get(canary_image).save(named=True):
@@ -74,7 +74,7 @@ def searched(canary_image: str, client: docker.DockerClient, tmp_path_factory: p
 
 
 def manifest_layers(archive: Path) -> set[str]:
-    """The members that are layers, whichever of its two forms `docker save` gave the archive."""
+    """The members that are layers, in either form of `docker save`'s archive."""
     with tarfile.open(archive) as saved:
         manifest = saved.extractfile("manifest.json")
         assert manifest is not None
@@ -97,17 +97,17 @@ def test_layers_config_and_history_contain_no_secret(
 
 
 def test_layers_contain_no_private_key(searched: Searched) -> None:
-    """Debian makes ssh's host keys while it installs; one that a later step deletes would still be pulled."""
+    """Debian makes ssh's host keys when it installs ssh; a key that a later step deletes would still be pulled."""
     assert [name for name in searched.private_keys if not KNOWN_TO_ALL.search(name)] == []
 
 
 def test_bytecode_is_checked_by_hash(searched: Searched) -> None:
-    """It differs from build to build."""
+    """A source's time differs between builds."""
     assert searched.bytecode_by_time == []
 
 
 def test_search_finds_private_keys_but_not_their_readers() -> None:
-    """The search itself: across the edge of two reads too."""
+    """Tests the search itself, also for keys that span two reads."""
     body = b"MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7"
     found = Searched()
     for name, content in {

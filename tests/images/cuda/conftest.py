@@ -1,4 +1,4 @@
-"""What the tests of images with CUDA ask: a Python program in a fresh container, without network and without a GPU."""
+"""A fixture for images with CUDA: runs Python programs in fresh containers without network or GPU."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ Python = Callable[..., str]
 
 @pytest.fixture
 def python(image: Image, client: docker.DockerClient) -> Python:
-    """`python("print(6 * 7)", "word", NCCL_DEBUG="INFO")`: what the program prints, on both streams, in each image."""
+    """`python("print(6 * 7)", "word", NCCL_DEBUG="INFO")`: the program's stdout and stderr, in each image."""
 
     def run(program: str, *arguments: str, before: str = "true", **variables: str) -> str:
         script = f'{before} && exec timeout 240 python -B -c "$@"'
@@ -26,10 +26,10 @@ def python(image: Image, client: docker.DockerClient) -> Python:
         )
         try:
             code = container.wait(timeout=300)["StatusCode"]
-            said = container.logs().decode()
+            printed = container.logs().decode()
         finally:
             container.remove(force=True)
-        assert code == 0, said
-        return said.strip()
+        assert code == 0, printed
+        return printed.strip()
 
     return run

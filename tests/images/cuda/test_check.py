@@ -1,4 +1,4 @@
-"""The images' own check of GPUs, on the CPU: everything but the figures."""
+"""gpu-check in the images, on the CPU."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def test_gpu_check_passes_on_the_cpu(image: Image, python: Python) -> None:
         "all-reduce": "ok",
         "matrix-product": "ok",
         "training-step": "ok",
-        "torch-compile": "skipped",  # on a CPU it takes a C++ compiler
+        "torch-compile": "skipped",  # on a CPU this needs a C++ compiler
         "inference": {"train": "skipped", "serve": "ok"}[image.labels["berth.kit"]],
     }, table
     assert all(name in table for name in statuses)

@@ -1,4 +1,4 @@
-"""What torch.compile needs in the images, and what they do without: as far as a machine without a GPU can show."""
+"""torch.compile's needs in the images, as far as they can be tested without a GPU."""
 
 import json
 from collections.abc import Callable
@@ -7,8 +7,7 @@ from berth.images.pins import pins
 
 Python = Callable[..., str]
 
-# Triton's own compiler, from Python to machine code of a chip that is not here; its interface changed between the two
-# versions of the profiles.
+# Runs Triton's compiler from Python to machine code of a GPU. Its interface differs between the profiles' versions.
 KERNEL = """
 import importlib.util, json, sys
 open("/tmp/kernels.py", "w").write('''
@@ -64,7 +63,7 @@ print(os.path.getsize(made) > 10_000)
 
 
 def test_triton_launcher_compiles_with_the_images_compiler(python: Python) -> None:
-    """The host's driver library, for which an empty one stands here, is all that this lacks."""
+    """An empty library replaces the host's driver, the only missing part."""
     assert python(LAUNCHER).splitlines()[-1] == "True"
 
 
@@ -84,7 +83,7 @@ print(all(abs(a - b) < 1e-4 * abs(a) for a, b in zip(eager, traced)))
 
 
 def test_torch_compile_traces_a_training_step(python: Python) -> None:
-    """torch.compile but for its last part, which makes kernels: for the CPU that takes a C++ compiler."""
+    """torch.compile without its last part: kernels for the CPU would need a C++ compiler."""
     assert python(STEP).splitlines()[-1] == "True"
 
 
@@ -96,7 +95,7 @@ def test_torch_has_nccl_gloo_and_the_profiles_chips(python: Python, profile: pin
     )
     nccl, gloo, mpi, chips = json.loads(python(program).splitlines()[-1])
     assert (nccl, gloo, mpi) == (True, True, False)
-    # 8.9 runs what is made for 8.6.
+    # 8.9 runs code for 8.6.
     assert {f"sm_{chip}" for chip in CHIPS[profile.name]} - {"sm_89"} <= set(chips.split())
 
 

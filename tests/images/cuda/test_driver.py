@@ -1,6 +1,6 @@
-"""Both CUDA images before torch is imported, on hosts of which a double of libcuda tells: refused in one sentence.
+"""Both CUDA images check the driver before they import torch. A double of libcuda describes the host.
 
-Collected only for the profiles that have CUDA (conftest.py): the CPU images look at no driver.
+Collected only for profiles with CUDA (conftest.py): CPU images don't check the driver.
 """
 
 import json
@@ -25,12 +25,12 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def on_a_gpu(client: docker.DockerClient, tmp_path: Path, libcuda: Callable[..., Path]) -> Run:
-    """`on_a_gpu("train", FAKE_…, library=True, compat=False)`: exit code, log and failure file of one container with a
-    device node /dev/nvidia0. The training image runs a program that prints where it looks for libraries first.
+    """`on_a_gpu("train", FAKE_…, library=True, compat=False)`: exit code, log and failure file of a container with a
+    device node /dev/nvidia0. The training image runs a program that prints its first library folder.
     """
 
     def ended(
-        image: str, said: Mapping[str, str], *, library: bool = True, compat: bool = False
+        image: str, printed: Mapping[str, str], *, library: bool = True, compat: bool = False
     ) -> tuple[int, str, str]:
         code, output = tmp_path / "code", tmp_path / "output"
         for folder in (code, output):
@@ -49,7 +49,7 @@ def on_a_gpu(client: docker.DockerClient, tmp_path: Path, libcuda: Callable[...,
             labels={"berth.test": "1"},
             devices=["/dev/null:/dev/nvidia0:rwm"],
             volumes=volumes,
-            environment={"SAGEMAKER_PROGRAM": "train.py", **said},
+            environment={"SAGEMAKER_PROGRAM": "train.py", **printed},
         )
         try:
             exit_code = container.wait(timeout=120)["StatusCode"]
@@ -84,19 +84,19 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("said", "library", "words"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("printed", "library", "words"), REFUSED.values(), ids=REFUSED.keys())
 @pytest.mark.parametrize("image", ["train", "serve"])
 def test_unsuitable_host_is_refused_in_one_sentence(
-    on_a_gpu: Run, image: str, said: Mapping[str, str], library: bool, words: tuple[str, ...]
+    on_a_gpu: Run, image: str, printed: Mapping[str, str], library: bool, words: tuple[str, ...]
 ) -> None:
-    code, log, failure = on_a_gpu(image, said, library=library)
+    code, log, failure = on_a_gpu(image, printed, library=library)
     assert code == 1
     assert "Traceback" not in log
     if image == "train":
         assert f"berth: failed: {failure}\n" in log
     sentence = failure if image == "train" else log
     lines = [line for line in log.splitlines() if not line.startswith("berth: software: ")]
-    assert len(lines) == (2 if image == "train" else 1), "the sentence, and train's exit code"
+    assert len(lines) == (2 if image == "train" else 1), "the sentence, and train's line with the exit code"
     for word in words:
         assert word in sentence
 

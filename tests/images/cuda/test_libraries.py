@@ -1,4 +1,4 @@
-"""CUDA, cuDNN and NCCL in the images: the pinned versions, one copy of each, every one found by every way to look."""
+"""CUDA, cuDNN and NCCL in the images: pinned versions, one copy of each, found in every way."""
 
 import json
 import re
@@ -37,22 +37,22 @@ def test_labels_have_the_pinned_versions(image: Image, profile: pins.Profile) ->
         assert image.labels[f"berth.{part}"] == profile.cuda[part]
     versions = {file.version for file in profile.files.values()}
     for part in pins.FILE_PARTS[image.labels["berth.kit"]]:
-        # Without a label if it was left out: AWS's files are not everywhere to be had.
+        # No label if the build omitted the part, because AWS's files are not available everywhere.
         assert image.labels.get(f"berth.{part}", pins.NONE) in {pins.NONE, *versions}
 
 
 def test_libraries_report_the_pinned_versions(python: Python, profile: pins.Profile) -> None:
-    said = json.loads(python(VERSIONS))
+    printed = json.loads(python(VERSIONS))
 
     def parts(text: str) -> list[int]:
         return [int(part) for part in f"{text}.0.0".split(".")[:3]]
 
     cuda, cudnn, nccl = (parts(profile.cuda[part]) for part in ("cuda", "cudnn", "nccl"))
-    assert said["cuda"] == cuda[0] * 1000 + cuda[1] * 10
-    assert said["cudnn"] == cudnn[0] * 10000 + cudnn[1] * 100 + cudnn[2]
-    assert said["nccl"] == nccl[0] * 10000 + nccl[1] * 100 + nccl[2]
-    assert said["torch"] == [f"{cuda[0]}.{cuda[1]}", profile.cuda["nccl"], said["cudnn"]]
-    assert said["triton"] == profile.cuda["triton"]
+    assert printed["cuda"] == cuda[0] * 1000 + cuda[1] * 10
+    assert printed["cudnn"] == cudnn[0] * 10000 + cudnn[1] * 100 + cudnn[2]
+    assert printed["nccl"] == nccl[0] * 10000 + nccl[1] * 100 + nccl[2]
+    assert printed["torch"] == [f"{cuda[0]}.{cuda[1]}", profile.cuda["nccl"], printed["cudnn"]]
+    assert printed["triton"] == profile.cuda["triton"]
 
 
 ONE_COPY = """
@@ -76,10 +76,10 @@ print(json.dumps({"names": names, "loaded": sorted(loaded), "files": files}))
 
 
 def test_each_cuda_library_has_one_copy(python: Python) -> None:
-    said = json.loads(python(ONE_COPY))
-    more_than_one = {name: paths for name, paths in said["files"].items() if len(paths) > 1}
+    printed = json.loads(python(ONE_COPY))
+    more_than_one = {name: paths for name, paths in printed["files"].items() if len(paths) > 1}
     assert not more_than_one
-    stems = {re.sub(r"\.so.*", "", path.rpartition("/")[2]): path for path in said["loaded"]}
+    stems = {re.sub(r"\.so.*", "", path.rpartition("/")[2]): path for path in printed["loaded"]}
     for library in (
         "libcudart",
         "libcublas",
@@ -90,8 +90,8 @@ def test_each_cuda_library_has_one_copy(python: Python) -> None:
         "libcusparse",
         "libnvrtc",
     ):
-        assert stems[library] == said["files"][library][0], library
-        assert any(name.startswith(f"{library}.so") for name in said["names"]), f"{library} is unknown to ldconfig"
+        assert stems[library] == printed["files"][library][0], library
+        assert any(name.startswith(f"{library}.so") for name in printed["names"]), f"{library} is unknown to ldconfig"
 
 
 def test_cuda_runtime_is_found_without_a_version(python: Python) -> None:
@@ -123,8 +123,7 @@ print(json.dumps(missing))
 def test_shared_objects_miss_only_the_driver(python: Python) -> None:
     """The driver's libraries come from the host, with NVIDIA's runtime."""
     missing = json.loads(python(UNRESOLVED))
-    # What another one has loaded by then: mpirun's own, for mpi4py, one of scipy's beside the one that it needs, and
-    # torch's, which torchvision imports.
+    # Libraries that are loaded before: MPI's for mpi4py, one of scipy's for another, and torch's for torchvision.
     loaded_before = {"libmpi.so.40": "/mpi4py/MPI.openmpi.", "libquadmath-": "/scipy.libs/libgfortran-"}
     loaded_before |= dict.fromkeys(("libc10", "libtorch"), "/torchvision/_C.so")
     for name, paths in missing.items():
@@ -145,14 +144,14 @@ def test_environment_and_nccl_conf(image: Image, python: Python) -> None:
 
 
 def test_nccl_reads_nccl_conf(python: Python) -> None:
-    """As far as it gets without a GPU: it finds an interface and makes the id of a communicator."""
+    """Without a GPU, NCCL still finds an interface and makes a communicator's ID."""
     program = (
         "import ctypes, torch; uid = ctypes.create_string_buffer(128);"
         "print('code', ctypes.CDLL('libnccl.so.2').ncclGetUniqueId(uid), len(uid.raw.strip(b'\\0')) > 0)"
     )
-    said = python(program, before="echo NCCL_DEBUG=INFO >>/etc/nccl.conf", NCCL_SOCKET_IFNAME="lo")
-    assert "code 0 True" in said
-    assert re.search(r"NCCL INFO .*lo:127\.0\.0\.1", said), said
+    printed = python(program, before="echo NCCL_DEBUG=INFO >>/etc/nccl.conf", NCCL_SOCKET_IFNAME="lo")
+    assert "code 0 True" in printed
+    assert re.search(r"NCCL INFO .*lo:127\.0\.0\.1", printed), printed
 
 
 def test_largest_layer_is_below_1_5_gb(image: Image, client: docker.DockerClient, profile: pins.Profile) -> None:

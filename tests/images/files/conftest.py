@@ -1,7 +1,7 @@
-"""Doubles of the files that are no packages, and a kit whose profile cpu takes them.
+"""Doubles of the files that no package index has, and a checkout whose profile cpu contains them.
 
-EFA's installer, SMDDP, GDRCopy and cuda-compat can't be had here. Archives of our own stand for them, of the same form,
-signed with keys made here, under versions that end in +double.
+EFA's installer, SMDDP, GDRCopy and cuda-compat can't be downloaded here. Archives of the same form, signed with test
+keys, replace them; their versions end in +double.
 """
 
 import functools
@@ -40,7 +40,7 @@ def run(*words: str | Path, **settings: object) -> None:
 
 @dataclass(frozen=True)
 class Signer:
-    """A key of the tests' own, in a folder of gpg's."""
+    """A test key in a home folder of gpg."""
 
     home: Path
     fingerprint: str
@@ -54,12 +54,12 @@ class Signer:
 
 @pytest.fixture(scope="session")
 def signers() -> Iterator[tuple[Signer, Signer]]:
-    """Two of them; gpg is installed where this machine lacks it and apt can."""
+    """Two signers; installs gpg if it is missing."""
     if shutil.which("gpg") is None:
         run("apt-get", "update", "-qq")
         run("apt-get", "install", "-qq", "--yes", "--no-install-recommends", "gnupg")
     made = []
-    # Not pytest's own folder: the agent's socket wants a short path.
+    # Not tmp_path, because the agent's socket needs a short path.
     with tempfile.TemporaryDirectory(prefix="berth-gpg") as folder:
         for name in ("one", "other"):
             home = Path(folder) / name
@@ -75,7 +75,7 @@ def signers() -> Iterator[tuple[Signer, Signer]]:
 
 
 def library(path: Path, *needed: Path) -> Path:
-    """A shared object of that name, which can't be loaded without those `needed`, nor needs anything else."""
+    """Makes a shared object that needs exactly the libraries `needed`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     command = ["gcc", "-shared", "-fPIC", "-nostdlib", "-Wl,--no-as-needed", f"-Wl,-soname,{path.name}"]
     run(*command, "-o", path, SOURCE / "library.c", *needed)
@@ -84,7 +84,7 @@ def library(path: Path, *needed: Path) -> Path:
 
 @dataclass(frozen=True)
 class Doubles:
-    """Makes them in a folder; by default each is as it should be."""
+    """Makes doubles in a folder; by default they are valid."""
 
     folder: Path
 
@@ -98,7 +98,8 @@ class Doubles:
         plugin_lacks: bool = False,
         name: str = "libnccl-net-ofi.so",
     ) -> Path:
-        """An installer's archive; runtime: with a libcudart, so that the plugin is tried; plugin_lacks: in vain."""
+        """An installer's archive. runtime: with a libcudart, so the build loads the plugin; plugin_lacks: loading it
+        fails."""
         source = self.folder / "aws-efa-installer"
         root = source / "root"
         shutil.copytree(SOURCE, source)
@@ -124,7 +125,7 @@ class Doubles:
         return archive
 
     def smddp(self, *, version: str = VERSIONS["smddp"], name: str = NAMES["smddp"]) -> Path:
-        """A wheel whose import raises, as the real one's does on a machine that it does not know."""
+        """A wheel whose import raises, like the real one on an unknown instance type."""
         wheel = self.folder / name
         record = f"{'-'.join(name.split('-')[:2])}.dist-info"
         with zipfile.ZipFile(wheel, "w") as archive:
@@ -151,7 +152,7 @@ class Doubles:
         return self._debian("cuda-compat", library(path, *needed), VERSIONS["cuda-compat"])
 
     def _debian(self, part: str, found: Path, version: str) -> Path:
-        """A Debian package of one library, with the name that a program links to beside it."""
+        """A Debian package of one library and its link without a version."""
         root = self.folder / part
         (found.parent / f"{found.name.partition('.so')[0]}.so").symlink_to(found.name)
         (root / "DEBIAN").mkdir()
@@ -179,9 +180,9 @@ Pin = Callable[..., pins.Profile]
 
 @pytest.fixture
 def pin(kit_copy: Path, mirror: Path, signers: tuple[Signer, Signer]) -> Pin:
-    """`pin(archive, …)`: the row cpu, in a kit of the test's own, with these files of the mirror in it.
+    """`pin(archive, …)` copies archives to the mirror, pins them in the test's checkout and returns its profile cpu.
 
-    EFA's is signed on the way; signer and key: whose signature and key lie beside it; fingerprint: the pinned one.
+    EFA's archive gets the signature of `signer` and the key of `key`; fingerprint: whose fingerprint is pinned.
     """
 
     def write(
@@ -209,7 +210,7 @@ def pin(kit_copy: Path, mirror: Path, signers: tuple[Signer, Signer]) -> Pin:
 
 @pytest.fixture
 def lay(mirror: Path, kit_copy: Path) -> Callable[..., None]:
-    """`lay()`: puts files of the mirror into docker/files, as a person would; `but` one."""
+    """`lay()` copies the mirror's files to docker/files, except `but`."""
 
     def copy(but: str = "") -> None:
         for path in mirror.iterdir():
@@ -223,7 +224,7 @@ def lay(mirror: Path, kit_copy: Path) -> Callable[..., None]:
 def refused(
     kit_copy: Path, build_as: Callable[..., docker_build.Built], client: docker.DockerClient
 ) -> Callable[[pins.Profile, str], str]:
-    """`refused(profile, target)`: the first line of what a build says that ends with an error, and leaves no image."""
+    """`refused(profile, target)`: the first line of a failed build's error; checks that no image is left."""
 
     def sentence(profile: pins.Profile, target: str) -> str:
         with pytest.raises(UserError, match="The whole log:") as refusal:
@@ -236,7 +237,7 @@ def refused(
 
 @pytest.fixture
 def address(mirror: Path) -> Iterator[str]:
-    """The mirror over HTTP."""
+    """The URL of the mirror over HTTP."""
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(mirror))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))

@@ -1,4 +1,4 @@
-"""The layers of files that are no packages, built with doubles of them: what they hold, and each refusal."""
+"""The layers of EFA, SMDDP, GDRCopy and cuda-compat, built from doubles: contents and errors."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def test_all_parts_are_built_from_a_mirror(
     client: docker.DockerClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From an HTTP mirror to the labels; the layers above are left empty, for they are not looked at."""
+    """From an HTTP mirror to the labels; the layers above are empty because they don't matter here."""
     profile = pin(
         doubles.efa(packages="libnl-3-dev environment-modules"), doubles.smddp(), doubles.gdrcopy(), doubles.compat()
     )
@@ -75,7 +75,7 @@ def test_all_parts_are_built_from_a_mirror(
     options = BuildOptions(profile.name, base_image=os.environ.get(VARIABLE), mirror=address)
     (plan,) = prepare(kit, ["train"], options, tmp_path / "secrets", lines.append)
     fetched = [line.split()[1] for line in lines if line.startswith("fetched ")]
-    assert len(fetched) == len(profile.files) + 2, "each file, and EFA's signature and key"
+    assert len(fetched) == len(profile.files) + 2, "each file, EFA's signature and its key"
     try:
         built = docker_build.run_build(
             replace(plan, tags=("berth-test:doubles",)), engine.find_client(), lambda *_: None
@@ -121,13 +121,13 @@ def test_nccl_plugin_is_loaded_if_cuda_runtime_exists(
     build_as: Callable[..., docker_build.Built],
     client: docker.DockerClient,
 ) -> None:
-    """In the build, and by what the launch plan looks with; beside a loaded MPI it still gets EFA's libfabric."""
+    """The build loads it, and so does the launch plan. With MPI loaded it must still get EFA's libfabric."""
     profile = pin(doubles.efa(runtime=True))
     lay()
     build_as("berth-test:files", "train", kit_copy, target="efa", profile=profile)
     folders = ("train", "berth/runtime")
     packages = {str(kit_copy / each): {"bind": f"/kit/berth/{Path(each).name}", "mode": "ro"} for each in folders}
-    said = client.containers.run(
+    printed = client.containers.run(
         "berth-test:files",
         entrypoint=["python", "-P", "-c", PLUGIN],
         environment={"PYTHONPATH": "/kit"},
@@ -135,7 +135,7 @@ def test_nccl_plugin_is_loaded_if_cuda_runtime_exists(
         network_mode="none",
         remove=True,
     )
-    assert said.decode().splitlines() == [
+    assert printed.decode().splitlines() == [
         "network: NCCL over TCP: no EFA device is on this host",
         "['/opt/amazon/efa/lib/libfabric.so.1']",
     ]
@@ -144,7 +144,7 @@ def test_nccl_plugin_is_loaded_if_cuda_runtime_exists(
 def test_file_of_one_part_does_not_rebuild_other_parts(
     kit_copy: Path, build_as: Callable[..., docker_build.Built]
 ) -> None:
-    # Twice before: where a step was built in two folders, BuildKit may take either.
+    # Build twice first: BuildKit may use either of two cached steps of different folders.
     ids = []
     for turn in range(3):
         if turn == 2:
@@ -154,7 +154,7 @@ def test_file_of_one_part_does_not_rebuild_other_parts(
 
 
 @pytest.mark.parametrize(
-    ("faults", "said"),
+    ("faults", "printed"),
     [
         ({"sha256": "0" * 64}, "efa-installer.tar.gz is not the pinned file: its sha256 is "),
         ({"signer": 1, "key": 1}, "efa-installer.tar.gz is signed by the key "),
@@ -164,11 +164,11 @@ def test_file_of_one_part_does_not_rebuild_other_parts(
     ids=["hash", "another-key", "not-by-the-key-beside-it", "the-key-beside-it-is-another"],
 )
 def test_installer_with_another_hash_is_refused(
-    faults: dict[str, Any], said: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
+    faults: dict[str, Any], printed: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
 ) -> None:
     profile = pin(doubles.efa(), **faults)
     lay()
-    assert refused(profile, "files").startswith(said)
+    assert refused(profile, "files").startswith(printed)
 
 
 def test_wrong_signature_is_refused(
@@ -179,8 +179,8 @@ def test_wrong_signature_is_refused(
     signers[0].sign(mirror / "other")
     (mirror / "other.sig").replace(mirror / "efa-installer.tar.gz.sig")
     lay()
-    said = refused(profile, "files")
-    assert said.startswith("efa-installer.tar.gz.sig is not the signature of this efa-installer.tar.gz: delete")
+    printed = refused(profile, "files")
+    assert printed.startswith("efa-installer.tar.gz.sig is not the signature of this efa-installer.tar.gz: delete")
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_wrong_signature_is_refused(
     ids=["installer", "signature", "key"],
 )
 def test_missing_file_is_refused(absent: str, why: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused) -> None:
-    """By hand, without build.py, which would have refused before."""
+    """Plain `docker build`; build.py would refuse earlier."""
     profile = pin(doubles.efa())
     lay(but=absent)
     found = refused(profile, "files")
@@ -215,7 +215,7 @@ def test_archive_without_installer_is_refused(tmp_path: Path, pin: Pin, lay: Lay
 
 
 @pytest.mark.parametrize(
-    ("faults", "said"),
+    ("faults", "printed"),
     [
         ({"exit_code": 7}, "AWS's EFA installer 1.47.0+double ended with exit code 7: see what it says, or build with"),
         ({"version": "1.46.0"}, "EFA's installer says that it is version 1.46.0, and docker/pins.toml has 1.47.0+doub"),
@@ -228,15 +228,15 @@ def test_archive_without_installer_is_refused(tmp_path: Path, pin: Pin, lay: Lay
     ids=["fails", "another-version", "no-plugin", "plugin-that-can't-be-loaded"],
 )
 def test_incomplete_installation_is_refused(
-    faults: dict[str, Any], said: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
+    faults: dict[str, Any], printed: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
 ) -> None:
     profile = pin(doubles.efa(**faults))
     lay()
-    assert refused(profile, "efa").startswith(said)
+    assert refused(profile, "efa").startswith(printed)
 
 
 @pytest.mark.parametrize(
-    ("part", "faults", "target", "said"),
+    ("part", "faults", "target", "printed"),
     [
         (
             "smddp",
@@ -273,11 +273,11 @@ def test_incomplete_installation_is_refused(
     ],
 )
 def test_wrong_version_of_other_parts_is_refused(
-    part: str, faults: dict[str, Any], target: str, said: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
+    part: str, faults: dict[str, Any], target: str, printed: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
 ) -> None:
     profile = pin(getattr(doubles, part)(**faults))
     lay()
-    assert refused(profile, target).startswith(said)
+    assert refused(profile, target).startswith(printed)
 
 
 def test_incomplete_mirror_is_refused_before_the_build(

@@ -1,4 +1,4 @@
-"""What goes and what stays when the kit cleans up."""
+"""`build.py clean`: what it removes, what it keeps, and why."""
 
 import io
 import os
@@ -88,7 +88,7 @@ def git(root: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two commits on its branch, and one more that its branch does not have."""
+    """A repository with two commits on `main` and a third one on the branch `other`."""
     root = tmp_path_factory.mktemp("checkout")
     (root / ".dockerignore").write_text("*\n")
     git(root, "init", "--quiet", "--initial-branch", "main")
@@ -120,7 +120,7 @@ def test_unknown_commit_does_not_belong_to_the_checkout(built_from: str, checkou
 
 
 class FakeEngine:
-    """An engine with images by name, each with a revision; `removed` are the names that went."""
+    """A fake engine with images by name, each with a revision; `removed` has the names of removed images."""
 
     def __init__(self, revisions: dict[str, str]) -> None:
         self.images, self.containers, self.networks = (

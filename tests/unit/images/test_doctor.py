@@ -1,4 +1,4 @@
-"""What the doctor says of machines that are described, not there."""
+"""`doctor.findings` for described machines."""
 
 import io
 from dataclasses import replace
@@ -270,7 +270,7 @@ def test_finding_of_each_check(seen: Probe, name: str, status: str, says: str, m
 @pytest.mark.parametrize(
     ("info", "passes"),
     [
-        pytest.param({}, False, id="nothing-said"),
+        pytest.param({}, False, id="nothing-reported"),
         pytest.param({"Runtimes": {"runc": {}}, "DiscoveredDevices": None}, False, id="runc-only"),
         pytest.param({"Runtimes": {"nvidia": {}}}, True, id="nvidia-runtime"),
         pytest.param({"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}, True, id="cdi"),

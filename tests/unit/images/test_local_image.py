@@ -1,4 +1,4 @@
-"""What is known of a built image from `docker image inspect`."""
+"""LocalImage from the result of `docker image inspect`."""
 
 from types import SimpleNamespace
 from typing import Any

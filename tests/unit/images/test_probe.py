@@ -1,4 +1,4 @@
-"""What the doctor's look at an engine finds, on engines that are played."""
+"""`probe` with fake engines."""
 
 import os
 import tempfile
@@ -23,8 +23,8 @@ Run = Callable[[Sequence[str]], bytes]
 def fake_engine(
     monkeypatch: pytest.MonkeyPatch, hidden: Sequence[str] = (), fault: Exception | None = None
 ) -> list[int]:
-    """An engine with an image of the kit, which does not see the folders `hidden`; gives how many files each of its
-    containers mounted.
+    """Installs a fake engine that has one of berth's images and does not see the folders `hidden`; returns a list that
+    gets the number of mounts of each container.
     """
     ran: list[int] = []
 
@@ -111,4 +111,4 @@ def test_broken_credential_helper_is_reported_without_its_output(
         found, reason = probe._base()
     assert found is None
     assert "credential" in reason
-    assert "hunter2" not in reason, "what a helper prints may be a password"
+    assert "hunter2" not in reason, "a helper's output may be a password"

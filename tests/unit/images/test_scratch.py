@@ -1,4 +1,4 @@
-"""Folders of a command's own time: gone at its end, and what SIGKILL left is told from what is in use."""
+"""Temporary folders: removed at the end of a command, and after SIGKILL by the next one."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ with scratch.first_signal_only(), scratch.scratch_folder("berth-proof-", Path(sy
 
 @pytest.mark.parametrize("after_s", [0.1, 0.4])
 def test_second_ctrl_c_does_not_interrupt_cleanup(tmp_path: Path, after_s: float) -> None:
-    """It strikes while the first waits for the child, or while the folder is removed."""
+    """The second Ctrl-C comes while the first waits for the child process, or while the folder is removed."""
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -56,7 +56,7 @@ def test_second_ctrl_c_does_not_interrupt_cleanup(tmp_path: Path, after_s: float
 
 
 def killed_in(parent: Path, prefix: str = PROOFS) -> Path:
-    """A folder whose owner was killed."""
+    """A folder whose process was killed."""
     if not (child := os.fork()):
         with scratch_folder(prefix, parent):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -69,7 +69,7 @@ def test_stale_folders_are_those_of_killed_processes(tmp_path: Path, monkeypatch
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(pins, "CACHE", tmp_path)
     left = killed_in(tmp_path)
-    (tmp_path / f"{PROOFS}of-now").mkdir()  # somebody is about to take its lock
+    (tmp_path / f"{PROOFS}of-now").mkdir()  # another process is about to lock it
     old = tmp_path / f"{PROOFS}of-before-locks"
     old.mkdir()
     os.utime(old, (0, 0))

@@ -1,4 +1,4 @@
-"""Which image a command is for, told by the labels that an image inherits."""
+"""Selecting an image by profile or by name, and its kind from inherited labels."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -74,7 +74,7 @@ def test_named_image_is_described_by_its_labels(name: str, known_as: str, profil
 
 
 @pytest.mark.parametrize(
-    ("name", "kit", "profile", "said"),
+    ("name", "kit", "profile", "message"),
     [
         pytest.param(
             "debian:12",
@@ -115,10 +115,10 @@ def test_named_image_is_described_by_its_labels(name: str, known_as: str, profil
         ),
     ],
 )
-def test_unsuitable_image_is_refused(name: str, kit: str | None, profile: str, said: str) -> None:
+def test_unsuitable_image_is_refused(name: str, kit: str | None, profile: str, message: str) -> None:
     with pytest.raises(UserError) as refused:
         select_image(CLIENT, kit, profile, name)
-    assert str(refused.value) == said
+    assert str(refused.value) == message
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_own_name(name: str, repository: str, tag: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("revision", "checkout", "said"),
+    ("revision", "checkout", "message"),
     [("1a2b", "1a2b", False), ("1a2b", "3c4d", True), (labels.NO_REVISION, "3c4d", False), ("1a2b", "none", False)],
 )
-def test_other_build_warns_if_both_revisions_are_known(revision: str, checkout: str, said: bool) -> None:
-    assert bool(other_build("berth-train:cpu", "train", "cpu", revision, checkout)) == said
+def test_other_build_warns_if_both_revisions_are_known(revision: str, checkout: str, message: bool) -> None:
+    assert bool(other_build("berth-train:cpu", "train", "cpu", revision, checkout)) == message

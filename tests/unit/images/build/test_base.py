@@ -1,4 +1,4 @@
-"""The base of a build: what was asked for, or the pinned one, pulled; and no other in its place."""
+"""The base of a build: the requested or the pinned one, pulled if missing, never replaced by another."""
 
 import json
 import threading
@@ -20,14 +20,14 @@ from berth.images.build import base
 from berth.images.build.plan import Base
 from berth.images.pins import pins, pins_file
 
-KIT = pins_file.load()
-PINNED, IMPORTED = KIT.base_image, KIT.imported_base
+PINS = pins_file.load()
+PINNED, IMPORTED = PINS.base_image, PINS.imported_base
 RATE_LIMIT = "toomanyrequests: You have reached your pull rate limit"
 NO_HELPER = "Credentials store error: docker-credential-desktop not installed"
 
 
 class Engine:
-    """An engine with some images, whose registry has others or gives an error."""
+    """A fake engine with the images `here`; its registry has the images `registry` or raises `error`."""
 
     def __init__(self, here: tuple[str, ...] = (), registry: tuple[str, ...] = (), error: Exception | None = None):
         self.here, self.registry, self.error = dict.fromkeys(here, "sha256:0"), registry, error
@@ -55,9 +55,9 @@ class Engine:
 
 
 def found_base(here: Any, requested: str | None = None) -> tuple[Base, list[str]]:
-    said: list[str] = []
+    lines: list[str] = []
     with patch.object(engine, "pull", here.pull):
-        return base.find_base(here, KIT, requested, said.append), said
+        return base.find_base(here, PINS, requested, lines.append), lines
 
 
 def test_pinned_base_is_pulled_once() -> None:
@@ -67,7 +67,7 @@ def test_pinned_base_is_pulled_once() -> None:
 
 
 def test_imported_base_never_replaces_the_pinned_one() -> None:
-    """Such as after a bump of the pinned one, or after one failed pull."""
+    """An imported base may be left from an older pin or from a failed pull."""
     here = Engine(here=(IMPORTED, "debian:older"), registry=(PINNED,))
     assert found_base(here)[0].reference == PINNED
     assert here.pulled == [PINNED]
@@ -96,11 +96,11 @@ def test_failed_pull_is_reported_with_remedies(error: Exception | None, says: st
 def test_requested_base_is_logged_on_every_build() -> None:
     here = Engine(here=(IMPORTED,))
     for _ in range(2):
-        found, said = found_base(here, IMPORTED)
+        found, lines = found_base(here, IMPORTED)
         assert found.reference == IMPORTED
-        assert len(said) == 1
-        assert IMPORTED in said[0]
-        assert found.digest in said[0]
+        assert len(lines) == 1
+        assert IMPORTED in lines[0]
+        assert found.digest in lines[0]
     assert found_base(Engine(here=(PINNED,)), PINNED)[1] == []
 
 
@@ -119,7 +119,7 @@ def test_base_for_builds_prefers_the_pinned_base(
 ) -> None:
     double: Any = Engine(here, registry)
     made: list[str] = []
-    said: list[str] = []
+    lines: list[str] = []
 
     def make_base(*_: object) -> Base:
         made.append(IMPORTED)
@@ -127,13 +127,13 @@ def test_base_for_builds_prefers_the_pinned_base(
 
     monkeypatch.setattr(engine, "connect", lambda timeout_s: double)
     monkeypatch.setattr(base, "make_base", make_base)
-    assert base.base_for_builds(double, KIT, said.append) == used
-    assert (bool(made), len(said)) == (makes, int(used == IMPORTED))
-    assert double.pulled == [], "the build pulls it"
+    assert base.base_for_builds(double, PINS, lines.append) == used
+    assert (bool(made), len(lines)) == (makes, int(used == IMPORTED))
+    assert double.pulled == [], "only the build pulls it"
 
 
 def test_make_base_uses_this_networks_mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A checkout may have lost the mode bits of scripts."""
+    """The script is run by `sh`, because a checkout may have lost the mode bits of scripts."""
     source = "deb http://me:s3cret@m/debian bookworm main"
     script = 'printf \'{"tag": "%s", "docker": "%s", "sources": "%s"}\' "$1" "$DOCKER" "$(cat "$2")" >"$0.ran"\n'
     (tmp_path / "docker").mkdir()
@@ -143,17 +143,17 @@ def test_make_base_uses_this_networks_mirror(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(engine, "find_client", lambda: Path("/bin/docker"))
     monkeypatch.setattr("berth.images.network.apt.source_files", lambda: [("a.list", source)])
     here: Any = Engine(here=(IMPORTED,))
-    assert base.make_base(here, KIT).reference == IMPORTED
+    assert base.make_base(here, PINS).reference == IMPORTED
     ran = json.loads((tmp_path / "docker" / "base.sh.ran").read_text())
     assert ran == {"tag": IMPORTED, "docker": "/bin/docker", "sources": source}
-    assert list((tmp_path / "cache").iterdir()) == [], "the mirror's password is gone"
+    assert list((tmp_path / "cache").iterdir()) == [], "the file with the mirror's password must be removed"
     (tmp_path / "docker" / "base.sh").write_text("exit 1\n")
     with pytest.raises(UserError, match="the base image could not be made"):
-        base.make_base(here, KIT)
+        base.make_base(here, PINS)
 
 
 def test_pull_from_silent_registry_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine has accepted the pull and says nothing; the SDK would wait for ever."""
+    """The engine accepts the pull and sends nothing; the SDK would wait for ever."""
     monkeypatch.setattr(base, "PULL_SILENCE_S", 0.5)
 
     class Silent(BaseHTTPRequestHandler):

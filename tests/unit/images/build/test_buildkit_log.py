@@ -1,4 +1,4 @@
-"""BuildKit's plain output read as steps, and a failed build told in a few lines."""
+"""Parsing BuildKit's plain output, and the error of a failed build."""
 
 import os
 import time
@@ -42,8 +42,8 @@ def test_step_names() -> None:
 
 def test_feed_returns_begin_and_end_of_a_step_once() -> None:
     progress = Progress()
-    told = [step.number for step in map(progress.feed, [*OUTPUT.splitlines(), "#7 DONE 14.2s"]) if step]
-    assert told == [5, 5, 7, 7]
+    changed = [step.number for step in map(progress.feed, [*OUTPUT.splitlines(), "#7 DONE 14.2s"]) if step]
+    assert changed == [5, 5, 7, 7]
     assert progress.steps[7].seconds == 14.2
 
 
@@ -56,16 +56,16 @@ def test_long_step_name_is_shortened_at_a_word() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "said"),
+    ("ends", "message"),
     [
         (("CACHED", "CACHED"), "2 steps, all cached"),
         (("CACHED", "DONE 1.0s"), "2 steps, 1 of them cached"),
         (("DONE 0.1s", "DONE 1.0s"), "2 steps, none cached"),
     ],
 )
-def test_summary_counts_cached_steps(ends: tuple[str, str], said: str) -> None:
+def test_summary_counts_cached_steps(ends: tuple[str, str], message: str) -> None:
     steps = "".join(f"#{n} [deps {n}/2] RUN x\n#{n} {end}\n" for n, end in enumerate(ends, start=1))
-    assert fed(steps).summary == said
+    assert fed(steps).summary == message
 
 
 def test_base_counts_as_cached() -> None:

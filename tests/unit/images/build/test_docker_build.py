@@ -1,4 +1,4 @@
-"""The log of a build, where the disk takes it and where it does not."""
+"""Running `docker build`: its log and its errors."""
 
 import os
 import stat
@@ -92,10 +92,10 @@ def test_logs_are_readable_by_this_user_only(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("make", "said"), [("Podman Engine", "the engine is podman"), ("Engine", "unknown flag: --secret")]
+    ("make", "message"), [("Podman Engine", "the engine is podman"), ("Engine", "unknown flag: --secret")]
 )
 def test_failed_build_on_podman_names_podman(
-    make: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = tmp_path / "docker"
     client.write_text("#!/bin/sh\necho 'unknown flag: --secret'\nexit 1\n")
@@ -104,5 +104,5 @@ def test_failed_build_on_podman_names_podman(
     plan = BuildPlan("train", "cpu", (), ("berth-train:x", "berth-train:cpu"), tmp_path)
     with engine_double({"GET /version": (200, {**VERSION, "Components": [{"Name": make}]})}) as double:
         monkeypatch.setenv("DOCKER_HOST", double.host)
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             docker_build.run_build(plan, client, lambda *_: None)

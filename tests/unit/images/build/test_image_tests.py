@@ -1,4 +1,4 @@
-"""The tests of images as a push runs them: a line for each, and a pass that is remembered by the image."""
+"""The image tests that a push runs: which images they test, and how a pass is remembered."""
 
 import sys
 from dataclasses import replace
@@ -16,7 +16,7 @@ MINE = SelectedImage("mytrain:1", "sha256:2", "train", "cpu", derived=True, attr
 
 
 class Runs(list[dict[str, Any]]):
-    """What was run, which ends with `code`."""
+    """A fake `subprocess.run`: records the commands; their exit code is `code`."""
 
     code = 0
 

@@ -1,4 +1,4 @@
-"""What builds need: decided before anything is provided, and refused if it can't be had."""
+"""`prepare`: problems are reported before anything is written; dry runs."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ UNREACHED = "aws-efa-installer-1.47.0.tar.gz can't be fetched from HOST (no rout
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """A machine with an engine and its base, where no host of a file answers; what was said there."""
+    """A machine with an engine and a base, on which no file can be downloaded; returns a list for its log lines."""
     monkeypatch.setattr(pins, "CACHE", tmp_path / "berth")
     monkeypatch.setattr(build_files, "CACHE", tmp_path / "files")
     monkeypatch.setattr(build_files, "find_valid_file", lambda *_: None)
@@ -31,11 +31,11 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return []
 
 
-def prepared(said: list[str], **options: Any) -> str:
-    """The line of the training image's build."""
+def prepared(lines: list[str], **options: Any) -> str:
+    """The command of the training image's build; its log lines are added to `lines`."""
     made = BuildOptions("cu130", **options)
     with prepare.secrets_folder(dry_run=made.dry_run) as secrets:
-        (plan,) = prepare.prepare(pins_file.load(), ["train"], made, secrets, said.append)
+        (plan,) = prepare.prepare(pins_file.load(), ["train"], made, secrets, lines.append)
     return plan.command()
 
 
@@ -87,7 +87,9 @@ def test_unreachable_file_is_refused_unless_omitted(machine: list[str], tmp_path
     with pytest.raises(UserError) as refusal:
         prepared(machine)
     assert str(refusal.value) == UNREACHED
-    assert (machine, [path for path in tmp_path.rglob("*") if path.is_file()]) == ([], []), "nothing was made before"
+    assert (machine, [path for path in tmp_path.rglob("*") if path.is_file()]) == ([], []), (
+        "nothing may be written before"
+    )
     assert "--build-arg WITHOUT=efa " in prepared(machine, without=("efa",))
     assert machine[0] == "no efa: NCCL uses TCP between hosts"
 

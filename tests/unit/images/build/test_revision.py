@@ -1,4 +1,4 @@
-"""Which commit a build is of, what makes it dirty, and which checkout no build can be made of."""
+"""The revision of a build, uncommitted changes, and checkouts that can't be built."""
 
 import os
 import shutil
@@ -39,7 +39,7 @@ def clone(tmp_path: Path) -> Path:
 def test_clean_clone_has_commit_and_date(clone: Path) -> None:
     found = read_revision(clone, {"BERTH_REVISION": SHA})
     assert (len(found.commit), found.dirty, found.created[:2]) == (12, False, "20")
-    assert found.commit != SHA[:12].lower(), "git knows better"
+    assert found.commit != SHA[:12].lower(), "a commit in git overrides variables"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_clean_clone_has_commit_and_date(clone: Path) -> None:
     ],
 )
 def test_only_files_of_the_build_make_a_revision_dirty(path: str, dirty: bool, clone: Path) -> None:
-    """Whatever this user's git shows of files that it does not know, and whatever is ignored."""
+    """The user's git settings for untracked and ignored files must not matter."""
     git(clone, "config", "status.showUntrackedFiles", "no")
     (clone / ".git" / "info").mkdir(exist_ok=True)
     (clone / ".git" / "info" / "exclude").write_text("build/\n")
@@ -98,9 +98,9 @@ def test_checkout_inside_another_repository_has_its_commit(clone: Path) -> None:
     ],
 )
 def test_revision_without_git_comes_from_a_variable(environ: dict[str, str], commit: str, tmp_path: Path) -> None:
-    said: list[str] = []
-    assert read_revision(tmp_path, environ, said.append) == Revision(commit)
-    assert ["BERTH_REVISION" in each for each in said] == [True] * (commit == NO_COMMIT)
+    lines: list[str] = []
+    assert read_revision(tmp_path, environ, lines.append) == Revision(commit)
+    assert ["BERTH_REVISION" in each for each in lines] == [True] * (commit == NO_COMMIT)
 
 
 def test_repository_without_commit_gives_none(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_invalid_berth_revision_is_refused() -> None:
 
 
 def test_git_error_is_reported(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkout of another user, such as a mounted one."""
+    """Git refuses a checkout that belongs to another user, such as a mounted one."""
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     with pytest.raises(UserError) as refusal:
         read_revision(clone, {"GITHUB_SHA": SHA})

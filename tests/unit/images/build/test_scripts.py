@@ -1,7 +1,4 @@
-"""docker/engine.sh and docker/base.sh where they can do nothing: one sentence that says what to do, exit code 1.
-
-And what no step of a build may do.
-"""
+"""Errors of docker/engine.sh and docker/base.sh, and rules for the scripts of layers."""
 
 import re
 import shutil
@@ -18,7 +15,7 @@ TOOLS = ("sh", "id", "sleep", "tail", "grep", "rm", "cat", "sed", "mktemp", "set
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """A folder for PATH with a shell's usual tools, and neither docker nor apt-get."""
+    """A folder for PATH with a shell's usual tools but neither docker nor apt-get."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in TOOLS:
@@ -47,7 +44,7 @@ def test_engine_script_does_nothing_if_an_engine_answers(bare: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("user", "variables", "said"),
+    ("user", "variables", "message"),
     [
         pytest.param(
             "0", {"DOCKER_HOST": "tcp://127.0.0.1:9"}, "unset DOCKER_HOST to use this machine's", id="dead-host"
@@ -56,13 +53,13 @@ def test_engine_script_does_nothing_if_an_engine_answers(bare: Path) -> None:
         pytest.param("0", {}, "this machine has no apt-get to install one", id="no-apt"),
     ],
 )
-def test_engine_script_explains_missing_engine(user: str, variables: dict[str, str], said: str, bare: Path) -> None:
+def test_engine_script_explains_missing_engine(user: str, variables: dict[str, str], message: str, bare: Path) -> None:
     program(bare, "id", f"echo {user}")
-    # The script asks /usr/bin/docker too, which must not reach this machine's engine: it will find no certificates.
+    # The script also tries /usr/bin/docker, which must not reach this machine's engine: it finds no certificates.
     done = run("engine.sh", path=bare, **{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(bare), **variables})
     assert done.returncode == 1
     assert done.stderr.startswith("berth: error: no Docker engine answers")
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -88,7 +85,7 @@ def test_failed_base_script_shows_reason_without_password(bare: Path, tmp_path: 
 
 
 def test_build_steps_use_no_shared_cache() -> None:
-    # Whoever may build on an engine may write into its cache mounts, and uv does not hash again what lies there.
+    # Every user of an engine can write into its cache mounts, and uv does not verify cached files again.
     steps = (DOCKER / "Dockerfile").read_text()
     assert "type=cache" not in steps
     for script in (DOCKER / "layers").glob("*.sh"):
@@ -97,7 +94,7 @@ def test_build_steps_use_no_shared_cache() -> None:
 
 
 def test_layers_install_wheels_only() -> None:
-    """And what a program leaves in its own folder ends no build."""
+    """Building from source would run code that no hash covers."""
     text = (pins.ROOT / "docker" / "layers" / "common.sh").read_text()
     assert "--only-binary :all:" in text
     assert 'rm -rf "$unpacked"' in text

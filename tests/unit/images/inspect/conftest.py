@@ -1,4 +1,4 @@
-"""What the tests of `outdated` ask."""
+"""Fixtures for the tests of `outdated`."""
 
 import http.server
 import threading
@@ -16,7 +16,7 @@ def file(name: str, python: str | None = ">=3.8", yanked: bool | str = False) ->
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of the double, which knows rich and torch and of nothing bad."""
+    """The URL of the double; its index has rich and torch, and it knows no vulnerability."""
     releases = {
         "rich": [file("rich-15.0.0-py3-none-any.whl")],
         "torch": [file("torch-2.13.0-cp311-cp311-linux_x86_64.whl")],

@@ -1,4 +1,4 @@
-"""What `outdated` keeps for an hour, and what it does not."""
+"""The cache of `outdated`."""
 
 from functools import partial
 from pathlib import Path
@@ -15,11 +15,11 @@ from berth.images.network.build_network import Network, PackageIndex
 from berth.images.pins import pins_file
 from tests.doubles.index_and_advisories import IndexAndAdvisoriesDouble
 
-KIT = pins_file.load()
+PINS = pins_file.load()
 
 
 class AskedTwice:
-    """Debian's archive and pip-audit, which count how often they are asked."""
+    """Fakes of Debian's archive and pip-audit that record each request."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times: list[str] = []
@@ -44,13 +44,15 @@ def test_answers_are_cached_for_an_hour(service: str, monkeypatch: pytest.Monkey
     client: Any = SimpleNamespace(images=SimpleNamespace(get=lambda name: image))
     network = Network(None, PackageIndex(url=f"{service}/simple"), (), "", "", "")
     services = Services(network, connect=lambda: client, answers=Kept(tmp_path / "answers", 9, 3600))
-    find = partial(outdated.find_outdated, KIT, ["cpu"], services, images=["berth-serve:cpu"], locks=tmp_path / "locks")
+    find = partial(
+        outdated.find_outdated, PINS, ["cpu"], services, images=["berth-serve:cpu"], locks=tmp_path / "locks"
+    )
     first = find()
     assert first.insecure
     IndexAndAdvisoriesDouble.asked.clear()
     assert find() == first
     assert sorted(asked.times) == ["archive", "audit"]
-    assert IndexAndAdvisoriesDouble.asked == ["/simple/unheard-of/"], "silence is no answer"
+    assert IndexAndAdvisoriesDouble.asked == ["/simple/unheard-of/"], "a failed request is not cached"
     image.id = "sha256:2"
     find()
-    assert asked.times.count("archive") == 2, "another image has another answer"
+    assert asked.times.count("archive") == 2, "another image is a separate request"

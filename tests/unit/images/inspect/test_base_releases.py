@@ -1,4 +1,4 @@
-"""Whether the base has a newer release, by a double of Docker Hub's API, which tests can't reach."""
+"""Newer releases of the base, with a double of Docker Hub's API."""
 
 import http.server
 import json
@@ -33,7 +33,7 @@ def test_newer_tag_differs_only_by_day(tag: str, others: list[str], expected: st
 
 
 class HubDouble(http.server.BaseHTTPRequestHandler):
-    """Answers as Docker Hub's list of tags does."""
+    """A double of Docker Hub's list of tags."""
 
     status = 200
     body = b""
@@ -66,7 +66,7 @@ def test_hub_is_asked_for_tags_of_official_image(hub: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("base", "status", "body", "said"),
+    ("base", "status", "body", "message"),
     [
         (BASE, 429, b"", "answers 429 Too Many Requests."),
         (BASE, 200, b"<html>", "answers with something else than a list of tags."),
@@ -76,14 +76,14 @@ def test_hub_is_asked_for_tags_of_official_image(hub: str, monkeypatch: pytest.M
     ],
 )
 def test_unusable_answer_of_hub_is_reported(
-    base: str, status: int, body: bytes, said: str, hub: str, monkeypatch: pytest.MonkeyPatch
+    base: str, status: int, body: bytes, message: str, hub: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HubDouble, "status", status)
     monkeypatch.setattr(HubDouble, "body", body)
     tag, sentence = ask_hub(base, HERE, hub)
     assert tag == ""
     assert sentence.startswith(f"Whether the base {base.partition('@')[0]} has a newer release is not known: ")
-    assert said in sentence
+    assert message in sentence
 
 
 def test_unreachable_hub_is_reported() -> None:

@@ -1,4 +1,4 @@
-"""Which images have a budget, and what `build` and `size` say of one that is over it."""
+"""Which images have a budget, and how `size` reports one that exceeds it."""
 
 import json
 from dataclasses import replace
@@ -14,7 +14,7 @@ from berth.images.inspect.size import ImageSize
 from berth.images.pins import pins_file
 from berth.images.selection import SelectedImage
 
-KIT = pins_file.load()
+PINS = pins_file.load()
 BASE = f"{labels.SOURCE}.base.name"
 OVER = ImageSize("berth-train:cpu", (Layer("sha256:1", "deps", 2_000_000_000, 420_000_000),), (), 410)
 
@@ -22,19 +22,19 @@ OVER = ImageSize("berth-train:cpu", (Layer("sha256:1", "deps", 2_000_000_000, 42
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        pytest.param({BASE: KIT.base_image}, 410, id="pulled"),
-        pytest.param({BASE: KIT.imported_base}, 410, id="made-here"),
+        pytest.param({BASE: PINS.base_image}, 410, id="pulled"),
+        pytest.param({BASE: PINS.imported_base}, 410, id="made-here"),
         pytest.param({}, 410, id="by-docker-build-alone"),
         pytest.param({BASE: "registry.corp/debian:12"}, None, id="of-the-users-own"),
     ],
 )
 def test_image_on_another_base_has_no_budget(found: dict[str, str], expected: int | None) -> None:
-    assert budget.budget_of(KIT, "train", "cpu", found) == expected
+    assert budget.budget_of(PINS, "train", "cpu", found) == expected
 
 
 def test_image_of_unknown_profile_has_no_budget() -> None:
-    assert budget.budget_of(KIT, "train", "theirs", {}) is None
-    assert budget.no_budget(KIT, "theirs", {}) == "this checkout has no profile theirs"
+    assert budget.budget_of(PINS, "train", "theirs", {}) is None
+    assert budget.no_budget(PINS, "theirs", {}) == "this checkout has no profile theirs"
 
 
 def selected(base: str) -> SelectedImage:
@@ -44,10 +44,10 @@ def selected(base: str) -> SelectedImage:
 
 @pytest.mark.parametrize("words", [["size", "train"], ["size", "train", "--json"]])
 @pytest.mark.parametrize(
-    ("base", "budget_mb", "code", "said"),
+    ("base", "budget_mb", "code", "message"),
     [
         (
-            KIT.base_image,
+            PINS.base_image,
             410,
             1,
             "berth: error: berth-train:cpu is 10.0 MB over its budget of 410 MB compressed: see which layer or package "
@@ -62,7 +62,7 @@ def test_size_exits_with_1_over_the_budget(
     base: str,
     budget_mb: int | None,
     code: int,
-    said: str,
+    message: str,
     command_line: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -75,7 +75,7 @@ def test_size_exits_with_1_over_the_budget(
     monkeypatch.setattr(commands, "image_size", measured)
     assert command_line.main(words) == code
     printed = capsys.readouterr()
-    assert printed.err.splitlines()[-1] == said
+    assert printed.err.splitlines()[-1] == message
     if "--json" in words:
         assert [each["budget_mb"] for each in json.loads(printed.out)] == [budget_mb]
     else:

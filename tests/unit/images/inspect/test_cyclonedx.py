@@ -1,4 +1,4 @@
-"""The bill of materials: the packages that an image's records tell of, and what is neither of Debian nor of Python."""
+"""The bill of materials: Debian and Python packages, files, and its cache."""
 
 import hashlib
 import json
@@ -81,7 +81,7 @@ def made() -> cyclonedx.Bill:
 
 
 def hash_of(paths: dict[str, bytes]) -> str:
-    """As `sha256sum PATHS | sha256sum` prints it, the paths sorted."""
+    """The output of `sha256sum PATHS | sha256sum` with sorted paths."""
     lines = "".join(f"{hashlib.sha256(content).hexdigest()}  /{path}\n" for path, content in sorted(paths.items()))
     return hashlib.sha256(lines.encode()).hexdigest()
 
@@ -102,7 +102,7 @@ def test_bill_has_packages_with_licence_and_hash(made: cyclonedx.Bill) -> None:
             deb.format("libc6@2.36-9%2Bdeb12u14") + "&upstream=glibc",
             dpkg,
         ),
-        # On no index, so that PyPI's purl would be somebody else's.
+        # berth is not on PyPI: a PyPI purl would name another project.
         BillPackage(
             "berth",
             "0.1.0",
@@ -152,7 +152,7 @@ def test_bill_is_reproducible(made: cyclonedx.Bill, tmp_path: Path) -> None:
 
 
 def test_file_packages_come_from_the_list_of_versions() -> None:
-    """As docker/layers/kit.sh writes it: a plain `docker build` labels neither EFA nor SMDDP."""
+    """A plain `docker build` sets no labels for EFA and SMDDP, but docker/layers/kit.sh writes their versions."""
     versions = b"PROFILE=cu130\nTORCH=2.13.0\nEFA=1.47.0\nSMDDP='2.6.0'\nCUDA_COMPAT=13.1+double\nIMAGE=train\n"
     listing = replace(LISTING, records={**RECORDS, "opt/berth/versions": versions})
     assert cyclonedx.installed_versions(listing)["TORCH"] == "2.13.0"
@@ -177,7 +177,7 @@ def test_bill_of_image_without_packages_is_empty() -> None:
 
 
 class CountedReads:
-    """Stands in for the container that lists an image's files."""
+    """A fake of the container that lists an image's files; `images` has the ID of each listed image."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.images: list[str] = []

@@ -1,4 +1,4 @@
-"""What apt says of newer versions of Debian's packages."""
+"""Parsing apt's simulated upgrade."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from berth.common.errors import UserError
 from berth.images.inspect import debian
 from berth.images.inspect.debian import Update
 
-# As apt 2.6 prints it.
+# The output of apt 2.6.
 SIMULATED = """\
 Release a=now
 Release v=12,o=Debian,a=oldstable-security,n=bookworm-security,l=Debian-Security,c=main,b=amd64

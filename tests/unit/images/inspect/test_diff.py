@@ -1,4 +1,4 @@
-"""What differs between two images, by layer, package and file, and what of it two builds of one commit may have."""
+"""Comparing two images by layer, package and file."""
 
 import io
 import json
@@ -113,7 +113,7 @@ def test_render_hides_times_and_limits_files(monkeypatch: pytest.MonkeyPatch) ->
         diff.compare(inspected(dict.fromkeys("abt", FILE)), inspected(after, (package("x[/y]", "1"),), name="two"))
     )
     assert "/a " in text
-    assert "x[/y]" in text, "a name may look like rich's markup"
+    assert "x[/y]" in text, "names must not be parsed as rich's markup"
     assert "and 1 file more: --all shows them." in text
     assert "/t" not in text
     assert text.startswith(

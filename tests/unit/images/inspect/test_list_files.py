@@ -1,4 +1,4 @@
-"""What an image says of itself, read from a folder that stands for its root."""
+"""list_files.py on a folder that stands for an image's root, and parsing its output."""
 
 import hashlib
 import io
@@ -80,7 +80,7 @@ def test_mounted_paths_from_mountinfo() -> None:
 
 
 def test_list_files_needs_only_the_standard_library() -> None:
-    """As `list_image` starts it; this machine's own file system is not walked, for its name is not `__main__` then."""
+    """Runs the text as `list_image` does, but not as `__main__`, so it does not walk this machine's files."""
     text = image_listing.LISTING.read_text()
     code = "import sys; exec(compile(sys.argv[1], 'listing', 'exec'), {'__name__': 'listing'})"
     assert subprocess.run([sys.executable, "-I", "-S", "-c", code, text]).returncode == 0

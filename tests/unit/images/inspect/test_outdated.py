@@ -1,4 +1,4 @@
-"""Newer releases and known vulnerabilities: what is asked, what the answers mean, and that silence is no all-clear."""
+"""Newer releases and known vulnerabilities: requests, answers, and services that do not answer."""
 
 import io
 import json
@@ -23,7 +23,7 @@ from berth.images.network.build_network import Network, PackageIndex
 from berth.images.pins import pins_file
 from tests.doubles.index_and_advisories import IndexAndAdvisoriesDouble
 
-KIT = pins_file.load()
+PINS = pins_file.load()
 BOTH = ("train", "serve")
 RICH = LockedPackage("rich", "14.0.0", ("serve",), ("cpu",), pinned=False)
 TORCH = LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu",), pinned=True)
@@ -55,7 +55,7 @@ def test_newest_skips_yanked_files_and_other_pythons() -> None:
     files = [file("a-1.0.tar.gz", None), file("a-2.0.tar.gz", ">=3.12"), file("a-3.0.tar.gz", yanked="broken")]
     files += [file("a-1.5.tar.gz", ">=3.11.4")]
     assert releases.newest(parse_project({"files": files}), "3.11") == "1.5"
-    files += [file("a-1.6.tar.gz", "three")]  # which pip ignores
+    files += [file("a-1.6.tar.gz", "three")]  # invalid, so pip ignores it
     assert releases.newest(parse_project({"files": files}), "3.11") == "1.6"
 
 
@@ -83,14 +83,14 @@ def test_packages_of_lists_each_version_once() -> None:
         "cpu/pytorch.txt": "torch==2.13.0+cpu\n",
         "debian/cpu.txt": "libc6 2.36-9\n",
     }
-    assert locked_packages.packages_of(KIT, ["cpu", "cu124"], texts) == [
+    assert locked_packages.packages_of(PINS, ["cpu", "cu124"], texts) == [
         LockedPackage("mpi4py", "4.1.2", ("train",), ("cpu",), pinned=True),
         LockedPackage("rich", "15.0.0", BOTH, ("cpu", "cu124"), pinned=False),
         LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu",), pinned=True),
         LockedPackage("transformers", "5.15.0", ("train",), ("cu124",), pinned=True),
         LockedPackage("uv", "0.9.30", (), (), pinned=True),
     ]
-    assert locked_packages.packages_of(KIT, ["cu130"], texts)[0] == LockedPackage(
+    assert locked_packages.packages_of(PINS, ["cu130"], texts)[0] == LockedPackage(
         "nvidia-nccl-cu13", "2.29.7", BOTH, ("cu130",), pinned=True
     )
 
@@ -102,7 +102,7 @@ def test_packages_of_uses_the_higher_layers_version() -> None:
         "cpu-hf4/pytorch.txt": "fsspec==2026.9.0\ntorch==2.13.0+cpu\n",
         "cpu-hf4/deps-train.txt": "fsspec==2023.9.2\n",
     }
-    assert locked_packages.packages_of(KIT, ["cpu", "cpu-hf4"], texts) == [
+    assert locked_packages.packages_of(PINS, ["cpu", "cpu-hf4"], texts) == [
         LockedPackage("fsspec", "2023.9.2", ("train",), ("cpu-hf4",), pinned=False),
         LockedPackage("fsspec", "2026.9.0", BOTH, ("cpu",), pinned=False),
         LockedPackage("torch", "2.13.0+cpu", BOTH, ("cpu", "cpu-hf4"), pinned=True),
@@ -124,7 +124,7 @@ def test_extra_index_answers_for_the_main_one(service: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "said"),
+    ("status", "body", "reason"),
     [
         (503, None, "503 Service Unavailable"),
         (200, b"<!DOCTYPE html>", "the answer is not JSON"),
@@ -132,12 +132,12 @@ def test_extra_index_answers_for_the_main_one(service: str) -> None:
         (200, b'{"files": []}', "no release for this Python"),
     ],
 )
-def test_unusable_answer_of_index_is_reported(status: int, body: bytes | None, said: str, service: str) -> None:
+def test_unusable_answer_of_index_is_reported(status: int, body: bytes | None, reason: str, service: str) -> None:
     IndexAndAdvisoriesDouble.status, IndexAndAdvisoriesDouble.body = status, body
     assert releases.ask_index([RICH], network(f"{service}/simple"), "3.11") == (
         [],
         [
-            f"Whether rich has a newer release is not known: {service}/simple says: {said}; look at pip's index-url, "
+            f"Whether rich has a newer release is not known: {service}/simple says: {reason}; look at pip's index-url, "
             "and whether it answers with JSON (PEP 691)."
         ],
     )
@@ -163,7 +163,7 @@ def test_vulnerabilities_of_every_version_are_found(service: str) -> None:
     found = advisories.ask_advisories([RICH, TORCH, OLD_TORCH], network(""), f"{service}/v1/query")
     torch = Vulnerable("torch", "2.5.1", ("PYSEC-2026-1", "CVE-2026-1"), ("2.6.0",), BOTH, ("cu124",))
     assert found == Audit((torch,), 3)
-    # Advisories know no build such as +cpu.
+    # Advisories don't have build suffixes such as +cpu.
     assert sorted(IndexAndAdvisoriesDouble.asked) == ["rich 14.0.0", "torch 2.13.0", "torch 2.5.1"]
 
 
@@ -187,7 +187,7 @@ def test_packages_unknown_to_the_service_are_named(monkeypatch: pytest.MonkeyPat
         ]
     }
     assert advisories.parse_audit(answer) == ([], ["torch"])
-    # PyPI's own service can't be directed elsewhere.
+    # The URL of PyPI's own service can't be changed.
     monkeypatch.setattr(advisories, "_run_audit", lambda *_: answer)
     assert advisories.ask_advisories([RICH, TORCH], network("")) == Audit(
         (),
@@ -214,16 +214,16 @@ def test_lost_engine_is_reported_as_unknown_updates() -> None:
     def lost() -> NoReturn:
         raise ConnectionError("Connection reset by peer")
 
-    said = outdated._ask_archive("berth-serve:cpu", Services(network(""), connect=lost))
-    assert isinstance(said, str)
-    assert said.startswith(
+    found = outdated._ask_archive("berth-serve:cpu", Services(network(""), connect=lost))
+    assert isinstance(found, str)
+    assert found.startswith(
         "Debian's updates of berth-serve:cpu are not known: The connection to the Docker engine broke"
     )
 
 
 def test_missing_locks_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there are no locks in"):
-        outdated.find_outdated(KIT, ["cpu"], Services(network("")), locks=tmp_path)
+        outdated.find_outdated(PINS, ["cpu"], Services(network("")), locks=tmp_path)
 
 
 def test_outdated_reports_unanswered_and_unasked(service: str, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_outdated_reports_unanswered_and_unasked(service: str, tmp_path: Path) -
         raise UserError("no Docker engine answers: run `sh docker/engine.sh`.")
 
     found = outdated.find_outdated(
-        KIT,
+        PINS,
         ["cu130"],
         Services(network(f"{service}/simple"), osv_url=f"{service}/v1/query", hub=service, connect=no_engine),
         images=["berth-serve:cu130"],
@@ -246,9 +246,9 @@ def test_outdated_reports_unanswered_and_unasked(service: str, tmp_path: Path) -
             "Debian's updates of berth-serve:cu130 are not known: no Docker engine answers: run `sh docker/engine.sh`.",
         ),
         unasked=(
-            f"efa {KIT.profile('cu130').files['efa'].version} is not asked for: no index lists it, see what its "
+            f"efa {PINS.profile('cu130').files['efa'].version} is not asked for: no index lists it, see what its "
             "publisher has.",
-            f"Whether the base {KIT.base_image.partition('@')[0]} has a newer release is not known: {service} answers "
+            f"Whether the base {PINS.base_image.partition('@')[0]} has a newer release is not known: {service} answers "
             "404 Not Found.",
         ),
         packages=1,
@@ -272,7 +272,7 @@ def test_tables_and_verdict_of_outdated() -> None:
     console = Console(width=140, file=io.StringIO(), record=True)
     console.print(outdated.render(ALL))
     text = console.export_text()
-    for said in (
+    for expected in (
         "no release yet",
         "serve: cpu",
         "train, serve: cpu",
@@ -280,7 +280,7 @@ def test_tables_and_verdict_of_outdated() -> None:
         "docker/pins.toml",
         "locks",
     ):
-        assert said in text
+        assert expected in text
     assert text.rstrip().endswith(
         "The base image is not asked for.\nVulnerabilities of x are not known.\n"
         "vulnerable packages: 1, security updates of Debian: 1, newer releases: 2; this is not all, for not everything "
@@ -293,15 +293,15 @@ def test_tables_and_verdict_of_outdated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("packages", "unaudited", "said"),
+    ("packages", "unaudited", "verdict"),
     [
         (221, 0, "vulnerable packages: 0, security"),
         (221, 12, "vulnerable packages: 0 (12 of 221 not known), security"),
         (221, 221, "vulnerable packages: not known (221 of 221), security"),
     ],
 )
-def test_verdict_distinguishes_unaudited_packages(packages: int, unaudited: int, said: str) -> None:
-    assert Outdated(packages=packages, unaudited=unaudited).verdict().startswith(said)
+def test_verdict_distinguishes_unaudited_packages(packages: int, unaudited: int, verdict: str) -> None:
+    assert Outdated(packages=packages, unaudited=unaudited).verdict().startswith(verdict)
 
 
 @pytest.mark.parametrize(

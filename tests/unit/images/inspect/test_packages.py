@@ -1,4 +1,4 @@
-"""Debian's and Python's packages, as an image's records tell of them, and what each of them needs."""
+"""Debian and Python packages from an image's records: dependencies, licences, publishers."""
 
 import hashlib
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def metadata(name: str, *headers: str) -> dict[str, bytes]:
 
 
 def needs(records: Mapping[str, bytes]) -> dict[str, list[str]]:
-    """What each package needs, by the document; both by name."""
+    """The dependencies of each package in the document, by name."""
     found: list[dict[str, Any]] = cyclonedx.bill_of(listing(records), {}).document["dependencies"]
     return {name(each["ref"]): [name(on) for on in each["dependsOn"]] for each in found}
 
@@ -35,7 +35,7 @@ def name(reference: str) -> str:
 
 
 def test_packages_are_read_from_status_d() -> None:
-    """As distroless images have them; their md5sums are no packages."""
+    """Distroless images have a file per package in status.d; the files *.md5sums there are not packages."""
     stanza = b"Package: base-files\nVersion: 12\nArchitecture: amd64\n"
     records = {"var/lib/dpkg/status.d/base": stanza, "var/lib/dpkg/status.d/base.md5sums": b"00  etc/x\n"}
     (found,) = debian_packages(listing(records | {"etc/os-release": b"ID=ubuntu\nVERSION_ID='22.04'\n"}))

@@ -1,4 +1,4 @@
-"""What an image holds, read from archives of both forms that an engine writes, and from broken ones."""
+"""Reading an image from both forms of `docker save`'s archive, and from broken archives."""
 
 import gzip
 import hashlib
@@ -26,7 +26,7 @@ Content = bytes | dict[str, Any]
 
 
 def layer(*members: tuple[str, Content]) -> bytes:
-    """A layer: files by their bytes, others by attributes of TarInfo; a path that ends in a slash is a folder."""
+    """A layer's tar. Files have bytes, other members attributes of TarInfo; a path that ends in a slash is a folder."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, content in members:
@@ -56,7 +56,7 @@ def diff_id(plain: bytes) -> str:
 
 
 def archive(layers: list[bytes], form: str) -> bytes:
-    """What `docker save` writes of an image of these layers: `older` as up to engine 24, or `oci`, with gzip."""
+    """The output of `docker save` for these layers. form: `older` (up to engine 24), or `oci` with gzipped layers."""
     history = [{"created_by": f"RUN step {number}"} for number in range(len(layers))]
     config = json.dumps({"rootfs": {"diff_ids": [diff_id(each) for each in layers]}, "history": history}).encode()
     members: list[tuple[str, Content]] = []
@@ -65,7 +65,7 @@ def archive(layers: list[bytes], form: str) -> bytes:
         first: dict[bytes, str] = {}
         for number, each in enumerate(layers):
             names.append(f"{number}/layer.tar")
-            # The same bytes once more are a link to where they were first.
+            # A repeated layer is a link to its first copy.
             members.append((names[-1], link(f"../{first[each]}") if each in first else each))
             first.setdefault(each, names[-1])
             members.append((f"{number}/VERSION", b"1.0"))
@@ -81,7 +81,7 @@ def archive(layers: list[bytes], form: str) -> bytes:
 
 
 class FakeEngine:
-    """Stands for the Docker engine, which unit tests do without: it has one image, and says how often it was read."""
+    """A fake engine with one image; `times` counts how often it was saved."""
 
     def __init__(self, saved: bytes, fault: Exception | None = None) -> None:
         self.saved, self.fault, self.times = saved, fault, 0
@@ -155,7 +155,7 @@ def test_contents_are_cached_by_image_id(tmp_path: Path) -> None:
 
 
 def files_of(*layers: bytes) -> dict[str, tuple[str, int]]:
-    """The kinds of the final files, and the layers that they come from."""
+    """The kind of each final file, and the number of the layer it comes from."""
     plain = [reading.read_layer(io.BytesIO(each), each[:512]) for each in layers]
     return {path: (file.kind, file.layer) for path, file in apply_layers(plain)[0].items()}
 
@@ -197,7 +197,7 @@ def test_special_files_and_odd_paths() -> None:
     assert (found["gone"].kind, found["gone"].target) == ("link", "of/a/layer/below")
     assert found["ping"].attributes == "security.capability=0102"
     assert found["caf\udce9"].size == 10
-    assert list(records) == ["etc/x.dist-info/METADATA"], "a path that climbs out of the image"
+    assert list(records) == ["etc/x.dist-info/METADATA"], "a path with .. must stay inside the image"
 
 
 @pytest.mark.parametrize(

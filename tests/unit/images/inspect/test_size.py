@@ -1,4 +1,4 @@
-"""Sizes read from archives like those of `docker save`, and from an environment with two packages."""
+"""Sizes of layers from archives of `docker save`, and of packages from an environment with two packages."""
 
 import gzip
 import hashlib
@@ -78,7 +78,7 @@ def test_older_archive_with_a_repeated_layer(tmp_path: Path) -> None:
         Layer(digest(PLAIN), "COPY a /a", len(PLAIN), compressed),
         Layer(digest(PLAIN), "RUN make", len(PLAIN), compressed),
     ]
-    # 1 MiB of a repeated line: far smaller, as gzip itself finds, and never nothing.
+    # Nearly the same as gzip's own result.
     assert abs(compressed - len(gzip.compress(PLAIN, compresslevel=6, mtime=0))) <= 8
     assert sorted(done) == ["layer 1 of 2 is measured", "layer 2 of 2 is measured"]
 
@@ -97,7 +97,7 @@ def zstd(data: bytes) -> bytes:
     ],
 )
 def test_size_does_not_depend_on_the_stores_compression(stored: Callable[[], bytes], tmp_path: Path) -> None:
-    """BuildKit's gzip is some 4 % larger: on the containerd store the untouched commit would be over its budget."""
+    """BuildKit's own gzip is about 4 % larger, which would exceed the budget on the containerd store."""
     found = [
         layers.read_layers(
             save(tmp_path / "image.tar", {"blobs/sha256/1": data}, {}, ["blobs/sha256/1"], [COPIED]), {}, str
@@ -142,7 +142,7 @@ def test_short_label(created_by: str, label: str) -> None:
 
 
 def test_every_layer_of_the_dockerfile_has_a_short_label() -> None:
-    """By the text of its step, which the engine keeps: an image of another commit as well."""
+    """Labels come from the text of the steps, so they also work for images of other commits."""
     steps = re.findall(
         r"sh (/tmp/layer/install\.sh \w+)$", (pins.ROOT / "docker/Dockerfile").read_text(), flags=re.MULTILINE
     )
@@ -180,7 +180,7 @@ def test_package_sizes_from_records(tmp_path: Path) -> None:
 def test_package_sizes_runs_as_a_program(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", Path(package_sizes.__file__).read_text()],
-        # Not the checkout, whose own metadata would be found first.
+        # Not in the checkout, whose metadata would be found as well.
         cwd="/",
         env={"PYTHONPATH": str(environment(tmp_path))},
         capture_output=True,
@@ -192,7 +192,7 @@ def test_package_sizes_runs_as_a_program(tmp_path: Path) -> None:
 
 
 class FakeEngine:
-    """An engine with images of these layers, the kit's by their history; it counts what it was asked for."""
+    """A fake engine with an image of berth's layers; `saved` counts how often it was saved."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.images = self
@@ -237,12 +237,12 @@ def test_measured_layers_are_cached_across_images(tmp_path: Path, monkeypatch: p
     assert engine.saved == 1
     assert size.image_size(client, "a", cache=cache) == first
     assert engine.saved == 1
-    # Another image of the same layers: no archive again.
+    # Another image of the same layers is not saved.
     engine.id = "sha256:2"
     again = size.image_size(client, "a", cache=cache)
     assert (again.layers, again.packages) == (first.layers, first.packages)
     assert engine.saved == 1
-    # One with a layer more: only that one is packed.
+    # Of an image with one more layer, only that layer is measured.
     engine.id, engine.layers = "sha256:3", [PLAIN, b"another"]
     packed: list[int] = []
     monkeypatch.setattr(layers, "measure_layer", lambda archive, offset, length: packed.append(length) or (length, 3))
@@ -290,7 +290,7 @@ def test_verdict_against_the_budget(budget: float | None, within: bool, verdict:
 
 
 @pytest.mark.parametrize(
-    ("made_by", "within", "said"),
+    ("made_by", "within", "message"),
     [
         ("efa", True, "budget 22 MB compressed besides 9.0 MB of EFA, SMDDP or cuda-compat, 0.5 MB"),
         ("smdistributed", True, "0.5 MB to spare"),
@@ -298,11 +298,11 @@ def test_verdict_against_the_budget(budget: float | None, within: bool, verdict:
         ("deps", False, "budget 22 MB compressed, exceeded by 8.5 MB"),
     ],
 )
-def test_layers_of_files_do_not_count_for_the_budget(made_by: str, within: bool, said: str) -> None:
+def test_layers_of_files_do_not_count_for_the_budget(made_by: str, within: bool, message: str) -> None:
     files = Layer("sha256:3", made_by, 30_000_000, 9_000_000)
     measured = size.ImageSize(MEASURED.image, (*MEASURED.layers, files), (), 22)
     assert measured.within_budget is within
-    assert said in measured.verdict()
+    assert message in measured.verdict()
     assert "30.5 MB compressed, 94.0 MB on disk" in measured.verdict()
     empty = size.ImageSize(MEASURED.image, (*MEASURED.layers, replace(files, compressed=100)), (), 22)
     assert "besides" not in empty.verdict()
@@ -356,7 +356,7 @@ def test_layers_above_berths_are_labelled_yours() -> None:
 
 
 def test_layer_names_from_the_engines_history() -> None:
-    """Newest first, with what makes none, as `docker history` has it."""
+    """`docker history` is newest first and contains steps without a layer."""
     history = [
         {"CreatedBy": 'CMD ["train"]'},
         {"CreatedBy": "LABEL berth.kit=train"},

@@ -1,4 +1,4 @@
-"""What packages say of their licence, in the many forms in which they do."""
+"""Licences of packages as SPDX expressions."""
 
 import pytest
 
@@ -54,7 +54,7 @@ READABLE = b"Format: https://www.debian.org/doc/packaging-manuals/copyright-form
     ("names", "copyright_file", "expected"),
     [
         (["GPL-2.0-only", "Expat", "public-domain"], READABLE, "GPL-2.0-only AND LicenseRef-public-domain AND MIT"),
-        # First words of sentences, of a file that is prose.
+        # In prose, names may be first words of sentences.
         (["GPL-2.0-only", "By", "Permission", "This"], b"License: By using it", "GPL-2.0-only"),
         (["Artistic", "This"], b"see /usr/share/common-licenses/Artistic.", "LicenseRef-Artistic"),
         (["MIT OR GPL-2.0-only", "Zlib"], READABLE, "(MIT OR GPL-2.0-only) AND Zlib"),

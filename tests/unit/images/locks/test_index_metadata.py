@@ -1,4 +1,4 @@
-"""What a package index says of a project's releases."""
+"""Parsing a package index's releases of a project."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ def test_parse_project_finds_final_installable_releases() -> None:
     assert str(both.version) == "2.0"
     assert [both.has_wheel("3.11"), both.has_wheel("3.12"), both.is_for("3.12"), both.is_for("3.8")] == [
         *(True, False),
-        *(True, True),  # of the wheel nothing is said
+        *(True, True),  # the wheel has no Requires-Python
     ]
     assert not withdrawn.is_for("3.11")
 
@@ -64,7 +64,7 @@ def test_pythons_with_wheels_of_a_release(name: str, pythons: tuple[str, ...]) -
 
 
 def test_invalid_requires_python_is_ignored() -> None:
-    """nltk 3.6.2 has it on PyPI."""
+    """nltk 3.6.2 on PyPI has such a value."""
     (release,) = parse_project({"name": "a", "files": [{"filename": "a-1.0.tar.gz", "requires-python": ">=3.5.*"}]})
     assert release.is_for("3.11")
 
@@ -79,7 +79,7 @@ def test_all_indexes_are_asked_and_their_errors_returned(served: JsonIndex) -> N
 
 
 def test_indexes_on_one_host_have_separate_logins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever netrc says of the host."""
+    """A login in a URL overrides netrc's login for the host."""
     logins = {}
 
     def get(_: requests.Session, url: str, **options: object) -> requests.Response:

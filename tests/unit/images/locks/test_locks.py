@@ -1,4 +1,4 @@
-"""Which index a lock's packages come from, torch's for torch and for nothing else, and where a lock lies."""
+"""Resolving and writing locks, and checking them against docker/pins.toml."""
 
 import hashlib
 import json
@@ -23,12 +23,12 @@ from berth.images.locks.lock_check import lock_problem
 from berth.images.pins import pins, pins_file
 from berth.images.pins.layer_files import HEADER
 
-KIT = pins_file.load()
-CPU, HF4 = KIT.profile("cpu"), KIT.profile("cpu-hf4")
+PINS = pins_file.load()
+CPU, HF4 = PINS.profile("cpu"), PINS.profile("cpu-hf4")
 
 
 def wheel(folder: Path, name: str, version: str, needs: str = "") -> str:
-    """A wheel that holds nothing, and its sha256; the version of torch's CPU build ends in +cpu."""
+    """Makes an empty wheel in `folder` and returns its sha256."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{version}-py3-none-any.whl"
     requires = f"Requires-Dist: {needs}\n" if needs else ""
@@ -42,14 +42,14 @@ def wheel(folder: Path, name: str, version: str, needs: str = "") -> str:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
-    """The address of a server whose folders are those of tmp_path: INDEX/PACKAGE/ is a page of an index."""
+    """The URL of a server for tmp_path: the folder INDEX/PACKAGE is a page of an index."""
     with serving(partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as address:
         yield address
 
 
 @contextmanager
 def serving(handler: Callable[..., SimpleHTTPRequestHandler]) -> Iterator[str]:
-    """The address of a server that answers until the block ends."""
+    """The URL of a server that runs until the block ends."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -120,7 +120,7 @@ def test_torch_index_toml_names_only_torch() -> None:
 def test_torchvision_comes_from_the_torch_index(
     folder_has: str, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one line that a user adds to profiles.cpu; a folder without it does not stand for the index."""
+    """A user may add torchvision to profiles.cpu. A folder that lacks its wheel does not replace the index."""
     for place in (tmp_path / "torch", tmp_path / "folder"):
         at_index = place.name == "torch"
         wheel(place / "torch" if at_index else place, "torch", "1.0+cpu")
@@ -140,7 +140,7 @@ def test_torchvision_comes_from_the_torch_index(
 def test_overrides_of_pyproject_do_not_apply_to_images(
     served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pyproject.toml takes scikit-learn from the tests, which the images have."""
+    """The tests' overrides in pyproject.toml exclude scikit-learn, but the images have it."""
     wheel(tmp_path / "public" / "scikit-learn", "scikit_learn", "1.0")
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
@@ -158,26 +158,26 @@ def test_split_lock_gives_one_text_per_layer() -> None:
 
 def test_write_locks_fills_the_profiles_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(locks, "resolve", lambda *_: f"torch=={CPU.torch} \\\n    --hash=sha256:aa\n")
-    written = {str(path.relative_to(tmp_path)) for path in locks.write_locks(KIT, CPU, [], tmp_path)}
+    written = {str(path.relative_to(tmp_path)) for path in locks.write_locks(PINS, CPU, [], tmp_path)}
     assert written == {locks.BUILD_TOOLS, *(f"cpu/{path.name}" for path in (locks.LOCKS / "cpu").iterdir())}
-    written = {str(path.relative_to(tmp_path)) for path in locks.write_locks(KIT, HF4, [], tmp_path)}
+    written = {str(path.relative_to(tmp_path)) for path in locks.write_locks(PINS, HF4, [], tmp_path)}
     assert written == {f"cpu-hf4/{path.name}" for path in (locks.LOCKS / "cpu-hf4").iterdir()}
     for path in locks.torch_locks(HF4):
         assert (tmp_path / path).read_bytes() == (tmp_path / path.replace("cpu-hf4", "cpu")).read_bytes()
     (tmp_path / "cpu" / "pytorch.txt").write_text("torch==2.6.0+cpu \\\n    --hash=sha256:aa\n")
     with pytest.raises(UserError, match=r"cpu-hf4 shares torch 2\.13\.0\+cpu with cpu, but docker/locks/cpu/pytorch"):
-        locks.write_locks(KIT, HF4, [], tmp_path)
+        locks.write_locks(PINS, HF4, [], tmp_path)
 
 
 def locked(path: Path, *packages: str) -> None:
-    """A lock of these packages, such as "fsspec==2.0"."""
+    """Writes a lock of these packages, such as "fsspec==2.0"."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{package} \\\n    --hash=sha256:{'a' * 64}\n" for package in packages))
 
 
 @pytest.fixture
 def above(served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> locks.LockRequest:
-    """The lock of a software set that stands on another row's torch, whose index has newer versions of everything."""
+    """A request of a software set above another profile's torch locks; the index has newer versions of all packages."""
     public = tmp_path / "public"
     for name in ("fsspec", "filelock", "certifi", "setuptools", "hub"):
         for version in ("1.0", "2.0", "3.0"):
@@ -203,14 +203,15 @@ def versions(request: locks.LockRequest, tmp_path: Path) -> dict[str, str]:
 
 
 def test_set_repeats_packages_whose_lower_version_does_not_fit(above: locks.LockRequest, tmp_path: Path) -> None:
-    """fsspec, which data 1.0 wants older, is there twice; filelock is where it was; certifi is as it was tested."""
+    """data 1.0 needs an older fsspec, which is locked again; filelock stays in the lower layer; certifi keeps the
+    preferred version."""
     assert versions(above, tmp_path) == {"data": "1.0", "fsspec": "1.0", "certifi": "2.0", "hub": "3.0"}
     with pytest.raises(uv.NoSolution, match=r"data\S* depends on fsspec<2 and fsspec==2\.0"):
         locks.resolve(replace(above, above=False), replace(CPU, torch_index=""), [], tmp_path / "locks")
 
 
 def test_constraint_applies_to_packages_of_layers_below(above: locks.LockRequest, tmp_path: Path) -> None:
-    """Nothing in the set asks for setuptools, and its scripts import what newer ones lack."""
+    """No package of the set requires setuptools, but its scripts import modules that newer versions lack."""
     bound = replace(above, constraints=("setuptools<2", "hub<3", "filelock<9"))
     assert versions(bound, tmp_path) == {
         "data": "1.0",
@@ -220,12 +221,12 @@ def test_constraint_applies_to_packages_of_layers_below(above: locks.LockRequest
         "setuptools": "1.0",
     }
     other = replace(bound, path="own/openmpi.txt", requirements=("hub",))
-    assert versions(other, tmp_path) == {"hub": "2.0"}, "the last layer of the image has it"
+    assert versions(other, tmp_path) == {"hub": "2.0"}, "only the top layer repeats setuptools"
 
 
 def test_requests_carry_constraints_and_day_of_the_set() -> None:
     set_ = replace(HF4.software, day="2023-10-01", requirements=("peft==0.5.0",))
-    requests = {each.path: each for each in locks.lock_requests(KIT, replace(HF4, software=set_))}
+    requests = {each.path: each for each in locks.lock_requests(PINS, replace(HF4, software=set_))}
     assert list(requests) == ["cpu-hf4/source-train.txt", "cpu-hf4/openmpi.txt", "cpu-hf4/deps-train.txt"]
     deps = requests["cpu-hf4/deps-train.txt"]
     assert {"peft==0.5.0", "transformers==4.26.0", f"torch=={CPU.torch}"} <= set(deps.requirements)
@@ -253,7 +254,7 @@ def test_uploads_after_the_day_are_ignored(tmp_path: Path, monkeypatch: pytest.M
     }
 
     class Index(SimpleHTTPRequestHandler):
-        """An index that says when a file was uploaded."""
+        """An index with upload times."""
 
         def do_GET(self) -> None:
             name = self.path.strip("/")
@@ -288,7 +289,7 @@ def test_uploads_after_the_day_are_ignored(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.fixture
 def own_locks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A copy of docker/locks, which `lock_again` makes again as it is."""
+    """A copy of docker/locks; resolving gives its present contents."""
     folder = tmp_path / "locks"
     shutil.copytree(locks.LOCKS, folder)
     monkeypatch.setattr(locks, "LOCKS", folder)
@@ -308,18 +309,18 @@ def test_lock_again_removes_old_locks_and_keeps_users_files(own_locks: Path) -> 
     for name, content in own.items():
         (own_locks / name).parent.mkdir(exist_ok=True)
         (own_locks / name).write_bytes(content)
-    written = locks.lock_again(KIT, [HF4], [])
+    written = locks.lock_again(PINS, [HF4], [])
     assert contents(own_locks) == before | own
     assert own_locks / "cpu-hf4" / "deps-train.txt" in written
     assert all(path.is_file() for path in written)
-    assert [each.name for each in own_locks.parent.iterdir()] == ["locks"], "nothing half-made stays beside them"
+    assert [each.name for each in own_locks.parent.iterdir()] == ["locks"], "no temporary folder may be left"
 
 
 @pytest.mark.parametrize("profile", ["cpu", "cpu-hf4"])
 def test_sigkill_leaves_each_profiles_locks_old_or_new(
     profile: str, own_locks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed as soon as one of the two folders is in its place."""
+    """The process is killed just after the folder of `profile` was exchanged."""
     for path in own_locks.glob("*/deps-*.txt"):
         path.write_text(path.read_text() + "# old\n")
     before = contents(own_locks)
@@ -334,7 +335,7 @@ def test_sigkill_leaves_each_profiles_locks_old_or_new(
     monkeypatch.setattr(locks, "exchange", exchange_and_kill)
     if not (child := os.fork()):
         try:
-            locks.lock_again(KIT, [HF4, CPU], [])
+            locks.lock_again(PINS, [HF4, CPU], [])
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -350,7 +351,7 @@ OTHER = "is outdated, because docker/pins.toml or a lock below it has changed: r
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"transformers": "4.27.0"}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
         ({"nncf": "3.4.0"}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
@@ -365,41 +366,43 @@ OTHER = "is outdated, because docker/pins.toml or a lock below it has changed: r
     ],
     ids=str,
 )
-def test_changed_profile_has_outdated_locks(changes: dict[str, Any], said: str) -> None:
-    """Also one of which something was taken away."""
-    assert lock_problem(KIT, HF4, "train", locks.LOCKS) == ""
+def test_changed_profile_has_outdated_locks(changes: dict[str, Any], message: str) -> None:
+    """A removed package or setting outdates the locks too."""
+    assert lock_problem(PINS, HF4, "train", locks.LOCKS) == ""
     of_set = {name: each for name, each in changes.items() if hasattr(HF4.software, name)}
     packages = {**HF4.packages, **{name: each for name, each in changes.items() if name not in of_set}}
     packages = {name: version for name, version in packages.items() if version is not None}
     row = replace(HF4, software=replace(HF4.software, **of_set), packages=packages)
-    assert said in lock_problem(KIT, row, "train", locks.LOCKS)
+    assert message in lock_problem(PINS, row, "train", locks.LOCKS)
 
 
 def test_torch_locks_must_equal_those_of_the_hardware(tmp_path: Path) -> None:
     cpu = replace(CPU, packages={**CPU.packages, "torch": "2.14.0+cpu"})
-    kit = replace(KIT, profiles={**KIT.profiles, "cpu": cpu})
-    said = lock_problem(kit, HF4, "train", locks.LOCKS)
-    assert "docker/locks/cpu/pytorch.txt, which profile cpu-hf4 shares, does not match docker/pins.toml" in said
+    kit = replace(PINS, profiles={**PINS.profiles, "cpu": cpu})
+    message = lock_problem(kit, HF4, "train", locks.LOCKS)
+    assert "docker/locks/cpu/pytorch.txt, which profile cpu-hf4 shares, does not match docker/pins.toml" in message
     shutil.copytree(locks.LOCKS, tmp_path / "locks")
     with (tmp_path / "locks" / "cpu-hf4" / "nccl.txt").open("a") as file:
         file.write("# more\n")
-    said = lock_problem(KIT, HF4, "train", tmp_path / "locks")
-    assert said.startswith("docker/locks/cpu-hf4/nccl.txt differs from that of cpu, but must be identical: run `python")
+    message = lock_problem(PINS, HF4, "train", tmp_path / "locks")
+    assert message.startswith(
+        "docker/locks/cpu-hf4/nccl.txt differs from that of cpu, but must be identical: run `python"
+    )
 
 
 def test_omitted_part_does_not_outdate_locks() -> None:
-    cu130 = KIT.profile("cu130")
-    assert lock_problem(KIT, cu130.without(["efa"]), "train", locks.LOCKS) == ""
+    cu130 = PINS.profile("cu130")
+    assert lock_problem(PINS, cu130.without(["efa"]), "train", locks.LOCKS) == ""
 
 
 def test_lock_check_ignores_the_other_image(tmp_path: Path) -> None:
     shutil.copytree(locks.LOCKS, tmp_path / "locks")
     (tmp_path / "locks" / "cpu" / "deps-serve.txt").unlink()
-    assert lock_problem(KIT, CPU, "train", tmp_path / "locks") == ""
+    assert lock_problem(PINS, CPU, "train", tmp_path / "locks") == ""
     assert "docker/locks/cpu/deps-serve.txt of profile cpu is missing: run" in lock_problem(
-        KIT, CPU, "serve", tmp_path / "locks"
+        PINS, CPU, "serve", tmp_path / "locks"
     )
     shutil.rmtree(tmp_path / "locks" / "cpu-hf4")
-    assert lock_problem(KIT, HF4, "train", tmp_path / "locks").startswith(
+    assert lock_problem(PINS, HF4, "train", tmp_path / "locks").startswith(
         "docker/locks has nothing for profile cpu-hf4"
     )

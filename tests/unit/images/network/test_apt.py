@@ -1,4 +1,4 @@
-"""Which of this machine's package sources fit the base of a build."""
+"""This machine's apt sources that fit the base of a build, and the paths of apt's files."""
 
 import shutil
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_paths_of_apts_files_come_from_its_settings(tmp_path: Path, monkeypatch:
     (tmp_path / "apt.conf").write_text(settings)
     monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
     for name, text in {
-        "auth": "machine a login me password p",  # without a line end
+        "auth": "machine a login me password p",  # has no line end
         "auth.d/more.conf": "machine b login me password p\n",
         "auth.d/ignored": "machine c login me password p\n",
         "list": "deb http://m/debian bookworm main\n",

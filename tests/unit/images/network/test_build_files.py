@@ -1,4 +1,4 @@
-"""Files that are no packages: which an image needs, which of those at hand is right, and how a hash is recorded."""
+"""Files that no package index has: wanted files, validation, and recording a hash."""
 
 import hashlib
 import subprocess
@@ -31,11 +31,13 @@ def test_signed_file_brings_signature_and_key() -> None:
 
 def test_wanted_files_of_each_image() -> None:
     compat = pins.PinnedFile("cuda-compat", "580.1", "compat.deb", "", SHA256)
-    row = replace(pins_file.load().profile("cu130"), files={"efa": FILE, "cuda-compat": compat})
-    assert [want.name for want in build_files.wanted_files(row, ["serve"])] == ["compat.deb"]
-    assert [want.part for want in build_files.wanted_files(row, ["train"])] == ["efa", "efa", "efa", "cuda-compat"]
-    assert build_files.wanted_files(row, ["train", "serve"]) == build_files.wanted_files(row, ["train"]), "each once"
-    assert build_files.wanted_files(row.without(["efa", "cuda-compat"]), ["train"]) == []
+    profile = replace(pins_file.load().profile("cu130"), files={"efa": FILE, "cuda-compat": compat})
+    assert [want.name for want in build_files.wanted_files(profile, ["serve"])] == ["compat.deb"]
+    assert [want.part for want in build_files.wanted_files(profile, ["train"])] == ["efa", "efa", "efa", "cuda-compat"]
+    assert build_files.wanted_files(profile, ["train", "serve"]) == build_files.wanted_files(profile, ["train"]), (
+        "each file once"
+    )
+    assert build_files.wanted_files(profile.without(["efa", "cuda-compat"]), ["train"]) == []
 
 
 def test_only_valid_local_file_is_used(tmp_path: Path) -> None:
@@ -48,7 +50,7 @@ def test_only_valid_local_file_is_used(tmp_path: Path) -> None:
     (cache / WANTED.name).write_bytes(b"torn")
     assert build_files.find_valid_file(WANTED, [cache, folder], lines.append) == folder / WANTED.name
     (cache / WANTED.name).unlink()
-    (cache / WANTED.name).symlink_to("/proc/self/mem")  # which is there and can't be read, even by root
+    (cache / WANTED.name).symlink_to("/proc/self/mem")  # exists, but even root can't read it
     assert build_files.find_valid_file(WANTED, [cache, folder], lines.append) == folder / WANTED.name
     assert lines.pop() == f"{cache / WANTED.name} is not used: it can't be read (Input/output error)"
     assert [line.partition(":")[0] for line in lines] == [f"{cache / WANTED.name} is not used"]

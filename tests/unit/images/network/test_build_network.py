@@ -1,4 +1,4 @@
-"""What of this machine's network goes into a build, and in which form."""
+"""This machine's network settings, and the secrets of a build made from them."""
 
 import os
 import stat
@@ -60,13 +60,13 @@ def test_pip_settings_become_uv_and_pip_files(tmp_path: Path) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """The home of a user without settings; /etc/pip.conf of this machine counts, as for every user of it."""
+    """The home of a user without settings; this machine's /etc/pip.conf still applies."""
     (tmp_path / "home").mkdir()
     return tmp_path / "home"
 
 
 def found_index(home: Path, **variables: str) -> PackageIndex:
-    pip_settings._read.cache_clear()  # for a test edits files, which no command does
+    pip_settings._read.cache_clear()  # tests edit pip's files within one process; commands do not
     return build_network.gather({"HOME": str(home), "XDG_CONFIG_DIRS": str(home / "xdg"), **variables}).index
 
 
@@ -77,7 +77,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_pip_files_override_each_other_and_variables_override_files(home: Path) -> None:
-    """Each kind of file goes before the one above it; PIP_CONFIG_FILE stands for the user's alone."""
+    """pip's user file overrides the system's (xdg). PIP_CONFIG_FILE replaces only the user's file."""
     url = "https://{}/simple"
     write(home / "xdg" / "pip" / "pip.conf", f"[global]\nindex-url = {url.format('xdg')}\ntrusted-host = xdg\n")
     assert found_index(home).url == url.format("xdg")
@@ -100,7 +100,7 @@ def test_pip_variables_are_read_without_pip(home: Path, monkeypatch: pytest.Monk
 def test_pip_on_path_is_used_if_this_python_has_none(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as in an environment that uv has made."""
+    """An environment that uv made has no pip."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
@@ -159,7 +159,7 @@ def test_read_uv_settings_splits_lists_and_accepts_named_indexes(tmp_path: Path)
 
 
 def test_find_links_folder_relative_tilde_or_file_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is used, a container's mount or uv in another folder, only its whole path leads there."""
+    """Mounts and uv run in another folder, so folders are made absolute."""
     for name in ("wheels", "at home", "with,comma"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
@@ -169,7 +169,7 @@ def test_find_links_folder_relative_tilde_or_file_url(tmp_path: Path, monkeypatc
 
 
 def test_netrc_logins_are_added_to_index_urls(home: Path) -> None:
-    """Of one that names a user, only that user's; of one with a password, none."""
+    """A URL with a user gets that user's login only; a URL with a password stays unchanged."""
     netrc = write(home / ".my-netrc", "machine pypi.corp login me password s3cret/\nmachine other login x password y\n")
     index = found_index(
         home,
@@ -228,7 +228,7 @@ def test_ca_variable_overrides_pip_file(tmp_path: Path) -> None:
     (tmp_path / "pip.conf").write_text(f"[global]\ncert = {tmp_path / 'a.pem'}\n")
     environ = {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "SSL_CERT_FILE": str(tmp_path / "b.pem")}
     assert build_network.gather(environ).ca == tmp_path / "b.pem"
-    # A variable that points nowhere does not hide the file.
+    # A variable that names a missing file is ignored.
     assert build_network.gather(environ | {"SSL_CERT_FILE": "/nowhere.pem"}).ca == tmp_path / "a.pem"
 
 
@@ -275,7 +275,7 @@ def test_only_locked_wheels_are_wanted(tmp_path: Path) -> None:
 
 
 def test_uv_module_needs_no_installed_packages(tmp_path: Path) -> None:
-    """In an environment that has only pip and uv: no package that build.py needs."""
+    """The environment has only pip and uv, none of the packages that build.py needs."""
     made = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(made)], check=True)
     python = next(made.glob("bin/python"))
@@ -299,7 +299,7 @@ def test_uv_module_needs_no_installed_packages(tmp_path: Path) -> None:
 
 
 def test_commands_have_separate_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither takes the other's settings, nor away what the other reads."""
+    """Neither command reads the other's secrets or deletes them."""
     monkeypatch.setattr(pins, "CACHE", tmp_path)
     one = Network(None, PackageIndex(url="https://me:one@corp/simple"), (), "", "", "")
     other = Network(None, PackageIndex(url="https://me:other@corp/simple"), (), "", "machine m\n", "")
@@ -314,6 +314,6 @@ def test_commands_have_separate_secrets(tmp_path: Path, monkeypatch: pytest.Monk
         printed = one.write_secrets(folder)["pip"]
     with secrets_folder(dry_run=True) as folder:
         other.write_secrets(folder)
-    assert "me:one@" in printed.read_text(), "a line that was printed holds after the next one"
+    assert "me:one@" in printed.read_text(), "a later dry run must not change the secrets of an earlier one"
     assert stat.S_IMODE(printed.parent.stat().st_mode) == 0o700
     assert not first.exists()

@@ -1,4 +1,4 @@
-"""Where files that are no packages are fetched from, what is refused, and what is left behind then (nothing)."""
+"""Downloading files that no package index has: sources, errors, and no partial files."""
 
 import base64
 import errno
@@ -27,7 +27,7 @@ WANTED = build_files.with_signature(FILE)[0]
 
 
 class Mirror(http.server.BaseHTTPRequestHandler):
-    """A server of files with faults: its first `drops` answers end in their middle, `status` replaces 200."""
+    """A file server with faults: its first `drops` answers break off in the middle; `status` replaces 200."""
 
     content: ClassVar[dict[str, bytes]] = {}
     asked: ClassVar[list[str]] = []
@@ -48,7 +48,7 @@ class Mirror(http.server.BaseHTTPRequestHandler):
         else:
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
-            self.send_header("Content-Encoding", "gzip")  # as some servers say of every .tar.gz
+            self.send_header("Content-Encoding", "gzip")  # as some servers send for every .tar.gz
             self.end_headers()
             half = type(self).drops > 0
             type(self).drops -= half
@@ -67,7 +67,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a mirror over HTTP that has everything."""
+    """The URL of an HTTP mirror that has all files."""
     monkeypatch.setattr(Mirror, "content", {"/files/efa-1.0.tar.gz": BYTES, "/files/efa-1.0.tar.gz.sig": SIGNATURE})
     Mirror.content["/files/efa.key"] = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n"
     for name, value in {"asked": [], "drops": 0, "status": 200, "password": ""}.items():
@@ -118,7 +118,7 @@ def test_with_a_mirror_no_other_host_is_asked(mirror: str, folder: Path, tmp_pat
 
 
 def refused(source: FileSource, want: WantedFile, tmp_path: Path) -> str:
-    """The sentence of a refusal, which leaves nothing behind."""
+    """The error of fetching a file; checks that no file is left."""
     with pytest.raises(UserError) as refusal:
         source.fetch(want, tmp_path / "cache", print)
     assert os.listdir(tmp_path / "cache") == []
@@ -137,8 +137,8 @@ def test_file_missing_on_mirror_is_reported(mirror: str, folder: Path, tmp_path:
 
 
 def test_url_that_does_not_exist_is_reported(mirror: str, tmp_path: Path) -> None:
-    said = refused(FileSource(), replace(WANTED, url=f"{mirror}/other.tar.gz"), tmp_path)
-    assert said == (
+    message = refused(FileSource(), replace(WANTED, url=f"{mirror}/other.tar.gz"), tmp_path)
+    assert message == (
         f"{mirror}/other.tar.gz does not exist: fix its url in docker/pins.toml, give --mirror, or build with "
         "--without efa."
     )
@@ -156,10 +156,10 @@ def test_wrong_hash_is_refused(kind: str, tmp_path: Path, request: pytest.Fixtur
     place = str(request.getfixturevalue(kind))
     Mirror.content["/files/efa-1.0.tar.gz"] = b"other"
     (folder / "efa-1.0.tar.gz").write_bytes(b"other")
-    said = refused(FileSource(place), WANTED, tmp_path)
+    message = refused(FileSource(place), WANTED, tmp_path)
     found = hashlib.sha256(b"other").hexdigest()
-    assert said.startswith(f"efa-1.0.tar.gz from {place}/efa-1.0.tar.gz is not the pinned file, and was")
-    assert f"its sha256 is {found}, but docker/pins.toml has {SHA256}" in said
+    assert message.startswith(f"efa-1.0.tar.gz from {place}/efa-1.0.tar.gz is not the pinned file, and was")
+    assert f"its sha256 is {found}, but docker/pins.toml has {SHA256}" in message
 
 
 def test_html_page_is_refused_as_signature(mirror: str, tmp_path: Path) -> None:
@@ -175,16 +175,16 @@ def test_dropped_connection_is_retried(mirror: str, tmp_path: Path) -> None:
 
 def test_repeatedly_dropped_connection_is_reported(mirror: str, tmp_path: Path) -> None:
     Mirror.drops = 9
-    said = refused(FileSource(mirror), WANTED, tmp_path)
-    assert said.startswith(f"efa-1.0.tar.gz can't be fetched from the mirror {mirror} (")
-    assert "IncompleteRead" in said or "bytes read" in said
+    message = refused(FileSource(mirror), WANTED, tmp_path)
+    assert message.startswith(f"efa-1.0.tar.gz can't be fetched from the mirror {mirror} (")
+    assert "IncompleteRead" in message or "bytes read" in message
     assert len(Mirror.asked) == 3
 
 
-@pytest.mark.parametrize(("status", "said", "times"), [(403, "answers 403 Forbidden for efa", 1), (503, "503", 3)])
-def test_http_errors_are_reported(status: int, said: str, times: int, mirror: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("status", "message", "times"), [(403, "answers 403 Forbidden for efa", 1), (503, "503", 3)])
+def test_http_errors_are_reported(status: int, message: str, times: int, mirror: str, tmp_path: Path) -> None:
     Mirror.status = status
-    assert said in refused(FileSource(mirror), WANTED, tmp_path)
+    assert message in refused(FileSource(mirror), WANTED, tmp_path)
     assert len(Mirror.asked) == times
 
 
@@ -209,24 +209,26 @@ def test_mirror_password_is_used_but_not_shown(mirror: str, tmp_path: Path) -> N
     FileSource(place).fetch(WANTED, tmp_path, lines.append)
     assert lines[0] == f"fetching efa-1.0.tar.gz from {mirror}/efa-1.0.tar.gz"
     assert lines[1].startswith("fetched efa-1.0.tar.gz: 0.0 MB in ")
-    said = FileSource(mirror.replace("//", "//user:wrong@")).missing([WANTED])
-    assert said[0].startswith(f"the mirror {mirror} answers 401 Unauthorized for efa-1.0.tar.gz: check that it may be")
+    message = FileSource(mirror.replace("//", "//user:wrong@")).missing([WANTED])
+    assert message[0].startswith(
+        f"the mirror {mirror} answers 401 Unauthorized for efa-1.0.tar.gz: check that it may be"
+    )
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "is full, and efa-1.0.tar.gz does not fit"),
         (KeyboardInterrupt(), ""),
     ],
     ids=["full-disk", "ctrl-c"],
 )
-def test_interrupted_fetch_leaves_no_file(fault: BaseException, said: str, folder: Path, tmp_path: Path) -> None:
+def test_interrupted_fetch_leaves_no_file(fault: BaseException, message: str, folder: Path, tmp_path: Path) -> None:
     def show(*_: object) -> None:
         assert os.listdir(tmp_path / "cache") == [f".{WANTED.name}.{os.getpid()}"]
         raise fault
 
-    with pytest.raises(UserError if said else KeyboardInterrupt, match=said or None):
+    with pytest.raises(UserError if message else KeyboardInterrupt, match=message or None):
         FileSource(str(folder)).fetch(WANTED, tmp_path / "cache", print, show)
     assert os.listdir(tmp_path / "cache") == []
 
@@ -234,8 +236,10 @@ def test_interrupted_fetch_leaves_no_file(fault: BaseException, said: str, folde
 def test_unreadable_file_of_mirror_is_named(folder: Path, tmp_path: Path) -> None:
     (folder / WANTED.name).unlink()
     (folder / WANTED.name).symlink_to("/proc/self/mem")
-    said = refused(FileSource(str(folder)), WANTED, tmp_path)
-    assert said.startswith(f"{folder / WANTED.name} can't be read (Input/output error): make it readable for this user")
+    message = refused(FileSource(str(folder)), WANTED, tmp_path)
+    assert message.startswith(
+        f"{folder / WANTED.name} can't be read (Input/output error): make it readable for this user"
+    )
 
 
 def test_unwritable_cache_is_reported(folder: Path, tmp_path: Path) -> None:
@@ -245,7 +249,7 @@ def test_unwritable_cache_is_reported(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("ftp://user:secret@mirror/files", "the mirror ftp://mirror/files is neither a folder nor an http(s) address"),
         ("/no/such/folder", "the mirror /no/such/folder is not a folder here: mount it"),
@@ -255,7 +259,7 @@ def test_unwritable_cache_is_reported(folder: Path, tmp_path: Path) -> None:
         ("https://mirror/files#secret", "the mirror https://mirror/files has a query or a fragment, but"),
     ],
 )
-def test_invalid_mirror_is_refused(text: str, said: str) -> None:
+def test_invalid_mirror_is_refused(text: str, message: str) -> None:
     with pytest.raises(UserError) as refusal:
         downloads.mirror(text)
-    assert str(refusal.value).startswith(said)
+    assert str(refusal.value).startswith(message)

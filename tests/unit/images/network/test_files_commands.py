@@ -1,4 +1,4 @@
-"""The command line where files that are no packages are fetched, pinned, left out or missing."""
+"""Commands that download, pin, omit or miss files that no package index has."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command_line: ModuleType) -> ModuleType:
-    """build.py, which reads and writes a pins.toml of the test's own and keeps its files there too."""
+    """build.py with a pins.toml and caches of the test's own."""
     own = shutil.copy(pins.PATH, tmp_path / "pins.toml")
     load = pins_file.load
     monkeypatch.setattr(pins, "PATH", own)
@@ -55,11 +55,11 @@ def test_fetch_records_the_hash(
 ) -> None:
     add_to_pins('\n[files."gdrcopy-2.5"]\nfile = "libgdrapi.deb"\nsha256 = "unpinned"  # why\n')
     before = pins.PATH.read_text()
-    for said in ("recorded the sha256 in", "has this sha256 already"):
+    for message in ("recorded the sha256 in", "has this sha256 already"):
         assert command.main(["pins", "--fetch", "gdrcopy", "--mirror", str(folder)]) == 0
         printed = capsys.readouterr()
         assert printed.out == f"gdrcopy-2.5  sha256:{SHA256}\n"
-        assert said in printed.err
+        assert message in printed.err
         changed = pins.PATH.read_text()
         assert changed.splitlines()[:-1] == before.splitlines()[:-1]
         assert changed.splitlines()[-1] == f'sha256 = "{SHA256}"  # why'
@@ -70,7 +70,7 @@ def test_sigterm_during_fetch_leaves_no_file(tmp_path: Path) -> None:
     wheel = tmp_path / "mirror" / pins_file.load().file("smddp").name
     wheel.parent.mkdir()
     os.mkfifo(wheel)
-    held = os.open(wheel, os.O_RDWR)  # for whoever reads it now waits for what never comes
+    held = os.open(wheel, os.O_RDWR)  # so that readers wait for ever
     words = ["pins", "--fetch", "smddp", "--mirror", str(wheel.parent)]
     environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     cache = tmp_path / "berth" / "files"
@@ -90,19 +90,19 @@ def test_sigterm_during_fetch_leaves_no_file(tmp_path: Path) -> None:
         os.close(held)
 
 
-# Those that stand on another's torch after these.
+# Profiles that share another's torch layers are locked last.
 IN_ORDER = sorted(pins_file.load().profiles, key=lambda name: name.endswith("-hf4"))
-ROWS = [((), IN_ORDER), (("--profile", "cu124"), ["cu124"])]
+LOCKED = [((), IN_ORDER), (("--profile", "cu124"), ["cu124"])]
 
 
 @pytest.fixture
 def locked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The rows that are locked again from then on, without uv and the index."""
-    rows: list[str] = []
+    """Replaces locking by a fake; returns the list of the locked profiles' names."""
+    names: list[str] = []
 
-    def write(kit: pins.Pins, row: pins.Profile, folders: list[Path], aside: Path) -> list[Path]:
-        rows.append(row.name)
-        written = [aside / "build.txt", aside / row.name / "deps.txt"]
+    def write(all_pins: pins.Pins, profile: pins.Profile, folders: list[Path], aside: Path) -> list[Path]:
+        names.append(profile.name)
+        written = [aside / "build.txt", aside / profile.name / "deps.txt"]
         written[1].parent.mkdir(exist_ok=True)
         for path in written:
             path.write_text("locked")
@@ -112,22 +112,22 @@ def locked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     (tmp_path / "locks").mkdir()
     monkeypatch.setattr(pins, "ROOT", tmp_path / "locks")
     monkeypatch.setattr(locks, "write_locks", write)
-    return rows
+    return names
 
 
 def nothing_else_rendered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What `pins` writes besides locks goes to a folder of the test's."""
+    """Lets `pins` write its other files to a folder of the test."""
     shutil.copy(layer_files.DOCKER / "Dockerfile", tmp_path / "locks")
     monkeypatch.setattr(layer_files, "DOCKER", tmp_path / "locks")
     monkeypatch.setattr(
-        layer_files, "render_bake", lambda kit: layer_files._write(layer_files.DOCKER / "bake.json", "{}")
+        layer_files, "render_bake", lambda all_pins: layer_files._write(layer_files.DOCKER / "bake.json", "{}")
     )
 
 
-@pytest.mark.parametrize(("words", "rows"), ROWS)
+@pytest.mark.parametrize(("words", "names"), LOCKED)
 def test_pins_locks_all_profiles_or_the_named_one(
     words: tuple[str, ...],
-    rows: list[str],
+    names: list[str],
     command: ModuleType,
     locked: list[str],
     capsys: pytest.CaptureFixture[str],
@@ -136,9 +136,9 @@ def test_pins_locks_all_profiles_or_the_named_one(
 ) -> None:
     nothing_else_rendered(monkeypatch, tmp_path)
     assert command.main(["pins", *words]) == 0
-    assert locked == rows
+    assert locked == names
     printed = capsys.readouterr().out.splitlines()
-    assert printed == ["Dockerfile", "bake.json", "build.txt", *(f"{name}/deps.txt" for name in rows)]
+    assert printed == ["Dockerfile", "bake.json", "build.txt", *(f"{name}/deps.txt" for name in names)]
     assert all((tmp_path / "locks" / name).read_text() == "locked" for name in printed[2:])
 
 
@@ -148,14 +148,14 @@ def test_failed_lock_leaves_all_locks_unchanged(
     (tmp_path / "locks" / "cpu").mkdir(parents=True)
     (tmp_path / "locks" / "cpu" / "deps.txt").write_text("old")
 
-    def write(kit: pins.Pins, row: pins.Profile, folders: list[Path], aside: Path) -> list[Path]:
-        assert (aside / "cpu" / "deps.txt").exists(), "the locks below it are read from the same folder"
-        (aside / "cpu" / f"{row.name}.txt").write_text("new")
-        # A process that is killed here must not have touched any.
+    def write(all_pins: pins.Pins, profile: pins.Profile, folders: list[Path], aside: Path) -> list[Path]:
+        assert (aside / "cpu" / "deps.txt").exists(), "locks of layers below are read from the same folder"
+        (aside / "cpu" / f"{profile.name}.txt").write_text("new")
+        # A process that is killed here must not have changed any lock.
         assert {path.name: path.read_text() for path in (tmp_path / "locks").glob("*/*")} == {"deps.txt": "old"}
-        if row.name == "cu124":
+        if profile.name == "cu124":
             raise UserError("the index is away.")
-        return [aside / "cpu" / f"{row.name}.txt"]
+        return [aside / "cpu" / f"{profile.name}.txt"]
 
     monkeypatch.setattr(locks, "LOCKS", tmp_path / "locks")
     monkeypatch.setattr(locks, "write_locks", write)
@@ -180,7 +180,7 @@ def test_fetch_refuses_file_with_another_hash(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             ("pins", "--fetch", "gdrcopy"),
@@ -204,13 +204,13 @@ def test_fetch_refuses_file_with_another_hash(
     ],
 )
 def test_invalid_options_are_refused_before_anything_is_written(
-    words: tuple[str, ...], said: str, command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    words: tuple[str, ...], message: str, command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
     assert command.main([word.replace("EMPTY", str(tmp_path / "empty")) for word in words]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert said in printed.err
+    assert message in printed.err
     assert printed.err.splitlines()[-1].startswith("berth: error: ")
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["pins.toml"]
 
@@ -218,13 +218,15 @@ def test_invalid_options_are_refused_before_anything_is_written(
 def test_all_problems_of_a_build_are_reported_together(
     command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file without a hash stays out of the images until it is pinned."""
+    """A file without a pinned hash is never built into an image."""
     monkeypatch.setenv("BERTH_MIRROR", str(tmp_path))
     pins.PATH.write_text(pins.PATH.read_text().replace('smddp = "none"                # "2.6.0"', 'smddp = "2.6.0" #'))
     assert command.main(["build", "train", "--profile", "cu124", "--dry-run"]) == 1
-    said = capsys.readouterr().err
-    assert "smddp 2.6.0 of profile cu124 has no sha256 in docker/pins.toml: run" in said
-    assert f"Also, the mirror {tmp_path} does not have aws-efa-installer-1.47.0.tar.gz, which efa 1.47.0 needs" in said
+    message = capsys.readouterr().err
+    assert "smddp 2.6.0 of profile cu124 has no sha256 in docker/pins.toml: run" in message
+    assert (
+        f"Also, the mirror {tmp_path} does not have aws-efa-installer-1.47.0.tar.gz, which efa 1.47.0 needs" in message
+    )
 
 
 def test_effects_of_missing_parts_are_logged_once_for_gpu_images(
@@ -238,7 +240,7 @@ def test_effects_of_missing_parts_are_logged_once_for_gpu_images(
         "no gdrcopy: CUDA copies small messages",
         "no cuda-compat: the host's driver is used as it is",
     ]
-    assert printed.out.count("--build-arg WITHOUT=efa ") == 1, "the inference image has no EFA"
+    assert printed.out.count("--build-arg WITHOUT=efa ") == 1, "the inference image can't have EFA"
     assert command.main(["build", "all", "--dry-run"]) == 0
     assert "no efa" not in capsys.readouterr().err
 
@@ -257,7 +259,7 @@ def test_dry_run_names_its_own_secrets_folder(
         assert f"the commands below read network settings in {ca.parent}, " in printed.err
         read.append(ca)
     assert [path.read_text() for path in read] == ["a CA", "a CA"]
-    assert len(set(read)) == 2, "the second does not touch what the first one's line reads"
+    assert len(set(read)) == 2, "a later dry run must not change the secrets of an earlier one"
 
 
 def test_inference_build_ignores_files_of_the_training_image(
@@ -272,7 +274,7 @@ def test_inference_build_ignores_files_of_the_training_image(
 def test_dry_run_names_missing_files_without_fetching(
     command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    mirror = "http://127.0.0.1:9/files"  # where nothing answers
+    mirror = "http://127.0.0.1:9/files"  # no server listens here
     words = ["build", "train", "--profile", "cu130", "--mirror", mirror, "--dry-run"]
     assert command.main(words) == 0
     printed = capsys.readouterr()

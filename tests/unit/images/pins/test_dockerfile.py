@@ -1,4 +1,4 @@
-"""docker/Dockerfile, which is written by hand: its stages, their scripts, and the secrets that they mount."""
+"""docker/Dockerfile: its stages, their scripts, and the secrets that they mount."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 from berth.images.pins import layer_files, pins, pins_file
 
-KIT = pins_file.load()
+PINS = pins_file.load()
 DOCKER = pins.ROOT / "docker"
 LAYERS = DOCKER / "layers"
 TEXT = (DOCKER / "Dockerfile").read_text()
@@ -17,8 +17,8 @@ STEPS = re.findall(r"^RUN (?:.*\\\n)*.*", TEXT, flags=re.MULTILINE)
 
 
 def test_dockerfile_has_pinned_base_and_version() -> None:
-    assert layer_files.dockerfile(TEXT, KIT, pins.version()) == TEXT, "run `python build.py pins --no-locks`"
-    changed = layer_files.dockerfile(TEXT, replace(KIT, base_image="another"), "9.9")
+    assert layer_files.dockerfile(TEXT, PINS, pins.version()) == TEXT, "run `python build.py pins --no-locks`"
+    changed = layer_files.dockerfile(TEXT, replace(PINS, base_image="another"), "9.9")
     assert "\nARG BASE_IMAGE=another\n" in changed
     assert changed.count('org.opencontainers.image.version="9.9"') == 2
 
@@ -28,14 +28,14 @@ def test_dockerfile_has_three_build_arguments() -> None:
 
 
 def layers_of(docker: Path, tmp_path: Path, profile: str, without: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs the script of the stage `inputs` over a copy of docker/, its /layers in `tmp_path`."""
+    """Runs the script of the stage `inputs` on a copy of docker/, with `tmp_path` as its /layers."""
     script = (LAYERS / "inputs.sh").read_text()
     script = script.replace("docker=/tmp/docker layers=/layers", f"docker='{docker}' layers='{tmp_path}/layers'")
     return subprocess.run(["/bin/sh", "-c", script, "sh", profile, without], capture_output=True, text=True)
 
 
 def read_layers(tmp_path: Path) -> dict[str, dict[str, bytes]]:
-    """The files of each step's folder."""
+    """The files in each step's folder."""
     folders = [each for each in sorted((tmp_path / "layers").iterdir()) if each.is_dir()]
     return {
         folder.name: {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -52,7 +52,7 @@ def test_every_step_has_a_layer_script_and_every_script_a_step(tmp_path: Path) -
 
 
 def test_torch_steps_read_equal_files_in_all_profiles_of_a_hardware(tmp_path: Path) -> None:
-    """So they are built and pulled once."""
+    """Equal files make equal layers, which are built and pulled once."""
     for profile in ("cpu", "cpu-hf4"):
         layers_of(DOCKER, tmp_path / profile, profile)
     cpu, hf4 = (read_layers(tmp_path / profile) for profile in ("cpu", "cpu-hf4"))
@@ -61,7 +61,7 @@ def test_torch_steps_read_equal_files_in_all_profiles_of_a_hardware(tmp_path: Pa
         "openvino-train", "openvino-serve", "openmpi", "system", "source-train", "source-serve", "deps-train",
         "deps-serve", "train", "serve",
     }  # fmt: skip
-    assert cpu["openvino-train"] == cpu["openvino-serve"], "one layer of both images"
+    assert cpu["openvino-train"] == cpu["openvino-serve"], "both images share this layer"
     layers_of(DOCKER, tmp_path / "cu130", "cu130")
     cu130 = read_layers(tmp_path / "cu130")
     assert cu130["openvino-train"] != cu130["openvino-serve"]
@@ -76,7 +76,7 @@ def test_inputs_skip_omitted_part(without: str, files: list[str], tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("profile", "without", "said"),
+    ("profile", "without", "message"),
     [
         ("cu13", "", "Unknown profile 'cu13'; docker/locks has cpu, cpu-hf4, cu124, cu124-hf4, cu130."),
         ("", "", "Unknown profile ''"),
@@ -84,15 +84,15 @@ def test_inputs_skip_omitted_part(without: str, files: list[str], tmp_path: Path
         ("cpu", "efs", "Unknown file 'efs' in WITHOUT; it may name efa, smddp, gdrcopy and cuda-compat."),
     ],
 )
-def test_inputs_report_unknown_profile_or_part(profile: str, without: str, said: str, tmp_path: Path) -> None:
+def test_inputs_report_unknown_profile_or_part(profile: str, without: str, message: str, tmp_path: Path) -> None:
     done = layers_of(DOCKER, tmp_path, profile, without)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"berth: error: {said}")
+    assert done.stderr.startswith(f"berth: error: {message}")
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_inputs_copy_wheels_of_locked_version_only(tmp_path: Path) -> None:
-    """The CPU build of torch would pass for CUDA's version otherwise."""
+    """Otherwise the CPU build of torch could be installed for CUDA's."""
     copy = tmp_path / "docker"
     for folder in ("layers", "locks"):
         (copy / folder).parent.mkdir(exist_ok=True)
@@ -118,7 +118,7 @@ def test_inputs_copy_wheels_of_locked_version_only(tmp_path: Path) -> None:
         assert {step: names for step, names in found.items() if names} == expected
 
 
-# What a script calls, and the secrets that this takes.
+# Commands in scripts, and the secrets that they need.
 APT = {"ca", "apt", "apt-auth", "apt-sources"}
 NEEDED = {
     r"\binstall_debian\b|\bapt_get\b": APT,
@@ -137,10 +137,10 @@ def test_steps_mount_only_needed_secrets(step: str) -> None:
         own = {**SHARED, "serve": "kit"}.get(name, name.partition("-")[0])
         script = (LAYERS / f"{own}.sh").read_text()
         needed = needed.union(*(secrets for call, secrets in NEEDED.items() if re.search(call, script)))
-        if name == "driver":  # its file has no signature, which alone asks for a package
+        if name == "driver":  # its file has no signature, so apt is not needed to install gpg
             needed -= APT - {"ca"}
     assert mounted == needed
-    assert ("id=ca,mode=0444" in step) == ("id=apt" in step), "apt reads the CA as a user of its own"
+    assert ("id=ca,mode=0444" in step) == ("id=apt" in step), "apt reads the CA as another user"
 
 
 def test_dockerfile_is_written_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,12 +153,12 @@ def test_dockerfile_is_written_atomically(tmp_path: Path, monkeypatch: pytest.Mo
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
-            layer_files.render_dockerfile(replace(KIT, base_image="another"))
+            layer_files.render_dockerfile(replace(PINS, base_image="another"))
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"Dockerfile": TEXT}
-    layer_files.render_dockerfile(replace(KIT, base_image="another"))
+    layer_files.render_dockerfile(replace(PINS, base_image="another"))
     assert "ARG BASE_IMAGE=another\n" in (tmp_path / "Dockerfile").read_text()
 
 
 def test_bake_file_has_every_image_in_the_form_that_sagemaker_accepts() -> None:
     text = (DOCKER / "bake.json").read_text()
-    assert text == layer_files.bake_file(KIT), "run `python build.py pins --no-locks`"
+    assert text == layer_files.bake_file(PINS), "run `python build.py pins --no-locks`"

@@ -1,4 +1,4 @@
-"""docker/pins.toml binds: every pin is consumed, and the locks agree with it."""
+"""docker/pins.toml: every pin is used, the locks match it, and its errors are reported."""
 
 import re
 import tomllib
@@ -11,12 +11,12 @@ from berth.contract import gpu_hosts
 from berth.images.locks import lock_text, locks
 from berth.images.pins import layer_files, pins, pins_file
 
-KIT = pins_file.load()
-CPU = KIT.profile("cpu")
+PINS = pins_file.load()
+CPU = PINS.profile("cpu")
 DOCKER = pins.ROOT / "docker"
-# The lines of torch in pins.toml.
-CPU_TORCH, CUDA_TORCH = (f'torch = "{KIT.profile(name).torch}"' for name in ("cpu", "cu130"))
-BUILT_PROFILES = [name for name in KIT.profiles if (DOCKER / "locks" / name).exists()]
+# Lines of pins.toml that tests replace.
+CPU_TORCH, CUDA_TORCH = (f'torch = "{PINS.profile(name).torch}"' for name in ("cpu", "cu130"))
+BUILT_PROFILES = [name for name in PINS.profiles if (DOCKER / "locks" / name).exists()]
 
 
 def all_locks(profile: str) -> str:
@@ -25,37 +25,37 @@ def all_locks(profile: str) -> str:
 
 def serves_alone(name: str) -> bool:
     """Whether a package of [packages] is in the inference image only."""
-    return name in ("starlette", "uvicorn", "prometheus-client", *KIT.source_only["serve"])
+    return name in ("starlette", "uvicorn", "prometheus-client", *PINS.source_only["serve"])
 
 
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
 def test_every_pinned_package_is_locked(profile: str) -> None:
-    row = KIT.profile(profile)
+    row = PINS.profile(profile)
     text = all_locks(profile) + "".join((locks.LOCKS / path).read_text() for path in locks.torch_locks(row))
     pinned = {name: each for name, each in row.packages.items() if "serve" in row.images or not serves_alone(name)}
     for name, version in pinned.items():
         assert re.search(rf"^{re.escape(name)}=={re.escape(version)} ", text, flags=re.MULTILINE), f"{name} {version}"
 
 
-CUDA_PROFILES = [name for name, row in KIT.profiles.items() if row.cuda]
-CUDA_HARDWARE = [name for name in CUDA_PROFILES if KIT.profile(name).hardware == name]
+CUDA_PROFILES = [name for name, row in PINS.profiles.items() if row.cuda]
+CUDA_HARDWARE = [name for name in CUDA_PROFILES if PINS.profile(name).hardware == name]
 
 
 def test_gpu_hosts_has_every_cuda_profile() -> None:
-    known = {name: gpu_hosts.parse(KIT.profile(name).cuda["cuda"]) for name in CUDA_HARDWARE}
+    known = {name: gpu_hosts.parse(PINS.profile(name).cuda["cuda"]) for name in CUDA_HARDWARE}
     assert known == gpu_hosts.PROFILES
     assert list(gpu_hosts.PROFILES.values()) == sorted(known.values(), reverse=True), "the newest comes first"
 
 
 def test_every_build_tool_is_locked() -> None:
     text = (locks.LOCKS / locks.BUILD_TOOLS).read_text()
-    assert dict(re.findall(r"^(\S+)==(\S+) ", text, flags=re.MULTILINE)).items() >= KIT.build_tools.items()
+    assert dict(re.findall(r"^(\S+)==(\S+) ", text, flags=re.MULTILINE)).items() >= PINS.build_tools.items()
 
 
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
 def test_locks_match_requests_and_have_hashes(profile: str) -> None:
-    row = KIT.profile(profile)
-    requested = {request.path for request in locks.lock_requests(KIT, row)} | {*locks.torch_locks(row)}
+    row = PINS.profile(profile)
+    requested = {request.path for request in locks.lock_requests(PINS, row)} | {*locks.torch_locks(row)}
     found = {str(path.relative_to(locks.LOCKS)) for path in (locks.LOCKS / profile).glob("*.txt")}
     assert found == requested - {locks.BUILD_TOOLS}
     empty = {
@@ -69,11 +69,11 @@ def test_locks_match_requests_and_have_hashes(profile: str) -> None:
 
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
 def test_locks_do_not_repeat_packages_of_layers_below(profile: str) -> None:
-    for request in locks.lock_requests(KIT, KIT.profile(profile)):
+    for request in locks.lock_requests(PINS, PINS.profile(profile)):
         own = set(lock_text.locked_names((locks.LOCKS / request.path).read_text()))
         below = {name for lock in request.below for name in lock_text.locked_names((locks.LOCKS / lock).read_text())}
         assert not own & set(request.omit), request.path
-        # What a software set binds, another row's layers may have in a version that it can't take.
+        # A software set may bound packages that lower layers have in another version.
         assert own & below <= ({"fsspec", "setuptools"} if request.above else set()), request.path
 
 
@@ -82,7 +82,7 @@ def test_layer_files_match_pins(profile: str) -> None:
     folder = locks.LOCKS / profile
     paths = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".txt"]
     found = {str(path.relative_to(folder)): path.read_text() for path in paths}
-    assert found == layer_files.layer_files(KIT.profile(profile)), "run `python build.py pins --no-locks`"
+    assert found == layer_files.layer_files(PINS.profile(profile)), "run `python build.py pins --no-locks`"
 
 
 @pytest.mark.parametrize("path", [*locks.LOCKS.rglob("*.txt"), pins.ROOT / "tests" / "requirements.txt"], ids=str)
@@ -90,7 +90,7 @@ def test_locks_do_not_contain_openvino_telemetry(path: Path) -> None:
     assert locks.OPENVINO_TELEMETRY not in lock_text.locked_names(path.read_text())
 
 
-@pytest.mark.parametrize("profile", [name for name in BUILT_PROFILES if "nncf" in KIT.profile(name).packages])
+@pytest.mark.parametrize("profile", [name for name in BUILT_PROFILES if "nncf" in PINS.profile(name).packages])
 def test_nncf_is_locked_without_ignored_dependencies(profile: str) -> None:
     locked = set(lock_text.locked_names(all_locks(profile)))
     assert "nncf" in locked
@@ -102,29 +102,29 @@ def test_nncf_is_locked_without_ignored_dependencies(profile: str) -> None:
 def test_only_cuda_inference_images_lack_openvino() -> None:
     without = [
         (name, image)
-        for name, row in KIT.profiles.items()
+        for name, row in PINS.profiles.items()
         for image in row.images
         if row.openvino(image) == pins.NONE and "openvino" in row.packages
     ]
-    assert without == [(name, "serve") for name in CUDA_PROFILES if "openvino" in KIT.profile(name).packages]
+    assert without == [(name, "serve") for name in CUDA_PROFILES if "openvino" in PINS.profile(name).packages]
     for name in (
-        each for each in BUILT_PROFILES if "serve" in KIT.profile(each).images
-    ):  # numpy lies where OpenVINO does, once
+        each for each in BUILT_PROFILES if "serve" in PINS.profile(each).images
+    ):  # numpy is in the layer of OpenVINO only
         deps = (locks.LOCKS / name / "deps-serve.txt").read_text()
         assert ("numpy" in lock_text.locked_names(deps)) == ((name, "serve") in without)
 
 
 def test_profiles_of_one_software_set_differ_only_in_hardware_packages() -> None:
-    cpu, cu130 = KIT.profile("cpu"), KIT.profile("cu130")
-    # PyPI has torchvision for CUDA's torch alone; a row says "none" to what it goes without.
+    cpu, cu130 = PINS.profile("cpu"), PINS.profile("cu130")
+    # PyPI has torchvision only for CUDA's torch; omitted packages are set to "none".
     assert {**cpu.packages, "torch": cpu.torch.partition("+")[0]} == {
         name: version for name, version in cu130.packages.items() if name != "torchvision"
     }
-    assert [name for name, row in KIT.profiles.items() if "torchvision" in row.packages] == CUDA_PROFILES
+    assert [name for name, row in PINS.profiles.items() if "torchvision" in row.packages] == CUDA_PROFILES
 
 
 def test_base_is_pinned_by_digest() -> None:
-    assert re.fullmatch(r"debian:bookworm-\d{8}-slim@sha256:[0-9a-f]{64}", KIT.base_image)
+    assert re.fullmatch(r"debian:bookworm-\d{8}-slim@sha256:[0-9a-f]{64}", PINS.base_image)
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,13 @@ def test_base_is_pinned_by_digest() -> None:
 )
 def test_unknown_profile_names_the_nearest(asked: str, named: str) -> None:
     with pytest.raises(UserError, match="there is no profile") as refusal:
-        KIT.profile(asked)
+        PINS.profile(asked)
     assert str(refusal.value).endswith(named)
     assert "cpu, cpu-hf4, cu130, cu124, cu124-hf4" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         (
             "[base]\n",
@@ -189,14 +189,14 @@ def test_unknown_profile_names_the_nearest(asked: str, named: str) -> None:
         ),
     ],
 )
-def test_error_in_pins_toml_names_table_and_key(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_error_in_pins_toml_names_table_and_key(old: str, new: str, message: str, tmp_path: Path) -> None:
     text = pins.PATH.read_text()
     assert old in text
     path = tmp_path / "pins.toml"
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(UserError) as refusal:
         pins_file.load(path)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
     assert str(refusal.value).endswith(".")
 
 
@@ -236,7 +236,7 @@ def test_value_errors_in_pins_toml_are_reported_together(tmp_path: Path) -> None
 
 
 def test_profile_names_are_read_without_validation(tmp_path: Path) -> None:
-    assert pins.profile_names() == tuple(KIT.profiles)
+    assert pins.profile_names() == tuple(PINS.profiles)
     path = tmp_path / "pins.toml"
     path.write_text("[profiles.own]\ntorch = 1\n")
     assert pins.profile_names(path) == ("own",)
@@ -256,7 +256,7 @@ def test_instances_are_optional(tmp_path: Path) -> None:
     head, _, tail = pins.PATH.read_text().partition("[profiles.cpu.instances]\n")
     path.write_text(head + tail.partition("\n\n")[2])
     assert not any(pins_file.load(path).profile("cpu").instances.values())
-    assert all(row.instances["train"] for row in KIT.profiles.values())
+    assert all(row.instances["train"] for row in PINS.profiles.values())
 
 
 def test_missing_pins_toml_is_reported(tmp_path: Path) -> None:
@@ -280,11 +280,11 @@ def with_files(tmp_path: Path, text: str) -> pins.Pins:
 
 
 def test_file_is_found_by_part_or_part_and_version(tmp_path: Path) -> None:
-    file = KIT.file("smddp")
+    file = PINS.file("smddp")
     assert (file.key, file.part, file.version) == ("smddp-2.6.0", "smddp", "2.6.0")
-    assert KIT.file("smddp-2.6.0") == file
+    assert PINS.file("smddp-2.6.0") == file
     with pytest.raises(UserError, match=r"no file 'gdrcopy': name one of efa-1\.47\.0, smddp-2\.6\.0"):
-        KIT.file("gdrcopy")
+        PINS.file("gdrcopy")
     kit = with_files(tmp_path, FILE)
     with pytest.raises(UserError, match=r"has several files for efa: name one of efa-1\.47\.0, efa-1\.0\."):
         kit.file("efa")
@@ -293,7 +293,7 @@ def test_file_is_found_by_part_or_part_and_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('[files."gdrcopy-2.5"]\nsha256 = "unpinned"\n', "has no file name: give it a url, or a file of a mirror"),
         ('[files."gdrcopy-2.5"]\nfile = "x.deb"\nsha256 = "ABC"\n', "is invalid: write its 64 digits"),
@@ -302,10 +302,10 @@ def test_file_is_found_by_part_or_part_and_version(tmp_path: Path) -> None:
     ],
     ids=["no-name", "no-hash", "no-key", "unsigned-efa"],
 )
-def test_incomplete_file_table_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_incomplete_file_table_is_refused(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         with_files(tmp_path, text)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 def test_version_has_one_source() -> None:

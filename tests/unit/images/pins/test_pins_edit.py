@@ -1,4 +1,4 @@
-"""docker/pins.toml with a row more or less: all else stays, and what can't be edited is refused."""
+"""Adding and removing tables in the text of docker/pins.toml."""
 
 import tomllib
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_removing_appended_tables_restores_the_text() -> None:
 
 
 def test_removing_a_profile_removes_only_its_own_comments() -> None:
-    """The set hf4 has comments above it and inside it; the next table has its own."""
+    """The set hf4 has comments above and inside it; the next table's comments must stay."""
     new = without(TEXT, ["software.hf4", "profiles.cpu-hf4", "profiles.cu124-hf4"])
     gone = [line for line in TEXT.splitlines() if line not in new.splitlines()]
     assert not any(line.startswith(("# The hardware", "# Compressed")) for line in gone)

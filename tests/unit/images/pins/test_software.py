@@ -1,4 +1,4 @@
-"""Software sets and the rows that name them: what a row takes from another, and what a set may not say."""
+"""Software sets and profiles in docker/pins.toml: inheritance and errors."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from berth.common.errors import UserError
 from berth.images.pins import pins, pins_file
 
-KIT = pins_file.load()
+PINS = pins_file.load()
 
 OWN = """
 [software.own]
@@ -58,11 +58,11 @@ def test_software_set_is_read_with_all_keys(tmp_path: Path) -> None:
 
 
 def test_profile_packages_are_shared_ones_with_those_of_its_set(tmp_path: Path) -> None:
-    row, cpu = with_text(tmp_path, OWN).profile("own"), KIT.profile("cpu")
+    profile, cpu = with_text(tmp_path, OWN).profile("own"), PINS.profile("cpu")
     differ = {
-        name: row.packages.get(name)
-        for name in {*row.packages, *cpu.packages}
-        if row.packages.get(name) != cpu.packages.get(name)
+        name: profile.packages.get(name)
+        for name in {*profile.packages, *cpu.packages}
+        if profile.packages.get(name) != cpu.packages.get(name)
     }
     assert differ == {
         "transformers": "4.46.3",
@@ -75,11 +75,14 @@ def test_profile_packages_are_shared_ones_with_those_of_its_set(tmp_path: Path) 
 
 def test_profile_inherits_missing_keys_from_origin(tmp_path: Path) -> None:
     both = OWN.replace('images = ["train"]\ntransformers = "4.46.3"', 'transformers = "5.0.0"')
-    row, cpu = with_text(tmp_path, f"{both}[profiles.own.budget]\ntrain = 500\n").profile("own"), KIT.profile("cpu")
-    assert (row.torch, row.torch_index, row.hardware) == (cpu.torch, cpu.torch_index, "cpu")
-    assert row.budget == {"train": 500, "serve": cpu.budget["serve"]}
-    assert row.instances == cpu.instances
-    cu124 = KIT.profile("cu124")
+    profile, cpu = (
+        with_text(tmp_path, f"{both}[profiles.own.budget]\ntrain = 500\n").profile("own"),
+        PINS.profile("cpu"),
+    )
+    assert (profile.torch, profile.torch_index, profile.hardware) == (cpu.torch, cpu.torch_index, "cpu")
+    assert profile.budget == {"train": 500, "serve": cpu.budget["serve"]}
+    assert profile.instances == cpu.instances
+    cu124 = PINS.profile("cu124")
     own = with_text(tmp_path, OWN.replace('"cpu"', '"cu124"\nsmddp = "none"')).profile("own")
     assert own.files == {part: file for part, file in cu124.files.items() if part != "smddp"}
     assert (own.cuda, own.hardware, own.software.name) == (cu124.cuda, "cu124", "own")
@@ -87,27 +90,27 @@ def test_profile_inherits_missing_keys_from_origin(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ['torch = "2.6.0+cpu"', 'torch_index = "https://torch.example"'])
 def test_profile_with_another_torch_has_its_own_hardware(line: str, tmp_path: Path) -> None:
-    kit = with_text(
+    all_pins = with_text(
         tmp_path, f'{OWN.replace("[profiles.own]", "[profiles.own]" + chr(10) + line)}[profiles.next]\nfrom = "own"\n'
     )
-    assert (kit.profile("own").hardware, kit.profile("next").hardware) == ("own", "own")
-    assert kit.profile("next").software.name == "own"
+    assert (all_pins.profile("own").hardware, all_pins.profile("next").hardware) == ("own", "own")
+    assert all_pins.profile("next").software.name == "own"
 
 
 def test_hf4_profiles_share_torch_and_have_only_a_training_image() -> None:
-    rows = {name: row for name, row in KIT.profiles.items() if row.software.name == "hf4"}
-    assert {name: (row.hardware, row.images) for name, row in rows.items()} == {
+    profiles = {name: profile for name, profile in PINS.profiles.items() if profile.software.name == "hf4"}
+    assert {name: (profile.hardware, profile.images) for name, profile in profiles.items()} == {
         "cpu-hf4": ("cpu", ("train",)),
         "cu124-hf4": ("cu124", ("train",)),
     }
-    for row in rows.values():
-        assert (row.openvino("train"), "nncf" in row.packages) == (pins.NONE, False)
-        assert set(row.budget) == {"train"}
-        assert not row.runs_kit
+    for profile in profiles.values():
+        assert (profile.openvino("train"), "nncf" in profile.packages) == (pins.NONE, False)
+        assert set(profile.budget) == {"train"}
+        assert not profile.runs_kit
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ('pillow = "', 'pilow = "', "pilow of [software.own] is unknown (did you mean pillow?)"),
         ('pillow = "', 'peft = "', "peft of [software.own] is unknown (a package of your own goes into `packages`"),
@@ -133,11 +136,11 @@ def test_hf4_profiles_share_torch_and_have_only_a_training_image() -> None:
         ("[profiles.own]", "[profiles.Own]", "[profiles.'Own'] can't be part of an image's tag"),
     ],
 )  # fmt: skip
-def test_error_in_software_set_or_profile_is_named(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_error_in_software_set_or_profile_is_named(old: str, new: str, message: str, tmp_path: Path) -> None:
     assert old in OWN
     with pytest.raises(UserError) as refusal:
         with_text(tmp_path, OWN.replace(old, new, 1))
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 def test_profile_without_software_set_lists_known_sets(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A profile comes and goes whole or not at all, whatever ends the command in between."""
+"""`profile add` and `profile remove` change all files or none, even if interrupted or killed."""
 
 import json
 import os
@@ -26,7 +26,7 @@ Files = Callable[[], dict[str, bytes]]
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
-    """Pins and locks of the test's own, for which no index is asked, and which uv does not make."""
+    """Copies of pins and locks for a test; resolving, locking and proving are fakes."""
     shutil.copytree(LOCKS, tmp_path / "locks")
     shutil.copy(pins.PATH, tmp_path / "pins.toml")
     monkeypatch.setattr(add, "complete", lambda request, *_: CompleteProfile(request, HF, [], ""))
@@ -37,7 +37,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
 
 @pytest.fixture
 def files(places: Places) -> Files:
-    """What all files are at the moment."""
+    """A function that returns the contents of all files."""
     root = places.pins.parent
     return lambda: {str(each.relative_to(root)): each.read_bytes() for each in root.rglob("*") if each.is_file()}
 
@@ -112,7 +112,7 @@ def test_sigkill_during_add_leaves_pins_unchanged(
         added(places)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert files()["pins.toml"] == before["pins.toml"]
-    added(places)  # over what it left
+    added(places)  # replaces what the killed one left
     assert pins_file.load(places.pins).profile("own").name == "own"
 
 
@@ -120,7 +120,7 @@ def test_sigkill_during_add_leaves_pins_unchanged(
 def test_impossible_proof_is_reported_before_locking(
     places: Places, files: Files, proof: Proof, locked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With CUDA it takes the CPU build of torch, which may not be had."""
+    """The proof of a CUDA profile needs the CPU build of torch, which may be missing."""
     resolved: list[str] = []
 
     def resolve(request: LockRequest, *_: object) -> str:

@@ -1,4 +1,4 @@
-"""What uv resolves of what was asked for; each thing that can't be is a sentence with the version that could."""
+"""Completing a request with uv, and errors that suggest versions that work."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,8 +15,8 @@ from berth.images.profiles.complete import complete
 from berth.images.profiles.request import ProfileRequest
 from tests.doubles.package_index import JsonIndex, json_index, wheel
 
-KIT = pins_file.load()
-CPU = KIT.profile("cpu")
+PINS = pins_file.load()
+CPU = PINS.profile("cpu")
 FILES = (
     ("transformers", "4.46.3", "2024-11-18", "Provides-Extra: torch\nRequires-Dist: torch>=1.13; extra == 'torch'\n"),
     ("transformers", "5.1.0", "2026-08-01", "Provides-Extra: torch\nRequires-Dist: torch>=2.6; extra == 'torch'\n"),
@@ -42,7 +42,7 @@ FILES = (
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[JsonIndex]:
-    """An index of some packages, and a folder with the torch of profile cpu."""
+    """An index with some packages, and a folder with the torch of profile cpu."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
@@ -66,9 +66,9 @@ def network(served: JsonIndex, tmp_path: Path) -> Network:
 
 
 def test_missing_versions_are_resolved_as_of_the_day(network: Network) -> None:
-    """The kit's scikit-learn came out later, and would want what did; its tensorboardx did not."""
+    """The pinned scikit-learn is newer than the day, so an older one is chosen; the pinned tensorboardx is not."""
     request = ProfileRequest("own", versions={"transformers": "4.46.3"}, packages=["peft==0.15.0", "einops"])
-    found = complete(request, KIT, network)
+    found = complete(request, PINS, network)
     assert (found.day, found.hardware) == ("2025-04-18", {})
     assert found.versions == {"transformers": "4.46.3", "accelerate": "1.6.0", "datasets": "3.1.0"}
     own = ["peft==0.15.0", "einops==0.8.1"]
@@ -80,17 +80,17 @@ def test_complete_explains_first_release_and_day(served: JsonIndex, network: Net
         served.add("liner", f"4.46.{micro}", upload_time="2024-11-01T00:00:00Z")
     served.add("liner", "4.47.0", upload_time="2024-12-20T00:00:00Z")
     steps: list[str] = []
-    found = complete(ProfileRequest("own", packages=["liner==4.46"]), KIT, network, steps.append)
+    found = complete(ProfileRequest("own", packages=["liner==4.46"]), PINS, network, steps.append)
     assert "liner 4.46 is the first release of that line; the newest is 4.46.2" in steps
     assert "all other versions are as of 2024-12-01, 30 days after liner 4.46; --day changes it" in steps
     assert found.day == "2024-12-01"
     steps.clear()
-    complete(ProfileRequest("own", packages=["liner==4.47"]), KIT, network, steps.append)
-    assert not [each for each in steps if "first release" in each], "there is no other"
+    complete(ProfileRequest("own", packages=["liner==4.47"]), PINS, network, steps.append)
+    assert not [each for each in steps if "first release" in each], "4.47 has only one release"
 
 
 def test_request_without_versions_gets_the_newest(network: Network) -> None:
-    found = complete(ProfileRequest("own"), KIT, network)
+    found = complete(ProfileRequest("own"), PINS, network)
     assert (found.versions["transformers"], found.versions["datasets"]) == ("5.1.0", "5.0.0")
     assert (found.day, found.packages) == ("", [])
 
@@ -139,7 +139,7 @@ def test_impossible_request_is_reported_with_a_remedy(
     network: Network, wanted: ProfileRequest, facts: list[str]
 ) -> None:
     with pytest.raises(UserError) as caught:
-        complete(wanted, KIT, network)
+        complete(wanted, PINS, network)
     for fact in facts:
         assert fact in str(caught.value)
 
@@ -150,7 +150,7 @@ def test_release_for_another_python_is_reported(served: JsonIndex, network: Netw
         served.add("numpy", "1.20.0", tag=f"{python}-manylinux2010_x86_64")
     served.add("numpy", "1.23.2", tag="cp311-cp311-manylinux_2_17_x86_64")
     with pytest.raises(UserError) as caught:
-        complete(ProfileRequest("own", packages=["newer==1.0", "numpy==1.20"]), KIT, network)
+        complete(ProfileRequest("own", packages=["newer==1.0", "numpy==1.20"]), PINS, network)
     assert "newer 1.0 has wheels for Python 3.13 to 3.14 only, but the base has Python 3.11" in str(caught.value)
     assert "numpy 1.20 has wheels for Python 3.7 to 3.9 only, but the base has Python 3.11: " in str(caught.value)
     assert "the nearest that can be installed is 1.23.2" in str(caught.value)
@@ -160,24 +160,24 @@ def test_release_for_another_python_is_reported(served: JsonIndex, network: Netw
 def test_package_without_wheels_is_reported(served: JsonIndex, network: Network, package: str) -> None:
     served.facts["deepspeed-0.15.4.tar.gz"] = {}
     with pytest.raises(UserError, match=r"^deepspeed 0\.15\.4 has no wheel for Python 3\.11, .* put a wheel of it"):
-        complete(ProfileRequest("own", packages=[package]), KIT, network)
+        complete(ProfileRequest("own", packages=[package]), PINS, network)
 
 
 def test_silent_index_is_reported(served: JsonIndex, network: Network) -> None:
     served.silent = True
     with pytest.raises(UserError, match=rf"Failed to fetch: \S*{served.url}/transformers/.*: check that"):
-        complete(ProfileRequest("own", versions={"transformers": "4.46.3"}), KIT, network)
+        complete(ProfileRequest("own", versions={"transformers": "4.46.3"}), PINS, network)
 
 
 def test_unreachable_torch_index_is_reported(network: Network) -> None:
-    kit = replace(KIT, profiles={**KIT.profiles, "cpu": replace(CPU, torch_index="http://127.0.0.1:9/none")})
+    kit = replace(PINS, profiles={**PINS.profiles, "cpu": replace(CPU, torch_index="http://127.0.0.1:9/none")})
     with pytest.raises(UserError, match=r"Failed to fetch: \S*http://127\.0\.0\.1:9/none/torch/.* have torch 2\.13"):
         complete(ProfileRequest("own", torch="2.6.0"), kit, network)
 
 
 def test_another_torch_becomes_a_hardware_key(network: Network, tmp_path: Path) -> None:
     add_torch(tmp_path / "wheels", "2.6.0+cpu")
-    found = complete(ProfileRequest("own", torch="2.6.0", versions={"transformers": "4.46.3"}), KIT, network)
+    found = complete(ProfileRequest("own", torch="2.6.0", versions={"transformers": "4.46.3"}), PINS, network)
     assert (found.request.torch, found.hardware, found.day) == ("2.6.0+cpu", {"torch": "2.6.0+cpu"}, "2024-12-18")
 
 
@@ -191,7 +191,7 @@ CUDA_12 = {
 
 
 def add_cuda(index: JsonIndex, torch: str, parts: dict[str, str], vision: str) -> None:
-    """A torch for CUDA, and what it asks for."""
+    """Adds a torch for CUDA and its dependencies to the index."""
     needs = "".join(f"Requires-Dist: {name}=={version}\n" for name, version in parts.items())
     index.add("torch", torch, needs)
     index.add("torchvision", vision, f"Requires-Dist: torch=={torch}\n")
@@ -201,7 +201,7 @@ def add_cuda(index: JsonIndex, torch: str, parts: dict[str, str], vision: str) -
 
 def test_another_torch_brings_its_cuda_versions(served: JsonIndex, network: Network) -> None:
     add_cuda(served, "2.6.1", CUDA_12, "0.21.1")
-    found = complete(ProfileRequest("own", "cu124", torch="2.6.1", versions={"transformers": "4.46.3"}), KIT, network)
+    found = complete(ProfileRequest("own", "cu124", torch="2.6.1", versions={"transformers": "4.46.3"}), PINS, network)
     parts = {"cuda": "12.4", "cudnn": "9.1.0", "nccl": "2.21.5", "triton": "3.2.0"}
     assert found.hardware == {"torch": "2.6.1", **parts, "torchvision": "0.21.1"}
 
@@ -209,7 +209,7 @@ def test_another_torch_brings_its_cuda_versions(served: JsonIndex, network: Netw
 def test_newer_cuda_than_the_origins_drivers_run_is_refused(served: JsonIndex, network: Network) -> None:
     add_cuda(served, "2.13.1", CUDA_13, "0.28.1")
     with pytest.raises(UserError, match=r"CUDA 13\.0\.3, which needs driver 580 .* driver 525 and newer: .* 13\.$"):
-        complete(ProfileRequest("own", "cu124", torch="2.13.1"), KIT, network)
+        complete(ProfileRequest("own", "cu124", torch="2.13.1"), PINS, network)
 
 
 def test_torch_built_against_numpy_1_needs_a_constraint(served: JsonIndex, network: Network, tmp_path: Path) -> None:
@@ -218,11 +218,11 @@ def test_torch_built_against_numpy_1_needs_a_constraint(served: JsonIndex, netwo
     served.add("numpy", "1.26.4", upload_time="2024-02-05T00:00:00Z")
     request = ProfileRequest("own", torch="2.2.2", versions={"transformers": "4.46.3"}, packages=["numpy"])
     with pytest.raises(UserError, match=r"numpy would be 2\.4\.0: add --constraint 'numpy<2'"):
-        complete(request, KIT, network)
-    assert "numpy==1.26.4" in complete(replace(request, constraints=["numpy<2"]), KIT, network).packages
+        complete(request, PINS, network)
+    assert "numpy==1.26.4" in complete(replace(request, constraints=["numpy<2"]), PINS, network).packages
 
 
-@pytest.mark.parametrize("profile", [each for each in KIT.profiles.values() if each.cuda], ids=lambda each: each.name)
+@pytest.mark.parametrize("profile", [each for each in PINS.profiles.values() if each.cuda], ids=lambda each: each.name)
 def test_cuda_parts_of_locks_match_pins(profile: pins.Profile) -> None:
     locked = "".join((LOCKS / lock).read_text() for lock in torch_locks(profile))
     assert cuda_parts({name: version for name, version, _ in entries(locked)}) == dict(profile.cuda)

@@ -1,4 +1,4 @@
-"""The proof of a profile: what it runs, and that a failure is one sentence."""
+"""The proof of a profile: its environment, its script and its errors."""
 
 import re
 import subprocess
@@ -14,13 +14,14 @@ from berth.images.pins import pins_file
 from berth.images.profiles import proof
 from berth.images.profiles.proof import NEEDED, SCRIPT, Proof, Prover
 
-KIT = pins_file.load()
+PINS = pins_file.load()
 HASH = f" \\\n    --hash=sha256:{'a' * 64}\n"
 
 
 @pytest.mark.slow
 def test_proof_script_trains_saves_and_resumes(tmp_path: Path) -> None:
-    """With transformers 4 it runs in the proof of a set that has it: bench/results has one."""
+    """With transformers 4 the script runs when `profile add` proves such a set: see
+    bench/results/2026-11-24-profile-add.md."""
     command = [sys.executable, "-P", str(SCRIPT), str(tmp_path), "all", "transformers", "datasets"]
     done = subprocess.run(command, capture_output=True, text=True, env=proof.script_environment(tmp_path, {}))
     assert done.returncode == 0, done.stderr
@@ -58,23 +59,23 @@ def test_proof_timeout_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_proof_lock_uses_upper_layer_and_skips_source_only_packages() -> None:
-    """Of a package in two layers the upper one's; what is compiled for the kit is left out."""
+    """If two layers lock a package, the upper layer's version is used. Packages in [source_only] are skipped."""
     texts = [f"torch==1{HASH}fsspec==2{HASH}", f"fsspec==1{HASH}"]
     assert proof.proof_lock(texts, {}) == {"torch": f"torch==1{HASH}", "fsspec": f"fsspec==1{HASH}"}
-    hf4 = KIT.profile("cpu-hf4")
+    hf4 = PINS.profile("cpu-hf4")
     locked = proof.proof_lock([(LOCKS / lock).read_text() for lock in wheel_locks(hf4, "train")], {})
     assert proof.to_import(hf4, locked)[0] == "torch"
     assert {"evaluate", "safetensors", "mpi4py"} <= set(proof.to_import(hf4, locked))
     assert "fsspec==2023.9.2" in locked["fsspec"]
-    assert not set(KIT.source_only["train"]) & locked.keys()
+    assert not set(PINS.source_only["train"]) & locked.keys()
 
 
 def test_cuda_profile_is_proved_with_cpu_torch_and_reported() -> None:
-    cu124 = KIT.profile("cu124")
+    cu124 = PINS.profile("cu124")
     names = ("torch", "torchvision", "triton", "nvidia-nccl-cu12", "cuda-toolkit", "datasets")
     found = proof.proof_lock([f"{name}==1{HASH}" for name in names], {"torch": "torch==1+cpu"})
     assert found == {"datasets": f"datasets==1{HASH}", "torch": "torch==1+cpu"}
-    assert proof.unproved(KIT.profile("cpu"), Proof.cpu) == []
+    assert proof.unproved(PINS.profile("cpu"), Proof.cpu) == []
     assert proof.unproved(cu124, Proof.cpu)[0].startswith(
         "Proved with the CPU build of torch: CUDA's wheels and torchv"
     )
@@ -89,19 +90,19 @@ def test_missing_cpu_build_of_torch_is_reported(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(
         UserError, match=r"^cu124 can't be proved with the CPU build .*: there is no torch==2\.5\.1\+cpu\. Add"
     ):
-        Prover(LOCKS, [], Proof.cpu).prepare(KIT, KIT.profile("cu124"))
+        Prover(LOCKS, [], Proof.cpu).prepare(PINS, PINS.profile("cu124"))
 
 
 def test_proof_none_is_reported() -> None:
-    prover, row = Prover(LOCKS, [], Proof.none), KIT.profile("cu124")
-    found = prover.prove(row, prover.prepare(KIT, row))
+    prover, profile = Prover(LOCKS, [], Proof.none), PINS.profile("cu124")
+    found = prover.prove(profile, prover.prepare(PINS, profile))
     assert found.unproved == ["cu124 was not run: it is not proved that its versions work together."]
 
 
 def test_failed_environment_is_reported(tmp_path: Path) -> None:
-    row = replace(KIT.profile("cpu"), python="3.99")
+    profile = replace(PINS.profile("cpu"), python="3.99")
     with pytest.raises(UserError, match=r"^The environment for the proof of cpu could not be made: .*3\.99"):
-        Prover(LOCKS, [tmp_path], Proof.cpu)._environment(tmp_path, row, "")
+        Prover(LOCKS, [tmp_path], Proof.cpu)._environment(tmp_path, profile, "")
 
 
 def test_step_texts_name_reason_for_repeated_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,8 +111,8 @@ def test_step_texts_name_reason_for_repeated_run(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Prover, "_environment", lambda *_: Path(sys.executable))
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     steps: list[str] = []
-    prover, row = Prover(LOCKS, [], Proof.cpu, steps.append), KIT.profile("cpu")
-    assert prover.prove(row, prover.prepare(KIT, row)).needed == [NEEDED[0]]
+    prover, profile = Prover(LOCKS, [], Proof.cpu, steps.append), PINS.profile("cpu")
+    assert prover.prove(profile, prover.prepare(PINS, profile)).needed == [NEEDED[0]]
     assert [re.sub("[0-9]+ packages", "N packages", each) for each in steps] == [
         "cpu, train: making an environment of its N packages for the proof",
         "cpu, train: proof: imports all packages, reads files, trains two steps, saves and resumes",

@@ -1,4 +1,4 @@
-"""What `profile add` may be asked for, and the tables that it becomes."""
+"""Requests of `profile add`: errors, and the tables of docker/pins.toml made from them."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from berth.images.profiles.request import (
     tables,
 )
 
-KIT = pins_file.load()
+PINS = pins_file.load()
 HF = {"transformers": "4.46.3", "accelerate": "1.6.0", "datasets": "3.5.0"}
 
 
@@ -67,21 +67,21 @@ HF = {"transformers": "4.46.3", "accelerate": "1.6.0", "datasets": "3.5.0"}
     ],
 )
 def test_invalid_request_is_reported(wanted: ProfileRequest, error: str) -> None:
-    found = list(request_errors(wanted, KIT))
+    found = list(request_errors(wanted, PINS))
     assert [fault for fault in found if error in fault], found
     assert len(found) == 1
 
 
 def test_all_errors_of_a_request_are_reported() -> None:
     request = ProfileRequest("cpu", "x", packages=["=="], environment=["A"], day="2999-01-01")
-    assert len(list(request_errors(request, KIT))) == 5
-    assert not list(request_errors(ProfileRequest("own", versions=HF, packages=["peft==0.15.0", "einops"]), KIT))
+    assert len(list(request_errors(request, PINS))) == 5
+    assert not list(request_errors(ProfileRequest("own", versions=HF, packages=["peft==0.15.0", "einops"]), PINS))
 
 
 def test_tables_of_a_request() -> None:
     request = ProfileRequest("own", packages=["peft==0.15.0"], constraints=["numpy<2"], environment=["A=b=c"])
     packages = ["peft==0.15.0", "scikit-learn==1.6.1"]
-    assert tables(CompleteProfile(request, HF, packages, "2025-04-18"), KIT) == {
+    assert tables(CompleteProfile(request, HF, packages, "2025-04-18"), PINS) == {
         "software.own": {
             "images": ["train"],
             **HF,
@@ -100,7 +100,7 @@ def test_tables_of_a_request() -> None:
 
 def test_transformers_5_gives_both_images() -> None:
     new = CompleteProfile(ProfileRequest("own"), {**HF, "transformers": "5.1.0"}, [], "")
-    found = tables(new, KIT)
+    found = tables(new, PINS)
     assert found["software.own"] == {**HF, "transformers": "5.1.0"}
     assert set(found["profiles.own.budget"]) == {"train", "serve"}
     assert [images_for(version) for version in ("4.57.6", "5.0.0")] == [("train",), ("train", "serve")]
