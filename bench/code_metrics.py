@@ -1,10 +1,10 @@
-"""The source in figures: files, lines, statements, functions, parameters, classes with one name, who imports whom.
+"""Figures of the source: files, lines, statements, functions, parameters, duplicate class names, and imports.
 
 Usage: python -m bench.code_metrics [FOLDER]
 
-Counted by `ast` over the source that ships; bench and tests have a row each. Statements leave docstrings, comments and
-blank lines aside. Parameters are counted without self and cls; those of a command (`@app.command(…)`) are its options,
-and counted apart. tests/unit/test_structure.py holds the limits, with the same functions.
+They are counted with `ast` over the source that ships; bench and tests have a row each. Docstrings, comments and blank
+lines are no statements. self and cls are no parameters; a command's parameters (`@app.command(…)`) are its options and
+not counted. tests/unit/test_structure.py defines the limits and uses the same functions.
 """
 
 import ast
@@ -48,7 +48,7 @@ class Source:
 
 
 def sources(root: Path, left_out: Collection[str] = NOT_SHIPPED) -> list[Source]:
-    """The Python files that git knows, by default those that ship; a link to a folder is not followed."""
+    """The Python files that git lists, by default those that ship."""
     listed = subprocess.run(["git", "-C", str(root), "ls-files", "*.py"], capture_output=True, text=True)
     if listed.returncode != 0:
         raise UserError(f"git can't list the files of {root} ({listed.stderr.strip()}): give the folder of a clone.")
@@ -68,7 +68,7 @@ def statements(tree: ast.Module) -> int:
 
 
 def size(name: str, found: Sequence[Source]) -> str:
-    """A row: files, lines, statements, and nodes of the syntax tree, which dense code does not save."""
+    """A row: files, lines, statements, and nodes of the syntax tree, whose number dense code does not reduce."""
     nodes = sum(1 for source in found for _ in ast.walk(source.tree))
     lines = sum(source.lines for source in found)
     return f"| {name} | {len(found)} | {lines} | {sum(statements(source.tree) for source in found)} | {nodes} |"
@@ -83,12 +83,12 @@ def functions(found: list[Source]) -> Iterator[tuple[Source, Function]]:
 
 
 def length(function: Function) -> int:
-    """Lines from `def` to the end, docstring included, decorators aside."""
+    """Lines from `def` to the end, with the docstring but without decorators."""
     return (function.end_lineno or 0) - function.lineno + 1
 
 
 def parameters(function: Function) -> int:
-    """Parameters of a function, self and cls aside."""
+    """The number of parameters except self and cls."""
     each = function.args
     names = [arg.arg for arg in (*each.posonlyargs, *each.args, *each.kwonlyargs)]
     return len([name for name in names if name not in ("self", "cls")])
@@ -101,7 +101,7 @@ def is_command(function: Function) -> bool:
 
 
 def classes_twice(found: list[Source]) -> dict[str, list[str]]:
-    """Class names that stand in more than one file, each with FILE:LINE of all."""
+    """Class names that exist in several files → FILE:LINE of each."""
     places = defaultdict(list)
     for source in found:
         for node in source.tree.body:
@@ -112,7 +112,7 @@ def classes_twice(found: list[Source]) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class Import:
-    """One imported module: FILE:LINE of the import, the folder that imports, and the module's whole name."""
+    """One imported module. where: FILE:LINE of the import; folder: the importing folder; module: the full name."""
 
     where: str
     folder: str
@@ -120,7 +120,7 @@ class Import:
 
     @property
     def target(self) -> str:
-        """The folder of ours that is imported; empty for what is not ours."""
+        """The imported folder of berth; empty for other packages."""
         top, _, rest = self.module.partition(".")
         return rest.partition(".")[0] if top == "berth" else ""
 
@@ -142,12 +142,12 @@ def imports(found: list[Source]) -> Iterator[Import]:
 
 
 def arrows(found: list[Source]) -> Counter[tuple[str, str]]:
-    """(importing folder, imported folder) → how many import lines; within one folder left out."""
+    """(importing folder, imported folder) → number of imports; imports within a folder are skipped."""
     return Counter((each.folder, each.target) for each in imports(found) if each.target and each.target != each.folder)
 
 
 def inner_imports(found: list[Source]) -> Iterator[tuple[Import, tuple[str, ...], tuple[str, ...]]]:
-    """Every import of a module of ours: (import, parts of the importing module's name, parts of the imported one's)."""
+    """Every import of a berth module: (import, parts of the importing module's name, parts of the imported one's)."""
     modules = {source.module for source in found}
     where = {str(source.path): source.module for source in found}
     for source in found:
@@ -162,7 +162,7 @@ def inner_imports(found: list[Source]) -> Iterator[tuple[Import, tuple[str, ...]
 
 
 def circles(found: list[Source]) -> list[str]:
-    """Folders and modules that import each other, directly or not, beside each other in one folder, a line for each."""
+    """A line per cycle of folders or modules in the same folder that import each other, directly or not."""
     arrows_of: dict[tuple[str, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for _, source, target in inner_imports(found):
         for depth in range(min(len(source), len(target))):
@@ -179,7 +179,7 @@ def circles(found: list[Source]) -> list[str]:
 
 
 def aliases(found: list[Source]) -> list[str]:
-    """What of ours is imported under another name than its own, module or not, each with FILE:LINE."""
+    """Modules and names of berth that are imported under another name, with FILE:LINE."""
     return [
         f"{source.path}:{node.lineno}: {alias.name} as {alias.asname}"
         for source in found
@@ -191,7 +191,7 @@ def aliases(found: list[Source]) -> list[str]:
 
 
 def report(root: Path) -> Iterator[str]:
-    """The figures, a line each, as Markdown."""
+    """The figures as lines of Markdown."""
     found = sources(root)
     every = list(functions(found))
     yield "| folder | files | lines | statements | nodes |"
@@ -211,11 +211,11 @@ def report(root: Path) -> Iterator[str]:
     yield f"* lines of a function: median {statistics.median(length(node) for _, node in every):.0f}, largest {longest}"
     yield f"* functions over 60 lines: {sum(length(node) > 60 for _, node in every)}"
     wide = [(node.name, parameters(node)) for _, node in every if parameters(node) > 6 and not is_command(node)]
-    yield f"* functions with more than 6 parameters, commands aside: {len(wide)} {dict(wide) if wide else ''}".rstrip()
+    yield f"* functions with more than 6 parameters, except commands: {len(wide)} {dict(wide) if wide else ''}".rstrip()
     twice = classes_twice(found)
-    yield f"* class names that stand twice: {len(twice)} {', '.join(twice)}".rstrip()
+    yield f"* class names that exist twice: {len(twice)} {', '.join(twice)}".rstrip()
     named = aliases(found)
-    yield f"* modules and names of ours imported under another name: {len(named)}"
+    yield f"* modules and names of berth imported under another name: {len(named)}"
     yield ""
     yield "| folder | imports |"
     yield "|---|---|"

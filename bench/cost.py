@@ -1,13 +1,13 @@
-"""Bodies drawn for what they cost: memory and time that each takes of the inference image, and whether /ping answers.
+"""How much memory and time the most expensive request bodies take, and whether /ping still answers.
 
 Usage: python -m bench.cost --model out/model.tar.gz [--requests 300] > bench/results/DATE-cost.md
 
-The image serves on one CPU with 2 GB, as an endpoint, as a batch transform, and with a handler of the command's own.
-It gets so many bodies of each content type, one after the other, at its limits and one byte over. Memory is the peak of
-the container's control group over what it used before the first body, time is process 1's own, for what the model
-takes follows from its size; with a handler it is that until the answer. A /ping each second must be answered within one
-second. Ends with exit code 1 if a body cost more than 300 MB or 2 s, in a batch transform 600 MB, or if the container
-ended. Wants what bench/serve.py does, without the peer, and an engine on this machine, as root.
+The image serves on one CPU with 2 GB: as an endpoint, as a batch transform, and with a custom handler. It gets
+--requests bodies of each content type, one after the other, at its limits and one byte above. Memory is the peak of the
+container's control group minus its usage before the first body. Time is the CPU time of process 1, because the time of
+the model depends on its size; with a handler it is the time until the answer. A /ping per second must be answered
+within one second. Exit code 1 if a body took more than 300 MB or 2 s, in a batch transform 600 MB, or if the container
+exited. Needs the prerequisites of bench/serve.py except for the peer's, an engine on this machine, and root.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ MEMORY = "2g"
 PING_EVERY = 1.0  # seconds
 PING_WITHIN = 1.0
 _ANSWER_WITHIN = 600.0
-"""Seconds that a batch transform waits by default; tens of thousands of good records take the model minutes."""
+"""Seconds that a batch transform waits by default; tens of thousands of valid records take minutes."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SHOWN = 20
 HANDLER = """
@@ -50,7 +50,7 @@ def model_fn(model_dir):
     return None
 
 def predict_fn(data, model):
-    if data[0][0] == "hold":  # its worker then reads nothing for seconds: a pattern that lets no other thread run
+    if data[0][0] == "hold":  # this pattern blocks all threads, so the worker reads nothing for seconds
         threading.Timer(0.2, re.match, (r"(a|aa)+$", "a" * 36 + "b")).start()
         return [0.0]
     return [float(row[0]) for row in data]
@@ -59,8 +59,8 @@ def predict_fn(data, model):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a body may cost: megabytes of memory; seconds, 0 for any number. `handler`: seconds until the answer, which
-    may be 500.
+    """Limits of one body: megabytes; seconds, 0 for no limit. handler: seconds count until the answer, which may have
+    status 500.
     """
 
     megabytes: int
@@ -68,12 +68,12 @@ class Bounds:
     handler: bool = False
 
 
-ENDPOINT, TRANSFORM, OF_HANDLER = Bounds(300, 2.0), Bounds(600, 0.0), Bounds(300, 2.0, handler=True)
+ENDPOINT, TRANSFORM, HANDLER_BOUNDS = Bounds(300, 2.0), Bounds(600, 0.0), Bounds(300, 2.0, handler=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a body cost: `pings` are the seconds that each /ping meanwhile took."""
+    """The cost of one body. pings: the seconds of each /ping during the request."""
 
     body: CostlyBody
     status: int
@@ -82,7 +82,7 @@ class Cost:
     pings: tuple[float, ...]
 
     def fault(self, bounds: Bounds) -> str:
-        """What is over the bounds; empty if nothing is."""
+        """What exceeds the bounds; empty if nothing does."""
         found = []
         # A slow machine may answer 503 or 504.
         if self.status in (LOST, 502) or (self.status == 500 and not bounds.handler):
@@ -92,68 +92,60 @@ class Cost:
         if bounds.seconds and self.seconds > bounds.seconds and not self.body.pause:
             found.append(f"{self.seconds:.1f} s")
         if max(self.pings, default=0.0) > PING_WITHIN:
-            found.append(f"a /ping of {max(self.pings):.1f} s")
+            found.append(f"/ping took {max(self.pings):.1f} s")
         shown = f"{self.body.content_type}, {self.body.name}"
         return f"{', '.join(found)}: {shown}" if found else ""
 
 
-@dataclass
-class Pings:
-    """The seconds of each /ping; infinite for one without a 200."""
+@contextmanager
+def pinging(port: int) -> Iterator[list[float]]:
+    """The seconds of each /ping sent during the `with` block; infinite if the status is not 200."""
+    done = threading.Event()
+    took: list[float] = []
 
-    port: int
-    every: float
-    took: list[float] = field(default_factory=list)
+    def ping() -> None:
+        while not done.wait(PING_EVERY):
+            status, seconds = timed(port, "GET", "/ping", within=10.0)
+            took.append(seconds if status == 200 else float("inf"))
 
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """For the length of a `with` block."""
-        done = threading.Event()
-
-        def ping() -> None:
-            while not done.wait(self.every):
-                status, seconds = timed(self.port, "GET", "/ping", within=10.0)
-                self.took.append(seconds if status == 200 else float("inf"))
-
-        thread = threading.Thread(target=ping)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
+    thread = threading.Thread(target=ping)
+    thread.start()
+    try:
+        yield took
+    finally:
+        done.set()
+        thread.join()
 
 
 def timed(*request: Any, **options: Any) -> tuple[int, float]:
-    """Status and seconds of a request; its parameters are those of `ask`."""
+    """Status and seconds of a request; the parameters are those of `ask`."""
     began = time.monotonic()
     return ask(*request, **options)[0], time.monotonic() - began
 
 
 def measure(container: Container, port: int, bodies: Sequence[CostlyBody], *, answered: bool = False) -> list[Cost]:
-    """What each of the bodies costs a server, `answered`: in seconds until its answer."""
+    """The cost of each body. answered: measure the seconds until the answer instead of process 1's CPU time."""
     container.reload()
     pid = int(container.attrs["State"]["Pid"])
-    pings = Pings(port, PING_EVERY)
     costs = []
-    with closing(PeakMemory(pid)) as memory, pings.going_on():
+    with closing(PeakMemory(pid)) as memory, pinging(port) as pings:
         before = memory.usage()
         for body in bodies:
             memory.reset()
-            last, cpu, seen = memory.peak(), _cpu_seconds(pid), len(pings.took)
+            previous_peak, cpu, seen = memory.peak(), _cpu_seconds(pid), len(pings)
             options = {"content_type": body.content_type, "within": _ANSWER_WITHIN}
             status, seconds = timed(port, "POST", "/invocations", body.data, **options)
             if not answered:
                 seconds = _cpu_seconds(pid) - cpu
             peak = memory.peak()
-            more = peak - before if peak > last else 0  # else it is the peak of another body
+            more = peak - before if peak > previous_peak else 0  # an equal peak is an earlier body's
             time.sleep(body.pause)
-            costs.append(Cost(body, status, more // 10**6, seconds, tuple(pings.took[seen:])))
+            costs.append(Cost(body, status, more // 10**6, seconds, tuple(pings[seen:])))
     return costs
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Of a process; infinite once it has ended, as for a memory error."""
+    """CPU seconds of a process; infinite if it has ended, for example because of a memory error."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -162,24 +154,22 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def drawn(count: int, room: Room) -> list[CostlyBody]:
-    """So many bodies of each content type."""
+    """`count` bodies of each content type."""
     return [draw(content_type, room, number) for content_type in CODECS for number in range(count)]
 
 
-def of_handler() -> list[CostlyBody]:
-    """What a handler fails on, with the text in its exception; and large bodies to a worker that does not read."""
+def handler_bodies() -> list[CostlyBody]:
+    """Bodies that make a handler fail with the text in its exception, and large bodies for a worker that is blocked."""
     cells = [b"a" * 20_000, b"a" * 1_000_000, b"token=" * 200_000, b"a.b@" * 200_000, b"-" * 1_000_000]
-    fails = [CostlyBody(CSV, f"{cell[:6].decode()!r} ({len(cell)} bytes)", cell) for cell in cells]
-    hold = CostlyBody(CSV, "a worker that does not read, and then", b"hold", pause=0.5)
-    return [*fails, hold, replace(fails[1], name="1 MB for a worker that does not read", pause=1.0)]
+    failing = [CostlyBody(CSV, f"{cell[:6].decode()!r} ({len(cell)} bytes)", cell) for cell in cells]
+    hold = CostlyBody(CSV, "blocks its worker", b"hold", pause=0.5)
+    return [*failing, hold, replace(failing[1], name="1 MB for a blocked worker", pause=1.0)]
 
 
 def render(costs: dict[str, list[Cost]], bounds: dict[str, Bounds]) -> list[str]:
-    """A table of the costs, and what is over the bounds."""
-    lines = [
-        "| served | bodies | content type | 200 | 4xx | most MB | most s | slowest /ping, s |",
-        "|---|---:|---|---:|---:|---:|---:|---:|",
-    ]
+    """A table of the costs, and a list of the bodies that exceed the bounds."""
+    columns = ("served", " bodies", "content type", " 200", " 4xx", " most MB", " most s", " slowest /ping, s")
+    rows = []
     for name, found in costs.items():
         for content_type in dict.fromkeys(cost.body.content_type for cost in found):
             these = [cost for cost in found if cost.body.content_type == content_type]
@@ -187,21 +177,22 @@ def render(costs: dict[str, list[Cost]], bounds: dict[str, Bounds]) -> list[str]
             refused = sum(400 <= cost.status < 500 for cost in these)
             megabytes, seconds = max(cost.megabytes for cost in these), max(cost.seconds for cost in these)
             ping = max((ping for cost in these for ping in cost.pings), default=0.0)
-            figures = f"{answered} | {refused} | {megabytes} | {seconds:.2f} | {ping:.2f}"
-            lines.append(f"| {name} | {len(these)} | {content_type} | {figures} |")
+            figures = (answered, refused, megabytes, f"{seconds:.2f}", f"{ping:.2f}")
+            rows.append(report.row(name, len(these), content_type, *figures))
     faults = [fault for name, found in costs.items() for cost in found if (fault := cost.fault(bounds[name]))]
-    return [*lines, "", f"Over the bounds: {len(faults)}.", *(f"- {fault}" for fault in faults[:_SHOWN])]
+    exceeding = [f"Over the bounds: {len(faults)}.", *(f"- {fault}" for fault in faults[:_SHOWN])]
+    return [*report.table(columns, rows), "", *exceeding]
 
 
 def main(words: Sequence[str]) -> int:
     options = _options(words)
-    cores = machine.cores_of(options.cores)[:1]
+    cores = machine.parse_cores(options.cores)[:1]
     client = engine.connect()
     bounds = {
         "endpoint": ENDPOINT,
         "batch transform, 6 MiB": TRANSFORM,
         "batch transform, 25 MiB": TRANSFORM,
-        "handler": OF_HANDLER,
+        "handler": HANDLER_BOUNDS,
     }
     costs: dict[str, list[Cost]] = {}
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as scratch:
@@ -209,24 +200,24 @@ def main(words: Sequence[str]) -> int:
         handler = Path(scratch, "handler")
         (handler / "code").mkdir(parents=True)
         (handler / "code" / "inference.py").write_text(HANDLER)
-        for name, of_name in bounds.items():
+        for name, limit in bounds.items():
             bodies, environment, model = _scene(name, options.requests, handler, side.model)
             changed = replace(side, model=model, environment={**side.environment, **environment})
             with running(client, changed, cores, None) as server:
                 server.container.update(mem_limit=MEMORY, memswap_limit=MEMORY)
-                measure(server.container, server.port, bodies[:5])  # so that memory has been used once
-                costs[name] = measure(server.container, server.port, bodies, answered=of_name.handler)
+                measure(server.container, server.port, bodies[:5])  # warm up, so that memory is allocated
+                costs[name] = measure(server.container, server.port, bodies, answered=limit.handler)
                 print(f"{name}: {len(bodies)} bodies", file=sys.stderr)
-        what = sides.describe(client, side)
+        description = sides.describe(client, side)
     setting = f"{program.setting('cost', words, client, cores)}, {MEMORY} of memory."
-    print(report.page("What bodies cost", [setting, what], *render(costs, bounds)))
+    print(report.page("Cost of expensive bodies", [setting, description], *render(costs, bounds)))
     return 1 if any(cost.fault(bounds[name]) for name, found in costs.items() for cost in found) else 0
 
 
 def _scene(name: str, count: int, handler: Path, model: Path) -> tuple[list[CostlyBody], dict[str, str], Path]:
-    """The bodies, variables and model of one of the ways to serve."""
+    """The bodies, variables and model of one way to serve."""
     if name == "handler":
-        return of_handler(), {}, handler
+        return handler_bodies(), {}, handler
     if name == "endpoint":
         return drawn(count, Room(2 * MEBIBYTE, RequestLimits())), {}, model
     size = 6 if "6" in name else 25

@@ -1,13 +1,13 @@
-"""The kit on each Docker engine that users have: what works there and how long it takes, or what it says.
+"""berth on each Docker engine that users have: which commands work, how long they take, or their error.
 
-Usage: python -m bench.engines [ENGINE ...], or `make engines`; writes bench/results/DATE-engines.md. Wants root and
-Debian's package archive; three quarters of an hour.
+Usage: python -m bench.engines [ENGINE ...] > bench/results/DATE-engines.md, or `make engines`. Needs root and Debian's
+package archive; takes 45 minutes.
 
-Each engine but this machine's own starts empty, from the base image alone. Both images of cpu are built, pushed to a
-real registry and read back; a job of some steps trains, its model is served and asked; `clean` removes what was made.
-Then the same image by hand: plain `docker build` and `docker push`, and bake. An engine that builds nothing gets the
-images of this machine's own, so that the rest is seen; `clean` takes the kit's images from that one as well.
-Ends with exit code 1 if a command failed without its sentence.
+Each engine except this machine's starts with the base image only. Both images of cpu are built, pushed to a real
+registry and read back; a job of some steps trains, its model is served and answers a request; `clean` removes
+everything. Then the inference image is built and pushed by hand: with `docker build` and `docker push`, and with bake.
+An engine that can't build gets the images of this machine, so that the other commands can run. `clean` removes berth's
+images from this machine's engine as well. Exit code 1 if a command failed without berth's one-line error.
 """
 
 import json
@@ -29,6 +29,8 @@ import docker
 
 from bench import program, report
 from bench.jobs import small
+from bench.serving.load import LOST
+from bench.serving.request import ask
 from berth.common import engine
 from berth.ecr.registry import manifest as manifests
 from berth.images.build import base
@@ -42,7 +44,7 @@ _SHORT = {"max_steps": "2", "save_strategy": "no"}
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One engine. release: Debian's that it is of, empty for this machine's own; settings: of its daemon.json."""
+    """One engine. release: the Debian release, empty for this machine's engine; settings: its daemon.json."""
 
     release: str = ""
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -54,14 +56,14 @@ ENGINES = {
     "trixie-containerd": Kind("trixie", _CONTAINERD),
     "sid-containerd": Kind("sid", _CONTAINERD),
     "podman": Kind("trixie", podman=True),
-    "here": Kind(),  # last, for `clean` removes what the others are given
+    "here": Kind(),  # last, because `clean` removes the images that the others get
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An engine that runs. environment: what commands need to reach it; by_hand: the same for Debian 13's client and
-    buildx; folder: one that the engine sees.
+    """A running engine. environment: the variables with which commands reach it; by_hand: those for Debian 13's client
+    and buildx; folder: a folder that the engine can mount.
     """
 
     client: docker.DockerClient
@@ -73,7 +75,7 @@ class Place:
 
 @dataclass
 class Row:
-    """One engine in the table: what it is, and what each step came to."""
+    """The column of one engine. cells: step → result; failed: the steps without a one-line error."""
 
     engine: str
     cells: dict[str, str] = field(default_factory=dict)
@@ -81,7 +83,7 @@ class Row:
 
 
 def command(environment: Mapping[str, str], *words: str) -> "subprocess.CompletedProcess[str]":
-    """A command in this checkout, with these variables."""
+    """Run a command in this checkout with additional variables."""
     return subprocess.run(
         words,
         cwd=pins.ROOT,
@@ -93,20 +95,20 @@ def command(environment: Mapping[str, str], *words: str) -> "subprocess.Complete
     )
 
 
-def said(done: "subprocess.CompletedProcess[str]") -> str:
-    """The sentence of a command that failed, or its last line where it has none."""
+def error_of(done: "subprocess.CompletedProcess[str]") -> str:
+    """The one-line error of a failed command, or its last line of output."""
     text = done.stderr + done.stdout
     sentences = re.findall(r"berth: error: (.*?)(?: The whole log: .*)?$", text, re.MULTILINE)
     return sentences[-1] if sentences else f"no sentence, code {done.returncode}: {text.strip().splitlines()[-1:]}"
 
 
 def step(row: Row, place: Place, name: str, *words: str) -> "subprocess.CompletedProcess[str]":
-    """Runs a command of build.py as a step, and notes its time or what it said."""
+    """Run a command of build.py as a step, and record its time or its error."""
     began = time.monotonic()
     done = command(place.environment, sys.executable, "build.py", *words)
     took = time.monotonic() - began
     print(f"{row.engine}: {name}: code {done.returncode}, {took:.0f} s", file=sys.stderr)
-    row.cells[name] = f"{took:.0f} s" if done.returncode == 0 else said(done)
+    row.cells[name] = f"{took:.0f} s" if done.returncode == 0 else error_of(done)
     if done.returncode != 0 and "no sentence" in row.cells[name]:
         row.failed.append(name)
         print(done.stdout[-3000:], done.stderr[-3000:], file=sys.stderr)
@@ -114,12 +116,12 @@ def step(row: Row, place: Place, name: str, *words: str) -> "subprocess.Complete
 
 
 def media_type(place: Place, name: str, reference: str) -> str:
-    """Of the manifest that the registry has, in a word."""
+    """The kind of the manifest in the registry."""
     url = f"{place.registry.url}/v2/{name}/manifests/{reference}"
     names = {manifests.DOCKER_MANIFEST: "Docker v2", manifests.OCI_MANIFEST: "OCI", manifests.OCI_INDEX: "OCI index"}
-    asked = urllib.request.Request(url, headers={"Accept": ", ".join(manifests.MEDIA_TYPES)})
+    request = urllib.request.Request(url, headers={"Accept": ", ".join(manifests.MEDIA_TYPES)})
     try:
-        with urllib.request.urlopen(asked, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             found = str(answer.headers["Content-Type"])
     except urllib.error.HTTPError as error:
         return f"status {error.code}"
@@ -127,14 +129,14 @@ def media_type(place: Place, name: str, reference: str) -> str:
 
 
 def copy_image(place: Place, name: str) -> None:
-    """From this machine's engine."""
+    """Copy an image from this machine's engine."""
     saved = subprocess.Popen([engine.find_client(), "save", name], stdout=subprocess.PIPE)
     with saved:
-        place.client.images.load(saved.stdout)  # type: ignore[arg-type]  # a pipe is read in pieces
+        place.client.images.load(saved.stdout)  # type: ignore[arg-type]  # a pipe is read in parts
 
 
 def measure(row: Row, place: Place, start: str) -> None:
-    """All steps on one engine."""
+    """Run all steps on one engine."""
     channels = small.write_channels(place.folder / "channels")
     copy_image(place, start)
     doctor = command(place.environment, sys.executable, "build.py", "doctor")
@@ -172,7 +174,7 @@ def measure(row: Row, place: Place, start: str) -> None:
 
 
 def serve_and_ask(place: Place, model: Path) -> str:
-    """The status of an answer of `run serve`, and how long it took until then."""
+    """Start `run serve` and send a request; the status of the answer and the seconds until then."""
     began = time.monotonic()
     words = [sys.executable, "build.py", "run", "serve", "--model", str(model), "--port", str(PORT)]
     log = place.folder / "serve.log"
@@ -181,14 +183,12 @@ def serve_and_ask(place: Place, model: Path) -> str:
             words, cwd=pins.ROOT, env={**os.environ, **place.environment}, stdout=file, stderr=file
         )
     body = json.dumps({"question": "Who?", "context": "It was Ada."}).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{PORT}/invocations", body, {"Content-Type": "application/json"})
     try:
         while server.poll() is None and time.monotonic() - began < 120:
-            try:
-                with urllib.request.urlopen(request, timeout=10) as answer:
-                    return f"{answer.status}, {time.monotonic() - began:.0f} s"
-            except OSError:
-                time.sleep(0.5)
+            status, _ = ask(PORT, "POST", "/invocations", body, within=10.0)
+            if status != LOST:
+                return f"{status}, {time.monotonic() - began:.0f} s"
+            time.sleep(0.5)
         return f"no answer: {log.read_text()[-300:]}"
     finally:
         server.terminate()
@@ -196,8 +196,8 @@ def serve_and_ask(place: Place, model: Path) -> str:
 
 
 def by_hand(row: Row, place: Place, start: str) -> None:
-    """The inference image by plain `docker build` and `docker push`, and by bake: steps from the cache, and what the
-    registry gets.
+    """Build and push the inference image with `docker build` and `docker push`, and with bake; record the number of
+    cached steps and the kind of manifest.
     """
     name = f"{place.registry.host}/by-hand"
     arguments = ["--build-arg", "PROFILE=cpu", "--build-arg", f"BASE_IMAGE={start}"]
@@ -215,7 +215,7 @@ def by_hand(row: Row, place: Place, start: str) -> None:
             done = command(place.by_hand, *words)
             text += done.stdout + done.stderr
             if done.returncode != 0:
-                row.cells[way] = f"refused: {text.strip().splitlines()[-1] if text.strip() else done.returncode}"
+                row.cells[way] = f"failed: {text.strip().splitlines()[-1] if text.strip() else done.returncode}"
                 break
         else:
             cached = len(re.findall(r"^#\d+ CACHED", text, re.MULTILINE))
@@ -228,7 +228,7 @@ def by_hand(row: Row, place: Place, start: str) -> None:
 
 @contextmanager
 def started(kind: Kind, roots: Path, folder: Path) -> Iterator[Place]:
-    """The engine of a kind, with a registry on this machine's loopback. roots: where root file systems are kept."""
+    """Start an engine, and a registry on this machine's loopback. roots: the folder for root file systems."""
     with ExitStack() as stack:
         (folder / "registry").mkdir(parents=True)
         registry = stack.enter_context(registries.running(registries.Registry(folder / "registry")))
@@ -251,14 +251,14 @@ def started(kind: Kind, roots: Path, folder: Path) -> Iterator[Place]:
 
 
 def root_of(roots: Path, release: str, packages: str) -> Path:
-    """A root file system with these packages, made once."""
+    """A root file system with these packages; made once."""
     folder = roots / str(zlib.crc32(packages.encode()))
     root = folder / release
     return root if root.is_dir() else debian_engine.make_root(folder, release, packages)
 
 
 def describe(place: Place) -> str:
-    """The engine's name, version and store."""
+    """The engine's name, version and image store."""
     version = place.client.version()
     if engine.is_podman(version):
         return f"podman {version['Version']}"
@@ -282,7 +282,7 @@ def main(words: Sequence[str]) -> int:
     table = [report.row(column, *(row.cells.get(column, "–") for row in rows)) for column in columns]
     setting = program.setting("engines", words, engine.connect())
     print(
-        report.page("The kit on Docker's engines", [setting], *report.table(["", *(row.engine for row in rows)], table))
+        report.page("berth on Docker's engines", [setting], *report.table(["", *(row.engine for row in rows)], table))
     )
     return int(any(row.failed for row in rows))
 

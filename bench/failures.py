@@ -1,41 +1,61 @@
-"""What a job says of programs that fail as users' do: each of bench/failing/ run in images side by side.
+"""The failure reasons of jobs whose programs fail as users' programs do: runs bench/failing/ in one or two images.
 
 Usage: python -m bench.failures [--only PROGRAM] [IMAGE …] > bench/results/DATE-failures.md
 
-An image is berth-train:cpu if none is named; with two, the first is the one before a change. A row says "yes" where the
-last image's first line of /opt/ml/output/failure is what `bench.failing.cases` or `more_cases` expects. Ends with exit
-code 1 if one is not.
+The default image is berth-train:cpu. To compare, pass the image from before a change first. A row says "yes" if the
+last image's first line of /opt/ml/output/failure is as `bench.failing.cases` expects. Exit code 1 if one is not.
 """
 
 import ast
 import tempfile
 from collections.abc import Sequence
-from datetime import date
+from dataclasses import dataclass
 from pathlib import Path
 
 from docker import DockerClient
 
-from bench import machine, program
+from bench import machine, program, report
 from bench.failing import cases
 from bench.failing.cases import CASES, Case
-from bench.failing.more_cases import MORE
-from bench.jobs import one_host
-from bench.jobs.one_host import End, HostJob
+from bench.jobs.containers import host_options
 from berth.common import engine
+from berth.local import opt_ml
 
 _FOLDER = Path(cases.__file__).parent
-_TABLES = {"What its author tried": CASES, "Chosen after the module was finished": MORE}
+_LIMIT_SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A job's exit code, the first line of its failure file, and its log."""
+
+    code: int
+    sentence: str
+    log: str
 
 
 def run(client: DockerClient, image: str, case: Case, scratch: Path) -> End:
-    """One job of the image on one host, with the program of `case` as its own."""
+    """Run the program of `case` as a job of the image on one host."""
+    root = Path(tempfile.mkdtemp(dir=scratch)) / "ml"
     hyperparameters = {"sagemaker_program": case.program, **case.hyperparameters}
-    job = HostJob(hyperparameters, _FOLDER, environment=case.environment, memory=case.memory)
-    return one_host.run(client, image, job, scratch)
+    config = opt_ml.HostConfig("algo-1", ["algo-1"], "local", hyperparameters, {}, code=_FOLDER)
+    options = host_options(root, config, case.environment)
+    if case.memory:
+        options |= {"mem_limit": case.memory, "memswap_limit": case.memory}
+    container = client.containers.create(image, labels={"berth.test": "1"}, network_mode="none", **options)
+    try:
+        container.start()
+        code = int(container.wait(timeout=_LIMIT_SECONDS)["StatusCode"])
+        log = container.logs().decode(errors="replace")
+    finally:
+        container.remove(force=True, v=True)
+    failure = root / "output/failure"
+    sentence = failure.read_text(errors="replace").splitlines()[0] if failure.is_file() else ""
+    return End(code, sentence, log)
 
 
 def right(case: Case, end: End) -> bool:
-    """Whether the job ended and said what it should."""
+    """Whether exit code, reason and log are as expected."""
     return (
         end.code == case.code
         and end.sentence.startswith(case.begins)
@@ -47,18 +67,16 @@ def right(case: Case, end: End) -> bool:
 
 
 def row(case: Case, ends: Sequence[End]) -> str:
-    """A line of the table."""
+    """A row of the table."""
     about = _about(_FOLDER / case.program)
-    what = f"`{case.program}`: {about}" if about else f"`{case.program}`"
-    given = "; ".join(f"{name}={value}" for name, value in case.environment.items())
-    cells = [f"{end.code}: {end.sentence or '(no failure)'}".replace("|", "\\|") for end in ends]
-    return (
-        f"| {what}{f' ({given})' if given else ''} | {' | '.join(cells)} | {'yes' if right(case, ends[-1]) else 'no'} |"
-    )
+    name = f"`{case.program}`: {about}" if about else f"`{case.program}`"
+    variables = "; ".join(f"{key}={value}" for key, value in case.environment.items())
+    cells = [f"{end.code}: {end.sentence or '(no failure)'}" for end in ends]
+    return report.row(f"{name} ({variables})" if variables else name, *cells, "yes" if right(case, ends[-1]) else "no")
 
 
 def _about(file: Path) -> str:
-    """A program's docstring, or the comment below the first line of a shell script."""
+    """A program's docstring, or the comment in the second line of a shell script."""
     text = file.read_text()
     if file.suffix == ".py":
         return ast.get_docstring(ast.parse(text)) or ""
@@ -67,28 +85,26 @@ def _about(file: Path) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the tables; 1 if a row of the last image is not as expected."""
     parser = program.make_parser("failures", __doc__)
     parser.add_argument("images", nargs="*", default=["berth-train:cpu"], metavar="IMAGE")
-    parser.add_argument("--only", metavar="PROGRAM", help="the programs whose names begin so")
+    parser.add_argument("--only", metavar="PROGRAM", help="only programs whose names begin with this")
     options = parser.parse_args(words)
     images: list[str] = options.images
     client = engine.connect()
-    print(f"# What a job says of programs that fail, {date.today()}\n")
-    print(program.setting("failures", words, client, machine.cores_of(None)) + ".")
-    print("Each cell has the job's exit code and the first line of /opt/ml/output/failure.")
-    wrong = 0
+    cases_run = [case for case in CASES if case.program.startswith(options.only or "")]
+    rows, wrong = [], 0
     with tempfile.TemporaryDirectory() as scratch:
-        for title, cases_of_table in _TABLES.items():
-            chosen = [case for case in cases_of_table if case.program.startswith(options.only or "")]
-            print(f"\n## {title}\n\n| program | {' | '.join(images)} | as expected |\n|---|{'---|' * len(images)}---|")
-            wrong_here = 0
-            for case in chosen:
-                ends = [run(client, image, case, Path(scratch)) for image in images]
-                wrong_here += not right(case, ends[-1])
-                print(row(case, ends), flush=True)
-            print(f"\n{len(chosen) - wrong_here} of {len(chosen)} as expected.")
-            wrong += wrong_here
+        for case in cases_run:
+            ends = [run(client, image, case, Path(scratch)) for image in images]
+            wrong += not right(case, ends[-1])
+            rows.append(row(case, ends))
+    setting = [
+        f"{program.setting('failures', words, client, machine.parse_cores(None))}.",
+        "Each cell has the job's exit code and the first line of /opt/ml/output/failure.",
+    ]
+    table = report.table(["program", *images, "as expected"], rows)
+    count = f"{len(rows) - wrong} of {len(rows)} as expected."
+    print(report.page("Failure reasons of programs", setting, *table, "", count))
     return 1 if wrong else 0
 
 

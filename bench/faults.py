@@ -1,11 +1,11 @@
-"""What a job of several hosts says when something goes wrong, how soon, and on which host: the table of faults.
+"""Faults in jobs on several hosts: which reason each host reports, and how soon.
 
 Usage: python -m bench.faults [--hosts 2 4] > bench/results/DATE-faults.md
 
-Each fault befalls a job under mpirun, one rank on each host, in containers of the image. Seconds are from the fault to
-a host's end (for a host that never comes, from the rendezvous' limit; for one that is refused, from the first
-container's start). Ends with exit code 1 if a host that was left did not name the cause within 15 s. Wants root, to
-mount a small disk.
+Each fault is caused in a job under mpirun with one rank per host, in containers of the image. Seconds count from the
+fault to the exit of a host. For a host that never starts they count from the rendezvous' time-out, for a host with an
+invalid setting from the first container's start. Exit code 1 if a surviving host did not report the cause within 15 s.
+Needs root, to mount a small disk.
 """
 
 import json
@@ -21,8 +21,8 @@ from typing import Any
 from docker import DockerClient
 
 from bench import program, report
-from bench.jobs.containers import await_end, host_options, moment, started_hosts
-from bench.jobs.fault_table import FAULTS, HEAD, PROGRAM, RENDEZVOUS_LIMIT, Fault, HostEnd, right, rows
+from bench.jobs.containers import await_end, await_text, host_options, moment, started_hosts
+from bench.jobs.fault_table import COLUMNS, FAULTS, PROGRAM, RENDEZVOUS_LIMIT, Fault, HostEnd, right, rows
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images.pins import pins
@@ -34,10 +34,10 @@ _READY_WITHIN, _ENDS_WITHIN = 90.0, 60.0
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
-    """`folder` as a disk of 1 MB."""
+    """Mount a disk of 1 MB at `folder`."""
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
     if done.returncode:
-        raise UserError(f"no small disk can be mounted ({done.stderr.decode().strip()}): run this as root.")
+        raise UserError(f"a small disk can't be mounted ({done.stderr.decode().strip()}): run this as root.")
     try:
         yield
     finally:
@@ -45,7 +45,7 @@ def small_disk(folder: Path) -> Iterator[None]:
 
 
 class FaultBench:
-    """Jobs of the image on so many hosts, all files below `scratch`."""
+    """Jobs of the image; all files are in `scratch`."""
 
     def __init__(self, client: DockerClient, image: str, scratch: Path) -> None:
         self.client = client
@@ -53,14 +53,14 @@ class FaultBench:
         self.scratch = scratch
 
     def run(self, fault: Fault, hosts: int) -> list[HostEnd]:
-        """One job that a fault befalls: how each host ended."""
+        """Run a job, cause the fault, and return how each host ended."""
         names = opt_ml.host_names(hosts)
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
         options = {name: self._options(fault, folder, name, names) for name in names}
         present = [name for name in names if name not in fault.absent]
         with self._small_disks(fault, folder):
             with started_hosts(self.client, self.image, present, options.__getitem__) as containers:
-                since = self._befall(fault, folder, containers)
+                since = self._cause(fault, folder, containers)
                 for container in containers.values():
                     await_end(container, _ENDS_WITHIN)
                 return [
@@ -81,8 +81,8 @@ class FaultBench:
         data = folder / f"data-{name}"
         data.mkdir()
         (data / "rows.txt").write_text("1\n")
-        told = opt_ml.add_paths({"sagemaker_program": json.dumps("train.py")}, qa_model=False, has_code=True)
-        config = opt_ml.HostConfig(name, names, "local", told, {"train": data}, code)
+        settings = opt_ml.add_paths({"sagemaker_program": json.dumps("train.py")}, qa_model=False, has_code=True)
+        config = opt_ml.HostConfig(name, names, "local", settings, {"train": data}, code)
         environment = {"BERTH_DISTRIBUTION": "mpi", **fault.environment.get(name, {})}
         if fault.absent:
             environment["BERTH_RENDEZVOUS_TIMEOUT"] = str(RENDEZVOUS_LIMIT)
@@ -93,23 +93,17 @@ class FaultBench:
         if not fault.small_disks:
             yield
             return
-        ((name, where),) = fault.small_disks.items()
-        with small_disk(folder / name / where):
-            (folder / name / where / "data").mkdir()
+        ((name, path),) = fault.small_disks.items()
+        with small_disk(folder / name / path):
+            (folder / name / path / "data").mkdir()
             yield
 
-    def _befall(self, fault: Fault, folder: Path, containers: Mapping[str, Any]) -> float:
-        """Wait until all ranks run, then do it; the second since which a host's end is counted."""
+    def _cause(self, fault: Fault, folder: Path, containers: Mapping[str, Any]) -> float:
+        """Wait until all ranks run and cause the fault. Returns the time from which the hosts' seconds count."""
         if fault.before_training:
             since = min(moment(container, "StartedAt") for container in containers.values())
             return since + (RENDEZVOUS_LIMIT if fault.absent else 0)
-        deadline = time.monotonic() + _READY_WITHIN
-        for name, container in containers.items():
-            while b"READY" not in container.logs():
-                container.reload()
-                if time.monotonic() > deadline or container.status != "running":
-                    raise UserError(f"{name} did not begin to train: {container.logs().decode(errors='replace')}")
-                time.sleep(0.1)
+        await_text(containers, b"READY", _READY_WITHIN)
         since = time.time()
         for name in fault.go:
             (folder / name / "code/go").touch()
@@ -132,11 +126,11 @@ def main(words: Sequence[str]) -> int:
     parser = program.make_parser("faults", __doc__)
     parser.add_argument("--hosts", type=program.positive, nargs="+", default=[2, 4], help="default: 2 4")
     parser.add_argument("--image", default=f"berth-train:{pins.DEFAULT_PROFILE}", help="default: %(default)s")
-    parser.add_argument("--only", default="", metavar="TEXT", help="faults whose name holds it")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only faults whose names contain this")
     options = parser.parse_args(words)
     names = [name for name in FAULTS if options.only in name]
     if not names:
-        raise UserError(f"no fault's name holds {options.only!r}; the names are: {'; '.join(FAULTS)}.")
+        raise UserError(f"No fault's name contains {options.only!r}. The names are: {'; '.join(FAULTS)}.")
     client = engine.connect()
     image = find_built_image(client, options.image)
     table: list[str] = []
@@ -151,10 +145,10 @@ def main(words: Sequence[str]) -> int:
                 wrong += sum(not right(FAULTS[name], end) for end in ends)
     setting = [
         f"{program.setting('faults', words, client)}; {options.image} ({str(image.id)[7:19]}).",
-        "One rank on each host, under mpirun. Seconds: from the fault to the last of these hosts' end; for a host that",
-        "never comes from the rendezvous' limit, for one that is refused from the first container's start.",
+        "One rank per host, under mpirun. Seconds: from the fault to the exit of the last of these hosts; for a host",
+        "that never starts from the rendezvous' time-out, for an invalid setting from the first container's start.",
     ]
-    print(report.page("Faults of jobs on several hosts", setting, HEAD, *table))
+    print(report.page("Faults in jobs on several hosts", setting, *report.table(COLUMNS, table)))
     return 1 if wrong else 0
 
 

@@ -1,16 +1,17 @@
-"""Whether README's two commands do all the set-up that it promises, on a Debian 12 with nothing but what it names.
+"""Do README's commands work on a Debian 12 with only the packages that README names?
 
 Usage: python -m bench.fresh [COMMAND...]
 
-As `make fresh` does: by default `demo test`, about an hour. A command is a target of make.
+`make fresh` runs this; the default commands, `demo test`, take about an hour. A command is a target of make.
 
-mmdebstrap makes the Debian, as docker/base.sh has it; what README names is installed there, and the commit that is
-checked out here is cloned. It runs as a container with an engine of its own, whose files are a volume, so that all of
-it goes at once, after Ctrl-C too; what SIGKILL leaves, `build.py clean` removes. What this machine's network needs (CA,
-indexes, folders of wheels, proxies, apt's settings) stands there where a person would write it: in /etc/pip.conf, in
-/etc/apt and in variables. Wants root, an engine here, and 25 GB of disk.
+mmdebstrap creates the Debian as in docker/base.sh. README's packages are installed there, and the checked-out commit is
+cloned. The Debian runs as a container with its own engine, whose files are in a volume, so that removing the container
+removes everything, also after Ctrl-C; after SIGKILL run `build.py clean`. This machine's network settings (CA, indexes,
+wheel folders, proxies, apt's settings) are put where a user would put them: in /etc/pip.conf, in /etc/apt and in
+variables. Needs root, an engine on this machine, and 25 GB of disk.
 
-The whole log goes to out/fresh.log; after `demo test` went well, times and last lines to bench/results/DATE-fresh.md.
+The log is written to out/fresh.log. After `demo test` succeeded, bench/results/DATE-fresh.md gets the times and the
+last lines.
 """
 
 import os
@@ -34,22 +35,22 @@ from berth.images.network import build_network
 from berth.images.pins import pins
 
 PACKAGES = ("ca-certificates", "git", "make", "python3")
-"""What README tells its reader to install; `make` brings the rest."""
+"""The packages that README tells users to install; `make` installs everything else."""
 COMMANDS = ("demo", "test")
 DISK_GB = 25
 HOME = "/root/berth"
 TAIL = 20
 
-# What an engine inside needs. --privileged asks for every capability, and a machine in a cloud may lack one itself.
+# Options for an engine inside the container. --privileged needs all capabilities, which a cloud machine may lack.
 POWERS = (
     *("--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--cap-add", "SYS_PTRACE"),
     *("--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined"),
     *("--security-opt", "systempaths=unconfined", "--device-cgroup-rule", "a *:* rwm"),
 )
 
-# Control groups for the engine inside: its part of the machine's, writable. In version 2 a group of groups
-# may have no processes (https://docs.kernel.org/admin-guide/cgroup-v2.html, "no internal process constraint").
-# /machine is the folder that `lay_out` fills.
+# The engine inside needs writable control groups. In version 2 a group with subgroups must not contain
+# processes (https://docs.kernel.org/admin-guide/cgroup-v2.html, "no internal process constraint").
+# `lay_out` fills /machine.
 _SET_UP = f"""
 set -eu
 for folder in /sys /sys/fs/cgroup /sys/fs/cgroup/*; do
@@ -74,7 +75,7 @@ git clone --quiet kit.bundle {HOME}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One command: how it ended, how long it took, and what it said at last."""
+    """The exit code, duration and last lines of one command."""
 
     command: str
     code: int
@@ -83,7 +84,7 @@ class Outcome:
 
 
 def make_targets() -> set[str]:
-    """What `make` can be asked for here."""
+    """The targets of the Makefile."""
     return set(re.findall(r"^([a-z-]+):", (pins.ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 
 
@@ -94,32 +95,32 @@ def main(words: Sequence[str]) -> int:
     if unknown := [each for each in commands if each not in make_targets()]:
         raise UserError(f"make has no target {', '.join(unknown)}: `make help` lists them.")
     if os.geteuid() != 0:
-        raise UserError("a Debian of its own needs root: run `sudo make fresh`.")
+        raise UserError("the Debian needs root: run `sudo make fresh`.")
     client = engine.connect()
     docker = str(engine.find_client())
     room = shutil.disk_usage(client.info()["DockerRootDir"]).free / 1e9
     if room < DISK_GB:
-        raise UserError(f"the engine's disk has {room:.0f} GB free, and this takes up to {DISK_GB}: free some first.")
+        raise UserError(f"the engine's disk has {room:.0f} GB free, but up to {DISK_GB} are needed: free some first.")
     commit = git("rev-parse", "--short=12", "HEAD")
     if git("status", "--porcelain"):
-        print(f"fresh: what is not committed is left out; this is {commit}", flush=True)
+        print(f"fresh: uncommitted changes are ignored; testing {commit}", flush=True)
     log = pins.ROOT / "out" / "fresh.log"
     log.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="berth-fresh-") as folder, log.open("w") as file:
         found = build_network.gather(os.environ)
         lay_out(found, Path(folder))
         with machine(docker, found, Path(folder)) as name:
-            ask = ["sh", "-c", f"cd {HOME} && {_VERSIONS}"]
-            said = subprocess.run([docker, "exec", name, *ask], capture_output=True, text=True).stdout
+            command_line = ["sh", "-c", f"cd {HOME} && {_VERSIONS}"]
+            versions = subprocess.run([docker, "exec", name, *command_line], capture_output=True, text=True).stdout
             outcomes = []
             for command in commands:
                 print(f"fresh: make {command}", flush=True)
                 outcomes.append(run(docker, name, command, settings(found, os.environ), file))
                 if outcomes[-1].code != 0:
                     break
-    text = report(commit, said, outcomes)
+    text = make_page(commit, versions, outcomes)
     print(text)
-    print(f"fresh: the whole log is {log}")
+    print(f"fresh: the log is in {log}")
     if any(outcome.code != 0 for outcome in outcomes):
         return 1
     if tuple(commands) == COMMANDS:
@@ -132,15 +133,15 @@ def main(words: Sequence[str]) -> int:
 def git(*words: str) -> str:
     done = subprocess.run(["git", "-C", str(pins.ROOT), *words], capture_output=True, text=True)
     if done.returncode != 0:
-        raise UserError(f"git can't tell which commit this is ({done.stderr.strip()}): run it in a clone.")
+        raise UserError(f"`git {words[0]}` failed ({done.stderr.strip()}): run this in a clone.")
     return done.stdout.strip()
 
 
 def lay_out(found: build_network.Network, folder: Path) -> None:
-    """The commit as a bundle, and the network's settings in the form of a whole machine's, not of a build's secrets."""
+    """Write the commit as a bundle, and the network's settings as files for a whole machine."""
     git("bundle", "create", "--quiet", str(folder / "kit.bundle"), "HEAD")
     texts = {"apt": found.apt, "apt-auth": found.apt_auth, "apt-sources": found.apt_sources}
-    # Folders of wheels have the same path there.
+    # Wheel folders are mounted at the same path.
     index = replace(found.index, links=(*found.index.links, *map(str, found.index.folders)))
     texts["pip"] = index.pip_conf() if index else ""
     if found.ca:
@@ -151,11 +152,11 @@ def lay_out(found: build_network.Network, folder: Path) -> None:
         if text:
             (folder / name).touch(mode=0o600)
             (folder / name).write_text(text)
-    folder.chmod(0o755)  # apt reads the CA as a user of its own
+    folder.chmod(0o755)  # apt reads the CA as the user _apt
 
 
 def settings(found: build_network.Network, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the one who types the commands: no more than a login gives, and the network's."""
+    """The variables of the user's shell: those of a login, and the network's."""
     plain = {"HOME": "/root", "LANG": "C.UTF-8", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
     kept = [*found.proxies, "PIP_DEFAULT_TIMEOUT", "UV_HTTP_TIMEOUT"]
     ca = {"SSL_CERT_FILE": "/machine/ca.pem", "REQUESTS_CA_BUNDLE": "/machine/ca.pem"} if found.ca else {}
@@ -168,7 +169,7 @@ print(platform.python_version())'), $(make --version | head -n 1), $(git --versi
 
 @contextmanager
 def machine(docker: str, found: build_network.Network, folder: Path) -> Iterator[str]:
-    """The name of the container that is this Debian, set up and without an engine yet; it goes with the block."""
+    """Start and set up the Debian, still without an engine; yields the container's name and removes it at the end."""
     name = f"berth-fresh-{os.getpid()}"
     tag = f"berth-base:fresh-{os.getpid()}"
     command = [docker, "run", "--detach", "--init", *POWERS, "--name", name, "--hostname", "debian"]
@@ -180,14 +181,14 @@ def machine(docker: str, found: build_network.Network, folder: Path) -> Iterator
         sources = folder / "apt-sources"
         base = ["sh", str(pins.ROOT / "docker" / "base.sh"), tag, *([str(sources)] if sources.exists() else [])]
         if subprocess.run(base, env={**os.environ, "DOCKER": docker}, stdout=subprocess.DEVNULL).returncode != 0:
-            raise UserError("no Debian could be made: see above what docker/base.sh says.")
-        _must([*command, tag, "sleep", "infinity"], "the engine here does not start the Debian")
-        print(f"fresh: {name} is a Debian of its own; installing {', '.join(PACKAGES)}", flush=True)
+            raise UserError("the Debian could not be created: see docker/base.sh's output above.")
+        _must([*command, tag, "sleep", "infinity"], "this machine's engine can't start the Debian")
+        print(f"fresh: {name} runs Debian; installing {', '.join(PACKAGES)}", flush=True)
         environment = [f"{key}={value}" for key, value in settings(found, os.environ).items()]
         _must([docker, "exec", name, "env", "-i", *environment, "sh", "-c", _SET_UP], "the Debian can't be set up")
         yield name
     finally:
-        # Ctrl-C a second time would leave gigabytes behind.
+        # A second Ctrl-C must not interrupt the removal of gigabytes.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         subprocess.run([docker, "rm", "--force", "--volumes", name], capture_output=True)
         subprocess.run([docker, "rmi", tag], capture_output=True)
@@ -200,7 +201,7 @@ def _must(command: Sequence[str], what: str) -> None:
 
 
 def run(docker: str, name: str, command: str, variables: Mapping[str, str], log: TextIO) -> Outcome:
-    """`make COMMAND` in the clone; each line is shown and logged at once, without passwords."""
+    """Run `make COMMAND` in the clone; print and log each line without passwords."""
     environment = [f"{key}={value}" for key, value in variables.items()]
     words = [docker, "exec", "--workdir", HOME, name, "env", "-i", *environment, "make", command]
     log.write(f"$ make {command}\n")
@@ -217,14 +218,14 @@ def run(docker: str, name: str, command: str, variables: Mapping[str, str], log:
     return Outcome(f"make {command}", made.returncode, time.monotonic() - began, tuple(tail))
 
 
-def report(commit: str, versions: str, outcomes: Sequence[Outcome]) -> str:
-    """What is to be committed: on what, which command, how long, and its last lines."""
+def make_page(commit: str, versions: str, outcomes: Sequence[Outcome]) -> str:
+    """The page of results."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     lines = [
         f"# README's two commands on a bare Debian 12, {time.strftime('%Y-%m-%d')}",
         "",
         f"berth at {commit}, {os.cpu_count()} cores, {memory:.0f} GB; {versions.strip()}. Made by mmdebstrap, with",
-        f"`apt-get install {shlex.join(PACKAGES)}` and nothing else, an engine of its own: `make fresh`.",
+        f"only `apt-get install {shlex.join(PACKAGES)}`, and its own engine: `make fresh`.",
         "",
         "| command | ended with | seconds |",
         "|---|---|---|",

@@ -1,8 +1,8 @@
-"""What this machine's GPUs do, without Docker and without an installation: the checks of the images.
+"""Run the images' GPU checks on this machine, without Docker and without an installation.
 
-Usage: python bench/gpu.py [--json FILE] [--device cpu] [--only CHECK …]    needs torch; transformers for two checks
+Usage: python bench/gpu.py [--json FILE] [--device cpu] [--only CHECK …]    needs torch; two checks need transformers
 
-Prints a table and, with --json, writes it with date, versions and command. What a missing package forbids is skipped.
+Prints a table; --json also writes it with date, versions and command. A check is skipped if a package is missing.
 """
 
 import os
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> int:
-    """The checks, out of this checkout, in this process and in those that it starts."""
+    """Run the checks from this checkout; child processes import from it, too."""
     sys.path.insert(0, str(ROOT))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     from berth.runtime.gpu.bench import check

@@ -1,4 +1,4 @@
-"""run_qa on this machine's GPU, without Docker: samples per second with and without padding, and F1 after an epoch.
+"""Train run_qa on this machine's GPU, without Docker: samples per second with and without padding, F1 after an epoch.
 
 Usage: python -m bench.gpu_training --model FOLDER --squad FOLDER [--save FOLDER] [> bench/results/DATE-gpu-training.md]
 
@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import program, report
+from bench import program, report, squad
 from bench.jobs import run_qa
 from berth.common.errors import UserError
 
@@ -34,17 +34,17 @@ RECIPE = {
 }
 SPEED = RECIPE | {"do_eval": "False", "max_train_samples": "16000", "max_steps": "150"}
 EPOCH = RECIPE | {"do_eval": "True", "num_train_epochs": "1", "learning_rate": "2e-4", "warmup_ratio": "0.1"}
-TRAIN, DEV = "train-v1.1.json.xz", "dev-v1.1.json.xz"
+TRAIN, DEV = squad.FILES["train"], squad.FILES["heldout"]
 
 
-def train(squad: Path, model: Path, settings: Mapping[str, str], save: Path | None = None) -> dict[str, Any]:
+def train(data: Path, model: Path, settings: Mapping[str, str], save: Path | None = None) -> dict[str, Any]:
     """Run a job and return its metrics. save: a folder for its model. UserError with the log's end if it fails."""
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as made:
         base = Path(made)
-        run_qa.lay_out(base, model.absolute(), settings, "train.json", _text(squad / TRAIN))
+        run_qa.lay_out(base, model.absolute(), settings, "train.json", _text(data / TRAIN))
         validation = base / "input/data/validation"
         validation.mkdir()
-        (validation / "dev.json").write_text(_text(squad / DEV))
+        (validation / "dev.json").write_text(_text(data / DEV))
         ended = run_qa.run(base, "VmHWM")
         print(f"run_qa ended with {ended.code} after {ended.seconds:.0f} s", file=sys.stderr, flush=True)
         if ended.code:
@@ -69,12 +69,12 @@ def random_bert_base(tokenizer: Path, folder: Path) -> None:
     words.save_pretrained(folder)
 
 
-def compare(squad: Path, model: Path, pairs: int) -> str:
+def compare(data: Path, model: Path, pairs: int) -> str:
     """Rows of samples per second, default and padded, which take turns, and the median of the ratios."""
     figures: dict[str, list[float]] = {"False": [], "True": []}
     for _ in range(pairs):
         for padded, found in figures.items():
-            metrics = train(squad, model, SPEED | {"pad_to_max_length": padded})
+            metrics = train(data, model, SPEED | {"pad_to_max_length": padded})
             found.append(float(metrics["train_samples_per_second"]))
     ratio = statistics.median(one / other for one, other in zip(figures["False"], figures["True"], strict=True))
     rows = [

@@ -1,11 +1,11 @@
-"""What the images weigh, a plain installation of the same packages, and the floor: torch's wheels alone.
+"""Sizes of the images, of a plain installation of the same packages, and of torch's wheels alone.
 
-Usage: python -m bench.image_size [PROFILE] [> bench/results/DATE-image-size-PROFILE.md]    wants both images
+Usage: python -m bench.image_size [PROFILE] [> bench/results/DATE-image-size-PROFILE.md]    needs both images
 
-The plain image has the same base, the same versions of the same packages, from apt and pip as people write it, without
-their caches. Sizes are megabytes (10^6 bytes), compressed is the sum of the gzipped layers; the floor is what torch's
-wheel and those it asks for (CUDA, cuDNN, NCCL, Triton) weigh as files. Progress goes to stderr.
-A profile with CUDA takes half an hour, and 30 GB of disk for a while.
+The plain image has the same base and the same versions of the packages, installed with apt and pip as people write it,
+without their caches. Sizes are megabytes (10^6 bytes); "compressed" is the sum of the gzipped layers. No image can be
+smaller than torch's wheel and its dependencies (CUDA, cuDNN, NCCL, Triton). Progress goes to stderr.
+A CUDA profile takes half an hour and temporarily 30 GB of disk.
 """
 
 import os
@@ -53,14 +53,14 @@ COLUMNS = (
 
 
 def floor(profile: pins.Profile) -> int:
-    """Bytes of the wheels that the locks of torch and of NVIDIA's libraries name."""
+    """Bytes of the wheels in the locks of torch and of NVIDIA's libraries."""
     folders = build_network.gather(os.environ).index.folders
     with tempfile.TemporaryDirectory() as folder:
         for layer in (*lock_text.NVIDIA_LAYERS, "pytorch"):
             lock = locks.LOCKS / profile.name / f"{layer}.txt"
             if lock_text.locked_names(lock.read_text()):
                 command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-                # Where a folder of this machine has it, the index is not asked, which a closed network may not reach.
+                # A closed network may not reach torch's index; it is not needed if a local folder has torch.
                 here = [wheel.name for wheel in build_network.wanted_wheels(folders, [lock.read_text()])]
                 if profile.torch_index and not any(name.startswith("torch-") for name in here):
                     command += ["--extra-index-url", profile.torch_index]
@@ -69,7 +69,7 @@ def floor(profile: pins.Profile) -> int:
 
 
 def plain(name: str, profile: pins.Profile, base: Base) -> ImageSize:
-    """The size of a plain image, which is built for this and removed again: with CUDA it takes gigabytes."""
+    """Build a plain image, measure it, and remove it."""
     tag = f"berth-bench-plain:{name}"
     names = [*PIP[name], *(["openvino"] if profile.openvino(name) != pins.NONE else [])]
     packages = [f"{package}=={profile.packages[package]}" for package in names]
@@ -82,7 +82,7 @@ def plain(name: str, profile: pins.Profile, base: Base) -> ImageSize:
 
 
 def _megabytes(part: Any) -> list[str]:
-    """Of a layer or a package, compressed and on disk."""
+    """Megabytes of a layer or a package: compressed, on disk."""
     return [f"{size / 1e6:.1f}" for size in (part.compressed, part.size)]
 
 
@@ -95,8 +95,8 @@ def main(words: Sequence[str]) -> int:
         find_built_image(client, f"berth-{image}:{profile.name}")
     base = local_base(client, pins_file.load(), os.environ.get(VARIABLE))
     if base is None:
-        raise UserError("the base image is not here: run `python build.py build` first.")
-    least = floor(profile)
+        raise UserError("the base image is missing: run `python build.py build` first.")
+    wheels = floor(profile)
     rows = []
     for image in profile.images:
         ours = image_size(client, f"berth-{image}:{profile.name}")
@@ -107,13 +107,13 @@ def main(words: Sequence[str]) -> int:
         sizes = [f"{size / 1e6:.0f}" for size in (ours.size, peer.compressed, peer.size)]
         cells = [f"berth-{image}:{profile.name}", f"{ours.compressed / 1e6:.0f}", profile.budget[image], *sizes]
         table.append(report.row(*cells, f"{ours.compressed / peer.compressed:.2f}"))
-    table.append(report.row("the wheels of torch and of what it asks for, alone", f"{least / 1e6:.0f}", *[""] * 5))
+    table.append(report.row("only the wheels of torch and its dependencies", f"{wheels / 1e6:.0f}", *[""] * 5))
     setting = f"{program.setting('image_size', words, client)}, base {base.reference} ({base.digest})."
     print(report.page("Image sizes", [setting], *report.table(COLUMNS, table)))
     for image, ours, _ in rows:
         layers = [report.row(layer.made_by, *_megabytes(layer)) for layer in ours.layers]
         packages = [report.row(each.name, each.version, *_megabytes(each)) for each in ours.packages[:15]]
-        print(f"\n## berth-{image}, where the bytes are\n")
+        print(f"\n## berth-{image}: layers and largest packages\n")
         print("\n".join(report.table(["layer", " MB compressed", " MB on disk"], layers)), "\n")
         print("\n".join(report.table(["package", "version", " MB compressed", " MB on disk"], packages)))
     return 0

@@ -1,12 +1,12 @@
-"""A small job of run_qa that is killed at random moments and started again until it ends: what is lost?
+"""Kill a small run_qa job at random moments and restart it until it ends: nothing may be lost.
 
 Usage: python -m bench.kills [--kills 100] [--hosts 1 2] [--ranks-alone] > bench/results/DATE-kills.md
 
 A kill is SIGKILL or SIGTERM of a rank, of a host's entry, or of all hosts at once; two of five are aimed at the writing
-of a checkpoint. Between two starts S3 brings back what the hosts had in /opt/ml/checkpoints, half-written folders in
-part. The weights must be those of a job that nobody killed, within 1e-4. Ends with exit code 1 if anything was lost, or
-if there were fewer kills, or fewer than a fifth of them while a checkpoint was written.
-With --ranks-alone the ranks are processes of this machine, which start within a second: no engine, and no entry.
+of a checkpoint. Between two starts S3 restores the hosts' /opt/ml/checkpoints, with parts of incomplete checkpoints.
+The weights must be those of a job without kills, within 1e-4. Exit code 1 if anything was lost, if there were fewer
+kills than --kills, or if fewer than a fifth of them hit a checkpoint while it was written.
+With --ranks-alone the ranks are processes of this machine, which start within a second, without engine and entry.
 """
 
 import argparse
@@ -33,7 +33,7 @@ SEED = 18
 
 
 def run(options: argparse.Namespace, folder: Path) -> list[KilledJob]:
-    """All jobs: as many as it takes for the kills, which the numbers of hosts share."""
+    """Run jobs until all kills are used; every number of hosts gets an equal share of them."""
     channels = small.write_channels(folder / "data")
     began = time.monotonic()
     jobs = []
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace, folder: Path) -> list[KilledJob]:
                 for fault in faults_of(job, small.SAVE_EVERY):
                     print(f"FAULT: {fault}", file=sys.stderr)
                 if not job.kills and time.monotonic() < until:
-                    print(f"{kills.pop(0)}: its moment never came", file=sys.stderr)
+                    print(f"{kills.pop(0)}: the job ended before it", file=sys.stderr)
     return jobs
 
 
@@ -76,24 +76,24 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=SEED, help="default: %(default)s")
     parser.add_argument("--image", default=f"berth-train:{pins.DEFAULT_PROFILE}", help="default: %(default)s")
     parser.add_argument(
-        "--minutes", type=program.above_zero, default=90.0, help="after which no further kill (default: %(default)s)"
+        "--minutes", type=program.above_zero, default=90.0, help="no kills after this time (default: %(default)s)"
     )
-    parser.add_argument("--ranks-alone", action="store_true", help="ranks as processes of this machine")
+    parser.add_argument("--ranks-alone", action="store_true", help="run ranks as processes of this machine")
     options = parser.parse_args(words)
-    setting = _setting(words, options)  # of the kit as it is now, for a commit may come meanwhile
+    setting = _setting(words, options)  # read the revision before the jobs: a commit may follow
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="berth-kills-") as scratch:
         jobs = run(options, Path(scratch))
     lines = [
         f"{setting}; {time.monotonic() - began:.0f} s.",
-        f"{small.STEPS} steps of two ranks on each host, a checkpoint at every {small.SAVE_EVERY} of them.",
+        f"{small.STEPS} steps of two ranks per host, a checkpoint every {small.SAVE_EVERY} steps.",
         *(
             ["The ranks are processes of this machine; `container` is all of them at once."]
             if options.ranks_alone
             else []
         ),
     ]
-    print(render("Jobs that were killed", lines, jobs, small.SAVE_EVERY))
+    print(render("Killed and restarted jobs", lines, jobs, small.SAVE_EVERY))
     if missing := shortfall(jobs, options.kills):
         print(f"\n{missing}")
     return 1 if missing or any(faults_of(job, small.SAVE_EVERY) for job in jobs) else 0

@@ -1,11 +1,11 @@
-"""A checkpoint of some gigabytes: run_qa is killed while it writes one, and goes on from the one before.
+"""Kill run_qa while it writes a checkpoint of several gigabytes; it must resume from the previous one.
 
 Usage: python -m bench.large_checkpoint [--layers 24] > bench/results/DATE-large-checkpoint.md
 
-The model is a BERT of bert-large's width with random weights: 335 million with 24 layers, so that weights and AdamW's
-state are 4 GB. One job of two steps runs to its end. Another is killed by SIGKILL in the middle of its second
-checkpoint, and started again. Both must end with the same weights. Wants four times the checkpoint's size on the disk,
-and twice in memory. Ends with exit code 1 if anything was lost.
+The model is a BERT of bert-large's width with random weights: with 24 layers it has 335 million parameters, and weights
+plus AdamW's state have 4 GB. One job runs its two steps to the end. Another is killed by SIGKILL in the middle of its
+second checkpoint and started again. Both must end with the same weights. Needs four times the checkpoint's size on
+disk and twice its size in memory. Exit code 1 if anything was lost.
 """
 
 import json
@@ -38,9 +38,9 @@ HYPERPARAMETERS = {
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Three starts: of a job that ran through, of one that was killed, and of that one again. Sizes are bytes.
+    """Three starts: an uninterrupted job, a killed job, and the second start of the killed one. Sizes are in bytes.
 
-    left: the whole checkpoints after the kill; half: what was written of the next one; metrics: of both jobs.
+    left: the complete checkpoints after the kill; half: bytes written of the next one; metrics: of both jobs.
     """
 
     model: int
@@ -53,27 +53,8 @@ class Measured:
     metrics: tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
-def write_model(folder: Path, layers: int) -> None:
-    """A wide BERT with random weights."""
-    import torch
-    from transformers import BertConfig, BertForQuestionAnswering
-
-    torch.manual_seed(0)
-    pretrained = pretrained_model()
-    config = BertConfig.from_pretrained(
-        pretrained,
-        num_hidden_layers=layers,
-        hidden_size=WIDTH,
-        intermediate_size=4 * WIDTH,
-        num_attention_heads=WIDTH // 64,
-    )
-    BertForQuestionAnswering(config).save_pretrained(folder)
-    for name in small.TOKENIZER_FILES:
-        (folder / name).write_bytes((pretrained / name).read_bytes())
-
-
 def size(folder: Path) -> int:
-    """The bytes below a folder whose files may come and go."""
+    """The bytes in a folder; its files may disappear meanwhile."""
     total = 0
     for path in folder.rglob("*"):
         try:
@@ -84,25 +65,25 @@ def size(folder: Path) -> int:
 
 
 def measure(folder: Path, layers: int) -> Measured:
-    """Run both jobs below a folder; UserError if the one that nobody kills fails."""
-    write_model(folder / "model", layers)
-    through, stopped = folder / "through", folder / "stopped"
-    for base in (through, stopped):
+    """Run both jobs in `folder`; UserError if the uninterrupted one fails."""
+    small.write_model(folder / "model", pretrained_model(), layers, WIDTH, WIDTH // 64, 4 * WIDTH)
+    whole_base, killed_base = folder / "whole", folder / "killed"
+    for base in (whole_base, killed_base):
         run_qa.lay_out(base, folder / "model", HYPERPARAMETERS, "train.json", json.dumps(small.excerpt("train", 20)))
-    whole = run_qa.run(through, "VmHWM")
+    whole = run_qa.run(whole_base, "VmHWM")
     if whole.code:
         raise UserError(f"run_qa ended with {whole.code}: {whole.log[-2000:]}")
-    checkpoint = size(next((through / "checkpoints").glob("checkpoint-2-*")))
-    kept_here = stopped / "checkpoints"
+    checkpoint = size(next((whole_base / "checkpoints").glob("checkpoint-2-*")))
+    checkpoints = killed_base / "checkpoints"
 
     def is_half_written() -> bool:
-        return sum(size(path) for path in kept_here.glob(".partial-*/checkpoint-2")) > checkpoint / 2
+        return sum(size(path) for path in checkpoints.glob(".partial-*/checkpoint-2")) > checkpoint / 2
 
-    killed = run_qa.run(stopped, "VmHWM", is_half_written)
-    half = sum(size(path) for path in kept_here.glob(".partial-*"))
-    left = kept.whole(kept_here)
-    again = run_qa.run(stopped, "VmHWM")
-    metrics = (_metrics(through), _metrics(stopped))
+    killed = run_qa.run(killed_base, "VmHWM", is_half_written)
+    half = sum(size(path) for path in checkpoints.glob(".partial-*"))
+    left = kept.whole(checkpoints)
+    again = run_qa.run(killed_base, "VmHWM")
+    metrics = (_metrics(whole_base), _metrics(killed_base))
     return Measured(size(folder / "model"), checkpoint, whole, killed, again, half, left, metrics)
 
 
@@ -112,17 +93,17 @@ def _metrics(base: Path) -> dict[str, Any]:
 
 
 def faults(found: Measured) -> list[str]:
-    """What was lost, in sentences; empty if nothing."""
+    """A sentence per loss."""
     lost = []
     if found.again.code:
         lost.append(f"the second start ended with {found.again.code}: {found.again.log[-2000:]}")
     if found.killed.code != -signal.SIGKILL or [name.split("-")[1] for name in found.left] != ["1"]:
-        lost.append(f"after the kill (exit code {found.killed.code}) the whole checkpoints are {list(found.left)}")
+        lost.append(f"after the kill (exit code {found.killed.code}) the complete checkpoints are {list(found.left)}")
     if "going on from" not in found.again.log:
-        lost.append("the second start did not go on from a checkpoint")
-    through, stopped = (metrics.get("weights_sha256") for metrics in found.metrics)
-    if through != stopped:
-        lost.append(f"the weights are not those of the job that ran through: {stopped}, not {through}")
+        lost.append("the second start did not resume from a checkpoint")
+    expected, resumed = (metrics.get("weights_sha256") for metrics in found.metrics)
+    if expected != resumed:
+        lost.append(f"the weights differ from the uninterrupted job's: {resumed}, not {expected}")
     return lost
 
 
@@ -132,19 +113,19 @@ def render(title: str, setting: str, found: Measured, lost: Sequence[str]) -> st
     rows = [
         ("the model's files", f"{found.model / 1e9:.2f} GB"),
         ("a checkpoint: model, AdamW's state, manifest", f"{found.checkpoint / 1e9:.2f} GB"),
-        ("the job that ran through: two steps, two checkpoints, the model", f"{found.whole.seconds:.0f} s"),
+        ("the uninterrupted job: two steps, two checkpoints, the model", f"{found.whole.seconds:.0f} s"),
         ("its steps", f"{seconds.get('training', 0):.0f} s"),
         ("its saves (two checkpoints, the model)", f"{seconds.get('saving', 0):.0f} s"),
         ("its peak memory", f"{found.whole.memory / 1e9:.2f} GB"),
-        ("written of the second checkpoint at the kill", f"{found.half / 1e9:.2f} GB"),
+        ("written of the second checkpoint before the kill", f"{found.half / 1e9:.2f} GB"),
         ("the second start: one step, a checkpoint, the model", f"{found.again.seconds:.0f} s"),
         ("its peak memory", f"{found.again.memory / 1e9:.2f} GB"),
         ("weights of both jobs", "differ" if lost else f"equal, sha256 {found.metrics[0]['weights_sha256'][:12]}"),
     ]
-    said = [line for line in found.again.log.splitlines() if line.startswith(("going on", "step", "train_", "done"))]
+    lines = [line for line in found.again.log.splitlines() if line.startswith(("going on", "step", "train_", "done"))]
     figures = report.table(["", " "], [report.row(name, value) for name, value in rows])
     return report.page(
-        title, [f"{setting}."], *figures, "", "What the second start said:", "", "```", *said, "```", *lost
+        title, [f"{setting}."], *figures, "", "Log of the second start:", "", "```", *lines, "```", *lost
     )
 
 
@@ -156,7 +137,7 @@ def main(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="berth-large-checkpoint-") as scratch:
         found = measure(Path(scratch), options.layers)
         lost = faults(found)
-        page = render("A checkpoint of some gigabytes", setting, found, lost)
+        page = render("A checkpoint of several gigabytes", setting, found, lost)
     print(page.replace(scratch, "FOLDER"))
     return 1 if lost else 0
 

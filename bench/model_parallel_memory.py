@@ -1,10 +1,10 @@
-"""Memory of each rank of a BERT over 1, 2 and 4 partitions: the reason why people split models.
+"""Memory of each rank of a BERT with 1, 2 and 4 partitions.
 
 Usage: python -m bench.model_parallel_memory [--layers N] [--hidden N] [> bench/results/….md]
 
-Bytes of parameters, gradients and AdamW's moments are counted after two steps; activations are what autograd keeps for
-the backward pass at its peak, each storage once, without parameters; how many microbatches are open on a rank at once
-depends a little on the machine. Ranks are processes of this machine over gloo.
+Bytes of parameters, gradients and AdamW's moments are counted after two steps. Activations are the peak of what
+autograd keeps for the backward pass: each storage once, without parameters. How many microbatches are open on a rank at
+once depends a little on timing. Ranks are processes of this machine over gloo.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,16 @@ from bench import program, report
 from bench.scripts import model_parallel_launch
 
 KINDS = ("parameters", "gradients", "optimizer", "activations")
-COLUMNS = ["partitions", "rank", *KINDS, "in all", "of one partition's"]
+COLUMNS = ["partitions", "rank", *KINDS, "total", "of one partition's"]
 
 
 def table(found: Mapping[int, Sequence[Mapping[str, int]]]) -> list[str]:
-    """A row for each rank of each number of partitions, in MB; pure."""
+    """A row per rank and number of partitions, in MB."""
     first = found[min(found)]
     whole = max(sum(each.values()) for each in first)
     rows = []
-    for partitions, of_ranks in found.items():
-        for rank, each in enumerate(of_ranks):
+    for partitions, ranks in found.items():
+        for rank, each in enumerate(ranks):
             total = sum(each[kind] for kind in KINDS)
             sizes = [f"{size / 1e6:,.1f}" for size in (*(each[kind] for kind in KINDS), total)]
             rows.append(report.row(str(partitions), str(rank), *sizes, f"{total / whole:.0%}"))
@@ -32,19 +32,21 @@ def table(found: Mapping[int, Sequence[Mapping[str, int]]]) -> list[str]:
 def main(words: Sequence[str]) -> int:
     parser = program.make_parser("model_parallel_memory", __doc__)
     parser.add_argument("--partitions", default="1,2,4", metavar="LIST", help="1,2,4")
-    parser.add_argument("--microbatches", type=program.positive, default=4, metavar="N", help="of a step; 4")
+    parser.add_argument(
+        "--microbatches", type=program.positive, default=4, metavar="N", help="microbatches of a step; 4"
+    )
     model_parallel_launch.add_sizes(parser, layers=12, hidden=768, rows=8, length=128, words=30522)
-    asked = parser.parse_args(words)
+    options = parser.parse_args(words)
     found = {
         partitions: model_parallel_launch.run(
-            "memory", partitions, asked, partitions=partitions, microbatches=asked.microbatches
+            "memory", partitions, options, partitions=partitions, microbatches=options.microbatches
         )
-        for partitions in map(int, asked.partitions.split(","))
+        for partitions in map(int, options.partitions.split(","))
     }
-    told = model_parallel_launch.told("model_parallel_memory", list(words), asked)
+    described = model_parallel_launch.setting("model_parallel_memory", words, options)
     setting = (
-        f"{told} {asked.microbatches} microbatches, AdamW, automatic partition by parameters. One partition has one "
-        "microbatch open at a time, p have p + 2 at most, which `active_microbatches` changes. MB (1e6 bytes)."
+        f"{described} {options.microbatches} microbatches, AdamW, automatic partition by parameters. One partition has "
+        "one open microbatch, p partitions have at most p + 2 (option `active_microbatches`). MB (1e6 bytes)."
     )
     print(report.page("Memory of each rank of a pipeline", [setting], *report.table(COLUMNS, table(found))))
     return 0

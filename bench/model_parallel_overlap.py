@@ -1,13 +1,14 @@
-"""How well two partitions overlap: their time against the ideal that the bubble leaves, and bytes over the wire.
+"""How well two partitions overlap: their time against the ideal pipeline, and the bytes that they send.
 
 Usage: python -m bench.model_parallel_overlap [--rounds N] [> bench/results/….md]
 
-A BERT of 12 layers on 2 ranks of one thread each, cut once by hand (coarse) and once automatically, with several
-numbers of microbatches m. Ideal: (m + p - 1) / (m · p) of the time that one process with one thread takes for the same
-microbatches, for p partitions. One process and the pipeline take turns; medians of the rounds, also of the ratio that
-each round has. Least bytes: every tensor that a run of modules takes or gives, once for each microbatch and direction,
-masks included. The machine must have two idle cores. Exit code 1 where a target is missed: 80 % of the ideal with the
-coarse cut, 65 % with the automatic one, with each number of microbatches; 5 % more than the least bytes.
+A BERT of 12 layers runs on 2 ranks with one thread each. It is split once by hand (coarse) and once automatically, with
+several numbers of microbatches m. The ideal for p partitions is (m + p - 1) / (m · p) of the time that one process with
+one thread takes for the same microbatches. One process and the pipeline alternate; figures are medians of the rounds,
+also of each round's ratio. Least bytes: every tensor that a run of modules takes or returns, once per microbatch and
+direction, masks included. The machine must have two idle cores. Exit code 1 if a target is missed: 80 % of the ideal
+with the coarse split, 65 % with the automatic one, at every number of microbatches; at most 5 % more than the least
+bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,26 +34,26 @@ COLUMNS = [
 
 
 def ideal(seconds: float, microbatches: int, partitions: int = PARTITIONS) -> float:
-    """What the bubble leaves of one process' time; pure."""
+    """The time of an ideal pipeline, from the time of one process."""
     return (microbatches + partitions - 1) / (microbatches * partitions) * seconds
 
 
 def ratio(found: Mapping[str, Any]) -> float:
-    """Of the ideal's speed, what was reached; pure."""
+    """The reached share of the ideal's speed."""
     return ideal(found["speedup"], found["microbatches"])
 
 
 def missed(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The targets that were not met, in words; pure."""
+    """A sentence per missed target."""
     wrong = []
     for count in sorted({each["microbatches"] for each in found}):
-        of_count = [each for each in found if each["microbatches"] == count]
-        coarse = [ratio(each) for each in of_count if each["cut"] == "coarse"]
-        automatic = [ratio(each) for each in of_count if each["cut"] != "coarse"]
+        same_count = [each for each in found if each["microbatches"] == count]
+        coarse = [ratio(each) for each in same_count if each["cut"] == "coarse"]
+        automatic = [ratio(each) for each in same_count if each["cut"] != "coarse"]
         for name, ratios, target in (("coarse", coarse, COARSE), ("automatic", automatic, AUTOMATIC)):
             if ratios and max(ratios) < target:
                 reached = f"{max(ratios):.0%} of the ideal with {count} microbatches"
-                wrong.append(f"the {name} cut reaches {reached}, {target:.0%} were to be reached")
+                wrong.append(f"the {name} cut reaches {reached}, the target is {target:.0%}")
     for each in found:
         if each["sent"] > MOST_BYTES * each["least"]:
             share = each["sent"] / each["least"]
@@ -61,7 +62,7 @@ def missed(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A row for each cut and number of microbatches; pure."""
+    """A row per cut and number of microbatches."""
     return [
         report.row(
             each["cut"],
@@ -83,14 +84,14 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--microbatches", default="2,4,8", metavar="LIST", help="2,4,8")
     parser.add_argument("--rounds", type=program.positive, default=11, metavar="N", help="11, for medians")
     model_parallel_launch.add_sizes(parser, layers=12, hidden=512, rows=16, length=64, words=4000)
-    asked = parser.parse_args(words)
-    counts = [int(each) for each in asked.microbatches.split(",")]
+    options = parser.parse_args(words)
+    counts = [int(each) for each in options.microbatches.split(",")]
     cases = [(cut, count) for cut in CUTS for count in counts]
-    found = model_parallel_launch.run("overlaps", PARTITIONS, asked, cases=cases, rounds=asked.rounds)[0]
-    told = model_parallel_launch.told("model_parallel_overlap", list(words), asked)
+    found = model_parallel_launch.run("overlaps", PARTITIONS, options, cases=cases, rounds=options.rounds)[0]
     problems = missed(found)
-    said = f"Missed: {'; '.join(problems)}." if problems else "All targets are met."
-    setting = f"{told} Medians of {asked.rounds}. {said}"
+    verdict = f"Missed: {'; '.join(problems)}." if problems else "All targets are met."
+    machine = model_parallel_launch.setting("model_parallel_overlap", words, options)
+    setting = f"{machine} Medians of {options.rounds} rounds. {verdict}"
     print(report.page("Overlap of two partitions", [setting], *report.table(COLUMNS, table(found))))
     return 1 if problems else 0
 

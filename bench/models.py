@@ -1,10 +1,10 @@
-"""Random loads, requests, unloads, kills and stops against real servers of many models: what comes of thousands.
+"""Thousands of random loads, requests, unloads, kills and stops of models on real multi-model servers.
 
 Usage: python -m bench.models [--steps 3000] [--examples 6] > bench/results/DATE-models.md
 
-The servers run on this machine, without a container, with models of a few kilobytes. After each step the list of
-models, the counters, the worker processes and their folders must be what the steps so far leave. Ends with exit code 1
-if they were not, or if the memory of a server's process 1 grew by a tenth from its first example to its last. Wants
+The servers run on this machine without a container, with models of a few kilobytes. After each step the list of models,
+the counters, the worker processes and their folders must match the previous steps; otherwise the program stops with an
+error. Exit code 1 if the memory of a server's process 1 grew by a tenth from its first example to its last. Needs
 `make setup-tests`.
 """
 
@@ -17,17 +17,17 @@ from tests.unit.serve.models.machine import Session, write_models
 from tests.unit.small_models import add_graph, save_tiny_model
 
 _STEPS_EACH = 60
-"""Steps of an example, at most: between two examples everything is unloaded, or the server is stopped."""
+"""Most steps of an example. After an example all models are unloaded, or the server is stopped."""
 _MOST_GROWTH = 1.1
 
 
 def growth(memory: Sequence[Sequence[int]]) -> float:
-    """The largest quotient of a server's memory after its last example and after its first; 1 if no server had two."""
+    """The largest ratio of a server's memory after its last example to that after its first; 1 without two examples."""
     return max((each[-1] / each[0] for each in memory if len(each) > 1), default=1.0)
 
 
 def render(title: str, setting: str, session: Session) -> str:
-    """A page of what was asked and answered."""
+    """The page of results."""
     counts = [report.row(*count) for count in sorted(session.counts.items())]
     memory = [", ".join(f"{each / 1e6:.1f}" for each in server) for server in session.memory]
     return report.page(
@@ -35,7 +35,7 @@ def render(title: str, setting: str, session: Session) -> str:
         [f"{setting}; {session.steps} steps in {session.examples} examples against {session.servers} servers."],
         *report.table(["request and status, or event", " times"], counts),
         "",
-        "MB of process 1 of each server, after each example, when all models are unloaded:",
+        "MB of process 1 of each server after each example, with all models unloaded:",
         "",
         *(f"- {server}" for server in memory),
         "",
@@ -45,9 +45,11 @@ def render(title: str, setting: str, session: Session) -> str:
 
 def main(words: Sequence[str]) -> int:
     parser = program.make_parser("models", __doc__)
-    parser.add_argument("--steps", type=program.positive, default=3000, help="at least; default: %(default)s")
     parser.add_argument(
-        "--examples", type=program.positive, default=6, help="for which each server runs; default: %(default)s"
+        "--steps", type=program.positive, default=3000, help="at least this many (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--examples", type=program.positive, default=6, help="examples per server (default: %(default)s)"
     )
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as scratch:

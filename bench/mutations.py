@@ -3,10 +3,10 @@
 Usage: python -m bench.mutations [--count 60] [--seed 1] > bench/results/DATE-mutations.md
 
 A mutation changes one expression or statement of the product: a comparison, `and` or `or`, a number, a condition, a
-`return` or a call. The draw depends on the seed and the source. Each mutation is made in a clone of the checked-out
-commit. pytest then runs the folder of tests/unit that mirrors the file's folder, and after it that folder's parents, up
-to the first failure. A mutation is found if a test fails, and counts as not found after --limit seconds. First, each of
-these folders must pass without a mutation. Progress goes to stderr. Wants `make setup-tests`.
+`return` or a call. The selection depends on the seed and the source. Each mutation is made in a clone of the
+checked-out commit. pytest then runs the folder of tests/unit that mirrors the file's folder, and after it that folder's
+parents, up to the first failure. A mutation is found if a test fails, and counts as not found after --limit seconds.
+First, each of these folders must pass without a mutation. Progress goes to stderr. Needs `make setup-tests`.
 """
 
 import ast
@@ -87,7 +87,7 @@ def replacements(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
 
 
 def visible_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those inside f-strings, of which Python 3.11 does not know the places."""
+    """All nodes except those inside f-strings, because Python 3.11 has wrong positions for them."""
     yield tree
     if not isinstance(tree, ast.JoinedStr):
         for child in ast.iter_child_nodes(tree):
@@ -110,14 +110,14 @@ def mutations(path: Path, source: bytes) -> Iterator[Mutation]:
 
 
 def mirrors(path: Path, root: Path) -> list[str]:
-    """The test folders of a file of the product, the nearest first; of a file at the top the test files at the top."""
+    """The test folders of a file of the product, the nearest first. A file at the top has the test files at the top."""
     folders = [Path("tests/unit") / parent for parent in path.parents[:-1]]
     found = [str(folder) for folder in folders if (root / folder).is_dir()]
     return found or sorted(str(test.relative_to(root)) for test in (root / "tests/unit").glob("test_*.py"))
 
 
 def run_tests(root: Path, tests: Sequence[str], limit: float | None = None) -> str:
-    """Whether a test fails, or can't be imported; UserError if there are no tests."""
+    """Run tests: FOUND if one fails or can't be imported, MISSED, or TIMED_OUT. UserError if there are no tests."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not nightly", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryFile("w+") as output:
@@ -130,18 +130,18 @@ def run_tests(root: Path, tests: Sequence[str], limit: float | None = None) -> s
             return TIMED_OUT
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(done.pid, signal.SIGKILL)  # also what a test has left running
+                os.killpg(done.pid, signal.SIGKILL)  # including processes that a test started
             done.wait()
         output.seek(0)
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
-            raise UserError(f"pytest finds no tests in {' '.join(tests)}: {output.read()[-1000:]}")
+            raise UserError(f"pytest finds no test in {' '.join(tests)}: {output.read()[-1000:]}")
     return FOUND if code else MISSED
 
 
 def main(words: Sequence[str]) -> int:
     parser = program.make_parser("mutations", __doc__)
     parser.add_argument("--count", type=program.positive, default=60, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="of the draw (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the selection (default: %(default)s)")
     parser.add_argument(
         "--limit", type=program.above_zero, default=900.0, help="seconds per mutation (default: %(default)s)"
     )

@@ -1,22 +1,20 @@
-"""Training by batches of like length against the well-known recipe, which pads every window to 384 tokens.
+"""Training with batches of similar length against the usual recipe, which pads every window to 384 tokens.
 
 Usage: python -m bench.padding [> bench/results/DATE-padding.md]    needs the engine and the training image
 
-The same image, model, questions and steps, one job after the other in turn; the ratio of a pair is of its samples per
-second, the median of the pairs is the result. Questions come from SQuAD v1.1 in the folder BERTH_SQUAD, else from the
-embedded excerpt, whose contexts are shorter than most. Progress goes to stderr.
+Jobs with and without padding alternate, with the same image, model, questions and steps. The ratio of a pair compares
+their samples per second; the result is the median of the pairs. The questions are SQuAD v1.1's in the folder
+BERTH_SQUAD, or the embedded excerpt's, whose contexts are shorter than most. Progress goes to stderr.
 """
 
 import json
-import lzma
-import os
 import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import program, report
+from bench import program, report, squad
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images.pins import pins
@@ -37,35 +35,23 @@ IMAGE = f"berth-train:{pins.DEFAULT_PROFILE}"
 
 
 def questions() -> tuple[str, dict[str, object]]:
-    """Where the questions come from, and every hundredth or so of them, so that they are of all lengths."""
-    folder = os.environ.get("BERTH_SQUAD")
-    path = Path(folder) / "train-v1.1.json.xz" if folder else pins.ROOT / "sample" / "squad-train.json.xz"
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        articles = json.load(file)["data"]
-    found = [
-        {"context": paragraph["context"], "qas": [question]}
-        for article in articles
-        for paragraph in article["paragraphs"]
-        for question in paragraph["qas"]
-    ]
-    chosen = found[:: max(1, len(found) // QUESTIONS)][:QUESTIONS]
-    return path.name, {"version": "1.1", "data": [{"title": "", "paragraphs": chosen}]}
+    """The name of the file, and QUESTIONS of its questions at equal distances, so that all lengths occur."""
+    path = squad.squad_file("train")
+    found = [{"context": context, "qas": [question]} for question, context in squad.pairs(squad.read_articles(path))]
+    selected = found[:: max(1, len(found) // QUESTIONS)][:QUESTIONS]
+    return path.name, {"version": "1.1", "data": [{"title": "", "paragraphs": selected}]}
 
 
 def samples_per_second(data: Path, out: Path, *, padded: bool) -> float:
-    """Of one job; questions a second, as the job itself reports it."""
+    """Train one job; samples per second, as the job reports them."""
     settings = SETTINGS | {"pad_to_max_length": str(padded)}
     job = TrainingJob({"train": data}, out, model=pretrained_model(), hyperparameters=settings)
-    done = run_training_job(job, image=IMAGE, log=_drop, say=_drop)
+    done = run_training_job(job, image=IMAGE, log=lambda _: None, say=lambda _: None)
     if done.model_archive is None:
         raise UserError(f"the job failed: {done.reason}")
     figure = float(json.loads(read_member(done.model_archive, "metrics.json"))["train_samples_per_second"])
     print(f"{'padded' if padded else 'by length'}: {figure:.2f} samples/s", file=sys.stderr)
     return figure
-
-
-def _drop(line: str) -> None:
-    """A job's log, which is not wanted here."""
 
 
 def main(words: Sequence[str]) -> int:

@@ -1,10 +1,10 @@
-"""A job of two hosts, one of which hardly runs: do the signs of life go on, and does the job end only when it should?
+"""Jobs of two hosts, one of which is slow: a job must end only when a host is lost.
 
 Usage: python -m bench.peers [--seconds 30] [--image NAME] > bench/results/DATE-peers.md   (as root)
 
-While the job's program runs, one host gets next to no CPU, is at its memory limit and reads gigabytes through what is
-left for the page cache, or stands still (docker pause). How long each host heard nothing of the other is read from the
-kernel, for the rendezvous' own connection. Ends with exit code 1 if a job did not end as it should.
+While the job's program runs, one host gets almost no CPU, or reads gigabytes at its memory limit, or is paused (docker
+pause). How long each host received nothing from the other is read from the kernel, for the rendezvous' connection.
+Exit code 1 if a job did not end as expected.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from typing import Any
 from docker import DockerClient
 from docker.models.containers import Container
 
-from bench import machine, program
-from bench.jobs.containers import await_end, host_options, pids, started_hosts
+from bench import machine, program, report
+from bench.jobs.containers import await_end, await_text, host_options, pids, started_hosts
 from berth.common import engine
 from berth.images.pins import pins
 from berth.local import opt_ml
@@ -68,11 +68,11 @@ time.sleep(max(0, end - time.monotonic()))
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`what` is done to `host` while the program runs: `load` inside of it, `cpu` is all of a core that it gets (0: as
-    much as there is), `pause` seconds of standing still. `lost`: whether the job must end by that.
+    """What happens to `host` while the program runs. load: what the program does there; cpu: its share of a core (0: no
+    limit); pause: seconds for which it is paused; lost: the job must end, because the host counts as lost.
     """
 
-    what: str
+    name: str
     host: str = "algo-2"
     load: str = ""
     cpu: float = 0.0
@@ -82,19 +82,19 @@ class Case:
 
 CASES = (
     Case("nothing"),
-    Case("5 % of a core, 8 processes spin", load="cpu", cpu=0.05),
-    Case("5 % of a core, 8 processes spin", "algo-1", load="cpu", cpu=0.05),
-    Case(f"at its limit of {MEMORY_MB} MB, files are read", load="memory"),
-    Case(f"at its limit of {MEMORY_MB} MB, files are read", "algo-1", load="memory"),
-    Case("stands still for 9 s", pause=9.0),
-    Case("stands still for 9 s", "algo-1", pause=9.0),
-    Case("stands still for 20 s", pause=20.0, lost=True),
+    Case("5 % of a core, 8 busy processes", load="cpu", cpu=0.05),
+    Case("5 % of a core, 8 busy processes", "algo-1", load="cpu", cpu=0.05),
+    Case(f"at its limit of {MEMORY_MB} MB, reads files", load="memory"),
+    Case(f"at its limit of {MEMORY_MB} MB, reads files", "algo-1", load="memory"),
+    Case("paused for 9 s", pause=9.0),
+    Case("paused for 9 s", "algo-1", pause=9.0),
+    Case("paused for 20 s", pause=20.0, lost=True),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a case went. `silence`: the seconds for which each host heard nothing of the other, at most."""
+    """How a case ended. silence: the longest time in seconds in which each host received nothing from the other."""
 
     case: Case
     silence: Mapping[str, float]
@@ -108,45 +108,44 @@ class Result:
         return set(self.codes.values()) == {0}
 
 
-def render(title: str, setting: str, results: Sequence[Result]) -> str:
-    """The page of results."""
-    head = "| host | what is done to it | silence on algo-1, s | on algo-2, s | exit codes |"
-    rows = [
-        f"| {each.case.host} | {each.case.what} | {each.silence['algo-1']:.1f} | {each.silence['algo-2']:.1f} | "
-        f"{', '.join(map(str, each.codes.values()))}{'' if each.right else ' WRONG'} |"
-        for each in results
-    ]
+def render(results: Sequence[Result]) -> list[str]:
+    """The table and the number of failures."""
+    columns = ("host", "what happens to it", " silence on algo-1, s", " on algo-2, s", "exit codes")
+    rows = []
+    for each in results:
+        silences = [f"{seconds:.1f}" for seconds in each.silence.values()]
+        codes = f"{', '.join(map(str, each.codes.values()))}{'' if each.right else ' WRONG'}"
+        rows.append(report.row(each.case.host, each.case.name, *silences, codes))
     wrong = sum(not each.right for each in results)
-    lines = [f"# Hosts that hardly run, {title}", "", setting, "", head, "|---|---|---:|---:|---|", *rows]
-    return "\n".join([*lines, "", f"{wrong} of {len(results)} jobs did not end as they should."])
+    return [*report.table(columns, rows), "", f"{wrong} of {len(results)} jobs did not end as expected."]
 
 
 @contextmanager
 def measured(containers: Mapping[str, Container]) -> Iterator[dict[str, float]]:
-    """While the block runs: the most seconds for which each host's connection had received nothing."""
+    """Measure during the block the longest time in seconds in which each host's connection received nothing."""
     silence = dict.fromkeys(containers, 0.0)
-    over = threading.Event()
+    done = threading.Event()
 
-    def look(name: str, pid: int) -> None:
+    def watch(name: str, pid: int) -> None:
         command = ["nsenter", "-t", str(pid), "-n", "ss", "-tinH", "state", "established"]
         ports = [f"( sport = :{PORT} or dport = :{PORT} )"]
-        while not over.wait(0.2):
-            said = subprocess.run([*command, *ports], capture_output=True, text=True).stdout
-            silence[name] = max([silence[name], *(int(each) / 1000 for each in _LAST_RECEIVED.findall(said))])
+        while not done.wait(0.2):
+            printed = subprocess.run([*command, *ports], capture_output=True, text=True).stdout
+            silence[name] = max([silence[name], *(int(each) / 1000 for each in _LAST_RECEIVED.findall(printed))])
 
-    threads = [threading.Thread(target=look, args=(name, pids(each, "berth")[0])) for name, each in containers.items()]
+    threads = [threading.Thread(target=watch, args=(name, pids(each, "berth")[0])) for name, each in containers.items()]
     for thread in threads:
         thread.start()
     try:
         yield silence
     finally:
-        over.set()
+        done.set()
         for thread in threads:
             thread.join()
 
 
 def run(client: DockerClient, image: str, case: Case, seconds: float, folder: Path) -> Result:
-    """One job of two hosts."""
+    """Run one job on two hosts."""
     names = opt_ml.host_names(2)
 
     def options(name: str) -> dict[str, Any]:
@@ -160,9 +159,9 @@ def run(client: DockerClient, image: str, case: Case, seconds: float, folder: Pa
         return {**made, **({"mem_limit": f"{MEMORY_MB}m", "memswap_limit": f"{MEMORY_MB}m"} if limited else {})}
 
     with contextlib.redirect_stdout(None), started_hosts(client, image, names, options) as containers:
-        await_programs(containers)
+        await_text(containers, b"RUNS", LIMIT_SECONDS)
         with measured(containers) as silence:
-            press(containers[case.host], case, seconds)
+            disturb(containers[case.host], case, seconds)
             for container in containers.values():
                 await_end(container, LIMIT_SECONDS)
         codes = {name: int(each.wait()["StatusCode"]) for name, each in containers.items()}
@@ -171,16 +170,8 @@ def run(client: DockerClient, image: str, case: Case, seconds: float, folder: Pa
     return Result(case, silence, codes, log)
 
 
-def await_programs(containers: Mapping[str, Container]) -> None:
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not all(b"RUNS" in each.logs() for each in containers.values()):
-        if time.monotonic() > deadline:
-            raise SystemExit("the programs did not start")
-        time.sleep(0.2)
-
-
-def press(container: Container, case: Case, seconds: float) -> None:
-    """Do to a host what the case says, and undo it before the program ends."""
+def disturb(container: Container, case: Case, seconds: float) -> None:
+    """Limit or pause a host as the case says, and undo it before the program ends."""
     if case.cpu:
         container.update(cpu_period=_CPU_PERIOD, cpu_quota=int(case.cpu * _CPU_PERIOD))
         time.sleep(seconds)
@@ -193,17 +184,19 @@ def press(container: Container, case: Case, seconds: float) -> None:
 
 def main(words: Sequence[str]) -> int:
     parser = program.make_parser("peers", __doc__)
-    parser.add_argument("--seconds", type=program.positive, default=30, help="of each program (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=program.positive, default=30, help="duration of each program (default: %(default)s)"
+    )
     parser.add_argument("--image", default=f"berth-train:{pins.DEFAULT_PROFILE}", help="default: %(default)s")
     options = parser.parse_args(words)
     with contextlib.closing(engine.connect()) as client, tempfile.TemporaryDirectory(prefix="berth-peers-") as scratch:
-        setting = program.setting("peers", words, client, machine.cores_of(None))
+        setting = program.setting("peers", words, client, machine.parse_cores(None))
         results = [
             run(client, options.image, case, options.seconds, Path(scratch) / str(number))
             for number, case in enumerate(CASES)
         ]
-    told = f"BERTH_PEER_TIMEOUT is {PEER_TIMEOUT} s; each second has a beat."
-    print(render(time.strftime("%Y-%m-%d"), f"{setting}.\n{told}", results))
+    heartbeat = f"BERTH_PEER_TIMEOUT is {PEER_TIMEOUT} s; a heartbeat is sent every second."
+    print(report.page("Slow hosts", [f"{setting}.", heartbeat], *render(results)))
     return 1 if any(not each.right for each in results) else 0
 
 

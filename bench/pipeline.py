@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import program
-from bench.serving import questions, sides
+from bench import program, report, squad
+from bench.serving import sides
 from berth.images.pins import pins, pins_file
 
 TRANSFORMERS = "transformers==4.57.6"  # the last 4.x
@@ -37,14 +37,14 @@ SETTINGS: tuple[tuple[int, Mapping[str, Any]], ...] = (
     (50, SHORT | FOUR | {"handle_impossible_answer": True}),
     (20, {"max_question_len": 4}),
 )
-"""How many questions are asked with which parameters."""
+"""The number of questions, and their parameters."""
 
 Answer = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One question; `number`: which setting it is asked with."""
+    """One question. number: the index of its parameters in SETTINGS."""
 
     number: int
     question: str
@@ -57,28 +57,28 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of answers to one question: whether the best is the same span, and the farthest two scores of one rank."""
+    """Compares the answers to one question. same: the best answers are the same span; score: the largest difference of
+    the scores of answers at the same position.
+    """
 
     same: bool
     score: float
 
 
 def cases() -> list[Case]:
-    """All of them, the same each time."""
-    articles = questions.read_articles(pins.ROOT / "sample" / "squad-heldout.json.xz")
-    pairs = [
-        (question["question"], paragraph["context"])
-        for article in articles
-        for paragraph in article["paragraphs"]
-        for question in paragraph["qas"]
+    """All cases, always the same ones."""
+    pairs = squad.pairs(squad.read_articles(squad.excerpt_file("heldout")))
+    return [
+        Case(number, question["question"], context)
+        for number, (count, _) in enumerate(SETTINGS)
+        for question, context in pairs[:count]
     ]
-    return [Case(number, *pair) for number, (count, _) in enumerate(SETTINGS) for pair in pairs[:count]]
 
 
 def difference(ours: Any, theirs: Any) -> Difference:
-    """Of what we answer and what the pipeline does, whose scores can pass 1; an answer or a list of answers each.
+    """Compares our answer or list of answers with the pipeline's, whose scores can exceed 1 and are capped.
 
-    The pipeline leaves the list out where it has one answer only.
+    The pipeline returns a single answer without a list.
     """
     mine, its = (value if isinstance(value, list) else [value] for value in (ours, theirs))
     if len(mine) != len(its):
@@ -89,7 +89,7 @@ def difference(ours: Any, theirs: Any) -> Difference:
 
 
 def pipeline_answers(model: Path, asked: Sequence[Case], scratch: Path) -> list[Any]:
-    """What transformers 4.57 answers, in an environment that is made for it."""
+    """The answers of transformers 4.57, installed in a temporary environment."""
     place = scratch / "transformers-4.57"
     venv.create(place, with_pip=True)
     python = str(place / "bin/python")
@@ -99,40 +99,45 @@ def pipeline_answers(model: Path, asked: Sequence[Case], scratch: Path) -> list[
     subprocess.run(install, check=True, stdout=sys.stderr)
     lines = "".join(json.dumps([case.question, case.context, case.parameters]) + "\n" for case in asked)
     program = Path(__file__).parent / "serving" / "former_pipeline.py"
-    said = subprocess.run(
+    done = subprocess.run(
         [python, str(program), str(model)], input=lines, check=True, stdout=subprocess.PIPE, text=True
     )
-    return [json.loads(line) for line in said.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def our_answers(model: Path, asked: Sequence[Case]) -> list[Any]:
-    """What our pipeline answers, in this process."""
+    """The answers of our pipeline, in this process."""
     from berth.runtime.cpus import model_threads
     from berth.runtime.engines import choose
     from berth.runtime.engines.choose import EngineSettings
     from berth.serve.limits import RequestLimits
     from berth.serve.pipeline import QuestionAnsweringPipeline
 
-    loaded = choose.load(model, EngineSettings(model_threads(), folder=model.parent / "graph"), print)
+    loaded = choose.load(model, EngineSettings(model_threads(), folder=model.parent / "graph"), _log)
     answer = QuestionAnsweringPipeline(loaded, RequestLimits())
     return [answer(question=case.question, context=case.context, **case.parameters) for case in asked]
 
 
 def render(asked: Sequence[Case], differences: Sequence[Difference]) -> str:
-    """A table with a row for each setting."""
-    lines = ["| parameters | questions | same best answer | scores apart by at most |", "|---|---:|---:|---:|"]
+    """A table with a row per setting."""
+    rows = []
     for number, (count, parameters) in enumerate(SETTINGS):
         found = [each for case, each in zip(asked, differences, strict=True) if case.number == number]
         same = sum(each.same for each in found)
         name = f"`{json.dumps(dict(parameters))}`" if parameters else "none"
-        lines.append(f"| {name} | {count} | {same} | {max(each.score for each in found):.1e} |")
-    return "\n".join(lines)
+        rows.append(report.row(name, count, same, f"{max(each.score for each in found):.1e}"))
+    columns = ["parameters", " questions", " same best answer", " largest difference of scores"]
+    return "\n".join(report.table(columns, rows))
+
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def main(words: Sequence[str]) -> int:
     parser = program.make_parser("pipeline", __doc__)
     parser.add_argument("--model", type=Path, help="a folder or model.tar.gz (default: MiniLM with a seeded head)")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="keep the pipeline's answers, a line each")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="save the pipeline's answers, one per line")
     options = parser.parse_args(words)
     asked = cases()
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as folder:

@@ -1,11 +1,11 @@
-# What bench/image_size.py and bench/serve.py measure against: packages as people install them, on the base of the kit's.
+# A plain image for bench/image_size.py and bench/serve.py: packages as people install them, on berth's base image.
 ARG BASE_IMAGE
 FROM ${BASE_IMAGE}
 ARG APT_PACKAGES
 ARG PIP_PACKAGES
 ARG PROFILE
 ENV PIP_BREAK_SYSTEM_PACKAGES=1
-# Slim Debian has no man pages, and Java's package fails without their folder (https://bugs.debian.org/863199).
+# Java's package fails without the folder of man pages, which slim Debian lacks (https://bugs.debian.org/863199).
 # hadolint ignore=DL3008,SC2086
 RUN --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=pip --mount=type=secret,id=apt --mount=type=secret,id=apt-auth \
     --mount=type=secret,id=apt-sources --mount=type=bind,source=docker/wheels,target=/tmp/wheels \

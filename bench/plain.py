@@ -1,4 +1,4 @@
-"""A plain image to compare with: packages by apt and pip as people install them, on the base of the kit's."""
+"""Builds plain images for comparison: packages from apt and pip as people install them, on berth's base image."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from berth.images.scratch import SECRETS, scratch_folder
 
 @dataclass(frozen=True, slots=True)
 class PlainImage:
-    """What goes into it: names of Debian's packages, and requirements of pip, with its options if any."""
+    """A plain image. apt: names of Debian packages; pip: requirements and options."""
 
     tag: str
     apt: Sequence[str]
@@ -26,9 +26,9 @@ class PlainImage:
 
 
 def build_plain(image: PlainImage, profile: pins.Profile, base: Base) -> None:
-    """Builds bench/plain.Dockerfile under the image's tag; its progress goes to stderr. UserError where that fails.
+    """Build bench/plain.Dockerfile with the image's tag; progress goes to stderr. UserError if the build fails.
 
-    torch's own index is named only where no folder of wheels on this machine has the torch of the profile.
+    torch's own index is used only if no local wheel folder has the profile's torch.
     """
     network = build_network.gather(os.environ)
     wheels = prepare.link_wheels(network, profile, pins.ROOT)
@@ -50,5 +50,5 @@ def build_plain(image: PlainImage, profile: pins.Profile, base: Base) -> None:
         command += [word for key, path in secrets.items() for word in ("--secret", f"id={key},src={path}")]
         made = subprocess.run([*command, str(pins.ROOT)], env=engine.client_environment(os.environ), stdout=sys.stderr)
     if made.returncode != 0:
-        raise UserError(f"{image.tag} can't be built: see above what Docker says.")
+        raise UserError(f"{image.tag} can't be built: see Docker's output above.")
     print(f"{image.tag}: {time.monotonic() - began:.0f} s", file=sys.stderr)

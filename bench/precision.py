@@ -1,25 +1,23 @@
-"""What 16-bit arithmetic costs a model's answers: spans and F1 of bf16 against fp32, with the server's PyTorch engine.
+"""What 16-bit arithmetic costs: answers and F1 of bf16 against fp32, with the server's PyTorch engine.
 
 Usage: python -m bench.precision --model out/model.tar.gz [--precision fp16] > bench/results/DATE-precision.md
 
-On a GPU bf16 is the server's default, so run this on each new kind of GPU, with its own model; without one it computes
-on the CPU, whose bf16 rounds alike. The questions are SQuAD's dev-v1.1 in the folder BERTH_SQUAD, else the embedded
-excerpt's held-out ones. Ends with exit code 1 if more than 0.5 F1 is lost: then set BERTH_PRECISION=fp32 there. Needs
-torch and transformers, and no Docker; a model of the demo (`make demo`) will do.
+On a GPU bf16 is the server's default, so run this with your model on each new kind of GPU. Without a GPU it computes on
+the CPU, whose bf16 rounds in the same way. The questions are SQuAD's dev-v1.1 in the folder BERTH_SQUAD, or the
+excerpt's held-out ones. Exit code 1 if more than 0.5 F1 is lost: then set BERTH_PRECISION=fp32 there. Needs torch and
+transformers, but not Docker. The demo's model (`make demo`) is sufficient.
 """
 
-import argparse
 import os
 import random
-import shlex
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.machine import this_cpu
+from bench import program, report, squad
+from berth.common.errors import UserError
 from berth.contract.archive import ArchiveError, unpack
 from berth.qa import metrics
 from berth.qa.spans import EVALUATION, Span, predict
@@ -31,16 +29,15 @@ from berth.runtime.engines.engine import logits_of_all
 from berth.runtime.engines.model_folder import ModelFiles, ModelFilesError, find
 from berth.runtime.engines.quantization import MAX_F1_LOSS, MOST_QUESTIONS
 
-ROOT = Path(__file__).resolve().parent.parent
 LENGTH, STRIDE = 384, 128
-"""Tokens of a window, and those that neighbours share: the server's own."""
+"""Tokens of a window, and tokens that neighbours share: the server's defaults."""
 PARTS = 10
-"""Lines of progress for each precision."""
+"""Progress lines per precision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One precision's answers, and their exact match and F1 in percent; `engine`: as the server's log names it."""
+    """One precision's answers, with exact match and F1 in percent. engine: its name in the server's log."""
 
     engine: str
     spans: Sequence[Span]
@@ -49,7 +46,7 @@ class Answered:
 
 
 def answer(files: ModelFiles, precision: str, examples: Sequence[Example]) -> Answered:
-    """The best span for each question."""
+    """Answer all examples with one precision."""
     from berth.runtime.engines.pytorch import PyTorchEngine
 
     engine = PyTorchEngine(files, model_threads(), precision)
@@ -72,37 +69,42 @@ def _windows(tokenizer: PairTokenizer, examples: Sequence[Example], length: int)
 
 
 def same_spans(one: Sequence[Span], other: Sequence[Span]) -> float:
-    """To how many questions both give the same span, in percent."""
+    """Percent of the questions to which both give the same span."""
     same = [(mine.start, mine.end) == (its.start, its.end) for mine, its in zip(one, other, strict=True)]
     return 100 * sum(same) / len(same)
 
 
-def render(title: str, lines: Sequence[str], full: Answered, less: Answered) -> str:
-    """The page of results."""
-    text = [f"# {title}", "", *lines, "", "| engine | exact match | F1 | same spans |", "|---|---:|---:|---:|"]
+def render(full: Answered, less: Answered) -> list[str]:
+    """The table and the verdict."""
+    rows = []
     for each in (full, less):
         same = f"{same_spans(each.spans, full.spans):.2f} %"
-        text.append(f"| {each.engine} | {each.exact_match:.2f} | {each.f1:.2f} | {same} |")
-    allowed = f"{'more than' if loses_too_much(full, less) else 'within'} the {MAX_F1_LOSS} that may be lost"
+        rows.append(report.row(each.engine, f"{each.exact_match:.2f}", f"{each.f1:.2f}", same))
+    allowed = f"{'more than' if loses_too_much(full, less) else 'within'} the allowed loss of {MAX_F1_LOSS}"
     advice = ": serve fp32" if loses_too_much(full, less) else ""
-    return "\n".join([*text, "", f"F1 changes by {less.f1 - full.f1:+.2f}, {allowed}{advice}."])
+    table = report.table(["engine", " exact match", " F1", " same spans"], rows)
+    return [*table, "", f"F1 changes by {less.f1 - full.f1:+.2f}, {allowed}{advice}."]
 
 
 def loses_too_much(full: Answered, less: Answered) -> bool:
-    """Whether the answers of less precision are not good enough to be anybody's default."""
+    """Whether the lower precision loses too much F1 to be a default."""
     return full.f1 - less.f1 > MAX_F1_LOSS
 
 
 def main(words: Sequence[str]) -> int:
-    options = _parse(words)
+    parser = program.make_parser("precision", __doc__)
+    parser.add_argument("--model", type=Path, required=True, help="a model folder or model.tar.gz")
+    parser.add_argument("--precision", choices=("bf16", "fp16"), default="bf16", help="default: %(default)s")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the GPU if there is one")
+    parser.add_argument("--questions", type=program.positive, default=MOST_QUESTIONS, help="default: %(default)s")
+    options = parser.parse_args(words)
     if options.device == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is imported
     import torch
-    import transformers
 
     if options.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("berth: error: torch finds no GPU here: leave --device out to compute on the CPU.")
-    data = _data(options.data)
+        raise UserError("torch finds no GPU here: omit --device to compute on the CPU.")
+    data = squad.squad_file("heldout")
     try:
         examples = read(data)
         examples = random.Random(0).sample(examples, min(len(examples), options.questions))
@@ -110,37 +112,15 @@ def main(words: Sequence[str]) -> int:
             files = find(_model_folder(options.model, Path(scratch)))
             full, less = (answer(files, precision, examples) for precision in ("fp32", options.precision))
     except (ArchiveError, DataError, ModelFilesError) as error:
-        sys.exit(f"berth: error: {error}")
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else this_cpu()
-    command = shlex.join(["python", "-m", "bench.precision", *words])
-    lines = [
-        f"`{command}`, {device}, torch {torch.__version__}, transformers {transformers.__version__}; {len(examples)} "
-        f"questions of {data.name}, windows of {LENGTH} tokens.",
-    ]
-    print(render(f"{options.precision} against fp32, {time.strftime('%Y-%m-%d')}", lines, full, less))
+        raise UserError(str(error)) from None
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    setting = f"{program.setting('precision', words)}, {device}; {len(examples)} questions of {data.name}, windows of "
+    print(report.page(f"{options.precision} against fp32", [f"{setting}{LENGTH} tokens."], *render(full, less)))
     return 1 if loses_too_much(full, less) else 0
 
 
-def _parse(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.precision", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", type=Path, required=True, help="a model folder or model.tar.gz")
-    parser.add_argument("--precision", choices=("bf16", "fp16"), default="bf16", help="default: %(default)s")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the GPU if there is one")
-    parser.add_argument("--data", type=Path, help="SQuAD data in place of dev-v1.1 or the excerpt")
-    parser.add_argument("--questions", type=int, default=MOST_QUESTIONS, help="at most; default: %(default)s")
-    return parser.parse_args(words)
-
-
-def _data(given: Path | None) -> Path:
-    folder = os.environ.get("BERTH_SQUAD")
-    default = Path(folder) / "dev-v1.1.json.xz" if folder else ROOT / "sample" / "squad-heldout.json.xz"
-    return given or default
-
-
 def _model_folder(model: Path, scratch: Path) -> Path:
-    """The model's folder; an archive is unpacked below `scratch`."""
+    """The model's folder; an archive is unpacked in `scratch`."""
     if model.is_file():
         unpack(model, scratch / "model")
         return scratch / "model"
@@ -148,4 +128,4 @@ def _model_folder(model: Path, scratch: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    program.end_with(main)

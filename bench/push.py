@@ -1,16 +1,16 @@
-"""How long it takes from a built image to its place in ECR: `build.py push` against the build-and-push script.
+"""The time from a built image to ECR: `build.py push` against the usual build-and-push script.
 
 Usage: python -m bench.push [ROUNDS] [> bench/results/DATE-push.md]
 
-Wants the images of cpu, root, and `aws` (PyPI's awscli) on PATH.
+Needs the images of cpu, root, and `aws` (PyPI's awscli) on PATH.
 
-The peer is what people write: describe or create the repository, `aws ecr get-login-password | docker login`, `docker
-build`, `docker tag`, `docker push`, for each image. Both push to the same double of ECR (moto and the distribution
-registry on loopback), in turn, each first push into an empty registry, whose repositories are made in the first round;
-both build first, from the cache. Ours runs as a user has it, in a clone after `make setup`; it also compares how the
-repository is set, reads the manifest back, and attaches a bill of materials: one that the image's tests, which `push`
-runs first, have left in the cache, and in rows of their own one that it has to make. Python keeps its bytecode on both
-sides, as it does where nobody forbids it. Medians of the rounds, in seconds.
+The peer is the script that people write: describe or create the repository, `aws ecr get-login-password | docker
+login`, `docker build`, `docker tag`, `docker push`, for each image. Both sides push in turn to the same double of ECR
+(moto and the distribution registry on loopback). A "first push" goes into an empty registry; the repositories exist
+after the first round. Both sides build first, from the cache. Ours runs in a clone after `make setup`, as a user would
+run it. It also checks the repository's settings, reads the manifest back, and attaches a bill of materials. The image's
+tests, which `push` runs first, leave the bill in the cache; other rows include making it. Python may write bytecode on
+both sides. Figures are medians of the rounds, in seconds.
 """
 
 import os
@@ -43,7 +43,7 @@ docker push "$HOST/peer-{image}:latest"
 
 @dataclass(frozen=True)
 class Push:
-    """One row: which images, whether the registry is empty, and whether their bills are made already."""
+    """One row. first: the registry is empty; bill: the bills of materials are in the cache."""
 
     title: str
     images: tuple[str, ...] = ("serve",)
@@ -52,10 +52,10 @@ class Push:
 
 
 PUSHES = (
-    Push("first push of the inference image, without a bill yet", bill=False),
+    Push("first push of the inference image, making its bill", bill=False),
     Push("first push of the inference image, after its tests"),
     Push("again, nothing changed", first=False),
-    Push("first push of both images, without bills yet", pins.IMAGES, bill=False),
+    Push("first push of both images, making their bills", pins.IMAGES, bill=False),
     Push("first push of both images, after their tests", pins.IMAGES),
 )
 
@@ -69,7 +69,7 @@ def seconds(command: list[str], environment: dict[str, str], folder: Path) -> fl
 
 
 def empty(ecr: EcrDouble) -> None:
-    """Takes everything out of the registry, and what the engine would find there by itself."""
+    """Delete everything in the registry."""
     registry = ecr.registries[REGIONS[0]]
     registry.stop()
     shutil.rmtree(registry.folder / "storage")
@@ -81,7 +81,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("rounds", nargs="?", type=program.positive, default=3, help="default: %(default)s")
     rounds = parser.parse_args(words).rounds
     if not shutil.which("aws"):
-        raise UserError("there is no `aws` on PATH, which the peer's script calls: install PyPI's awscli.")
+        raise UserError("`aws` is not on PATH, but the peer's script needs it: install PyPI's awscli.")
     planned = subprocess.run(
         [sys.executable, "build.py", "build", "all", "--dry-run"], cwd=pins.ROOT, capture_output=True, text=True
     )

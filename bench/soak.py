@@ -1,25 +1,22 @@
-"""Our inference image under more than it can do, for minutes: nothing may be lost, and what is accepted is answered.
+"""Our inference image under more requests than it can answer: no request may be lost.
 
 Usage: python -m bench.soak --model out/model.tar.gz [options] > bench/results/DATE-soak.md
 
-Model, questions and what it wants are those of bench/serve.py. The capacity is what 32 clients reach in a closed loop,
-just before (and again after, for a shared machine's own speed drifts); then requests come independently of each other
-at 1.5 times that rate, by default for 10 minutes, and a /ping every quarter of a second. Ends with exit code 1 if a
-request was lost: no answer within 90 s, or a broken connection.
+For the model, the questions and the prerequisites see bench/serve.py. The capacity is the rate that 32 clients reach in
+a closed loop, measured before the overload and again after it, because the speed of a shared machine drifts. Then
+requests arrive independently of each other (a Poisson process) at 1.5 times that rate, by default for 10 minutes, with
+a /ping every quarter of a second. Exit code 1 if a request was lost: no answer within 90 s, or a broken connection.
 """
 
 import argparse
-import json
 import os
 import resource
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
-from bench import machine, program
+from bench import machine, program, report
 from bench.serving import questions, sides
 from bench.serving.container import running
 from bench.serving.figures import SoakFigures, closed_figures, soak_figures
@@ -35,53 +32,42 @@ PING_EVERY = 0.25  # seconds
 
 def main(words: Sequence[str]) -> int:
     options = _options(words)
-    cores = machine.cores_of(options.cores)
+    cores = machine.parse_cores(options.cores)
     os.sched_setaffinity(0, cores)
     _raise_open_files()
     client = engine.connect()
-    file, asked = questions.from_environment(options.requests, SEED)
-    bodies = [each.body for each in asked]
+    file, requests = questions.from_environment(options.requests, SEED)
+    bodies = [each.body for each in requests]
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as scratch:
         [side] = our_sides(options, [], Path(scratch))
-        what = sides.describe(client, side)
+        description = sides.describe(client, side)
         with running(client, side, cores, bodies[0]) as server:
             warm_up(server.port, bodies)
             capacity = _capacity(server.port, bodies)
             if not capacity:
-                raise UserError(f"{side.image} answered none of {len(bodies)} requests: look at its log.")
+                raise UserError(f"{side.image} answered none of {len(bodies)} requests: see its log.")
             memory = server.memory()
             figures = overload(server.port, bodies, options.factor * capacity, options.seconds)
             memories = (memory, server.memory())
             capacities = (capacity, _capacity(server.port, bodies))
     first = (
-        f"{program.setting('soak', words, client, cores)}; {options.requests} requests of {file} over and over, at "
+        f"{program.setting('soak', words, client, cores)}; {options.requests} requests of {file}, repeated, at "
         f"{options.factor:g} times the capacity of {capacity:.1f} requests/s for {options.seconds:g} s."
     )
-    print(
-        render_soak(
-            f"The inference image under overload, {time.strftime('%Y-%m-%d')}",
-            [first, what],
-            figures,
-            capacities,
-            memories,
-        )
-    )
-    if options.json:
-        found = {"what": what, "capacity": capacities, **asdict(figures), "memory": memories}
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    table = render_soak(figures, capacities, memories)
+    print(report.page("The inference image under overload", [first, "", description], *table))
     return 1 if figures.lost else 0
 
 
 def overload(port: int, bodies: Sequence[bytes], rate: float, seconds: float) -> SoakFigures:
-    """What comes of so many requests a second for so long, with a /ping every PING_EVERY seconds."""
+    """The figures of `rate` requests per second for `seconds`, with a /ping every PING_EVERY seconds."""
     due = arrivals(rate, seconds, SEED)
     pings = [number * PING_EVERY for number in range(int(seconds / PING_EVERY))]
-    asked, pinged = open_loop(port, bodies, due, pings)
-    return soak_figures(asked, pinged)
+    return soak_figures(*open_loop(port, bodies, due, pings))
 
 
 def _capacity(port: int, bodies: Sequence[bytes]) -> float:
-    """Requests per second of a closed loop over all `bodies`."""
+    """Requests per second in a closed loop over all `bodies`."""
     found = closed_figures(closed_loop(port, bodies, AT_ONCE)).per_second
     print(f"{AT_ONCE} at once: {found:.1f} requests/s", file=sys.stderr)
     return found
@@ -90,13 +76,13 @@ def _capacity(port: int, bodies: Sequence[bytes]) -> float:
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = program.make_parser("soak", __doc__)
     add_options(parser)
-    parser.add_argument("--seconds", type=float, default=600.0, help="of the overload (default: 600)")
-    parser.add_argument("--factor", type=float, default=1.5, help="of the capacity (default: 1.5)")
+    parser.add_argument("--seconds", type=float, default=600.0, help="duration of the overload (default: 600)")
+    parser.add_argument("--factor", type=float, default=1.5, help="rate, in multiples of the capacity (default: 1.5)")
     return parser.parse_args(words)
 
 
 def _raise_open_files() -> None:
-    """Each request that waits has a connection of its own."""
+    """Every waiting request has its own connection, and so its own file descriptor."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

@@ -1,11 +1,11 @@
-"""What users and programs can hold on to, as one text: it is compared before and after a change of structure.
+"""Everything that users and programs can rely on, as one text, to compare before and after a refactoring.
 
 Usage: python -m bench.surface [--images] > before.txt
 
-Commands with options and defaults, what wrong commands print and their exit codes, environment variables, labels,
-keys of JSON, the sentences of the source, and of the built images: settings, commands on PATH, and the first line of
-the failure file of jobs that can't run. No path of a module and no name from inside the code is in it, so that moves
-and renames leave it alone.
+Commands with options and defaults, the output and exit codes of wrong commands, environment variables, labels, keys of
+JSON, and the sentences in the source. With --images also the built images' settings, their commands on PATH, and the
+failure reasons of jobs that can't run. Module paths and internal names are not included, so moves and renames do not
+change the text.
 """
 
 import ast
@@ -51,19 +51,19 @@ WRONG = (
     ["pins", "--fetch", "nothing-1.0"],
     ["size", "--image", "no-such-image:1"],
 )
-"""Command lines that end with a sentence before anything is built, moved or started."""
+"""Command lines that fail before anything is built, moved or started."""
 
 JOBS: tuple[tuple[str, dict[str, str]], ...] = (
     ("no data", {}),
-    ("a name that is none", {"epochs": "1", "lerning_rate": "3e-5"}),
-    ("values that are none", {"learning_rate": "fast", "per_device_train_batch_size": "-1"}),
-    ("a program that is none", {"sagemaker_program": "nothing.py"}),
-    ("a distribution that is none", {"sagemaker_mpi_enabled": "maybe"}),
+    ("unknown hyperparameter", {"epochs": "1", "lerning_rate": "3e-5"}),
+    ("invalid values", {"learning_rate": "fast", "per_device_train_batch_size": "-1"}),
+    ("missing program", {"sagemaker_program": "nothing.py"}),
+    ("invalid distribution", {"sagemaker_mpi_enabled": "maybe"}),
 )
 
 
 def commands() -> Iterator[str]:
-    """Each command with its parameters: names, type, default and variable."""
+    """Every command with its parameters: names, type, default and variable."""
     spec = importlib.util.spec_from_file_location("build_py", ROOT / "build.py")
     assert spec
     assert spec.loader
@@ -72,30 +72,30 @@ def commands() -> Iterator[str]:
     line = build_py.CommandLine(name="build.py")
     context = typer.Context(line)
 
-    def of(name: str, command: Any) -> Iterator[str]:
+    def describe(name: str, command: Any) -> Iterator[str]:
         yield f"{name}: {command.help}"
         for each in command.params:
             names = "/".join([*each.opts, *each.secondary_opts])
             shape = getattr(each.type_descriptor.annotation, "__members__", each.type_descriptor.annotation)
-            told = (name, names, list(shape) if isinstance(shape, Mapping) else shape)
-            yield "  ".join(map(str, (*told, each.metavar, repr(each.default), each.envvar, each.multiple, each.help)))
+            kind = (name, names, list(shape) if isinstance(shape, Mapping) else shape)
+            yield "  ".join(map(str, (*kind, each.metavar, repr(each.default), each.envvar, each.multiple, each.help)))
         for sub in getattr(command, "commands", {}):
-            yield from of(f"{name} {sub}", command.commands[sub])
+            yield from describe(f"{name} {sub}", command.commands[sub])
 
     for name in line.list_commands(context):
-        yield from of(name, line.get_command(context, name))
+        yield from describe(name, line.get_command(context, name))
 
 
 def screens() -> Iterator[str]:
-    """What wrong command lines print, with their exit codes."""
+    """The output and exit codes of wrong command lines."""
     for arguments in WRONG:
         ended = subprocess.run(
             [sys.executable, "build.py", *arguments],
             cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "COLUMNS": "200", "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
-        for said in (ended.stdout + ended.stderr).replace(str(ROOT), "ROOT").splitlines():
-            yield f"{' '.join(arguments)} -> {ended.returncode}: {said.rstrip()}"
+        for line in (ended.stdout + ended.stderr).replace(str(ROOT), "ROOT").splitlines():
+            yield f"{' '.join(arguments)} -> {ended.returncode}: {line.rstrip()}"
 
 
 def _trees() -> Iterator[ast.AST]:
@@ -106,12 +106,12 @@ def _trees() -> Iterator[ast.AST]:
 
 
 def _docstrings(tree: ast.AST) -> set[int]:
-    """Also the strings under a constant, which explain it."""
+    """The ids of docstrings, including those of constants."""
     return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
 
 
 def texts() -> Iterator[str]:
-    """Every string of the source that is no docstring, with {} for what is filled in."""
+    """Every string of the source except docstrings; fields of f-strings become {}."""
     for tree in _trees():
         skipped = _docstrings(tree)
         for node in ast.walk(tree):
@@ -123,7 +123,7 @@ def texts() -> Iterator[str]:
 
 
 def keys() -> Iterator[str]:
-    """Keys of dictionaries, of which JSON documents and labels are made."""
+    """The string keys of dictionaries, from which JSON documents and labels are made."""
     for tree in _trees():
         for node in ast.walk(tree):
             for key in node.keys if isinstance(node, ast.Dict) else []:
@@ -136,7 +136,7 @@ def _docker(*arguments: str) -> str:
 
 
 def images() -> Iterator[str]:
-    """The images' settings, and what is on PATH of the kit's own."""
+    """The images' settings, and the paths of their main commands."""
     for image in ("berth-train:cpu", "berth-serve:cpu"):
         (found,) = json.loads(_docker("image", "inspect", image))
         config = found["Config"]
@@ -164,8 +164,8 @@ def jobs() -> Iterator[str]:
                 check=False,
             )
             failure = Path(folder) / "output/failure"
-            said = failure.read_text().splitlines() if failure.exists() else ["no failure file"]
-            yield f"{name} -> {ended.returncode}: {said[0]}"
+            lines = failure.read_text().splitlines() if failure.exists() else ["no failure file"]
+            yield f"{name} -> {ended.returncode}: {lines[0]}"
 
 
 def _section(name: str, lines: Iterable[str], *, ordered: bool = False) -> None:
@@ -175,9 +175,8 @@ def _section(name: str, lines: Iterable[str], *, ordered: bool = False) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """Prints the sections one after the other."""
     parser = program.make_parser("surface", __doc__)
-    parser.add_argument("--images", action="store_true", help="what the built images say as well")
+    parser.add_argument("--images", action="store_true", help="include the built images and their jobs")
     options = parser.parse_args(words)
     everything = list(texts())
     variables = re.compile(r"\b(?:BERTH|SM|SAGEMAKER|NCCL|OMPI?|FI|MKL|HF|AWS|DOCKER)_[A-Z0-9_]+")

@@ -1,12 +1,12 @@
-"""Do scripts that users have, as published, still run? Each is a job of the training image.
+"""Published scripts as jobs of the training images: do they still run?
 
 Usage: python -m bench.user_scripts FOLDER [--only WORD] [> bench/results/DATE-user-scripts.md]
 
-FOLDER holds checkouts, each as SOURCE@COMMIT; bench/scripts/table.py lists the scripts and what is expected of each:
-transformers' examples, Hugging Face's notebooks, and scripts for smdistributed from AWS and from a book. The texts are
-unchanged except for calls of CUDA and S3. Small doubles (bench/doubles) replace packages that the image lacks. A run is
-as expected if it ends well, its ranks train together, and its losses are those of one process; or if it fails with the
-known reason. Exit code 1 if a run is not as expected. Wants the training images of cpu and cpu-hf4.
+FOLDER contains checkouts named SOURCE@COMMIT; bench/scripts/table.py lists the scripts with the expected results:
+transformers' examples, Hugging Face's notebooks, and scripts for smdistributed from AWS and from a book. The scripts
+are unchanged except for calls of CUDA and S3. Small doubles (bench/doubles) replace packages that the image lacks. A
+run is as expected if it succeeds, its ranks train together, and its losses are those of one process; or if it fails
+for the known reason. Exit code 1 if a run is not as expected. Needs the training images of cpu and cpu-hf4.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from berth.local.train.job import TrainingJob, run_training_job
 COLUMNS = ["script", "started as", "expected", "ended with", "as expected", "figures", "s"]
 DOUBLES = pins.ROOT / "bench/doubles/packages"
 APART = "the ranks' weights differ: "
-"""How the log's last line begins if each rank trained a model of its own."""
+"""In the log's last line if each rank trained a different model."""
 _TOTAL_BATCH = re.compile(r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]+)")
 _TIME_LIMIT = 1200.0
 _TOLERANCE = 0.02
@@ -42,7 +42,7 @@ _TOLERANCE = 0.02
 
 @dataclass(frozen=True)
 class Ended:
-    """How a job ended; `lines` are its log, without the hosts' names."""
+    """How a job ended. lines: its log, without the hosts' names."""
 
     exit_code: int
     reason: str
@@ -52,21 +52,23 @@ class Ended:
 
 def read_script(path: Path) -> str:
     if not path.is_file():
-        raise UserError(f"{path} does not exist: bench/scripts/table.py says which checkouts the folder must hold.")
+        raise UserError(
+            f"{path} does not exist: bench/scripts/table.py lists the checkouts that the folder must contain."
+        )
     return path.read_text("utf-8")
 
 
 def blob(content: bytes) -> str:
-    """git's name of a file's content."""
+    """git's hash of a file's content."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 def write_code(script: Script, program: str, scripts: Path, code: Path) -> tuple[str, int]:
-    """Write the source folder of a run; the name of its program, and how many places of the script were edited."""
+    """Write the source folder of a run. Returns the name of its program and the number of edited places."""
     source = scripts / script.source / script.path
     text = read_script(source)
     if not blob(source.read_bytes()).startswith(script.blob):
-        raise UserError(f"{source} is not the text of {script.repository} at {script.source}: fetch it again.")
+        raise UserError(f"{source} differs from {script.repository} at {script.source}: fetch it again.")
     texts = {script.name: text, **{name: read_script(source.parent / name) for name in script.beside}}
     code.mkdir(parents=True)
     places = 0
@@ -75,7 +77,7 @@ def write_code(script: Script, program: str, scripts: Path, code: Path) -> tuple
             places += content.count(old)
             content = content.replace(old, new)
         (code / name).write_text(content, "utf-8")
-        # Only the doubles that the script imports: transformers would use a torchvision that it finds.
+        # Copy only the doubles that the script imports, because transformers uses torchvision if it is installed.
         for double in DOUBLES.iterdir():
             if script.source.startswith((AWS, PACKT)) and double.name in content:
                 shutil.copytree(double, code / double.name, dirs_exist_ok=True)
@@ -85,7 +87,7 @@ def write_code(script: Script, program: str, scripts: Path, code: Path) -> tuple
 
 
 def run_job(run: Run, scripts: Path, made: Path, folder: Path, image: str) -> tuple[Ended, int]:
-    """The job to its end, all its files below `folder`; and how many places of the script were edited."""
+    """Run the job with its files in `folder`. Returns its end and the number of edited places of the script."""
     name, places = write_code(run.script, run.program, scripts, folder / "code")
     job = TrainingJob(
         {path.name: path for path in sorted((made / run.data).iterdir())},
@@ -110,13 +112,13 @@ def run_job(run: Run, scripts: Path, made: Path, folder: Path, image: str) -> tu
 
 
 def replicas_together(run: Run, lines: Sequence[str]) -> int:
-    """How many replicas shared a training, by the batch that Trainer logs; 0 if it logs none."""
+    """The number of replicas in one training, from the batch size that Trainer logs; 0 if it logs none."""
     batches = [int(found[1].replace(",", "")) for line in lines if (found := _TOTAL_BATCH.search(line))]
     return min(batches, default=0) // run.batch
 
 
 def find_problems(run: Run, ended: Ended) -> list[str]:
-    """What is not as expected."""
+    """Everything that is not as expected."""
     if run.fails:
         return [] if ended.exit_code and re.search(run.fails, ended.reason) else ["should fail with another reason"]
     if ended.exit_code:
@@ -129,7 +131,7 @@ def find_problems(run: Run, ended: Ended) -> list[str]:
     figures = find_figures(run, ended.lines)
     for loss in run.losses:
         if not any(math.isclose(loss, figure, rel_tol=_TOLERANCE) for figure in figures):
-            problems.append(f"one process prints the loss {loss}")
+            problems.append(f"the loss {loss} of one process is missing")
     return problems
 
 
@@ -153,7 +155,7 @@ def make_row(run: Run, ended: Ended, places: int, problems: Sequence[str]) -> st
 
 
 def run_all(scripts: Path, runs: Sequence[Run], images: Mapping[str, str]) -> tuple[list[str], int]:
-    """The row of every run, and how many runs are not as expected. images: the id of each image by its name."""
+    """The row of every run, and the number of runs that are not as expected. images: name → id."""
     rows, wrong = [], 0
     with tempfile.TemporaryDirectory(prefix="berth-user-scripts-") as scratch:
         made = Path(scratch, "data")
@@ -168,15 +170,15 @@ def run_all(scripts: Path, runs: Sequence[Run], images: Mapping[str, str]) -> tu
 
 
 def find_images(runs: Sequence[Run]) -> dict[str, str]:
-    """The ids of the images that the runs need: a build during the runs does not change them."""
+    """The ids of the images that the runs need, so that a build during the runs does not change them."""
     client = engine.connect()
     return {name: str(find_built_image(client, name).id) for name in sorted({run.image for run in runs})}
 
 
 def main(words: Sequence[str]) -> int:
     parser = program.make_parser("user_scripts", __doc__)
-    parser.add_argument("folder", type=Path, help="with the checkouts")
-    parser.add_argument("--only", metavar="WORD", default="", help="the scripts whose rows contain this text")
+    parser.add_argument("folder", type=Path, help="the folder with the checkouts")
+    parser.add_argument("--only", metavar="WORD", default="", help="only scripts whose rows contain this text")
     options = parser.parse_args(words)
     runs = [run for run in RUNS if options.only in f"{run.script.source} {run.script.path} {run.started} {run.note}"]
     for run in runs:
@@ -188,7 +190,7 @@ def main(words: Sequence[str]) -> int:
     setting = f"`python -m bench.user_scripts FOLDER`, {used}, {os.cpu_count()} cores. {count}."
     not_run = [f"- {script.strip()}: {reason}." for script, reason in NOT_RUN.items()]
     lines = [*report.table(COLUMNS, rows), "", "Not run:", "", *not_run]
-    print(report.page("Scripts of users on the training images", [setting], *lines))
+    print(report.page("Published scripts on the training images", [setting], *lines))
     return 1 if wrong else 0
 
 

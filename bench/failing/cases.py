@@ -1,4 +1,4 @@
-"""What the first line of the failure file must say of each program of this folder."""
+"""The expected first line of the failure file for each program of this folder."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 class Case:
     """One program.
 
-    begins: how the sentence begins. holds: texts that are in it, next to each other or not. lacks: texts that would be
-    another exception's. code: the job's exit code; 0 for a job that ends well. environment: variables of the job.
+    begins: the beginning of the line. holds: texts that it must contain. lacks: texts of other exceptions, which it
+    must not contain. code: the job's exit code. environment: variables of the job. memory: the container's limit. log:
+    texts that the job's log must contain. image_only: needs a package that the tests' environment lacks.
     """
 
     program: str
@@ -19,17 +20,14 @@ class Case:
     environment: dict[str, str] = field(default_factory=dict)
     hyperparameters: dict[str, str] = field(default_factory=dict)
     memory: str = ""
-    """Of the container."""
     log: tuple[str, ...] = ()
-    """Texts of the job's log."""
     image_only: bool = False
-    """Needs a package that the tests' environment lacks."""
 
     @property
     def in_image(self) -> bool:
-        """Whether it needs the image: its mpirun, its packages, or a limit of memory."""
-        of_job = self.memory or self.hyperparameters or "BERTH_DISTRIBUTION" in self.environment
-        return self.image_only or bool(of_job)
+        """Whether it needs the image: its mpirun, its packages, or a memory limit."""
+        as_job = self.memory or self.hyperparameters or "BERTH_DISTRIBUTION" in self.environment
+        return self.image_only or bool(as_job)
 
 
 _TWO_RANKS = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
@@ -170,5 +168,78 @@ CASES = (
         code=0,
         hyperparameters={f"p{number}": "x" * 2400 for number in range(96)},
         log=("not set for the program: SM_HPS (", "hyperparameters; False True"),
+    ),
+    Case("typer_app.py", _LABEL),
+    Case("own_excepthook.py", _LABEL),
+    Case("thread_fails.py", _LABEL),
+    Case(
+        "old_syntax.py",
+        "SyntaxError: Missing parentheses in call to 'print'. Did you mean print(...)?",
+        holds=("losses.py:3",),
+    ),
+    Case(
+        "long_message.py",
+        "ValueError: 6000 rows are wrong: ",
+        holds=("(raised at long_message.py:10 in check)",),
+    ),
+    Case(
+        "joblib_worker.py",
+        "",
+        holds=("TerminatedWorkerError: A worker process", "SIGSEGV", "joblib_worker.py:13 in prepare"),
+        image_only=True,
+    ),
+    Case(
+        "missing_command.sh",
+        "missing_command.sh failed; its last line on stderr was: ",
+        holds=("line 5: nvidia-smi: command not found",),
+        lacks=("ValueError",),
+        code=127,
+    ),
+    Case("too_slow.sh", "too_slow.sh failed", holds=("124",), code=124),
+    Case("own_python.sh", _LABEL),
+    Case(
+        "perl_dies.sh",
+        "perl_dies.sh failed; its last line on stderr was: no rows.csv: run split.pl first",
+        lacks=("S3 said 503",),
+        code=2,
+    ),
+    Case("killed_child.py", "", holds=("SIGKILL", "killed_child.py:10 in tokenize")),
+    Case(
+        "rank_exits.py",
+        "rank 1 on algo-1: ",
+        holds=("sys.exit at rank_exits.py:11 in find_rows",),
+        lacks=("closed by peer", "SIGTERM", "hostname of the client socket"),
+        code=3,
+        environment=_TWO_RANKS,
+    ),
+    Case("exit_report.py", _LABEL, lacks=("tracker", "AttributeError")),
+    Case(
+        "json_rows.py",
+        "datasets.exceptions.DatasetGeneration",
+        holds=("An error occurred while generating the dataset", "json_rows.py:13 in read", "caused by"),
+    ),
+    Case(
+        "ddp_unused.py",
+        "rank ",
+        holds=(
+            "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",
+            "(raised at ddp_unused.py:20)",
+        ),
+        environment=_TWO_RANKS,
+    ),
+    Case("watchdog.py", "watchdog.py ", holds=("Timeout (0:00:02)!", "watchdog.py:9 in step")),
+    Case("no_set_e.sh", "", holds=(_LABEL,)),
+    Case("launcher_raises.py", "", holds=(_LABEL,)),
+    Case(
+        "no_guard.py",
+        "RuntimeError: An attempt has been made to start a new process before the current process has finished its",
+        holds=("no_guard.py:",),
+        lacks=("BrokenProcessPool",),
+    ),
+    Case(
+        "says_on_stdout.py",
+        "says_on_stdout.py ",
+        holds=("ERROR: no folder /opt/ml/input/data/train", "sys.exit at says_on_stdout.py:10 in find_rows"),
+        code=2,
     ),
 )

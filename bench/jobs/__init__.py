@@ -1,12 +1,12 @@
-"""What bench/kills.py and bench/faults.py are made of; the tests of the training image use the containers as well.
+"""Modules of the programs that run, kill and restart jobs; tests of the training image use `containers` as well.
 
-small        a model with random weights, some questions, and the job of some tens of steps on them
-containers   hosts of a job, each a container of the training image on a network of their own
+small        a model with random weights, some questions, and hyperparameters for tens of steps
+containers   the hosts of a job as containers of the training image on a temporary network
 processes    the ranks of a job as processes of this machine, without entry and containers
-killing      which process of a job is killed, when and by which signal: chosen by a seed, then done
-kept         what a checkpoint folder holds, whole or torn, and what S3 brings back of it
-restarting   a job that is killed and started again until it ends, with S3 between its starts
-fault_table  the faults that befall jobs of several hosts, and the table of what the hosts said
+killing      choose from a seed which process is killed when and by which signal, and kill it
+kept         the checkpoints in a folder, complete or incomplete, and what S3 restores
+restarting   kill and restart a job until it ends, with S3 between its starts
+fault_table  the faults of jobs on several hosts, the expected reasons, and the table of results
 run_qa       run_qa as one process of this machine, for large_checkpoint and large_data
-verdict      what a start of a job and a whole job must show, and the page that says it
+verdict      judge each start and each job, and render the page of results
 """

@@ -1,4 +1,4 @@
-"""Hosts of a job, each a container of the training image on a network of their own, started and ended one by one."""
+"""The hosts of a job as containers of the training image on a temporary network."""
 
 import contextlib
 import datetime
@@ -17,8 +17,9 @@ from docker.models.networks import Network
 from requests.exceptions import RequestException
 
 from bench.jobs.killing import lives
-from bench.jobs.small import RANKS_OF_A_HOST
+from bench.jobs.small import RANKS_PER_HOST
 from berth.common import engine
+from berth.common.errors import UserError
 from berth.local import opt_ml
 
 _MARK = {"berth.test": "1"}
@@ -29,9 +30,9 @@ _LIST_EVERY = 0.3
 def started_hosts(
     client: DockerClient, image: str, names: Sequence[str], options: Callable[[str], Mapping[str, Any]]
 ) -> Iterator[dict[str, Container]]:
-    """A container for each name, by which the others reach it on a network of their own; started, then removed.
+    """A started container per name, which is also its host name on a temporary network; all removed at the end.
 
-    `options` are those of `containers.create` for a name.
+    options: returns a container's options for `containers.create`.
     """
     network = make_network(client)
     containers: dict[str, Container] = {}
@@ -56,45 +57,58 @@ def started_hosts(
 
 
 def make_network(client: DockerClient) -> Network:
-    """A network of the caller's own, which he removes."""
+    """A new network; the caller removes it."""
     return client.networks.create(f"berth-test-{os.getpid()}-{time.time_ns()}", driver="bridge", labels=_MARK)
 
 
 def host_options(
     root: Path, config: opt_ml.HostConfig, environment: Mapping[str, str], hostname: str | None = None
 ) -> dict[str, Any]:
-    """Options of `containers.create` for a host of a job, with an /opt/ml at `root`, which must not be there yet."""
+    """Options of `containers.create` for a host of a job. Creates its /opt/ml at `root`, which must not exist."""
     opt_ml.create_host_folder(root, config)
-    mounts = {there: (here, "rw") for there, here in opt_ml.host_mounts(root, has_code=config.code is not None).items()}
-    mounts |= {there: (here, "ro") for there, here in opt_ml.channel_mounts(config.channels).items()}
+    mounts = {
+        target: (source, "rw") for target, source in opt_ml.host_mounts(root, has_code=config.code is not None).items()
+    }
+    mounts |= {target: (source, "ro") for target, source in opt_ml.channel_mounts(config.channels).items()}
     return {
         "command": ["train"],
         "hostname": hostname or config.host,
-        "volumes": [f"{here}:{there}:{mode}" for there, (here, mode) in mounts.items()],
+        "volumes": [f"{source}:{target}:{mode}" for target, (source, mode) in mounts.items()],
         "environment": dict(environment),
     }
 
 
 def pids(container: Container, words: str) -> list[int]:
-    """Process ids on this machine of a container's processes whose command lines hold `words`."""
-    with contextlib.suppress(APIError):  # it has ended
+    """Process ids on this machine of a container's processes whose command lines contain `words`."""
+    with contextlib.suppress(APIError):  # the container has exited
         listed = container.top(ps_args="-eo pid,args")["Processes"]
         return [int(pid) for pid, command in listed if words in command]
     return []
 
 
 def await_end(container: Container, limit: float) -> None:
-    """Wait until a container has ended; after `limit` seconds it is killed."""
+    """Wait until a container exits; kill it after `limit` seconds."""
     try:
         container.wait(timeout=limit)
     except RequestException:
-        with contextlib.suppress(APIError):  # it has ended just now
+        with contextlib.suppress(APIError):  # it has just exited
             container.kill()
         container.wait()
 
 
+def await_text(containers: Mapping[str, Container], text: bytes, limit: float) -> None:
+    """Wait until every container has logged `text`; UserError if one exits before, or after `limit` seconds."""
+    deadline = time.monotonic() + limit
+    for name, container in containers.items():
+        while text not in container.logs():
+            container.reload()
+            if time.monotonic() > deadline or container.status != "running":
+                raise UserError(f"{name} did not start to train: {container.logs().decode(errors='replace')}")
+            time.sleep(0.1)
+
+
 def moment(container: Container, which: str) -> float:
-    """When the engine saw a container start (`StartedAt`) or end (`FinishedAt`), seconds since the epoch."""
+    """Seconds since the epoch at which a container started (`StartedAt`) or exited (`FinishedAt`)."""
     container.reload()
     whole, _, rest = container.attrs["State"][which].rstrip("Z").partition(".")
     return datetime.datetime.fromisoformat(whole).replace(tzinfo=datetime.UTC).timestamp() + float(f"0.{rest or 0}")
@@ -132,8 +146,8 @@ class JobContainers:
         self._codes[str(container.name)] = int(container.wait()["StatusCode"])
 
     def _find_ranks(self) -> None:
-        """Ahead of the moment at which one is killed, for the engine takes a tenth of a second to list them."""
-        while self.running() and len(self._ranks) < RANKS_OF_A_HOST * len(self.containers):
+        """List the ranks in advance, because the engine takes a tenth of a second for it."""
+        while self.running() and len(self._ranks) < RANKS_PER_HOST * len(self.containers):
             self._ranks = [pid for each in self.containers for pid in pids(each, "berth.train.run_qa")]
             time.sleep(_LIST_EVERY)
 
@@ -154,25 +168,25 @@ class JobContainers:
         return [pid for pid in self._entries if lives(pid)]
 
     def wait(self, limit: float) -> list[int]:
-        """The hosts' exit codes; who has not ended after `limit` seconds is killed."""
+        """The hosts' exit codes; containers that still run after `limit` seconds are killed."""
         deadline = time.monotonic() + limit
         for each in self._waiting:
             each.join(max(0.0, deadline - time.monotonic()))
         for container in self.containers:
             if str(container.name) not in self._codes:
-                with contextlib.suppress(APIError):  # it has ended just now
+                with contextlib.suppress(APIError):  # it has just exited
                     container.kill()
         for each in (*self._waiting, self._following):
             each.join(10)
         return [self._codes.get(str(container.name), -1) for container in self.containers]
 
     def failures(self) -> str:
-        """What the hosts wrote last, for a job that did not end as it should."""
+        """The last lines of every host's log."""
         return "\n".join(each.logs(tail=30).decode(errors="replace") for each in self.containers)
 
 
 class Containers:
-    """Starts jobs on containers of an image; `channels` are folders of this machine."""
+    """Starts jobs in containers of an image. channels: folders of this machine."""
 
     victims: tuple[str, ...] = ("rank", "entry", "container")
 
@@ -187,7 +201,7 @@ class Containers:
         self._options: dict[str, dict[str, Any]] = {}
 
     def lay_out(self, folder: Path) -> list[Path]:
-        """An /opt/ml for each host, below `folder`."""
+        """Create an /opt/ml in `folder` for each host."""
         roots = [folder / name for name in self._names]
         for root in roots:
             config = opt_ml.HostConfig(root.name, self._names, "local", self._hyperparameters, self._channels)
@@ -196,7 +210,7 @@ class Containers:
 
     @contextmanager
     def started(self, roots: list[Path]) -> Iterator[JobContainers]:
-        """The hosts, started; none of them is left at the end."""
+        """Start the hosts; all are removed at the end."""
         with contextlib.redirect_stdout(None):
             with started_hosts(self._client, self._image, self._names, self._options.__getitem__) as containers:
                 job = JobContainers(roots, containers)
@@ -204,5 +218,5 @@ class Containers:
                 job.wait(0)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection to the engine."""
         self._client.close()

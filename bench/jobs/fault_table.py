@@ -1,15 +1,18 @@
-"""The faults that bench/faults.py brings about, what each host must say of them, and the table of what it said."""
+"""The faults that bench/faults.py causes, the reasons that hosts must report, and the table of results."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench import report
+
 NAMED_WITHIN = 15.0
 RENDEZVOUS_LIMIT = 5
-HEAD = """\
-| fault | hosts of the job | hosts | seconds | exit code | first line of /opt/ml/output/failure | named in time |
-|---|---:|---|---:|---:|---|---|"""
+COLUMNS = (
+    *("fault", " hosts of the job", "hosts", " seconds", " exit code"),
+    *("first line of /opt/ml/output/failure", "cause reported in time"),
+)
 PROGRAM = """
 import os, time
 from mpi4py import MPI
@@ -26,11 +29,11 @@ _FULL = r"rank 1 on algo-2: OSError: \[Errno 28\] No space left on device .*a di
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done to a job. says: what each host that is left has in its first line, as a regular expression.
+    """One fault. says: a regular expression for the first failure line of every surviving host.
 
-    `program` is what ranks do on the hosts `go`. The containers of `kills` are killed, those of `cuts` cut off from the
-    network, those of `absent` never started. environment, options, small_disks: of a host, by its name; the last a
-    folder of /opt/ml that is a disk of 1 MB. before_training: no rank ever runs.
+    program: code that the ranks on the hosts `go` run. Containers in `kills` are killed, those in `cuts` lose their
+    network, those in `absent` are never started. environment, options: host → variables and container options.
+    small_disks: host → folder of /opt/ml on a disk of 1 MB. before_training: no rank ever runs.
     """
 
     says: str
@@ -58,10 +61,10 @@ FAULTS = {
     ),
     "a worker is killed (docker kill)": Fault(r"host algo-2 was lost while the job ran", kills=("algo-2",)),
     "the leader is killed (docker kill)": Fault(r"the leader algo-1 was lost while the job ran", kills=("algo-1",)),
-    f"a host never comes, limit {RENDEZVOUS_LIMIT} s": Fault(
+    f"a host never starts, time-out {RENDEZVOUS_LIMIT} s": Fault(
         r"host algo-2 never came to the rendezvous at algo-1", absent=("algo-2",), before_training=True
     ),
-    "a host is refused before the rendezvous": Fault(
+    "a host has an invalid setting": Fault(
         r"host algo-2 stopped before all hosts had come: BERTH_PROCESSES_PER_HOST must be",
         environment={"algo-2": {"BERTH_PROCESSES_PER_HOST": "none"}},
         before_training=True,
@@ -102,25 +105,27 @@ class HostEnd:
     host: str
     seconds: float
     code: int
-    said: str
+    sentence: str
     killed: bool
 
 
 def right(fault: Fault, end: HostEnd) -> bool:
-    """Whether a host did what it must: one that was killed can't do anything."""
-    return end.killed or (end.code != 0 and end.seconds < NAMED_WITHIN and re.search(fault.says, end.said) is not None)
+    """Whether a host failed with the expected reason in time; always true for a host that was killed."""
+    return end.killed or (
+        end.code != 0 and end.seconds < NAMED_WITHIN and re.search(fault.says, end.sentence) is not None
+    )
 
 
 def rows(name: str, fault: Fault, hosts: int, ends: Sequence[HostEnd]) -> list[str]:
-    """Rows of the table: hosts that ended with one code and one sentence stand together."""
+    """Rows of the table; hosts with the same exit code and sentence share a row."""
     groups: dict[tuple[int, str, bool], list[HostEnd]] = {}
     for end in ends:
-        groups.setdefault((end.code, end.said, end.killed), []).append(end)
+        groups.setdefault((end.code, end.sentence, end.killed), []).append(end)
     found = []
-    for (code, said, killed), group in groups.items():
+    for (code, sentence, killed), group in groups.items():
         who = ", ".join(end.host for end in group)
         seconds = max(end.seconds for end in group)
         verdict = "–" if killed else "yes" if all(right(fault, end) for end in group) else "**no**"
-        sentence = "(was killed)" if killed else said.replace("|", "\\|") or "(nothing)"
-        found.append(f"| {name} | {hosts} | {who} | {seconds:.1f} | {code} | {sentence} | {verdict} |")
+        shown = "(was killed)" if killed else sentence or "(nothing)"
+        found.append(report.row(name, hosts, who, f"{seconds:.1f}", code, shown, verdict))
     return found

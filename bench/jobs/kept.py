@@ -1,7 +1,7 @@
-"""What a checkpoint folder holds, read without the kit's own code, and what S3 brings back of it.
+"""The checkpoints in a folder, read without berth's own code, and what S3 restores of them.
 
-SageMaker uploads whatever appears in /opt/ml/checkpoints while the job runs, and a next start of the job finds all of
-it there again: also what had been deleted, and what had been half written, or half uploaded, when its host ended.
+SageMaker uploads everything that appears in /opt/ml/checkpoints while the job runs, and the job's next start finds all
+of it: also deleted checkpoints, and incomplete ones whose upload was cut off when their host was lost.
 """
 
 import contextlib
@@ -20,41 +20,41 @@ _STEP = re.compile(r"checkpoint-(\d+)")
 
 
 def step_of(name: str) -> int:
-    """The step in a checkpoint's name; 0 for a folder that has none."""
+    """The step in a checkpoint's name; 0 if there is none."""
     found = _STEP.match(name)
     return int(found[1]) if found else 0
 
 
-def torn(checkpoint: Path) -> str:
-    """What is wrong with a checkpoint; empty for one whose manifest and files agree."""
+def find_damage(checkpoint: Path) -> str:
+    """Why a checkpoint is incomplete; empty if its manifest and files agree."""
     try:
         files: Mapping[str, Mapping[str, Any]] = json.loads((checkpoint / MANIFEST).read_text("utf-8"))["files"]
     except (OSError, ValueError, KeyError) as error:
         return f"no readable {MANIFEST} ({type(error).__name__})"
     if not files:
-        return f"{MANIFEST} names no file"
-    for name, said in files.items():
+        return f"{MANIFEST} lists no file"
+    for name, listed in files.items():
         try:
             content = (checkpoint / name).read_bytes()
         except OSError as error:
             return f"{name} can't be read ({error.strerror})"
-        if len(content) != said["bytes"]:
-            return f"{name} has {len(content)} bytes, not {said['bytes']}"
-        if hashlib.sha256(content).hexdigest() != said["sha256"]:
-            return f"{name} has another sha256 than {MANIFEST} says"
+        if len(content) != listed["bytes"]:
+            return f"{name} has {len(content)} bytes, not {listed['bytes']}"
+        if hashlib.sha256(content).hexdigest() != listed["sha256"]:
+            return f"{name} has another sha256 than in {MANIFEST}"
     return ""
 
 
 def whole(folder: Path) -> list[str]:
-    """Names of the whole checkpoints in a checkpoint folder, by step."""
-    found = [entry.name for entry in folder.glob("checkpoint-*") if not torn(entry)]
+    """Names of the complete checkpoints in a checkpoint folder, by step."""
+    found = [entry.name for entry in folder.glob("checkpoint-*") if not find_damage(entry)]
     return sorted(found, key=step_of)
 
 
 def being_written(folder: Path, known: Container[str] = ()) -> str:
-    """A folder there, none of the `known` ones, that has a first byte and no manifest yet; empty if there is none.
+    """The name of a folder that is not in `known` and has a first byte but no manifest yet; empty if there is none.
 
-    The kit writes in a folder inside that one, .partial-XXXXXXXX/checkpoint-STEP, the manifest as well.
+    berth writes checkpoint and manifest in a subfolder of it: .partial-XXXXXXXX/checkpoint-STEP.
     """
     try:
         with os.scandir(folder) as entries:
@@ -68,7 +68,7 @@ def being_written(folder: Path, known: Container[str] = ()) -> str:
 
 
 def _begun(folder: str) -> bool:
-    """Whether there is a byte in a folder or below it, and no manifest."""
+    """Whether a folder or its subfolders contain a byte and no manifest."""
     begun = False
     for parent, _, names in os.walk(folder):
         if MANIFEST in names:
@@ -80,10 +80,10 @@ def _begun(folder: str) -> bool:
 
 
 class Bucket:
-    """What S3 keeps of a job's checkpoint folders, all hosts' under one prefix; nothing is deleted in it.
+    """S3's copy of the checkpoint folders of all hosts, under one prefix; nothing is deleted in it.
 
-    Of what was still being written when the job ended, some files never came, and others came in part: `spoiled` counts
-    such folders.
+    Of a checkpoint that was incomplete when the job ended, some files are missing and others are cut. spoiled: the
+    number of such folders.
     """
 
     def __init__(self, folder: Path, chances: random.Random) -> None:
@@ -93,12 +93,12 @@ class Bucket:
         folder.mkdir(parents=True)
 
     def upload(self, hosts: Sequence[Path]) -> None:
-        """Take what the hosts' checkpoint folders hold."""
+        """Copy the hosts' checkpoint folders."""
         for host in hosts:
             for entry in sorted(host.iterdir()) if host.is_dir() else []:
                 if not entry.is_dir():
                     continue
-                if torn(entry):
+                if find_damage(entry):
                     self._upload_in_part(entry)
                 else:
                     shutil.copytree(entry, self.folder / entry.name, dirs_exist_ok=True)
@@ -106,15 +106,15 @@ class Bucket:
     def _upload_in_part(self, entry: Path) -> None:
         self.spoiled += 1
         for file in sorted(path for path in entry.rglob("*") if path.is_file()):
-            there = self.folder / entry.name / file.relative_to(entry)
+            target = self.folder / entry.name / file.relative_to(entry)
             fate = self._chances.random()
             if fate < 0.3:
                 continue
             content = file.read_bytes()
-            there.parent.mkdir(parents=True, exist_ok=True)
-            there.write_bytes(content[: len(content) // 2] if fate < 0.5 else content)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content[: len(content) // 2] if fate < 0.5 else content)
 
     def restore(self, hosts: Sequence[Path]) -> None:
-        """Bring all of it to each host, as a new start of the job finds it."""
+        """Copy everything to each host, as SageMaker does before a new start."""
         for host in hosts:
             shutil.copytree(self.folder, host, dirs_exist_ok=True)

@@ -1,4 +1,4 @@
-"""Which process of a job is killed, when and by which signal: chosen by a seed, then done."""
+"""Choose from a seed which process of a job is killed when and by which signal, and kill it."""
 
 import contextlib
 import os
@@ -21,11 +21,12 @@ _SAVING_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """victim: `rank` (one process of run_qa), `entry` (process 1 of one host) or `container` (every host at once).
+    """One planned kill.
 
+    victim: `rank` (one process of run_qa), `entry` (process 1 of one host) or `container` (every host at once).
     moment: `starting`: at the share `at` of the time until the first step; `training`: after `steps` further steps;
-    `saving`: up to 50 ms after a checkpoint's first file, if it has no manifest by then, else in the next one.
-    which: the share that chooses a rank or a host.
+    `saving`: up to 50 ms after a checkpoint's first file. If the manifest exists by then, the next checkpoint is used.
+    which: a number from 0 to 1 that selects the rank or host.
     """
 
     victim: str
@@ -40,17 +41,17 @@ class Kill:
 
 
 def choose(count: int, victims: Sequence[str], chances: random.Random) -> list[Kill]:
-    """So many kills. Two of five are meant for the writing of a checkpoint, most of them by SIGKILL, for a process that
-    is asked to stop writes it to its end.
+    """`count` kills. Two of five are aimed at the writing of a checkpoint, most of these with SIGKILL, because after
+    SIGTERM a process completes its checkpoint.
     """
     kills = []
     for number in range(count):
         moment = MOMENTS[(1, 2, 0, 1, 2)[number % 5]]
-        asked = chances.random() < (0.2 if moment == "saving" else 0.5)
+        by_sigterm = chances.random() < (0.2 if moment == "saving" else 0.5)
         kills.append(
             Kill(
                 victim=chances.choice(list(victims)),
-                number=signal.SIGTERM if asked else signal.SIGKILL,
+                number=signal.SIGTERM if by_sigterm else signal.SIGKILL,
                 moment=moment,
                 at=chances.random(),
                 steps=chances.randint(1, 6),
@@ -62,32 +63,37 @@ def choose(count: int, victims: Sequence[str], chances: random.Random) -> list[K
 
 
 class RunningJob(Protocol):
-    """A job that has been started, as a kill finds it."""
+    """A started job, in containers or as processes."""
 
-    began: float
-    """By the monotonic clock."""
+    began: float  # time.monotonic()
 
     @property
     def checkpoints(self) -> Path:
         """The leader's checkpoint folder."""
 
     def log(self) -> str:
-        """What the leader has written so far."""
+        """The leader's log so far."""
 
     def running(self) -> bool:
-        """Whether any process of the job is left."""
+        """Whether any process of the job still runs."""
 
     def ranks(self) -> list[int]:
-        """Process ids of run_qa, of all hosts; those that are there by now."""
+        """Process ids of the ranks of all hosts that run by now."""
 
     def entries(self) -> list[int]:
-        """Process ids of the hosts' first processes; of ranks without hosts all ranks."""
+        """Process ids of the hosts' process 1; all ranks if they run without containers."""
+
+    def wait(self, limit: float) -> list[int]:
+        """The exit codes of its hosts or ranks; those that still run after `limit` seconds are killed."""
+
+    def failures(self) -> str:
+        """The last lines of all logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """A kill that was done. step: the last that the log had told; saving: a checkpoint was being written before the
-    signal and is without a manifest after it.
+    """A completed kill. step: the last step in the log; saving: a checkpoint was being written, and has no manifest
+    after the signal.
     """
 
     step: int
@@ -95,7 +101,7 @@ class Struck:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; one that has ended and is not waited for yet does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -103,27 +109,27 @@ def lives(pid: int) -> bool:
 
 
 def last_step(log: str) -> int:
-    """The last step that a log tells of, 0 if none."""
+    """The last step in a log; 0 if there is none."""
     found = STEP_LINE.findall(log)
     return int(found[-1]) if found else 0
 
 
 def strike(job: RunningJob, kill: Kill, start_seconds: float) -> Struck | None:
-    """Wait for the moment of a kill and send its signal; None for a job that has ended before.
+    """Wait for the moment of a kill and send its signal; None if the job ends before.
 
-    `start_seconds`: how long such a job takes to its first step.
+    start_seconds: the time from the start of such a job to its first step.
     """
     known = set(os.listdir(job.checkpoints))
     while job.running():
         time.sleep(_LOOK_EVERY)
         if not _due(job, kill, start_seconds, known):
             continue
-        if not (pids := _chosen(job, kill)):
-            continue  # not there yet
+        if not (pids := _victims(job, kill)):
+            continue  # no such process yet
         step = last_step(job.log())
         written = being_written(job.checkpoints, known)
         if kill.moment == "saving" and not written:
-            continue  # too late: the next one
+            continue  # too late: wait for the next checkpoint
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, kill.number)
@@ -142,7 +148,7 @@ def _due(job: RunningJob, kill: Kill, start_seconds: float, known: Container[str
     return len(STEP_LINE.findall(job.log())) >= kill.steps
 
 
-def _chosen(job: RunningJob, kill: Kill) -> list[int]:
+def _victims(job: RunningJob, kill: Kill) -> list[int]:
     pids = job.ranks() if kill.victim == "rank" else job.entries()
     if kill.victim == "container" or not pids:
         return pids

@@ -1,7 +1,7 @@
 """The ranks of a job as processes of this machine, as torchrun would start them: no entry, no containers.
 
-A server has imported what run_qa needs, and forks each rank: a start takes a second instead of ten. Ranks that outlive
-one that has gone are killed, as the entry would.
+A server imports what run_qa needs and forks the ranks, so that a start takes one second instead of ten. When one rank
+exits, ranks that still run are killed after a while, as the entry would do.
 """
 
 import contextlib
@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.jobs.killing import lives
-from bench.jobs.small import RANKS_OF_A_HOST
+from bench.jobs.run_qa import clean_environment
+from bench.jobs.small import RANKS_PER_HOST
 from berth.local import opt_ml
 from tests.ports import free_port
 
@@ -75,7 +76,7 @@ class RankProcesses:
         return self.ranks()
 
     def wait(self, limit: float) -> list[int]:
-        """The ranks' exit codes; where one ends badly, or after `limit` seconds, the others are killed."""
+        """The ranks' exit codes. Ranks that run 20 s longer than another one, or `limit` seconds, are killed."""
         deadline = time.monotonic() + limit
         while self.running():
             if any(not lives(pid) for pid in self._pids):
@@ -88,13 +89,13 @@ class RankProcesses:
         return self._codes
 
     def failures(self) -> str:
-        """What all ranks wrote, for a job that did not end as it should."""
+        """The last lines of every rank's log."""
         logs = sorted(path for host in self.hosts for path in host.glob("rank-*.log"))
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-3000:]}" for path in logs)
 
 
 class Ranks:
-    """The server that forks ranks; `channels` are folders of this machine."""
+    """The server that forks ranks. channels: folders of this machine."""
 
     victims: tuple[str, ...] = ("rank", "container")
 
@@ -102,19 +103,16 @@ class Ranks:
         self._channels = channels
         self._hyperparameters = {**hyperparameters, "model_name_or_path": str(channels["model"])}
         self._names = opt_ml.host_names(hosts)
-        self._outside = {
-            name: value for name, value in os.environ.items() if not name.startswith(("BERTH_", "SM_", "OMPI_"))
-        }
         self._server = subprocess.Popen(
             [sys.executable, "-c", _SERVER],
-            env={**self._outside, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+            env={**clean_environment(), "OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
     def lay_out(self, folder: Path) -> list[Path]:
-        """An /opt/ml for each host, below `folder`."""
+        """Create an /opt/ml in `folder` for each host."""
         roots = [folder / name for name in self._names]
         for root in roots:
             config = opt_ml.HostConfig(root.name, self._names, "local", self._hyperparameters, self._channels)
@@ -126,7 +124,7 @@ class Ranks:
 
     @contextmanager
     def started(self, roots: list[Path]) -> Iterator[RankProcesses]:
-        """The ranks, forked; none of them is left at the end."""
+        """Fork the ranks; all have exited at the end."""
         job = RankProcesses(self, roots)
         try:
             yield job
@@ -134,25 +132,25 @@ class Ranks:
             job.wait(0)
 
     def fork(self, roots: list[Path]) -> list[int]:
-        """Start the ranks of all hosts; their process ids."""
+        """Start the ranks of all hosts and return their process ids."""
         port = free_port()
-        world = len(roots) * RANKS_OF_A_HOST
+        world = len(roots) * RANKS_PER_HOST
         ranks = [
             {
-                "log": str(roots[rank // RANKS_OF_A_HOST] / f"rank-{rank}.log"),
+                "log": str(root / f"rank-{rank}.log"),
                 "environment": {
-                    "SAGEMAKER_BASE_DIR": str(roots[rank // RANKS_OF_A_HOST]),
-                    "SM_CURRENT_HOST": roots[rank // RANKS_OF_A_HOST].name,
+                    "SAGEMAKER_BASE_DIR": str(root),
+                    "SM_CURRENT_HOST": root.name,
                     "RANK": str(rank),
-                    "LOCAL_RANK": str(rank % RANKS_OF_A_HOST),
+                    "LOCAL_RANK": str(rank % RANKS_PER_HOST),
                     "WORLD_SIZE": str(world),
-                    "LOCAL_WORLD_SIZE": str(RANKS_OF_A_HOST),
+                    "LOCAL_WORLD_SIZE": str(RANKS_PER_HOST),
                     "MASTER_ADDR": "127.0.0.1",
                     "MASTER_PORT": str(port),
                     "BERTH_BACKEND": "gloo",
                 },
             }
-            for rank in range(world)
+            for rank, root in enumerate(root for root in roots for _ in range(RANKS_PER_HOST))
         ]
         assert self._server.stdin is not None
         assert self._server.stdout is not None
@@ -162,11 +160,11 @@ class Ranks:
         return pids
 
     def next_code(self) -> int:
-        """The exit code of the next rank that is waited for."""
+        """Wait for the next rank and return its exit code."""
         assert self._server.stdout is not None
         return int(self._server.stdout.readline())
 
     def close(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self._server.kill()
         self._server.communicate()

@@ -1,4 +1,4 @@
-"""A job that is killed and started again until it ends, with S3 between its starts."""
+"""Kill and restart a job until it ends, with S3 between its starts."""
 
 import random
 import shutil
@@ -16,33 +16,23 @@ from berth.common.errors import UserError
 _ENDS_WITHIN = 120.0
 
 
-class StartedJob(RunningJob, Protocol):
-    """A job whose end can be waited for."""
-
-    def wait(self, limit: float) -> list[int]:
-        """The exit codes of its hosts or ranks; what has not ended after `limit` seconds is killed."""
-
-    def failures(self) -> str:
-        """What it wrote last, of all hosts or ranks."""
-
-
 class Ground(Protocol):
-    """Where jobs run: on containers, or as processes of this machine."""
+    """Where jobs run: in containers, or as processes of this machine."""
 
     victims: tuple[str, ...]
 
     def lay_out(self, folder: Path) -> list[Path]:
-        """An /opt/ml for each host below `folder`, the leader's first."""
+        """Create an /opt/ml in `folder` for each host, the leader's first."""
 
-    def started(self, roots: list[Path]) -> AbstractContextManager[StartedJob]:
-        """The job, started; nothing of it is left at the end."""
+    def started(self, roots: list[Path]) -> AbstractContextManager[RunningJob]:
+        """Start the job; all its processes have exited at the end."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Release its resources."""
 
 
 class Restarting:
-    """Jobs of so many hosts on a ground; all files lie below `folder`."""
+    """Runs jobs on `hosts` hosts; all files are in `folder`."""
 
     def __init__(self, ground: Ground, folder: Path, hosts: int, chances: random.Random) -> None:
         self._ground = ground
@@ -54,7 +44,7 @@ class Restarting:
         self._reference = folder / f"whole-{hosts}.safetensors"
 
     def run_whole(self) -> None:
-        """A job that nobody kills: its weights, and how long it takes to its first step."""
+        """Run a job without a kill, to get its weights and the time to its first step."""
         roots = self._lay_out()
         with self._ground.started(roots) as job:
             while job.running() and not last_step(job.log()):
@@ -62,13 +52,13 @@ class Restarting:
             self._start_seconds = time.monotonic() - job.began
             codes = job.wait(_ENDS_WITHIN)
             if any(codes):
-                raise UserError(f"the job that nobody killed ended with {codes}: {job.failures()}")
+                raise UserError(f"the job without a kill ended with {codes}: {job.failures()}")
         shutil.copy(roots[0] / "model/model.safetensors", self._reference)
         shutil.rmtree(roots[0].parent)
 
     def run_killed(self, kills: list[Kill], until: float) -> KilledJob:
-        """A job that gets one kill after the other, taken off `kills`, until it ends in spite of them, or the monotonic
-        clock is at `until`.
+        """Run a job until it ends. Each start is killed once while `kills` has any, and before the monotonic time
+        `until`; a completed kill is removed from `kills`.
         """
         done = KilledJob(self._hosts)
         bucket = kept.Bucket(self._folder / f"bucket-{self._starts}", self._chances)

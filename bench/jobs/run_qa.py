@@ -1,4 +1,4 @@
-"""run_qa as one process of this machine, watched while it runs."""
+"""run_qa as one process of this machine, whose memory is watched."""
 
 import json
 import os
@@ -14,7 +14,7 @@ COMMAND = (sys.executable, "-m", "berth.train.run_qa")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a job ended: exit code, log, seconds, and the most bytes of the memory that was watched."""
+    """A job's exit code, log and seconds, and its peak memory in bytes."""
 
     code: int
     log: str
@@ -23,7 +23,7 @@ class Ended:
 
 
 def lay_out(base: Path, model: Path, hyperparameters: Mapping[str, str], name: str, data: str) -> None:
-    """An /opt/ml in the folder `base`, whose channel `train` has one file; more can be written into it."""
+    """Create an /opt/ml in the folder `base` whose channel `train` has one file."""
     for folder in ("input/config", "input/data/train", "checkpoints"):
         (base / folder).mkdir(parents=True)
     (base / "input/config/hyperparameters.json").write_text(json.dumps(dict(hyperparameters)))
@@ -32,13 +32,12 @@ def lay_out(base: Path, model: Path, hyperparameters: Mapping[str, str], name: s
 
 
 def run(base: Path, field: str, stop: Callable[[], bool] = lambda: False, command: Sequence[str] = COMMAND) -> Ended:
-    """Start the job in `base`, and kill it as soon as `stop` returns True. field: of /proc/PID/status, in kB."""
+    """Run the job in `base`; kill it as soon as `stop` returns True. field: the memory field of /proc/PID/status."""
     began, memory, log = time.monotonic(), 0, base / "log"
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("BERTH_", "SM_", "OMPI_"))}
     with log.open("w") as file:
         process = subprocess.Popen(
             command,
-            env=outside | {"SAGEMAKER_BASE_DIR": str(base), "HF_HUB_OFFLINE": "1", "TMPDIR": str(base)},
+            env=clean_environment() | {"SAGEMAKER_BASE_DIR": str(base), "TMPDIR": str(base)},
             stdout=file,
             stderr=subprocess.STDOUT,
         )
@@ -50,6 +49,12 @@ def run(base: Path, field: str, stop: Callable[[], bool] = lambda: False, comman
         process.kill()
         process.wait()
     return Ended(process.returncode, log.read_text(), time.monotonic() - began, memory)
+
+
+def clean_environment() -> dict[str, str]:
+    """This process' variables without those that configure a job, and without access to the hub."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("BERTH_", "SM_", "OMPI_"))}
+    return {**kept, "HF_HUB_OFFLINE": "1"}
 
 
 def _status_bytes(pid: int, field: str) -> int:

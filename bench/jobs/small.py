@@ -1,42 +1,44 @@
-"""A model with random weights and some questions, on which run_qa trains some tens of steps in seconds."""
+"""A model with random weights and some questions, with which run_qa trains tens of steps in seconds."""
 
 import json
-import lzma
 import shutil
 from pathlib import Path
 from typing import Any
 
-from berth.images.pins import pins
+from bench import squad
 from berth.local.demo import pretrained_model
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
 STEPS, SAVE_EVERY = 30, 3
-RANKS_OF_A_HOST = 2
+RANKS_PER_HOST = 2
 
 
 def excerpt(name: str, questions: int) -> dict[str, Any]:
-    """The first paragraphs of the embedded sample's `train` or `heldout`, with so many questions or a few more."""
-    with lzma.open(pins.ROOT / "sample" / f"squad-{name}.json.xz", "rt", encoding="utf-8") as file:
-        data = json.load(file)
+    """The first paragraphs of the excerpt's `train` or `heldout` that have at least `questions` questions."""
     kept: list[dict[str, Any]] = []
-    found = 0
-    for article in data["data"]:
+    count = 0
+    for article in squad.read_articles(squad.excerpt_file(name)):
         for paragraph in article["paragraphs"]:
-            if found >= questions:
-                return {"version": data["version"], "data": kept}
-            kept.append({"title": article["title"], "paragraphs": [paragraph]})
-            found += len(paragraph["qas"])
-    return {"version": data["version"], "data": kept}
+            if count < questions:
+                kept.append({"title": article["title"], "paragraphs": [paragraph]})
+                count += len(paragraph["qas"])
+    return {"version": "1.1", "data": kept}
 
 
-def write_model(folder: Path, pretrained: Path) -> Path:
-    """A BERT of one small layer with random weights and the tokenizer of `pretrained`; its checkpoints have 12 MB."""
+def write_model(
+    folder: Path, pretrained: Path, layers: int = 1, hidden: int = 32, heads: int = 2, inner: int = 64
+) -> Path:
+    """A BERT with random weights and the tokenizer of `pretrained`. By default its checkpoints have 12 MB."""
     import torch
     from transformers import BertConfig, BertForQuestionAnswering
 
     torch.manual_seed(0)
     config = BertConfig.from_pretrained(
-        pretrained, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
+        pretrained,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=inner,
     )
     BertForQuestionAnswering(config).save_pretrained(folder)
     for name in TOKENIZER_FILES:
@@ -52,7 +54,7 @@ def write_channels(folder: Path) -> dict[str, Path]:
 
 
 def hyperparameters() -> dict[str, str]:
-    """STEPS steps with a checkpoint at every SAVE_EVERY of them, which goes over more than one epoch."""
+    """STEPS steps over more than one epoch, with a checkpoint every SAVE_EVERY steps."""
     return {
         "do_train": "True",
         "max_steps": str(STEPS),
@@ -60,11 +62,11 @@ def hyperparameters() -> dict[str, str]:
         "save_steps": str(SAVE_EVERY),
         "save_total_limit": "2",
         "log_seconds": "0",
-        # As BERT was trained: a smaller one makes whole steps of the rounding of gradients that are 0.
+        # BERT's own value: with a smaller one, rounding errors of gradients that should be 0 become whole steps.
         "adam_epsilon": "1e-6",
         "per_device_train_batch_size": "2",
         "max_seq_length": "128",
         "doc_stride": "32",
         "export_openvino": "False",
-        "processes_per_host": str(RANKS_OF_A_HOST),
+        "processes_per_host": str(RANKS_PER_HOST),
     }

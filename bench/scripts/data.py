@@ -1,29 +1,26 @@
-"""Data for user scripts: questions and pairs out of the embedded excerpt, tokens, films and images."""
+"""Data for user scripts: questions and sentence pairs from the embedded excerpt, tokens, films and images."""
 
 import csv
 import gzip
 import json
-import lzma
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bench import squad
 from berth.common.errors import UserError
 from berth.contract.archive import unpack
-from berth.images.pins import pins
 from berth.local.demo import pretrained_model
 from berth.local.train.job import TrainingJob, run_training_job
 
 ROWS = {"train": ("train", 60), "validation": ("heldout", 40)}
-"""Of each channel: the part of the excerpt, and how many questions."""
+"""Channel → part of the excerpt, number of questions."""
 
 
 def question_rows(name: str, rows: int) -> list[dict[str, object]]:
-    """Questions of the embedded excerpt, `train` or `heldout`, each with its context and its answers."""
-    with lzma.open(pins.ROOT / "sample" / f"squad-{name}.json.xz", "rt", encoding="utf-8") as file:
-        articles = json.load(file)["data"]
+    """The first question of each paragraph of the excerpt's `train` or `heldout`, with context and answers."""
     found: list[dict[str, object]] = []
-    for article in articles:
+    for article in squad.read_articles(squad.excerpt_file(name)):
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"][:1]:
                 answers = question["answers"]
@@ -34,7 +31,7 @@ def question_rows(name: str, rows: int) -> list[dict[str, object]]:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """As run_qa.py reads them (.json), or as pairs for run_glue.py (.csv); half of the pairs belong together."""
+    """Write .json for run_qa.py, or sentence pairs in .csv for run_glue.py, half of which belong together."""
     path.parent.mkdir(parents=True)
     if path.suffix == ".json":
         path.write_text(json.dumps({"data": rows}), "utf-8")
@@ -48,7 +45,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def write_tokens(folder: Path) -> None:
-    """Tokens as train_gpt_simple.py reads them."""
+    """Write tokens in the layout that train_gpt_simple.py reads."""
     for seed, name in enumerate(("train", "val", "test")):
         chance = random.Random(seed)
         (folder / name).mkdir(parents=True)
@@ -60,7 +57,7 @@ def write_tokens(folder: Path) -> None:
 
 
 def make_in_image(folder: Path, image: str) -> None:
-    """The folders text, image and vit, as bench/scripts/notebook_data.py makes them in the image."""
+    """Run bench/scripts/notebook_data.py in the image, to create the folders text, image and vit."""
     code = folder / "code"
     code.mkdir()
     (code / "make.py").write_text(Path(__file__).with_name("notebook_data.py").read_text("utf-8"), "utf-8")
@@ -75,9 +72,9 @@ def make_in_image(folder: Path, image: str) -> None:
 
 
 def make_data(folder: Path, older_image: str) -> None:
-    """All data below `folder`: a folder per kind, with a folder per channel.
+    """Create all data in `folder`: a folder per kind, with a folder per channel.
 
-    older_image has transformers 4.26 and makes films and images; without it they are left out.
+    older_image: an image with transformers 4.26, which creates films and images; without it they are skipped.
     """
     for kind in ("json", "csv"):
         for name, (part, rows) in ROWS.items():

@@ -1,6 +1,6 @@
-"""A BERT over partitions: what the ranks of bench.model_parallel_memory and bench.model_parallel_overlap run and count.
+"""A BERT with partitions: the program of the ranks in bench.model_parallel_memory and bench.model_parallel_overlap.
 
-Imported where `smdistributed` is at the top level.
+It is imported in processes in which `smdistributed` is a top-level package.
 """
 
 import statistics
@@ -18,12 +18,12 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 from transformers import BertConfig, BertForQuestionAnswering
 
-from bench.scripts.wire_bytes import Called, Taken, least_bytes
+from bench.scripts.wire_bytes import ModuleCall, TensorUse, least_bytes
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a model and its batches. A row is a text of `length` tokens, a quarter of them padding in each second one."""
+    """The sizes of a model and its batches. In every second text a quarter of the `length` tokens is padding."""
 
     layers: int
     hidden: int
@@ -32,7 +32,7 @@ class Shape:
     words: int
 
     def model(self) -> BertForQuestionAnswering:
-        """The same one each time, without dropout."""
+        """A model without dropout, always with the same weights."""
         torch.manual_seed(0)
         config = BertConfig(
             vocab_size=self.words,
@@ -46,7 +46,7 @@ class Shape:
         return BertForQuestionAnswering(config).train()
 
     def batch(self) -> tuple[torch.Tensor, ...]:
-        """Tokens, their mask, where answers start and end."""
+        """Token ids, mask, start and end positions."""
         random = torch.Generator().manual_seed(0)
         mask = torch.ones(self.rows, self.length, dtype=torch.long)
         mask[::2, self.length - self.length // 4 :] = 0
@@ -55,7 +55,7 @@ class Shape:
 
 
 def loss_of(model: Any, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """As transformers computes it."""
+    """The loss that transformers computes."""
     ids, mask, starts, ends = tensors
     found = model(input_ids=ids, attention_mask=mask, start_positions=starts, end_positions=ends)
     return found.loss  # type: ignore[no-any-return]
@@ -66,9 +66,9 @@ def loss_of(model: Any, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 @dataclass
 class Kept:
-    """What autograd keeps for the backward pass: bytes of storages, each once, without those of `parameters`.
+    """Counts what autograd keeps for the backward pass: bytes of storages, each once, except those in `parameters`.
 
-    One of a rank's threads computes at a time; a graph may end in another one's time, for which the lock is.
+    The lock is needed because a graph may be freed while another thread of the rank computes.
     """
 
     parameters: set[int] = field(default_factory=set)
@@ -79,12 +79,12 @@ class Kept:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count what this thread's forward passes keep inside."""
+        """Count the tensors that this thread's forward passes save."""
         with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda packed: packed.tensor):
             yield
 
     def _pack(self, tensor: torch.Tensor) -> "_Held":
-        tensor = tensor.detach()  # an operation's own result would keep that operation alive, and itself by that
+        tensor = tensor.detach()  # an undetached result would keep its operation, and so itself, alive
         storage = tensor.untyped_storage()
         place, size = storage.data_ptr(), storage.nbytes()
         if place in self.parameters:
@@ -106,7 +106,7 @@ class Kept:
 
 
 class _Held:
-    """A tensor that autograd keeps."""
+    """A tensor that autograd keeps; calls `gone` when it is freed."""
 
     def __init__(self, tensor: torch.Tensor, gone: Callable[[], None] | None) -> None:
         self.tensor, self._gone = tensor, gone
@@ -117,7 +117,7 @@ class _Held:
 
 
 def memory(shape: Shape, partitions: int, microbatches: int, steps: int = 2) -> dict[str, int]:
-    """Bytes that this rank holds, by what they are, after some steps of AdamW."""
+    """The bytes of this rank after some steps of AdamW, by kind."""
     start({"partitions": partitions, "microbatches": microbatches})
     plain = shape.model()
     optimizer = smp.DistributedOptimizer(torch.optim.AdamW(plain.parameters()))
@@ -125,7 +125,7 @@ def memory(shape: Shape, partitions: int, microbatches: int, steps: int = 2) -> 
 
     @smp.step
     def train_step(model: Any, *tensors: torch.Tensor) -> torch.Tensor:
-        with kept.counted():  # the microbatch's own thread
+        with kept.counted():  # in the microbatch's thread
             loss = loss_of(model, tensors)
             model.backward(loss)
         return loss
@@ -135,7 +135,7 @@ def memory(shape: Shape, partitions: int, microbatches: int, steps: int = 2) -> 
             kept.parameters = {each.untyped_storage().data_ptr() for each in model.local_parameters()}
             kept.peak = 0
         optimizer.zero_grad()
-        with kept.counted():  # the modules that this rank serves
+        with kept.counted():  # in the modules that this rank serves
             train_step(model, *shape.batch())
         optimizer.step()
     own = list(model.local_parameters())
@@ -151,19 +151,19 @@ def memory(shape: Shape, partitions: int, microbatches: int, steps: int = 2) -> 
 # ---- overlap ----
 
 
-def calls_of(model: nn.Module, plan: dict[str, int], tensors: Sequence[torch.Tensor]) -> list[Called]:
-    """What the plan's modules take and give in one forward pass."""
-    found: list[Called] = []
-    alive: list[Any] = []  # so that no two tensors have one id
+def calls_of(model: nn.Module, plan: dict[str, int], tensors: Sequence[torch.Tensor]) -> list[ModuleCall]:
+    """The calls of the plan's modules in one forward pass."""
+    found: list[ModuleCall] = []
+    alive: list[Any] = []  # keeps ids unique
 
-    def seen(tree: Any) -> tuple[Taken, ...]:
+    def seen(tree: Any) -> tuple[TensorUse, ...]:
         alive.append(tree)
         leaves = [each for each in tree_leaves(tree) if isinstance(each, torch.Tensor)]
-        return tuple(Taken(id(each), each.nbytes, each.requires_grad) for each in leaves)
+        return tuple(TensorUse(id(each), each.nbytes, each.requires_grad) for each in leaves)
 
     def hook(name: str) -> Callable[..., None]:
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            found.append(Called(plan[name], seen((args, kwargs)), seen(output)))
+            found.append(ModuleCall(plan[name], seen((args, kwargs)), seen(output)))
 
         return after
 
@@ -181,7 +181,7 @@ CUTS: dict[str, dict[str, Any]] = {
 
 
 def overlap(shape: Shape, cut: str, microbatches: int, rounds: int) -> dict[str, Any]:
-    """Seconds of one process and of two partitions in turns, how often the one is the other, and a step's bytes."""
+    """Alternate one process and two partitions: seconds of both, their ratio, and the bytes sent in a step."""
     start({"partitions": 2, "microbatches": microbatches, **CUTS[cut]})
     plain, alone, batch = shape.model(), shape.model(), shape.batch()
     if cut == "coarse":
@@ -204,7 +204,7 @@ def overlap(shape: Shape, cut: str, microbatches: int, rounds: int) -> dict[str,
         for parameter in model.local_parameters():
             parameter.grad = None
 
-    two()  # the first step learns shapes, the second one knows them
+    two()  # the first step records shapes, the second one uses them
     two()
     before = model._wire.sent_bytes
     two()
@@ -221,11 +221,11 @@ def overlap(shape: Shape, cut: str, microbatches: int, rounds: int) -> dict[str,
     part = [each.chunk(microbatches)[0] for each in batch]
     least = microbatches * least_bytes(calls_of(alone, model._plan, part))
     medians = {name: statistics.median(each) for name, each in times.items()}
-    # Of each round, for the two have the same machine there: its speed drifts by more than what is measured.
+    # The ratio is taken per round, because the machine's speed drifts by more than the measured difference.
     speedup = statistics.median(one / two for one, two in zip(times["one"], times["two"], strict=True))
     return {"cut": cut, "microbatches": microbatches, "sent": sent, "least": least, "speedup": speedup, **medians}
 
 
 def overlaps(shape: Shape, cases: Sequence[tuple[str, int]], rounds: int) -> list[dict[str, Any]]:
-    """One case after the other, each a cut and a number of microbatches."""
+    """Measure all cases; a case is a cut and a number of microbatches."""
     return [overlap(shape, cut, microbatches, rounds) for cut, microbatches in cases]

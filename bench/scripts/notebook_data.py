@@ -1,5 +1,6 @@
-"""For bench/user_scripts.py, in the training image: data sets as the notebooks make theirs, by the datasets and the
-transformers of that image, and a small vision transformer; all into the job's model.
+"""Data sets in the notebooks' own format, and a small vision transformer; bench/user_scripts.py runs this as a job.
+
+The datasets and transformers of the training image create them; they are written to the job's model folder.
 """
 
 import os
@@ -14,7 +15,7 @@ SIDE = 224
 
 
 def texts(rows: int) -> Dataset:
-    """Films that are good or bad, in tokens, as notebooks 01, 05, 06 and 14 upload them."""
+    """Tokenized reviews of films, as notebooks 01, 05, 06 and 14 upload them."""
     tokenizer = AutoTokenizer.from_pretrained(os.environ["SM_CHANNEL_MODEL"])
     films = [f"a {'good' if number % 2 else 'bad'} film, the {number}th of its kind" for number in range(rows)]
     features = Features({"text": Value("string"), "label": ClassLabel(names=["neg", "pos"])})
@@ -28,7 +29,7 @@ def texts(rows: int) -> Dataset:
 
 
 def images(rows: int) -> Dataset:
-    """Grey squares, in the features of notebook 09."""
+    """Grey squares with the features of notebook 09."""
     values = {"pixel_values": Array3D(dtype="float32", shape=(3, SIDE, SIDE))}
     features = Features({"label": ClassLabel(names=["cat", "dog"]), **values})
     labels = Dataset.from_dict({"label": [number % 2 for number in range(rows)]})

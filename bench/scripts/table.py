@@ -1,7 +1,7 @@
-"""The scripts of bench/user_scripts.py: where each was published, how it is started, and what must come of it.
+"""The scripts of bench/user_scripts.py: where each was published, how it is started, and the expected result.
 
-A script lies at FOLDER/SOURCE/path, where SOURCE names a repository and a commit or version. `blob` is git's name of
-the text that a row was written for; another text is refused.
+A script is FOLDER/SOURCE/path; SOURCE names a repository and a commit or version. `blob` is git's hash of the expected
+text; another text is an error.
 """
 
 import json
@@ -32,15 +32,15 @@ CUDA = (
     ("if not torch.cuda.is_available():", "if False:"),
     ("torch.utils.tensorboard", "summary_writer"),
 )
-"""Calls that need a GPU or a package that the image lacks, and what replaces them."""
-OF_TORCH = (("device_ids=[local_rank]", "device_ids=None"),)
-"""The same for torch's own DDP; SMDDP version 1's takes it as it is."""
+"""Calls that need a GPU or a missing package → their replacements."""
+TORCH_DDP = (("device_ids=[local_rank]", "device_ids=None"),)
+"""The same for torch's DDP; SMDDP version 1's DDP accepts the original."""
 S3 = (("sync_local_checkpoints_to_s3(local_path=", "(lambda **arguments: None)(local_path="),)
 
 
 @dataclass(frozen=True)
 class Script:
-    """A published text: its place, the files of its folder that it reads, and what is replaced in it."""
+    """A published script: its place, other files of its folder that it needs, and replacements of its text."""
 
     source: str
     path: str
@@ -59,14 +59,14 @@ class Script:
 
 @dataclass(frozen=True)
 class Run:
-    """A script, how it is started and what is expected of it.
+    """A script, how it is started, and the expected result.
 
     way: `one process`, `mpi`, `dataparallel` or `modelparallel` (with `parameters`, as in mp_parameters). data: a kind
-    of bench/scripts/data.py. model: a folder of this data, or `demo` for the demo's model. program: the text of a
-    program to start in place of the script. checkpoints: runs with the same name share this folder. batch: rows per
-    replica; Trainer logs their sum. figures: pattern of the figures that the script prints. losses: the first and the
-    last of them in one process. fails: pattern of the reason with which it must fail. alone: the ranks' weights must
-    differ, and the log must say so.
+    of data from bench/scripts/data.py. model: a folder of this data, or `demo` for the demo's model. program: the text
+    of a program that is started instead of the script. checkpoints: runs with the same name share this folder. batch:
+    rows per replica; Trainer logs their sum. figures: pattern of the figures that the script prints. losses: the first
+    and the last of them in one process. fails: pattern of the expected reason of failure. alone: the ranks' weights
+    must differ, and the log must report it.
     """
 
     script: Script
@@ -95,13 +95,13 @@ class Run:
 
     @property
     def started(self) -> str:
-        """How it is started, in words."""
+        """A description of how it is started."""
         parameters = "".join(f", {key} {json.dumps(value)}" for key, value in self.parameters.items())
         return f"{self.way}{parameters}, {self.ranks} ranks on {self.hosts} hosts"
 
     @property
     def hyperparameters(self) -> dict[str, str]:
-        """What SDK v2's estimator sends for the distribution."""
+        """The hyperparameters that SDK v2's estimator sends for the distribution."""
         if self.way == "dataparallel":
             return {"sagemaker_distributed_dataparallel_enabled": "true", "sagemaker_instance_type": '"ml.p3.16xlarge"'}
         if self.way == "modelparallel":
@@ -114,7 +114,7 @@ class Run:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a user sets for ranks on hosts without a GPU, and without a network."""
+        """The variables that a user sets for hosts without a GPU and without a network."""
         found = {"HF_HUB_OFFLINE": "1"} if self.data in ("json", "csv") else {}
         if self.ranks > 1:
             found["OMP_NUM_THREADS"] = "1"
@@ -132,7 +132,7 @@ HEAD_MNIST = (
 )
 MNIST_V1 = Script(f"{AWS}@de48dae6", MNIST, "b142c298ed15", ("model_def.py",), CUDA)
 MNIST_V2 = Script(f"{AWS}@01dbfb67", MNIST, "99438a3da3c0", ("model_def.py",), CUDA)
-MNIST_EITHER = Script(f"{AWS}@a75d5f25", MNIST, "9968351753bf", ("model_def.py",), edits=(*CUDA, *OF_TORCH))
+MNIST_EITHER = Script(f"{AWS}@a75d5f25", MNIST, "9968351753bf", ("model_def.py",), edits=(*CUDA, *TORCH_DDP))
 MNIST_HEAD = Script(f"{AWS}@2d519b52", HEAD_MNIST, "5b2be043fae9", ("model_def.py",), CUDA)
 PT_MNIST = Script(
     f"{AWS}@de48dae6", f"{PYTORCH}/model_parallel/mnist/utils/pt_mnist.py", "6208707ed932", edits=(*CUDA, *S3)
@@ -161,7 +161,7 @@ _CHAPTER = {
     "ddp": True,
 }
 _TWO = {"partitions": 2, "microbatches": 4, "ddp": True}
-# As the notebook of train_gpt_simple.py sends them, but for tensor parallelism and fp16.
+# As in the notebook of train_gpt_simple.py, without tensor parallelism and fp16.
 _GPT = {
     **{"ddp": True, "tensor_parallel_degree": 1, "partitions": 2, "microbatches": 2, "shard_optimizer_state": False},
     **{"prescaled_batch": False, "fp16": False, "optimize": "speed", "auto_partition": False, "default_partition": 0},
@@ -206,7 +206,7 @@ def _examples(version: str, image: str) -> tuple[Run, ...]:
     )
 
 
-# What transformers 4.26 refuses of notebook 09, and the word that the failure says to add.
+# transformers 4.26 rejects notebook 09; the failure names the argument to add.
 _REFUSED = r"^ValueError: --load_best_model_at_end requires the save and eval strategy to match"
 _ADD = r'give TrainingArguments save_strategy="epoch" as well$'
 _WORD = ('evaluation_strategy="epoch",', 'evaluation_strategy="epoch", save_strategy="epoch",')
@@ -343,4 +343,4 @@ NOT_RUN = {
     ),
     f"{PACKT}@2d565cc3 Chapter12/code/train.py": "its text names a model of the hub",
 }
-"""Other published scripts for smdistributed, and why they are not run."""
+"""Published scripts for smdistributed that are not run → why."""

@@ -1,12 +1,12 @@
-"""The least that partitions must exchange; pure."""
+"""The least number of bytes that partitions must exchange."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A tensor that a module takes or gives: which, its bytes, whether it takes a gradient."""
+class TensorUse:
+    """A tensor that a module takes or returns. key: its identity; size: bytes."""
 
     key: int
     size: int
@@ -14,35 +14,35 @@ class Taken:
 
     @property
     def both_ways(self) -> int:
-        """Its bytes there, and those of its gradient back."""
+        """Its bytes, plus those of the gradient sent back."""
         return self.size * (2 if self.wants_gradient else 1)
 
 
 @dataclass(frozen=True)
-class Called:
-    """A module of a partition ran."""
+class ModuleCall:
+    """A call of a module on a partition."""
 
     partition: int
-    takes: tuple[Taken, ...]
-    gives: tuple[Taken, ...]
+    takes: tuple[TensorUse, ...]
+    returns: tuple[TensorUse, ...]
 
 
-def least_bytes(calls: Sequence[Called]) -> int:
-    """What must go between partitions: each tensor once to each that takes it, and its gradient back; pure.
+def least_bytes(calls: Sequence[ModuleCall]) -> int:
+    """Send each tensor once to every partition that takes it, and its gradient back.
 
-    What no module takes goes to partition 0, where the step function runs.
+    A tensor that no module takes goes to partition 0, where the step function runs.
     """
     home: dict[int, int] = {}
     taken = {each.key for call in calls for each in call.takes}
-    there: set[tuple[int, int]] = set()
+    sent: set[tuple[int, int]] = set()
     total = 0
     for call in calls:
         for each in call.takes:
             place = each.key, call.partition
-            if home.get(each.key, 0) != call.partition and place not in there:
-                there.add(place)
+            if home.get(each.key, 0) != call.partition and place not in sent:
+                sent.add(place)
                 total += each.both_ways
-        for each in call.gives:
+        for each in call.returns:
             home.setdefault(each.key, call.partition)
             total += each.both_ways if call.partition and each.key not in taken else 0
     return total

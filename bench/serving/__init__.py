@@ -1,13 +1,14 @@
-"""What the programs of bench/ that measure an inference image are made of.
+"""Modules of the programs that measure an inference image.
 
-questions    a seeded list of requests made of SQuAD
-former_pipeline  the pipeline that transformers 5.3 removed, for bench/pipeline.py
-load         a client over HTTP: closed and open loops
-request      one request on a connection of its own
-figures      what a load comes to: rates, percentiles, outcomes
-model        what a request asks of a model: tokens and floating-point operations
-container    an inference server in a container: start, memory, end
-sides        what is compared: the images of ours, and the peer's
-report       Markdown
-our_image    options of ours, its variants, and a warm-up
+questions    a reproducible list of requests from SQuAD
+former_pipeline  answers of the pipeline that transformers 5.3 removed, for bench/pipeline.py
+load         an HTTP client: closed and open loops
+request      one request on a new connection
+figures      figures of a load: rates, percentiles, outcomes
+container    an inference server in a container: start, measure, stop
+sides        the compared images: ours and the peer's
+report       the results as Markdown
+costly_bodies    expensive request bodies, for bench/cost.py
+peak_memory      the most memory that a container has used
+our_image    options of our image, its variants, and the warm-up
 """

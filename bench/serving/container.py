@@ -1,7 +1,8 @@
-"""An inference server in a container, as an endpoint runs it: started, watched until it answers, weighed, ended.
+"""An inference server in a container, as an endpoint runs it: start it, wait until it is healthy, measure it, stop it.
 
-On the host's network, for Docker's proxy would take a part of the cores, and on the cores that it is given. Times count
-from the begin of process 1. Begin and memory are read in /proc: the engine has to be this machine's, and the user root.
+It uses the host's network, because Docker's proxy would take CPU time, and only the given cores. Times count from the
+start of process 1. The start time and the memory are read from /proc, so the engine must run on this machine and the
+user must be root.
 """
 
 import http.client
@@ -31,8 +32,8 @@ _STOP_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that answers on `port` of loopback. ping_s, first_answer_s: seconds from the begin of process 1 to a
-    /ping of 200, and to the answer to the first request, which is sent just then.
+    """A server that answers on `port` of loopback. ping_s, first_answer_s: seconds from the start of process 1 to the
+    first /ping with status 200, and to the answer to the first request, which is sent right after it.
     """
 
     container: Container
@@ -41,13 +42,13 @@ class Server:
     first_answer_s: float
 
     def processes(self) -> list[int]:
-        """Their ids on this machine."""
+        """The process ids on this machine."""
         top = self.container.top()
         column = top["Titles"].index("PID")
         return [int(row[column]) for row in top["Processes"]]
 
     def memory(self) -> int:
-        """Bytes of all processes, a page that several share counted once (PSS)."""
+        """Bytes of all processes; shared pages are counted once (PSS)."""
         return sum(map(process_memory, self.processes()))
 
 
@@ -60,10 +61,10 @@ def running(
     at: str = "/opt/ml/model",
     memory: int | None = None,
 ) -> Iterator[Server]:
-    """A server of this side for the length of a `with` block. first: the body of its first request, None for a server
-    that answers none at once; at: where the model is in the container; memory: its limit in bytes.
+    """Run a server of this side during a `with` block. first: the body of its first request, None to send none; at: the
+    model's path in the container; memory: the container's limit in bytes.
 
-    UserError if it does not come up, with its last line.
+    UserError with the server's last lines if it does not become healthy.
     """
     port = free_port()
     name = f"berth-bench-{side.name}-{port}"
@@ -97,43 +98,45 @@ def _ready(container: Container, port: int, first: bytes | None) -> Server:
     while ask(port, "GET", "/ping", within=2.0)[0] != http.client.OK:
         container.reload()
         if container.status != "running" or time.monotonic() > until:
-            said = " / ".join(container.logs(tail=3).decode(errors="replace").splitlines())
-            raise UserError(f"{container.name} is {container.status} and does not answer /ping; it says: {said}")
+            lines = " / ".join(container.logs(tail=3).decode(errors="replace").splitlines())
+            raise UserError(
+                f"{container.name} is {container.status} and does not answer /ping; its last lines: {lines}"
+            )
         time.sleep(_POLL_SECONDS)
     pinged = _uptime()
     if first is None:
         return Server(container, port, pinged - began, pinged - began)
     reply = closed_loop(port, [first], 1).replies[0]
     if reply.status != http.client.OK:
-        said = reply.lost or reply.body.decode(errors="replace")
-        raise UserError(f"{container.name} answers its first request with {reply.status}: {said}")
+        reason = reply.lost or reply.body.decode(errors="replace")
+        raise UserError(f"{container.name} answers its first request with {reply.status}: {reason}")
     return Server(container, port, pinged - began, _uptime() - began)
 
 
 def free_port(ports: Sequence[int] = range(8080, 8180)) -> int:
-    """The first that is free, from SageMaker's own on; Multi Model Server takes none of those that Linux gives away."""
+    """The first free port from SageMaker's 8080 on; Multi Model Server refuses ephemeral ports."""
     for port in ports:
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("0.0.0.0", port))
             return port
-    raise UserError(f"all ports from {ports[0]} to {ports[-1]} are taken: end what listens there.")
+    raise UserError(f"all ports from {ports[0]} to {ports[-1]} are in use: stop a program that listens there.")
 
 
 def _uptime() -> float:
-    """Seconds since this machine was started, the clock of /proc."""
+    """Seconds since the boot, the clock of /proc."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def process_began(pid: int) -> float:
-    """When a process began, by the clock of /proc: field 22 of its stat, in hundredths; now, of one that has ended."""
-    # The command's name, in parentheses, may hold spaces and parentheses of its own.
+    """When a process started, on the clock of /proc: field 22 of stat, in hundredths; now if the process has ended."""
+    # The command's name, in parentheses, may itself contain spaces and parentheses.
     fields = _proc(pid, "stat").rpartition(")")[2].split()
     return int(fields[19]) / 100 if fields else _uptime()
 
 
 def process_memory(pid: int) -> int:
-    """Bytes (PSS); 0 of a process that has ended."""
+    """Bytes (PSS); 0 if the process has ended."""
     for line in _proc(pid, "smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return 1024 * int(line.split()[1])
@@ -141,10 +144,10 @@ def process_memory(pid: int) -> int:
 
 
 def _proc(pid: int, name: str) -> str:
-    """A file of a process, empty where there is no such process."""
+    """The text of a file of a process; empty if there is no such process."""
     try:
         return Path(f"/proc/{pid}/{name}").read_text()
     except PermissionError:
-        raise UserError(f"/proc/{pid}/{name} is not for this user to read: run this as root.") from None
+        raise UserError(f"this user may not read /proc/{pid}/{name}: run this as root.") from None
     except (FileNotFoundError, ProcessLookupError):
         return ""

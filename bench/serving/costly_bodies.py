@@ -1,7 +1,7 @@
-"""Bodies drawn for what they cost a server: as large, as many-partite or as hard to tokenise as its limits allow.
+"""Expensive request bodies: as large, with as many parts, or as hard to tokenize as a server's limits allow.
 
-Each is made of one part over and over: values, keys, brackets, lines, rows, or letters of a text. It is filled up to
-the limit of a body's bytes, to one byte more, to the number of records, or to the characters of questions and contexts.
+A body repeats one part: a value, key, bracket, line, row, or letters of a text. It fills the limit of bytes, exceeds it
+by one byte, or fills the limit of records or of characters in questions and contexts.
 """
 
 import json
@@ -16,7 +16,7 @@ _LETTERS = (
     *("a ", "a", "word ", f"{'0' * 370} ", "日", "日 ", "é", "e\u0301", "\u0301", "🙂", "\x01", "\ud800", " ", "\t"),
     *('"', ", ", "don't ", "1,000.50 ", "\u200d", "ﷺ", "สวัสดี"),
 )
-"""Of texts: what is one token a letter, none, many, or a word that never ends."""
+"""Texts with one, no or many tokens per letter, and an endless word."""
 _VALUES = (
     *("0", "1.5e-7", "9" * 4000, "null", '""', '"é"', r'"\ud83d\ude42"', r'"\u0000"', "[]", "[0]", "{}", '{"a":0}'),
     *('{"":{}}', "[[[[[]]]]]", '{"question":"a","context":"b"}', '{"inputs":{"question":"a","context":"b"}}', "NaN"),
@@ -31,32 +31,31 @@ _NESTED = ("[", "{", '{"a":', "[[],", '[{"a":', '{"inputs":', '{"inputs":[')
 
 @dataclass(frozen=True, slots=True)
 class CostlyBody:
-    """A body, and what it is made of."""
+    """A body and its description. pause: seconds to wait after its answer, because its worker stays busy."""
 
     content_type: str
     name: str
     data: bytes
     pause: float = 0.0
-    """Seconds after its answer until the next body, of one whose time says nothing: its worker is kept busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What bodies are to fill: `size` in bytes, and a server's other limits."""
+    """What a body may fill: `size` in bytes, and the server's other limits."""
 
     size: int
     limits: RequestLimits
 
 
 def draw(content_type: str, room: Room, number: int) -> CostlyBody:
-    """A body of that type; the same for the same `number`."""
+    """A body of a content type, the same for the same `number`."""
     chance = Random(f"{content_type} {number}")
     name, data = chance.choice(_MAKERS[content_type])(chance, room)
     return CostlyBody(content_type, f"{name} ({len(data)} bytes)", data)
 
 
 def filled(part: str, size: int, begin: str = "", end: str = "", filler: str = " ") -> bytes:
-    """Exactly `size` bytes: the part as often as it fits, and the filler for the rest."""
+    """Exactly `size` bytes: the part repeated, and the filler for the rest."""
     one, first, last = (each.encode("utf-8", "backslashreplace") for each in (part, begin, end))
     data = first + one * ((size - len(first) - len(last)) // max(1, len(one))) + last
     return data + filler.encode() * (size - len(data))
@@ -98,7 +97,7 @@ def _text(chance: Random, characters: int) -> tuple[str, str]:
 
 
 def _questions(chance: Random, room: Room) -> tuple[str, bytes]:
-    """As many questions as may be, with as many characters or as many bytes, and parameters that ask for much."""
+    """Many questions, characters or bytes, with expensive parameters."""
     most = room.limits.tokens // room.limits.window_tokens
     count = chance.choice((1, 1, 2, 30, 300, most, most + 1))
     letters, text = _text(chance, max(2, chance.choice((room.limits.characters, room.size)) // count - 1))
@@ -116,8 +115,8 @@ def _questions(chance: Random, room: Room) -> tuple[str, bytes]:
     return f"{count} questions of {letters!r}, {parameters}", data[: room.size + 1]
 
 
-def _of_parts(parts: Sequence[str]) -> Callable[[Random, Room], tuple[str, bytes]]:
-    """Lines or rows of one part, or of two in turns: in all bytes, or as many as there may be records."""
+def _many_lines(parts: Sequence[str]) -> Callable[[Random, Room], tuple[str, bytes]]:
+    """Lines or rows of one or two parts that fill the limit of bytes or of records."""
 
     def make(chance: Random, room: Room) -> tuple[str, bytes]:
         part = "".join(f"{each}\n" for each in chance.choices(parts, k=chance.choice((1, 1, 2))))
@@ -131,7 +130,7 @@ def _of_parts(parts: Sequence[str]) -> Callable[[Random, Room], tuple[str, bytes
 
 
 def _records(content_type: str) -> Callable[[Random, Room], tuple[str, bytes]]:
-    """Good records, as many as may be, whose texts have all characters that a body may have."""
+    """Valid records that fill the limit of records and of characters."""
 
     def make(chance: Random, room: Room) -> tuple[str, bytes]:
         count = chance.choice((1, 2, 16, 200, room.limits.records))
@@ -148,8 +147,8 @@ def _records(content_type: str) -> Callable[[Random, Room], tuple[str, bytes]]:
     return make
 
 
-def _one_record(content_type: str) -> Callable[[Random, Room], tuple[str, bytes]]:
-    """A line or a row of many parts."""
+def _one_line(content_type: str) -> Callable[[Random, Room], tuple[str, bytes]]:
+    """One line or row with many parts."""
     parts = _VALUES if content_type == JSON_LINES else ("", "a", "ab", '""', '"a"', '"', 'a"', "\x00", "é")
 
     def make(chance: Random, room: Room) -> tuple[str, bytes]:
@@ -162,11 +161,11 @@ def _one_record(content_type: str) -> Callable[[Random, Room], tuple[str, bytes]
 _MAKERS = {
     JSON: (_values, _keys, _brackets, _questions, _questions),
     JSON_LINES: (
-        _of_parts(_LINES),
-        _of_parts(_VALUES),
+        _many_lines(_LINES),
+        _many_lines(_VALUES),
         _records(JSON_LINES),
         _records(JSON_LINES),
-        _one_record(JSON_LINES),
+        _one_line(JSON_LINES),
     ),
-    CSV: (_of_parts(_ROWS), _of_parts(_ROWS), _records(CSV), _records(CSV), _one_record(CSV)),
+    CSV: (_many_lines(_ROWS), _many_lines(_ROWS), _records(CSV), _records(CSV), _one_line(CSV)),
 }

@@ -1,4 +1,4 @@
-"""What a load comes to: rates, percentiles, outcomes, and how many answers are the same."""
+"""Figures of a load: rates, percentiles, outcomes, and how many answers are equal."""
 
 import json
 import math
@@ -14,8 +14,8 @@ _OK, _REFUSED, _TIMED_OUT = 200, 503, 504
 
 @dataclass(frozen=True, slots=True)
 class ClosedFigures:
-    """A closed loop. per_second: requests answered; p50_ms, p99_ms: of these; failed: all others; client_share: what
-    the client took of one core.
+    """Figures of a closed loop. per_second: answered requests; p50_ms, p99_ms: their times; failed: all other requests;
+    client_share: the client's share of one core.
     """
 
     per_second: float
@@ -27,8 +27,8 @@ class ClosedFigures:
 
 @dataclass(frozen=True, slots=True)
 class SoakFigures:
-    """An open loop above capacity. per_second: requests answered; pings_failed: those that were not 200; late_p99_ms:
-    from when a request was due to when the client sent it.
+    """Figures of an open loop above capacity. per_second: answered requests; pings_failed: answers other than 200;
+    late_p99_ms: the delay with which the client sent a request.
     """
 
     sent: int
@@ -49,15 +49,17 @@ class SoakFigures:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How many of `asked` requests two servers answered with the same span, and with the same text."""
+    """How many of `requests` two servers answered with the same span, and with the same text."""
 
-    asked: int
+    requests: int
     spans: int
     texts: int
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least that share of them does not exceed (nearest rank); NaN of none."""
+    """The nearest-rank percentile: the smallest value that at least `share` of the values do not exceed. NaN without
+    values.
+    """
     if not values:
         return math.nan
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
@@ -75,7 +77,7 @@ def closed_figures(load: Load) -> ClosedFigures:
 
 
 def soak_figures(load: Load, pings: Load) -> SoakFigures:
-    """Of an open loop, and of the /ping asked during it."""
+    """The figures of an open loop and of the /ping requests sent during it."""
     taken = [1000 * reply.seconds for reply in load.replies if reply.status == _OK]
     count = Counter(reply.status for reply in load.replies)
     return SoakFigures(
@@ -97,7 +99,7 @@ def soak_figures(load: Load, pings: Load) -> SoakFigures:
 
 
 def agreement(ours: Load, others: Load) -> Agreement:
-    """Of the same requests, in the same order; one that either has not answered counts as different."""
+    """Compare the answers to the same requests in the same order; a request that failed on a side is different."""
     pairs = [
         (_answer(mine.body), _answer(other.body))
         for mine, other in zip(ours.replies, others.replies, strict=True)
@@ -113,6 +115,6 @@ def agreement(ours: Load, others: Load) -> Agreement:
 
 
 def _answer(body: bytes) -> Any:
-    """The best answer; some servers give a list of one."""
+    """The best answer; some servers return a list with one answer."""
     found = json.loads(body)
     return found[0] if isinstance(found, list) else found

@@ -1,7 +1,7 @@
-"""Runs where transformers 4.57 is, not here: the answers of its question-answering pipeline, which 5.3 has no more.
+"""Answers of the question-answering pipeline of transformers 4.57, which 5.3 removed; runs in another environment.
 
-`python former_pipeline.py MODEL < cases > answers`: JSON lines each way, a case `[question, context, parameters]`, an
-answer what the pipeline returns. Nothing of ours is imported.
+`python former_pipeline.py MODEL < cases > answers`: both are JSON lines. A case is `[question, context, parameters]`;
+an answer is what the pipeline returns. Imports nothing of berth.
 """
 
 import json

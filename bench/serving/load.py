@@ -1,9 +1,9 @@
-"""A client over HTTP/1.1 to a server on loopback: a closed loop, and an open one that does not wait for answers.
+"""An HTTP/1.1 client for a server on loopback, with a closed loop and an open loop.
 
-In a closed loop so many clients ask one question after the other, each on a connection that stays open. In an open loop
-requests are due at given moments, whatever became of those before, as from many independent users; a time counts from
-the moment when the request was due, so that a client which is late hides nothing. Raw streams of asyncio, for the
-client has the same cores as the server; what it took of them is measured.
+In a closed loop a fixed number of clients send one request after the other, each on a persistent connection. In an open
+loop requests are sent at given times, whether or not earlier ones were answered, as many independent users would do.
+Its times count from the moment when a request was due, so that a delay of the client is included. asyncio's raw streams
+keep the client cheap: it shares the cores with the server, and the CPU time that it takes is measured.
 """
 
 import asyncio
@@ -16,17 +16,19 @@ from typing import Any
 
 LOOPBACK = "127.0.0.1"
 ANSWER_WITHIN = 90.0
-"""Seconds until a client gives up; SageMaker waits 60, so an honest server has answered or refused by then."""
+"""Seconds until a client gives up. SageMaker waits 60, so a server must have answered by then."""
 LOST = 0
-"""The status of a request without an answer."""
+"""The status of a request that got no answer."""
 PING = f"GET /ping HTTP/1.1\r\nHost: {LOOPBACK}\r\n\r\n".encode()
-_REUSED_WITHIN = 5.0  # seconds; servers close idle connections, and one that does so just now would look like a loss
+_REUSED_WITHIN = (
+    5.0  # seconds; a server may close a connection that is idle for longer, which would look like a lost request
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of one request. due: seconds after the begin; late: seconds until it was sent; seconds: from due to the
-    last byte of the answer; lost: why there is none.
+    """The outcome of one request. due: seconds after the start; late: seconds from then until it was sent; seconds:
+    from when it was due to the last byte of the answer; lost: the reason why it got no answer.
     """
 
     due: float
@@ -39,7 +41,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What came of a load, in the order of its requests. seconds: to the last answer; cpu_seconds: this process's."""
+    """The replies in the order of the requests. seconds: until the last answer; cpu_seconds: of this process."""
 
     replies: tuple[Reply, ...]
     seconds: float
@@ -47,20 +49,20 @@ class Load:
 
 
 def invocation(body: bytes) -> bytes:
-    """POST /invocations as bytes."""
+    """The bytes of a POST to /invocations."""
     header = f"POST /invocations HTTP/1.1\r\nHost: {LOOPBACK}\r\nContent-Type: application/json\r\n"
     return f"{header}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
-    """The moments of requests that come independently of each other, `rate` a second (a Poisson process)."""
+    """Times of independent requests, `rate` per second (a Poisson process)."""
     chance = random.Random(seed)
     moments = itertools.accumulate(chance.expovariate(rate) for _ in itertools.count())
     return list(itertools.takewhile(lambda moment: moment < seconds, moments))
 
 
 def closed_loop(port: int, bodies: Sequence[bytes], concurrency: int) -> Load:
-    """Each body once, by `concurrency` clients, who take the next one that nobody has taken."""
+    """Send each body once. Each of `concurrency` clients takes the next body when it has its answer."""
 
     async def work(client: "_Client") -> list[Reply]:
         waiting = iter(enumerate(map(invocation, bodies)))
@@ -79,8 +81,8 @@ def closed_loop(port: int, bodies: Sequence[bytes], concurrency: int) -> Load:
 def open_loop(
     port: int, bodies: Sequence[bytes], due: Sequence[float], pings: Sequence[float] = ()
 ) -> tuple[Load, Load]:
-    """A request at each moment of `due`, the bodies over and over, and a GET /ping at each of `pings`: what came of
-    both. Returns when the last is answered.
+    """Send a request at each time in `due`, repeating the bodies, and a GET /ping at each time in `pings`. Returns the
+    replies to both after the last answer.
     """
 
     async def work(client: "_Client") -> list[Reply]:
@@ -89,12 +91,12 @@ def open_loop(
     async def ping(client: "_Client") -> list[Reply]:
         return await client.ask_each([PING], pings)
 
-    asked, pinged = _measured(port, work, ping)
-    return asked, pinged
+    replies, pinged = _measured(port, work, ping)
+    return replies, pinged
 
 
 def _measured(port: int, *works: Callable[["_Client"], Coroutine[Any, Any, list[Reply]]]) -> list[Load]:
-    """Each of them at the same time with connections of its own. The processor time is that of all."""
+    """Run the functions at the same time, each with its own connections. The CPU time is that of all of them."""
 
     async def run() -> list[tuple[list[Reply], float]]:
         async def one(work: Callable[["_Client"], Coroutine[Any, Any, list[Reply]]]) -> tuple[list[Reply], float]:
@@ -113,7 +115,7 @@ def _measured(port: int, *works: Callable[["_Client"], Coroutine[Any, Any, list[
 
 
 class _Client:
-    """Connections to one port, of which the last that was used is used first."""
+    """Connections to one port. The most recently used idle one is used first."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -121,7 +123,7 @@ class _Client:
         self._idle: list[tuple[float, asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     def now(self) -> float:
-        """Seconds since the begin."""
+        """Seconds since the start."""
         return time.perf_counter() - self._began
 
     def close(self) -> None:
@@ -129,7 +131,7 @@ class _Client:
             writer.close()
 
     async def ask_each(self, messages: Sequence[bytes], due: Sequence[float]) -> list[Reply]:
-        """The messages over and over, one at each moment."""
+        """Send one message at each time, repeating them."""
         asking = []
         for moment, message in zip(due, itertools.cycle(messages), strict=False):
             if (early := moment - self.now()) > 0:
@@ -173,7 +175,7 @@ class _Client:
 
 
 async def _response(reader: asyncio.StreamReader) -> tuple[int, bytes, bool]:
-    """Status, body, and whether the connection stays open. ValueError for what is no HTTP/1.1."""
+    """Status, body, and whether the connection stays open. ValueError if the answer is not HTTP/1.1."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     version, status, *_ = head[0].split(" ", 2)
     fields = dict(line.lower().split(":", 1) for line in head[1:] if line)
@@ -186,7 +188,7 @@ async def _response(reader: asyncio.StreamReader) -> tuple[int, bytes, bool]:
 
 
 def _no_length() -> str:
-    raise ValueError("an answer of unknown length")
+    raise ValueError("the answer has no length")
 
 
 async def _chunks(reader: asyncio.StreamReader) -> bytes:

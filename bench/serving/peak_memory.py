@@ -1,4 +1,4 @@
-"""The most memory that a container has used, by the kernel's own count of its control group."""
+"""The most memory that a container has used, as the kernel counts it for the container's control group."""
 
 import os
 from contextlib import closing, suppress
@@ -12,10 +12,10 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 class PeakMemory:
-    """Of the control group of a process; `close` it in the end."""
+    """The memory counters of a process' control group; call `close` after use."""
 
     def __init__(self, pid: int) -> None:
-        """UserError if this machine's kernel counts no memory of the process."""
+        """UserError if this machine's kernel has no memory counters of the process."""
         try:
             peak, self._usage = files(Path(f"/proc/{pid}/cgroup").read_text())
             self._peak = os.open(peak, os.O_RDWR if os.access(peak, os.W_OK) else os.O_RDONLY)
@@ -28,28 +28,28 @@ class PeakMemory:
         os.close(self._peak)
 
     def usage(self) -> int:
-        """Bytes now."""
+        """Bytes in use now."""
         return int(self._usage.read_text())
 
     def peak(self) -> int:
-        """Bytes at most, since `reset`."""
+        """The most bytes since `reset`."""
         return int(os.pread(self._peak, 64, 0))
 
     def reset(self) -> None:
-        """Count from now on; before Linux 6.12 with cgroup v2, where nobody can, the peak stays that of before."""
+        """Start counting the peak again. With cgroup v2 before Linux 6.12 this is impossible: the old peak stays."""
         with suppress(OSError):
             os.write(self._peak, b"0")
 
 
 def peak_of(container: Container) -> int:
-    """Bytes that a running container has held at most, files that the kernel keeps among them."""
+    """The most bytes that a running container has used, including the page cache."""
     container.reload()
     with closing(PeakMemory(int(container.attrs["State"]["Pid"]))) as memory:
         return memory.peak()
 
 
 def files(groups: str) -> tuple[Path, Path]:
-    """Those with the peak and the usage of a process, of which /proc/PID/cgroup holds `groups`."""
+    """The files with the peak and the current usage; `groups` is the text of /proc/PID/cgroup."""
     for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):

@@ -1,73 +1,45 @@
-"""A seeded list of requests made of SQuAD: one paragraph and one of its questions, and now and then a long context."""
+"""A reproducible list of requests from SQuAD: a paragraph with one of its questions; some have a long context."""
 
 import json
-import lzma
-import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from berth.common.errors import UserError
-from berth.images.pins import pins
+from bench import squad
 
 LONG_SHARE = 0.05
 LONG_CHARACTERS = 8_000
-_FILE = "dev-v1.1.json.xz"
-_JOINT = "\n"
+_SEPARATOR = "\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question and the context in which its answer is looked for."""
+class Request:
+    """A question and its context."""
 
     question: str
     context: str
 
     @property
     def body(self) -> bytes:
-        """As a client sends it to /invocations."""
+        """The JSON that a client sends to /invocations."""
         return json.dumps({"inputs": {"question": self.question, "context": self.context}}).encode()
 
 
-def squad_file(environ: Mapping[str, str]) -> Path:
-    """SQuAD's dev-v1.1 in the folder BERTH_SQUAD, else the embedded excerpt; UserError if the folder has none."""
-    folder = environ.get("BERTH_SQUAD")
-    if not folder:
-        return pins.ROOT / "sample" / "squad-heldout.json.xz"
-    path = Path(folder) / _FILE
-    if not path.is_file():
-        raise UserError(f"there is no {path}: let BERTH_SQUAD name a folder with {_FILE}, or unset it for the excerpt.")
-    return path
+def make_requests(articles: Sequence[Any], count: int, seed: int) -> list[Request]:
+    """`count` requests, the same for the same seed; LONG_SHARE of them are long.
 
-
-def read_articles(path: Path) -> list[Any]:
-    """The articles of a file in SQuAD's layout."""
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        articles: list[Any] = json.load(file)["data"]
-    return articles
-
-
-def make_requests(articles: Sequence[Any], count: int, seed: int) -> list[Asked]:
-    """`count` requests, the same for the same seed, of which LONG_SHARE are long.
-
-    A short one is a paragraph with one of its questions, each question of the file as likely as any other; a long one
-    an article from its first paragraph on, LONG_CHARACTERS at most, with a question of one of these paragraphs.
+    A short request is a paragraph with one of its questions; all questions of the file are equally likely. A long one
+    is the beginning of an article, at most LONG_CHARACTERS, with a question about one of its paragraphs.
     """
     chance = random.Random(seed)
-    pairs = [
-        Asked(question["question"], paragraph["context"])
-        for article in articles
-        for paragraph in article["paragraphs"]
-        for question in paragraph["qas"]
-    ]
+    short = [Request(question["question"], context) for question, context in squad.pairs(articles)]
     long = [number < round(count * LONG_SHARE) for number in range(count)]
     chance.shuffle(long)
-    return [_long(chance.choice(articles), chance) if each else chance.choice(pairs) for each in long]
+    return [_long_request(chance.choice(articles), chance) if each else chance.choice(short) for each in long]
 
 
-def _long(article: Any, chance: random.Random) -> Asked:
+def _long_request(article: Any, chance: random.Random) -> Request:
     paragraphs = article["paragraphs"]
     taken = paragraphs[:1]
     for paragraph in paragraphs[1:]:
@@ -75,14 +47,14 @@ def _long(article: Any, chance: random.Random) -> Asked:
             break
         taken.append(paragraph)
     questions = [question["question"] for paragraph in taken for question in paragraph["qas"]]
-    return Asked(chance.choice(questions), _joined(taken))
+    return Request(chance.choice(questions), _joined(taken))
 
 
 def _joined(paragraphs: Sequence[Any]) -> str:
-    return _JOINT.join(paragraph["context"] for paragraph in paragraphs)
+    return _SEPARATOR.join(paragraph["context"] for paragraph in paragraphs)
 
 
-def from_environment(count: int, seed: int) -> tuple[str, list[Asked]]:
-    """The name of the file that this machine has, and requests of it."""
-    path = squad_file(os.environ)
-    return path.name, make_requests(read_articles(path), count, seed)
+def from_environment(count: int, seed: int) -> tuple[str, list[Request]]:
+    """The name of SQuAD's file, and requests from it."""
+    path = squad.squad_file("heldout")
+    return path.name, make_requests(squad.read_articles(path), count, seed)

@@ -1,4 +1,4 @@
-"""One request to a server on loopback, on a connection of its own."""
+"""One request to a server on loopback, on a new connection."""
 
 import http.client
 from contextlib import closing
@@ -15,7 +15,7 @@ def ask(
     content_type: str = "application/json",
     within: float = ANSWER_WITHIN,
 ) -> tuple[int, str]:
-    """Status and text of the answer; LOST and the reason without one. within: seconds."""
+    """Status and text of the answer, or LOST and the reason. within: seconds to wait for it."""
     headers = {"Content-Type": content_type} if body is not None else {}
     try:
         with closing(http.client.HTTPConnection(LOOPBACK, port, timeout=within)) as connection:

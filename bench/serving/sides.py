@@ -1,9 +1,9 @@
-"""What is compared: inference images of ours, each with its model and variables, and the peer's.
+"""The compared images: ours, with its model and variables, and the peer's.
 
-The peer is what one takes to serve a model of transformers on SageMaker without an image of one's own: the toolkit of
-Hugging Face's containers on Multi Model Server, as these have it, with as many workers as it chooses by itself. It is
-installed for the measurement, from the package index, and removed again. Its /ping is healthy as soon as its port is
-open, seconds before its workers have the model: how soon it is ready is in its first answer.
+The peer is what a user without an own image takes to serve a transformers model on SageMaker: Hugging Face's inference
+toolkit on Multi Model Server, with as many workers as it chooses by itself. It is installed from the package index for
+the measurement and removed afterwards. Its /ping is healthy as soon as the port is open, seconds before its workers
+have loaded the model; its time to the first answer shows when it is ready.
 """
 
 import json
@@ -30,7 +30,7 @@ _PEER_APT = ("python3", "python3-pip", "openjdk-17-jre-headless")
 _PEER_PIP = (
     "sagemaker-huggingface-inference-toolkit==2.6.0",
     "multi-model-server==1.1.11",
-    "transformers==4.57.*",  # the last that has the pipeline which the toolkit calls
+    "transformers==4.57.*",  # 5.3 removed the pipeline that the toolkit calls
     "setuptools<80",  # for pkg_resources, which the server imports
 )
 _SHOWN = ("sagemaker-huggingface-inference-toolkit", "multi-model-server", "transformers", "torch", "numpy")
@@ -38,7 +38,7 @@ _SHOWN = ("sagemaker-huggingface-inference-toolkit", "multi-model-server", "tran
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One column of a report: what runs, with which model (a folder) and which variables."""
+    """One column of the results: an image, its model (a folder) and its variables."""
 
     name: str
     image: str
@@ -47,35 +47,33 @@ class Side:
 
 
 def parse_environment(words: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE, each; UserError for what is not."""
+    """The variables of words like NAME=VALUE; UserError for any other word."""
     for word in words:
         if not re.fullmatch(r"\w+=.*", word, re.DOTALL):
-            raise UserError(f"{word!r} is no variable: write NAME=VALUE.")
+            raise UserError(f"{word!r} is not a variable: write NAME=VALUE.")
     return dict(word.split("=", 1) for word in words)
 
 
 def parse_variant(words: Sequence[str], default: Side) -> Side:
-    """A side out of `NAME [image=IMAGE] [model=PATH] [VARIABLE=VALUE …]`; what it leaves open is as in `default`, but
-    for the variables, of which it has its own only.
+    """The side that `NAME [image=IMAGE] [model=PATH] [VARIABLE=VALUE …]` describes. Image and model default to those of
+    `default`; its variables are not inherited.
     """
     name, *settings = words
     if not re.fullmatch(r"[a-zA-Z0-9][\w.-]*", name) or name in (PEER, default.name):
-        raise UserError(
-            f"{name!r} can't name a variant: take letters and digits, and neither {PEER} nor {default.name}."
-        )
+        raise UserError(f"{name!r} can't name a variant: use letters and digits, but not {PEER} or {default.name}.")
     given = parse_environment(settings)
     image, model = given.pop("image", default.image), Path(given.pop("model", default.model))
     return Side(name, image, model, given)
 
 
 def model_at_hand(model: Path, scratch: Path) -> Path:
-    """The folder with a model's files, of a folder or a model.tar.gz; an archive is unpacked below `scratch`."""
+    """The folder with the model's files; an archive is unpacked in `scratch`."""
     return archive.model_home(archive.model_folder(model, scratch), model, tokenizer=True).absolute()
 
 
 @contextmanager
 def peer(client: DockerClient, model: Path) -> Iterator[Side]:
-    """The peer, built for the length of a `with` block; what BuildKit keeps makes it a matter of seconds again."""
+    """Build the peer's image for a `with` block. BuildKit's cache makes the next build quick."""
     kit = pins_file.load()
     profile = kit.profile(pins.DEFAULT_PROFILE)
     base = find_base(client, kit, os.environ.get(VARIABLE), lambda line: None)
@@ -87,16 +85,16 @@ def peer(client: DockerClient, model: Path) -> Iterator[Side]:
 
 
 def require_image(client: DockerClient, name: str) -> Image:
-    """An image of the engine; of one that is missing the UserError says the command that builds it."""
+    """An image of the engine. If it is missing, the UserError names the command that builds it."""
     return engine.find_image(client, name, list(pins_file.load().profiles))
 
 
 def describe(client: DockerClient, side: Side) -> str:
-    """What is in a side's image, and how it is run, in a line."""
+    """One line with the versions in a side's image and its variables."""
     found = require_image(client, side.image).labels
     if side.name == PEER:
-        said = client.containers.run(side.image, ["pip", "list", "--format", "json"], remove=True, stderr=False)
-        listed = {each["name"].lower(): each["version"] for each in json.loads(said)}
+        printed = client.containers.run(side.image, ["pip", "list", "--format", "json"], remove=True, stderr=False)
+        listed = {each["name"].lower(): each["version"] for each in json.loads(printed)}
         parts = [f"{name} {listed[name]}" for name in _SHOWN if name in listed]
         parts.append("Java 17")
     else:

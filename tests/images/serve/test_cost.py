@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cost import ENDPOINT, HANDLER, OF_HANDLER, TRANSFORM, Bounds, drawn, measure, of_handler
+from bench.cost import ENDPOINT, HANDLER, HANDLER_BOUNDS, TRANSFORM, Bounds, drawn, handler_bodies, measure
 from bench.serving.costly_bodies import CostlyBody, Room, filled
 from berth.serve.limits import MEBIBYTE, RequestLimits
 from berth.serve.questions.codecs import CODECS, CSV, JSON_LINES
@@ -48,4 +48,4 @@ def test_costly_bodies_of_a_failing_handler_stay_within_bounds(serve_model: Serv
     (tmp_path / "code").mkdir(parents=True)
     (tmp_path / "code/inference.py").write_text(HANDLER)
     served = serve_model(tmp_path, faulty=True, **SMALL)
-    assert_within(served, [body for body in of_handler() if not body.pause], OF_HANDLER)
+    assert_within(served, [body for body in handler_bodies() if not body.pause], HANDLER_BOUNDS)

@@ -1,4 +1,4 @@
-"""A server on loopback that behaves as a test says, for the client of bench/serving/load.py."""
+"""An HTTP server on loopback whose answers a test defines, for the client in bench/serving/load.py."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -9,15 +9,15 @@ import pytest
 Behaviour = Callable[[BaseHTTPRequestHandler, bytes], None]
 
 
-class Double(ThreadingHTTPServer):
-    """What it was asked, and on how many connections."""
+class FakeServer(ThreadingHTTPServer):
+    """Records its requests and counts its connections."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, behave: Behaviour) -> None:
         self.connections = 0
-        self.asked: list[tuple[str, bytes]] = []
+        self.requests: list[tuple[str, bytes]] = []
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -29,13 +29,13 @@ class Double(ThreadingHTTPServer):
 
             def do_POST(handler) -> None:
                 body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
-                self.asked.append((handler.path, body))
+                self.requests.append((handler.path, body))
                 behave(handler, body)
 
             do_GET = do_POST
 
             def log_message(handler, *_: object) -> None:
-                """Nothing: pytest shows enough."""
+                """Log nothing."""
 
         super().__init__(("127.0.0.1", 0), Handler)
 
@@ -45,16 +45,16 @@ class Double(ThreadingHTTPServer):
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Behaviour], Double]]:
-    """Starts a double that behaves so."""
-    started: list[Double] = []
+def serve() -> Iterator[Callable[[Behaviour], FakeServer]]:
+    """Starts a server that answers with `behave`."""
+    started: list[FakeServer] = []
 
-    def start(behave: Behaviour) -> Double:
-        started.append(Double(behave))
+    def start(behave: Behaviour) -> FakeServer:
+        started.append(FakeServer(behave))
         threading.Thread(target=started[-1].serve_forever, args=(0.05,), daemon=True).start()
         return started[-1]
 
     yield start
-    for double in started:
-        double.shutdown()
-        double.server_close()
+    for server in started:
+        server.shutdown()
+        server.server_close()

@@ -1,4 +1,4 @@
-"""When a job of `make clients` is right: it ended well, and as many ranks trained together as were asked for."""
+"""Verdicts of `make clients`: a job must succeed, and the requested number of ranks must train together."""
 
 from typing import Any
 
@@ -8,24 +8,24 @@ from bench.clients import ended
 
 
 @pytest.mark.parametrize(
-    ("asked", "ranks", "error", "row"),
+    ("requested", "ranks", "error", "row"),
     [
         ((1, 1), [1], "", "| v2 A | 1 | ended well | 1 | 1 | 7 |"),
         ((2, 1), [1, 1], "", "| v2 A | 2 | ended well | 2 | 1 | 7 |"),
         ((2, 4), [4, 4, 4, 4], "", "| v2 A | 2 | ended well | 4 | 4 | 7 |"),
-        ((2, 4), [1, 1, 1, 1], "", "| v2 A | 2 | **other ranks than were asked for** | 4 | 1 | 7 |"),
-        ((2, 2), [2], "", "| v2 A | 2 | **other ranks than were asked for** | 1 | 2 | 7 |"),
-        ((2, 2), [], "no | such\nimage", "| v2 A | 2 | **no / such image** | 0 | – | 7 |"),
+        ((2, 4), [1, 1, 1, 1], "", "| v2 A | 2 | **other ranks than requested** | 4 | 1 | 7 |"),
+        ((2, 2), [2], "", "| v2 A | 2 | **other ranks than requested** | 1 | 2 | 7 |"),
+        ((2, 2), [], "no | such\nimage", "| v2 A | 2 | **no \\| such image** | 0 | – | 7 |"),
     ],
 )
-def test_a_row(asked: tuple[int, int], ranks: list[int], error: str, row: str) -> None:
+def test_row_and_verdict_of_job(requested: tuple[int, int], ranks: list[int], error: str, row: str) -> None:
     seen: list[Any] = [{"ranks": each} for each in ranks]
-    done = ended("v2 A", asked, seen, 7.4, error)
+    done = ended("v2 A", requested, seen, 7.4, error)
     assert done.row() == row
     assert done.right == ("ended well" in row)
 
 
 @pytest.mark.parametrize(("world_size", "right"), [(4, True), (2, False)])
-def test_run_qa_says_of_all_ranks_in_its_metrics(world_size: int, right: bool) -> None:
+def test_metrics_of_run_qa_count_for_all_its_ranks(world_size: int, right: bool) -> None:
     done = ended("v2 A", (2, 4), [{"world_size": world_size, "eval_f1": 1.0}], 7.4, "")
     assert (done.processes, done.ranks, done.right) == (world_size, {world_size}, right)

@@ -1,4 +1,4 @@
-"""What /proc says of a server's processes, and the port that it gets."""
+"""Start time and memory of a server's processes from /proc, and its port."""
 
 import os
 import socket
@@ -14,7 +14,7 @@ from bench.serving import container
 from berth.common.errors import UserError
 
 
-def test_a_process_has_its_begin_and_its_memory() -> None:
+def test_start_time_and_memory_of_process() -> None:
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
     hold = "import sys; held = b'x' * 50_000_000; print(flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -25,8 +25,8 @@ def test_a_process_has_its_begin_and_its_memory() -> None:
         held = container.process_memory(child.pid)
         assert 50_000_000 < held < 150_000_000
         top = {"Titles": ["UID", "PID", "CMD"], "Processes": [["0", str(child.pid), "a"], ["0", str(os.getpid()), "b"]]}
-        double: Any = SimpleNamespace(top=lambda: top)
-        server = container.Server(double, 8080, 1.0, 2.0)
+        fake: Any = SimpleNamespace(top=lambda: top)
+        server = container.Server(fake, 8080, 1.0, 2.0)
         assert server.processes() == [child.pid, os.getpid()]
         assert server.memory() > held
         child.communicate(b"")
@@ -34,7 +34,7 @@ def test_a_process_has_its_begin_and_its_memory() -> None:
     assert container.process_began(child.pid) >= after
 
 
-def test_a_server_gets_the_first_free_port() -> None:
+def test_first_free_port_is_used() -> None:
     with socket.socket() as taken, socket.socket() as next_one:
         taken.bind(("127.0.0.1", 0))
         next_one.bind(("127.0.0.1", 0))
@@ -42,5 +42,5 @@ def test_a_server_gets_the_first_free_port() -> None:
         taken.listen()
         next_one.close()
         assert container.free_port([first, second]) == second
-        with pytest.raises(UserError, match=f"all ports from {first} to {first} are taken"):
+        with pytest.raises(UserError, match=f"all ports from {first} to {first} are in use"):
             container.free_port([first])

@@ -1,10 +1,10 @@
-"""Which bodies are drawn, and what counts as too much."""
+"""Expensive bodies, and the bounds of their cost."""
 
 from pathlib import Path
 
 import pytest
 
-from bench.cost import ENDPOINT, OF_HANDLER, TRANSFORM, Bounds, Cost
+from bench.cost import ENDPOINT, HANDLER_BOUNDS, TRANSFORM, Bounds, Cost
 from bench.serving.costly_bodies import CostlyBody, Room, draw
 from bench.serving.peak_memory import files
 from berth.serve.limits import RequestLimits
@@ -14,7 +14,7 @@ BODY = CostlyBody(CSV, "lines of 'x'", b"x")
 
 
 @pytest.mark.parametrize("content_type", CODECS)
-def test_bodies_fill_their_room(content_type: str) -> None:
+def test_bodies_are_reproducible_and_fill_the_limits(content_type: str) -> None:
     room = Room(20_000, RequestLimits(tokens=320))
     bodies = [draw(content_type, room, number) for number in range(200)]
     assert bodies == [draw(content_type, room, number) for number in range(200)]
@@ -30,14 +30,14 @@ def test_bodies_fill_their_room(content_type: str) -> None:
         (Cost(BODY, 200, 300, 2.0, (0.9,)), ENDPOINT, ""),
         (Cost(BODY, 413, 0, 0.0, ()), ENDPOINT, ""),
         (Cost(BODY, 200, 301, 2.1, ()), ENDPOINT, "301 MB, 2.1 s"),
-        (Cost(BODY, 200, 500, 30.0, (1.5,)), TRANSFORM, "a /ping of 1.5 s"),
+        (Cost(BODY, 200, 500, 30.0, (1.5,)), TRANSFORM, "/ping took 1.5 s"),
         (Cost(BODY, 503, 0, 0.0, ()), ENDPOINT, ""),
         (Cost(BODY, 500, 0, 0.0, ()), ENDPOINT, "status 500"),
-        (Cost(BODY, 500, 0, 0.0, ()), OF_HANDLER, ""),
-        (Cost(BODY, 0, 0, float("inf"), (float("inf"),)), ENDPOINT, "status 0, inf s, a /ping of inf s"),
+        (Cost(BODY, 500, 0, 0.0, ()), HANDLER_BOUNDS, ""),
+        (Cost(BODY, 0, 0, float("inf"), (float("inf"),)), ENDPOINT, "status 0, inf s, /ping took inf s"),
     ],
 )
-def test_what_is_too_much(cost: Cost, bounds: Bounds, fault: str) -> None:
+def test_costs_above_bounds_are_faults(cost: Cost, bounds: Bounds, fault: str) -> None:
     assert cost.fault(bounds) == (f"{fault}: text/csv, lines of 'x'" if fault else "")
 
 
@@ -56,6 +56,6 @@ def test_what_is_too_much(cost: Cost, bounds: Bounds, fault: str) -> None:
         ),
     ],
 )
-def test_where_the_kernel_counts(groups: str, peak: str, usage: str) -> None:
+def test_counter_files_of_cgroup_v1_and_v2(groups: str, peak: str, usage: str) -> None:
     root = Path("/sys/fs/cgroup")
     assert files(groups) == (root / peak, root / usage)

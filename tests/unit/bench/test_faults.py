@@ -1,29 +1,29 @@
-"""The table of faults: what is right, and how hosts that said the same stand together."""
+"""Verdicts and rows of the table of faults."""
 
 import pytest
 
 from bench.jobs.fault_table import FAULTS, Fault, HostEnd, right, rows
 
 RAISES = FAULTS["a rank raises"]
-SAID = "rank 1 on algo-2: ValueError: no rows (raised at train.py:8)"
+SENTENCE = "rank 1 on algo-2: ValueError: no rows (raised at train.py:8)"
 
 
 @pytest.mark.parametrize(
-    ("end", "verdict"),
+    ("end", "expected"),
     [
-        (HostEnd("algo-1", 1.2, 1, SAID, killed=False), True),
-        (HostEnd("algo-1", 15.2, 1, SAID, killed=False), False),
-        (HostEnd("algo-1", 1.2, 0, SAID, killed=False), False),
+        (HostEnd("algo-1", 1.2, 1, SENTENCE, killed=False), True),
+        (HostEnd("algo-1", 15.2, 1, SENTENCE, killed=False), False),
+        (HostEnd("algo-1", 1.2, 0, SENTENCE, killed=False), False),
         (HostEnd("algo-1", 1.2, 1, "", killed=False), False),
         (HostEnd("algo-1", 1.2, 1, "rank 0 on algo-1 was killed by SIGKILL", killed=False), False),
         (HostEnd("algo-1", 0.1, 137, "", killed=True), True),
     ],
 )
-def test_a_host_names_the_cause_in_time_and_fails(end: HostEnd, verdict: bool) -> None:
-    assert right(RAISES, end) is verdict
+def test_host_must_fail_in_time_with_expected_reason(end: HostEnd, expected: bool) -> None:
+    assert right(RAISES, end) is expected
 
 
-def test_hosts_that_said_the_same_stand_together() -> None:
+def test_hosts_with_equal_results_share_a_row() -> None:
     fault = Fault("host algo-2 was lost", kills=("algo-2",))
     lost = "host algo-2 was lost while the job ran (a | b)"
     ends = [

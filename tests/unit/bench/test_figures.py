@@ -1,4 +1,4 @@
-"""Rates, percentiles and outcomes of loads that are written down."""
+"""Rates, percentiles and outcomes of given loads."""
 
 import json
 
@@ -30,17 +30,17 @@ def answered(*spans: tuple[int, int, str], status: int = 200, listed: bool = Fal
         ([4, 2], 0.0, 2),
     ],
 )
-def test_percentile_is_the_nearest_rank(values: list[float], share: float, expected: float) -> None:
+def test_nearest_rank_percentile(values: list[float], share: float, expected: float) -> None:
     assert figures.percentile(values, share) == expected
 
 
-def test_a_closed_loop_counts_what_was_answered() -> None:
+def test_closed_loop_figures_count_only_answers() -> None:
     load = Load((*(reply(number / 1000) for number in range(1, 101)), reply(9.0, 503), reply(9.0, LOST)), 4.0, 0.2)
     found = figures.closed_figures(load)
     assert found == figures.ClosedFigures(per_second=25.0, p50_ms=50.0, p99_ms=99.0, failed=2, client_share=0.05)
 
 
-def test_a_soak_keeps_every_outcome_apart() -> None:
+def test_soak_figures_separate_outcomes() -> None:
     statuses = [200] * 6 + [503] * 5 + [504] * 4 + [LOST] * 3 + [500, 413]
     load = Load(tuple(reply(0.5, status, late=0.02) for status in statuses), 2.0, 0.1)
     pings = Load((*(reply(0.01) for _ in range(8)), reply(0.3, 503)), 2.0, 0.1)
@@ -51,13 +51,13 @@ def test_a_soak_keeps_every_outcome_apart() -> None:
     assert (found.pings, found.pings_failed, found.client_share) == (9, 1, 0.05)
 
 
-def test_answers_agree_in_span_or_in_text() -> None:
+def test_agreement_counts_spans_and_texts() -> None:
     ours = answered((0, 5, "Paris"), (9, 14, "Paris"), (3, 4, "x"))
     peers = answered((0, 5, "Paris"), (0, 5, "Paris"), (3, 5, "xy"), listed=True)
-    assert figures.agreement(ours, peers) == figures.Agreement(asked=3, spans=1, texts=2)
+    assert figures.agreement(ours, peers) == figures.Agreement(requests=3, spans=1, texts=2)
 
 
-def test_what_was_not_answered_does_not_agree() -> None:
+def test_failed_request_counts_as_different() -> None:
     ours = answered((0, 5, "Paris"))
     assert figures.agreement(ours, answered((0, 5, "Paris"), status=500)) == figures.Agreement(1, 0, 0)
     assert figures.agreement(answered((0, 5, "Paris"), status=503), ours) == figures.Agreement(1, 0, 0)

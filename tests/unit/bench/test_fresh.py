@@ -1,4 +1,4 @@
-"""What bench/fresh.py hands to its Debian; the rest needs an engine and an hour."""
+"""Files and variables that bench/fresh.py gives its Debian."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from berth.common.errors import UserError
 from berth.images.network.build_network import Network, PackageIndex
 
 
-def closed(tmp_path: Path) -> Network:
+def closed_network(tmp_path: Path) -> Network:
     ca = tmp_path / "corp.pem"
     ca.write_text("certificate")
     (tmp_path / "wheels").mkdir()
@@ -19,10 +19,10 @@ def closed(tmp_path: Path) -> Network:
     return Network(ca, index, ("HTTPS_PROXY",), "Acquire::Retries 3;\n", "", "deb http://corp/debian bookworm main\n")
 
 
-def test_a_closed_network_stands_where_a_person_would_write_it(tmp_path: Path) -> None:
+def test_settings_of_closed_network_are_written_as_files(tmp_path: Path) -> None:
     folder = tmp_path / "machine"
     folder.mkdir()
-    fresh.lay_out(closed(tmp_path), folder)
+    fresh.lay_out(closed_network(tmp_path), folder)
     assert sorted(path.name for path in folder.iterdir()) == ["apt", "apt-sources", "ca.pem", "kit.bundle", "pip"]
     assert (folder / "pip").read_text() == (
         "[global]\nno-input = true\n"
@@ -33,21 +33,21 @@ def test_a_closed_network_stands_where_a_person_would_write_it(tmp_path: Path) -
     assert (folder / "apt").read_text() == 'Acquire::Retries 3;\nAcquire::https::CaInfo "/machine/ca.pem";\n'
 
 
-def test_an_open_network_needs_no_settings(tmp_path: Path) -> None:
+def test_open_network_needs_no_settings(tmp_path: Path) -> None:
     folder = tmp_path / "machine"
     folder.mkdir()
     fresh.lay_out(Network(None, PackageIndex(), (), "", "", ""), folder)
     assert sorted(path.name for path in folder.iterdir()) == ["kit.bundle"]
 
 
-def test_the_variables_are_a_logins_and_the_networks(tmp_path: Path) -> None:
+def test_variables_of_login_and_network_are_kept(tmp_path: Path) -> None:
     environ = {"HTTPS_PROXY": "http://proxy:3128", "AWS_PROFILE": "mine", "PATH": "/opt/pyenv/shims", "UV_INDEX": "x"}
-    found = fresh.settings(closed(tmp_path), environ)
+    found = fresh.settings(closed_network(tmp_path), environ)
     assert sorted(found) == ["HOME", "HTTPS_PROXY", "LANG", "PATH", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"]
     assert found["PATH"].startswith("/usr/local/sbin:")
 
 
-def test_a_target_that_make_does_not_have_is_refused_before_a_debian_is_made() -> None:
+def test_unknown_make_target_is_an_error() -> None:
     assert {*fresh.COMMANDS, "images", "local-mode"} <= fresh.make_targets()
     with pytest.raises(UserError, match="make has no target tset, dmeo: `make help` lists them"):
         fresh.main(["tset", "images", "dmeo"])

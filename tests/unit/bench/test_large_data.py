@@ -1,4 +1,4 @@
-"""The data that bench/large_data.py makes."""
+"""The data of bench/large_data.py."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from bench.large_data import copy_to, read_questions
 from berth.qa.squad import read
 
 
-def test_copies_have_ids_of_their_own(tmp_path: Path) -> None:
+def test_copied_questions_have_different_ids(tmp_path: Path) -> None:
     answer = {"text": "Oslo", "answer_start": 0}
     questions = [{"answers": [answer], "question": 'what is "id": "x"?', "id": f"q{number}"} for number in range(3)]
     article = {"title": "Oslo", "paragraphs": [{"context": "Oslo is a city.", "qas": questions}]}

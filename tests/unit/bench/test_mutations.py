@@ -1,4 +1,4 @@
-"""Mutations that bench/mutations.py makes of a source, and the tests that it runs for a file."""
+"""Mutations of a source by bench/mutations.py, and the tests that run for a file."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ AFTER = {
 }
 
 
-def test_each_mutation_changes_its_own_place_and_nothing_else() -> None:
+def test_each_mutation_changes_one_place() -> None:
     found: dict[str, list[str]] = {}
     for mutation in mutations.mutations(Path("x.py"), SOURCE.encode()):
         lines = zip(mutation.apply(SOURCE.encode()).decode().splitlines(), SOURCE.splitlines(), strict=True)
@@ -35,7 +35,7 @@ def test_each_mutation_changes_its_own_place_and_nothing_else() -> None:
     }
 
 
-def test_a_file_is_tested_by_the_folder_that_mirrors_its_own(tmp_path: Path) -> None:
+def test_file_is_tested_by_its_mirror_folder_and_parents(tmp_path: Path) -> None:
     (tmp_path / "tests/unit/serve/workers").mkdir(parents=True)
     (tmp_path / "tests/unit/test_build.py").touch()
     for path, tests in {
@@ -46,7 +46,7 @@ def test_a_file_is_tested_by_the_folder_that_mirrors_its_own(tmp_path: Path) -> 
         assert mutations.mirrors(Path(path), tmp_path) == tests
 
 
-def test_a_test_that_fails_finds_a_mutation(tmp_path: Path) -> None:
+def test_mutation_is_found_if_a_test_fails(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("import b\ndef test_it(): assert b.VALUE == 1\n")
     for value, expected in ((1, mutations.MISSED), (2, mutations.FOUND)):
         (tmp_path / "b.py").write_text(f"VALUE = {value}\n")

@@ -1,4 +1,4 @@
-"""What counts as right where one host of a job hardly runs, and the page that says so."""
+"""Verdicts of jobs with a slow host, and the table."""
 
 import pytest
 
@@ -10,12 +10,12 @@ LOST = "berth: failed: host algo-2 was lost while the job ran (no sign of life f
 def result(codes: tuple[int, int], log: str, *, lost: bool = False) -> Result:
     hosts = ("algo-1", "algo-2")
     return Result(
-        Case("stands still", pause=9, lost=lost), dict.fromkeys(hosts, 9.0), dict(zip(hosts, codes, strict=True)), log
+        Case("paused", pause=9, lost=lost), dict.fromkeys(hosts, 9.0), dict(zip(hosts, codes, strict=True)), log
     )
 
 
 @pytest.mark.parametrize(
-    ("of", "right"),
+    ("ended", "right"),
     [
         (result((0, 0), ""), True),
         (result((1, 1), LOST), False),
@@ -24,12 +24,12 @@ def result(codes: tuple[int, int], log: str, *, lost: bool = False) -> Result:
         (result((1, 1), "", lost=True), False),
     ],
 )
-def test_what_is_right(of: Result, right: bool) -> None:
-    assert of.right is right
+def test_verdict_of_job(ended: Result, right: bool) -> None:
+    assert ended.right is right
 
 
-def test_the_page() -> None:
-    page = render("today", "where", [result((0, 0), ""), result((1, 1), LOST)])
-    assert "| algo-2 | stands still | 9.0 | 9.0 | 0, 0 |" in page
-    assert "| algo-2 | stands still | 9.0 | 9.0 | 1, 1 WRONG |" in page
-    assert page.endswith("1 of 2 jobs did not end as they should.")
+def test_table_marks_wrong_jobs() -> None:
+    lines = render([result((0, 0), ""), result((1, 1), LOST)])
+    assert "| algo-2 | paused | 9.0 | 9.0 | 0, 0 |" in lines
+    assert "| algo-2 | paused | 9.0 | 9.0 | 1, 1 WRONG |" in lines
+    assert lines[-1] == "1 of 2 jobs did not end as expected."

@@ -1,4 +1,4 @@
-"""What 16-bit arithmetic costs: measured with the server's engine, and judged."""
+"""The cost of 16-bit arithmetic: the verdict, and a measurement of a tiny model."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from bench import precision
 from bench.precision import Answered, loses_too_much, render, same_spans
+from berth.common.errors import UserError
 from berth.qa.spans import Span
 from berth.runtime.engines.quantization import MAX_F1_LOSS
 from tests.unit.small_models import save_tiny_model
@@ -16,20 +17,20 @@ FULL = Answered("fp32 on a GPU", SPANS, 60.0, 70.0)
 
 
 @pytest.mark.parametrize(("f1", "too_much"), [(70.5, False), (70.0 - MAX_F1_LOSS, False), (69.4, True)])
-def test_more_than_half_a_point_of_f1_is_too_much(f1: float, too_much: bool) -> None:
+def test_more_than_the_allowed_f1_loss_is_too_much(f1: float, too_much: bool) -> None:
     less = replace(FULL, engine="bf16 on a GPU", f1=f1)
     assert loses_too_much(FULL, less) == too_much
-    page = render("bf16", [], FULL, less)
-    assert f"| bf16 on a GPU | 60.00 | {f1:.2f} | 100.00 % |" in page
-    assert ("serve fp32" in page) == too_much
+    lines = render(FULL, less)
+    assert f"| bf16 on a GPU | 60.00 | {f1:.2f} | 100.00 % |" in lines
+    assert ("serve fp32" in lines[-1]) == too_much
 
 
-def test_same_spans_are_counted_by_their_places() -> None:
+def test_same_spans_compares_positions() -> None:
     assert same_spans(SPANS, [replace(SPANS[0], score=0.5), replace(SPANS[1], end=9)]) == 50.0
 
 
 @pytest.mark.nightly
-def test_a_model_is_measured(
+def test_measurement_of_tiny_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BERTH_SQUAD", raising=False)
@@ -41,7 +42,6 @@ def test_a_model_is_measured(
     assert code == ("serve fp32" in page)
 
 
-def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as ended:
+def test_error_names_folder_without_model(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=str(tmp_path)):
         precision.main(["--model", str(tmp_path), "--questions", "2"])
-    assert str(tmp_path) in str(ended.value)

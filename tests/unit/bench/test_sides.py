@@ -1,4 +1,4 @@
-"""What the command line of bench/serve.py compares, and on which cores."""
+"""Variants and cores on the command line, and the description of the CPU."""
 
 import os
 from pathlib import Path
@@ -19,13 +19,13 @@ flags\t\t: fpu avx2 avx512f avx512_vnni avx512_vbmi
 """
 
 
-def test_variables_have_a_name_and_a_value() -> None:
+def test_parse_environment() -> None:
     assert sides.parse_environment(["A=1", "B=x=y", "C="]) == {"A": "1", "B": "x=y", "C": ""}
-    with pytest.raises(UserError, match="'A' is no variable: write NAME=VALUE"):
+    with pytest.raises(UserError, match="'A' is not a variable: write NAME=VALUE"):
         sides.parse_environment(["A"])
 
 
-def test_a_variant_says_what_differs() -> None:
+def test_parse_variant() -> None:
     assert sides.parse_variant(["plain"], OURS) == sides.Side("plain", "berth-serve:cpu", Path("model"), {})
     given = ["int8", "model=other.tar.gz", "image=mine:1", "BERTH_X=1", "model_x=2"]
     expected = sides.Side("int8", "mine:1", Path("other.tar.gz"), {"BERTH_X": "1", "model_x": "2"})
@@ -33,37 +33,31 @@ def test_a_variant_says_what_differs() -> None:
 
 
 @pytest.mark.parametrize("name", ["peer", "ours", "", "-x", "a b", "a=b", "a|b"])
-def test_a_variants_name_is_a_column_of_its_own(name: str) -> None:
+def test_variant_name_must_be_valid_and_unused(name: str) -> None:
     with pytest.raises(UserError, match="can't name a variant"):
         sides.parse_variant([name], OURS)
 
 
-def test_a_cpu_is_its_name_and_what_multiplies_fast() -> None:
+def test_describe_cpu_has_name_and_fast_instructions() -> None:
     expected = "Intel(R) Xeon(R) Processor (family/model 6/207; avx2, avx512f, avx512_vnni)"
     assert machine.describe_cpu(CPUINFO) == expected
     assert machine.describe_cpu("") == "CPU (family/model unknown; no AVX2)"
 
 
-def test_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parse_cores_accepts_only_cores_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5})
-    assert machine.cores_of(None) == [0, 1, 2, 5]
-    assert machine.cores_of("5,0-2") == [0, 1, 2, 5]
-    assert machine.cores_of("1") == [1]
+    assert machine.parse_cores(None) == [0, 1, 2, 5]
+    assert machine.parse_cores("5,0-2") == [0, 1, 2, 5]
+    assert machine.parse_cores("1") == [1]
     with pytest.raises(UserError, match="this process may use 0,1,2,5"):
-        machine.cores_of("0-3")
+        machine.parse_cores("0-3")
     for wrong in ("", "a", "0,", "2-", "-1", "3-1"):
         with pytest.raises(UserError, match="--cores is"):
-            machine.cores_of(wrong)
-
-
-def test_a_process_apart_says_what_is_missing() -> None:
-    assert machine.apart(max, 3, 4) == 4
-    with pytest.raises(UserError, match="berth_absent is not installed here: run `make setup-tests` first"):
-        machine.apart(__import__, "berth_absent")
+            machine.parse_cores(wrong)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "", "1.5"])
-def test_rounds_and_requests_are_counted_from_one(text: str) -> None:
-    with pytest.raises(Exception, match="is no whole number from 1 on"):
+def test_positive_accepts_only_whole_numbers_above_0(text: str) -> None:
+    with pytest.raises(Exception, match="is not a whole number above 0"):
         program.positive(text)
     assert program.positive("3") == 3

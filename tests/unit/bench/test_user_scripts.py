@@ -1,4 +1,4 @@
-"""What bench/user_scripts.py changes in a script, how it starts it, and how it judges the end."""
+"""Edits, launches and verdicts of published scripts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ RUN = Run(TRAIN, LOSS, ranks=4, losses=(2.3, 0.43))
 GOOD = Ended(0, "", ["loss: 2.31", "loss: nan", "loss: 0.429"], 1.0)
 
 
-def test_a_script_is_edited_in_calls_of_cuda_alone_and_gets_the_packages_that_it_imports(tmp_path: Path) -> None:
+def test_code_has_edited_cuda_calls_and_imported_doubles(tmp_path: Path) -> None:
     text = 'import torchnet\ndevice = torch.device("cuda")\ntorch.cuda.set_device(0)\nloss.backward()\n'
     script = replace(TRAIN, blob=blob(text.encode()))
     (tmp_path / script.source / "Chapter06/src").mkdir(parents=True)
@@ -28,19 +28,19 @@ def test_a_script_is_edited_in_calls_of_cuda_alone_and_gets_the_packages_that_it
     assert (tmp_path / "code/train.py").read_text() == edited
     assert sorted(each.name for each in (tmp_path / "code").iterdir()) == ["torchnet", "train.py"]
     assert write_code(script, "import train", tmp_path, tmp_path / "wrapped")[0] == "start_script.py"
-    with pytest.raises(UserError, match=r"train\.py is not the text of PacktPublishing/.* at packt@2d565cc3: fetch it"):
+    with pytest.raises(UserError, match=r"train\.py differs from PacktPublishing/.* at packt@2d565cc3: fetch it"):
         write_code(TRAIN, "", tmp_path, tmp_path / "other")
     with pytest.raises(UserError, match=r"pt_mnist\.py does not exist"):
         write_code(PT_MNIST, "", tmp_path, tmp_path / "other")
 
 
-def test_a_blob_is_gits_name_of_a_file() -> None:
+def test_blob_is_gits_hash() -> None:
     assert blob(b"a\n") == "78981922613b2afb6025042ff6bd878ac1994e85"
 
 
-def test_every_run_has_its_data_and_starts_its_ranks(tmp_path: Path) -> None:
+def test_every_run_has_data_and_launches_its_ranks(tmp_path: Path) -> None:
     make_data(tmp_path, "")
-    kinds = {path.name for path in tmp_path.iterdir()} | {"text", "image"}  # which are made in the image
+    kinds = {path.name for path in tmp_path.iterdir()} | {"text", "image"}  # these are created in the image
     for run in RUNS:
         assert run.data in kinds
         assert run.replicas * run.parameters.get("partitions", 1) == run.ranks
@@ -54,18 +54,18 @@ def test_every_run_has_its_data_and_starts_its_ranks(tmp_path: Path) -> None:
     [
         (RUN, GOOD, []),
         (RUN, replace(GOOD, exit_code=1, reason="x"), ["failed"]),
-        (RUN, replace(GOOD, lines=["loss: 2.31", "loss: 0.45"]), ["one process prints the loss 0.43"]),
+        (RUN, replace(GOOD, lines=["loss: 2.31", "loss: 0.45"]), ["the loss 0.43 of one process is missing"]),
         (replace(RUN, fails="by zero"), Ended(1, "division by zero", [], 1.0), []),
         (replace(RUN, fails="by zero"), Ended(1, "x", [], 1.0), ["should fail with another reason"]),
         (replace(RUN, fails="by zero"), GOOD, ["should fail with another reason"]),
     ],
 )
-def test_an_end_is_as_expected_or_not(run: Run, ended: Ended, problems: list[str]) -> None:
+def test_problems_of_run(run: Run, ended: Ended, problems: list[str]) -> None:
     assert find_problems(run, ended) == problems
     assert ("| as expected |" in user_scripts.make_row(run, ended, 2, problems)) is not bool(problems)
 
 
-def test_ranks_that_trained_alone_are_a_problem() -> None:
+def test_ranks_that_train_alone_are_a_problem() -> None:
     line = "  Total train batch size (w. parallel, distributed & accumulation) = {}"
     run = Run(TRAIN, LOSS, way="mpi", ranks=2, batch=4)
     assert find_problems(run, Ended(0, "", [line.format(8), "x"], 1.0)) == []
@@ -74,7 +74,7 @@ def test_ranks_that_trained_alone_are_a_problem() -> None:
         assert "of 2 replicas trained together" in problem
 
 
-def test_weights_differ_only_if_the_script_never_joins_its_ranks() -> None:
+def test_weights_may_differ_only_if_expected() -> None:
     joined = "process group of 4"
     sentence = alone_sentence([[joined, f"weights after the first step {digest}"] for digest in "ab"], 4)
     for alone in (True, False):
@@ -83,7 +83,7 @@ def test_weights_differ_only_if_the_script_never_joins_its_ranks() -> None:
         assert (find_problems(run, Ended(0, "", ["ends"], 1.0)) == []) is not alone
 
 
-def test_half_of_the_pairs_belong_together(tmp_path: Path) -> None:
+def test_half_of_the_sentence_pairs_match(tmp_path: Path) -> None:
     make_data(tmp_path, "")
     lines = (tmp_path / "csv/train/train.csv").read_text().splitlines()
     assert [line.rsplit(",", 1)[1] for line in lines if line.endswith((",0", ",1"))][:4] == ["1", "0", "1", "0"]

@@ -1,1 +1,1 @@
-"""A double of h5py, for a kind of data that is not used."""
+"""A double of h5py; scripts import it for a data format that they do not use here."""

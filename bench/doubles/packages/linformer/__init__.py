@@ -1,7 +1,7 @@
-"""A double of linformer: the arguments of the package, its layers at 1/24 of their width and a third of their depth.
+"""A double of linformer with the same arguments, 1/24 of the width and a third of the layers.
 
-Tokens attend to k mixtures of all tokens (Wang et al., arXiv 2006.04768), so that the class token's output depends on
-every patch, as the package's does.
+Tokens attend to k mixtures of all tokens (Wang et al., arXiv 2006.04768), so the class token's output depends on every
+patch, as in the real package.
 """
 
 import torch
@@ -25,7 +25,7 @@ class Layer(nn.Module):
         )
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Of (batch, tokens, width) to the same."""
+        """The output has the shape of `hidden`: (batch, tokens, width)."""
         normed = self.norm(hidden)
         key = self.mix(self.key(normed).transpose(1, 2))
         value = self.mix(self.value(normed).transpose(1, 2)).transpose(1, 2)
@@ -35,7 +35,7 @@ class Layer(nn.Module):
 
 
 class Linformer(nn.Module):
-    """`dim`, `depth` and `k` are made smaller; `heads` is one."""
+    """Reduces `dim`, `depth` and `k`; uses one head."""
 
     def __init__(self, dim: int, seq_len: int, depth: int, heads: int, k: int) -> None:
         super().__init__()

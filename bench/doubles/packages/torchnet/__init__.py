@@ -1,1 +1,1 @@
-"""A double of torchnet: of it, the data set that is split."""
+"""A double of torchnet, with SplitDataset only."""

@@ -7,7 +7,7 @@ from torch.utils.data import Dataset
 
 
 class SplitDataset(Dataset[Any]):
-    """The parts of a data set, of which one is selected; `partitions` says the share of each."""
+    """A data set that is split; `select` chooses a part. partitions: part → its share."""
 
     def __init__(self, dataset: Any, partitions: Mapping[str, float]) -> None:
         self._dataset = dataset

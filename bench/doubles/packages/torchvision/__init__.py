@@ -1,4 +1,4 @@
-"""A double of torchvision: its data sets hold random numbers, its transforms change nothing."""
+"""A double of torchvision: its data sets contain random numbers, its transforms change nothing."""
 
 from . import datasets as datasets
 from . import transforms as transforms

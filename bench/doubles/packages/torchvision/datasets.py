@@ -1,4 +1,4 @@
-"""A double: MNIST's shapes, and folders of images of two kinds, random numbers, the same in every process."""
+"""Doubles of MNIST and ImageFolder with random images, the same ones in every process."""
 
 from typing import Any, ClassVar
 
@@ -7,7 +7,7 @@ from torch.utils.data import Dataset
 
 
 class MNIST(Dataset[tuple[torch.Tensor, int]]):
-    """2560 pictures to train with and 128 to test, of 28×28; a class is where the picture is brighter."""
+    """2560 images for training and 128 for testing, 28×28; each class has a bright bar at another place."""
 
     mirrors: ClassVar[list[str]] = []
     resources: ClassVar[list[tuple[str, str]]] = []
@@ -28,7 +28,7 @@ class MNIST(Dataset[tuple[torch.Tensor, int]]):
 
 
 class ImageFolder(Dataset[tuple[torch.Tensor, int]]):
-    """64 pictures of 3×56×56, in two classes of which one is brighter on its left."""
+    """64 images of 3×56×56 in two classes; one class is brighter on the left."""
 
     def __init__(self, root: str, transform: Any = None) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""A double: each of them gives back what it was given."""
+"""Doubles of transforms that return their input."""
 
 from typing import Any
 

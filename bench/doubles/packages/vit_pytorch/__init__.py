@@ -1,1 +1,1 @@
-"""A double of vit_pytorch: of it, the vision transformer that is given its layers."""
+"""A double of vit_pytorch, with the ViT of `efficient` only."""

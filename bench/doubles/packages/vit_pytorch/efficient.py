@@ -1,4 +1,4 @@
-"""A double of vit_pytorch.efficient, for pictures of 56×56 in place of `image_size`."""
+"""A double of vit_pytorch.efficient for images of 56×56 instead of `image_size`."""
 
 import torch
 from linformer import SMALLER
@@ -6,7 +6,7 @@ from torch import nn
 
 
 class ViT(nn.Module):
-    """49 patches and a class token through `transformer`, whose width is smaller by the same factor."""
+    """Sends 49 patches and a class token through `transformer`, whose width is smaller by the same factor."""
 
     def __init__(
         self,

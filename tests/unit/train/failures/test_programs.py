@@ -12,7 +12,6 @@ import pytest
 
 from bench.failing import cases
 from bench.failing.cases import CASES, Case
-from bench.failing.more_cases import MORE
 from berth.train.launching.runfolder import RunFolder
 from tests.unit.train.launching.wrapped import Wrapped, program, until
 
@@ -43,11 +42,7 @@ class Run(Wrapped):
 
 
 def _parameters() -> list[object]:
-    return [
-        pytest.param(case, id="-".join([case.program, *case.environment]))
-        for case in (*CASES, *MORE)
-        if not case.in_image
-    ]
+    return [pytest.param(case, id="-".join([case.program, *case.environment])) for case in CASES if not case.in_image]
 
 
 @pytest.mark.slow
