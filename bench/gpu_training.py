@@ -32,7 +32,7 @@ RECIPE = {
     "save_strategy": "no",
     "logging_steps": "50",
 }
-SPEED = RECIPE | {"do_eval": "False", "max_train_samples": "16000", "max_steps": "150"}
+SPEED = RECIPE | {"do_eval": "False", "max_train_samples": "16000", "max_steps": "400"}
 EPOCH = RECIPE | {"do_eval": "True", "num_train_epochs": "1", "learning_rate": "2e-4", "warmup_ratio": "0.1"}
 TRAIN, DEV = squad.FILES["train"], squad.FILES["heldout"]
 
