@@ -87,7 +87,7 @@ FindAws = Callable[[], tuple[str | None, str | None, str]]
 
 
 def probe_machine(find_aws: FindAws) -> Probe:
-    """Checks everything. The package index and AWS are asked in the background, because each may be slow."""
+    """Checks everything. The package index and AWS are queried in the background, because each may be slow."""
     asking_index, asking_aws = BackgroundTask(_index), BackgroundTask(find_aws)
     engine, podman, engine_error = _engine()
     client, client_error = _client()
@@ -221,7 +221,7 @@ def _disk_free(info: Mapping[str, Any] | None) -> int | None:
 
 
 def _leftovers() -> list[str]:
-    """What dead runs left on the engine, and `berth/local/cleanup.py` would remove."""
+    """The containers and networks of dead runs, which `berth/local/cleanup.py` would remove."""
     try:
         client = connect(timeout_s=_PATIENCE_S)
         containers = client.containers.list(all=True, filters={"label": labels.RUN}, ignore_removed=True)

@@ -147,27 +147,6 @@ def test_unsuitable_base_is_refused_with_the_reason(
         client.images.remove("berth-test:base", force=True)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("build", "train", "--profile", "cu13"), "did you mean cu130?"),
-        (("build", "train", "--profile", "cu130", "--mirror", "/no/such"), "the mirror /no/such is not a folder here"),
-        (("build", "train", "--without", "nccl"), "Unknown part 'nccl': --without takes efa, smddp, gdrcopy"),
-        (("build", "train", "--base-image", "berth-test:absent"), "is not on the engine and can't be pulled"),
-    ],
-    ids=["unknown-profile", "no-such-mirror", "no-such-part", "no-such-base"],
-)
-def test_invalid_options_give_one_sentence_and_exit_code_1(
-    words: tuple[str, ...], message: str, command_line: CommandLine
-) -> None:
-    done = command_line(*words)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("berth: error: ")
-
-
 def test_missing_engine_error_says_how_to_get_one(command_line: CommandLine) -> None:
     done = command_line("build", "train", DOCKER_HOST="unix:///nowhere.sock")
     assert done.returncode == 1

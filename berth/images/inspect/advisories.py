@@ -76,9 +76,9 @@ def ask_advisories(
     if not unknown:
         return Audit(tuple(found), len(holders))
     why = (
-        f"Vulnerabilities of {len(unknown)} of {len(holders)} packages are not known, which is no all-clear: the "
-        f"advisory service has no answer for {some(unknown)}; run it where https://pypi.org/pypi answers for them, or "
-        "name a service with OSV's interface by --osv-url."
+        f"Vulnerabilities of {len(unknown)} of {len(holders)} packages are unknown, so they may be insecure: the "
+        f"advisory service has no answer for {some(unknown)}; run the command where https://pypi.org/pypi answers for "
+        "them, or name a service with OSV's API with --osv-url."
     )
     return Audit(tuple(found), len(holders), len(unknown), why)
 
@@ -135,7 +135,7 @@ def _run_audit(versions: Mapping[str, str], network: Network, osv_url: str | Non
         answer = None
     if not isinstance(answer, dict) or "dependencies" not in answer:
         if "No module named pip_audit" in done.stderr:
-            raise UserError("pip-audit, which asks for advisories, is not here: run `make setup`, which brings it.")
+            raise UserError("pip-audit, which looks up vulnerabilities, is missing: `make setup` installs it.")
         raise UserError(_no_advisories(short_reason(done.stderr) or f"exit code {done.returncode}"))
     return answer
 
@@ -149,6 +149,6 @@ def short_reason(output: str) -> str:
 
 def _no_advisories(reason: str) -> str:
     return (
-        f"Vulnerabilities are not known, which is no all-clear: pip-audit got no answer ({reason}); run it where its "
-        "service answers, or give the URL of one with OSV's API."
+        f"Vulnerabilities are unknown, so packages may be insecure: pip-audit got no answer ({reason}); run the "
+        "command where its service answers, or name a service with OSV's API with --osv-url."
     )

@@ -43,6 +43,6 @@ def ask_hub(base_image: str, network: Network, hub: str = HUB) -> tuple[str, str
             return "", f"{begin}{hub} answers {answer.status_code} {answer.reason}."
         return newer_tag(tag, [str(each["name"]) for each in answer.json()["results"]]), ""
     except (KeyError, TypeError, requests.exceptions.JSONDecodeError):
-        return "", f"{begin}{hub} answers with something else than a list of tags."
+        return "", f"{begin}{hub} does not answer with a list of tags."
     except requests.RequestException as error:
         return "", f"{begin}{hub} does not answer: {in_few_words(innermost(error))}."

@@ -138,7 +138,7 @@ def _component(found: FoundPackage, reference: str) -> dict[str, Any]:
 
 
 def _metadata(listing: ImageListing) -> dict[str, Any]:
-    """The image and the tool of the bill; its timestamp is the image's, so that the document is reproducible."""
+    """The image, and berth as the bill's tool. The timestamp is the image's, so the document is reproducible."""
     title = listing.labels.get("berth.kit", "")
     version = listing.labels.get("org.opencontainers.image.version", "")
     properties = {

@@ -46,8 +46,8 @@ def updates(printed: str) -> list[Update]:
     """
     if f"l={_SECURITY}" not in printed:
         raise UserError(
-            "none of the image's package archives is Debian's security archive, so what it would fix is not known: "
-            "add a source of bookworm-security to the base image, or to this machine's mirror."
+            "none of the image's package archives is Debian's security archive, so missing security updates are "
+            "unknown: add a source of bookworm-security to the base image, or to this machine's mirror."
         )
     found = [match for line in printed.splitlines() if (match := _LINE.match(line))]
     made = [Update(m["name"], m["installed"], m["candidate"], f"{_SECURITY}:" in m["archives"]) for m in found]

@@ -89,7 +89,7 @@ class Difference:
         """One line with the number of differences of each kind."""
         count = Counter(change.how for change in self.files)
         if not (self.layers or self.packages or self.files):
-            return f"{self.before} and {self.after} hold the same."
+            return f"{self.before} and {self.after} have the same contents."
         hows = [f"{count[how]} {words}" for how, words in _HOW.items() if count[how]]
         files = ", ".join(hows) if hows else "none"
         return (

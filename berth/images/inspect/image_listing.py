@@ -54,7 +54,8 @@ def unpack_listing(image: str, printed: bytes) -> tuple[dict[str, str], dict[str
             records = {path: archive.read(str(number)) for number, path in enumerate(listing["records"])}
     except zipfile.BadZipFile:
         raise UserError(
-            f"the engine handed over a part of what {image} holds only: see that it still runs, then try again."
+            f"the engine sent only a part of the list of {image}'s files: check that it still runs, then run the "
+            "command again."
         ) from None
     return (
         dict(sorted(listing["hashes"].items())),

@@ -75,7 +75,7 @@ class Outdated:
 
     def verdict(self) -> str:
         """One line with the number of findings of each kind, and whether they are complete."""
-        missing = "; this is not all, for not everything is known: see above" if self.unanswered else ""
+        missing = "; incomplete, because some answers are missing: see above" if self.unanswered else ""
         vulnerable = f"{len(self.vulnerable)} ({self.unaudited} of {self.packages} not known)"
         if not self.unaudited:
             vulnerable = str(len(self.vulnerable))
@@ -121,7 +121,10 @@ def find_outdated(
     unasked: list[str] = []
     chosen = [all_pins.profile(name) for name in profiles]
     for file in dict.fromkeys(file for profile in chosen for file in profile.files.values()):
-        unasked.append(f"{file.part} {file.version} is not asked for: no index lists it, see what its publisher has.")
+        unasked.append(
+            f"Releases of {file.part} {file.version} are not checked, because no index lists it: see its publisher's "
+            "site."
+        )
     packages = packages_of(all_pins, profiles, lock_texts(locks))
     # In the background: each waits for a service. Debian's archive is asked here, so Ctrl-C stops its container.
     asking = BackgroundTask(lambda: ask_index(packages, services.network, chosen[0].python, services.answers))

@@ -64,6 +64,6 @@ def ask_index(
         return newer, []
     reason = next(iter(refusals.values()))
     return newer, [
-        f"Whether {some(refusals)} has a newer release is not known: {index.name} says: {reason}; look "
-        "at pip's index-url, and whether it answers with JSON (PEP 691)."
+        f"Whether {some(refusals)} has a newer release is unknown: {index.name} answers: {reason}; "
+        "check pip's index-url, and that it answers with JSON (PEP 691)."
     ]

@@ -112,11 +112,11 @@ def read_image(
         except APIError as error:
             reason = str(error.explanation or error).rstrip(".")
             raise UserError(
-                f"the engine can't hand {image} over: {reason}; see that its disk has as much room as the image."
+                f"the engine can't export {image}: {reason}; check that its disk has room for a copy of the image."
             ) from None
         except (RequestException, HTTPError, tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile):
             raise UserError(
-                f"the engine handed over a part of {image} only: see that it still runs, then try again."
+                f"the engine sent only a part of {image}: check that it still runs, then run the command again."
             ) from None
         kept.store(key, _as_json(known))
     return SavedImage(image, image_id, described["created"], described["labels"], *known)

@@ -99,10 +99,10 @@ class ImageSize:
         line = f"{self.image}: {self.weight}"
         if self.budget_mb is None:
             return line
-        besides = ""
+        plus_files = ""
         if self.files > _NOTICED_MB * _MB:
-            besides = f" besides {self.files / _MB:.1f} MB of EFA, SMDDP or cuda-compat"
-        return f"{line}; budget {self.budget_mb:.0f} MB compressed{besides}, " + (
+            plus_files = f" plus {self.files / _MB:.1f} MB of EFA, SMDDP or cuda-compat"
+        return f"{line}; budget {self.budget_mb:.0f} MB compressed{plus_files}, " + (
             f"{-self.over_mb:.1f} MB to spare" if self.within_budget else f"exceeded by {self.over_mb:.1f} MB"
         )
 
@@ -181,12 +181,12 @@ def _layers(image: Image, known: Kept, step: Callable[[str], None]) -> list[Laye
             for chunk in image.save(chunk_size=1 << 20):
                 file.write(chunk)
             file.flush()
-            step("the engine has handed the image over")
+            step("the engine has sent the image")
             try:
                 layers = read_layers(Path(file.name), sizes, step)
             except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile):
                 raise UserError(
-                    "the engine handed over a part of the image only: see that it still runs, then try again."
+                    "the engine sent only a part of the image: check that it still runs, then run the command again."
                 ) from None
     for layer in layers:
         known.store(layer.digest, {"size": layer.size, "compressed": layer.compressed})

@@ -55,7 +55,7 @@ def lock_texts(locks: Path) -> dict[str, str]:
     """The texts of the locks of Python packages, by path; UserError if there are none."""
     texts = {path.relative_to(locks).as_posix(): path.read_text() for path in sorted(locks.rglob("*.txt"))}
     if not texts:
-        raise UserError(f"there are no locks in {locks}: run `python build.py pins`, which makes them.")
+        raise UserError(f"there are no locks in {locks}: run `python build.py pins`, which writes them.")
     return texts
 
 

@@ -188,18 +188,3 @@ def test_images_of_other_checkouts_are_removed_only_with_consent(
 def test_leftovers_of_a_dead_owner_are_removed(gone: owner.Owner) -> None:
     assert clean.why_container_stays(gone.labels("1")) == ""
     assert clean.why_run_stays(gone.labels("1")) == ""
-
-
-@pytest.mark.parametrize(
-    ("item", "line"),
-    [
-        pytest.param(clean.Item("image", "berth-train:cpu"), "image berth-train:cpu", id="goes"),
-        pytest.param(
-            clean.Item("network", "n", "its run is still going, in process 3"),
-            "network n stays: its run is still going, in process 3",
-            id="stays",
-        ),
-    ],
-)
-def test_item_as_text(item: clean.Item, line: str) -> None:
-    assert str(item) == line

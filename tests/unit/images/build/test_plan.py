@@ -11,7 +11,7 @@ from berth.common import labels
 from berth.common.errors import UserError
 from berth.images.build.plan import Base, Provided, Revision, build_plan, refusals, tags
 from berth.images.pins import pins, pins_file
-from berth.images.pins.parts import effects, file_problems
+from berth.images.pins.parts import file_problems
 
 PINS = pins_file.load()
 LOCKS = pins.ROOT / "docker" / "locks"
@@ -114,16 +114,3 @@ def test_file_for_another_torch_is_refused() -> None:
         "docker/pins.toml, or build with --without smddp.",
     ]
     assert file_problems(changed_profile.without(["smddp"]), ["train"]) == []
-
-
-@pytest.mark.parametrize(
-    ("profile", "image", "parts"),
-    [
-        ("cpu", "train", []),
-        ("cu130", "train", ["smddp", "gdrcopy", "cuda-compat"]),
-        ("cu130", "serve", ["cuda-compat"]),
-    ],
-)
-def test_effects_of_missing_parts(profile: str, image: str, parts: list[str]) -> None:
-    lines = effects(PINS.profile(profile), [image])
-    assert [line.removeprefix("no ").partition(": ")[0] for line in lines] == parts

@@ -92,10 +92,3 @@ def test_unreachable_file_is_refused_unless_omitted(machine: list[str], tmp_path
     )
     assert "--build-arg WITHOUT=efa " in prepared(machine, without=("efa",))
     assert machine[0] == "no efa: NCCL uses TCP between hosts"
-
-
-def test_dry_run_uses_no_network(machine: list[str]) -> None:
-    line = prepared(machine, dry_run=True)
-    assert "--label berth.efa=1.47.0" in line
-    assert "WITHOUT" not in line
-    assert any(each.startswith("aws-efa-installer-1.47.0.tar.gz is missing: `build` without") for each in machine)

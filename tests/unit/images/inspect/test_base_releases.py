@@ -69,8 +69,8 @@ def test_hub_is_asked_for_tags_of_official_image(hub: str, monkeypatch: pytest.M
     ("base", "status", "body", "message"),
     [
         (BASE, 429, b"", "answers 429 Too Many Requests."),
-        (BASE, 200, b"<html>", "answers with something else than a list of tags."),
-        (BASE, 200, b'{"results": [1]}', "answers with something else than a list of tags."),
+        (BASE, 200, b"<html>", "does not answer with a list of tags."),
+        (BASE, 200, b'{"results": [1]}', "does not answer with a list of tags."),
         ("public.ecr.aws/docker/library/debian:bookworm-20260918-slim", 200, b"", "is not on Docker Hub."),
         ("debian:bookworm-slim", 200, b"", "it has no day in its tag"),
     ],

@@ -63,7 +63,7 @@ def test_file_changes(before: FileEntry | None, after: FileEntry | None, change:
 
 def test_equal_file_in_another_layer_is_no_difference() -> None:
     found = diff.compare(inspected({"p": FILE}), inspected({"p": replace(FILE, layer=2)}, name="two"))
-    assert (found.files, found.verdict()) == ((), "one and two hold the same.")
+    assert (found.files, found.verdict()) == ((), "one and two have the same contents.")
 
 
 def test_layers_are_matched_by_step() -> None:
@@ -125,7 +125,7 @@ def test_render_hides_times_and_limits_files(monkeypatch: pytest.MonkeyPatch) ->
 def test_image_does_not_differ_from_itself() -> None:
     one = inspected({"p": FILE}, (package("rich", "15.0"),))
     found = diff.compare(one, one)
-    assert shown(found).strip() == "one and one hold the same."
+    assert shown(found).strip() == "one and one have the same contents."
     assert json.loads(json.dumps(asdict(found)))["files"] == []
 
 

@@ -102,5 +102,5 @@ def test_resolved_follows_links_of_folders() -> None:
 
 @pytest.mark.parametrize("printed", [b"", b"no zip", b"PK\x03\x04 cut short"])
 def test_truncated_listing_is_reported(printed: bytes) -> None:
-    with pytest.raises(UserError, match=r"^the engine handed over a part of what berth-serve:cpu holds only: "):
+    with pytest.raises(UserError, match=r"^the engine sent only a part of the list of berth-serve:cpu's files: "):
         image_listing.unpack_listing("berth-serve:cpu", printed)

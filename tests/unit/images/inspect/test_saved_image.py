@@ -215,14 +215,14 @@ def test_incomplete_archive_is_refused_and_not_cached(saved: bytes, fault: Excep
     with pytest.raises(UserError) as refusal:
         read(FakeEngine(saved, fault), tmp_path)
     assert str(refusal.value) == (
-        "the engine handed over a part of berth-serve:cpu only: see that it still runs, then try again."
+        "the engine sent only a part of berth-serve:cpu: check that it still runs, then run the command again."
     )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_full_disk_of_the_engine_is_reported(tmp_path: Path) -> None:
     full = APIError("500", explanation="write /var/lib/docker/tmp: no space left on device")
-    with pytest.raises(UserError, match=r"no space left on device; see that its disk has as much room as the image\."):
+    with pytest.raises(UserError, match=r"no space left on device; check that its disk has room for a copy"):
         read(FakeEngine(archive([LOWER], "older"), full), tmp_path)
 
 

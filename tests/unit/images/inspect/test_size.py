@@ -255,7 +255,7 @@ def test_incomplete_archive_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
     engine = FakeEngine(tmp_path, monkeypatch)
     monkeypatch.setattr(engine, "save", lambda chunk_size: [b"cut"])
     client: Any = engine
-    with pytest.raises(UserError, match="handed over a part"):
+    with pytest.raises(UserError, match="sent only a part"):
         size.image_size(client, "a", cache=tmp_path / "cache")
 
 
@@ -292,7 +292,7 @@ def test_verdict_against_the_budget(budget: float | None, within: bool, verdict:
 @pytest.mark.parametrize(
     ("made_by", "within", "message"),
     [
-        ("efa", True, "budget 22 MB compressed besides 9.0 MB of EFA, SMDDP or cuda-compat, 0.5 MB"),
+        ("efa", True, "budget 22 MB compressed plus 9.0 MB of EFA, SMDDP or cuda-compat, 0.5 MB"),
         ("smdistributed", True, "0.5 MB to spare"),
         ("compat", True, "0.5 MB to spare"),
         ("deps", False, "budget 22 MB compressed, exceeded by 8.5 MB"),
@@ -305,7 +305,7 @@ def test_layers_of_files_do_not_count_for_the_budget(made_by: str, within: bool,
     assert message in measured.verdict()
     assert "30.5 MB compressed, 94.0 MB on disk" in measured.verdict()
     empty = size.ImageSize(MEASURED.image, (*MEASURED.layers, replace(files, compressed=100)), (), 22)
-    assert "besides" not in empty.verdict()
+    assert "plus" not in empty.verdict()
 
 
 def test_floor_is_downloaded_from_the_torch_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,12 +242,6 @@ def test_unreadable_file_of_mirror_is_named(folder: Path, tmp_path: Path) -> Non
     )
 
 
-def test_unwritable_cache_is_reported(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file")
-    with pytest.raises(UserError, match=r"efa-1\.0\.tar\.gz can't be written to .*cache \(File exists\)"):
-        FileSource(str(folder)).fetch(WANTED, tmp_path / "cache", print)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -243,32 +242,6 @@ def test_effects_of_missing_parts_are_logged_once_for_gpu_images(
     assert printed.out.count("--build-arg WITHOUT=efa ") == 1, "the inference image can't have EFA"
     assert command.main(["build", "all", "--dry-run"]) == 0
     assert "no efa" not in capsys.readouterr().err
-
-
-def test_dry_run_names_its_own_secrets_folder(
-    command: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bundle = tmp_path / "ca.pem"
-    bundle.write_text("a CA")
-    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
-    read = []
-    for _ in range(2):
-        assert command.main(["build", "serve", "--dry-run"]) == 0
-        printed = capsys.readouterr()
-        ca = Path(re.findall(r"id=ca,src=(\S+)", printed.out)[0])
-        assert f"the commands below read network settings in {ca.parent}, " in printed.err
-        read.append(ca)
-    assert [path.read_text() for path in read] == ["a CA", "a CA"]
-    assert len(set(read)) == 2, "a later dry run must not change the secrets of an earlier one"
-
-
-def test_inference_build_ignores_files_of_the_training_image(
-    command: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command.main(["build", "serve", "--profile", "cu124", "--dry-run"]) == 0
-    printed = capsys.readouterr()
-    assert "efa" not in printed.err
-    assert "berth-serve:cu124" in printed.out
 
 
 def test_dry_run_names_missing_files_without_fetching(
