@@ -11,6 +11,7 @@ from docker import DockerClient
 from berth.common import engine
 from berth.common.concurrency import BackgroundTask, run_parallel
 from berth.common.errors import UserError, refuse
+from berth.common.image_names import repository_name
 from berth.ecr.push.context import PushContext, Say
 from berth.ecr.push.engine import SILENCE_S
 from berth.ecr.push.events import ShowLayer
@@ -125,6 +126,5 @@ def push_many(
 def _write_bill(client: DockerClient, image: LocalImage, dist: Path) -> Path:
     """Writes the image's bill of materials; returns the file."""
     made = sbom.image_bill(client, image.id)
-    if image.derived:
-        return sbom.write(sbom.named(made, *image.own_name), dist / sbom.own_file_name(*image.own_name))
-    return sbom.write(made, dist / sbom.file_name(image.image, image.push_tag))
+    repository = image.own_name[0] if image.derived else repository_name(image.image)
+    return sbom.write(made, dist, repository, image.push_tag, derived=image.derived)

@@ -4,7 +4,6 @@ They need pytest and testinfra, and no torch. `make image-tests` runs all tests 
 images' ids.
 """
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -12,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from berth.common.files import atomic_write, explain_os_errors
 from berth.common.image_names import image_name
+from berth.common.kept import Kept, answer_key
 from berth.images.pins.pins import CACHE, ROOT
 from berth.images.selection import SelectedImage
 
@@ -23,6 +22,7 @@ _FILES = {
     "serve": ("serve/test_contents.py", "serve/test_answers.py"),
 }
 _PASSED = CACHE / "tested"
+_KEPT = 200
 # A line for each test with its name and duration: the tests take minutes, and dots don't show which one is running.
 _PYTEST = [sys.executable, "-m", "pytest", "--verbose", "-o", "console_output_style=times"]
 
@@ -35,10 +35,7 @@ def command(images: Sequence[str], *, derived: bool = False) -> list[str]:
 
 def passed_on(selected: Sequence[SelectedImage], folder: Path = _PASSED) -> str:
     """The day on which these tests passed on exactly these images; empty if they have not."""
-    try:
-        return (folder / _key(selected)).read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
+    return str(Kept(folder, _KEPT).load(_key(selected)) or "")
 
 
 def run(selected: Sequence[SelectedImage], folder: Path = _PASSED, *, to_stderr: bool = False) -> int:
@@ -51,10 +48,7 @@ def run(selected: Sequence[SelectedImage], folder: Path = _PASSED, *, to_stderr:
     out = sys.stderr if to_stderr else None
     code = subprocess.run(words, cwd=ROOT, env={**os.environ, **_variables(first)}, stdout=out).returncode
     if code == 0:
-        with explain_os_errors(folder, "the result of the tests"):
-            folder.mkdir(parents=True, exist_ok=True)
-            with atomic_write(folder / _key(selected)) as new:
-                new.write_text(f"{datetime.now(UTC):%Y-%m-%d}\n", encoding="utf-8")
+        Kept(folder, _KEPT).store(_key(selected), f"{datetime.now(UTC):%Y-%m-%d}")
     return code
 
 
@@ -66,8 +60,7 @@ def _variables(first: SelectedImage) -> Mapping[str, str]:
 
 
 def _key(selected: Sequence[SelectedImage]) -> str:
-    """The file name of a pass: a hash of the images' ids, the kind of test, and the text of the tests."""
-    digest = hashlib.sha256(repr(sorted((each.id, each.image, each.derived) for each in selected)).encode())
-    for file in sorted(_FOLDER.rglob("*.py")):
-        digest.update(file.relative_to(_FOLDER).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
-    return digest.hexdigest()[:32]
+    """A hash of the images' ids, the kind of test, and the text of the tests."""
+    images = sorted((each.id, each.image, each.derived) for each in selected)
+    tests = [(str(file.relative_to(_FOLDER)), file.read_bytes()) for file in sorted(_FOLDER.rglob("*.py"))]
+    return answer_key(images, tests)

@@ -1,7 +1,6 @@
 """The commands of build.py that inspect an image's contents: bill, diff and outdated."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from berth.common import engine
 from berth.common.console import doing, print_json, result
 from berth.common.errors import UserError
 from berth.common.image_names import image_name
-from berth.images.inspect import cyclonedx, diff, outdated, sbom
+from berth.images.inspect import diff, outdated, sbom
 from berth.images.network import build_network
 from berth.images.options import (
     DIST,
@@ -39,9 +38,15 @@ def write_bills(
     dist: DistOption = DIST,
 ) -> None:
     """Write the bill of materials of built images. It has each package's version, hash and licence."""
-    for file, each in _bills(which.images, profile, image).items():
-        path = sbom.write(each, dist / file)
-        result.print(escape(f"{path}  {len(each.packages)} packages"))
+    require_images(which.images, profile, image)
+    client = engine.connect()
+    for each in select_images(client, which.images, profile, image):
+        if not each.tag:
+            raise UserError(f"{each.name} has no name for its bill: `docker tag {each.name} NAME:TAG` gives it one.")
+        with doing(f"{each.name}: reading what is inside") as step:
+            bill = sbom.image_bill(client, each.name, step=step)
+        path = sbom.write(bill, dist, each.repository, each.tag, derived=each.derived)
+        result.print(escape(f"{path}  {len(bill.packages)} packages"))
 
 
 @app.command("diff")
@@ -97,20 +102,3 @@ def show_outdated(
     else:
         result.print(outdated.render(found))
     raise typer.Exit(found.exit_code)
-
-
-def _bills(images: Sequence[str], profile: str, image: str | None) -> dict[str, cyclonedx.Bill]:
-    """The bills of the images built last for a profile, or of a named image, by file name."""
-    require_images(images, profile, image)
-    client = engine.connect()
-    made = {}
-    for each in select_images(client, images, profile, image):
-        if not each.tag:
-            raise UserError(f"{each.name} has no name for its bill: `docker tag {each.name} NAME:TAG` gives it one.")
-        with doing(f"{each.name}: reading what is inside") as step:
-            bill = sbom.image_bill(client, each.name, step=step)
-        if each.derived:
-            made[sbom.own_file_name(each.repository, each.tag)] = sbom.named(bill, each.repository, each.tag)
-        else:
-            made[sbom.file_name(each.image, each.tag)] = bill
-    return made

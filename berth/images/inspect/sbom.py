@@ -6,14 +6,13 @@ same image gives the same bytes.
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from docker import DockerClient
 
 from berth.common import engine
 from berth.common.files import atomic_write, explain_os_errors
-from berth.common.image_names import repository_name
 from berth.common.kept import Kept, answer_key
 from berth.images.inspect import cyclonedx
 from berth.images.inspect.image_listing import list_image
@@ -52,26 +51,18 @@ def image_bill(
     return cyclonedx.Bill(image, image_id, packages, known["document"])
 
 
-def file_name(image: str, exact: str) -> str:
-    """The file name of a build's bill; exact: the build's tag."""
-    return f"{repository_name(image)}-{exact}.cdx.json"
+def write(bill: cyclonedx.Bill, dist: Path, repository: str, tag: str, *, derived: bool) -> Path:
+    """Writes the document as JSON into `dist`, completely or not at all; returns its path.
 
-
-def own_file_name(repository: str, tag: str) -> str:
-    """The file name for the bill of an image that a user built FROM berth's, from its name."""
-    return f"{repository.replace('/', '-')}-{tag}.cdx.json"
-
-
-def named(made: cyclonedx.Bill, repository: str, tag: str) -> cyclonedx.Bill:
-    """The bill with the owner's name of a derived image, because its labels name the image it was built FROM."""
-    metadata = made.document["metadata"]
-    component = {**metadata["component"], "name": repository, "version": tag}
-    return replace(made, document={**made.document, "metadata": {**metadata, "component": component}})
-
-
-def write(made: cyclonedx.Bill, path: Path) -> Path:
-    """Writes the document as JSON, completely or not at all; returns its path."""
-    text = json.dumps(made.document, indent=1, ensure_ascii=False) + "\n"
+    repository, tag: the image's name. derived: the document gets this name, because the labels of an image that a user
+    built FROM berth's are those of berth's image.
+    """
+    document = bill.document
+    if derived:
+        component = {**document["metadata"]["component"], "name": repository, "version": tag}
+        document = {**document, "metadata": {**document["metadata"], "component": component}}
+    path = dist / f"{repository.replace('/', '-')}-{tag}.cdx.json"
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     with explain_os_errors(path.parent, path.name):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as new:

@@ -134,14 +134,14 @@ def test_bill_has_packages_with_licence_and_hash(made: cyclonedx.Bill) -> None:
 
 
 def test_document_is_valid_and_references_are_unique(made: cyclonedx.Bill, tmp_path: Path) -> None:
-    path = sbom.write(made, tmp_path / "dist" / "bom.json")
+    path = sbom.write(made, tmp_path / "dist", "berth-serve", "1", derived=False)
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(path.read_text()) is None
     written = json.loads(path.read_text())
     references = [component["bom-ref"] for component in written["components"]]
     assert len(set(references)) == len(references) == 6
     assert written["metadata"]["component"]["name"] == "berth-serve"
     assert written["components"][0]["type"] == "operating-system"
-    assert os.listdir(tmp_path / "dist") == ["bom.json"]
+    assert os.listdir(tmp_path / "dist") == ["berth-serve-1.cdx.json"]
 
 
 def test_file_packages_come_from_the_list_of_versions() -> None:
