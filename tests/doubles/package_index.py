@@ -107,19 +107,23 @@ def package_index(folder: Path, modules: Mapping[str, str], host: str = "127.0.0
 @dataclass
 class JsonIndex:
     """What the double of PyPI serves: files by name, and further facts of each (upload-time, yanked, requires-python).
-    While it is `silent` it closes connections without an answer.
+    While it is `silent` it closes connections without an answer. If `hashed`, it lists the hash of each wheel; uv then
+    makes one request more per wheel.
     """
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     silent: bool = False
+    hashed: bool = False
 
     def add(self, name: str, version: str, headers: str = "", tag: str = "py3-none-any", **facts: Any) -> str:
         """A wheel more, and its file's name; `headers` are lines of its METADATA, `facts` have _ in place of -."""
         file = f"{name}-{version}-{tag}.whl"
         self.files[file] = wheel(name, "WORD = 1\n", version, headers)
         self.facts[file] = {key.replace("_", "-"): value for key, value in facts.items()}
+        if self.hashed:
+            self.facts[file]["hashes"] = {"sha256": hashlib.sha256(self.files[file]).hexdigest()}
         return file
 
 
@@ -151,7 +155,10 @@ class _JsonHandler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET
 
     def log_message(self, format: str, *arguments: object) -> None:
         pass

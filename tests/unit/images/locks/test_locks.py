@@ -1,17 +1,11 @@
 """Resolving and writing locks, and checking them against docker/pins.toml."""
 
 import hashlib
-import json
 import os
 import shutil
 import signal
-import threading
-import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,90 +16,79 @@ from berth.images.locks import lock_text, locks, uv
 from berth.images.locks.lock_check import lock_problem
 from berth.images.pins import pins, pins_file
 from berth.images.pins.layer_files import HEADER
+from tests.doubles.package_index import JsonIndex, json_index, wheel
 
 PINS = pins_file.load()
 CPU, HF4 = PINS.profile("cpu"), PINS.profile("cpu-hf4")
 
 
-def wheel(folder: Path, name: str, version: str, needs: str = "") -> str:
-    """Makes an empty wheel in `folder` and returns its sha256."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}-{version}-py3-none-any.whl"
-    requires = f"Requires-Dist: {needs}\n" if needs else ""
-    info = f"{name}-{version}.dist-info"
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}")
-        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        file.writestr(f"{info}/RECORD", "")
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JsonIndex]:
+    """The default index of uv."""
+    with json_index() as running:
+        running.hashed = True
+        monkeypatch.setenv("UV_DEFAULT_INDEX", running.url)
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+        yield running
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[str]:
-    """The URL of a server for tmp_path: the folder INDEX/PACKAGE is a page of an index."""
-    with serving(partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as address:
-        yield address
+def torch_index() -> Iterator[JsonIndex]:
+    with json_index() as running:
+        running.hashed = True
+        yield running
 
 
-@contextmanager
-def serving(handler: Callable[..., SimpleHTTPRequestHandler]) -> Iterator[str]:
-    """The URL of a server that runs until the block ends."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def wheel_in(folder: Path, name: str, version: str, requires: str = "") -> bytes:
+    """Writes a wheel into a folder; returns its bytes."""
+    folder.mkdir(exist_ok=True)
+    content = wheel(name, "", version, f"Requires-Dist: {requires}\n" if requires else "")
+    (folder / f"{name}-{version}-py3-none-any.whl").write_bytes(content)
+    return content
+
+
+def resolved(*requirements: str, **options: Any) -> dict[str, str]:
+    """The versions that a lock of these requirements has."""
+    request = locks.LockRequest("cpu/deps-train.txt", requirements, **options)
+    text = locks.resolve(request, replace(CPU, torch_index=""), [], Path())
+    return {name: version for name, version, _ in lock_text.entries(text)}
 
 
 @pytest.mark.parametrize("torch_from", ["index", "folder"])
 def test_torch_index_provides_only_torch(
-    torch_from: str, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    torch_from: str, index: JsonIndex, torch_index: JsonIndex, tmp_path: Path
 ) -> None:
-    public = wheel(tmp_path / "public" / "numpy", "numpy", "1.0")
-    wheel(tmp_path / "public" / "torch", "torch", "2.0")
-    torch = wheel(tmp_path / "torch" / "torch", "torch", "1.0+cpu", needs="numpy")
-    wheel(tmp_path / "torch" / "numpy", "numpy", "9.9")
+    numpy = index.files[index.add("numpy", "1.0")]
+    index.add("torch", "2.0")
+    torch = torch_index.files[torch_index.add("torch", "1.0+cpu", "Requires-Dist: numpy\n")]
+    torch_index.add("numpy", "9.9")
     folder = tmp_path / "folder"
     if torch_from == "folder":
-        torch = wheel(folder, "torch", "1.0+cpu", needs="numpy")
-        wheel(folder, "numpy", "9.9")
-    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    profile = replace(CPU, torch_index=f"{served}/torch", packages={**CPU.packages, "torch": "1.0+cpu"})
+        torch = wheel_in(folder, "torch", "1.0+cpu", "numpy<9")
+        wheel_in(folder, "numpy", "9.9")
+    profile = replace(CPU, torch_index=torch_index.url, packages={**CPU.packages, "torch": "1.0+cpu"})
     request = locks.LockRequest("cpu/pytorch.txt", ("torch==1.0+cpu",))
     text = locks.resolve(request, profile, [tmp_path / "no-such-folder", folder], tmp_path / "locks")
-    assert text == (f"numpy==1.0 \\\n    --hash=sha256:{public}\ntorch==1.0+cpu \\\n    --hash=sha256:{torch}\n")
+    hashes = [hashlib.sha256(each).hexdigest() for each in (numpy, torch)]
+    assert text == (f"numpy==1.0 \\\n    --hash=sha256:{hashes[0]}\ntorch==1.0+cpu \\\n    --hash=sha256:{hashes[1]}\n")
 
 
-def test_ignored_dependency_is_dropped_with_its_own_dependencies(
-    served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wheel(tmp_path / "public" / "joblib", "joblib", "1.0")
-    wheel(tmp_path / "public" / "learn", "learn", "1.0", needs="joblib")
-    wheel(tmp_path / "public" / "nncf", "nncf", "1.0", needs="learn")
-    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    profile = replace(CPU, torch_index="")
-    request = locks.LockRequest("cpu/deps-train.txt", ("nncf==1.0",))
-    assert lock_text.locked_names(locks.resolve(request, profile, [], tmp_path)) == ["joblib", "learn", "nncf"]
-    without = replace(request, without=("learn",))
-    assert lock_text.locked_names(locks.resolve(without, profile, [], tmp_path)) == ["nncf"]
+def test_ignored_dependency_is_dropped_with_its_own_dependencies(index: JsonIndex) -> None:
+    index.add("joblib", "1.0")
+    index.add("learn", "1.0", "Requires-Dist: joblib\n")
+    index.add("nncf", "1.0", "Requires-Dist: learn\n")
+    assert list(resolved("nncf==1.0")) == ["joblib", "learn", "nncf"]
+    assert list(resolved("nncf==1.0", without=("learn",))) == ["nncf"]
 
 
-def test_releases_without_wheels_are_not_resolved(served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel(tmp_path / "public" / "joblib", "joblib", "1.0")
-    (tmp_path / "public" / "joblib" / "joblib-2.0.tar.gz").touch()
-    wheel(tmp_path / "public" / "learn", "learn", "1.0", needs="joblib")
-    wheel(tmp_path / "public" / "learn", "learn", "2.0", needs="joblib>=2")
-    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    profile = replace(CPU, torch_index="")
-    text = locks.resolve(locks.LockRequest("cpu/deps-train.txt", ("learn",)), profile, [], tmp_path)
-    assert {name: version for name, version, _ in lock_text.entries(text)} == {"joblib": "1.0", "learn": "1.0"}
+def test_releases_without_wheels_are_not_resolved(index: JsonIndex) -> None:
+    index.add("joblib", "1.0")
+    index.facts["joblib-2.0.tar.gz"] = {}
+    index.add("learn", "1.0", "Requires-Dist: joblib\n")
+    index.add("learn", "2.0", "Requires-Dist: joblib>=2\n")
+    assert resolved("learn") == {"joblib": "1.0", "learn": "1.0"}
     with pytest.raises(uv.NoSolution, match=r"joblib\S* has no usable wheels .*learn\S* depends on joblib"):
-        locks.resolve(locks.LockRequest("cpu/deps-train.txt", ("learn==2.0",)), profile, [], tmp_path)
+        resolved("learn==2.0")
 
 
 def test_torch_index_toml_names_only_torch() -> None:
@@ -118,37 +101,28 @@ def test_torch_index_toml_names_only_torch() -> None:
 
 @pytest.mark.parametrize("folder_has", ["both", "torch"])
 def test_torchvision_comes_from_the_torch_index(
-    folder_has: str, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder_has: str, index: JsonIndex, torch_index: JsonIndex, tmp_path: Path
 ) -> None:
     """A user may add torchvision to profiles.cpu. A folder that lacks its wheel does not replace the index."""
-    for place in (tmp_path / "torch", tmp_path / "folder"):
-        at_index = place.name == "torch"
-        wheel(place / "torch" if at_index else place, "torch", "1.0+cpu")
-        if at_index or folder_has == "both":
-            wheel(place / "torchvision" if at_index else place, "torchvision", "1.0+cpu", needs="torch")
-    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    torch_index.add("torch", "1.0+cpu")
+    torch_index.add("torchvision", "1.0+cpu", "Requires-Dist: torch\n")
+    wheel_in(tmp_path / "folder", "torch", "1.0+cpu")
+    if folder_has == "both":
+        wheel_in(tmp_path / "folder", "torchvision", "1.0+cpu", "torch")
     packages = {**CPU.packages, "torch": "1.0+cpu", "torchvision": "1.0+cpu"}
-    profile = replace(CPU, torch_index=f"{served}/torch", packages=packages)
-    request = next(each for each in locks.lock_requests(pins_file.load(), profile) if each.path == "cpu/deps-train.txt")
+    profile = replace(CPU, torch_index=torch_index.url, packages=packages)
+    request = next(each for each in locks.lock_requests(PINS, profile) if each.path == "cpu/deps-train.txt")
     assert "torchvision==1.0+cpu" in request.requirements
     asked = locks.LockRequest(request.path, ("torch==1.0+cpu", "torchvision==1.0+cpu"))
     text = locks.resolve(asked, profile, [tmp_path / "folder"], tmp_path)
     assert lock_text.locked_names(text) == ["torch", "torchvision"]
 
 
-def test_overrides_of_pyproject_do_not_apply_to_images(
-    served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overrides_of_pyproject_do_not_apply_to_images(index: JsonIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests' overrides in pyproject.toml exclude scikit-learn, but the images have it."""
-    wheel(tmp_path / "public" / "scikit-learn", "scikit_learn", "1.0")
-    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    index.add("scikit_learn", "1.0")
     monkeypatch.chdir(pins.ROOT)
-    request = locks.LockRequest("cpu/deps-train.txt", ("scikit-learn==1.0",))
-    assert lock_text.locked_names(locks.resolve(request, replace(CPU, torch_index=""), [], tmp_path)) == [
-        "scikit-learn"
-    ]
+    assert list(resolved("scikit-learn==1.0")) == ["scikit-learn"]
 
 
 def test_split_lock_gives_one_text_per_layer() -> None:
@@ -176,16 +150,13 @@ def locked(path: Path, *packages: str) -> None:
 
 
 @pytest.fixture
-def above(served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> locks.LockRequest:
+def above(index: JsonIndex, tmp_path: Path) -> locks.LockRequest:
     """A request of a software set above another profile's torch locks; the index has newer versions of all packages."""
-    public = tmp_path / "public"
     for name in ("fsspec", "filelock", "certifi", "setuptools", "hub"):
         for version in ("1.0", "2.0", "3.0"):
-            wheel(public / name, name, version)
-    wheel(public / "data", "data", "1.0", needs="fsspec<2")
-    wheel(public / "data", "data", "2.0", needs="fsspec")
-    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{served}/public")
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+            index.add(name, version)
+    index.add("data", "1.0", "Requires-Dist: fsspec<2\n")
+    index.add("data", "2.0", "Requires-Dist: fsspec\n")
     locked(tmp_path / "locks" / "cpu" / "pytorch.txt", "fsspec==2.0", "filelock==2.0", "setuptools==2.0")
     locked(tmp_path / "locks" / "cpu" / "deps-train.txt", "certifi==2.0", "data==2.0")
     return locks.LockRequest(
@@ -237,54 +208,24 @@ def test_requests_carry_constraints_and_day_of_the_set() -> None:
     assert deps.preferred == ("cpu/openvino.txt", "cpu/deps-train.txt")
 
 
-def test_uploads_after_the_day_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    uploads = {"1.0": "2023-01-01", "2.0": "2023-06-01", "3.0": "2023-12-01"}
-    names = ("fsspec", "pip", "filelock")
-    files = {
-        name: [
-            {
-                "filename": f"{name}-{version}-py3-none-any.whl",
-                "url": f"/files/{name}-{version}-py3-none-any.whl",
-                "hashes": {"sha256": wheel(tmp_path / "files", name, version)},
-                "upload-time": f"{day}T00:00:00Z",
-            }
-            for version, day in uploads.items()
-        ]
-        for name in names
-    }
-
-    class Index(SimpleHTTPRequestHandler):
-        """An index with upload times."""
-
-        def do_GET(self) -> None:
-            name = self.path.strip("/")
-            if name not in files:
-                return super().do_GET()
-            page = {"meta": {"api-version": "1.1"}, "name": name, "versions": [*uploads], "files": files[name]}
-            body = json.dumps(page).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    with serving(partial(Index, directory=str(tmp_path))) as address:
-        monkeypatch.setenv("UV_DEFAULT_INDEX", address)
-        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-        locked(tmp_path / "locks" / "cpu" / "pytorch.txt", "filelock==3.0")
-        request = locks.LockRequest(
-            "own/deps-train.txt",
-            ("fsspec", "pip", "filelock"),
-            below=("cpu/pytorch.txt",),
-            day="2023-07-01",
-            undated=("pip", "torch"),
-            above=True,
-        )
-        assert versions(request, tmp_path) == {"fsspec": "2.0", "pip": "3.0"}
-        assert versions(replace(request, day="2023-06-01"), tmp_path) == {"fsspec": "2.0", "pip": "3.0"}
-        assert versions(replace(request, day=""), tmp_path) == {"fsspec": "3.0", "pip": "3.0"}
-        with pytest.raises(uv.NoSolution, match="fsspec"):
-            versions(replace(request, day="2022-01-01"), tmp_path)
+def test_uploads_after_the_day_are_ignored(index: JsonIndex, tmp_path: Path) -> None:
+    for name in ("fsspec", "pip", "filelock"):
+        for version, day in {"1.0": "2023-01-01", "2.0": "2023-06-01", "3.0": "2023-12-01"}.items():
+            index.add(name, version, upload_time=f"{day}T00:00:00Z")
+    locked(tmp_path / "locks" / "cpu" / "pytorch.txt", "filelock==3.0")
+    request = locks.LockRequest(
+        "own/deps-train.txt",
+        ("fsspec", "pip", "filelock"),
+        below=("cpu/pytorch.txt",),
+        day="2023-07-01",
+        undated=("pip", "torch"),
+        above=True,
+    )
+    assert versions(request, tmp_path) == {"fsspec": "2.0", "pip": "3.0"}
+    assert versions(replace(request, day="2023-06-01"), tmp_path) == {"fsspec": "2.0", "pip": "3.0"}
+    assert versions(replace(request, day=""), tmp_path) == {"fsspec": "3.0", "pip": "3.0"}
+    with pytest.raises(uv.NoSolution, match="fsspec"):
+        versions(replace(request, day="2022-01-01"), tmp_path)
 
 
 @pytest.fixture
