@@ -1,7 +1,6 @@
 """Two hosts of a job on this machine, for the tests of the rendezvous and the session: real sockets on the loopback.
 
-A host is the kit's own (`FakeHost`, whose program is a few lines of the test), or the test speaks for it (`joined`,
-`peer`).
+A host is a `FakeHost` in berth's own loops, or the test sends and reads its messages itself (`joined`, `peer`).
 """
 
 import contextlib
@@ -46,7 +45,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
 
 
 def here(host: str) -> set[str]:
-    """The addresses of a host: every name is this machine's."""
+    """The addresses of a host: every name resolves to this machine."""
     return {LEADER}
 
 
@@ -74,21 +73,24 @@ class FakeHost:
         reports: tuple[FailureReport, ...] = (),
         programs_after: int = 0,
         ends_after: int = 1,
+        model: bool = True,
+        error: str | None = None,
     ) -> None:
+        """code: exit code of the program, None if it runs until it is signalled. programs_after: number of signals that
+        come before the program runs. ends_after: number of signals after which it ends. error: of the preparation.
+        """
         self.events, self.code = events, code
-        self.programs_after = programs_after  # signals that find no program yet
-        self.ends_after = ends_after  # signals that the program needs
+        self.programs_after, self.ends_after = programs_after, ends_after
+        self.model, self.error = model, error
         self.stopped = 0
-        self.model = True
         self.finished: list[Outcome] = []
         self.signals: list[int] = []
-        self.had = 0  # signals that the program has had
-        self.error: str | None = None
+        self.received = 0  # number of signals that the program got
         self.started = threading.Event()
         self.signalled = threading.Event()
         self.name, self._reports = name, reports
         self.local_run = self  # the loops call both a Host and its LocalRun
-        self.output = ["-----", "it said this"]
+        self.output = ["-----", "an error"]
 
     def prepare(self) -> None:
         self.events.put(HostPrepared(self.error))
@@ -102,13 +104,13 @@ class FakeHost:
         self.stopped += 1
 
     def signal_programs(self, number: int, count: int) -> None:
-        if self.had >= count:
+        if self.received >= count:
             return
         self.signals.append(number)
         self.signalled.set()
         if len(self.signals) > self.programs_after:
-            self.had += 1
-            if self.had >= self.ends_after:
+            self.received += 1
+            if self.received >= self.ends_after:
                 self.events.put(Exited(-number))
 
     def reports(self) -> list[FailureReport]:
@@ -128,7 +130,7 @@ class FakeHost:
 
 
 def timeless(outcome: Outcome) -> Outcome:
-    """Without the time of its report, which each host tells by its own clock."""
+    """The outcome without the time of its report, which each host measures by its own clock."""
     return replace(outcome, report=outcome.report and replace(outcome.report, when=0.0))
 
 
@@ -138,18 +140,20 @@ def send(sock: socket.socket, *lines: bytes) -> None:
 
 
 def line(kind: str) -> bytes:
+    """The example of a kind of message in MESSAGES, encoded."""
     return encode(kind, MESSAGES[kind]).rstrip()
 
 
 @contextlib.contextmanager
 def peer(leader: Leader) -> Iterator[socket.socket]:
+    """A connection to the leader."""
     with socket.create_connection((LEADER, leader.port), timeout=5) as sock:
         yield sock
 
 
 @contextlib.contextmanager
 def joined(silence: float = 10.0) -> Iterator[tuple[Leader, Events, socket.socket]]:
-    """A leader, and a worker of which the test is the voice."""
+    """A leader, and the socket of a worker whose messages the test sends."""
     with meeting(silence=silence) as (leader, events), peer(leader) as sock:
         send(sock, line("hello"), line("beat"))
         assert events.get(timeout=5) == Message(WORKER, "joined", {})

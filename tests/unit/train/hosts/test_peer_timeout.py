@@ -1,4 +1,4 @@
-"""A host that falls silent, is heard from again, is lost or hangs up: a real process, stopped by signals."""
+"""A host that is silent for a while, is lost, or exits: a real process that signals stop and continue."""
 
 import signal
 import subprocess
@@ -14,7 +14,7 @@ from berth.train.hosts.events import Events, Lost, Message
 from berth.train.hosts.rendezvous import Leader, join
 from tests.unit.train.hosts.hosts_here import LEADER, MINE, WORKER, meeting
 
-SILENCE = 3.0
+SILENCE = 2.0
 JOINS = """
 import sys, threading
 from queue import SimpleQueue
@@ -39,7 +39,7 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Leader, Events, subp
 
 
 @pytest.mark.slow
-def test_a_host_may_be_silent_for_a_while_but_not_longer(peer: tuple[Leader, Events, subprocess.Popen[bytes]]) -> None:
+def test_host_is_lost_after_the_time_out_but_not_before(peer: tuple[Leader, Events, subprocess.Popen[bytes]]) -> None:
     _, events, process = peer
     process.send_signal(signal.SIGSTOP)
     with pytest.raises(Empty):
@@ -48,10 +48,10 @@ def test_a_host_may_be_silent_for_a_while_but_not_longer(peer: tuple[Leader, Eve
     with pytest.raises(Empty):
         events.get(timeout=SILENCE * 3 / 4)
     process.send_signal(signal.SIGSTOP)
-    assert events.get(timeout=10) == Lost(WORKER, "no sign of life for 3 s")
+    assert events.get(timeout=10) == Lost(WORKER, "no sign of life for 2 s")
 
 
-def test_a_host_that_is_gone_is_noticed_at_once(peer: tuple[Leader, Events, subprocess.Popen[bytes]]) -> None:
+def test_host_that_exits_is_lost_at_once(peer: tuple[Leader, Events, subprocess.Popen[bytes]]) -> None:
     _, events, process = peer
     process.kill()
     began = time.monotonic()
@@ -59,7 +59,7 @@ def test_a_host_that_is_gone_is_noticed_at_once(peer: tuple[Leader, Events, subp
     assert time.monotonic() - began < SILENCE / 2
 
 
-def test_the_leaders_time_counts_for_its_workers() -> None:
+def test_leaders_time_out_applies_to_its_workers() -> None:
     with meeting(silence=7.0) as (leader, events):
         connection = join(LEADER, MINE, SimpleQueue(), 5, leader.port)
         assert events.get(timeout=5) == Message(WORKER, "joined", {})

@@ -1,4 +1,4 @@
-"""Hosts meeting over real sockets on 127.0.0.1: every host's name is an address of this machine."""
+"""Hosts that meet over real sockets on 127.0.0.1; the name of every host resolves to this machine."""
 
 import json
 import socket
@@ -19,29 +19,27 @@ from berth.train.launching.session import LeaderLoop, WorkerLoop
 from tests.unit.train.hosts.hosts_here import LEADER, MESSAGES, WORKER, FakeHost, here, meeting, timeless
 
 
-def test_missing_host_is_named_at_the_deadline_and_those_who_came_hear_it() -> None:
+def test_gather_timeout_names_missing_host_on_all_hosts() -> None:
     with meeting(("localhost", "algo-3")) as (leader, events):
-        lead = FakeHost(LEADER, events)
-        own: Events = SimpleQueue()
-        follow = FakeHost("localhost", own, None)
-        worker: dict[str, Outcome] = {}
+        worker = FakeHost("localhost", SimpleQueue(), None)
+        outcomes: list[Outcome] = []
 
         def run_worker() -> None:
-            connection = join(LEADER, Introduction("localhost", 1), own, 5, leader.port)
-            worker["outcome"] = WorkerLoop(connection, follow).run()
+            connection = join(LEADER, Introduction("localhost", 1), worker.events, 5, leader.port)
+            outcomes.append(WorkerLoop(connection, worker).run())
 
         thread = threading.Thread(target=run_worker, daemon=True)
         thread.start()
         begin = time.monotonic()
-        outcome = LeaderLoop(leader, lead, everywhere=False).run(1)
+        outcome = LeaderLoop(leader, FakeHost(LEADER, events), everywhere=False).run(1)
         thread.join(5)
     assert time.monotonic() - begin < 4
     assert outcome.report is not None
     assert outcome.report.sentence.startswith("host algo-3 never came to the rendezvous at 127.0.0.1 within 1 s")
-    assert timeless(worker["outcome"]) == timeless(outcome)
+    assert timeless(outcomes[0]) == timeless(outcome)
 
 
-def test_leader_that_never_answers_is_named() -> None:
+def test_unreachable_leader_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(
@@ -50,35 +48,33 @@ def test_leader_that_never_answers_is_named() -> None:
         join(LEADER, Introduction("localhost", 1), SimpleQueue(), 1, port)
 
 
-def test_signal_ends_the_waiting() -> None:
+def test_signal_ends_join_and_gather() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    events: Events = SimpleQueue()
-    events.put(Signalled(15))
+    worker_events: Events = SimpleQueue()
+    worker_events.put(Signalled(15))
     with pytest.raises(Stopped):
-        join(LEADER, Introduction("localhost", 1), events, 30, port)
-    with meeting() as (leader, own):
-        own.put(Signalled(15))
+        join(LEADER, Introduction("localhost", 1), worker_events, 30, port)
+    with meeting() as (leader, leader_events):
+        leader_events.put(Signalled(15))
         with pytest.raises(Stopped):
             leader.gather(30)
 
 
-def test_worker_that_comes_late_is_waited_for() -> None:
-    own: Events = SimpleQueue()
+def test_gather_waits_for_a_late_worker() -> None:
+    introduction = Introduction("localhost", 1, "key", 22)
     with meeting() as (leader, _):
-        threading.Timer(0.5, lambda: join(LEADER, Introduction("localhost", 1, "key", 22), own, 5, leader.port)).start()
+        threading.Timer(0.3, lambda: join(LEADER, introduction, SimpleQueue(), 5, leader.port)).start()
         leader.gather(5)
-        assert leader.introductions["localhost"] == Introduction("localhost", 1, "key", 22)
+        assert leader.introductions["localhost"] == introduction
 
 
-def test_a_host_that_stops_before_all_have_come_says_why() -> None:
-    own: Events = SimpleQueue()
+def test_gather_reports_why_a_worker_stopped() -> None:
+    worker = FakeHost("localhost", SimpleQueue(), None, programs_after=9)
     with meeting(("localhost", "algo-3")) as (leader, _):
-        connection = join(LEADER, Introduction("localhost", 1), own, 5, leader.port)
-        own.put(Signalled(15))
-        thread = threading.Thread(
-            target=WorkerLoop(connection, FakeHost("localhost", own, None, programs_after=9)).run, daemon=True
-        )
+        connection = join(LEADER, Introduction("localhost", 1), worker.events, 5, leader.port)
+        worker.events.put(Signalled(15))
+        thread = threading.Thread(target=WorkerLoop(connection, worker).run, daemon=True)
         thread.start()
         with pytest.raises(
             JobError, match="localhost stopped before all hosts had come: the job was stopped by a signal"
@@ -88,26 +84,25 @@ def test_a_host_that_stops_before_all_have_come_says_why() -> None:
         thread.join(5)
 
 
-def test_a_host_that_comes_after_the_job_has_failed_is_told_why() -> None:
-    own: Events = SimpleQueue()
-    heard: list[Outcome] = []
+def test_worker_that_joins_after_a_failure_gets_the_outcome() -> None:
+    worker = FakeHost("localhost", SimpleQueue())
+    outcomes: list[Outcome] = []
 
-    def come_late() -> None:
-        time.sleep(1.0)
-        connection = join(LEADER, Introduction("localhost", 1), own, 5, leader.port)
-        heard.append(WorkerLoop(connection, FakeHost("localhost", own)).run())
+    def join_late() -> None:
+        connection = join(LEADER, Introduction("localhost", 1), worker.events, 5, leader.port)
+        outcomes.append(WorkerLoop(connection, worker).run())
 
     with meeting() as (leader, _):
-        thread = threading.Thread(target=come_late, daemon=True)
-        thread.start()
+        timer = threading.Timer(0.5, join_late)
+        timer.start()
         begin = time.monotonic()
         leader.dismiss(outcome_fields(Outcome(3), 0.0), begin + 30)
-        assert 1.0 < time.monotonic() - begin < 4
-        thread.join(5)
-    assert heard == [Outcome(3)]
+        assert 0.5 < time.monotonic() - begin < 4
+        timer.join(5)
+    assert outcomes == [Outcome(3)]
 
 
-def test_nobody_is_waited_for_after_the_deadline_or_a_signal() -> None:
+def test_dismiss_does_not_wait_after_the_deadline_or_a_signal() -> None:
     for late, signals in ((0.0, []), (30.0, [Signalled(15)])):
         with meeting() as (leader, events):
             for event in signals:
@@ -117,7 +112,7 @@ def test_nobody_is_waited_for_after_the_deadline_or_a_signal() -> None:
             assert time.monotonic() - begin < 1
 
 
-def test_of_many_hosts_the_missing_ones_are_told_by_number_and_those_that_came_in_one_line(
+def test_many_hosts_are_abbreviated_in_error_and_log(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     names = sorted(f"algo-{number}" for number in range(2, 41))
@@ -136,14 +131,14 @@ def test_of_many_hosts_the_missing_ones_are_told_by_number_and_those_that_came_i
 
 HELLO = {"kind": "hello", **MESSAGES["hello"]}
 REFUSED = {
-    "a stranger": ({**HELLO, "host": "algo-9"}, here, "'algo-9' is not a host of this job"),
-    "from another address": (HELLO, lambda host: {"10.9.8.7"}, "localhost resolves to 10.9.8.7 here, not to 127.0.0.1"),
-    "a name without address": (HELLO, lambda host: set(), "localhost resolves to nothing here, not to 127.0.0.1"),
+    "unknown host": ({**HELLO, "host": "algo-9"}, here, "'algo-9' is not a host of this job"),
+    "other address": (HELLO, lambda host: {"10.9.8.7"}, "localhost resolves to 10.9.8.7 here, not to 127.0.0.1"),
+    "name without address": (HELLO, lambda host: set(), "localhost resolves to nothing here, not to 127.0.0.1"),
 }
 
 
 @pytest.mark.parametrize(("hello", "resolve", "reason"), REFUSED.values(), ids=REFUSED.keys())
-def test_refused(hello: dict[str, Any], resolve: Callable[[str], set[str]], reason: str) -> None:
+def test_invalid_hello_is_refused(hello: dict[str, Any], resolve: Callable[[str], set[str]], reason: str) -> None:
     leader = Leader(LEADER, (WORKER,), SimpleQueue(), port=0, resolve=resolve)
     try:
         with socket.create_connection((LEADER, leader.port), timeout=5) as sock:
@@ -154,7 +149,7 @@ def test_refused(hello: dict[str, Any], resolve: Callable[[str], set[str]], reas
         leader.close()
 
 
-def test_a_name_is_believed_once() -> None:
+def test_host_name_can_join_only_once() -> None:
     with meeting() as (leader, _):
         join(LEADER, Introduction("localhost", 1, "mine"), SimpleQueue(), 5, leader.port)
         with pytest.raises(JobError, match="localhost has joined already"):

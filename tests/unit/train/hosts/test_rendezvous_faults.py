@@ -1,4 +1,4 @@
-"""Whatever a peer sends, or does not send, is refused or lost with a sentence; no thread dies of it, nobody waits."""
+"""A peer that sends nonsense, or nothing, is refused or lost with a reason. No thread dies, and no host hangs."""
 
 import contextlib
 import os
@@ -25,21 +25,21 @@ pytestmark = pytest.mark.slow  # each waits for a deadline
 
 @contextlib.contextmanager
 def speaking_leader(*lines: bytes) -> Iterator[int]:
-    """A leader's port, where each connection's hello is answered with these lines, and then with silence."""
+    """The port of a leader that answers each hello with these lines, and then sends nothing more."""
     with socket.create_server((LEADER, 0)) as server:
-        met = []
+        sockets = []
 
         def run() -> None:
             with contextlib.suppress(OSError):
                 while True:
                     sock, _ = server.accept()
-                    met.append(sock)
+                    sockets.append(sock)
                     sock.recv(65536)
                     send(sock, *lines)
 
         threading.Thread(target=run, daemon=True).start()
         yield server.getsockname()[1]
-        for sock in met:
+        for sock in sockets:
             sock.close()
         server.shutdown(socket.SHUT_RDWR)
 
@@ -57,12 +57,12 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE, ids=[f"{each[:20]!r}" for each in NONSENSE])
-def test_nonsense_instead_of_a_hello_is_refused_with_a_reason(nonsense: bytes) -> None:
+def test_nonsense_instead_of_hello_is_refused(nonsense: bytes) -> None:
     with meeting() as (leader, events), peer(leader) as sock:
         send(sock, nonsense)
         sock.settimeout(5)
         answer = b""
-        with contextlib.suppress(ConnectionError):  # what was not read resets the connection
+        with contextlib.suppress(ConnectionError):  # unread data resets the connection
             while data := sock.recv(65536):
                 answer += data
         if len(nonsense) < 65536:
@@ -73,7 +73,7 @@ def test_nonsense_instead_of_a_hello_is_refused_with_a_reason(nonsense: bytes) -
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE, ids=[f"{each[:20]!r}" for each in NONSENSE])
-def test_nonsense_of_a_host_that_joined_is_its_loss(nonsense: bytes) -> None:
+def test_nonsense_from_a_worker_loses_it(nonsense: bytes) -> None:
     with joined() as (_, events, sock):
         send(sock, nonsense)
         event = events.get(timeout=5)
@@ -86,38 +86,37 @@ def test_nonsense_of_a_host_that_joined_is_its_loss(nonsense: bytes) -> None:
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE[:-1], ids=[f"{each[:20]!r}" for each in NONSENSE[:-1]])
-def test_nonsense_of_a_leader_is_an_obstacle_or_its_loss(nonsense: bytes) -> None:
+def test_nonsense_from_a_leader_loses_it(nonsense: bytes) -> None:
     with speaking_leader(nonsense) as port:
         with pytest.raises(JobError, match=r"could not reach the leader .* \((a message|the leader refused|\[Errno)"):
             join(LEADER, MINE, SimpleQueue(), 0.1, port)
-    own: Events = SimpleQueue()
+    worker_events: Events = SimpleQueue()
     with speaking_leader(line("joined"), nonsense) as port:
-        join(LEADER, MINE, own, 5, port)
-        event = own.get(timeout=5)
+        join(LEADER, MINE, worker_events, 5, port)
+        event = worker_events.get(timeout=5)
     assert isinstance(event, Lost)
     assert event.reason.startswith("a message ")
 
 
-def test_random_lines_end_in_one_loss() -> None:
-    """Whole messages with bytes changed, cut and repeated, as 60 hosts that joined say them."""
+def test_random_lines_lose_a_worker_once() -> None:
+    """Each of 60 workers sends valid messages with a few bytes changed or removed."""
     dice = random.Random(13)
     for _ in range(60):
         with joined() as (_, events, sock):
             for _ in range(20):
-                said = bytearray(line(dice.choice(["ready", "done", "bye", "beat", "welcome"])))
+                message = bytearray(line(dice.choice(["ready", "done", "bye", "beat", "welcome"])))
                 for _ in range(dice.randrange(4)):
-                    at = dice.randrange(len(said))
-                    said[at : at + dice.randrange(3)] = dice.randbytes(dice.randrange(3))
-                send(sock, bytes(said))
+                    at = dice.randrange(len(message))
+                    message[at : at + dice.randrange(3)] = dice.randbytes(dice.randrange(3))
+                send(sock, bytes(message))
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_WR)
-            found = [events.get(timeout=5)]
-            while not isinstance(found[-1], Lost):
-                found.append(events.get(timeout=5))
+            while not isinstance(events.get(timeout=5), Lost):
+                pass
             assert events.empty()
 
 
-def test_a_fault_of_our_own_is_a_loss_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_in_the_listening_thread_loses_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     with joined() as (_, events, sock):
 
         def fault(line: bytes) -> Any:
@@ -128,7 +127,7 @@ def test_a_fault_of_our_own_is_a_loss_too(monkeypatch: pytest.MonkeyPatch) -> No
         assert events.get(timeout=5) == Lost(WORKER, "KeyError: 'x'; please report it with this log")
 
 
-def test_no_thread_for_a_host_that_joins_is_its_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_is_lost_if_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     start = threading.Thread.start
 
     def full(thread: threading.Thread) -> None:
@@ -144,7 +143,7 @@ def test_no_thread_for_a_host_that_joins_is_its_loss(monkeypatch: pytest.MonkeyP
 
 
 def drip(sock: socket.socket, seconds: float) -> float:
-    """Send a byte each 0.2 s that begins a message and never ends it; the seconds until the other side hung up."""
+    """Send a byte of an endless message every 0.2 s; returns the seconds until the other side closed."""
     sock.settimeout(0.2)
     began = time.monotonic()
     with contextlib.suppress(ConnectionError):
@@ -157,19 +156,19 @@ def drip(sock: socket.socket, seconds: float) -> float:
     return time.monotonic() - began
 
 
-def test_a_hello_that_drips_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_hello_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "GREETING_SECONDS", 1.0)
     with meeting() as (leader, _), peer(leader) as sock:
         assert 0.7 < drip(sock, 15) < 10
 
 
-def test_a_message_that_drips_is_no_sign_of_life() -> None:
+def test_unfinished_message_is_no_sign_of_life() -> None:
     with joined(silence=1.0) as (_, events, sock):
         assert 0.7 < drip(sock, 15) < 10
         assert events.get(timeout=5) == Lost(WORKER, "no sign of life for 1 s")
 
 
-def test_those_who_hold_connections_keep_no_worker_out() -> None:
+def test_idle_connections_do_not_keep_a_worker_out() -> None:
     with meeting() as (leader, events), contextlib.ExitStack() as stack:
         for _ in range(120):
             send(stack.enter_context(peer(leader)), b" ")
@@ -177,8 +176,8 @@ def test_those_who_hold_connections_keep_no_worker_out() -> None:
         assert events.get(timeout=5) == Message(WORKER, "joined", {})
 
 
-def test_no_file_descriptor_for_a_while_is_waited_for() -> None:
-    """accept() fails for real: this process may open nothing more."""
+def test_leader_accepts_again_after_running_out_of_file_descriptors() -> None:
+    """accept() really fails: the limit of open files is reached."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     filled: list[int] = []
     with meeting() as (leader, events), socket.socket() as early:
@@ -198,7 +197,7 @@ def test_no_file_descriptor_for_a_while_is_waited_for() -> None:
         assert events.get(timeout=5) == Message(WORKER, "joined", {})
 
 
-def test_a_host_that_beats_but_takes_no_message_is_lost() -> None:
+def test_worker_that_reads_nothing_is_lost() -> None:
     with joined(silence=1.0) as (leader, events, sock):
         end = threading.Event()
 
