@@ -1,4 +1,4 @@
-"""What holds for every test of training."""
+"""A check that every test of training gets."""
 
 import threading
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_thread_dies(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever a test sends or breaks: a thread of the kit's that dies leaves a host waiting."""
-    died: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", died.append)
+    """No thread may end with an exception: in a job, a host would wait for it for ever."""
+    exceptions: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", exceptions.append)
     yield
-    assert died == []
+    assert exceptions == []

@@ -1,4 +1,4 @@
-"""The console script `train`: a signal that comes before the entry has handlers is not lost."""
+"""The console script `train` keeps signals that come before the entry has installed its handlers."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-STOPPED_IN_ITS_IMPORTS = """
+SIGNAL_DURING_IMPORT = """
 import importlib.abc, os, signal, sys
 class Stopping(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
@@ -25,7 +25,7 @@ def test_sigterm_while_the_entry_is_imported_is_not_lost(tmp_path: Path) -> None
     (config / "hyperparameters.json").write_text(json.dumps({"sagemaker_program": "train.py"}))
     (config / "resourceconfig.json").write_text(json.dumps({"hosts": ["algo-1"], "current_host": "algo-1"}))
     done = subprocess.run(
-        [sys.executable, "-P", "-c", STOPPED_IN_ITS_IMPORTS],
+        [sys.executable, "-P", "-c", SIGNAL_DURING_IMPORT],
         env={**os.environ, "SAGEMAKER_BASE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -37,8 +37,8 @@ def test_sigterm_while_the_entry_is_imported_is_not_lost(tmp_path: Path) -> None
     )
 
 
-def test_a_command_that_runs_instead_gets_its_signals() -> None:
-    command = ["sh", "-c", "kill -TERM $$; echo 'the signal was held back'"]
+def test_other_commands_run_without_blocked_signals() -> None:
+    command = ["sh", "-c", "kill -TERM $$; echo 'the signal was blocked'"]
     run = f"import sys; sys.argv[1:] = {command!r}; from berth.train.command import main; main()"
     done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, "")

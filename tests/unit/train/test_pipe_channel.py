@@ -1,4 +1,4 @@
-"""A channel in Pipe mode reaches a user's program as SageMaker made it: a pipe, which the kit lets alone."""
+"""A user's program reads a channel in Pipe mode from the pipe that SageMaker made; berth does not touch it."""
 
 import os
 import threading
@@ -20,7 +20,7 @@ Path(os.environ["SM_OUTPUT_DATA_DIR"], "seen.json").write_text(json.dumps(seen))
 
 
 @pytest.mark.slow
-def test_a_program_reads_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_reads_a_pipe_channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = test_toolkit.job(test_toolkit.PYTORCH)
     channels = [{**channel, "InputMode": "Pipe"} for channel in plain.fields["InputDataConfig"]]
     monkeypatch.setattr(test_toolkit, "SEEN", PROGRAM)

@@ -1,4 +1,4 @@
-"""What the kit's own log and its last sentences do not show."""
+"""The logs of the entry and of run_qa mask secrets, and lines of several threads stay whole."""
 
 import os
 import threading
@@ -8,28 +8,28 @@ import pytest
 from berth.train.hosts.log import get_logger, write_all
 from berth.train.run_qa.reporting import report
 
-PIP = "pip: Looking in indexes: https://me:pw@index.example/simple, HF_TOKEN=abc"
-SEEN = "pip: Looking in indexes: https://***@index.example/simple, HF_TOKEN=***"
+LINE = "pip: Looking in indexes: https://me:pw@index.example/simple, HF_TOKEN=abc"
+MASKED = "pip: Looking in indexes: https://***@index.example/simple, HF_TOKEN=***"
 
 
-def test_no_line_of_the_kits_log_shows_a_secret(capfd: pytest.CaptureFixture[str]) -> None:
-    get_logger().info("%s", PIP)
-    assert capfd.readouterr().out == f"berth: {SEEN}\n"
+def test_entry_log_masks_secrets(capfd: pytest.CaptureFixture[str]) -> None:
+    get_logger().info("%s", LINE)
+    assert capfd.readouterr().out == f"berth: {MASKED}\n"
 
 
-def test_no_line_of_run_qa_shows_a_secret(capsys: pytest.CaptureFixture[str]) -> None:
-    report.say(PIP)
-    report.error(PIP)
-    said = capsys.readouterr()
-    assert (said.out, said.err) == (f"{SEEN}\n", f"berth: error: {SEEN}\n")
+def test_run_qa_log_masks_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    report.say(LINE)
+    report.error(LINE)
+    output = capsys.readouterr()
+    assert (output.out, output.err) == (f"{MASKED}\n", f"berth: error: {MASKED}\n")
 
 
-def test_lines_of_two_threads_stay_whole_where_the_reader_is_slow() -> None:
+def test_lines_of_two_threads_stay_whole_with_a_slow_reader() -> None:
     source, sink = os.pipe()
     received: list[bytes] = []
 
     def read() -> None:
-        while data := os.read(source, 1000):  # less than a line at a time, of a pipe that is always full
+        while data := os.read(source, 1000):  # less than a line, so the pipe is always full
             received.append(data)
 
     reader = threading.Thread(target=read)

@@ -1,4 +1,4 @@
-"""Every field of every message with every value: read where it is one, refused with a sentence where it is none."""
+"""Each field of each message is tried with many values: every one is either read or refused with a reason."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ LARGE = ('"' + "x" * 3000 + '"', "9" * 5000, "[" * 100_000, '{"a":' * 40_000, "[
 
 
 def lines_with(kind: str) -> Iterator[bytes]:
-    """The message with every value in every field, a report's fields too, and without it."""
+    """The message with each value in each field (those of its report too), and with each field missing."""
     fields = MESSAGES[kind]
     places = [(name,) for name in fields] + [("report", name) for name in fields.get("report", {})]
     for *within, name in places:
@@ -51,12 +51,12 @@ def test_every_value_in_every_field_is_read_or_refused(kind: str) -> None:
     assert refused
 
 
-def test_what_the_kit_sends_is_read() -> None:
+def test_decode_reads_what_encode_writes() -> None:
     for kind, fields in MESSAGES.items():
         assert decode(encode(kind, fields)) == (kind, json.loads(json.dumps(fields)))
     assert decode(b'{"kind": "ready", "x": []}') == ("ready", {})
 
 
-def test_a_field_that_makes_no_sense_is_named() -> None:
+def test_error_names_invalid_field() -> None:
     with pytest.raises(WireError, match=r"a message done .* code"):
         decode(b'{"kind": "done", "code": null, "report": null}')

@@ -1,4 +1,4 @@
-"""What a job says of what it leaves: how large it is, and checkpoints that would be uploaded with the model."""
+"""Last log lines about the outputs: their size, checkpoints in the model folder, and full disks."""
 
 import subprocess
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from berth.train.hosts import outcome, output_sizes
 from tests.unit.train.failures.printed import ending_sentence
 
 
-def leave(root: Path, files: Mapping[str, int]) -> None:
+def write_files(root: Path, files: Mapping[str, int]) -> None:
     for name, length in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         with (root / name).open("wb") as file:
@@ -31,22 +31,22 @@ def leave(root: Path, files: Mapping[str, int]) -> None:
         ),
     ],
 )
-def test_sizes_of_what_a_job_leaves(files: Mapping[str, int], line: str, tmp_path: Path) -> None:
-    leave(tmp_path, files)
+def test_sizes_line(files: Mapping[str, int], line: str, tmp_path: Path) -> None:
+    write_files(tmp_path, files)
     (tmp_path / "model").mkdir(exist_ok=True)
     (tmp_path / "model" / "link").symlink_to("/proc/kcore")
     assert output_sizes.sizes_line(tmp_path) == line
 
 
-def end(root: Path, capfd: pytest.CaptureFixture[str]) -> list[str]:
+def finish(root: Path, capfd: pytest.CaptureFixture[str]) -> list[str]:
     outcome.finish(outcome.Outcome(0), FailureFile(root / "output" / "failure"), root)
     return capfd.readouterr().out.splitlines()
 
 
-def test_checkpoints_in_the_model_folder_are_warned_of(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    leave(tmp_path, {f"model/out/checkpoint-{step}/optimizer.pt": 400_000_000 for step in (10, 20, 30, 40)})
-    leave(tmp_path, {"model/model.safetensors": 200_000_000, "model/checkpoint-notes.txt": 9})
-    warning, sizes, last = end(tmp_path, capfd)
+def test_warning_about_checkpoints_in_the_model_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_files(tmp_path, {f"model/out/checkpoint-{step}/optimizer.pt": 400_000_000 for step in (10, 20, 30, 40)})
+    write_files(tmp_path, {"model/model.safetensors": 200_000_000, "model/checkpoint-notes.txt": 9})
+    warning, sizes, last = finish(tmp_path, capfd)
     model = tmp_path / "model"
     assert warning == (
         f"berth: warning: 1,600 MB of the 1,800 MB in {model} are checkpoints (out/checkpoint-10, out/checkpoint-20, "
@@ -58,20 +58,20 @@ def test_checkpoints_in_the_model_folder_are_warned_of(tmp_path: Path, capfd: py
     assert last == "berth: the job ends with exit code 0"
 
 
-def test_a_job_that_leaves_nothing_says_no_size(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert end(tmp_path, capfd) == ["berth: the job ends with exit code 0"]
+def test_no_sizes_line_without_outputs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert finish(tmp_path, capfd) == ["berth: the job ends with exit code 0"]
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Path:
-    """A disk of 64 KB."""
+    """A mounted disk of 64 KB."""
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], capture_output=True)
     if mounted.returncode:
         pytest.skip(f"no disk can be mounted here: {mounted.stderr.decode().strip()}")
     return tmp_path
 
 
-def test_why_a_job_failed_is_written_on_a_full_disk_too(small_disk: Path) -> None:
+def test_failure_file_is_written_on_a_full_disk(small_disk: Path) -> None:
     try:
         file = FailureFile(small_disk / "output" / "failure")
         file.keep_room()
@@ -79,7 +79,7 @@ def test_why_a_job_failed_is_written_on_a_full_disk_too(small_disk: Path) -> Non
             (small_disk / "model.safetensors").write_bytes(bytes(1 << 20))
         assert file.write(FailureReport("the disk is full" + "." * 800, host="algo-1", detail=("x" * 100,)))
         assert file.path.read_text().startswith("the disk is full...")
-        assert [path.name for path in file.path.parent.iterdir()] == ["failure"], "the room is given up"
+        assert [path.name for path in file.path.parent.iterdir()] == ["failure"], "the reserved space is freed"
     finally:
         subprocess.run(["umount", "--lazy", str(small_disk)], check=True)
 
@@ -91,7 +91,7 @@ def test_why_a_job_failed_is_written_on_a_full_disk_too(small_disk: Path) -> Non
         "safetensors_rust.SafetensorError: Error while serializing: I/O error: Os { code: 28, kind: StorageFull }",
     ],
 )
-def test_a_full_disk_is_told_with_what_helps(message: str) -> None:
+def test_full_disk_is_explained(message: str) -> None:
     stderr = [TRACEBACK, '  File "/opt/ml/code/train.py", line 3, in save', message]
     sentence = ending_sentence("train.py", 1, stderr, "/opt/ml/code")
     assert sentence == (
@@ -100,7 +100,7 @@ def test_a_full_disk_is_told_with_what_helps(message: str) -> None:
     )
 
 
-def test_a_full_tmp_is_named_where_mpi_could_not_start() -> None:
+def test_full_tmp_is_explained_if_mpi_cannot_start() -> None:
     stderr = """\
 [algo-2:00028] PMIX ERROR: OUT-OF-RESOURCE in file src/client/pmix_client.c at line 277
 *** An error occurred in MPI_Init_thread

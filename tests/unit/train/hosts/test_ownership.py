@@ -1,4 +1,4 @@
-"""What a job leaves: files that a server may read and that belong to the owner of the mounted folders."""
+"""The outputs of a job: every user can read the model, and the owner of the mounted folders owns the files."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from berth.train.failures.failure import FailureFile
 from berth.train.hosts import outcome, ownership
 
 
-def test_a_model_can_be_read_by_a_server_that_is_not_root(tmp_path: Path) -> None:
+def test_model_can_be_read_by_a_server_that_is_not_root(tmp_path: Path) -> None:
     model = tmp_path / "model"
     (model / "code").mkdir(parents=True, mode=0o700)
     elsewhere = tmp_path / "elsewhere"
@@ -36,8 +36,8 @@ def test_a_model_can_be_read_by_a_server_that_is_not_root(tmp_path: Path) -> Non
     }
 
 
-def test_what_a_killed_rank_had_not_finished_is_no_output(tmp_path: Path) -> None:
-    """SageMaker uploads the folders of a job that failed as well."""
+def test_unfinished_files_of_a_killed_rank_are_removed(tmp_path: Path) -> None:
+    """SageMaker uploads the outputs of a failed job too."""
     (tmp_path / "output/data").mkdir(parents=True)
     rank = os.fork()
     if not rank:
@@ -50,7 +50,7 @@ def test_what_a_killed_rank_had_not_finished_is_no_output(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_outputs_go_to_the_owner_of_the_mount(tmp_path: Path) -> None:
+def test_owner_of_the_mount_owns_the_outputs(tmp_path: Path) -> None:
     model = tmp_path / "model"
     (model / "sub").mkdir(parents=True)
     (model / "sub" / "weights").touch()

@@ -1,4 +1,4 @@
-"""What environment a rank gets, step by step."""
+"""The environment of a host's programs and of each rank."""
 
 import json
 from pathlib import Path
@@ -28,8 +28,8 @@ CPU = Hardware(gpus=0, cuda=None, cpus=2, shm=None, interfaces=("lo",))
 
 
 @pytest.fixture(autouse=True)
-def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """sagemaker-training sets these in this process; they are as before after the test."""
+def restored_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sagemaker-training sets these variables in this process. monkeypatch restores them after the test."""
     for name in ("SAGEMAKER_BASE_DIR", "SAGEMAKER_JOB_NAME", "SAGEMAKER_REGION", "CURRENT_HOST"):
         monkeypatch.setenv(name, str(tmp_path))
 
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "run")
 
 
-def test_sagemaker_variables_are_this_hosts_and_need_no_files(tmp_path: Path) -> None:
+def test_sagemaker_variables_describe_this_host_without_files(tmp_path: Path) -> None:
     hardware = Hardware(gpus=2, cuda="13.0", cpus=1, shm=None, interfaces=())
     given = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
     hyperparameters = {"sagemaker_job_name": '"123"', "sagemaker_region": '"eu-west-1"', "epochs": "3"}
@@ -67,35 +67,40 @@ def test_sagemaker_variables_are_this_hosts_and_need_no_files(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("own", "backend", "path", "parameters"),
+    ("program_name", "backend", "path", "parameters"),
     [
         ("train.py", "gloo", "/opt/ml/code:/mine", {}),
         ("train.py", "smddp", "/opt/ml/code:/mine", {"sagemaker_distributed_dataparallel_enabled": True}),
         (None, "smddp", "/mine", {}),
     ],
-    ids=["a user's program", "with SMDDP", "run_qa, which starts its group itself"],
+    ids=["user program", "user program with SMDDP", "run_qa starts its group itself"],
 )
-def test_environment_of_a_hosts_programs(own: str | None, backend: str, path: str, parameters: dict[str, bool]) -> None:
+def test_host_environment(program_name: str | None, backend: str, path: str, parameters: dict[str, bool]) -> None:
     resources = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
-    job = Job(Path("/opt/ml"), "algo-2", ("algo-1", "algo-2"), None, {}, {}, resources, own)
-    planned = {"MASTER_PORT": "29500", "SM_CURRENT_HOST": "of the plan"}
-    environ = {"A": "1", "MASTER_PORT": "of the container", "PYTHONPATH": "/mine", "CURRENT_HOST": "of the container"}
+    job = Job(Path("/opt/ml"), "algo-2", ("algo-1", "algo-2"), None, {}, {}, resources, program_name)
+    planned = {"MASTER_PORT": "29500", "SM_CURRENT_HOST": "from the plan"}
+    environ = {
+        "A": "1",
+        "MASTER_PORT": "from the container",
+        "PYTHONPATH": "/mine",
+        "CURRENT_HOST": "from the container",
+    }
     made = host_environment(job, CPU, backend, planned, environ)
-    assert (made["A"], made["MASTER_PORT"], made["SM_CURRENT_HOST"]) == ("1", "29500", "of the plan")
+    assert (made["A"], made["MASTER_PORT"], made["SM_CURRENT_HOST"]) == ("1", "29500", "from the plan")
     assert (made["CURRENT_HOST"], made["SAGEMAKER_JOB_NAME"]) == ("algo-2", "")
     assert made["PYTHONPATH"] == path
     assert json.loads(made["SM_FRAMEWORK_PARAMS"]) == parameters
 
 
-def test_rank_by_mpirun() -> None:
+def test_rank_from_mpiruns_variables() -> None:
     assert Rank.from_mpirun(MPIRUN) == Rank(3, 1, 4, 2)
     assert Rank.from_mpirun({}) is None
 
 
-def test_environment_of_a_rank(folder: RunFolder) -> None:
+def test_rank_environment(folder: RunFolder) -> None:
     given = program(folder, environment={"A": "1", "PMIX_RANK": "old"}, world_size=2)
     environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "HOME": "/leader"}
-    environ |= dict.fromkeys(("SM_CURRENT_HOST", "SM_RESOURCE_CONFIG", "SM_TRAINING_ENV"), "of the leader")
+    environ |= dict.fromkeys(("SM_CURRENT_HOST", "SM_RESOURCE_CONFIG", "SM_TRAINING_ENV"), "from the leader")
     assert rank_environment(given, Rank(1, 0, 2, 1), environ, {"BERTH_FAILURE_FILE": Path("/run/berth/why")}) == {
         "A": "1",
         "BERTH_FAILURE_FILE": "/run/berth/why",
@@ -110,7 +115,7 @@ def test_environment_of_a_rank(folder: RunFolder) -> None:
     }
 
 
-def test_a_rank_over_smddp_is_told_its_gpu_as_that_library_says_it(folder: RunFolder) -> None:
+def test_rank_with_smddp_gets_the_librarys_local_rank_variable(folder: RunFolder) -> None:
     for backend, number in (("smddp", "1"), ("nccl", None)):
         given = program(folder, environment={"BERTH_BACKEND": backend}, world_size=16)
         assert rank_environment(given, Rank(9, 1, 16, 8), {}, {}).get("SMDATAPARALLEL_LOCAL_RANK") == number
@@ -124,17 +129,17 @@ def test_a_rank_over_smddp_is_told_its_gpu_as_that_library_says_it(folder: RunFo
         ({"RANK": "0", "WORLD_SIZE": "1"}, Rank()),
     ],
 )
-def test_rank(environment: dict[str, str], rank: Rank) -> None:
+def test_rank_from_environment(environment: dict[str, str], rank: Rank) -> None:
     assert Rank.from_environment(environment) == rank
 
 
 @pytest.mark.parametrize("environment", [{"RANK": "4", "WORLD_SIZE": "4"}, {"WORLD_SIZE": "2"}])
-def test_rank_that_cannot_be(environment: dict[str, str]) -> None:
+def test_contradictory_rank_variables_are_refused(environment: dict[str, str]) -> None:
     with pytest.raises(JobError, match="don't go together"):
         Rank.from_environment(environment)
 
 
-def test_trainer_takes_the_data_parallel_library_only_where_it_is_used() -> None:
+def test_data_parallel_flag_is_set_only_if_the_library_is_used() -> None:
     sent = json.dumps({"sagemaker_distributed_dataparallel_enabled": True, "sagemaker_instance_type": "ml.p5.48xlarge"})
     without = framework_parameters(sent, smddp=False, model_parallel=False)
     assert json.loads(without) == {"sagemaker_instance_type": "ml.p5.48xlarge"}
@@ -143,5 +148,5 @@ def test_trainer_takes_the_data_parallel_library_only_where_it_is_used() -> None
     assert framework_parameters("", smddp=False, model_parallel=False) == "{}"
 
 
-def test_trainer_takes_the_model_parallel_library_however_mpirun_was_asked_for() -> None:
+def test_mpi_flag_is_set_for_model_parallel_jobs() -> None:
     assert json.loads(framework_parameters("", smddp=False, model_parallel=True)) == {"sagemaker_mpi_enabled": True}

@@ -1,4 +1,4 @@
-"""What a leader asks of the hosts that join it."""
+"""A leader's checks of its workers, and the notes in the last line of the log."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from berth.train.planning.plan import Plan
 from tests.unit.train.planning.plans import GPU8, job, plan_of
 
 
-def test_hosts_must_be_alike() -> None:
+def test_check_alike_names_the_difference() -> None:
     def worker(ranks: int = 8, version: str = kit_version(), backend: str = "smddp") -> dict[str, Introduction]:
         return {"b": Introduction("b", ranks, version=version, backend=backend)}
 
@@ -35,7 +35,7 @@ def plan(program: str | None, gpus: int, distribution: str = "") -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("of", "ranks", "note"),
+    ("given", "ranks", "note"),
     [
         (plan("train.py", 0, "mpi"), [[], []], "2 ranks ran, but no process group of 2 was formed"),
         (plan("train.py", 0, "mpi"), [["process group of 2"]] * 2, ""),
@@ -47,27 +47,27 @@ def plan(program: str | None, gpus: int, distribution: str = "") -> Plan:
         (plan("train.py", 8), [], ""),
     ],
     ids=[
-        "ranks alone",
-        "ranks together",
-        "no rank was started",
-        "run_qa, which checks it itself",
-        "one program without a GPU",
-        "one program, many GPUs",
-        "one program that starts a process for each GPU",
-        "no program was started",
+        "ranks without a group",
+        "ranks in one group",
+        "no rank started",
+        "run_qa checks its own group",
+        "one program without GPUs",
+        "one program with idle GPUs",
+        "one program that uses all GPUs",
+        "no program started",
     ],
 )
-def test_what_the_last_line_of_the_log_says(of: Plan, ranks: list[list[str]], note: str) -> None:
-    said = host.plan_notes(of, ranks, ended_well=True)
-    assert [line[: len(note)] for line in said] == ([note] if note else [])
+def test_plan_notes(given: Plan, ranks: list[list[str]], note: str) -> None:
+    notes = host.plan_notes(given, ranks, ended_well=True)
+    assert [line[: len(note)] for line in notes] == ([note] if note else [])
 
 
-def test_a_program_that_failed_is_not_told_that_it_formed_no_group() -> None:
+def test_no_note_about_missing_group_after_a_failure() -> None:
     assert host.plan_notes(plan("train.py", 0, "mpi"), [[], []], ended_well=False) == []
     assert len(host.plan_notes(plan("train.py", 8), [[]], ended_well=False)) == 1
 
 
-def test_a_child_that_failed_below_a_success_without_a_model_is_named() -> None:
+def test_empty_model_note_names_failed_child() -> None:
     raised = Raised("ValueError", "label 7 is out of range", (Frame("/opt/ml/code/work.py", 7, ""),))
     children = [PythonEnd(pid, (1,), pid, "raised", 1, raised=raised) for pid in (7, 8)]
     context = ProgramContext(Path("/opt/ml/code"))

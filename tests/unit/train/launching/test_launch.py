@@ -1,4 +1,4 @@
-"""What is started on a host, and when its failure is told though the launcher does not end."""
+"""The command of a host: its exit code, mpirun that does not end after a failure, and reports of killed ranks."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "_OVERDUE_SECONDS", 0.5)
 
 
-def test_a_launcher_that_runs_on_after_a_rank_failed_is_overdue(tmp_path: Path, events: Events) -> None:
+def test_launcher_is_overdue_after_a_rank_failed(tmp_path: Path, events: Events) -> None:
     with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
         run.start([sys.executable, "-c", "import time; time.sleep(60)"], os.environ)
         run.watch_failures()
@@ -42,9 +42,7 @@ def test_a_launcher_that_runs_on_after_a_rank_failed_is_overdue(tmp_path: Path, 
         assert events.get(timeout=5) == Exited(-15)
 
 
-def test_a_job_that_ends_is_not_watched_any_longer(
-    tmp_path: Path, events: Events, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_close_ends_the_watch_for_failures(tmp_path: Path, events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "_OVERDUE_SECONDS", 30.0)
     with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
         run.watch_failures()
@@ -55,22 +53,22 @@ def test_a_job_that_ends_is_not_watched_any_longer(
 
 
 @pytest.mark.parametrize(("ranks", "code"), [(0, 1), (1, 0)])
-def test_a_launcher_that_ends_well_without_a_rank_has_failed(
+def test_launcher_that_exits_0_without_a_rank_fails_the_job(
     ranks: int, code: int, tmp_path: Path, events: Events
 ) -> None:
-    """As mpirun with --version among the user's options does."""
+    """mpirun does this if the user's options contain --version."""
     with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
         for rank in range(ranks):
             (run.folder.path / "events" / str(rank)).touch()
         run.start([sys.executable, "-c", "print('mpirun (Open MPI) 4.1.8')"], os.environ)
         assert events.get(timeout=10) == Exited(code)
-        said = [report.sentence for report in run.reports()]
-    assert [sentence.partition(";")[0] for sentence in said] == (
+        sentences = [report.sentence for report in run.reports()]
+    assert [sentence.partition(";")[0] for sentence in sentences] == (
         [] if ranks else ["mpirun ended with exit code 0 and started no rank"]
     )
 
 
-# As Open MPI 4.1.8 writes it where no network is left between two hosts.
+# What Open MPI 4.1.8 prints if two hosts share no network that it may use.
 ABORT = """\
 --------------------------------------------------------------------------
 At least one pair of MPI processes are unable to reach each other for
@@ -83,7 +81,7 @@ Your MPI job is now going to abort; sorry.
 """
 
 
-def test_a_launcher_that_runs_on_after_it_said_that_it_aborts_is_overdue(tmp_path: Path, events: Events) -> None:
+def test_launcher_is_overdue_after_it_announced_an_abort(tmp_path: Path, events: Events) -> None:
     code = f"import time; print({ABORT!r}, flush=True); time.sleep(60)"
     with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
         run.start([sys.executable, "-c", code], os.environ)
@@ -96,7 +94,7 @@ def test_a_launcher_that_runs_on_after_it_said_that_it_aborts_is_overdue(tmp_pat
 
 
 @pytest.mark.parametrize(("code", "words"), [(1, "now going to abort"), (0, "")])
-def test_why_a_launcher_aborted_is_a_failure_if_it_ends_with_one(
+def test_announced_abort_is_reported_if_the_launcher_fails(
     code: int, words: str, tmp_path: Path, events: Events
 ) -> None:
     with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
@@ -116,7 +114,7 @@ def test_why_a_launcher_aborted_is_a_failure_if_it_ends_with_one(
         (["-np", "1"], {}, False),
     ],
 )
-def test_whether_mpirun_ends_a_job_whose_rank_failed(options: list[str], variables: dict[str, str], ends: bool) -> None:
+def test_ends_on_failure(options: list[str], variables: dict[str, str], ends: bool) -> None:
     assert ends_on_failure(["mpirun", *options, "python", "-m", "berth.train.launching.rank"], variables) is ends
 
 
@@ -128,9 +126,7 @@ def test_whether_mpirun_ends_a_job_whose_rank_failed(options: list[str], variabl
         (FailureReport("raised"), False),
     ],
 )
-def test_a_rank_that_we_ended_ourselves_explains_nothing(
-    report: FailureReport, echo: bool, tmp_path: Path, events: Events
-) -> None:
+def test_rank_that_we_killed_is_an_echo(report: FailureReport, echo: bool, tmp_path: Path, events: Events) -> None:
     with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
         save_report(run.folder.path / "failures", replace(report, rank=0, when=time.time() - 60))
         save_report(run.folder.path / "failures", replace(report, rank=1, when=time.time() + 60))

@@ -1,4 +1,4 @@
-"""Lines and progress bars."""
+"""Splitting output into lines, and thinning out progress bars."""
 
 import pytest
 
@@ -6,17 +6,17 @@ from berth.train.launching.line_buffer import LineBuffer
 
 CASES = {
     "whole lines": ([(0, b"a\nb\n")], [b"a", b"b"], []),
-    "a line in pieces": ([(0, b"a"), (0, b"b\nc")], [b"ab"], [b"c"]),
-    "an empty line stays": ([(0, b"a\n\nb\n")], [b"a", b"", b"b"], []),
+    "line in pieces": ([(0, b"a"), (0, b"b\nc")], [b"ab"], [b"c"]),
+    "empty line is kept": ([(0, b"a\n\nb\n")], [b"a", b"", b"b"], []),
     "CRLF": ([(0, b"a\r\nb\r\n")], [b"a", b"b"], []),
     "CRLF in two reads": ([(100, b"a\r"), (200, b"\nb\r\r"), (300, b"\n")], [b"a", b"b"], []),
-    "a bar that ends its writes with CR": (
+    "bar that writes CR last": (
         [(100, b"1%\r"), (101, b"2%\r"), (111, b"3%\r"), (112, b"4%\r")],
         [b"1%", b"2%"],
         [b"4%"],
     ),
-    "a bar is shown as a terminal would": ([(100, b"1%\r2%\r3%\n")], [b"3%"], []),
-    "a bar shows once in ten seconds": (
+    "only the last rewrite is kept": ([(100, b"1%\r2%\r3%\n")], [b"3%"], []),
+    "bar is shown every ten seconds": (
         [(100, b"\r1%\r2%"), (101, b"\r3%\r4%"), (111, b"\r5%\r6%")],
         [b"1%", b"5%"],
         [b"6%"],
@@ -25,23 +25,23 @@ CASES = {
 
 
 @pytest.mark.parametrize(("fed", "lines", "end"), CASES.values(), ids=CASES.keys())
-def test_lines(fed: list[tuple[float, bytes]], lines: list[bytes], end: list[bytes]) -> None:
-    cutter = LineBuffer()
-    assert [line for now, data in fed for line in cutter.feed(data, now)] == lines
-    assert cutter.end() == end
+def test_feed_returns_complete_lines(fed: list[tuple[float, bytes]], lines: list[bytes], end: list[bytes]) -> None:
+    buffer = LineBuffer()
+    assert [line for now, data in fed for line in buffer.feed(data, now)] == lines
+    assert buffer.end() == end
 
 
 @pytest.mark.parametrize("character", ["x", "\u00e9", "\u2603", "\U0001f6a2"])
-def test_endless_line_is_cut_between_characters(character: str) -> None:
-    cutter = LineBuffer()
+def test_long_line_is_cut_between_characters(character: str) -> None:
+    buffer = LineBuffer()
     text = (character * 5_000_000).encode()
     cut = len(text) - 1
-    lines = [*cutter.feed(text[:cut], 0), *cutter.feed(text[cut:], 0), *cutter.end()]
+    lines = [*buffer.feed(text[:cut], 0), *buffer.feed(text[cut:], 0), *buffer.end()]
     assert len(lines) == 2
     assert b"".join(lines) == text
     assert all(line.decode() for line in lines)
 
 
-def test_bytes_that_are_not_text_are_cut_anywhere() -> None:
-    cutter = LineBuffer()
-    assert cutter.feed(b"\x80" * 5_000_000, 0) == [b"\x80" * 5_000_000]
+def test_long_line_of_invalid_utf8_is_cut_anywhere() -> None:
+    buffer = LineBuffer()
+    assert buffer.feed(b"\x80" * 5_000_000, 0) == [b"\x80" * 5_000_000]

@@ -1,4 +1,4 @@
-"""The user's program and its packages: found, unpacked, installed, or refused with a sentence."""
+"""Fetching and checking the user's program, and installing its packages."""
 
 import tarfile
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ BAD_NAMES = ["/etc/train.py", "../train.py", "-c.py", "train.txt", "train"]
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_program_name_is_checked(tmp_path: Path, name: str) -> None:
+def test_invalid_program_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(JobError, match="the program"):
         prepare.prepare(job(tmp_path, name))
 
 
-def test_missing_program_names_its_neighbour(tmp_path: Path) -> None:
+def test_missing_program_suggests_similar_name(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").touch()
     with pytest.raises(JobError, match=r"trian\.py is not in .* \(did you mean train\.py\)"):
@@ -43,12 +43,12 @@ def test_source_archive_is_unpacked(tmp_path: Path, scheme: str, monkeypatch: py
     assert (tmp_path / "ml" / "code" / "train.py").read_text() == "pass"
 
 
-def test_source_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="the program's source /no/such does not exist"):
         prepare.prepare(job(tmp_path, "train.py", "file:///no/such"))
 
 
-def test_windows_line_ends_are_refused_where_bash_reads_them(tmp_path: Path) -> None:
+def test_shell_script_with_windows_line_ends_is_refused(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     for name in ("train.sh", "train.py"):
         (tmp_path / "code" / name).write_bytes(b"echo = 1\r\n")
@@ -60,38 +60,38 @@ def test_windows_line_ends_are_refused_where_bash_reads_them(tmp_path: Path) -> 
 INSTALLED = {
     "nothing": (["train.py"], "train.py", "", None),
     "requirements.txt": (["requirements.txt"], "train.py", "", Wanted("requirements.txt", ("-r", "requirements.txt"))),
-    "a file by another name": (["gpu.txt"], "train.sh", "gpu.txt", Wanted("gpu.txt", ("-r", "gpu.txt"))),
-    "the named one of two": (
+    "other file name": (["gpu.txt"], "train.sh", "gpu.txt", Wanted("gpu.txt", ("-r", "gpu.txt"))),
+    "named file instead of requirements.txt": (
         ["gpu.txt", "requirements.txt"],
         "train.py",
         "gpu.txt",
         Wanted("gpu.txt", ("-r", "gpu.txt")),
     ),
-    "a file in a folder with wheels beside it": (
+    "file beside wheels": (
         ["gpu/all.txt", "gpu/a-1.0-py3-none-any.whl"],
         "train.py",
         "gpu/all.txt",
         Wanted("gpu/all.txt", ("--find-links", "gpu", "-r", "gpu/all.txt")),
     ),
-    "a package": (["setup.py"], "train.py", "", Wanted("setup.py", ("--no-build-isolation", "COPY"))),
-    "a package that says what builds it": (
+    "package": (["setup.py"], "train.py", "", Wanted("setup.py", ("--no-build-isolation", "COPY"))),
+    "package with pyproject.toml": (
         ["setup.py", "pyproject.toml"],
         "train.py",
         "",
         Wanted("setup.py", ("COPY",)),
     ),
-    "a package and its requirements": (
+    "package and requirements.txt": (
         ["setup.py", "requirements.txt"],
         "train.py",
         "",
         Wanted("setup.py and requirements.txt", ("--no-build-isolation", "COPY", "-r", "requirements.txt")),
     ),
-    "a shell script beside setup.py": (["setup.py"], "train.sh", "", None),
+    "shell script beside setup.py": (["setup.py"], "train.sh", "", None),
 }
 
 
 @pytest.mark.parametrize(("files", "program", "variable", "wanted"), INSTALLED.values(), ids=INSTALLED.keys())
-def test_what_is_installed(
+def test_install(
     files: Sequence[str],
     program: str,
     variable: str,
@@ -106,10 +106,10 @@ def test_what_is_installed(
         (given.code_dir / name).touch()
     installed: list[Wanted] = []
 
-    def install(folder: Path, python: str, say: object, what: Wanted, certificates: Path) -> None:
-        copies = [word for word in what.arguments if word.startswith("/")]
+    def install(folder: Path, python: str, say: object, request: Wanted, certificates: Path) -> None:
+        copies = [word for word in request.arguments if word.startswith("/")]
         assert all(sorted(path.name for path in Path(copy).iterdir()) == sorted(files) for copy in copies)
-        installed.append(Wanted(what.name, tuple("COPY" if word in copies else word for word in what.arguments)))
+        installed.append(Wanted(request.name, tuple("COPY" if word in copies else word for word in request.arguments)))
 
     monkeypatch.setattr("berth.runtime.requirements.install", install)
     prepare.install(given, {"SAGEMAKER_REQUIREMENTS": variable})
@@ -124,7 +124,7 @@ def test_what_is_installed(
         ("../a", "name a file inside"),
     ],
 )
-def test_a_requirements_file_that_is_not_there(variable: str, hint: str, tmp_path: Path) -> None:
+def test_missing_requirements_file_is_refused(variable: str, hint: str, tmp_path: Path) -> None:
     given = job(tmp_path, "train.py")
     given.code_dir.mkdir()
     (given.code_dir / "gpu.txt").touch()

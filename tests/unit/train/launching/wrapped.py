@@ -1,4 +1,4 @@
-"""One rank's wrapper, run for real on a program of the test."""
+"""Runs a rank's wrapper in a process, for the tests."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from berth.train.launching.runfolder import Program, Relay, RunFolder
 
 
 def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Wait for a condition, which another process makes true."""
+    """Wait for a condition that another process makes true."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -20,8 +20,8 @@ def until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 def program(folder: RunFolder, **changes: Any) -> Program:
-    """train.py in the run folder, once and without ranks, but for the `changes`."""
-    given: dict[str, Any] = {
+    """A Program that runs train.py of the run folder without ranks. `changes`: other values of fields."""
+    fields: dict[str, Any] = {
         "command": (sys.executable, "train.py"),
         "cwd": str(folder.path),
         "environment": {"PATH": os.environ["PATH"], "SM_CURRENT_HOST": "algo-2", "PYTHONUNBUFFERED": "1"},
@@ -34,11 +34,11 @@ def program(folder: RunFolder, **changes: Any) -> Program:
         "shell": False,
         **changes,
     }
-    return Program(**given)
+    return Program(**fields)
 
 
 class Wrapped:
-    """One wrapper process; `log` is what reached the host's log."""
+    """A wrapper process. `log`: the output that reached the host's log."""
 
     def __init__(self, folder: RunFolder, given: Program, environ: Mapping[str, str] = {}) -> None:
         self.folder = folder
