@@ -1,4 +1,4 @@
-"""Launch plans for the tests: the hosts and jobs that most of them plan for."""
+"""Makes launch plans for the tests, with typical hosts and jobs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ GPU8 = Hardware(gpus=8, cuda="13.0", cpus=96, shm=500 << 30, interfaces=("eth0",
 def job(
     hosts: tuple[str, ...] | int = 1, program: str | None = None, interface: str | None = "eth0", **hyperparameters: str
 ) -> Job:
-    """A job on these hosts, or on so many, as its first host sees it."""
+    """A job as its first host sees it. `hosts`: their names, or their number."""
     names = tuple(f"algo-{number + 1}" for number in range(hosts)) if isinstance(hosts, int) else hosts
     return Job(
         root=Path("/opt/ml"),
@@ -33,6 +33,6 @@ def job(
 
 
 def plan_of(given: Job, hardware: Hardware = CPU, environ: Mapping[str, str] = {}, **found: Any) -> Plan:
-    """The plan for a job in this environment; `found`: what else a host finds, such as a `launcher` of its own."""
+    """The plan for a job. `found`: other fields of HostFindings, such as `launcher`."""
     options = read_launch_options(given.hyperparameters, given.program, environ)
     return make_plan(given, options, HostFindings(hardware, **{"launcher": LAUNCHER, **found}), environ)

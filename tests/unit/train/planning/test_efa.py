@@ -1,4 +1,4 @@
-"""EFA or TCP: made-up hosts, and plugins that are loaded for real (tiny shared objects, made here)."""
+"""EFA or TCP: fake hosts, with plugins that are really loaded (empty shared libraries, compiled here)."""
 
 import os
 import subprocess
@@ -35,9 +35,9 @@ def root(tmp_path: Path) -> Root:
         folder = tmp_path / "opt/amazon/ofi-nccl/lib"
         folder.mkdir(parents=True)
         if needs:
-            shared(folder / needs)
+            compile_library(folder / needs)
         if plugin:
-            shared(folder / plugin, *([f"-L{folder}", f"-l:{needs}", "-Wl,--no-as-needed"] if needs else []))
+            compile_library(folder / plugin, *([f"-L{folder}", f"-l:{needs}", "-Wl,--no-as-needed"] if needs else []))
         if needs:
             (folder / needs).unlink()
         return tmp_path
@@ -45,7 +45,8 @@ def root(tmp_path: Path) -> Root:
     return make
 
 
-def shared(path: Path, *options: str) -> None:
+def compile_library(path: Path, *options: str) -> None:
+    """Compile an empty shared library."""
     source = path.with_name("empty.c")
     source.write_text("int empty;")
     command = ["gcc", "-shared", "-fPIC", *[each for each in options if each.startswith("-W")], str(source), "-o"]
@@ -53,13 +54,13 @@ def shared(path: Path, *options: str) -> None:
 
 
 def environ(root: Path, **variables: str) -> dict[str, str]:
-    """The image's ENV: its plugin's folder is where the loader looks first, and where libcudart.so is."""
+    """The image's variables. The loader searches the plugin's folder first, which also has a libcudart.so."""
     folder = root / "opt/amazon/ofi-nccl/lib"
-    shared(folder / "libcudart.so")
+    compile_library(folder / "libcudart.so")
     return {**os.environ, "LD_LIBRARY_PATH": str(folder), **variables}
 
 
-def test_efa_where_every_part_is_there(root: Root) -> None:
+def test_efa_with_all_parts(root: Root) -> None:
     host = root(efa=4, uverbs=True, plugin="libnccl-net.so")
     fabric = efa.detect(host, environ(host))
     assert fabric.devices == ("efa_0", "efa_1", "efa_2", "efa_3")
@@ -71,14 +72,14 @@ def test_efa_where_every_part_is_there(root: Root) -> None:
     assert efa.network_line(fabric, "gloo") == "network: gloo over TCP: gloo does not support EFA"
 
 
-def test_an_image_without_efa(root: Root) -> None:
+def test_image_without_plugin(root: Root) -> None:
     host = root(efa=4, uverbs=True)
     assert efa.network_line(efa.detect(host, environ(host)), "nccl") == (
         "network: NCCL over TCP: this image was built without EFA"
     )
 
 
-def test_infiniband_of_another_driver_is_no_efa(root: Root) -> None:
+def test_infiniband_device_of_another_driver_is_not_efa(root: Root) -> None:
     host = root(mlx=2, uverbs=True, plugin="libnccl-net.so")
     assert (
         efa.network_line(efa.detect(host, environ(host)), "nccl")
@@ -86,7 +87,7 @@ def test_infiniband_of_another_driver_is_no_efa(root: Root) -> None:
     )
 
 
-def test_devices_that_were_not_passed_into_the_container(root: Root) -> None:
+def test_devices_without_nodes_in_the_container(root: Root) -> None:
     host = root(efa=4, plugin="libnccl-net.so")
     assert efa.detect(host, environ(host)).missing == (
         "this host has 4 EFA devices but this container has none of their /dev/infiniband/uverbs nodes; pass "
@@ -94,7 +95,7 @@ def test_devices_that_were_not_passed_into_the_container(root: Root) -> None:
     )
 
 
-def test_nodes_of_other_cards_and_nodes_that_cannot_be_opened_do_not_count(root: Root) -> None:
+def test_nodes_of_other_devices_and_unreadable_nodes_do_not_count(root: Root) -> None:
     host = root(efa=1, uverbs=True, plugin="libnccl-net.so")
     verbs = host / "sys/class/infiniband_verbs/uverbs0"
     verbs.mkdir(parents=True)
@@ -110,30 +111,30 @@ def test_nodes_of_other_cards_and_nodes_that_cannot_be_opened_do_not_count(root:
     )
 
 
-def test_the_plugin_opens_libcudart_by_its_plain_name(root: Root) -> None:
+def test_plugin_needs_libcudart(root: Root) -> None:
     host = root(efa=4, uverbs=True, plugin="libnccl-net.so")
     variables = environ(host)
     broken = host / "opt/amazon/ofi-nccl/lib/libcudart.so"
-    broken.write_bytes(b"")  # and not removed, for this machine may have another one
+    broken.write_bytes(b"")  # not deleted, because this machine may have another one
     assert efa.network_line(efa.detect(host, variables), "nccl") == (
         f"network: NCCL over TCP: the plugin can't be loaded: {broken}: file too short"
     )
 
 
-def test_a_library_that_the_plugin_needs_is_missing(root: Root) -> None:
+def test_missing_dependency_of_the_plugin_is_named(root: Root) -> None:
     host = root(efa=4, uverbs=True, plugin="libnccl-net.so", needs="libfabric.so.1")
     assert efa.detect(host, environ(host)).missing.startswith(
         "the plugin can't be loaded: libfabric.so.1: cannot open shared object file"
     )
 
 
-def test_a_plugin_that_nccl_would_not_find_does_not_count(root: Root) -> None:
-    """Debian's package has it under this name only; NCCL looks there if NCCL_NET_PLUGIN says ofi."""
+def test_plugin_is_loaded_by_the_name_that_nccl_tries(root: Root) -> None:
+    """Debian's package has only libnccl-net-ofi.so, which NCCL loads only if NCCL_NET_PLUGIN is ofi."""
     host = root(efa=1, uverbs=True, plugin="libnccl-net-ofi.so")
     assert "libnccl-net.so: cannot open shared object file" in efa.detect(host, environ(host)).obstacle
     assert efa.detect(host, environ(host, NCCL_NET_PLUGIN="ofi")).plugin == "libnccl-net-ofi.so"
     (host / "etc").mkdir()
-    (host / "etc/nccl.conf").write_text("# by the image\nNCCL_NET_PLUGIN=ofi\n")
+    (host / "etc/nccl.conf").write_text("# a comment\nNCCL_NET_PLUGIN=ofi\n")
     assert efa.network_line(efa.detect(host, environ(host)), "nccl") == (
         "network: NCCL over EFA: 1 device, plugin libnccl-net-ofi.so"
     )
@@ -154,17 +155,17 @@ def plan(fabric: Fabric, hardware: Hardware = GPU8, hosts: int = 2, **variables:
         (P4D, CPU, 2, "network: gloo over TCP: gloo does not support EFA"),
     ],
 )
-def test_the_plan_says_it_where_it_matters(fabric: Fabric, hardware: Hardware, hosts: int, line: str | None) -> None:
+def test_plan_has_network_line_if_it_matters(fabric: Fabric, hardware: Hardware, hosts: int, line: str | None) -> None:
     found = [reason for reason in plan(fabric, hardware, hosts).reasons if reason.startswith("network: ")]
     assert found == ([line] if line else [])
 
 
-def test_strict_mode_tells_nccl_as_well() -> None:
+def test_require_efa_sets_nccl_variables() -> None:
     environment = plan(P4D, BERTH_REQUIRE_EFA="1").environment
     assert environment["NCCL_NET_PLUGIN"] == "ofi"
     assert environment["NCCL_NET"] == "AWS Libfabric"
-    own = plan(P4D, BERTH_REQUIRE_EFA="1", NCCL_NET_PLUGIN="aws-ofi", NCCL_NET="aws libfabric", FI_PROVIDER="efa,tcp")
-    assert own.environment["NCCL_NET_PLUGIN"] == "aws-ofi"
+    users = plan(P4D, BERTH_REQUIRE_EFA="1", NCCL_NET_PLUGIN="aws-ofi", NCCL_NET="aws libfabric", FI_PROVIDER="efa,tcp")
+    assert users.environment["NCCL_NET_PLUGIN"] == "aws-ofi"
     assert not {"NCCL_NET", "NCCL_NET_PLUGIN"} & set(plan(P4D).environment)
 
 
@@ -177,7 +178,7 @@ def test_strict_mode_tells_nccl_as_well() -> None:
         (P4D, CPU, "the ranks use gloo, which does not support EFA"),
     ],
 )
-def test_strict_mode_refuses_to_fall_back(fabric: Fabric, hardware: Hardware, reason: str) -> None:
+def test_require_efa_refuses_tcp(fabric: Fabric, hardware: Hardware, reason: str) -> None:
     with pytest.raises(JobError, match="BERTH_REQUIRE_EFA is set but data between hosts would go over TCP") as error:
         plan(fabric, hardware, BERTH_REQUIRE_EFA="1")
     assert reason in str(error.value)
@@ -185,14 +186,14 @@ def test_strict_mode_refuses_to_fall_back(fabric: Fabric, hardware: Hardware, re
 
 
 @pytest.mark.parametrize(("name", "value"), [("NCCL_NET", "Socket"), ("FI_PROVIDER", "tcp"), ("FI_PROVIDER", "^efa")])
-def test_strict_mode_refuses_what_keeps_nccl_from_efa(name: str, value: str) -> None:
+def test_require_efa_refuses_variables_that_exclude_efa(name: str, value: str) -> None:
     with pytest.raises(JobError, match="BERTH_REQUIRE_EFA is set") as error:
         plan(P4D, BERTH_REQUIRE_EFA="1", **{name: value})
     assert f"{name} is {value}" in str(error.value)
     assert plan(P4D, **{name: value}).world_size > 1
 
 
-def test_strict_mode_on_one_host_says_that_it_does_nothing() -> None:
+def test_require_efa_has_no_effect_on_one_host() -> None:
     alone = plan(Fabric(), hosts=1, BERTH_REQUIRE_EFA="true")
     assert "BERTH_REQUIRE_EFA has no effect on one host, whose ranks need no network" in alone.reasons
     assert "NCCL_NET" not in alone.environment

@@ -1,4 +1,4 @@
-"""Launch plans for hosts that SageMaker has, by what a probe would find there: the kit itself never sees a name."""
+"""Launch plans for hardware of SageMaker's instance types. berth itself never looks at the type's name."""
 
 import shlex
 
@@ -19,7 +19,7 @@ def plan(hardware: Hardware, hosts: int, efa: int) -> Plan:
     return plan_of(job(hosts), hardware, fabric=Fabric(built=True, plugin="libnccl-net.so", devices=devices))
 
 
-def test_two_p4d_in_full() -> None:
+def test_plan_for_two_p4d() -> None:
     made = plan(P4D, hosts=2, efa=4)
     assert (
         made.render("algo-1")
@@ -38,7 +38,7 @@ launch plan
         "--mca btl_tcp_if_include eth0 --mca plm_rsh_agent ssh --mca plm_rsh_args '-F /k/ssh_config' --mca "
         f"plm_rsh_no_tree_spawn 1 {RANK}"
     )
-    # And nothing of what older guides set (FI_EFA_USE_DEVICE_RDMA, NCCL_PROTO …), which NCCL must not be told any more.
+    # Variables of older guides, such as FI_EFA_USE_DEVICE_RDMA and NCCL_PROTO, must not be set: NCCL chooses better.
     assert made.environment == {
         "BERTH_BACKEND": "nccl",
         "GLOO_SOCKET_IFNAME": "eth0",
@@ -50,7 +50,7 @@ launch plan
     }
 
 
-def test_one_g4dn_in_full() -> None:
+def test_plan_for_one_g4dn() -> None:
     made = plan(G4DN, hosts=1, efa=0)
     assert (
         made.render("algo-1")
@@ -78,7 +78,7 @@ launch plan
 
 
 @pytest.mark.parametrize("gpus", [4, 8])
-def test_dockers_own_64_mib_of_shared_memory_are_named_with_the_flag(gpus: int) -> None:
+def test_plan_warns_about_dockers_default_shared_memory(gpus: int) -> None:
     hardware = Hardware(gpus, "13.0", 48, 64 << 20, ("eth0", "lo"))
     plan = plan_of(job(), hardware)
     (reason,) = (each for each in plan.reasons if "/dev/shm" in each)

@@ -1,4 +1,4 @@
-"""What SageMaker's files say, missing and broken ones included."""
+"""Reading SageMaker's configuration files, also missing and broken ones."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ def write(root: Path, **files: object) -> Path:
     return root
 
 
-def test_nothing_at_all_is_one_host_without_settings(tmp_path: Path) -> None:
+def test_without_files_the_job_has_one_host_and_no_settings(tmp_path: Path) -> None:
     job = read_job(tmp_path, {})
     assert (job.hosts, job.current_host, job.leads, job.program, dict(job.hyperparameters)) == (
         ("algo-1",),
@@ -28,14 +28,14 @@ def test_nothing_at_all_is_one_host_without_settings(tmp_path: Path) -> None:
     )
 
 
-def test_leader_is_the_first_of_the_list_as_given(tmp_path: Path) -> None:
+def test_leader_is_the_first_host_in_the_file(tmp_path: Path) -> None:
     hosts = ["algo-10", "algo-2"]
     job = read_job(write(tmp_path, resourceconfig={"hosts": hosts, "current_host": "algo-2"}), {})
     assert job.leader == "algo-10"
     assert not job.leads
 
 
-def test_hyperparameters_stay_text(tmp_path: Path) -> None:
+def test_hyperparameters_stay_strings(tmp_path: Path) -> None:
     given = {"model_name_or_path": "123", "do_train": "True", "sagemaker_program": '"train.py"', "n": 3}
     job = read_job(write(tmp_path, hyperparameters=given), {})
     assert job.hyperparameters["model_name_or_path"] == "123"
@@ -43,7 +43,7 @@ def test_hyperparameters_stay_text(tmp_path: Path) -> None:
     assert job.program == "train.py"
 
 
-def test_program_from_the_environment(tmp_path: Path) -> None:
+def test_program_and_source_from_the_environment(tmp_path: Path) -> None:
     job = read_job(tmp_path, {"SAGEMAKER_PROGRAM": "mine.py", "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/code"})
     assert (job.program, job.submit_directory) == ("mine.py", "/opt/ml/code")
 
@@ -60,23 +60,23 @@ BAD = {
         "list every host exactly once",
     ),
     "host name": ({"resourceconfig": {"hosts": ["-oProxyCommand=x"]}}, "invalid host names"),
-    "hosts no list": ({"resourceconfig": {"hosts": "algo-1"}}, "hosts as a list of names"),
+    "hosts not a list": ({"resourceconfig": {"hosts": "algo-1"}}, "hosts as a list of names"),
 }
 
 
 @pytest.mark.parametrize(("files", "sentence"), BAD.values(), ids=BAD.keys())
-def test_broken_files(tmp_path: Path, files: dict[str, object], sentence: str) -> None:
+def test_broken_file_is_refused(tmp_path: Path, files: dict[str, object], sentence: str) -> None:
     with pytest.raises(JobError) as error:
         read_job(write(tmp_path, **files), {})
     assert sentence in str(error.value)
 
 
 @pytest.mark.parametrize("text", ['"train.py"', "train.py", '"\\"train.py\\""', '" train.py "'])
-def test_the_programs_name_in_each_encoding(text: str, tmp_path: Path) -> None:
+def test_program_name_is_read_in_each_encoding(text: str, tmp_path: Path) -> None:
     assert read_job(write(tmp_path, hyperparameters={"sagemaker_program": text}), {}).program == "train.py"
 
 
-def test_arguments_leave_platform_keys_out(tmp_path: Path) -> None:
+def test_program_arguments_have_no_platform_keys(tmp_path: Path) -> None:
     given = {
         "sagemaker_job_name": '"1"',
         "_tuning_objective_metric": "f1",

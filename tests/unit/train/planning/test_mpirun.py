@@ -1,4 +1,4 @@
-"""Which mpirun there is, and what of its words is left out of a log."""
+"""Finding mpirun and its parameters, and reading its output."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def test_major_version(text: str, major: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mpirun", "prefix", "another"),
+    ("mpirun", "prefix", "foreign"),
     [
         ("/opt/berth/bin/mpirun", "/opt/berth", False),
         ("/usr/bin/mpirun", "/opt/berth", True),
@@ -32,11 +32,11 @@ def test_major_version(text: str, major: int) -> None:
         ("/usr/bin/mpirun", "", False),
     ],
 )
-def test_the_prefix_has_foreign_prefix_open_mpi(mpirun: str, prefix: str, another: bool) -> None:
-    assert has_foreign_prefix(mpirun, {"OPAL_PREFIX": prefix}) is another
+def test_has_foreign_prefix(mpirun: str, prefix: str, foreign: bool) -> None:
+    assert has_foreign_prefix(mpirun, {"OPAL_PREFIX": prefix}) is foreign
 
 
-def test_the_parameters_of_the_images_files(tmp_path: Path) -> None:
+def test_image_parameters(tmp_path: Path) -> None:
     (tmp_path / "ompi/etc").mkdir(parents=True)
     (tmp_path / "home/.openmpi").mkdir(parents=True)
     installed = tmp_path / "ompi/etc/openmpi-mca-params.conf"
@@ -51,15 +51,15 @@ def test_the_parameters_of_the_images_files(tmp_path: Path) -> None:
     assert image_parameters("", tmp_path) == {}
 
 
-def test_what_mpirun_says_of_a_rank_that_ended_badly_is_left_to_the_rank() -> None:
+def test_notices_about_failed_ranks_are_removed() -> None:
     edge = "-" * 74
     abort = [edge, "Primary job  terminated normally, but 1 process returned", "a non-zero exit code.", edge]
     first = [edge, "mpirun detected that one or more processes exited with non-zero status", "", "  Exit code: 1", edge]
     warning = [edge, "WARNING: No preset parameters were found", "", "  Local host: algo-1", edge]
     runner = [edge, "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD", "with errorcode 1.", edge]
-    said = ["a line", "", *warning, *abort, *first, *runner, "the end"]
-    assert list(without_notices(said)) == ["a line", *filter(None, warning), "the end"]
-    # A frame that never closes is no reason to swallow it.
+    output = ["a line", "", *warning, *abort, *first, *runner, "the end"]
+    assert list(without_notices(output)) == ["a line", *filter(None, warning), "the end"]
+    # Lines after an edge are kept if the frame never ends.
     assert list(without_notices([edge, "mpirun was killed"])) == [edge, "mpirun was killed"]
 
 
@@ -77,16 +77,16 @@ def test_what_mpirun_says_of_a_rank_that_ended_badly_is_left_to_the_rank() -> No
         ("NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.", False),
     ],
 )
-def test_a_line_that_says_that_the_job_is_aborted(line: str, aborts: bool) -> None:
+def test_says_abort(line: str, aborts: bool) -> None:
     assert says_abort(line) is aborts
 
 
-def test_why_mpirun_aborts_is_what_its_frame_says() -> None:
+def test_abort_sentence_is_the_text_of_the_frame() -> None:
     edge = "-" * 74
     before = [edge, "Two mutually-exclusive MCA variables were specified.", edge]
     frame = ["Some processes are unable to reach each other.", "", "Your MPI job is now going to abort; sorry."]
-    said = abort_sentence([*before, f" {edge}", *frame])
-    assert said.startswith(
+    sentence = abort_sentence([*before, f" {edge}", *frame])
+    assert sentence.startswith(
         "mpirun aborts the job: Some processes are unable to reach each other. Your MPI job is now going to abort; "
         "sorry.; correct the network settings"
     )

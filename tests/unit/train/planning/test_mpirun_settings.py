@@ -1,4 +1,4 @@
-"""Which of our settings for mpirun stay beside those of the user, and what the launch plan says of the others."""
+"""Our settings for mpirun are dropped if the user's conflict with them, and the launch plan says so."""
 
 import shlex
 
@@ -22,29 +22,27 @@ def settings(made: Plan) -> set[str]:
     }
 
 
-RIVALS = {
-    "exclude for data": ("-mca btl_tcp_if_exclude lo,docker0", {}, "btl_tcp_if_include"),
-    "exclude for daemons": ("--mca oob_tcp_if_exclude lo", {}, "oob_tcp_if_include"),
-    "its old name": ("--mca oob_tcp_exclude lo", {}, "oob_tcp_if_include"),
-    "for all contexts": ("--gmca btl_tcp_if_exclude lo", {}, "btl_tcp_if_include"),
-    "exported": ("-x OMPI_MCA_btl_tcp_if_exclude=lo", {}, "btl_tcp_if_include"),
-    "a variable": ("", {"OMPI_MCA_oob_tcp_if_exclude": "lo"}, "oob_tcp_if_include"),
-    "the same in a variable": ("", {"OMPI_MCA_btl_tcp_if_include": "eth1"}, "btl_tcp_if_include"),
-    "failures in a variable": (
+CONFLICTS = {
+    "exclude list for data": ("-mca btl_tcp_if_exclude lo,docker0", {}, "btl_tcp_if_include"),
+    "exclude list for daemons": ("--mca oob_tcp_if_exclude lo", {}, "oob_tcp_if_include"),
+    "deprecated name": ("--mca oob_tcp_exclude lo", {}, "oob_tcp_if_include"),
+    "gmca": ("--gmca btl_tcp_if_exclude lo", {}, "btl_tcp_if_include"),
+    "exported variable": ("-x OMPI_MCA_btl_tcp_if_exclude=lo", {}, "btl_tcp_if_include"),
+    "opposite in a variable": ("", {"OMPI_MCA_oob_tcp_if_exclude": "lo"}, "oob_tcp_if_include"),
+    "same parameter in a variable": ("", {"OMPI_MCA_btl_tcp_if_include": "eth1"}, "btl_tcp_if_include"),
+    "end on failure in a variable": (
         "",
         {"OMPI_MCA_orte_abort_on_non_zero_status": "0"},
         "orte_abort_on_non_zero_status",
     ),
-    "an old name of ssh": ("-mca orte_rsh_agent rsh", {}, "plm_rsh_agent"),
+    "deprecated name of the ssh agent": ("-mca orte_rsh_agent rsh", {}, "plm_rsh_agent"),
     "binding": ("--bind-to-core", {}, "bind-to"),
-    "binding by its parameter": ("--mca hwloc_base_binding_policy core", {}, "bind-to"),
+    "binding as a parameter": ("--mca hwloc_base_binding_policy core", {}, "bind-to"),
 }
 
 
-@pytest.mark.parametrize(("options", "environ", "ours"), RIVALS.values(), ids=RIVALS.keys())
-def test_ours_is_left_out_where_the_user_sets_the_same_or_the_opposite(
-    options: str, environ: dict[str, str], ours: str
-) -> None:
+@pytest.mark.parametrize(("options", "environ", "ours"), CONFLICTS.values(), ids=CONFLICTS.keys())
+def test_conflicting_setting_is_dropped(options: str, environ: dict[str, str], ours: str) -> None:
     made, plain = plan(options, **environ), plan()
     assert settings(plain) - settings(made) == {ours}
     (reason,) = set(made.reasons) - set(plain.reasons)
@@ -55,13 +53,13 @@ def test_ours_is_left_out_where_the_user_sets_the_same_or_the_opposite(
 @pytest.mark.parametrize(
     "options", ["--mca btl ^tcp", "-mca pml ob1 -mca btl ^openib", "-x NCCL_SOCKET_IFNAME=^lo", "-verbose", "-mca"]
 )
-def test_ours_stays_beside_what_is_no_rival(options: str) -> None:
+def test_other_options_drop_no_setting(options: str) -> None:
     made = plan(options)
     assert settings(plan()) <= settings(made)
     assert made.reasons == plan().reasons
 
 
-def test_ours_is_left_out_where_a_file_of_the_image_sets_the_opposite() -> None:
+def test_setting_is_dropped_if_a_file_of_the_image_sets_the_opposite() -> None:
     theirs = {"btl_tcp_if_exclude": UserSetting("lo", "/etc/x.conf sets")}
     ours = {"btl_tcp_if_include": "eth0", BIND_TO: "none"}
     assert settings_that_stay(ours, user_settings([], {}, theirs)) == (
@@ -70,7 +68,7 @@ def test_ours_is_left_out_where_a_file_of_the_image_sets_the_opposite() -> None:
     )
 
 
-def test_what_the_plan_says_of_it_names_both() -> None:
+def test_reason_names_both_settings() -> None:
     assert plan("-mca btl_tcp_if_exclude lo").reasons[-1] == (
         "your custom MPI options set btl_tcp_if_exclude, so mpirun does not get the plan's btl_tcp_if_include eth0"
     )
@@ -80,7 +78,7 @@ def test_what_the_plan_says_of_it_names_both() -> None:
     )
 
 
-def test_arguments_of_ssh_come_behind_ours_which_name_the_key() -> None:
+def test_users_ssh_arguments_follow_ours() -> None:
     made = plan("-mca plm_rsh_args '-v -4' -verbose")
     assert "--mca plm_rsh_args '-F /k/ssh_config -v -4'" in shlex.join(made.command)
     assert made.command.count("plm_rsh_args") == 1

@@ -1,5 +1,6 @@
-"""Launch plans, compared as the whole block that a job logs."""
+"""Launch plans: the whole text in the log, and the parts that single settings change."""
 
+import re
 import shlex
 from dataclasses import replace
 
@@ -54,7 +55,7 @@ launch plan
   backend: nccl, over eth1: 8 GPUs on each host
   because: 8 processes per host: one for each GPU""",
     ),
-    "a user's program, GPUs idle, little shared memory, a secret": (
+    "user program with idle GPUs, little shared memory and a secret": (
         job(program="train.py", epochs="3", model='"bert"', hub_token="abc", sagemaker_region='"eu-west-1"'),
         Hardware(gpus=8, cuda="13.0", cpus=8, shm=64 << 20, interfaces=("eth0", "lo")),
         {},
@@ -72,7 +73,7 @@ launch plan
 dataloader_num_workers at 0, or give the container more (docker run --shm-size, \
 or shm_size in the local session's container_config)""",
     ),
-    "a user's program with mpi and options of his own, all of it": (
+    "user program with mpi and custom options, at log level debug": (
         job(
             program="train.py",
             sagemaker_mpi_enabled="true",
@@ -98,7 +99,7 @@ MASTER_PORT 29500, NCCL_DEBUG WARN, OMP_NUM_THREADS 2, PYTHONUNBUFFERED 1
 -mca btl_tcp_if_include eth9 -verbose """
         + RANK,
     ),
-    "a user's program on six hosts, each by itself": (
+    "user program on six hosts, independently": (
         job(6, program="train.py"),
         CPU,
         {},
@@ -116,11 +117,11 @@ the model on one host (the first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi 
 
 
 @pytest.mark.parametrize(("given", "hardware", "environ", "text"), PLANS.values(), ids=PLANS.keys())
-def test_plan_reads(given: Job, hardware: Hardware, environ: dict[str, str], text: str) -> None:
+def test_render_on_the_leader(given: Job, hardware: Hardware, environ: dict[str, str], text: str) -> None:
     assert plan_of(given, hardware, environ).render(given.hosts[0]) == text
 
 
-def test_a_worker_logs_one_line_of_it() -> None:
+def test_render_on_a_worker_is_one_line() -> None:
     plan = plan_of(job(("algo-1", "algo-2"), interface="eth1"), GPU8, {"BERTH_LOG_LEVEL": "debug"})
     assert plan.render("algo-2") == (
         "launch plan: ranks 8 on each host, 16 in all, by mpirun; backend nccl, over eth1: 8 GPUs on each host; "
@@ -137,15 +138,13 @@ def test_a_worker_logs_one_line_of_it() -> None:
         (GPU8, {"NCCL_SOCKET_IFNAME": "^docker0"}, "nccl, over ^docker0 (set by NCCL_SOCKET_IFNAME): "),
     ],
 )
-def test_the_plan_names_the_interface_that_the_user_has_set(
-    hardware: Hardware, environ: dict[str, str], network: str
-) -> None:
+def test_plan_names_the_users_interface(hardware: Hardware, environ: dict[str, str], network: str) -> None:
     plan = plan_of(job(("algo-1", "algo-2"), program="train.py"), hardware, environ)
     assert f"\n  backend: {network}" in plan.render("algo-1")
     assert not [name for name in environ if plan.environment.get(name, environ[name]) != environ[name]]
 
 
-def test_the_plan_warns_of_a_list_of_interfaces_that_gloo_cannot_read() -> None:
+def test_plan_warns_about_interface_list_for_gloo() -> None:
     environ = {"GLOO_SOCKET_IFNAME": "^docker0"}
     last = [plan_of(job(program="train.py"), hardware, environ).reasons[-1] for hardware in (CPU, GPU8)]
     warning = "GLOO_SOCKET_IFNAME is ^docker0, but gloo accepts only names"
@@ -162,9 +161,9 @@ def test_the_plan_warns_of_a_list_of_interfaces_that_gloo_cannot_read() -> None:
         ("train.py", GPU8, {"BERTH_DISTRIBUTION": "mpi"}, None),
         (None, CPU, {}, None),
     ],
-    ids=["alone", "mpi", "the user's own", "torch without CUDA", "GPUs", "run_qa, which sets use_cpu"],
+    ids=["once per host", "mpi", "set by the user", "GPUs but a CPU torch", "GPUs", "run_qa sets use_cpu itself"],
 )
-def test_accelerate_is_told_of_a_cpu(
+def test_accelerate_use_cpu(
     program: str | None, hardware: Hardware, environ: dict[str, str], value: str | None
 ) -> None:
     plan = plan_of(job(program=program), hardware, environ)
@@ -174,7 +173,7 @@ def test_accelerate_is_told_of_a_cpu(
 COMMANDS = {
     "plain": ({}, {}, "process", ("/v/bin/python", "train.py")),
     "environment mpi": ({}, {"BERTH_DISTRIBUTION": "mpi"}, "mpirun", ("/v/bin/python", "-m", "mpi4py", "train.py")),
-    "environment none wins": (
+    "environment none overrides the estimator": (
         {"sagemaker_mpi_enabled": "true"},
         {"BERTH_DISTRIBUTION": "none"},
         "process",
@@ -198,7 +197,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize(("hyperparameters", "environ", "kind", "command"), COMMANDS.values(), ids=COMMANDS.keys())
-def test_user_command(
+def test_command_of_user_program(
     hyperparameters: dict[str, str], environ: dict[str, str], kind: str, command: tuple[str, ...]
 ) -> None:
     plan = plan_of(job(program="train.py", **hyperparameters), CPU, environ)
@@ -215,20 +214,20 @@ def test_user_command(
         (1, "train.py", {"BERTH_DISTRIBUTION": "mpi"}, False),
     ],
 )
-def test_keys_are_made_only_where_mpirun_reaches_other_hosts(
+def test_needs_ssh_only_if_mpirun_starts_ranks_on_other_hosts(
     hosts: int, program: str | None, environ: dict[str, str], needed: bool
 ) -> None:
     given = job(hosts, program=program)
     assert needs_ssh(given, read_launch_options({}, program, environ)) is needed
 
 
-def test_shell_program_runs_in_bash_and_gets_signals_as_a_group() -> None:
+def test_shell_program_runs_in_bash() -> None:
     plan = plan_of(job(program="bin/train.sh", epochs="1"), CPU, {})
     assert plan.program == ("bash", "bin/train.sh", "--epochs", "1")
     assert plan.shell
 
 
-def test_user_hyperparameter_named_like_ours_is_left_to_the_program() -> None:
+def test_hyperparameter_processes_per_host_is_passed_to_user_program() -> None:
     plan = plan_of(job(program="train.py", processes_per_host="many", sagemaker_mpi_enabled="true"), CPU, {})
     assert plan.ranks_per_host == 1
     assert plan.reasons == (
@@ -239,7 +238,7 @@ def test_user_hyperparameter_named_like_ours_is_left_to_the_program() -> None:
     )
 
 
-def test_a_trace_is_run_qas_own() -> None:
+def test_trace_has_no_effect_on_user_program() -> None:
     environ = {"BERTH_TRACE": "10-12"}
     sentence = "BERTH_TRACE has no effect on your own program: it traces run_qa's steps only"
     assert sentence in plan_of(job(program="train.py"), CPU, environ).reasons
@@ -247,24 +246,24 @@ def test_a_trace_is_run_qas_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hosts", "program", "environ", "said"),
+    ("hosts", "program", "environ", "warned"),
     [
         (2, "train.py", {"BERTH_DISTRIBUTION": "mpi"}, True),
         (1, "train.py", {"BERTH_DISTRIBUTION": "mpi"}, False),
         (2, "train.py", {}, False),
         (2, None, {}, False),
     ],
-    ids=["one training on parts", "one host, which has all", "trainings apart", "run_qa, which knows of parts"],
+    ids=["one training", "one host", "independent trainings", "run_qa checks channels itself"],
 )
-def test_a_program_on_several_hosts_is_told_of_channels_that_are_divided(
-    hosts: int, program: str | None, environ: dict[str, str], said: bool
+def test_plan_warns_user_program_about_divided_channels(
+    hosts: int, program: str | None, environ: dict[str, str], warned: bool
 ) -> None:
     kinds = {"train": "ShardedByS3Key", "eval": "FullyReplicated", "odd": None}
     channels = {name: {"S3DistributionType": kind} if kind else "File" for name, kind in kinds.items()}
     plan = plan_of(replace(job(hosts, program=program), input_data=channels), CPU, environ)
     found = [reason for reason in plan.reasons if "ShardedByS3Key" in reason]
     assert [reason.partition(":")[0] for reason in found] == (
-        ["each host has other files of train (ShardedByS3Key)"] if said else []
+        ["each host has other files of train (ShardedByS3Key)"] if warned else []
     )
 
 
@@ -272,7 +271,7 @@ MPI_ASKED = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_pe
 
 
 @pytest.mark.parametrize(
-    ("gpus", "asked", "environ", "idle"),
+    ("gpus", "hyperparameters", "environ", "idle"),
     [
         (8, {}, {}, True),
         (1, {}, {}, False),
@@ -280,26 +279,26 @@ MPI_ASKED = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_pe
         (8, {}, {"BERTH_DISTRIBUTION": "mpi"}, False),
         (8, MPI_ASKED, {}, False),
     ],
-    ids=["nothing was asked for", "one GPU", "once was asked for", "as the line says", "as it says of PyTorch"],
+    ids=["no distribution", "one GPU", "distribution none", "distribution mpi", "mpi of a PyTorch estimator"],
 )
-def test_idle_gpus_are_named_first_until_something_is_asked_for(
-    gpus: int, asked: dict[str, str], environ: dict[str, str], idle: bool
+def test_idle_gpus_come_first_unless_a_distribution_is_requested(
+    gpus: int, hyperparameters: dict[str, str], environ: dict[str, str], idle: bool
 ) -> None:
     hardware = Hardware(gpus=gpus, cuda="13.0", cpus=8, shm=None, interfaces=("eth0", "lo"))
-    plan = plan_of(job(("algo-1", "algo-2"), program="train.py", **asked), hardware, environ)
+    plan = plan_of(job(("algo-1", "algo-2"), program="train.py", **hyperparameters), hardware, environ)
     assert bool(plan.idle_gpus) == idle
     assert plan.ranks_per_host == (1 if idle or "none" in environ.values() else gpus)
     for host in plan.hosts:
         assert plan.render(host).startswith("7 of 8 GPUs may stay idle" if idle else "launch plan")
 
 
-def test_gpus_with_a_cpu_build_of_torch_are_not_used_and_named() -> None:
+def test_plan_names_gpus_that_a_cpu_torch_cannot_use() -> None:
     plan = plan_of(job(), Hardware(2, None, 4, None, ("lo",)), {})
     assert (plan.backend, plan.ranks_per_host) == ("gloo", 1)
     assert "this host has 2 GPUs but this image's torch is a CPU build: use an image of a CUDA profile" in plan.reasons
 
 
-def test_no_secret_of_custom_mpi_options_is_logged() -> None:
+def test_secrets_in_custom_mpi_options_are_masked() -> None:
     options = "-x WANDB_API_KEY=abc --mca mca_base_env_list 'HF_TOKEN=abc;A=b;HOME'"
     given = job(program="train.py", sagemaker_mpi_enabled="true", sagemaker_mpi_custom_mpi_options=options)
     plan = plan_of(given, CPU, {"BERTH_LOG_LEVEL": "debug"})
@@ -327,23 +326,23 @@ REFUSED = {
         "the variable BERTH_DISTRIBUTON is not known: did you mean BERTH_DISTRIBUTION?",
     ),
     "log level": ({}, {"BERTH_LOG_LEVEL": "loud"}, "BERTH_LOG_LEVEL must be info or debug, not 'loud'."),
-    "trace of no step": ({}, {"BERTH_TRACE": "0-2"}, "BERTH_TRACE must be a step from 1 on or a range of 100 steps"),
+    "trace from step 0": ({}, {"BERTH_TRACE": "0-2"}, "BERTH_TRACE must be a step from 1 on or a range of 100 steps"),
     "trace backwards": ({}, {"BERTH_TRACE": "12-10"}, "such as 10 or 10-12, not '12-10'."),
-    "trace of an epoch": ({}, {"BERTH_TRACE": "1-101"}, "not '1-101'."),
-    "trace of words": ({}, {"BERTH_TRACE": "first"}, "not 'first'."),
-    "a variable of the image's own": (
+    "trace too long": ({}, {"BERTH_TRACE": "1-101"}, "not '1-101'."),
+    "trace not a number": ({}, {"BERTH_TRACE": "first"}, "not 'first'."),
+    "variable set by the image": (
         {},
         {"BERTH_BACKEND": "gloo"},
         "BERTH_BACKEND is set by the image, for your program to read; remove it from the job.",
     ),
-    "the same by mpirun": (
+    "variable set by the image, exported by mpirun": (
         {"sagemaker_mpi_custom_mpi_options": "-x BERTH_BACKEND=gloo"},
         {},
         "BERTH_BACKEND is set by the image",
     ),
     "-np": ({"sagemaker_mpi_custom_mpi_options": "-np 7"}, {}, "mpirun's -np is set by the launch plan"),
     "open quote": ({"sagemaker_mpi_custom_mpi_options": "-x 'a"}, {}, "close its quotes"),
-    "not a truth value": (
+    "not a boolean": (
         {"sagemaker_mpi_enabled": "maybe"},
         {},
         "sagemaker_mpi_enabled must be true or false, not 'maybe'.",
@@ -352,14 +351,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("hyperparameters", "environ", "sentence"), REFUSED.values(), ids=REFUSED.keys())
-def test_refused(hyperparameters: dict[str, str], environ: dict[str, str], sentence: str) -> None:
+def test_invalid_setting_is_refused(hyperparameters: dict[str, str], environ: dict[str, str], sentence: str) -> None:
     with pytest.raises(JobError) as error:
         plan_of(job(**hyperparameters), CPU, environ)
     assert sentence in str(error.value)
 
 
 @pytest.mark.parametrize(("hardware", "profile"), [(CPU, "cpu"), (GPU8, "cu130")])
-def test_run_qa_is_refused_where_the_image_has_an_older_transformers(hardware: Hardware, profile: str) -> None:
+def test_run_qa_is_refused_with_old_transformers(hardware: Hardware, profile: str) -> None:
     def plan(program: str | None, version: str) -> Plan:
         return plan_of(job(program=program), hardware, transformers=version)
 
@@ -374,39 +373,38 @@ def test_run_qa_is_refused_where_the_image_has_an_older_transformers(hardware: H
     assert plan(None, "5.23.0").is_run_qa
 
 
-def test_more_processes_than_gpus_is_refused() -> None:
+def test_more_processes_than_gpus_are_refused() -> None:
     with pytest.raises(JobError, match="16 processes per host were asked for but a host has 8 GPUs"):
         plan_of(job(processes_per_host="16"), GPU8, {})
 
 
-def test_a_distribution_for_one_of_two_instance_groups_is_refused() -> None:
+def test_distribution_for_one_of_two_instance_groups_is_refused() -> None:
     groups = [
         {"instance_group_name": "gpu", "instance_type": "ml.p4d.24xlarge", "hosts": ["algo-1"]},
         {"instance_group_name": "cpu", "instance_type": "ml.m5.xlarge", "hosts": ["algo-2", "algo-3"]},
     ]
     hosts = ("algo-1", "algo-2", "algo-3")
-    asked = {"sagemaker_mpi_enabled": "true"}
+    mpi = {"sagemaker_mpi_enabled": "true"}
     given = replace(
-        job(hosts, "train.py", **asked, sagemaker_distribution_instance_groups='["gpu"]'),
+        job(hosts, "train.py", **mpi, sagemaker_distribution_instance_groups='["gpu"]'),
         resources={"instance_groups": groups},
     )
     with pytest.raises(JobError, match="leaves out algo-2, algo-3, but mpirun starts ranks on every host"):
         plan_of(given, CPU, {})
-    all_of_them = {**given.hyperparameters, "sagemaker_distribution_instance_groups": '["gpu", "cpu"]'}
-    for hyperparameters in (all_of_them, asked, {"sagemaker_distribution_instance_groups": '["gpu"]'}):
+    both_groups = {**given.hyperparameters, "sagemaker_distribution_instance_groups": '["gpu", "cpu"]'}
+    for hyperparameters in (both_groups, mpi, {"sagemaker_distribution_instance_groups": '["gpu"]'}):
         plan_of(replace(given, hyperparameters=hyperparameters), CPU, {})
 
 
 @pytest.mark.parametrize(("major", "sentence"), [(0, "mpirun is not on PATH"), (5, "mpirun is Open MPI 5")])
-def test_unknown_mpirun_is_refused(major: int, sentence: str) -> None:
+def test_missing_or_wrong_mpirun_is_refused(major: int, sentence: str) -> None:
     launcher = Launcher("/v/bin/python", "/v/bin/mpirun", major, "/run/berth", "")
     with pytest.raises(JobError, match=sentence):
         plan_of(job(), launcher=launcher)
 
 
 def test_plan_matches_no_metric_expression() -> None:
-    import re
-
+    """SageMaker would take the matched text of the log for a metric."""
     expressions = [
         r"train_runtime.*=\D*(.*?)$",
         r"train_samples_per_second.*=\D*(.*?)$",
@@ -428,26 +426,24 @@ def test_plan_matches_no_metric_expression() -> None:
         ("train.py", {"sagemaker_mpi_enabled": "true"}, "/v/bin/python -m mpi4py -m train"),
     ],
 )
-def test_a_program_of_an_installed_folder_runs_as_a_module(
-    name: str, hyperparameters: dict[str, str], command: str
-) -> None:
+def test_module_program(name: str, hyperparameters: dict[str, str], command: str) -> None:
     assert shlex.join(plan_of(job(program=name, **hyperparameters), CPU, {}).module_program) == command
 
 
 @pytest.mark.parametrize(
-    ("environ", "words"),
+    ("environ", "start"),
     [
         ({"HF_MODEL_ID": "bert", "HF_TASK": "question-answering"}, "HF_MODEL_ID and HF_TASK have no effect"),
         ({"HF_TASK": "question-answering"}, "HF_TASK has no effect"),
     ],
 )
-def test_what_is_for_endpoints_is_said_to_have_no_effect(environ: dict[str, str], words: str) -> None:
+def test_endpoint_variables_have_no_effect(environ: dict[str, str], start: str) -> None:
     assert plan_of(job(), CPU, environ).reasons[-1] == (
-        f"{words} in a training job: name the model with the hyperparameter model_name_or_path"
+        f"{start} in a training job: name the model with the hyperparameter model_name_or_path"
     )
 
 
-def test_a_repository_of_codeartifact_is_said_to_have_no_effect() -> None:
+def test_codeartifact_variable_has_no_effect() -> None:
     environ = {"CA_REPOSITORY_ARN": "arn:aws:codeartifact:eu-west-1:111122223333:repository/ours/pypi"}
     assert plan_of(job(), CPU, environ).reasons[-1] == (
         "CA_REPOSITORY_ARN has no effect: set PIP_INDEX_URL to the repository's address, with its token"

@@ -1,4 +1,4 @@
-"""SageMaker's data parallel library: tried for real on a double, and what the plan makes of the outcome."""
+"""SageMaker's data parallel library: importing a test double of it, and the plan for each result."""
 
 import os
 import shlex
@@ -20,7 +20,7 @@ from tests.unit.train.planning.plans import CPU, GPU8
 DOUBLE = pins.ROOT / "tests/doubles/smdistributed_double/src"
 WITH_DOUBLE = {**os.environ, "PYTHONPATH": str(DOUBLE)}
 UNSUPPORTED = "RuntimeError: SMDDP does not support the instance type ml.p5.48xlarge"
-# As an SMDDP estimator sends it.
+# The hyperparameters of an SMDDP estimator.
 ESTIMATOR = {
     "sagemaker_distributed_dataparallel_enabled": "true",
     "sagemaker_instance_type": '"ml.p4d.24xlarge"',
@@ -38,22 +38,15 @@ def plan_of(given: Job, hardware: Hardware, environ: Mapping[str, str], library:
 
 
 @pytest.mark.slow
-def test_the_double_can_be_imported() -> None:
+def test_attempt_imports_the_library() -> None:
     assert smddp.attempt(job(), WITH_DOUBLE).obstacle == ""
 
 
-@pytest.mark.slow
-def test_an_import_that_raises_is_told_in_its_own_words() -> None:
-    words = UNSUPPORTED.partition(": ")[2]
-    tried = smddp.attempt(job(), WITH_DOUBLE | {"SMDDP_DOUBLE_UNSUPPORTED": words})
-    assert tried == Library(UNSUPPORTED, present=True)
-
-
-def test_a_library_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempt_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # the checkout has a folder of the library's name
     absent = Library("ModuleNotFoundError: No module named 'smdistributed'")
     assert smddp.attempt(job(), os.environ) == absent
-    # Where every Python starts with the hook, by which the kit's own answers to the name.
+    # With berth's start hook, an import by this name would get berth's own implementation.
     site = tmp_path / "sitecustomize.py"
     site.write_text("from berth.train.startup import start_hook; start_hook.start()")
     environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
@@ -61,26 +54,26 @@ def test_a_library_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("chosen", ["open", "off"])
-def test_a_library_that_is_not_to_be_used_is_not_tried(chosen: str) -> None:
+def test_attempt_imports_nothing_if_the_variable_rules_it_out(chosen: str) -> None:
     environ = WITH_DOUBLE | {"BERTH_SMDISTRIBUTED": chosen}
     assert smddp.attempt(job(), environ) == Library(f"BERTH_SMDISTRIBUTED is {chosen}")
 
 
 @pytest.mark.parametrize(
-    ("present", "chosen", "first", "said"),
+    ("present", "chosen", "planned", "words"),
     [
         (False, "", None, "gets the kit's open implementation, not AWS's library"),
         (True, "", "open", "gets the kit's open implementation, not AWS's library"),
         (True, "aws", None, "fails as well, because BERTH_SMDISTRIBUTED is aws"),
     ],
 )
-def test_what_a_programs_own_import_gets_where_the_library_cant_be_used(
-    present: bool, chosen: str, first: str | None, said: str
+def test_plan_says_which_library_a_program_imports_instead(
+    present: bool, chosen: str, planned: str | None, words: str
 ) -> None:
     library = Library(UNSUPPORTED, present=present)
     plan = plan_of(job(program="train.py", **ESTIMATOR), CPU, {"BERTH_SMDISTRIBUTED": chosen}, library)
-    assert plan.environment.get("BERTH_SMDISTRIBUTED") == first
-    assert plan.backend_reason.endswith(f"can't be used ({UNSUPPORTED}); your program's own import of it {said}")
+    assert plan.environment.get("BERTH_SMDISTRIBUTED") == planned
+    assert plan.backend_reason.endswith(f"can't be used ({UNSUPPORTED}); your program's own import of it {words}")
 
 
 @pytest.mark.slow
@@ -88,19 +81,20 @@ def test_what_a_programs_own_import_gets_where_the_library_cant_be_used(
     ("code", "obstacle"),
     [
         ("import time; time.sleep(60)", "loading it took longer than 2 s"),
+        (f"raise RuntimeError({UNSUPPORTED.partition(': ')[2]!r})", UNSUPPORTED),
         ("import os; os.abort()", "loading it crashed (SIGABRT)"),
         ("raise SystemExit('not here\\nnor there')", "SystemExit: not here nor there"),
         ("import os; print('no EFA', flush=True); os._exit(3)", "no EFA"),
     ],
 )
-def test_an_import_that_ends_in_another_way(tmp_path: Path, code: str, obstacle: str) -> None:
+def test_attempt_explains_a_failed_import(tmp_path: Path, code: str, obstacle: str) -> None:
     folder = tmp_path / "smdistributed/dataparallel/torch"
     folder.mkdir(parents=True)
     (folder / "torch_smddp.py").write_text(code)
     assert smddp.attempt(job(), {**os.environ, "PYTHONPATH": str(tmp_path)}, limit=2) == Library(obstacle, present=True)
 
 
-def test_the_librarys_variables() -> None:
+def test_variables() -> None:
     assert smddp.variables(job(**ESTIMATOR)) == {
         "SMDATAPARALLEL_USE_HOMOGENEOUS": "1",
         "SMDATAPARALLEL_SERVER_ADDR": "algo-1",
@@ -125,12 +119,12 @@ def test_plan_with_the_library() -> None:
     assert "  backend: smddp, over eth0: smdistributed dataparallel was asked for, and its library can be imported" in (
         plan.render("algo-1").splitlines()
     )
-    own = plan_of(job(program="train.py", **ESTIMATOR), GPU8, {}, Library())
-    assert own.program == ("/v/bin/python", "-m", "mpi4py", "train.py")
+    users = plan_of(job(program="train.py", **ESTIMATOR), GPU8, {}, Library())
+    assert users.program == ("/v/bin/python", "-m", "mpi4py", "train.py")
 
 
 @pytest.mark.parametrize(("hardware", "backend", "why"), [(GPU8, "nccl", "8 GPUs"), (CPU, "gloo", "no GPU")])
-def test_plan_falls_back_with_one_line(hardware: Hardware, backend: str, why: str) -> None:
+def test_plan_explains_the_fallback_in_one_line(hardware: Hardware, backend: str, why: str) -> None:
     plan = plan_of(job(**ESTIMATOR), hardware, {}, Library(UNSUPPORTED))
     assert plan.backend == plan.environment["BERTH_BACKEND"] == backend
     (line,) = [line for line in plan.render("algo-1").splitlines() if line.startswith("  backend: ")]
@@ -139,18 +133,20 @@ def test_plan_falls_back_with_one_line(hardware: Hardware, backend: str, why: st
     assert not [name for name in plan.environment if name.startswith(("SMDATA", "FI_"))]
 
 
-WISHES = {
+REQUESTS = {
     "variable, run_qa": (None, {}, "smddp", True, "mpirun"),
     "variable, own program": ("train.py", {}, "smddp", True, "mpirun"),
     "estimator": ("train.py", ESTIMATOR, "", True, "mpirun"),
     "estimator, variable mpi": ("train.py", ESTIMATOR, "mpi", False, "mpirun"),
     "estimator, variable none": ("train.py", ESTIMATOR, "none", False, "process"),
-    "nobody": (None, {}, "", False, "mpirun"),
+    "not requested": (None, {}, "", False, "mpirun"),
 }
 
 
-@pytest.mark.parametrize(("program", "hyperparameters", "variable", "used", "kind"), WISHES.values(), ids=WISHES.keys())
-def test_who_asks_for_it(
+@pytest.mark.parametrize(
+    ("program", "hyperparameters", "variable", "used", "kind"), REQUESTS.values(), ids=REQUESTS.keys()
+)
+def test_who_requests_the_library(
     program: str | None, hyperparameters: dict[str, str], variable: str, used: bool, kind: str
 ) -> None:
     environ = {"BERTH_DISTRIBUTION": variable}

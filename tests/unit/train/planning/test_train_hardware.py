@@ -1,4 +1,4 @@
-"""This machine, looked at as a host, and the interface that its ranks meet over."""
+"""The hardware of this machine, and the choice of the network interface."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from berth.runtime import interfaces
 from berth.train.planning import hardware
 
 
-def test_this_machine() -> None:
+def test_probe_this_machine() -> None:
     found = hardware.probe()
     assert found.cpus > 0
     assert "lo" in found.interfaces
     assert found.shm is None or found.shm > 0
 
 
-def test_an_interface_that_the_job_names_counts_where_it_is(tmp_path: Path) -> None:
+def test_interface_here_is_empty_unless_the_host_has_it(tmp_path: Path) -> None:
     (tmp_path / "sys/class/net/eth1").mkdir(parents=True)
     assert [interfaces.interface_here(name, tmp_path) for name in ("eth1", "ethwe", "", None)] == ["eth1", "", "", ""]
 
@@ -30,5 +30,5 @@ def test_an_interface_that_the_job_names_counts_where_it_is(tmp_path: Path) -> N
         ("eth0", ("lo",), False, "lo"),
     ],
 )
-def test_interface(named: str | None, available: tuple[str, ...], alone: bool, chosen: str) -> None:
+def test_choose_interface(named: str | None, available: tuple[str, ...], alone: bool, chosen: str) -> None:
     assert interfaces.choose_interface(named, available, alone=alone) == chosen
