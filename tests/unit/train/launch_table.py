@@ -1,6 +1,6 @@
-"""The launch table of train/README.md, made of the requests that the SDKs really send and of the plans for them.
+"""Makes the launch table of train/README.md from recorded requests of the SDKs and the launch plans for them.
 
-`python -m tests.unit.train.launch_table` writes it; tests/unit/train/test_requests.py looks whether it is up to date.
+`python -m tests.unit.train.launch_table` writes it; tests/unit/train/test_requests.py checks that it is up to date.
 """
 
 import json
@@ -19,8 +19,8 @@ _HEAD = (
     "| what you write | what reaches the image | hosts without a GPU | hosts with 8 GPUs | because |\n"
     "|---|---|---|---|---|\n"
 )
-# Of the SDK's own keys those that say nothing of the launch.
-_ASIDE = tuple(
+# The SDK's own keys that do not affect the launch.
+_IGNORED = tuple(
     f"sagemaker_{name}"
     for name in ("container_log_level", "estimator", "instance_type", "job_name", "region", "submit_directory")
 )
@@ -29,7 +29,7 @@ _VARIABLES = ("BERTH_", "SAGEMAKER_PROGRAM")
 
 
 def outcome(plan: Plan | str) -> str:
-    """What runs and how often, or that it is refused."""
+    """What runs and how often, or `refused`."""
     if isinstance(plan, str):
         return "refused"
     program = f"`{plan.name}`" if plan.name else "run_qa"
@@ -39,7 +39,7 @@ def outcome(plan: Plan | str) -> str:
 
 
 def because(cpu: Plan | str, gpus: Plan | str) -> str:
-    """The sentence of a refusal; else the plan's own first reason on GPUs, without what follows from it."""
+    """The error, otherwise the first reason of the plan on GPUs, without its consequence."""
     for plan in (gpus, cpu):
         if isinstance(plan, str):
             return plan
@@ -48,7 +48,7 @@ def because(cpu: Plan | str, gpus: Plan | str) -> str:
 
 
 def row(request: Request, root: Path) -> tuple[str, ...]:
-    """All of a row but its first cell."""
+    """The cells of a row except the first."""
     if request.replaces_the_entry:
         return replaced(request)
     cpu, gpus = (planned(request, hardware, root) for hardware in HARDWARE.values())
@@ -56,19 +56,19 @@ def row(request: Request, root: Path) -> tuple[str, ...]:
 
 
 def replaced(request: Request) -> tuple[str, ...]:
-    """The row of a request that brings its own process 1, as SDK v3 does for source code."""
+    """The row of a request with its own process 1, which SDK v3 sends for source code."""
     hosts = _on_each(len(request.hosts))
     driver = request.fields.get("Driver")
     if driver is None:
         return "a command of yours", *[f"your command once{hosts}"] * 2, "it takes the place of the image's entry"
     why = "SDK v3's driver takes the place of the image's entry"
-    told = driver["distributed.json"]
-    if "process_count_per_node" not in told:
-        what = "your script" if driver["runs"] else "your command"
-        return "a command of SDK v3's", *[f"{what} once{hosts}"] * 2, why
+    distributed = driver["distributed.json"]
+    if "process_count_per_node" not in distributed:
+        program = "your script" if driver["runs"] else "your command"
+        return "a command of SDK v3's", *[f"{program} once{hosts}"] * 2, why
     launcher = "torchrun" if driver["runs"] == ["torchrun_driver.py"] else "mpirun"
-    # Its get_process_count (container_drivers/common/utils.py): what it is told, else the GPUs, else 1.
-    counts = [told["process_count_per_node"] or otherwise for otherwise in (1, 8)]
+    # Like its get_process_count (container_drivers/common/utils.py): the requested number, else the GPUs, else 1.
+    counts = [distributed["process_count_per_node"] or otherwise for otherwise in (1, 8)]
     return "a command of SDK v3's", *[f"your script by {launcher}, {_ranks(each)}{hosts}" for each in counts], why
 
 
@@ -81,11 +81,11 @@ def _on_each(hosts: int) -> str:
 
 
 def launch_keys(request: Request) -> str:
-    """What the image gets that concerns the launch."""
+    """The hyperparameters and variables of a request that affect the launch."""
     keys = [
         f"`{name}: {_plain(text)}`"
         for name, text in sorted(request.hyperparameters.items())
-        if (name in _OURS or (name.startswith("sagemaker_") and not name.startswith(_ASIDE))) and _plain(text)
+        if (name in _OURS or (name.startswith("sagemaker_") and not name.startswith(_IGNORED))) and _plain(text)
     ]
     keys += [f"`{name}={value}`" for name, value in request.environment.items() if name.startswith(_VARIABLES)]
     return ", ".join(keys) or "nothing"
@@ -99,8 +99,8 @@ def _plain(text: str) -> str:
     return value if isinstance(value, str) else text
 
 
-def what_is_written(names: Sequence[str]) -> str:
-    """The first cell: what leads to one and the same row, shortly."""
+def first_cell(names: Sequence[str]) -> str:
+    """What users write to get the same row, abbreviated."""
     ways: dict[str, list[str]] = {}
     for name in names:
         who, _, way = name.partition(", ")
@@ -115,12 +115,12 @@ def what_is_written(names: Sequence[str]) -> str:
 
 
 def table() -> str:
-    """The whole table, rows in the order of the requests' names; requests that come to the same share a row."""
+    """The whole table. Requests with the same cells share a row."""
     rows: dict[tuple[str, ...], list[str]] = {}
     with tempfile.TemporaryDirectory() as root:
         for request in requests().values():
             rows.setdefault(row(request, Path(root)), []).append(request.name)
-    lines = [(what_is_written(names), *cells) for cells, names in rows.items()]
+    lines = [(first_cell(names), *cells) for cells, names in rows.items()]
     return _HEAD + "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 

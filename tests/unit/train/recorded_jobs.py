@@ -1,4 +1,4 @@
-"""The requests for jobs that the SDKs send (requests.json, made by `make requests`), as a container gets them."""
+"""Training jobs that the SDKs request (requests.json, made by `make requests`), as a container sees them."""
 
 import json
 from collections.abc import Mapping
@@ -23,41 +23,41 @@ WITHOUT_SMDDP = Library(obstacle="it is not in this image")
 
 @dataclass(frozen=True)
 class Request:
-    """What reaches the image of one request; `name` says the SDK and what its user wrote."""
+    """One CreateTrainingJob request. `name`: the SDK, and what its user wrote."""
 
     name: str
     fields: Mapping[str, Any]
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Named as SageMaker names them."""
+        """The names that SageMaker gives the hosts."""
         resources = self.fields["ResourceConfig"]
         groups = resources.get("InstanceGroups", [resources])
         return tuple(f"algo-{number + 1}" for number in range(sum(group["InstanceCount"] for group in groups)))
 
     @property
     def hyperparameters(self) -> Mapping[str, str]:
-        """As hyperparameters.json has them."""
+        """The content of hyperparameters.json."""
         return dict(self.fields.get("HyperParameters", {}))
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What the container's environment has of the request."""
+        """The container's variables that the request sets."""
         return dict(self.fields.get("Environment", {}))
 
     @property
     def replaces_the_entry(self) -> bool:
-        """Whether another program than the image's own becomes process 1."""
+        """Whether the request starts another program as process 1."""
         return "ContainerEntrypoint" in self.fields
 
     def lay_out(self, root: Path) -> None:
-        """Write /opt/ml/input/config below `root` as the first host gets it."""
+        """Write the first host's /opt/ml/input/config below `root`."""
         config = root / "input/config"
         config.mkdir(parents=True, exist_ok=True)
         resources = self.fields["ResourceConfig"]
-        groups, given = [], list(self.hosts)
+        groups, rest = [], list(self.hosts)
         for group in resources.get("InstanceGroups", []):
-            hosts, given = given[: group["InstanceCount"]], given[group["InstanceCount"] :]
+            hosts, rest = rest[: group["InstanceCount"]], rest[group["InstanceCount"] :]
             groups.append(
                 {
                     "instance_group_name": group["InstanceGroupName"],
@@ -82,23 +82,23 @@ class Request:
             (config / f"{name}.json").write_text(json.dumps(content))
 
     def job(self, root: Path) -> Job:
-        """What the entry of the first host reads, from files below `root`."""
+        """The job that the first host's entry reads, from files below `root`."""
         self.lay_out(root)
         return read_job(root, self.environment)
 
 
 def requests() -> dict[str, Request]:
-    """All that are recorded, by name."""
+    """All recorded requests by name."""
     recorded = json.loads(Path(__file__).with_name("requests.json").read_text())
     return {
         f"{sdk} {name}": Request(f"{sdk} {name}", fields)
-        for sdk, given in recorded.items()
-        for name, fields in given.items()
+        for sdk, jobs in recorded.items()
+        for name, fields in jobs.items()
     }
 
 
 def planned(request: Request, hardware: Hardware, root: Path) -> Plan | str:
-    """The launch plan of such a job on hosts like that, or the sentence that refuses it."""
+    """The launch plan for a request on this hardware, or the error."""
     job = request.job(root)
     options = read_launch_options(job.hyperparameters, job.program, request.environment)
     found = HostFindings(hardware, LAUNCHER, WITHOUT_SMDDP if options.smddp else None)

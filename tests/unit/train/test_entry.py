@@ -1,4 +1,4 @@
-"""The whole entry, two hosts on this machine: their names are the loopback's address and `localhost`."""
+"""The whole entry. Two hosts of a job run on this machine; their names are 127.0.0.1 and localhost."""
 
 import contextlib
 import json
@@ -19,6 +19,7 @@ from berth.train import entry
 from berth.train.hosts.events import Event, Signalled
 from berth.train.hosts.rendezvous import Stopped
 
+HOSTS = ["127.0.0.1", "localhost"]
 PROGRAM = """
 import os, sys, qa
 print("hosts", os.environ["SM_CURRENT_HOST"], qa.OWN, sys.argv[1:], flush=True)
@@ -36,6 +37,7 @@ sys.exit(train(EntryPaths(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 
 
 def lay_out(folder: Path, host: str, hosts: list[str]) -> Path:
+    """Write one host's /opt/ml; returns its path."""
     root = folder / host
     config = root / "input" / "config"
     config.mkdir(parents=True)
@@ -56,8 +58,9 @@ def start_hosts(
     starts: Mapping[str, str] = {},
     **environ: str,
 ) -> tuple[list[subprocess.Popen[str]], list[Path]]:
-    """Starts the entry of every host with the variables `environ` and those that are its `own`, by START or its own
-    of `starts`.
+    """Start the entry of every host; returns the processes and the paths of their failure files.
+
+    own: host → variables of this host only. starts: host → code that starts its entry instead of START.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -92,16 +95,16 @@ def run_hosts(folder: Path, hosts: list[str], **environ: str) -> tuple[list[int]
     return [process.returncode for process in processes], texts, failures
 
 
-def test_two_hosts_run_a_users_train_py_with_its_own_qa_py(tmp_path: Path) -> None:
-    codes, texts, failures = run_hosts(tmp_path, ["127.0.0.1", "localhost"])
+def test_program_imports_its_own_module_named_like_ours(tmp_path: Path) -> None:
+    codes, texts, failures = run_hosts(tmp_path, HOSTS)
     assert codes == [0, 0], texts
     assert "hosts 127.0.0.1 own qa ['--epochs', '3']\n" in texts[0]
     assert "hosts localhost own qa ['--epochs', '3']\n" in texts[1]
     assert not any(path.exists() for path in failures)
 
 
-def test_workers_failure_is_every_hosts_failure(tmp_path: Path) -> None:
-    codes, texts, failures = run_hosts(tmp_path, ["127.0.0.1", "localhost"], RAISE="localhost")
+def test_workers_failure_is_reported_on_every_host(tmp_path: Path) -> None:
+    codes, texts, failures = run_hosts(tmp_path, HOSTS, RAISE="localhost")
     assert codes == [1, 1], texts
     for path in failures:
         assert path.read_text().splitlines()[:2] == [
@@ -117,20 +120,19 @@ for number in range(40_000):
 
 
 @pytest.mark.slow
-def test_a_log_that_nobody_reads_for_longer_than_the_peer_timeout_ends_no_job(tmp_path: Path) -> None:
-    """2.8 MB a host, more than the pipes between a program and the log hold: then the program waits, and all live."""
-    hosts = ["127.0.0.1", "localhost"]
-    processes, _ = start_hosts(tmp_path, hosts, PRINTS, BERTH_PEER_TIMEOUT="4")
+def test_job_survives_a_log_that_is_not_read_for_longer_than_the_peer_timeout(tmp_path: Path) -> None:
+    """Each host prints 2.8 MB, more than the pipes between program and log hold, so its program waits."""
+    processes, _ = start_hosts(tmp_path, HOSTS, PRINTS, BERTH_PEER_TIMEOUT="4")
     with contextlib.ExitStack() as stack:
         for process in processes:
             stack.callback(process.kill)
-        while len(list(tmp_path.glob("run-*/pids/*"))) < len(hosts):
+        while len(list(tmp_path.glob("run-*/pids/*"))) < len(HOSTS):
             assert [process.poll() for process in processes] == [None, None]
             time.sleep(0.05)
-        time.sleep(5)  # nobody reads
+        time.sleep(5)  # longer than the peer time-out
         assert [process.poll() for process in processes] == [None, None]
         with ThreadPoolExecutor() as pool:
-            texts = [said for said, _ in pool.map(lambda process: process.communicate(timeout=60), processes)]
+            texts = [output for output, _ in pool.map(lambda process: process.communicate(timeout=60), processes)]
     assert [process.returncode for process in processes] == [0, 0], texts
     for text in texts:
         assert text.count("\nline ") == 40_000
@@ -140,24 +142,24 @@ def test_a_log_that_nobody_reads_for_longer_than_the_peer_timeout_ends_no_job(tm
 WAITS = "import time; print('RUNS', flush=True); time.sleep(60)"
 HANDLES = """
 import signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: sys.exit("I was told to stop"))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopping"))
 print("RUNS", flush=True)
 time.sleep(60)
 """
-HAS_HANDLED = """
+RAISED_BEFORE = """
 import logging
 try:
     raise ConnectionError("S3 said 503")
 except ConnectionError:
     logging.exception("trying again")
-""" + HANDLES.replace('"I was told to stop"', "143")
+""" + HANDLES.replace('"stopping"', "143")
 
 
 SAVES = """
 import os, signal, sys, time
 worker = os.environ["SM_CURRENT_HOST"] == "localhost"
 def save(number, frame):
-    time.sleep(0 if worker else 4)
+    time.sleep(0 if worker else 2)
     open(os.environ["SAGEMAKER_BASE_DIR"] + "/saved", "x").close()
     SENTENCE
     sys.exit(CODE)
@@ -168,16 +170,19 @@ time.sleep(60)
 WRITES = "open(os.environ['BERTH_FAILURE_FILE'], 'w').write('stopped at step 3: go on.')"
 
 
-def run_and_stop(folder: Path, program: str, told: Sequence[int]) -> tuple[list[int], list[str], list[Path]]:
-    """Signals the hosts of `told` (an index for each signal) once all programs run; codes, logs, failure files."""
-    processes, failures = start_hosts(folder, ["127.0.0.1", "localhost"], program)
+def run_and_stop(
+    folder: Path, program: str, signalled: Sequence[int], number: int = signal.SIGTERM
+) -> tuple[list[int], list[str], list[Path]]:
+    """Signal the hosts with these indexes once all programs run; returns exit codes, logs and failure files."""
+    processes, failures = start_hosts(folder, HOSTS, program)
     for process in processes:
         assert process.stdout is not None
         while "RUNS" not in (line := process.stdout.readline()):
-            assert line, "it ended before its program ran"
-    for index in told:
-        processes[index].send_signal(signal.SIGTERM)
-        time.sleep(1)
+            assert line, "the entry ended before its program ran"
+    for at, index in enumerate(signalled):
+        if index in signalled[:at]:
+            time.sleep(1)  # two signals that arrive together count as one
+        processes[index].send_signal(number)
     texts = [process.communicate(timeout=30)[0] for process in processes]
     return [process.returncode for process in processes], texts, failures
 
@@ -189,26 +194,26 @@ def run_and_stop(folder: Path, program: str, told: Sequence[int]) -> tuple[list[
         (7, "", ["the job was stopped by a signal (SIGTERM) before it was done.", "exit code 7"]),
         (143, WRITES, ["stopped at step 3: go on.", "exit code 143"]),
     ],
-    ids=["exits 0", "exits 7", "says itself how far it came"],
+    ids=["exits 0", "exits 7", "writes its own sentence"],
 )
 @pytest.mark.slow
-def test_one_hosts_signal_lets_every_host_save(
+def test_signal_to_one_host_lets_every_host_save(
     tmp_path: Path, code: int, sentence: str, first_lines: list[str] | None
 ) -> None:
-    """The worker, which alone is signalled, ends four seconds before the leader."""
+    """Only the worker gets the signal. It ends two seconds before the leader."""
     program = SAVES.replace("SENTENCE", sentence).replace("CODE", str(code))
     codes, texts, failures = run_and_stop(tmp_path, program, (1,))
     assert codes == [code, code], texts
-    for host, text, failure in zip(("127.0.0.1", "localhost"), texts, failures, strict=True):
+    for host, text, failure in zip(HOSTS, texts, failures, strict=True):
         assert (tmp_path / host / "saved").exists(), text
         assert "SIGTERM: stopping this job; the program has 110 s to save and end" in text
         assert (failure.read_text().splitlines()[:2] if failure.exists() else None) == first_lines
 
 
-def test_a_second_signal_to_one_host_ends_every_program_at_once(tmp_path: Path) -> None:
+def test_second_signal_to_one_host_ends_all_programs_at_once(tmp_path: Path) -> None:
     twice = (
         SAVES.replace("SENTENCE", "")
-        .replace("0 if worker else 4", "50")
+        .replace("0 if worker else 2", "50")
         .replace(
             "def save(number, frame):", "def save(number, frame):\n    signal.signal(signal.SIGTERM, signal.SIG_DFL)"
         )
@@ -224,7 +229,7 @@ def test_a_second_signal_to_one_host_ends_every_program_at_once(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("program", "number", "told", "code"),
+    ("program", "number", "signalled", "code"),
     [
         (WAITS, signal.SIGTERM, (0, 1), 143),
         (WAITS, signal.SIGTERM, (1,), 143),
@@ -232,45 +237,36 @@ def test_a_second_signal_to_one_host_ends_every_program_at_once(tmp_path: Path) 
         (WAITS, signal.SIGINT, (0, 1), 143),
         (HANDLES, signal.SIGTERM, (0, 1), 1),
         (HANDLES, signal.SIGTERM, (1,), 1),
-        (HAS_HANDLED, signal.SIGTERM, (1,), 143),
+        (RAISED_BEFORE, signal.SIGTERM, (1,), 143),
     ],
     ids=[
-        "every host",
-        "the worker",
-        "the leader",
-        "Ctrl-C",
-        "handled by the program",
-        "handled on the worker",
-        "after an exception",
+        "both hosts",
+        "worker",
+        "leader",
+        "Ctrl-C on both",
+        "both programs have a handler",
+        "worker's program has a handler",
+        "handler after a logged exception",
     ],
 )
-def test_a_job_that_is_stopped_blames_nobody(
-    tmp_path: Path, program: str, number: int, told: tuple[int, ...], code: int
+def test_failure_of_a_stopped_job_names_no_host(
+    tmp_path: Path, program: str, number: int, signalled: tuple[int, ...], code: int
 ) -> None:
-    processes, failures = start_hosts(tmp_path, ["127.0.0.1", "localhost"], program)
-    texts = []
-    for process in processes:
-        assert process.stdout is not None
-        while "RUNS" not in (line := process.stdout.readline()):
-            assert line, "it ended before its program ran"
-    for index in told:
-        processes[index].send_signal(number)
-    for process in processes:
-        texts.append(process.communicate(timeout=30)[0])
+    codes, texts, failures = run_and_stop(tmp_path, program, signalled, number)
     name = signal.Signals(number).name
     sentence = f"the job was stopped by a signal ({name}) before it was done."
-    assert [process.returncode for process in processes] == [code, code], texts
+    assert codes == [code, code], texts
     for text, path in zip(texts, failures, strict=True):
         assert path.read_text().splitlines()[:2] == [sentence, f"exit code {code}"]
         assert text.count(sentence) == 1
 
 
 MPL = "BERTH_DISTRIBUTION must be none, mpi or smddp, not 'mpl'."
-BEFORE = "host localhost stopped before all hosts had come: "
+WORKER_STOPPED = "host localhost stopped before all hosts had come: "
 
 
 def end_within(seconds: float, processes: list[subprocess.Popen[str]], failures: list[Path]) -> list[str]:
-    """The first lines of the failure files of hosts that all end in so many seconds, with code 1."""
+    """Wait for hosts that must fail within `seconds`; returns the first lines of their failure files."""
     began = time.monotonic()
     texts = [process.communicate(timeout=60)[0] for process in processes]
     assert time.monotonic() - began < seconds, texts
@@ -280,16 +276,16 @@ def end_within(seconds: float, processes: list[subprocess.Popen[str]], failures:
 
 
 @pytest.mark.parametrize(
-    ("refused", "sentence"), [("127.0.0.1", MPL), ("localhost", BEFORE + MPL)], ids=["the leader", "a worker"]
+    ("refused", "sentence"), [("127.0.0.1", MPL), ("localhost", WORKER_STOPPED + MPL)], ids=["leader", "worker"]
 )
-def test_hosts_do_not_wait_for_one_that_is_refused(tmp_path: Path, refused: str, sentence: str) -> None:
+def test_refused_host_ends_the_job_on_all_hosts(tmp_path: Path, refused: str, sentence: str) -> None:
     hosts = ["127.0.0.1", "localhost", "127.1"]
     processes, failures = start_hosts(tmp_path, hosts, own={refused: {"BERTH_DISTRIBUTION": "mpl"}})
     assert end_within(15, processes, failures) == [sentence] * 3
 
 
-def test_hosts_that_are_all_refused_end_together(tmp_path: Path) -> None:
-    processes, failures = start_hosts(tmp_path, ["127.0.0.1", "localhost"], BERTH_DISTRIBUTION="mpl")
+def test_job_ends_if_all_hosts_are_refused(tmp_path: Path) -> None:
+    processes, failures = start_hosts(tmp_path, HOSTS, BERTH_DISTRIBUTION="mpl")
     assert end_within(15, processes, failures) == [MPL] * 2
 
 
@@ -298,7 +294,7 @@ def test_hosts_that_are_all_refused_end_together(tmp_path: Path) -> None:
     [((), "mpirun is not on PATH"), (("mpirun",), "ssh-keygen is not in the image")],
     ids=["mpirun", "sshd"],
 )
-def test_a_worker_that_lacks_a_command_is_the_reason_on_every_host(
+def test_command_missing_on_a_worker_is_reported_on_every_host(
     tmp_path: Path, commands: tuple[str, ...], reason: str
 ) -> None:
     for folder, names in (("all", ["mpirun"]), ("few", commands)):
@@ -309,20 +305,18 @@ def test_a_worker_that_lacks_a_command_is_the_reason_on_every_host(
     own = {"127.0.0.1": {"PATH": f"{tmp_path / 'all'}:/usr/bin:/bin"}, "localhost": {"PATH": str(tmp_path / "few")}}
     processes, failures = start_hosts(tmp_path, list(own), own=own, BERTH_DISTRIBUTION="mpi")
     for line in end_within(15, processes, failures):
-        assert line.startswith(BEFORE + reason)
+        assert line.startswith(WORKER_STOPPED + reason)
 
 
 @pytest.mark.slow
-def test_a_refused_host_whose_leader_never_comes_says_its_own_reason(tmp_path: Path) -> None:
-    processes, failures = start_hosts(
-        tmp_path, ["127.0.0.1", "localhost"], BERTH_DISTRIBUTION="mpl", BERTH_RENDEZVOUS_TIMEOUT="10"
-    )
+def test_refused_worker_reports_its_own_reason_if_the_leader_is_missing(tmp_path: Path) -> None:
+    processes, failures = start_hosts(tmp_path, HOSTS, BERTH_DISTRIBUTION="mpl", BERTH_RENDEZVOUS_TIMEOUT="3")
     processes[0].kill()
     processes[0].communicate(timeout=60)
     assert end_within(30, processes[1:], failures[1:]) == [MPL]
 
 
-# The entry on a host of one GPU, in an image whose torch is built for CUDA 13.
+# Starts the entry on a host with one GPU, in an image whose torch is built for CUDA 13.
 ON_A_GPU = START.replace(
     "sys.exit(",
     """from berth.train import entry
@@ -332,20 +326,21 @@ sys.exit(""",
 )
 
 
-def test_a_workers_driver_that_is_too_old_is_the_reason_on_every_host(
-    tmp_path: Path, libcuda: Callable[..., Path]
-) -> None:
+def test_old_driver_on_a_worker_is_reported_on_every_host(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
     old = {"FAKE_CUDA_VERSION": "12020", "FAKE_CUDA_DEVICES": "NVIDIA A10G:8.6"}
     old["LD_LIBRARY_PATH"] = str(libcuda(tmp_path / "lib"))
-    processes, failures = start_hosts(
-        tmp_path, ["127.0.0.1", "localhost"], own={"localhost": old}, starts={"localhost": ON_A_GPU}
-    )
+    processes, failures = start_hosts(tmp_path, HOSTS, own={"localhost": old}, starts={"localhost": ON_A_GPU})
     for line in end_within(15, processes, failures):
-        assert line.startswith(f"{BEFORE}This image's torch is built for CUDA 13.0, which needs driver 580 or newer")
+        assert line.startswith(
+            f"{WORKER_STOPPED}This image's torch is built for CUDA 13.0, which needs driver 580 or newer"
+        )
 
 
 def on_gpus(tmp_path: Path, library: Path, gpus: int, devices: str) -> tuple[int, str, str]:
-    """Exit code, log and failure file of the entry on a host with so many device nodes, whose driver offers others."""
+    """Run the entry on a host with `gpus` device nodes whose driver offers `devices`.
+
+    Returns exit code, log and failure file.
+    """
     root = lay_out(tmp_path, "algo-1", ["algo-1"])
     done = subprocess.run(
         [
@@ -372,7 +367,7 @@ def on_gpus(tmp_path: Path, library: Path, gpus: int, devices: str) -> tuple[int
     return done.returncode, done.stdout, failure.read_text() if failure.exists() else ""
 
 
-def test_ranks_are_as_many_as_the_driver_offers(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
+def test_number_of_ranks_is_that_of_the_drivers_gpus(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
     library = libcuda(tmp_path / "lib")
     code, log, _ = on_gpus(tmp_path / "mig", library, 8, "NVIDIA A100-SXM4-40GB MIG 1g.5gb:8.0")
     assert code == 0, log
@@ -383,7 +378,7 @@ def test_ranks_are_as_many_as_the_driver_offers(tmp_path: Path, libcuda: Callabl
     assert failure.startswith("The driver offers 1 of the 2 GPUs in this container: look at nvidia-smi and dmesg on ")
 
 
-def test_idle_gpus_are_named_in_the_first_and_in_the_last_line(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
+def test_idle_gpus_are_in_first_and_last_line(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
     code, log, _ = on_gpus(tmp_path, libcuda(tmp_path / "lib"), 2, "NVIDIA A10G:8.6,NVIDIA A10G:8.6")
     assert code == 0, log
     idle = "1 of 2 GPUs may stay idle, because your program runs once per host"
@@ -392,19 +387,19 @@ def test_idle_gpus_are_named_in_the_first_and_in_the_last_line(tmp_path: Path, l
     assert last.startswith(f"berth: the job ends with exit code 0; {idle}")
 
 
-ASKING = """from berth.runtime.gpu import driver
+HANGING_DRIVER = """from berth.runtime.gpu import driver
 detect = driver.detect_in_child
-def slowly(environ):
-    print("asking", flush=True)
+def announce(environ):
+    print("detecting", flush=True)
     return detect(environ)
-driver.detect_in_child = slowly
+driver.detect_in_child = announce
 from berth.train import entry
 """
 
 
-def test_sigterm_is_heard_while_the_driver_hangs(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
+def test_sigterm_ends_the_entry_while_the_driver_hangs(tmp_path: Path, libcuda: Callable[..., Path]) -> None:
     root = lay_out(tmp_path, "algo-1", ["algo-1"])
-    program = ON_A_GPU.replace("from berth.train import entry\n", ASKING)
+    program = ON_A_GPU.replace("from berth.train import entry\n", HANGING_DRIVER)
     hangs = {"LD_LIBRARY_PATH": str(libcuda(tmp_path / "lib")), "FAKE_CUDA_INIT": "hang"}
     running = subprocess.Popen(
         [sys.executable, "-P", "-c", program, str(root), str(tmp_path / "run"), "0"],
@@ -415,8 +410,8 @@ def test_sigterm_is_heard_while_the_driver_hangs(tmp_path: Path, libcuda: Callab
     )
     try:
         assert running.stdout is not None
-        assert running.stdout.readline() == "asking\n"
-        time.sleep(0.5)  # the child is inside the driver
+        assert running.stdout.readline() == "detecting\n"
+        time.sleep(0.5)  # time for the child to call the driver
         running.terminate()
         began = time.monotonic()
         log, _ = running.communicate(timeout=30)
@@ -433,7 +428,7 @@ def test_sigterm_is_heard_while_the_driver_hangs(tmp_path: Path, libcuda: Callab
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """The handlers of this process, again after the test."""
+    """Restores this process' signal handlers after the test."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
@@ -441,7 +436,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_a_signal_stops_the_start_once_and_is_an_event_from_then_on() -> None:
+def test_only_the_first_signal_during_the_start_raises() -> None:
     events: SimpleQueue[Event] = SimpleQueue()
     with pytest.raises(Stopped) as caught, entry._stoppable(events):
         signal.raise_signal(signal.SIGTERM)
@@ -451,7 +446,7 @@ def test_a_signal_stops_the_start_once_and_is_an_event_from_then_on() -> None:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_a_signal_whose_exception_is_swallowed_is_not_lost() -> None:
+def test_signal_whose_exception_is_swallowed_is_queued() -> None:
     events: SimpleQueue[Event] = SimpleQueue()
     with entry._stoppable(events):
         with contextlib.suppress(Exception):
@@ -474,27 +469,28 @@ def test_a_signal_whose_exception_is_swallowed_is_not_lost() -> None:
         (["/"], 126, "/ can't be run in this image"),
     ],
 )
-def test_other_commands(arguments: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_command_that_cannot_run_is_refused(
+    arguments: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert entry.dispatch(arguments) == code
     assert text in capsys.readouterr().err
 
 
-def test_a_command_is_run_instead() -> None:
+def test_other_command_replaces_the_entry() -> None:
     run = "import sys; from berth.train.entry import dispatch; sys.exit(dispatch(['sh', '-c', 'echo hello; exit 3']))"
     done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "hello\n")
 
 
 @pytest.mark.parametrize(("leaves", "note"), [("", True), ("localhost", False)])
-def test_a_success_without_a_model_says_so_unless_another_host_has_one(tmp_path: Path, leaves: str, note: bool) -> None:
-    hosts = ["127.0.0.1", "localhost"]
-    for host in hosts:
+def test_last_line_says_that_no_host_leaves_a_model(tmp_path: Path, leaves: str, note: bool) -> None:
+    for host in HOSTS:
         (tmp_path / host / "model").mkdir(parents=True)
     if leaves:
         (tmp_path / leaves / "model/model.pt").write_text("weights")
-    processes, failures = start_hosts(tmp_path, hosts)
+    processes, failures = start_hosts(tmp_path, HOSTS)
     last = [process.communicate(timeout=60)[0].splitlines()[-1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert not any(path.exists() for path in failures)
-    said = "; /opt/ml/model is empty, so the job leaves no model"
-    assert [said in line for line in last] == [note, note], last
+    empty = "; /opt/ml/model is empty, so the job leaves no model"
+    assert [empty in line for line in last] == [note, note], last

@@ -1,4 +1,4 @@
-"""What becomes of the requests that the SDKs really send: jobs and plans, without an SDK."""
+"""Launch plans for recorded requests of the SDKs."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ CPU, GPUS = HARDWARE.values()
 REQUESTS = requests()
 
 ARGUMENTS = {
-    # As sagemaker-training 5.1.4 makes them of what framework estimators send: sorted, lists as JSON, None as ''.
+    # The arguments that sagemaker-training 5.1.4 makes: sorted, lists as JSON, None as ''.
     "v2 PyTorch, hyperparameters of all kinds": (
         '--count 3|--dict a=1|--empty |--encoded "bert"|--list [1, 2]|--name bert|--none |--rate 3e-05|'
         '--twice "\\"bert\\""|--yes True'
@@ -22,7 +22,7 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize("name", sorted(ARGUMENTS))
-def test_a_programs_arguments(name: str, tmp_path: Path) -> None:
+def test_program_arguments(name: str, tmp_path: Path) -> None:
     plan = planned(REQUESTS[name], CPU, tmp_path)
     assert isinstance(plan, Plan)
     words = plan.program[2:]
@@ -40,13 +40,10 @@ def test_custom_mpi_options_reach_mpirun(estimator: str, way: str, tmp_path: Pat
     plan = planned(REQUESTS[f"v2 {estimator}, {way}"], GPUS, tmp_path)
     assert isinstance(plan, Plan)
     assert "-verbose" in plan.command
-    assert "-x" not in plan.command  # each host has its own environment, and this in it
+    assert "-x" not in plan.command  # each host's environment contains the variable already
     assert plan.environment["NCCL_DEBUG"] == "VERSION"
 
 
-def test_the_launch_table_is_what_the_plan_does() -> None:
-    """What runs for each request, on hosts without a GPU and with eight, is in train/README.md."""
+def test_launch_table_is_up_to_date() -> None:
     page = launch_table.PAGE.read_text()
-    assert page == launch_table.page_with(launch_table.table()), (
-        "make it again: python -m tests.unit.train.launch_table"
-    )
+    assert page == launch_table.page_with(launch_table.table()), "run python -m tests.unit.train.launch_table"

@@ -1,4 +1,4 @@
-"""What a user's program gets, next to sagemaker-training's own: both run the same job, on one host and on two.
+"""A user's program gets the same arguments and environment from berth as from sagemaker-training.
 
 The differences are listed, with reasons, in train/README.md.
 """
@@ -25,9 +25,9 @@ from pathlib import Path
 seen = {"argv": sys.argv, "cwd": os.getcwd(), "environ": dict(os.environ)}
 Path(os.environ["SM_OUTPUT_DATA_DIR"], "seen.json").write_text(json.dumps(seen))
 """
-# The names of this machine's loopback, which both resolve.
+# Two names of this machine that both programs can resolve.
 HOSTS = ("127.0.0.1", "localhost")
-# What the kit adds for libraries that read them (its own BERTH_… are left out), and what both set in their own way.
+# Variables that only berth sets, besides BERTH_…, and those that both set to different values.
 ONLY_OURS = {
     "ACCELERATE_USE_CPU",
     "GLOO_SOCKET_IFNAME",
@@ -36,11 +36,11 @@ ONLY_OURS = {
     "PYTHONUNBUFFERED",
 }
 DIFFERENT = {"PYTHONPATH"}
-# The kit counts by the container's share and the driver's files: the same on some machines only.
+# berth counts the container's share of CPUs, and GPUs by their device files, so the numbers may differ.
 COUNTS = ("num_cpus", "num_gpus")
 CHANNELS = ("train", "val", "validation", "test")
 PYTORCH = "v2 PyTorch, hyperparameters of all kinds"
-# A framework's values come as JSON, a generic Estimator's as text: SM_HP_* of YES, NO, LIST, DICT, EMPTY and NONE.
+# Values of SM_HP_YES, NO, LIST, DICT, EMPTY and NONE: framework estimators send JSON, a generic Estimator plain text.
 KINDS = {
     PYTORCH: ("true", "false", "[1,2]", '{"a":1}', "", ""),
     "v2 Estimator, hyperparameters of all kinds": ("True", "False", "[1,2]", "{'a': 1}", "", "None"),
@@ -48,11 +48,11 @@ KINDS = {
 
 
 def job(name: str) -> Request:
-    """What an estimator sends of values of all kinds, with a tuner's key, a boolean that is false and more channels."""
+    """A recorded request with values of all kinds, plus a tuner's key, a false boolean and more channels."""
     request = requests()[name]
     no, metric = ("false", '"loss"') if request.hyperparameters["yes"] == "true" else ("False", "loss")
     given = {**request.hyperparameters, "no": no, "_tuning_objective_metric": metric}
-    given.pop("sagemaker_submit_directory", "")  # the code lies there already, as in local mode
+    given.pop("sagemaker_submit_directory", "")  # the code is already in place, as in local mode
     (channel,) = request.fields["InputDataConfig"]
     channels = [{**channel, "ChannelName": each} for each in CHANNELS]
     return Request(name, {**request.fields, "HyperParameters": given, "InputDataConfig": channels})
@@ -61,7 +61,7 @@ def job(name: str) -> Request:
 def start(
     code: str, request: Request, folder: Path, host: str, hosts: tuple[str, ...], port: int
 ) -> tuple[Path, subprocess.Popen[str]]:
-    """One host of the job, in a folder of its own that stands for /opt/ml."""
+    """Start one host of the job in its own folder instead of /opt/ml; returns the folder and the process."""
     root = folder / host
     request.lay_out(root)
     resources = {"hosts": hosts, "current_host": host, "network_interface_name": "lo", "current_instance_type": "local"}
@@ -77,7 +77,7 @@ def start(
 
 
 def seen(code: str, request: Request, folder: Path, hosts: tuple[str, ...]) -> list[Any]:
-    """What the program of each host saw, with ROOT for its /opt/ml."""
+    """What the program of each host saw, with ROOT instead of its folder."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     started = [start(code, request, folder, host, hosts, port) for host in hosts]
@@ -92,7 +92,7 @@ def seen(code: str, request: Request, folder: Path, hosts: tuple[str, ...]) -> l
 @pytest.mark.slow
 @pytest.mark.parametrize("hosts", [HOSTS[:1], HOSTS], ids=["one host", "two hosts"])
 @pytest.mark.parametrize(("name", "values_of_kinds"), KINDS.items(), ids=["JSON", "plain text"])
-def test_a_program_gets_what_sagemaker_training_gives(
+def test_program_gets_the_same_as_from_sagemaker_training(
     name: str, values_of_kinds: tuple[str, ...], hosts: tuple[str, ...], tmp_path: Path
 ) -> None:
     request = job(name)
@@ -117,8 +117,8 @@ def test_a_program_gets_what_sagemaker_training_gives(
         assert places == [f"ROOT/input/data/{name}" for name in CHANNELS]
 
 
-def test_an_option_that_says_nothing_and_kills_scripts_of_today_is_left_out(tmp_path: Path) -> None:
-    """A notebook's mp_parameters that asks for nothing; HfArgumentParser of transformers 5 knows no such option."""
+def test_empty_mp_parameters_are_dropped(tmp_path: Path) -> None:
+    """Some notebooks send empty mp_parameters, and HfArgumentParser of transformers 5 fails on the option."""
     fields = {**job(PYTORCH).fields, "HyperParameters": {"mp_parameters": "{}", "epochs": "1"}}
     read = Request("", fields).job(tmp_path)
     assert program_arguments(read) == ["--epochs", "1"]

@@ -38,7 +38,7 @@ launch plan
         "--mca btl_tcp_if_include eth0 --mca plm_rsh_agent ssh --mca plm_rsh_args '-F /k/ssh_config' --mca "
         f"plm_rsh_no_tree_spawn 1 {RANK}"
     )
-    # Variables of older guides, such as FI_EFA_USE_DEVICE_RDMA and NCCL_PROTO, must not be set: NCCL chooses better.
+    # Variables of older guides, such as FI_EFA_USE_DEVICE_RDMA and NCCL_PROTO, must not be set any more.
     assert made.environment == {
         "BERTH_BACKEND": "nccl",
         "GLOO_SOCKET_IFNAME": "eth0",
