@@ -1,4 +1,4 @@
-"""Work side by side: failures stay with their item, and a stop reaches all."""
+"""Parallel work: results and errors per item, and stopping all threads."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from berth.common.concurrency import BackgroundTask, run_all, run_parallel
 from berth.common.errors import UserError
 
 
-def test_one_that_fails_does_not_stop_the_others() -> None:
+def test_run_parallel_returns_user_errors_beside_results() -> None:
     def work(item: int, _: threading.Event) -> int:
         if item == 2:
             raise UserError("2 is wrong.")
@@ -23,12 +23,12 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
     assert str(second) == "2 is wrong."
 
 
-def test_they_run_at_the_same_time() -> None:
+def test_items_run_at_the_same_time() -> None:
     meeting = threading.Barrier(3, timeout=30)
     assert sorted(run_parallel([0, 1, 2], lambda item, _: meeting.wait())) == [0, 1, 2]
 
 
-def test_work_that_must_end_well_as_a_whole_ends_with_the_first_error() -> None:
+def test_run_all_stops_at_the_first_error() -> None:
     done: list[int] = []
 
     def work(item: int, _: threading.Event) -> int:
@@ -39,12 +39,12 @@ def test_work_that_must_end_well_as_a_whole_ends_with_the_first_error() -> None:
 
     with pytest.raises(UserError, match="2 is wrong"):
         run_all(range(1, 100), work, workers=1)
-    assert done == [1], "what has not begun is left"
+    assert done == [1], "items after the error are not started"
     assert run_all([3, 4, 5], work, workers=2) == [30, 40, 50]
     assert run_all([], work, workers=2) == []
 
 
-def test_an_error_of_the_programs_own_ends_all_and_is_raised() -> None:
+def test_run_parallel_stops_all_and_raises_other_errors() -> None:
     waited = []
 
     def work(item: str, stopped: threading.Event) -> None:
@@ -57,12 +57,12 @@ def test_an_error_of_the_programs_own_ends_all_and_is_raised() -> None:
     assert waited == [True]
 
 
-def test_what_is_worked_out_meanwhile_is_had_when_asked_for_as_often_as_one_likes() -> None:
+def test_background_task_keeps_its_result() -> None:
     begin = threading.Event()
-    later = BackgroundTask(lambda: begin.wait(30))
+    task = BackgroundTask(lambda: begin.wait(30))
     begin.set()
-    assert later.result() is True
-    assert later.result() is True
+    assert task.result() is True
+    assert task.result() is True
 
 
 def test_settle_waits_for_the_end_and_raises_no_error() -> None:
@@ -83,7 +83,7 @@ def test_result_raises_the_error_of_the_work() -> None:
         BackgroundTask(work).result()
 
 
-def test_ctrl_c_lets_each_clean_up_before_the_process_ends(tmp_path: Path) -> None:
+def test_ctrl_c_lets_threads_clean_up_before_the_process_ends(tmp_path: Path) -> None:
     program = f"""
 import os, pathlib, signal, threading, time
 from berth.common.concurrency import run_parallel

@@ -1,4 +1,4 @@
-"""What a pipe gets."""
+"""Output to a pipe."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ result.print(table)
 """
 
 
-def test_a_table_in_a_pipe_has_a_whole_row_on_a_line() -> None:
+def test_table_rows_are_not_wrapped_in_a_pipe() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     done = subprocess.run(
         [sys.executable, "-c", PRINT], cwd=pins.ROOT, env=environment, capture_output=True, text=True, check=True

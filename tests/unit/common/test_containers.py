@@ -1,4 +1,4 @@
-"""A container for one command on an engine that is played; the real one is asked by tests/images/test_outdated.py."""
+"""A container for one command, on a fake engine; tests/images/test_outdated.py uses a real one."""
 
 import contextlib
 from pathlib import Path
@@ -21,7 +21,7 @@ NETWORK = Network(None, PackageIndex(), (), "", "", "deb http://user:a-canary@mi
 
 
 class FakeEngine:
-    """An engine whose only container ends with `code`, or does not start, or does not end. It is its own container."""
+    """An engine and its only container, which ends with `code`, fails to start (`start`) or does not end (`wait`)."""
 
     def __init__(self, code: int = 0, complaint: str = "", start: Exception | None = None, wait: Any = None) -> None:
         self.images = self.containers = self
@@ -51,7 +51,7 @@ class FakeEngine:
     def attach(self, stream: bool, demux: bool) -> list[tuple[bytes | None, bytes | None]]:
         assert stream
         assert demux
-        assert not self.started, "what is printed before the attachment would be lost"
+        assert not self.started, "output before the attachment would be lost"
         return [(b"prin", None), (None, self.complaint.encode()), (b"ted\n", None)]
 
     def remove(self, force: bool, v: bool) -> None:
@@ -64,7 +64,7 @@ def ran(engine: Any, **settings: Any) -> bytes:
     return run_once(engine, IMAGE, ["python", "-c", "x"], **settings)
 
 
-def test_without_a_wish_there_is_no_network_no_device_and_no_folder() -> None:
+def test_container_is_isolated_by_default() -> None:
     engine = FakeEngine()
     assert ran(engine) == b"printed\n"
     assert engine.there == 0
@@ -82,7 +82,7 @@ def test_without_a_wish_there_is_no_network_no_device_and_no_folder() -> None:
     }
 
 
-def test_what_is_wished_for_is_handed_in() -> None:
+def test_container_gets_the_given_access() -> None:
     engine, mount = FakeEngine(), Mount("/there", "/here", type="bind", read_only=True)
     ran(engine, access=Access([mount], ["/dev/x"], "host", {"A": "b"}))
     made = engine.made
@@ -90,7 +90,7 @@ def test_what_is_wished_for_is_handed_in() -> None:
     assert made["environment"] == {"A": "b"}
 
 
-def test_a_failure_has_the_code_and_what_was_complained_of() -> None:
+def test_failed_command_reports_exit_code_and_stderr() -> None:
     engine = FakeEngine(3, "first\nlast\n")
     with pytest.raises(
         CommandFailed, match=r"^`python` failed in berth-serve:cpu with exit code 3: first\nlast$"
@@ -99,14 +99,14 @@ def test_a_failure_has_the_code_and_what_was_complained_of() -> None:
     assert (bad.value.code, bad.value.complaint, engine.there) == (3, "first\nlast", 0)
 
 
-def test_what_does_not_start_does_not_stay() -> None:
+def test_container_that_fails_to_start_is_removed() -> None:
     engine = FakeEngine(start=APIError("400", explanation="no such device"))
     with pytest.raises(APIError):
         ran(engine)
     assert engine.there == 0
 
 
-def test_what_does_not_end_does_not_stay() -> None:
+def test_container_that_times_out_is_removed() -> None:
     engine = FakeEngine(wait=ConnectionError("Read timed out."))
     with pytest.raises(
         UserError, match=r"^`python` gives no answer in berth-serve:cpu: see that the engine is well\.$"
@@ -146,7 +146,7 @@ def test_what_does_not_end_does_not_stay() -> None:
         ),
     ],
 )
-def test_an_archive_that_can_not_be_asked(engine: Any, image: str, said: str, tmp_path: Path) -> None:
+def test_debian_archive_errors_name_the_cause(engine: Any, image: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         debian.ask_archive(engine, image, NETWORK, tmp_path / "secrets")
     assert str(refusal.value) == said
@@ -154,8 +154,8 @@ def test_an_archive_that_can_not_be_asked(engine: Any, image: str, said: str, tm
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_the_sdk_hands_over_all_that_is_printed_whatever_the_engines_log_driver(code: int) -> None:
-    """Bytes of every kind, and more of them than a log that is cut at a megabyte would give back."""
+def test_run_once_returns_the_whole_output_through_the_sdk(code: int) -> None:
+    """The output is larger than the megabyte at which some log drivers cut, and contains all byte values."""
     printed = bytes(range(256)) * 16384
     answers: dict[str, tuple[int, Any]] = {
         "POST /containers/create": (201, {"Id": "c0ffee"}),
@@ -172,5 +172,5 @@ def test_the_sdk_hands_over_all_that_is_printed_whatever_the_engines_log_driver(
                 assert (failed.value.code, failed.value.complaint) == (3, "why")
             else:
                 assert run_once(client, IMAGE, ["python"]) == printed
-    assert not any("logs" in asked for asked in double.asked)
+    assert not any("logs" in request for request in double.asked)
     assert double.asked[-1] == "DELETE /containers/c0ffee"

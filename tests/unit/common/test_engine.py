@@ -1,4 +1,4 @@
-"""Which engine is asked, which Docker client drives BuildKit, and images that the engine has not."""
+"""The engine's address, Docker clients with BuildKit, and missing images."""
 
 import hashlib
 import json
@@ -41,21 +41,21 @@ def client(folder: Path, version: str) -> Path:
     return path
 
 
-def test_a_client_without_buildx_is_passed_over(tmp_path: Path) -> None:
+def test_find_client_skips_clients_without_buildkit(tmp_path: Path) -> None:
     client(tmp_path / "new", "Docker version 28.2.2, build 0")
     client(tmp_path / "podman", "podman version 5.4.2")
     old = client(tmp_path / "old", "Docker version 20.10.24, build 0")
     assert find_client(os.pathsep.join(str(tmp_path / each) for each in ("new", "podman", "old"))) == old
 
 
-def test_without_one_the_sentence_names_what_was_found(tmp_path: Path) -> None:
+def test_error_names_clients_without_buildkit(tmp_path: Path) -> None:
     found = client(tmp_path / "new", "Docker version 28.2.2, build 0")
     with pytest.raises(UserError, match="drives BuildKit") as refusal:
         find_client(str(tmp_path / "new"))
     assert f"{found} (28.2.2)" in str(refusal.value)
 
 
-def test_podman_behind_the_name_docker_is_called_podman(tmp_path: Path) -> None:
+def test_error_names_podman_installed_as_docker(tmp_path: Path) -> None:
     found = client(tmp_path / "podman", "podman version 5.4.2")
     with pytest.raises(UserError) as refusal:
         find_client(str(tmp_path / "podman"))
@@ -65,13 +65,13 @@ def test_podman_behind_the_name_docker_is_called_podman(tmp_path: Path) -> None:
     )
 
 
-def test_without_any_client(tmp_path: Path) -> None:
+def test_error_without_any_docker_client(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no `docker` command on PATH"):
         find_client(str(tmp_path))
 
 
 def fake_engine(error: Exception) -> Any:
-    """Refuses every image."""
+    """An engine that raises `error` for every image."""
 
     def get(name: str) -> Any:
         raise error
@@ -91,7 +91,7 @@ def fake_engine(error: Exception) -> Any:
         ("nonsense", "give one that `docker images` lists."),
     ],
 )
-def test_an_image_that_is_not_there_is_named_with_the_command_that_builds_it(name: str, what_to_do: str) -> None:
+def test_error_for_missing_image_names_build_command(name: str, what_to_do: str) -> None:
     with pytest.raises(UserError) as refusal:
         find_image(fake_engine(ImageNotFound("no such image")), name, ["cpu", "cu130"])
     assert str(refusal.value) == f"there is no image {name} here: {what_to_do}"
@@ -106,21 +106,21 @@ def answer(status: int, explanation: str) -> APIError:
 @pytest.mark.parametrize(
     ("name", "error"), [("B", answer(400, "invalid reference format")), ("", NullResource("no id"))]
 )
-def test_what_is_no_name_of_an_image(name: str, error: Exception) -> None:
+def test_error_for_invalid_image_name(name: str, error: Exception) -> None:
     with pytest.raises(UserError) as refusal:
         find_image(fake_engine(error), name)
     assert str(refusal.value) == f"{name!r} is not an image: pass the name, tag or ID of one on this engine."
 
 
 @pytest.mark.parametrize("status", [403, 500, 503])
-def test_an_engine_that_fails_does_not_mean_that_the_image_is_missing(status: int) -> None:
+def test_engine_failure_is_not_reported_as_missing_image(status: int) -> None:
     with pytest.raises(APIError):
         find_image(fake_engine(answer(status, "input/output error")), "berth-train:cpu")
 
 
 @pytest.fixture
 def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`docker_config("colima", Host=…)`: the folder of Docker's client has this context; nothing says where to go."""
+    """`docker_config("colima", Host=…)` writes a context to the folder of Docker's client; DOCKER_HOST is unset."""
     monkeypatch.delenv("DOCKER_HOST")
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
 
@@ -132,40 +132,40 @@ def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
     return write
 
 
-def use(folder: Path, context: str) -> None:
+def use_context(folder: Path, context: str) -> None:
     (folder / "config.json").write_text(json.dumps({"currentContext": context}))
 
 
 @pytest.mark.parametrize("how", ["in-use", "by-variable"])
-def test_the_engine_is_that_of_the_context(
+def test_connect_uses_the_docker_context(
     how: str, docker_config: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with engine_double() as double:
         docker_config("colima", Host=double.host, SkipTLSVerify=False)
         if how == "in-use":
-            use(tmp_path, "colima")
+            use_context(tmp_path, "colima")
         else:
-            monkeypatch.setenv("DOCKER_CONTEXT", "colima")  # without a config.json, which Docker's client needs not
+            monkeypatch.setenv("DOCKER_CONTEXT", "colima")  # a config.json is not needed
         assert engine.connect().version()["Version"] == "24.0.0"
-        # A pull as well, which waits for no longer than it is told to.
+        # A pull has its own client with its own time-out.
         with pytest.raises(APIError, match="input/output error"):
             engine.pull("debian:12", 5)
     assert double.asked[-1] == "POST /images/create"
 
 
-def test_a_variable_goes_before_the_context(
+def test_docker_host_overrides_the_docker_context(
     docker_config: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docker_config("colima", Host="unix:///nowhere/colima.sock")
-    use(tmp_path, "colima")
+    use_context(tmp_path, "colima")
     with engine_double() as double:
         monkeypatch.setenv("DOCKER_HOST", double.host)
         assert engine.connect().ping()
 
 
-def test_a_context_whose_engine_does_not_run_is_named(docker_config: Callable[..., None], tmp_path: Path) -> None:
+def test_error_names_context_without_running_engine(docker_config: Callable[..., None], tmp_path: Path) -> None:
     docker_config("colima", Host="unix:///nowhere/colima.sock")
-    use(tmp_path, "colima")
+    use_context(tmp_path, "colima")
     for ask in (engine.connect, lambda: engine.pull("debian:12", 5)):
         with pytest.raises(UserError) as refusal:
             ask()
@@ -176,21 +176,21 @@ def test_a_context_whose_engine_does_not_run_is_named(docker_config: Callable[..
         )
 
 
-@pytest.mark.parametrize(("spoiled", "said"), [(False, "There is no"), (True, "The")])
-def test_a_context_that_is_missing_or_spoiled_is_not_another_engine(
-    spoiled: bool, said: str, docker_config: Callable[..., None], tmp_path: Path
+@pytest.mark.parametrize(("malformed", "beginning"), [(False, "There is no"), (True, "The")])
+def test_error_for_missing_or_malformed_context(
+    malformed: bool, beginning: str, docker_config: Callable[..., None], tmp_path: Path
 ) -> None:
-    use(tmp_path, "colima")
-    if spoiled:
+    use_context(tmp_path, "colima")
+    if malformed:
         docker_config("colima", Host="x")
         next(tmp_path.rglob("meta.json")).write_text("{")
-    with pytest.raises(UserError, match=f"^{said} Docker context 'colima'.*`docker context ls`"):
+    with pytest.raises(UserError, match=f"^{beginning} Docker context 'colima'.*`docker context ls`"):
         engine.connect()
 
 
-def test_a_context_has_its_own_keys(docker_config: Callable[..., None], tmp_path: Path) -> None:
+def test_context_uses_its_own_tls_keys(docker_config: Callable[..., None], tmp_path: Path) -> None:
     docker_config("remote", Host="tcp://engine.corp:2376", SkipTLSVerify=False)
-    use(tmp_path, "remote")
+    use_context(tmp_path, "remote")
     keys = tmp_path / "contexts/tls" / hashlib.sha256(b"remote").hexdigest() / "docker"
     keys.mkdir(parents=True)
     for name in ("ca.pem", "cert.pem", "key.pem"):
@@ -203,7 +203,7 @@ def test_a_context_has_its_own_keys(docker_config: Callable[..., None], tmp_path
     )
 
 
-def test_without_a_default_engine_that_of_a_rootless_daemon_is_named(tmp_path: Path) -> None:
+def test_advice_names_the_socket_of_a_rootless_engine(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with socket.socket(socket.AF_UNIX) as rootless:
         rootless.bind(str(tmp_path / "run/docker.sock"))
@@ -225,7 +225,7 @@ def test_without_a_default_engine_that_of_a_rootless_daemon_is_named(tmp_path: P
         ("nonsense://x", ("Docker's settings for DOCKER_HOST=nonsense://x can't be used",)),
     ],
 )
-def test_no_engine_is_said_with_its_place(host: str, parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_address_without_engine(host: str, parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
     with pytest.raises(UserError) as refusal:
         engine.connect()
@@ -233,7 +233,7 @@ def test_no_engine_is_said_with_its_place(host: str, parts: tuple[str, ...], mon
         assert part in str(refusal.value)
 
 
-def test_spoiled_settings_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_malformed_docker_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     (tmp_path / "config.json").write_text('{"auths": {"x": {"auth": 1}}}')
     with pytest.raises(UserError, match=r"^Docker's settings"):
@@ -248,11 +248,11 @@ def test_spoiled_settings_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"DriverStatus": None}, "classic"),
     ],
 )
-def test_the_store_of_images(info: dict[str, Any], store: str) -> None:
+def test_image_store(info: dict[str, Any], store: str) -> None:
     assert engine.image_store(info) == store
 
 
-def test_podmans_service_is_told_from_an_engine() -> None:
+def test_is_podman() -> None:
     assert engine.is_podman({"Components": [{"Name": "Podman Engine", "Version": "5.4.2"}]})
     assert not engine.is_podman({"Components": [{"Name": "Engine"}, {"Name": "containerd"}]})
     assert not engine.is_podman({})

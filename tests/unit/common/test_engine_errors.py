@@ -1,4 +1,4 @@
-"""What becomes of each error that the Docker SDK raises: one sentence, from every command, and never a traceback."""
+"""Every command reports each error of the Docker SDK as one sentence, without a traceback."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def answer(status: int, explanation: str) -> APIError:
     return APIError("refused", response=response, explanation=explanation)
 
 
-def asked(url: str) -> Any:
+def request_to(url: str) -> Any:
     return Request("GET", url).prepare()
 
 
@@ -56,10 +56,10 @@ LOST = ConnectionError(ProtocolError("aborted", ConnectionResetError(104, "Conne
         pytest.param(ReadTimeout("timed out"), ("does not answer in time",), id="silent"),
         pytest.param(ReadTimeoutError(POOL, "/", "timed out"), ("does not answer in time",), id="silent-in-a-stream"),
         pytest.param(
-            ConnectionError("x", request=asked("https://pypi.org/simple/pip/")), ("pypi.org",), id="not-the-engine"
+            ConnectionError("x", request=request_to("https://pypi.org/simple/pip/")), ("pypi.org",), id="not-the-engine"
         ),
         pytest.param(
-            ConnectionError("x", request=asked("http://10.0.0.2:2375/v1.43/info")),
+            ConnectionError("x", request=request_to("http://10.0.0.2:2375/v1.43/info")),
             ("Docker engine",),
             id="engine-by-tcp",
         ),
@@ -78,21 +78,21 @@ LOST = ConnectionError(ProtocolError("aborted", ConnectionResetError(104, "Conne
         ),
     ],
 )
-def test_an_error_is_one_sentence_that_says_what_to_do(error: Exception, parts: tuple[str, ...]) -> None:
-    said = explain(error)
+def test_explain_returns_one_sentence_with_remedy(error: Exception, parts: tuple[str, ...]) -> None:
+    sentence = explain(error)
     for part in parts:
-        assert part in said
-    assert "hunter2" not in said, "what a helper prints may be a password"
-    assert said.endswith(".")
+        assert part in sentence
+    assert "hunter2" not in sentence, "a helper's output may contain a password"
+    assert sentence.endswith(".")
 
 
-def test_an_error_of_another_kind_is_left_alone() -> None:
+def test_explain_ignores_errors_from_elsewhere() -> None:
     assert explain(KeyError("x")) == ""
     assert explain(OSError(2, "no such file")) == ""
 
 
-def test_an_answer_without_the_field_that_the_sdk_reads_is_an_answer() -> None:
-    """podman's service answers some requests so, and the SDK raises KeyError: 'message'."""
+def test_podman_error_without_message_field_is_explained() -> None:
+    """For such an answer of podman's service the SDK raises KeyError: 'message'."""
     response = Response()
     response.status_code, response.url = 500, "http+docker://localhost/v1.41/images/a/push"
     response._content = b'{"error":"no such registry"}'
@@ -101,12 +101,12 @@ def test_an_answer_without_the_field_that_the_sdk_reads_is_an_answer() -> None:
     assert explain(raised.value).startswith("The Docker engine failed: no such registry. Its own log")
 
 
-def test_a_password_in_an_address_stays_out() -> None:
+def test_explain_omits_passwords_in_urls() -> None:
     assert "hunter2" not in explain(answer(500, "Get https://me:hunter2@registry.corp/v2/: EOF"))
 
 
 @pytest.fixture
-def sick(monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineDouble]:
+def failing_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineDouble]:
     with engine_double() as double:
         monkeypatch.setenv("DOCKER_HOST", double.host)
         yield double
@@ -130,9 +130,9 @@ def sick(monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineDouble]:
     ],
     ids=" ".join,
 )
-def test_no_command_gives_a_traceback_where_the_engine_fails(
+def test_commands_report_a_failing_engine_without_traceback(
     words: list[str],
-    sick: EngineDouble,
+    failing_engine: EngineDouble,
     command_line: ModuleType,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -148,8 +148,8 @@ def test_no_command_gives_a_traceback_where_the_engine_fails(
 
 
 @pytest.mark.parametrize("helper", ["", "exit 1", "echo no JSON"], ids=["missing", "fails", "no-json"])
-def test_a_credential_helper_that_gives_nothing_is_named(
-    helper: str, sick: EngineDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_error_names_broken_credential_helper(
+    helper: str, failing_engine: EngineDouble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     (tmp_path / "config.json").write_text('{"credsStore": "berth-test"}')
@@ -159,8 +159,8 @@ def test_a_credential_helper_that_gives_nothing_is_named(
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
         assert shutil.which("docker-credential-berth-test")
-    with pytest.raises(Exception) as raised:  # noqa: PT011  # of whatever kind: it is a sentence in the end
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # of any type: `explain` handles all
         engine.pull("debian:12", 5)
-    said = explain(raised.value) or str(raised.value)
-    assert "credential" in said
-    assert "POST /images/create" not in sick.asked
+    sentence = explain(raised.value) or str(raised.value)
+    assert "credential" in sentence
+    assert "POST /images/create" not in failing_engine.asked

@@ -1,28 +1,28 @@
-"""Problems as one error."""
+"""Several problems reported as one error."""
 
 import pytest
 
 from berth.common.errors import Problems, UserError, refuse
 
 
-def test_everything_is_said_at_once_and_once() -> None:
+def test_refuse_reports_each_problem_once() -> None:
     with pytest.raises(UserError) as refusal:
         refuse(["a is too long: shorten it."], [], iter(["b is empty: fill it.", "a is too long: shorten it."]))
     assert str(refusal.value) == "a is too long: shorten it. Also, b is empty: fill it."
 
 
-def test_an_opening_comes_before_the_first() -> None:
+def test_opening_precedes_the_first_problem() -> None:
     with pytest.raises(UserError) as refusal:
         refuse(["one.", "two."], opening="the image can't be had: ")
     assert str(refusal.value) == "the image can't be had: one. Also, two."
 
 
-def test_without_a_problem_nothing_is_refused() -> None:
+def test_refuse_without_problems_raises_nothing() -> None:
     refuse()
     refuse([], (), opening="the image can't be had: ")
 
 
-def test_checks_that_raise_are_told_together() -> None:
+def test_problems_reports_errors_of_several_checks() -> None:
     problems = Problems()
     problems.refuse()
     for sentence in ("a is missing.", "b is empty.", "a is missing."):

@@ -1,4 +1,4 @@
-"""What comes onto the disk comes whole or not at all, whatever strikes and whatever was left there before."""
+"""Files are written atomically, also over leftovers of a killed process; errors of the disk name the folder."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ from berth.common.files import exchange, explain_os_errors, link_files, same_con
 def source(tmp_path: Path) -> Path:
     made = tmp_path / "source" / "file.tar.gz"
     made.parent.mkdir()
-    made.write_bytes(b"the one that is wanted")
+    made.write_bytes(b"the wanted file")
     return made
 
 
@@ -26,7 +26,7 @@ def context(tmp_path: Path) -> Path:
     return made
 
 
-def test_files_are_linked_and_replaced_when_they_differ(source: Path, context: Path) -> None:
+def test_link_files_replaces_different_files(source: Path, context: Path) -> None:
     (context / source.name).write_bytes(b"an older one")
     for _ in range(2):
         link_files([source], context, same_content)
@@ -34,7 +34,7 @@ def test_files_are_linked_and_replaced_when_they_differ(source: Path, context: P
     assert os.listdir(context) == [source.name]
 
 
-def test_a_wheel_of_the_same_size_stays(source: Path, context: Path) -> None:
+def test_same_size_keeps_a_wheel(source: Path, context: Path) -> None:
     (context / source.name).write_bytes(b"x" * source.stat().st_size)
     link_files([source], context, same_size)
     assert not (context / source.name).samefile(source)
@@ -43,8 +43,8 @@ def test_a_wheel_of_the_same_size_stays(source: Path, context: Path) -> None:
     assert (context / source.name).samefile(source)
 
 
-def test_a_linked_wheel_is_a_file_in_the_context(source: Path, context: Path) -> None:
-    """A link would lead nowhere in there. One that an earlier version left is replaced."""
+def test_symlinked_wheel_becomes_a_file_in_the_build_context(source: Path, context: Path) -> None:
+    """BuildKit would not follow a link out of the build context. A link from an earlier version is replaced."""
     link = source.parent / "links" / "other.whl"
     link.parent.mkdir()
     link.symlink_to(Path("..") / source.name)
@@ -54,7 +54,7 @@ def test_a_linked_wheel_is_a_file_in_the_context(source: Path, context: Path) ->
     assert (context / link.name).samefile(source)
 
 
-def test_folders_change_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exchange_swaps_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for at_once in (True, False):
         one, other = tmp_path / f"one-{at_once}", tmp_path / f"other-{at_once}"
         for folder in (one, other):
@@ -67,7 +67,7 @@ def test_folders_change_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(os.listdir(tmp_path)) == 4
 
 
-def test_without_links_it_is_copied(source: Path, context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_files_copies_if_hard_links_fail(source: Path, context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", no_links)
     link_files([source], context, same_content)
     assert (context / source.name).read_bytes() == source.read_bytes()
@@ -78,20 +78,20 @@ def no_links(*_: object) -> None:
     raise OSError("no links across file systems")
 
 
-def test_what_a_killed_process_left_is_not_written_into(
+def test_leftover_temporary_file_is_not_written_through(
     source: Path, context: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is a link to the file that was to be laid there."""
+    """The leftover is a hard link to another file, which must not be overwritten."""
     other = source.with_name("other")
-    other.write_bytes(b"not to be touched")
+    other.write_bytes(b"unrelated")
     os.link(other, context / f".{source.name}.{os.getpid()}")
     monkeypatch.setattr(os, "link", no_links)
     link_files([source], context, same_content)
-    assert other.read_bytes() == b"not to be touched"
+    assert other.read_bytes() == b"unrelated"
     assert os.listdir(context) == [source.name]
 
 
-def test_ctrl_c_leaves_nothing_behind(source: Path, context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_leaves_no_temporary_file(source: Path, context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(one: Path, other: Path) -> None:
         shutil.copy(one, other)
         raise KeyboardInterrupt
@@ -102,27 +102,27 @@ def test_ctrl_c_leaves_nothing_behind(source: Path, context: Path, monkeypatch: 
     assert os.listdir(context) == []
 
 
-def said(error: OSError, folder: Path) -> str:
+def explained(error: OSError, folder: Path) -> str:
     with pytest.raises(UserError) as refusal, explain_os_errors(folder, "x"):
         raise error
     return str(refusal.value)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_said(number: int, tmp_path: Path) -> None:
-    assert said(OSError(number, "full"), tmp_path) == (
+def test_error_for_full_disk(number: int, tmp_path: Path) -> None:
+    assert explained(OSError(number, "full"), tmp_path) == (
         f"the disk of {tmp_path} is full, and x does not fit: free some room there, then run the command again."
     )
 
 
-def test_a_folder_that_may_not_be_written_is_said(tmp_path: Path) -> None:
-    assert said(OSError(errno.EROFS, "Read-only file system"), tmp_path) == (
+def test_error_for_read_only_folder(tmp_path: Path) -> None:
+    assert explained(OSError(errno.EROFS, "Read-only file system"), tmp_path) == (
         f"x can't be written to {tmp_path} (Read-only file system): see that this user may write there."
     )
 
 
 @pytest.mark.parametrize("below", ["", "a/b"])
-def test_what_is_no_folder_is_named(below: str, source: Path) -> None:
+def test_error_names_file_in_place_of_folder(below: str, source: Path) -> None:
     folder = source / below
     with pytest.raises(UserError) as refusal, explain_os_errors(folder, "x"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def test_what_is_no_folder_is_named(below: str, source: Path) -> None:
     assert str(refusal.value).endswith(f"): {source} is no folder, so move it away or name another one.")
 
 
-def test_an_error_that_is_not_the_disks_passes() -> None:
-    """Those of requests are OSErrors as well."""
+def test_errors_without_errno_pass_through() -> None:
+    """requests' errors are OSErrors, too."""
     with pytest.raises(OSError, match="the engine"), explain_os_errors(Path("/"), "x"):
         raise OSError("the engine")

@@ -1,4 +1,4 @@
-"""Errors and addresses without passwords."""
+"""URLs without passwords."""
 
 import pytest
 
@@ -14,5 +14,5 @@ from berth.common.http import without_password
         ("https://host/x@y", "https://host/x@y"),
     ],
 )
-def test_a_password_is_left_out_up_to_the_last_at(text: str, shown: str) -> None:
+def test_without_password_removes_all_up_to_the_last_at_sign(text: str, shown: str) -> None:
     assert without_password(text) == shown

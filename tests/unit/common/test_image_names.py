@@ -1,4 +1,4 @@
-"""What an engine takes for the name of an image."""
+"""Image names that an engine accepts."""
 
 import pytest
 
@@ -24,7 +24,7 @@ DIGEST = "sha256:" + "0" * 64
         pins_file.load().imported_base,
     ],
 )
-def test_a_name(name: str) -> None:
+def test_is_reference_accepts(name: str) -> None:
     assert is_reference(name)
 
 
@@ -32,5 +32,5 @@ def test_a_name(name: str) -> None:
     "name",
     ["", "no such:::image", "Debian", "debian:", "debian:a b", "debian@sha256:12", "-debian", "a//b", "a/", "/a", "é"],
 )
-def test_no_name(name: str) -> None:
+def test_is_reference_rejects(name: str) -> None:
     assert not is_reference(name)

@@ -1,4 +1,4 @@
-"""What commands keep for the next one."""
+"""The cache of JSON documents between commands."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from berth.common.errors import UserError
 from berth.common.kept import Kept
 
 
-def test_a_document_is_there_for_the_next_one_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_stored_document_is_loaded_again(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "cache", 2)
     assert kept.load("sha256:0") is None
     kept.store("sha256:0", {"size": 1})
@@ -18,11 +18,11 @@ def test_a_document_is_there_for_the_next_one_and_nothing_beside_it(tmp_path: Pa
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-@pytest.mark.parametrize("spoiled", ["", "half {"])
-def test_what_a_full_disk_has_left_is_nothing(spoiled: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("malformed", ["", "half {"])
+def test_malformed_document_counts_as_missing(malformed: str, tmp_path: Path) -> None:
     kept = Kept(tmp_path, 2)
     kept.store("a", 1)
-    next(tmp_path.iterdir()).write_text(spoiled)
+    next(tmp_path.iterdir()).write_text(malformed)
     assert kept.load("a") is None
 
 
@@ -30,7 +30,7 @@ def age(path: Path, seconds: float) -> None:
     os.utime(path, (time.time() - seconds,) * 2)
 
 
-def test_those_used_last_stay(tmp_path: Path) -> None:
+def test_most_recently_used_documents_are_kept(tmp_path: Path) -> None:
     kept = Kept(tmp_path, 2)
     for number, key in enumerate("ab"):
         kept.store(key, key)
@@ -40,7 +40,7 @@ def test_those_used_last_stay(tmp_path: Path) -> None:
     assert [kept.load(key) for key in "abc"] == ["a", None, "c"]
 
 
-def test_an_answer_gets_too_old_however_often_it_is_read(tmp_path: Path) -> None:
+def test_document_expires_even_if_it_is_read(tmp_path: Path) -> None:
     kept = Kept(tmp_path, 2, seconds=60)
     kept.store("a", 1)
     age(tmp_path / "a.json", 50)
@@ -49,7 +49,7 @@ def test_an_answer_gets_too_old_however_often_it_is_read(tmp_path: Path) -> None
     assert kept.load("a") is None
 
 
-def test_a_cache_that_is_no_folder_is_a_sentence(tmp_path: Path) -> None:
+def test_error_for_cache_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(UserError, match=r"can't be written to .*/cache is no folder, so move"):
         Kept(tmp_path / "cache" / "sizes", 2).store("sha256:0", {})

@@ -1,4 +1,4 @@
-"""The process that a run belongs to: found again by its labels, and whether it still lives."""
+"""The owner of a run: read from labels, and whether its process has ended."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 from berth.common import labels, owner
 
 
-def test_an_owner_is_found_again_by_labels() -> None:
+def test_owner_survives_a_round_trip_through_labels() -> None:
     me = owner.this_process()
     found = me.labels("run-1")
     assert (found[labels.KIT], found[labels.RUN], found[labels.PID]) == ("run", "run-1", str(os.getpid()))
@@ -19,7 +19,7 @@ def test_an_owner_is_found_again_by_labels() -> None:
     assert not owner.is_gone(me)
 
 
-def test_an_owner_that_ended_is_gone_and_its_number_may_be_used_again() -> None:
+def test_is_gone_for_ended_process_and_reused_process_id() -> None:
     me = owner.this_process()
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
@@ -28,9 +28,7 @@ def test_an_owner_that_ended_is_gone_and_its_number_may_be_used_again() -> None:
     assert not owner.is_gone(replace(me, pid=child.pid, machine="another machine"))
 
 
-def test_another_machine_of_the_same_host_name_is_another_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machines_are_told_apart_by_their_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def machine(content: str) -> str:
         (tmp_path / "machine-id").write_text(content)
         monkeypatch.setattr(owner, "MACHINE_ID_FILES", (tmp_path / "machine-id", tmp_path / "boot_id"))
@@ -43,7 +41,7 @@ def test_another_machine_of_the_same_host_name_is_another_machine(
     assert owner.is_gone(theirs)
     assert machine("ffeeddccbbaa99887766554433221100\n") != mine
     assert not owner.is_gone(theirs)
-    # Images of containers bring an empty file, or none: then it is the boot that tells two machines apart.
+    # Container images often have an empty machine ID or none; then the boot ID distinguishes machines.
     empty = machine("\n")
     (tmp_path / "boot_id").write_text("another-boot\n")
     assert machine("") != empty
@@ -58,5 +56,5 @@ def test_another_machine_of_the_same_host_name_is_another_machine(
         pytest.param({labels.PID: "12"}, id="pid-alone"),
     ],
 )
-def test_labels_without_an_owner(found: dict[str, str]) -> None:
+def test_from_labels_returns_none_for_invalid_labels(found: dict[str, str]) -> None:
     assert owner.from_labels(found) is None

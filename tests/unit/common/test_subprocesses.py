@@ -1,4 +1,4 @@
-"""Programs that are asked about themselves, and those that give no answer."""
+"""The output of programs, and programs that hang."""
 
 import time
 from collections.abc import Callable
@@ -14,20 +14,20 @@ def sh(script: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "output"),
     [
         pytest.param(["printf", "a\\nb\\n\\n"], "a\nb", id="lines"),
-        pytest.param(sh("printf 'v\\3511'"), "v\N{REPLACEMENT CHARACTER}1", id="no-unicode"),
-        pytest.param(sh("echo complaint >&2; echo 1.0"), "1.0", id="stderr-is-left-out"),
-        pytest.param(sh("read line; echo got $line"), "got", id="nothing-to-read"),
+        pytest.param(sh("printf 'v\\3511'"), "v\N{REPLACEMENT CHARACTER}1", id="invalid-utf-8"),
+        pytest.param(sh("echo complaint >&2; echo 1.0"), "1.0", id="stderr-is-ignored"),
+        pytest.param(sh("read line; echo got $line"), "got", id="stdin-is-empty"),
         pytest.param(sh("echo 1.0; exit 1"), "", id="fails"),
         pytest.param(sh("echo 1.0; kill -9 $$"), "", id="killed"),
-        pytest.param(["no-such-program"], "", id="not-there"),
+        pytest.param(["no-such-program"], "", id="missing"),
         pytest.param(["/"], "", id="a-folder"),
     ],
 )
-def test_what_is_said(command: list[str], said: str) -> None:
-    assert ask(command) == said
+def test_ask_returns_stdout_of_successful_commands(command: list[str], output: str) -> None:
+    assert ask(command) == output
 
 
 def hangs(started: Path) -> list[str]:
@@ -44,17 +44,17 @@ def closes_its_output_and_hangs(started: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [hangs, its_plugin_hangs, closes_its_output_and_hangs])
-def test_what_hangs_is_killed_with_all_that_it_started(command: Callable[[Path], list[str]], tmp_path: Path) -> None:
+def test_hanging_command_is_killed_with_its_children(command: Callable[[Path], list[str]], tmp_path: Path) -> None:
     started = tmp_path / "started"
-    assert ask(command(started), patience_s=2) == ""
-    deadline = time.monotonic() + 30  # for a machine that is busy: a kill is not done where it is asked for
+    assert ask(command(started), patience_s=1) == ""
+    deadline = time.monotonic() + 30  # a kill takes effect later, above all on a busy machine
     while lives(int(started.read_text())) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not lives(int(started.read_text()))
 
 
 def lives(process: int) -> bool:
-    """Whether it runs: one that was killed may be a zombie until who adopted it has looked."""
+    """Whether the process runs. A killed process may stay a zombie until its new parent has waited for it."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""model.tar.gz: files at the root, whole or not at all, nothing that reaches out; and models that can't be loaded."""
+"""model.tar.gz: written atomically with files at the root; unsafe and incomplete archives, and unusable models."""
 
 import io
 import tarfile
@@ -19,7 +19,7 @@ def files(root: Path, *names: str) -> Path:
     return root
 
 
-def test_pack_puts_files_at_the_root_without_their_owners(tmp_path: Path) -> None:
+def test_pack_writes_files_at_the_root_without_owners(tmp_path: Path) -> None:
     model = files(tmp_path / "1", "model.safetensors", "code/inference.py")
     (model / "again").hardlink_to(model / "model.safetensors")
     found = {name: model / name for name in ("model.safetensors", "code/inference.py", "again")}
@@ -27,21 +27,21 @@ def test_pack_puts_files_at_the_root_without_their_owners(tmp_path: Path) -> Non
     assert packed == tmp_path / "model.tar.gz"
     with tarfile.open(packed) as tar:
         assert tar.getnames() == ["again", "code/inference.py", "model.safetensors"]
-        assert all(member.isreg() for member in tar), "a hard link, which no unpacker of ours takes"
+        assert all(member.isreg() for member in tar), "our unpacker refuses hard links"
         assert {(member.uid, member.gid, member.uname) for member in tar} == {(0, 0, "")}
         assert tar.extractfile("model.safetensors").read() == b"1:model.safetensors"  # type: ignore[union-attr]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "model.tar.gz"]
     assert (archive.model_folder(packed, tmp_path / "2") / "again").read_text() == "1:model.safetensors"
 
 
-def test_nothing_to_pack_leaves_the_last_archive_alone(tmp_path: Path) -> None:
+def test_pack_without_files_keeps_the_earlier_archive(tmp_path: Path) -> None:
     old = tmp_path / "model.tar.gz"
     old.write_text("old")
     assert archive.pack({}, old) is None
     assert old.read_text() == "old"
 
 
-def test_an_archive_that_cannot_be_written_leaves_the_last_one(tmp_path: Path) -> None:
+def test_pack_error_leaves_no_temporary_file(tmp_path: Path) -> None:
     where = tmp_path / "model.tar.gz"
     where.mkdir()
     with pytest.raises(UserError, match=r"model\.tar\.gz can't be written"):
@@ -49,7 +49,7 @@ def test_an_archive_that_cannot_be_written_leaves_the_last_one(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_an_archive_that_reaches_out_is_refused(tmp_path: Path) -> None:
+def test_archive_with_path_outside_is_refused(tmp_path: Path) -> None:
     evil = tmp_path / "model.tar.gz"
     with tarfile.open(evil, "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("../out"), io.BytesIO())
@@ -58,7 +58,7 @@ def test_an_archive_that_reaches_out_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "x" / "out").exists()
 
 
-def test_half_an_archive_is_refused(tmp_path: Path) -> None:
+def test_truncated_archive_is_refused(tmp_path: Path) -> None:
     there = files(tmp_path / "1", "a", "b")
     whole = archive.pack({name: there / name for name in ("a", "b")}, tmp_path / "model.tar.gz")
     assert whole is not None
@@ -68,18 +68,18 @@ def test_half_an_archive_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inside", [".", "mine"])
-def test_a_models_home(inside: str, tmp_path: Path) -> None:
+def test_model_home_is_the_folder_or_its_only_subfolder(inside: str, tmp_path: Path) -> None:
     folder = files(tmp_path / "model", f"{inside}/config.json", f"{inside}/model.safetensors")
     assert archive.model_home(folder, folder) == folder / inside
 
 
-def test_a_model_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
+def test_model_without_weights_is_refused(tmp_path: Path) -> None:
     folder = files(tmp_path / "model", "config.json", "vocab.txt")
     with pytest.raises(UserError, match=r"mine\.tar\.gz has no weights"):
         archive.model_home(folder, Path("mine.tar.gz"))
 
 
-def test_a_model_to_serve_needs_a_tokenizer(tmp_path: Path) -> None:
+def test_model_home_requires_tokenizer_on_request(tmp_path: Path) -> None:
     folder = files(tmp_path / "model", "config.json", "model.safetensors")
     with pytest.raises(UserError) as refused:
         archive.model_home(folder, folder, tokenizer=True)
@@ -97,7 +97,7 @@ def test_a_model_to_serve_needs_a_tokenizer(tmp_path: Path) -> None:
         pytest.param(["config.json", "model.safetensors", "vocab.txt"], id="a-model"),
     ],
 )
-def test_what_the_image_serves_is_taken(names: list[str], tmp_path: Path) -> None:
+def test_check_servable_accepts_models_and_handlers(names: list[str], tmp_path: Path) -> None:
     folder = files(tmp_path / "model", *names)
     for config in folder.rglob("config.json"):
         config.write_text('{"model_type": "bert"}')
@@ -105,14 +105,14 @@ def test_what_the_image_serves_is_taken(names: list[str], tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("names", [["inference.py"], ["code/requirements.txt"], ["config.json"]])
-def test_what_the_image_cannot_serve_is_refused(names: list[str], tmp_path: Path) -> None:
+def test_check_servable_reports_the_faults_of_the_server(names: list[str], tmp_path: Path) -> None:
     folder = files(tmp_path / "model", *names)
     with pytest.raises(UserError) as refused:
         archive.check_servable(folder, Path("mine"))
     assert str(refused.value) == f"{'; '.join(serving_faults(folder, 'mine'))}."
 
 
-def test_a_hubs_cache_is_copied_with_what_its_links_lead_to(tmp_path: Path) -> None:
+def test_hub_cache_is_copied_without_links(tmp_path: Path) -> None:
     blobs = files(tmp_path / "blobs", "1", "2")
     snapshot = tmp_path / "snapshots" / "main"
     snapshot.mkdir(parents=True)
@@ -124,12 +124,12 @@ def test_a_hubs_cache_is_copied_with_what_its_links_lead_to(tmp_path: Path) -> N
     assert archive.model_home(found, snapshot) == found
 
 
-def test_a_folder_whose_links_stay_inside_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_model_folder_with_inner_links_is_not_copied(tmp_path: Path) -> None:
     folder = files(tmp_path / "model", "config.json", "model.safetensors")
     (folder / "weights.safetensors").symlink_to("model.safetensors")
     assert archive.model_folder(folder, tmp_path) == folder.resolve()
 
 
-def test_no_model_is_refused(tmp_path: Path) -> None:
+def test_missing_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no file or folder "):
         archive.model_folder(tmp_path / "nowhere", tmp_path)

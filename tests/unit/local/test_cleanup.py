@@ -1,4 +1,4 @@
-"""Removing what a run left."""
+"""Removing the scratch folder of a run."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 from berth.local import cleanup
 
 
-def test_two_runs_may_remove_the_same_folder(tmp_path: Path) -> None:
+def test_two_runs_can_remove_the_same_scratch_folder(tmp_path: Path) -> None:
     folders = [tmp_path / str(number) for number in range(100)]
     for folder in folders:
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""What the commands make of their arguments."""
+"""The commands of local/ pass on their arguments and print results."""
 
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +14,7 @@ from berth.local.train.job import TrainingJob, TrainOutcome
 IMAGE = SelectedImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {}})
 
 
-def test_run_serve_hands_variables_on(
+def test_run_serve_passes_variables_to_the_container(
     command_line: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve = MagicMock(return_value=0)
@@ -25,7 +25,7 @@ def test_run_serve_hands_variables_on(
     ):
         monkeypatch.setattr(commands, name, double)
     monkeypatch.setattr(commands, "serve_until_interrupted", serve)
-    monkeypatch.setenv("HF_TOKEN", "of-here")
+    monkeypatch.setenv("HF_TOKEN", "from-the-shell")
     words = [
         "run",
         "serve",
@@ -39,7 +39,7 @@ def test_run_serve_hands_variables_on(
         "HF_TOKEN",
     ]
     assert command_line.main(words) == 0
-    assert serve.call_args.args[0].environment == {"BERTH_LOG_FORMAT": "json", "A": "b=c", "HF_TOKEN": "of-here"}
+    assert serve.call_args.args[0].environment == {"BERTH_LOG_FORMAT": "json", "A": "b=c", "HF_TOKEN": "from-the-shell"}
     serve.reset_mock()
     assert command_line.main([*words, "-e", "SAGEMAKER_BIND_TO_PORT=1"]) == 1
     serve.assert_not_called()
@@ -50,7 +50,7 @@ def test_run_serve_hands_variables_on(
     [(True, [], True), (True, ["--plain"], False), (False, [], False)],
     ids=["terminal", "plain", "file"],
 )
-def test_run_train_has_a_screen_where_somebody_watches(
+def test_run_train_uses_live_screen_on_a_terminal_unless_plain(
     watched: bool,
     words: list[str],
     screen: bool,
@@ -71,7 +71,7 @@ def test_run_train_has_a_screen_where_somebody_watches(
     assert (on_screen.call_count, in_lines.call_count) == ((1, 0) if screen else (0, 1))
 
 
-def test_the_reason_of_a_failure_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_reason_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     for line in ("algo-1 | ValueError: boom", "algo-2 | berth: failed: ValueError: boom", "algo-1 | failed: mine"):
         commands._print_unless_reason(line)
     assert capsys.readouterr().out.splitlines() == ["algo-1 | ValueError: boom", "algo-1 | failed: mine"]
@@ -81,14 +81,15 @@ def test_the_reason_of_a_failure_is_printed_once(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    ("built_from", "derived", "said"), [("here", False, False), ("0123456789ab", False, True), ("other", True, False)]
+    ("built_from", "derived", "reported"),
+    [("here", False, False), ("0123456789ab", False, True), ("other", True, False)],
 )
-def test_an_image_of_another_commit_is_said(
-    built_from: str, derived: bool, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_image_from_another_commit_is_reported(
+    built_from: str, derived: bool, reported: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(commands, "read_revision", lambda root: "here")
     found = {"Config": {"Labels": {"org.opencontainers.image.revision": built_from}}}
     commands._say_other_build(SelectedImage("x", "sha256:aa", "serve", "cu130", derived=derived, attrs=found))
     lines = capsys.readouterr().err.replace("\n", " ")
-    assert (f"was built from {built_from}, and this checkout is at here" in lines) == said
-    assert ("`python build.py build serve --profile cu130`" in lines) == said
+    assert (f"was built from {built_from}, and this checkout is at here" in lines) == reported
+    assert ("`python build.py build serve --profile cu130`" in lines) == reported

@@ -1,4 +1,4 @@
-"""The demo's pure parts: why it fails, the model it starts from."""
+"""Parts of the demo without containers: its verdict, its output, and the pretrained model."""
 
 import io
 import tarfile
@@ -31,7 +31,7 @@ def test_shortfalls(f1: float, samples: int, failed: list[str]) -> None:
     assert all(sentence.startswith(start) for sentence, start in zip(found, failed, strict=True))
 
 
-def test_the_pretrained_model_is_installed_and_whole() -> None:
+def test_pretrained_model_is_installed_and_complete() -> None:
     folder = demo.pretrained_model()
     assert archive.model_home(folder, folder) == folder
 
@@ -47,7 +47,7 @@ def test_read_member(tmp_path: Path) -> None:
         demo.read_member(path, "history.json")
 
 
-def test_without_a_terminal_the_demo_prints_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_prints_progress_lines_without_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(job: Any, *, image: str, log: Any, say: Any) -> TrainOutcome:
         say("Channel train: 1 file(s)")
         for line in ("tasks: train", "step 1 of 2  loss: 4.0", "evaluation 20 % done", "eval_f1 = 50.0"):
@@ -65,7 +65,7 @@ def test_without_a_terminal_the_demo_prints_how_far_it_is(tmp_path: Path, monkey
     ]
 
 
-def test_the_demo_shows_the_sizes_that_the_command_size_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_shows_sizes_measured_by_the_size_command(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = ImageSize("berth-train:cpu", (Layer("sha256:0", "base", 1_131_000_000, 357_840_000),), ())
     monkeypatch.setattr(demo, "connect", MagicMock())
     monkeypatch.setattr(demo, "kept_size", lambda _, image: measured if image == measured.image else None)
@@ -79,7 +79,7 @@ def test_the_demo_shows_the_sizes_that_the_command_size_does(monkeypatch: pytest
     assert measured.weight == "357.8 MB compressed, 1131.0 MB on disk"
 
 
-def test_a_model_that_is_not_installed_is_installed_as_all_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_missing_pretrained_model_names_make_setup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UserError, match="run `make setup`"):
         demo.pretrained_model()

@@ -1,4 +1,4 @@
-"""`build.py gpu-check`: what it refuses, what it starts, and what it makes of the images' reports."""
+"""`build.py gpu-check`: errors before the start, the containers that it starts, and the report that it writes."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def report(*statuses: str) -> dict[str, Any]:
 
 
 class Engine(EndingEngine):
-    """One with both images, whose containers leave `report`."""
+    """An engine with both images, whose containers write `report`."""
 
     def __init__(self) -> None:
         super().__init__(self._leave)
@@ -59,7 +59,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Engine:
     return made
 
 
-def test_what_it_starts_and_writes(engine: Engine, tmp_path: Path) -> None:
+def test_gpu_check_runs_both_images_and_writes_one_report(engine: Engine, tmp_path: Path) -> None:
     engine.printed = b"check  measured\n"
     logged: list[str] = []
     target = tmp_path / "out" / "gpu-check.json"
@@ -82,13 +82,13 @@ def test_what_it_starts_and_writes(engine: Engine, tmp_path: Path) -> None:
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-def test_a_failed_check_is_a_failure(engine: Engine, tmp_path: Path) -> None:
+def test_gpu_check_fails_if_a_check_failed(engine: Engine, tmp_path: Path) -> None:
     engine.report, engine.code = report("ok", "failed"), 1
     assert not gpu_check.measure_gpus("cu130", tmp_path / "gpu-check.json", log=str, say=str)
     assert (tmp_path / "gpu-check.json").exists()
 
 
-def test_no_nvidia_runtime_is_said_before_missing_images(engine: Engine, tmp_path: Path) -> None:
+def test_missing_nvidia_runtime_is_reported_before_missing_images(engine: Engine, tmp_path: Path) -> None:
     engine.info, engine.images = {"Runtimes": {"runc": {}}}, []
     with pytest.raises(UserError) as refusal:
         gpu_check.measure_gpus("cu130", tmp_path / "gpu-check.json")
@@ -99,7 +99,7 @@ def test_no_nvidia_runtime_is_said_before_missing_images(engine: Engine, tmp_pat
     )
 
 
-def test_an_image_that_is_not_built(engine: Engine, tmp_path: Path) -> None:
+def test_gpu_check_reports_missing_image(engine: Engine, tmp_path: Path) -> None:
     engine.images = IMAGES[:1]
     with pytest.raises(UserError) as refusal:
         gpu_check.measure_gpus("cu130", tmp_path / "gpu-check.json")
@@ -109,7 +109,7 @@ def test_an_image_that_is_not_built(engine: Engine, tmp_path: Path) -> None:
     assert engine.created == []
 
 
-def test_a_profile_without_cuda(engine: Engine, tmp_path: Path) -> None:
+def test_gpu_check_refuses_profile_without_cuda(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         gpu_check.measure_gpus("cpu", tmp_path / "gpu-check.json")
     assert str(refusal.value) == (
@@ -117,25 +117,25 @@ def test_a_profile_without_cuda(engine: Engine, tmp_path: Path) -> None:
     )
 
 
-def test_make_passes_the_profile_on() -> None:
+def test_make_gpu_check_passes_the_profile() -> None:
     for words, profile in (((), "cu130"), (("GPU_PROFILE=cu124",), "cu124")):
         command = ["make", "--dry-run", "--no-print-directory", "gpu-check", *words]
         done = subprocess.run(command, cwd=pins.ROOT, capture_output=True, text=True, check=True)
         assert f"build.py gpu-check --profile {profile} --json out/gpu-check.json" in done.stdout
 
 
-def test_an_engine_that_finds_no_gpu(engine: Engine, tmp_path: Path) -> None:
+def test_error_of_engine_without_gpu_driver(engine: Engine, tmp_path: Path) -> None:
     engine.refusal = "nvidia-container-cli: initialization error: nvml error: driver not loaded"
     with pytest.raises(UserError) as refusal:
         gpu_check.measure_gpus("cu130", tmp_path / "gpu-check.json", log=str, say=str)
-    said = str(refusal.value)
-    assert said.startswith("The engine can't start berth-")
-    assert said.endswith(
+    sentence = str(refusal.value)
+    assert sentence.startswith("The engine can't start berth-")
+    assert sentence.endswith(
         "nvml error: driver not loaded: run this on a machine where `nvidia-smi` lists a GPU whose driver answers."
     )
 
 
-def test_an_image_that_can_use_no_gpu_says_why(engine: Engine, tmp_path: Path) -> None:
+def test_gpu_check_reports_error_of_image_without_result(engine: Engine, tmp_path: Path) -> None:
     engine.report, engine.code = None, 1
     engine.printed = (
         b"berth: all-reduce\nberth: error: There is no GPU that torch can use here: run this \xe2\x80\xa6\n"

@@ -1,4 +1,4 @@
-"""Lines out of the pieces in which the engine sends a log, and the errors among them."""
+"""Lines from the chunks of an engine's log, and the last error among them."""
 
 import pytest
 
@@ -16,15 +16,15 @@ from berth.local.log_stream import ErrorLines, lines
         pytest.param([], [], id="nothing"),
     ],
 )
-def test_lines_of_a_log(chunks: list[bytes], expected: list[str]) -> None:
+def test_lines_joins_chunks_that_end_anywhere(chunks: list[bytes], expected: list[str]) -> None:
     assert list(lines(chunks)) == expected
 
 
-def test_the_kits_last_error_is_kept() -> None:
-    said: list[str] = []
-    sink = ErrorLines(said.append)
+def test_error_lines_keeps_the_last_error() -> None:
+    printed: list[str] = []
+    sink = ErrorLines(printed.append)
     log = ["berth: loading", "berth: error: no config", "berth: error: no weights", "{}"]
     for line in log:
         sink(line)
-    assert said == log
+    assert printed == log
     assert sink.last_error == "no weights"

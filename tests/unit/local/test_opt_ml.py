@@ -1,4 +1,4 @@
-"""The folder that a container finds at /opt/ml: whole texts, and the refusals before any container starts."""
+"""/opt/ml of a training container: its files, and errors in channels before a container starts."""
 
 from pathlib import Path
 
@@ -62,7 +62,7 @@ HYPERPARAMETERS = """\
 """
 
 
-def test_one_hosts_folder(tmp_path: Path) -> None:
+def test_create_host_folder_writes_sagemakers_files(tmp_path: Path) -> None:
     data = files(
         tmp_path / "data", "train/a.json", "validation.json", "my code/main.py", "my code/__pycache__/main.pyc"
     )
@@ -115,7 +115,7 @@ def test_host_names(count: int, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "data", "channels"),
+    ("existing", "data", "channels"),
     [
         pytest.param(["a.json"], ".", {"train": "."}, id="folder-of-files"),
         pytest.param(["a.json"], "a.json", {"train": "a.json"}, id="one-file"),
@@ -127,42 +127,42 @@ def test_host_names(count: int, names: list[str]) -> None:
         ),
         pytest.param(["training/a", "val/b"], ".", {"training": "training", "val": "val"}, id="other-names"),
         pytest.param(["train/a", "faces/b"], ".", {"train": "train", "faces": "faces"}, id="channel-of-another-name"),
-        pytest.param(["2024/a.json", "2025/b.json"], ".", {"train": "."}, id="folders-that-are-no-channels"),
+        pytest.param(["2024/a.json", "2025/b.json"], ".", {"train": "."}, id="folders-without-channel-names"),
     ],
 )
-def test_channels_of_a_path(tmp_path: Path, there: list[str], data: str, channels: dict[str, str]) -> None:
-    files(tmp_path, *there)
+def test_find_channels(tmp_path: Path, existing: list[str], data: str, channels: dict[str, str]) -> None:
+    files(tmp_path, *existing)
     assert opt_ml.find_channels(tmp_path / data) == {name: tmp_path / path for name, path in channels.items()}
 
 
 @pytest.mark.parametrize(
-    ("there", "data", "says"),
+    ("existing", "data", "message"),
     [
         pytest.param([], "nowhere", "there is no file or folder ", id="missing"),
         pytest.param([], ".", "The channel train is empty", id="empty"),
         pytest.param([".hidden"], ".", "The channel train is empty", id="hidden-files-only"),
     ],
 )
-def test_data_is_refused(tmp_path: Path, there: list[str], data: str, says: str) -> None:
-    files(tmp_path, *there)
-    with pytest.raises(UserError, match=says):
+def test_error_for_missing_or_empty_data(tmp_path: Path, existing: list[str], data: str, message: str) -> None:
+    files(tmp_path, *existing)
+    with pytest.raises(UserError, match=message):
         opt_ml.find_channels(tmp_path / data)
 
 
-def test_an_empty_channel_next_to_a_full_one_is_refused(tmp_path: Path) -> None:
+def test_error_for_empty_channel_next_to_a_full_one(tmp_path: Path) -> None:
     files(tmp_path, "train/a.json")
     (tmp_path / "validation").mkdir()
     with pytest.raises(UserError, match="The channel validation is empty"):
         opt_ml.find_channels(tmp_path)
 
 
-def test_no_host_is_refused() -> None:
+def test_error_for_zero_hosts() -> None:
     with pytest.raises(UserError, match=r"^--hosts is 0 and must"):
         opt_ml.host_names(0)
 
 
 @pytest.mark.parametrize(
-    ("given", "qa_model", "has_code", "told"),
+    ("hyperparameters", "qa_model", "has_code", "completed"),
     [
         pytest.param({"a": "1"}, False, False, {"a": "1"}, id="nothing-to-add"),
         pytest.param({}, True, False, {"model_name_or_path": "/opt/ml/input/data/model"}, id="model"),
@@ -170,7 +170,7 @@ def test_no_host_is_refused() -> None:
         pytest.param({}, False, True, {"sagemaker_submit_directory": "/opt/ml/code"}, id="code"),
     ],
 )
-def test_hyperparameters_are_completed(
-    given: dict[str, str], qa_model: bool, has_code: bool, told: dict[str, str]
+def test_add_paths_completes_hyperparameters(
+    hyperparameters: dict[str, str], qa_model: bool, has_code: bool, completed: dict[str, str]
 ) -> None:
-    assert opt_ml.add_paths(given, qa_model=qa_model, has_code=has_code) == told
+    assert opt_ml.add_paths(hyperparameters, qa_model=qa_model, has_code=has_code) == completed

@@ -1,4 +1,4 @@
-"""Two runs with one folder: the second is refused, and one that was killed holds nothing back."""
+"""A folder of results is locked by one run at a time; the lock of a killed run is released."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ with lock_folders([Path(each) for each in sys.argv[1:]]):
 """
 
 
-def test_the_second_run_in_a_folder_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+def test_second_run_in_a_folder_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
     (tmp_path / "same").symlink_to(tmp_path)
     first = subprocess.Popen([sys.executable, "-c", HOLDS, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert first.stdout is not None
@@ -41,13 +41,13 @@ def test_the_second_run_in_a_folder_is_refused_until_the_first_is_gone(tmp_path:
     assert not (tmp_path / LOCK_FILE).exists()
 
 
-def test_one_folder_for_both_kinds_of_results_is_one_lock(tmp_path: Path) -> None:
+def test_same_folder_given_twice_is_locked_once(tmp_path: Path) -> None:
     with lock_folders([tmp_path, tmp_path / "." / ""]):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_link_in_place_of_the_lock_is_not_written_through(tmp_path: Path) -> None:
+def test_link_in_place_of_the_lock_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / LOCK_FILE).symlink_to("mine")
     with pytest.raises(UserError, match="can't be made"), lock_folders([tmp_path]):
@@ -56,14 +56,14 @@ def test_a_link_in_place_of_the_lock_is_not_written_through(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_is_not_the_users_is_refused(tmp_path: Path) -> None:
+def test_check_writable_refuses_folder_without_permission(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir(mode=0o500)
     for folder in ("theirs", "theirs/new/out"):
         with pytest.raises(UserError, match="you may not write to"):
             check_writable(tmp_path / folder)
 
 
-def test_a_folder_that_cannot_be_made_is_refused_and_one_that_can_is_not_made(tmp_path: Path) -> None:
+def test_check_writable_creates_nothing_and_refuses_paths_below_files(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
     for folder in ("file", "file/below", "nowhere"):

@@ -1,4 +1,4 @@
-"""What a path on the command line may not be."""
+"""Arguments that are not paths (URLs and hub names), and files next to the channels."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ from berth.local.train.job import TrainingJob, check_job
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/data", "https://host/data.json", "hdfs://host/x", "gs://bucket"])
-def test_an_address_is_named_as_it_was_written(address: str) -> None:
+def test_error_names_url_as_it_was_written(address: str) -> None:
     for refused in (refuse_address, opt_ml.find_channels, archive.check_model, check_writable):
         with pytest.raises(UserError, match=f"^{address} is an address"):
             refused(Path(address))
 
 
-def test_a_file_address_leads_to_the_path() -> None:
+def test_error_for_file_url_names_path() -> None:
     with pytest.raises(UserError, match="write only the path, /data/train"):
         refuse_address(Path("file:///data/train"))
     for path in ("data", "c:", "/tmp/s3:/x", "a:b/c", "./data:x"):
@@ -26,7 +26,7 @@ def test_a_file_address_leads_to_the_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "of_hub"),
+    ("name", "expected"),
     [
         ("bert-base-uncased", True),
         ("google/bert_uncased", True),
@@ -37,11 +37,11 @@ def test_a_file_address_leads_to_the_path() -> None:
         ("../model", False),
     ],
 )
-def test_names_of_the_hub(name: str, of_hub: bool) -> None:
-    assert is_hub_name(Path(name)) == of_hub
+def test_is_hub_name(name: str, expected: bool) -> None:
+    assert is_hub_name(Path(name)) == expected
 
 
-def said_of(job: TrainingJob) -> str:
+def job_problem(job: TrainingJob) -> str:
     problems = Problems()
     check_job(job, problems)
     with pytest.raises(UserError) as refused:
@@ -49,20 +49,20 @@ def said_of(job: TrainingJob) -> str:
     return str(refused.value)
 
 
-def test_a_model_of_the_hub_is_a_hyperparameter_of_run_qa(tmp_path: Path) -> None:
+def test_error_for_hub_name_recommends_hyperparameter_of_run_qa(tmp_path: Path) -> None:
     job = TrainingJob({}, tmp_path, model=Path("bert-base-uncased"))
-    assert "`-p model_name_or_path=bert-base-uncased`" in said_of(job)
+    assert "`-p model_name_or_path=bert-base-uncased`" in job_problem(job)
     own = TrainingJob({}, tmp_path, model=Path("bert-base-uncased"), environment={"SAGEMAKER_PROGRAM": "train.py"})
-    assert "-p " not in said_of(own)
+    assert "-p " not in job_problem(own)
 
 
-def test_a_program_in_place_of_its_folder_is_split(tmp_path: Path) -> None:
+def test_error_for_program_as_code_names_folder_and_entry_point(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    said = said_of(TrainingJob({}, tmp_path, code=tmp_path / "train.py"))
-    assert f"`--code {tmp_path} --entry-point train.py`" in said
+    problem = job_problem(TrainingJob({}, tmp_path, code=tmp_path / "train.py"))
+    assert f"`--code {tmp_path} --entry-point train.py`" in problem
 
 
-def test_files_beside_the_channels_are_known(tmp_path: Path) -> None:
+def test_files_beside_channels(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     for name in ("train/a.json", "labels.csv", ".hidden"):
         (tmp_path / name).touch()

@@ -1,4 +1,4 @@
-"""What pip in a job's containers gets of this machine's network: files for that run, and pip's own variables."""
+"""pip in a job's containers gets this machine's CA, index and wheels: as files for that run, named by variables."""
 
 import os
 from pathlib import Path
@@ -30,7 +30,7 @@ def code(tmp_path: Path) -> Path:
     return tmp_path / "src"
 
 
-def test_a_program_without_requirements_gets_nothing(environ: dict[str, str], code: Path, tmp_path: Path) -> None:
+def test_job_without_requirements_gets_no_secrets(environ: dict[str, str], code: Path, tmp_path: Path) -> None:
     secrets = write_pip_secrets(code, {}, tmp_path, environ)
     assert (secrets.mounts, secrets.environment) == ({}, {})
     assert not (tmp_path / "network").exists()
@@ -40,7 +40,7 @@ def test_a_program_without_requirements_gets_nothing(environ: dict[str, str], co
     ("file", "variables"),
     [("requirements.txt", {}), ("setup.py", {}), ("gpu.txt", {"SAGEMAKER_REQUIREMENTS": "gpu.txt"})],
 )
-def test_whatever_has_the_job_call_pip_lends_it_the_network(
+def test_job_that_calls_pip_gets_secrets(
     file: str, variables: dict[str, str], environ: dict[str, str], code: Path, tmp_path: Path
 ) -> None:
     (code / file).touch()
@@ -48,7 +48,7 @@ def test_whatever_has_the_job_call_pip_lends_it_the_network(
     assert secrets.environment == {"PIP_CONFIG_FILE": "/run/secrets/pip", "PIP_CERT": "/run/secrets/ca"}
 
 
-def test_pip_gets_the_ca_the_index_and_the_wheels(
+def test_pip_gets_ca_index_proxy_and_wheels(
     environ: dict[str, str], code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):

@@ -1,4 +1,4 @@
-"""What a job left comes home as files of its own, whatever else it left in their place."""
+"""Results are read from a host's folder without following links that lead out of it, and without opening pipes."""
 
 import os
 import socket
@@ -10,12 +10,12 @@ import pytest
 
 from berth.local import results
 
-THERE = "/opt/ml/model"
+CONTAINER_PATH = "/opt/ml/model"
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A host's /opt/ml, beside a file of the machine's own that nobody may bring home."""
+    """A host's /opt/ml; next to it is a file of the machine's own, which must not be read."""
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret/key").write_text("the machine's")
     for folder in ("model/sub", "output/data"):
@@ -27,15 +27,15 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        pytest.param("latest", "model.safetensors", id="beside-it"),
-        pytest.param("latest", "/opt/ml/model/model.safetensors", id="as-the-container-had-it"),
-        pytest.param("sub/latest", "../model.safetensors", id="from-a-folder-below"),
+        pytest.param("latest", "model.safetensors", id="same-folder"),
+        pytest.param("latest", "/opt/ml/model/model.safetensors", id="absolute-in-container"),
+        pytest.param("sub/latest", "../model.safetensors", id="from-subfolder"),
         pytest.param("sub/latest", "../sub/../model.safetensors", id="there-and-back"),
     ],
 )
-def test_a_link_to_a_file_of_the_folder_stands_for_that_file(root: Path, name: str, target: str) -> None:
+def test_link_to_file_inside_the_folder_is_packed_as_that_file(root: Path, name: str, target: str) -> None:
     (root / "model" / name).symlink_to(target)
-    found = results.read_folder(root, "model", THERE)
+    found = results.read_folder(root, "model", CONTAINER_PATH)
     assert found.files == dict.fromkeys(("model.safetensors", name), root / "model/model.safetensors")
     assert found.sentence("model") == ""
 
@@ -45,7 +45,7 @@ def test_a_link_to_a_file_of_the_folder_stands_for_that_file(root: Path, name: s
     [
         pytest.param("{out}/secret/key", "a link that leads out of it", id="absolute"),
         pytest.param("../../secret/key", "a link that leads out of it", id="relative"),
-        pytest.param("/opt/ml/model/../../secret/key", "a link that leads out of it", id="by-way-of-the-folder"),
+        pytest.param("/opt/ml/model/../../secret/key", "a link that leads out of it", id="via-the-folder"),
         pytest.param("../model/model.safetensors", "a link that leads out of it", id="out-and-in-again"),
         pytest.param("x", "a link that leads out of it", id="to-itself"),
         pytest.param("through/key", "a link that leads out of it", id="through-another-link"),
@@ -53,11 +53,11 @@ def test_a_link_to_a_file_of_the_folder_stands_for_that_file(root: Path, name: s
         pytest.param("nowhere", "a link to nothing", id="to-nothing"),
     ],
 )
-def test_any_other_link_is_left_out_by_name(root: Path, tmp_path: Path, target: str, why: str) -> None:
+def test_other_links_are_left_out_and_named(root: Path, tmp_path: Path, target: str, why: str) -> None:
     if target.startswith("through"):
         (root / "model/through").symlink_to(tmp_path / "secret")
     (root / "model/x").symlink_to(target.format(out=tmp_path))
-    found = results.read_folder(root, "model", THERE)
+    found = results.read_folder(root, "model", CONTAINER_PATH)
     assert list(found.files) == ["model.safetensors"]
     assert f"'x' ({why})" in found.left_out
 
@@ -71,13 +71,13 @@ def make_socket(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "kind"), [pytest.param(os.mkfifo, "a pipe", id="pipe"), pytest.param(make_socket, "a socket", id="socket")]
 )
-def test_what_is_no_file_is_left_out_and_nobody_waits_for_it(
+def test_pipes_and_sockets_are_left_out_without_being_opened(
     root: Path, make: Callable[[Path], None], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
     (root / "model/model.safetensors").unlink()
     make(root / "model/model.safetensors")
-    found = results.read_folder(root, "model", THERE)
+    found = results.read_folder(root, "model", CONTAINER_PATH)
     assert (found.files, found.left_out) == ({}, [f"'model.safetensors' ({kind})"])
     with pytest.raises(OSError, match=kind):
         results.open_regular(root / "model/model.safetensors")
@@ -88,10 +88,10 @@ def test_what_is_no_file_is_left_out_and_nobody_waits_for_it(
     [
         pytest.param("model", "model", id="model"),
         pytest.param("output/data", "output/data", id="data"),
-        pytest.param("output/data", "output", id="on-the-way"),
+        pytest.param("output/data", "output", id="parent"),
     ],
 )
-def test_a_link_in_place_of_the_folder_is_not_followed(root: Path, tmp_path: Path, folder: str, replaced: str) -> None:
+def test_link_in_place_of_the_folder_is_not_followed(root: Path, tmp_path: Path, folder: str, replaced: str) -> None:
     (tmp_path / "secret/data").mkdir()
     (tmp_path / "secret/data/key").write_text("the machine's")
     (root / replaced).rename(tmp_path / "aside")
@@ -101,47 +101,47 @@ def test_a_link_in_place_of_the_folder_is_not_followed(root: Path, tmp_path: Pat
     assert f"{replaced!r} itself (a link in place of the folder)" in found.sentence(folder)
 
 
-def test_a_folder_that_the_job_removed_is_an_empty_one(root: Path) -> None:
+def test_missing_folder_counts_as_empty(root: Path) -> None:
     (root / "output/data").rmdir()
     assert results.read_folder(root, "output/data", "/opt/ml/output/data") == results.ResultFolder()
 
 
-def test_many_names_are_counted(root: Path) -> None:
+def test_sentence_abbreviates_many_names(root: Path) -> None:
     for number in range(12):
         (root / f"model/{number:02}").symlink_to("/")
-    sentence = results.read_folder(root, "model", THERE).sentence("/opt/ml/model of algo-1")
+    sentence = results.read_folder(root, "model", CONTAINER_PATH).sentence("/opt/ml/model of algo-1")
     assert sentence.startswith(
         "Not copied from /opt/ml/model of algo-1, because only regular files inside it are: '00'"
     )
     assert sentence.endswith("'09' (a link that leads out of it) and 2 more.")
 
 
-def test_the_failure_file_is_read_as_far_as_anybody_reads_it(root: Path) -> None:
+def test_read_failure_reads_only_the_beginning(root: Path) -> None:
     assert results.read_failure(root) == ""
     (root / "output/failure").write_text("ValueError: boom\n" + "x" * 10_000_000)
     assert results.read_failure(root).startswith("ValueError: boom\nxxx")
     assert len(results.read_failure(root)) < 20_000
 
 
-def test_a_failure_file_that_is_none_is_not_read(root: Path, tmp_path: Path) -> None:
+def test_read_failure_refuses_links_and_pipes(root: Path, tmp_path: Path) -> None:
     (root / "output/failure").symlink_to(tmp_path / "secret/key")
-    said = "The job's /opt/ml/output/failure is not read: "
-    assert results.read_failure(root) == f"{said}'failure' is a link, not a regular file."
+    prefix = "The job's /opt/ml/output/failure is not read: "
+    assert results.read_failure(root) == f"{prefix}'failure' is a link, not a regular file."
     (root / "output/failure").unlink()
     os.mkfifo(root / "output/failure")
     read: list[str] = []
     reader = threading.Thread(target=lambda: read.append(results.read_failure(root)), daemon=True)
     reader.start()
     reader.join(10)
-    assert read == [f"{said}'failure' is a pipe, not a regular file."]
+    assert read == [f"{prefix}'failure' is a pipe, not a regular file."]
     (root / "output").rename(tmp_path / "aside")
     (root / "output").symlink_to(tmp_path / "secret")
-    assert results.read_failure(root) == f"{said}'output' itself (a link in place of the folder)."
+    assert results.read_failure(root) == f"{prefix}'output' itself (a link in place of the folder)."
 
 
-def test_what_must_not_be_followed_among_checkpoints_is_found(root: Path, tmp_path: Path) -> None:
+def test_unsafe_entries_finds_outer_links_and_pipes(root: Path, tmp_path: Path) -> None:
     (root / "model/sub/out").symlink_to(tmp_path / "secret/key")
     (root / "model/last").symlink_to("sub")
     os.mkfifo(root / "model/pipe")
-    found = {path.name: kind for path, kind in results.unsafe_entries(root / "model", THERE)}
+    found = {path.name: kind for path, kind in results.unsafe_entries(root / "model", CONTAINER_PATH)}
     assert found == {"out": "a link that leads out of it", "pipe": "a pipe"}

@@ -1,4 +1,4 @@
-"""Stopping what a run started."""
+"""Stopping the containers of a run."""
 
 from unittest.mock import MagicMock
 
@@ -8,15 +8,15 @@ from berth.local import session as sessions
 from berth.local.session import RunSession
 
 
-def test_hosts_that_had_to_be_killed_are_named() -> None:
-    said: list[str] = []
+def test_stop_names_killed_hosts() -> None:
+    printed: list[str] = []
     client = MagicMock()
-    session = RunSession(client, "no-image", say=said.append, stop_grace=0.0)
+    session = RunSession(client, "no-image", say=printed.append, stop_grace=0.0)
     client.api.containers.return_value = [
         {"Id": f"{number}", "Names": [f"/berth-{session.run_id}-algo-{number}"]} for number in (2, 1)
     ]
     session.stop()
-    assert said[1:] == ["algo-1, algo-2 did not end within 0 s and were killed."]
+    assert printed[1:] == ["algo-1, algo-2 did not end within 0 s and were killed."]
     assert session.killed == ["algo-1", "algo-2"]
     assert {call.args for call in client.api.kill.call_args_list} == {
         ("1", "SIGTERM"),
@@ -27,7 +27,7 @@ def test_hosts_that_had_to_be_killed_are_named() -> None:
 
 
 class Clock:
-    """Time that only sleeping moves on."""
+    """A clock that only `sleep` advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -42,7 +42,7 @@ class Clock:
         return form
 
 
-def test_sigterm_is_sent_again_to_who_may_not_have_heard_it_and_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_is_repeated_only_for_containers_that_just_started(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(sessions, "time", clock)
     client = MagicMock()

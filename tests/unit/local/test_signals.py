@@ -1,4 +1,4 @@
-"""A signal is a flag that loops look at."""
+"""Signals are recorded as a flag, which loops check."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from berth.local.signals import Interrupted, Interrupts
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_waits_to_be_looked_at(signum: signal.Signals) -> None:
+def test_signal_is_raised_at_the_next_check(signum: signal.Signals) -> None:
     inherited = signal.signal(signum, signal.default_int_handler)  # nohup's runs ignore SIGHUP
     with Interrupts() as interrupts:
         interrupts.check()

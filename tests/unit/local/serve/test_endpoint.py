@@ -1,4 +1,4 @@
-"""An endpoint's port, and the questions that it is asked."""
+"""An endpoint on this machine: its port and variables, its end, and questions to it."""
 
 import json
 import socket
@@ -17,7 +17,7 @@ from berth.local.serve import endpoint
 from berth.local.signals import Interrupted
 
 
-def test_a_port_that_is_taken_is_refused() -> None:
+def test_require_port_refuses_port_in_use() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -28,15 +28,15 @@ def test_a_port_that_is_taken_is_refused() -> None:
 
 
 @pytest.mark.parametrize("port", [-1, 0, 65536, 99999])
-def test_a_number_that_is_no_port_is_refused(port: int) -> None:
+def test_require_port_refuses_invalid_numbers(port: int) -> None:
     with pytest.raises(UserError, match=f"^{port} is not a port: choose one from 1 to 65535\\.$"):
         endpoint.require_port(port)
 
 
-def test_the_server_listens_on_the_port_that_a_person_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_listens_on_the_published_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = MagicMock(side_effect=UserError("far enough"))
-    for name, there in (("connect", MagicMock()), ("require_port", MagicMock()), ("archive", MagicMock())):
-        monkeypatch.setattr(endpoint, name, there)
+    for name, double in (("connect", MagicMock()), ("require_port", MagicMock()), ("archive", MagicMock())):
+        monkeypatch.setattr(endpoint, name, double)
     session = MagicMock()
     session.__enter__.return_value.create = made
     monkeypatch.setattr(endpoint, "RunSession", lambda *_, **__: session)
@@ -48,26 +48,26 @@ def test_the_server_listens_on_the_port_that_a_person_uses(tmp_path: Path, monke
             pass
         assert made.call_args.args[0].environment == {
             "SAGEMAKER_BIND_TO_PORT": str(port),
-            "BERTH_FAILURE_GRACE": "0",  # its log is read, so that nobody waits for what /ping would say
+            "BERTH_FAILURE_GRACE": "0",  # the reason is read from the log, so the server need not stay up for /ping
         }
         assert made.call_args.args[0].ports == {f"{port}/tcp": ("127.0.0.1", port)}
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "message"),
     [
         ({"SAGEMAKER_BIND_TO_PORT": "9000"}, "choose the port with --port"),
         ({"SAGEMAKER_MULTI_MODEL": "true"}, "serves a single model: serve/README.md"),
     ],
 )
-def test_variables_that_would_lead_elsewhere_are_refused(environment: dict[str, str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_require_variables_refuses_port_and_multi_model(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         endpoint.require_variables(environment)
     endpoint.require_variables({"SAGEMAKER_MULTI_MODEL": "false", "BERTH_LOG_FORMAT": "json"})
 
 
 class Engine:
-    """A session whose container says `log`; `pings` says whether it ever answers."""
+    """A session whose container prints `log`. pings: whether /ping answers; if not, the container has ended."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: list[str], *, pings: bool) -> None:
         self.session = MagicMock(killed=[])
@@ -92,13 +92,13 @@ class Engine:
 
     @staticmethod
     def lines(log: list[str]) -> Iterator[bytes]:
-        """What the engine sends, the last of it when the container has long been seen to be gone."""
+        """The log as the engine sends it: the last lines arrive after the container has ended."""
         for line in log:
-            time.sleep(0.2)
+            time.sleep(0.05)
             yield f"{line}\n".encode()
 
 
-def test_a_server_that_cannot_start_ends_with_its_last_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_server_that_ends_is_its_last_error_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     last = "model_fn of the model's inference.py raised RuntimeError: no"
     log = ["berth: error: the model's own code failed", "Traceback …", f"berth: error: {last}", "berth: stopped"]
     engine = Engine(monkeypatch, tmp_path, log, pings=False)
@@ -108,7 +108,7 @@ def test_a_server_that_cannot_start_ends_with_its_last_reason(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_stop_takes_what_sagemaker_allows_and_fails_where_it_cut_something_off(
+def test_stop_has_30_s_and_fails_if_the_server_was_killed(
     killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(monkeypatch, tmp_path, [], pings=True)
@@ -125,7 +125,7 @@ def test_a_stop_takes_what_sagemaker_allows_and_fails_where_it_cut_something_off
 
 
 @pytest.mark.parametrize(
-    ("environment", "there", "taken"),
+    ("environment", "files", "accepted"),
     [
         ({"SAGEMAKER_SUBMIT_DIRECTORY": "s3://bucket/code.tar.gz"}, ["weights.bin"], True),
         ({"HF_MODEL_ID": "a/b"}, [], True),
@@ -133,16 +133,16 @@ def test_a_stop_takes_what_sagemaker_allows_and_fails_where_it_cut_something_off
         ({}, [], False),
     ],
 )
-def test_what_comes_from_elsewhere_is_for_the_image_to_judge(
-    environment: dict[str, str], there: list[str], taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_folder_is_not_checked_if_the_image_downloads_code_or_model(
+    environment: dict[str, str], files: list[str], accepted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(monkeypatch, tmp_path, [], pings=False)
     folder = tmp_path / "other"
     folder.mkdir()
-    for name in there:
+    for name in files:
         (folder / name).touch()
     options = replace(engine.options, model=folder, environment=environment)
-    with pytest.raises(UserError, match="before it could answer" if taken else f"{folder} "):
+    with pytest.raises(UserError, match="before it could answer" if accepted else f"{folder} "):
         endpoint.serve_until_interrupted(options, log=lambda _: None, say=lambda _: None)
 
 
@@ -153,24 +153,23 @@ def test_what_comes_from_elsewhere_is_for_the_image_to_judge(
         ({"status": "ready", "handler": "the model's own"}, "--data-binary @FILE -H 'Content-Type: TYPE'"),
     ],
 )
-def test_the_request_to_paste_fits_who_answers(
+def test_ready_text_has_a_request_for_the_model_or_its_handler(
     ping: dict[str, str], request_line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(monkeypatch, tmp_path, [], pings=True)
     engine.session.interrupts.wait.side_effect = Interrupted(2)
     monkeypatch.setattr(endpoint, "_ping", lambda _: ping)
-    said: list[str] = []
-    endpoint.serve_until_interrupted(engine.options, say=said.append)
-    (ready,) = [line for line in said if line.startswith("Ready at http://127.0.0.1:")]
+    printed: list[str] = []
+    endpoint.serve_until_interrupted(engine.options, say=printed.append)
+    (ready,) = [line for line in printed if line.startswith("Ready at http://127.0.0.1:")]
     assert request_line in ready.splitlines()[1]
     assert "/invocations" in ready.splitlines()[1]
 
 
 class Scripted(BaseHTTPRequestHandler):
-    """Answers a question about rain, and refuses any other."""
+    """An endpoint that answers one question, and any other with status 400."""
 
     def do_POST(self) -> None:
-        """One request: the body comes back in the refusal."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         good = body == {"inputs": {"question": "Rain?", "context": "It rains."}}
         self.send_response(200 if good else 400)
@@ -178,7 +177,7 @@ class Scripted(BaseHTTPRequestHandler):
         self.wfile.write(b'{"score": 0.5, "start": 3, "end": 8, "answer": "rains"}' if good else b"no rain")
 
     def log_message(self, *arguments: object) -> None:
-        """Stays quiet."""
+        """Prints nothing."""
 
 
 def test_ask(monkeypatch: pytest.MonkeyPatch) -> None:

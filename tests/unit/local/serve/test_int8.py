@@ -1,4 +1,4 @@
-"""`build.py quantize`: what it refuses, what its container gets, and what comes home of it."""
+"""`build.py quantize`: errors before the start, the container that it starts, and the archive that it writes."""
 
 import tarfile
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ IMAGE = "berth-train:cpu"
 
 
 class Engine(EndingEngine):
-    """One whose container leaves a graph of two files if its code is 0."""
+    """An engine whose container writes a graph of two files if its exit code is 0."""
 
     def __init__(self) -> None:
         super().__init__(self._leave)
@@ -45,7 +45,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Quantization:
+def quantization(tmp_path: Path) -> Quantization:
     """A model with an earlier graph, and a file to calibrate with."""
     save_tiny_model(tmp_path / "model")
     (tmp_path / "model/openvino").mkdir()
@@ -54,10 +54,12 @@ def asked(tmp_path: Path) -> Quantization:
     return Quantization(tmp_path / "model", tmp_path / "data.json", None, tmp_path / "out" / "model.tar.gz")
 
 
-def test_the_container_gets_the_model_to_read_and_no_network(engine: Engine, asked: Quantization) -> None:
+def test_quantize_mounts_the_model_read_only_and_packs_the_new_graph(
+    engine: Engine, quantization: Quantization
+) -> None:
     engine.printed = b"int8: on 500 questions\n"
     logged: list[str] = []
-    assert quantize_model(asked, IMAGE, log=logged.append, say=str) == asked.output
+    assert quantize_model(quantization, IMAGE, log=logged.append, say=str) == quantization.output
     assert logged == ["int8: on 500 questions"]
     (made,) = engine.created
     assert [*made["entrypoint"], *made["command"]] == [
@@ -66,27 +68,29 @@ def test_the_container_gets_the_model_to_read_and_no_network(engine: Engine, ask
     ]
     assert made["network_mode"] == "none"
     assert [mount["Target"] for mount in made["mounts"] if not mount["ReadOnly"]] == ["/opt/ml/output"]
-    with tarfile.open(asked.output) as packed:
+    with tarfile.open(quantization.output) as packed:
         names = packed.getnames()
         assert packed.extractfile("openvino/int8.bin").read() == b"int8.bin"  # type: ignore[union-attr]
     assert {"config.json", "model.safetensors", "tokenizer.json", "openvino/fp32.bin"} < set(names)
     assert "openvino/old.bin" not in names
-    assert sorted(path.name for path in asked.output.parent.iterdir()) == ["model.tar.gz"]
+    assert sorted(path.name for path in quantization.output.parent.iterdir()) == ["model.tar.gz"]
 
 
-def test_data_behind_links_comes_with_it(engine: Engine, asked: Quantization, tmp_path: Path) -> None:
+def test_linked_data_is_copied_for_the_container(engine: Engine, quantization: Quantization, tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "data.json").rename(tmp_path / "cache/ab12")
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked/data.json").symlink_to("../cache/ab12")
-    quantize_model(replace(asked, calibration=tmp_path / "linked"), IMAGE, log=str, say=str)
+    quantize_model(replace(quantization, calibration=tmp_path / "linked"), IMAGE, log=str, say=str)
     assert engine.copied
 
 
-def test_options_reach_the_container(engine: Engine, asked: Quantization, tmp_path: Path) -> None:
+def test_quantize_passes_options_to_the_container(engine: Engine, quantization: Quantization, tmp_path: Path) -> None:
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "out.jsonl").write_text("{}")
-    more = Quantization(asked.model, asked.calibration, tmp_path / "held", asked.output, 2.5, few_questions=True)
+    more = Quantization(
+        quantization.model, quantization.calibration, tmp_path / "held", quantization.output, 2.5, few_questions=True
+    )
     quantize_model(more, IMAGE, log=print, say=str)
     (made,) = engine.created
     assert made["command"][4:] == [
@@ -94,41 +98,41 @@ def test_options_reach_the_container(engine: Engine, asked: Quantization, tmp_pa
     ]
 
 
-def test_a_refusal_is_the_containers_sentence_and_the_earlier_archive_stays(
-    engine: Engine, asked: Quantization
+def test_container_error_is_reported_and_the_earlier_archive_is_kept(
+    engine: Engine, quantization: Quantization
 ) -> None:
-    asked.output.parent.mkdir()
-    asked.output.write_text("of an earlier run")
+    quantization.output.parent.mkdir()
+    quantization.output.write_text("of an earlier run")
     engine.code = 1
     engine.printed = b"int8: on 500 questions\nberth: error: the int8 graph loses 3.00 F1\n"
     logged: list[str] = []
     with pytest.raises(UserError, match=r"^the int8 graph loses 3\.00 F1\.$"):
-        quantize_model(asked, IMAGE, log=logged.append, say=str)
+        quantize_model(quantization, IMAGE, log=logged.append, say=str)
     assert logged == ["int8: on 500 questions"]
-    assert asked.output.read_text() == "of an earlier run"
+    assert quantization.output.read_text() == "of an earlier run"
 
 
-def test_a_container_that_says_nothing_is_named_by_its_code(engine: Engine, asked: Quantization) -> None:
+def test_exit_code_is_reported_if_the_container_prints_no_error(engine: Engine, quantization: Quantization) -> None:
     engine.code = 137
     with pytest.raises(UserError, match="the container ended with exit code 137"):
-        quantize_model(asked, IMAGE, log=print, say=str)
+        quantize_model(quantization, IMAGE, log=print, say=str)
 
 
 @pytest.mark.parametrize("limit", [-0.1, float("nan")])
-def test_a_limit_that_is_none(engine: Engine, asked: Quantization, limit: float) -> None:
-    wrong = Quantization(asked.model, asked.calibration, None, asked.output, limit)
+def test_quantize_refuses_invalid_f1_limit(engine: Engine, quantization: Quantization, limit: float) -> None:
+    wrong = Quantization(quantization.model, quantization.calibration, None, quantization.output, limit)
     with pytest.raises(UserError, match=r"--max-f1-loss is .* and must be at least 0"):
         quantize_model(wrong, IMAGE)
     assert engine.created == []
 
 
-def test_an_output_that_is_a_folder(engine: Engine, asked: Quantization) -> None:
-    asked.output.mkdir(parents=True)
+def test_quantize_refuses_folder_as_output(engine: Engine, quantization: Quantization) -> None:
+    quantization.output.mkdir(parents=True)
     with pytest.raises(UserError, match=r"is a folder: give the archive's name"):
-        quantize_model(asked, IMAGE)
+        quantize_model(quantization, IMAGE)
 
 
-def test_a_folder_of_channels_has_both(tmp_path: Path) -> None:
+def test_find_data_uses_channels_train_and_validation(tmp_path: Path) -> None:
     for channel in ("train", "validation", "test"):
         (tmp_path / channel).mkdir()
         (tmp_path / channel / "a.json").write_text("{}")
@@ -145,11 +149,11 @@ def test_a_folder_of_channels_has_both(tmp_path: Path) -> None:
         find_data(tmp_path, None)
 
 
-def test_the_archive_is_written_next_to_the_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_default_output_is_int8_archive_next_to_the_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text("{}")
     written: list[Path] = []
     for name in ("connect", "require_images", "select_image", "_say_other_build"):
         monkeypatch.setattr(commands, name, lambda *_: SimpleNamespace(name=IMAGE))
-    monkeypatch.setattr(commands, "quantize_model", lambda asked, *_, **__: written.append(asked.output))
+    monkeypatch.setattr(commands, "quantize_model", lambda quantization, *_, **__: written.append(quantization.output))
     commands.quantize(tmp_path / "model.tar.gz", tmp_path / "data.json")
     assert written == [tmp_path / "int8.tar.gz"]

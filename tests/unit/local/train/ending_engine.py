@@ -1,4 +1,4 @@
-"""An engine whose containers end at once."""
+"""A fake engine whose containers end at once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 
 class EndingEngine:
-    """Containers end with `code` after `printed`; `leave` gets the mounts of each, target → path here, as it starts."""
+    """Containers print `printed` and end with `code`. leave: called at each start with the mounts, by their targets."""
 
     def __init__(self, leave: Callable[[dict[str, Path]], None]) -> None:
         self.leave = leave

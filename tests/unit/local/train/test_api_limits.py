@@ -1,4 +1,4 @@
-"""What SageMaker's API would refuse, refused before a container starts. The numbers are AWS's, written out here."""
+"""Requests that SageMaker's API would refuse are refused before a container starts. The numbers are AWS's."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def job_problems(
     return training_job_problems(hyperparameters, environment, channels, has_code=has_code)
 
 
-def test_what_is_at_the_limit_passes() -> None:
+def test_requests_at_the_limits_are_accepted() -> None:
     variables = {f"V{'x' * 508}{number:03}": "v" * 512 for number in range(100)}
     assert job_problems(AT_THE_LIMIT, variables, [f"{'c' * 62}{number:02}" for number in range(20)]) == []
     assert model_problems({f"V{'x' * 1020}{number:03}": "v" * 1024 for number in range(100)}) == []
@@ -47,13 +47,13 @@ def test_what_is_at_the_limit_passes() -> None:
         (model_problems({f"V{number}": "v" for number in range(101)}), ["101 environment variables", "100"]),
     ],
 )
-def test_what_is_over_is_named_with_its_size_and_the_limit(problems: list[str], facts: list[str]) -> None:
+def test_error_names_size_and_limit(problems: list[str], facts: list[str]) -> None:
     (sentence,) = problems
     assert [fact for fact in facts if fact not in sentence] == []
     assert "vvv" not in sentence, "a value may be a secret"
 
 
-def test_what_the_sdk_sends_for_a_source_folder_counts() -> None:
+def test_hyperparameters_of_the_sdk_are_counted_with_a_source_folder() -> None:
     mine = {f"h{number}": "1" for number in range(95)}
     assert job_problems(mine, has_code=True) == []
     (sentence,) = job_problems({**mine, "one": "more"}, has_code=True)
@@ -62,13 +62,13 @@ def test_what_the_sdk_sends_for_a_source_folder_counts() -> None:
     assert job_problems({**mine, "sagemaker_program": "train.py"}, has_code=True) == []
 
 
-def test_the_channel_of_the_model_counts(tmp_path: Path) -> None:
+def test_model_channel_is_counted(tmp_path: Path) -> None:
     for name in ("train", *map(str, range(19))):
         (tmp_path / "data" / name).mkdir(parents=True)
         (tmp_path / "data" / name / "rows.csv").touch()
-    asked = TrainingJob({}, tmp_path / "out", environment={"SAGEMAKER_PROGRAM": "train.py"})
+    job = TrainingJob({}, tmp_path / "out", environment={"SAGEMAKER_PROGRAM": "train.py"})
     problems = Problems()
-    complete_job(asked, tmp_path / "data", None, {}, problems)
+    complete_job(job, tmp_path / "data", None, {}, problems)
     problems.refuse()
     complete_job(
         TrainingJob({}, tmp_path / "out", environment={"SAGEMAKER_PROGRAM": "train.py"}, model=tmp_path),

@@ -1,4 +1,4 @@
-"""What comes home of a job, and where it stays if it can't."""
+"""A job's archives, and its files if an archive can't be written."""
 
 import tarfile
 from pathlib import Path
@@ -12,7 +12,7 @@ from berth.local.session import RunSession
 from berth.local.train import artifacts
 
 
-def test_a_model_that_cannot_be_packed_stays(tmp_path: Path) -> None:
+def test_hosts_folders_are_kept_if_packing_fails(tmp_path: Path) -> None:
     session = RunSession(MagicMock(), "no-image", say=print, stop_grace=1.0)
     session.scratch = tmp_path / "run"
     roots = {host: session.scratch / host for host in ("algo-1", "algo-2")}
@@ -26,9 +26,9 @@ def test_a_model_that_cannot_be_packed_stays(tmp_path: Path) -> None:
     assert (kept / "algo-1" / "model" / "model.safetensors").read_text() == "weights"
 
 
-def test_of_files_of_one_name_the_first_hosts_come_home_and_it_is_said(tmp_path: Path) -> None:
-    said: list[str] = []
-    session = RunSession(MagicMock(), "no-image", say=said.append, stop_grace=1.0)
+def test_first_hosts_file_is_packed_and_duplicates_are_reported(tmp_path: Path) -> None:
+    printed: list[str] = []
+    session = RunSession(MagicMock(), "no-image", say=printed.append, stop_grace=1.0)
     roots = {host: tmp_path / host for host in ("algo-1", "algo-2")}
     for host, root in roots.items():
         (root / "model").mkdir(parents=True)
@@ -39,12 +39,14 @@ def test_of_files_of_one_name_the_first_hosts_come_home_and_it_is_said(tmp_path:
     with tarfile.open(packed) as tar:
         assert tar.getnames() == ["algo-1", "algo-2", "weights"]
         assert tar.extractfile("weights").read() == b"algo-1"  # type: ignore[union-attr]
-    assert said == ["model.tar.gz: algo-1, algo-2 wrote files of the same names (weights); those of algo-1 are kept."]
+    assert printed == [
+        "model.tar.gz: algo-1, algo-2 wrote files of the same names (weights); those of algo-1 are kept."
+    ]
 
 
-def test_what_is_true_of_many_hosts_is_one_line_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    said: list[str] = []
-    session = RunSession(MagicMock(), "no-image", say=said.append, stop_grace=1.0)
+def test_many_hosts_share_one_line_sorted_by_number(tmp_path: Path) -> None:
+    printed: list[str] = []
+    session = RunSession(MagicMock(), "no-image", say=printed.append, stop_grace=1.0)
     roots = {host: tmp_path / host for host in opt_ml.host_names(40)}
     for root in roots.values():
         (root / "model").mkdir(parents=True)
@@ -52,8 +54,8 @@ def test_what_is_true_of_many_hosts_is_one_line_in_the_order_of_their_numbers(tm
             (root / "model" / name).touch()
         (root / "model/secret").symlink_to("/etc/passwd")
     artifacts.pack_folder(session, roots, "model", tmp_path / "model.tar.gz")
-    assert len(said) == 2
-    assert "config, weights" in said[0]
-    for line in said:
+    assert len(printed) == 2
+    assert "config, weights" in printed[0]
+    for line in printed:
         assert "algo-1, …, algo-40" in line
-    assert "'secret'" in said[1]
+    assert "'secret'" in printed[1]

@@ -1,4 +1,4 @@
-"""What a container would refuse, refused before there is one."""
+"""Problems that are reported before a container starts, and the log of a job."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from berth.local.train.job_log import JobLog
 
 
 @pytest.mark.parametrize(
-    ("kit", "derived", "profile"),
+    ("pinned", "derived", "profile"),
     [
         ({"berth.transformers": "4.46.3", "berth.cuda": "none"}, False, "cpu"),
         ({"berth.transformers": "4.26.0", "berth.cuda": "12.4"}, False, "cu124"),
@@ -27,24 +27,26 @@ from berth.local.train.job_log import JobLog
         ({}, False, ""),
     ],
 )
-def test_run_qa_is_refused_by_the_transformers_of_the_image(kit: dict[str, str], derived: bool, profile: str) -> None:
-    image = SelectedImage("berth-train:own", "sha256:aa", "train", "own", derived, {"Config": {"Labels": kit}})
+def test_run_qa_is_refused_for_images_with_other_transformers(
+    pinned: dict[str, str], derived: bool, profile: str
+) -> None:
+    image = SelectedImage("berth-train:own", "sha256:aa", "train", "own", derived, {"Config": {"Labels": pinned}})
     if not profile:
         return checks.check_run_qa(image)
     with pytest.raises(UserError) as refused:
         checks.check_run_qa(image)
     begin = (
-        f"run_qa, the kit's own program, is for transformers 5 and this image has {kit['berth.transformers']}: train"
+        f"run_qa, the kit's own program, is for transformers 5 and this image has {pinned['berth.transformers']}: train"
     )
     assert str(refused.value).startswith(f"{begin} with an image of the profile {profile}, or give a program of")
 
 
-def test_run_qa_is_for_one_transformers_wherever_it_is_named() -> None:
+def test_contract_and_pins_agree_on_run_qas_transformers() -> None:
     assert own_program.TRANSFORMERS == pins.KIT_TRANSFORMERS
 
 
 @pytest.mark.parametrize(
-    ("told", "environment", "says"),
+    ("hyperparameters", "environment", "message"),
     [
         pytest.param(
             {},
@@ -61,30 +63,30 @@ def test_run_qa_is_for_one_transformers_wherever_it_is_named() -> None:
         ),
     ],
 )
-def test_launch_options(told: dict[str, str], environment: dict[str, str], says: str) -> None:
+def test_launch_options(hyperparameters: dict[str, str], environment: dict[str, str], message: str) -> None:
     with pytest.raises(UserError) as refused:
-        checks.check_launch_options(told, environment)
-    assert str(refused.value) == says
+        checks.check_launch_options(hyperparameters, environment)
+    assert str(refused.value) == message
     checks.check_launch_options({"sagemaker_program": '"train.py"'}, {"BERTH_DISTRIBUTION": "mpi", "MINE": "1"})
 
 
-def test_data_is_named_by_the_users_own_path(tmp_path: Path) -> None:
+def test_check_data_names_the_users_path(tmp_path: Path) -> None:
     (tmp_path / "a.csv").touch()
     with pytest.raises(UserError, match=f"^{tmp_path} holds no data file"):
         checks.check_data({"train": tmp_path}, {})
-    for told in ({"do_train": "False"}, {"train_file": "a.csv"}):
-        checks.check_data({"train": tmp_path}, told)
+    for hyperparameters in ({"do_train": "False"}, {"train_file": "a.csv"}):
+        checks.check_data({"train": tmp_path}, hyperparameters)
     (tmp_path / "b.json").touch()
     (tmp_path / "test").mkdir()
     (tmp_path / "test/a.csv").touch()
-    there = {"validation": tmp_path, "test": tmp_path / "test"}
-    checks.check_data(there, {})  # nobody predicts unless asked to
-    for told, channels in (({}, {"test": tmp_path / "test"}), ({"do_predict": "True"}, there)):
+    channels = {"validation": tmp_path, "test": tmp_path / "test"}
+    checks.check_data(channels, {})  # prediction is off by default
+    for hyperparameters, used in (({}, {"test": tmp_path / "test"}), ({"do_predict": "True"}, channels)):
         with pytest.raises(UserError, match=f"^{tmp_path / 'test'} holds no data file"):
-            checks.check_data(channels, told)
+            checks.check_data(used, hyperparameters)
 
 
-def test_data_to_validate_on_next_to_data_to_train_on_are_refused(tmp_path: Path) -> None:
+def test_check_data_refuses_validation_data_in_the_training_channel(tmp_path: Path) -> None:
     for name in ("train-v1.1.json", "dev-v1.1.json"):
         (tmp_path / name).touch()
     with pytest.raises(UserError, match=r"dev-v1\.1\.json in .* by its name validation data"):
@@ -92,7 +94,7 @@ def test_data_to_validate_on_next_to_data_to_train_on_are_refused(tmp_path: Path
     checks.check_data({"train": tmp_path}, {"train_file": "train-v1.1.json"})
 
 
-def test_hosts_that_memory_has_no_room_for_are_refused_with_the_figure() -> None:
+def test_check_memory_refuses_too_many_hosts() -> None:
     with pytest.raises(UserError) as refused:
         checks.check_memory(1000, 1, 40.0, 19_100.0)
     assert str(refused.value) == (
@@ -100,10 +102,10 @@ def test_hosts_that_memory_has_no_room_for_are_refused_with_the_figure() -> None
         "477 or fewer with --hosts."
     )
     checks.check_memory(477, 1, 40.0, 19_100.0)
-    checks.check_memory(1, 1, 400.0, 100.0)  # one host: the machine itself will tell
+    checks.check_memory(1, 1, 400.0, 100.0)  # a single host is always tried
 
 
-def test_so_are_more_processes_than_fit() -> None:
+def test_check_memory_refuses_too_many_processes() -> None:
     with pytest.raises(UserError) as refused:
         checks.check_memory(3, 200, 400.0, 19_100.0)
     assert str(refused.value) == (
@@ -126,7 +128,7 @@ def refused(problems: Problems) -> str:
 
 @pytest.fixture
 def no_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine whose image takes no hyperparameter."""
+    """An engine whose image accepts no hyperparameter."""
 
     def refuse_all(client: Any, image: str, hyperparameters: Any) -> None:
         raise UserError("1 hyperparameter can't be used.")
@@ -141,7 +143,7 @@ def no_image(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_image")
-def test_run_train_names_everything_that_is_wrong_at_once(tmp_path: Path) -> None:
+def test_run_train_reports_all_problems_together(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError) as refusal:
         commands.run_train(
@@ -168,7 +170,7 @@ def test_run_train_names_everything_that_is_wrong_at_once(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("no_image")
-def test_run_serve_does_so_too(tmp_path: Path) -> None:
+def test_run_serve_reports_all_problems_together(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         commands.run_serve(model=tmp_path / "nope", port=0)
     assert str(refusal.value) == (
@@ -178,7 +180,7 @@ def test_run_serve_does_so_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_image")
-def test_a_program_that_is_not_there_is_no_reason_to_take_the_job_for_run_qas(tmp_path: Path) -> None:
+def test_missing_program_does_not_cause_errors_about_run_qa(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
         commands.run_train(
             code=tmp_path, entry_point="nope.py", hyperparameter=["mine=1"], environment=["NOTSET"], output=tmp_path
@@ -199,21 +201,20 @@ def test_a_program_that_is_not_there_is_no_reason_to_take_the_job_for_run_qas(tm
         ("", "the job ended with exit code 3: see its log above."),
     ],
 )
-def test_an_exit_code_is_said_once(reason: str, line: str) -> None:
+def test_exit_code_is_named_once(reason: str, line: str) -> None:
     assert commands._ending(3, reason) == line
 
 
-def test_a_jobs_log_and_failures_stay_and_an_earlier_jobs_are_set_aside(tmp_path: Path) -> None:
+def test_job_log_renames_the_earlier_log_and_removes_earlier_failure_files(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("earlier")
     (tmp_path / "failure-algo-2").write_text("earlier")
     interrupts = Interrupts()
     shown: list[str] = []
-    said: list[str] = []
     with JobLog(tmp_path, shown.append, interrupts) as log:
         log.sink_of("algo-1")("step 1")
         interrupts.signum = 2
         log.sink_of("algo-2")("berth: failed: train.py on algo-2 was stopped by SIGTERM")
-        said.append(log.keep_failures({"algo-1": "ValueError: boom"}))
+        files = log.keep_failures({"algo-1": "ValueError: boom"})
     assert shown == ["algo-1 | step 1"]
     assert (tmp_path / "train.log").read_text().splitlines() == [
         "algo-1 | step 1",
@@ -223,4 +224,4 @@ def test_a_jobs_log_and_failures_stay_and_an_earlier_jobs_are_set_aside(tmp_path
         "earlier-train.log": "earlier",
         "failure-algo-1": "ValueError: boom\n",
     }
-    assert said == ["failure-algo-1"]
+    assert files == "failure-algo-1"

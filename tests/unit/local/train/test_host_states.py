@@ -1,4 +1,4 @@
-"""What the end of a host means, and which of several counts."""
+"""How hosts ended: the first that failed, and the reasons."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,19 +17,19 @@ ENDED = HostState(0, "2026-11-21T10:00:05Z")
         pytest.param(
             {"algo-1": HostState(137, "2026-11-21T10:00:09Z"), "algo-2": HostState(3, "2026-11-21T10:00:04Z")},
             "algo-2",
-            id="the-others-were-stopped",
+            id="earlier-end",
         ),
     ],
 )
-def test_the_host_that_failed_first_is_the_one_that_counts(states: dict[str, HostState], first: str | None) -> None:
+def test_first_failed_is_the_host_that_ended_first(states: dict[str, HostState], first: str | None) -> None:
     assert first_failed(states) == first
 
 
 @pytest.mark.parametrize(
-    ("told", "state", "says"),
+    ("written", "state", "reason"),
     [
-        pytest.param("old", ENDED, "", id="ended-well"),
-        pytest.param("ValueError: boom\n", replace(ENDED, exit_code=1), "ValueError: boom", id="its-own-words"),
+        pytest.param("old", ENDED, "", id="succeeded"),
+        pytest.param("ValueError: boom\n", replace(ENDED, exit_code=1), "ValueError: boom", id="failure-file"),
         pytest.param(
             None,
             replace(ENDED, exit_code=137),
@@ -52,8 +52,8 @@ def test_the_host_that_failed_first_is_the_one_that_counts(states: dict[str, Hos
         ),
     ],
 )
-def test_why_a_host_failed(tmp_path: Path, told: str | None, state: HostState, says: str) -> None:
+def test_failure_text(tmp_path: Path, written: str | None, state: HostState, reason: str) -> None:
     (tmp_path / "output").mkdir()
-    if told is not None:
-        (tmp_path / "output/failure").write_text(told)
-    assert failure_text(tmp_path, state) == says
+    if written is not None:
+        (tmp_path / "output/failure").write_text(written)
+    assert failure_text(tmp_path, state) == reason

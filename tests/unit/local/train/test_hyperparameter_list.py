@@ -1,4 +1,4 @@
-"""What `build.py hyperparameters` says of run_qa's hyperparameters."""
+"""`build.py hyperparameters`: names, types, defaults and meanings."""
 
 import json
 from types import ModuleType
@@ -14,12 +14,12 @@ from berth.local.train import checks
 from berth.local.train.hyperparameter_list import find, type_text, with_launcher_options
 from berth.train.run_qa.schema import described
 
-# As the machine reads it, without transformers.
+# As this machine, which has no transformers, reads them from an image.
 OPTIONS = read_schema(write_schema(described()))
 IMAGE = SelectedImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {}})
 
 
-def test_every_hyperparameter_has_a_row() -> None:
+def test_every_hyperparameter_has_type_and_meaning() -> None:
     rows = with_launcher_options(OPTIONS)
     assert {row.name for row in rows} == {*OPTIONS, "processes_per_host"}
     assert [row.name for row in rows] == sorted(row.name for row in rows)
@@ -38,20 +38,20 @@ def test_every_hyperparameter_has_a_row() -> None:
         ("fp16_opt_level", "fp16_opt_level", "", "text"),
     ],
 )
-def test_one_is_found_by_its_name_or_an_older_one(name: str, called: str, default: str, type: str) -> None:
+def test_find_accepts_current_and_deprecated_names(name: str, called: str, default: str, type: str) -> None:
     found = find(name, OPTIONS)
     assert (found.name, found.default, type_text(found)) == (called, default, type)
     assert (f"{name} is its deprecated name" in found.meaning) == (name in ("epochs", "evaluation_strategy"))
 
 
-def test_an_unknown_name_leads_to_the_nearest() -> None:
+def test_error_for_unknown_hyperparameter_suggests_the_nearest() -> None:
     with pytest.raises(UserError, match=r"no hyperparameter lr: did you mean learning_rate\?"):
         find("lr", OPTIONS)
     with pytest.raises(UserError, match=r"no hyperparameter xyzzy\. "):
         find("xyzzy", OPTIONS)
 
 
-def test_the_command_prints_rows_for_programs_and_one_in_full(
+def test_hyperparameters_command_prints_table_details_and_json(
     command_line: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(commands, "connect", MagicMock())

@@ -1,4 +1,4 @@
-"""A job that is stopped, and one that is refused."""
+"""Jobs that are stopped, refused or successful."""
 
 import signal
 from dataclasses import replace
@@ -17,9 +17,9 @@ from berth.local.train import job
 from berth.local.train.job_log import JobLog
 
 
-def test_a_job_that_is_stopped_brings_its_reasons_home_and_says_once_what_it_leaves(tmp_path: Path) -> None:
-    said: list[str] = []
-    session = RunSession(MagicMock(), "no-image", say=said.append, stop_grace=1.0)
+def test_stopped_job_writes_failure_files_and_keeps_no_model(tmp_path: Path) -> None:
+    printed: list[str] = []
+    session = RunSession(MagicMock(), "no-image", say=printed.append, stop_grace=1.0)
     session.scratch = tmp_path / "run"
     output = tmp_path / "out"
     output.mkdir()
@@ -32,16 +32,16 @@ def test_a_job_that_is_stopped_brings_its_reasons_home_and_says_once_what_it_lea
         containers[host].attrs = {"State": {"ExitCode": code, "FinishedAt": "", "OOMKilled": False}}
     (session.scratch / "algo-1/output/failure").write_text("the job was stopped by a signal")
     (session.scratch / "algo-2/model/weights").write_text("half")
-    asked = job.TrainingJob({}, output)
+    stopped_job = job.TrainingJob({}, output)
     with JobLog(output, print, session.interrupts) as log:
-        run = job._Running(session, asked, containers, FolderSnapshot.take(output), log)
+        run = job._Running(session, stopped_job, containers, FolderSnapshot.take(output), log)
         stop = job._stopped(run, Interrupted(signal.SIGINT))
     assert stop.exit_code == 130
     assert str(stop) == (
         f"the job was stopped by Ctrl-C; its log is {output / 'train.log'}, and how its hosts ended is in "
         "failure-algo-1 next to it"
     )
-    assert said == [
+    assert printed == [
         f"model.tar.gz was from an earlier job: it is now {output / 'earlier-model.tar.gz'}.",
         "The files in /opt/ml/model are not kept: a stopped job gets no model.tar.gz.",
     ]
@@ -51,7 +51,7 @@ def test_a_job_that_is_stopped_brings_its_reasons_home_and_says_once_what_it_lea
 
 @pytest.fixture
 def created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> job._Running:
-    """A job of three hosts whose containers are made, with an earlier one's model in its output."""
+    """A job of three hosts whose containers are created; its output folder contains an earlier job's model."""
     session = RunSession(MagicMock(), "no-image", say=lambda _: None, stop_grace=1.0)
     session.client.api.containers.return_value = []
     session.scratch = tmp_path / "run"
@@ -67,9 +67,7 @@ def created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> job._Running:
     return job._Running(session, job.TrainingJob({}, output), containers, checkpoints, log)
 
 
-def test_ctrl_c_before_a_host_has_started_waits_for_no_log(
-    created: job._Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_before_the_start_does_not_wait_for_logs(created: job._Running, monkeypatch: pytest.MonkeyPatch) -> None:
     follower = MagicMock()
     monkeypatch.setattr(job, "LogFollower", follower)
     created.session.interrupts._caught(signal.SIGINT, None)
@@ -79,7 +77,7 @@ def test_ctrl_c_before_a_host_has_started_waits_for_no_log(
     assert (created.job.output / "model.tar.gz").read_text() == "of an earlier job"
 
 
-def test_the_logs_of_all_hosts_have_one_deadline(created: job._Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_of_all_hosts_share_one_deadline(created: job._Running, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("algo-1", "algo-3"):
         created.session.start(created.containers[name])
     clock = [100.0]
@@ -98,11 +96,11 @@ def test_the_logs_of_all_hosts_have_one_deadline(created: job._Running, monkeypa
 
 
 @pytest.mark.parametrize("own_folder", [False, True], ids=["without", "with"])
-def test_what_a_good_job_leaves_besides_its_model_is_said(
+def test_successful_job_reports_output_archive_and_deleted_checkpoints(
     created: job._Running, own_folder: bool, tmp_path: Path
 ) -> None:
-    said: list[str] = []
-    created.session.say = said.append
+    printed: list[str] = []
+    created.session.say = printed.append
     saved = tmp_path / "kept" if own_folder else created.checkpoints.folder
     (saved / "checkpoint-1").mkdir(parents=True)
     for name, container in created.containers.items():
@@ -113,13 +111,13 @@ def test_what_a_good_job_leaves_besides_its_model_is_said(
     (created.session.scratch / "algo-1" / "output" / "data" / "plot").write_text("a plot")
     done = job._collect(replace(created, checkpoints=FolderSnapshot.take(saved)), 0.0, timed_out=False)
     assert done.model_archive == created.job.output / "model.tar.gz"
-    told = ["Checkpoints of a successful job are not kept: pass a folder for them with --checkpoints."]
+    deleted = ["Checkpoints of a successful job are not kept: pass a folder for them with --checkpoints."]
     archive = created.job.output / "output.tar.gz"
     assert done.output_archive == archive
-    assert said == [*([] if own_folder else told), f"The job's files in /opt/ml/output/data are in {archive}."]
+    assert printed == [*([] if own_folder else deleted), f"The job's files in /opt/ml/output/data are in {archive}."]
 
 
-def test_a_job_that_is_refused_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_job_creates_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = MagicMock()
     engine.info.return_value = {"MemTotal": 1e9, "NCPU": 2}
     monkeypatch.setattr(job, "connect", lambda: engine)
@@ -135,16 +133,16 @@ def test_a_job_that_is_refused_makes_no_folder(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty/config.json").write_text("{}")
     for sentence, words in wrong.items():
-        asked = job.TrainingJob(
+        refused_job = job.TrainingJob(
             {"train": tmp_path / "train.json"}, tmp_path / "new/out", checkpoints=tmp_path / "new/kept", **words
         )
         with pytest.raises(UserError, match=sentence):
-            job.run_training_job(asked, image="any", say=lambda _: None)
+            job.run_training_job(refused_job, image="any", say=lambda _: None)
         assert {path.name for path in tmp_path.iterdir()} <= {"train.json", "empty", "scratch"}
 
 
 @pytest.mark.parametrize(("hosts", "warned"), [(2, False), (40, True)])
-def test_more_hosts_than_cores_are_warned_of(
+def test_warning_for_more_hosts_than_cores(
     hosts: int, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = MagicMock()
@@ -154,10 +152,10 @@ def test_more_hosts_than_cores_are_warned_of(
     monkeypatch.setattr(cleanup, "scratch_root", lambda: tmp_path / "scratch")
     monkeypatch.setattr(cleanup, "remove_stale_runs", MagicMock())
     (tmp_path / "empty").mkdir()
-    said: list[str] = []
-    asked = job.TrainingJob(
+    printed: list[str] = []
+    slow_job = job.TrainingJob(
         {}, tmp_path / "out", hosts=hosts, hyperparameters={"sagemaker_program": "train.py"}, model=tmp_path / "empty"
     )
     with pytest.raises(UserError, match="empty"):  # after the warning, and before any container
-        job.run_training_job(asked, image="any", say=said.append)
-    assert any(f"{hosts} hosts share 2 cores" in line for line in said) == warned
+        job.run_training_job(slow_job, image="any", say=printed.append)
+    assert any(f"{hosts} hosts share 2 cores" in line for line in printed) == warned

@@ -1,4 +1,4 @@
-"""What the command line of `run train` asks for, and which program that runs."""
+"""The arguments of `run train`, and the program that runs."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def refused(problems: Problems) -> str:
     return str(refusal.value)
 
 
-def test_an_environment_variable_may_be_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_without_value_gets_the_shells_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "a=b")
     monkeypatch.delenv("NOT_HERE", raising=False)
     problems = Problems()
@@ -34,7 +34,7 @@ def test_an_environment_variable_may_be_named_alone(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("word", ["1X=2", "=2", "a b=2", "A-B=1", "A\nB=1", "1X"])
-def test_a_name_that_no_variable_can_have_is_refused(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_variables_refuses_invalid_names(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("1X", "2")
     problems = Problems()
     read_variables([word], problems)
@@ -54,7 +54,7 @@ def test_a_name_that_no_variable_can_have_is_refused(word: str, monkeypatch: pyt
         ({"SAGEMAKER_PROGRAM": "train.py"}, {"SAGEMAKER_PROGRAM": ""}, {}, None),
     ],
 )
-def test_whoever_names_a_program_needs_neither_data_nor_model(
+def test_job_with_own_program_needs_neither_data_nor_model(
     image: dict[str, str], variables: dict[str, str], hyperparameters: dict[str, str], runs: str | None, tmp_path: Path
 ) -> None:
     variables = with_image_program(variables, image)
@@ -69,7 +69,7 @@ def test_whoever_names_a_program_needs_neither_data_nor_model(
         assert "--data is missing" in refused(problems)
 
 
-def test_the_program_of_a_source_folder_is_train_py_unless_another_is_named(tmp_path: Path) -> None:
+def test_program_of_a_source_folder_is_train_py_by_default(tmp_path: Path) -> None:
     (tmp_path / "main.py").touch()
     problems = Problems()
     choose_program(tmp_path, None, {}, {}, problems)
@@ -92,7 +92,7 @@ def test_the_program_of_a_source_folder_is_train_py_unless_another_is_named(tmp_
     problems.refuse()
 
 
-def test_two_programs_are_refused_because_only_one_can_run(tmp_path: Path) -> None:
+def test_two_named_programs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "main.py").touch()
     problems = Problems()
     choose_program(tmp_path, "main.py", {}, {"SAGEMAKER_PROGRAM": "train.py"}, problems)
@@ -102,17 +102,17 @@ def test_two_programs_are_refused_because_only_one_can_run(tmp_path: Path) -> No
     assert "-p sagemaker_program=train.py" in refused(problems)
 
 
-def test_an_entry_point_without_a_source_folder_may_be_the_images_program() -> None:
+def test_error_for_entry_point_without_code_names_the_variable() -> None:
     problems = Problems()
     choose_program(None, "train.py", {}, {}, problems)
     assert "`-e SAGEMAKER_PROGRAM=train.py`" in refused(problems)
 
 
-def test_a_name_that_is_given_twice_is_refused() -> None:
+def test_duplicate_names_are_refused() -> None:
     problems = Problems()
     read_hyperparameters(["seed=1", "epochs", "seed=2"], problems)
     read_variables(["A=1", "A=2"], problems)
-    said = refused(problems)
-    assert "--hyperparameter seed is given twice" in said
-    assert "-e A is given twice" in said
-    assert "'epochs' is not a pair" in said
+    message = refused(problems)
+    assert "--hyperparameter seed is given twice" in message
+    assert "-e A is given twice" in message
+    assert "'epochs' is not a pair" in message

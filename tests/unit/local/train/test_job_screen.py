@@ -1,4 +1,4 @@
-"""A job's screen in a real terminal: recorded lines of a log in, what a person sees out."""
+"""A job's live screen in a pseudo-terminal: it gets recorded lines of a log, and its drawn text is checked."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import pytest
 from rich.cells import cell_len
 
-# Takes the words of this file's `play`, a line each: `say …`, `log …`, `end …`, and says `ready` before the first.
+# Prints whether it is watched, then reads the words of `Terminal.play`: `say …`, `log …`, `start`, `end …`.
 PLAYER = """
 import sys
 from pathlib import Path
@@ -47,7 +47,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*(?:3|4|9|10)[0-7](?:;[0-9;]*)?m")
 
 
 class Terminal:
-    """What a program that runs in a pseudo-terminal has drawn so far."""
+    """A program in a pseudo-terminal. drawn: all its output so far."""
 
     def __init__(self, master: int, player: subprocess.Popen[str]) -> None:
         self.master = master
@@ -63,7 +63,7 @@ class Terminal:
         self.player.stdin.flush()
 
     def see(self, text: str) -> None:
-        """Waits until `text` is drawn, after all that was waited for before."""
+        """Waits until `text` is drawn, after the texts of earlier calls."""
         deadline = time.monotonic() + 30
         while text not in self.new:
             assert time.monotonic() < deadline, repr(self.new[-1000:])
@@ -72,13 +72,15 @@ class Terminal:
 
     @property
     def new(self) -> str:
-        """What was drawn since then, without colours and movements."""
+        """The text drawn after the last `see`, without colours and cursor movements."""
         return ESCAPES.sub("", self.drawn)[self._seen :]
 
-    def more(self) -> str:
-        """What the next two seconds draw, which is some frames."""
-        before = len(self.new)
-        time.sleep(2)
+    def next_frames(self) -> str:
+        """The text of the next three frames."""
+        before, deadline = len(self.new), time.monotonic() + 30
+        while self.new[before:].count(" so far") < 3:
+            assert time.monotonic() < deadline, repr(self.new[before:])
+            time.sleep(0.02)
         return self.new[before:]
 
     def resize(self, columns: int, rows: int) -> None:
@@ -128,7 +130,7 @@ STEP = "step {} of 312  loss: 2.1300  learning rate: 2.50e-05  examples/s: 12.3 
 
 
 @pytest.mark.slow
-def test_a_job_from_its_start_to_its_end() -> None:
+def test_screen_shows_a_job_from_start_to_end() -> None:
     with terminal() as shown:
         shown.play("say Channel train: 1 file(s) from squad")
         shown.see("Channel train: 1 file(s) from squad\r\n")
@@ -146,12 +148,12 @@ def test_a_job_from_its_start_to_its_end() -> None:
         last = shown.end()
         assert last[-1].startswith("algo-1 ended, exit code 0")
         assert last[-1].endswith("100 %"), "the log has no line for the last step"
-        assert "algo-1 | weights" not in ESCAPES.sub("", shown.drawn), "that is in the file"
+        assert "algo-1 | weights" not in ESCAPES.sub("", shown.drawn), "unimportant lines are only in train.log"
         assert COLOURS.search(shown.drawn)
 
 
 @pytest.mark.slow
-def test_two_hosts_of_which_one_fails_in_a_terminal_that_changes() -> None:
+def test_screen_shows_two_hosts_in_a_resized_terminal() -> None:
     with terminal(2, NO_COLOR="1") as shown:
         shown.play("start", "log algo-2 | berth: rendezvous: joined the leader algo-1")
         shown.see("algo-2 starting")
@@ -160,18 +162,20 @@ def test_two_hosts_of_which_one_fails_in_a_terminal_that_changes() -> None:
         shown.see("50 %")
         shown.resize(50, 24)
         shown.see("    " + "long " * 8 + "long…\r\n")
-        frames = [line.rstrip() for line in shown.more().splitlines()]
-        assert "algo-1 training step 156 of 312" in frames, "no room for a bar"
+        frames = [line.rstrip() for line in shown.next_frames().splitlines()]
+        assert "algo-1 training step 156 of 312" in frames, "a narrow terminal has no bar"
         assert max(map(cell_len, frames)) == 49
         shown.play("log algo-2 | berth: failed: rank 1 on algo-2 was killed by SIGKILL", "end algo-2")
         last = shown.end()
-        assert "algo-2 | berth: failed: rank 1 on algo-2 was killed by SIGKILL" not in last, "the command's last line"
+        assert "algo-2 | berth: failed: rank 1 on algo-2 was killed by SIGKILL" not in last, (
+            "the command prints the reason itself"
+        )
         assert last[-2:] == ["algo-1 ended", "algo-2 failed"]
         assert not COLOURS.search(shown.drawn)
 
 
 @pytest.mark.slow
-def test_a_stop_and_a_program_of_ones_own() -> None:
+def test_screen_prints_all_lines_of_own_program_and_shows_a_stop() -> None:
     with terminal(program="own") as shown:
         shown.play(
             "start", "log algo-1 | epoch 1", "log algo-1 |  10%|#\\r 20%|##\ta", "log algo-1 | \x1b[31mred\x1b[0m"
@@ -190,7 +194,7 @@ def test_a_stop_and_a_program_of_ones_own() -> None:
 
 
 @pytest.mark.slow
-def test_a_job_that_is_refused_has_no_blocks() -> None:
+def test_screen_of_a_refused_job_has_no_blocks() -> None:
     with terminal(2) as shown:
         shown.play("say Made 2 of 2 hosts")
         shown.see("Made 2 of 2 hosts")
@@ -202,7 +206,7 @@ def test_a_job_that_is_refused_has_no_blocks() -> None:
 WATCHED = [sys.executable, "-c", "from berth.common.console import is_watched; print(is_watched())"]
 
 
-def test_nobody_watches_a_terminal_that_can_not_move_its_cursor() -> None:
+def test_dumb_terminal_is_not_watched() -> None:
     master, slave = pty.openpty()
     subprocess.run(WATCHED, env={**os.environ, "TERM": "dumb"}, stdout=slave, stderr=slave, check=True)
     assert os.read(master, 100) == b"False\r\n"
@@ -210,6 +214,6 @@ def test_nobody_watches_a_terminal_that_can_not_move_its_cursor() -> None:
     os.close(master)
 
 
-def test_nobody_watches_a_pipe_that_shall_have_colours() -> None:
+def test_pipe_with_forced_colours_is_not_watched() -> None:
     environment = {**os.environ, "TERM": "xterm", "FORCE_COLOR": "1"}
     assert subprocess.run(WATCHED, env=environment, capture_output=True, check=True).stdout == b"False\n"

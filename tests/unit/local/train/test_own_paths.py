@@ -1,4 +1,4 @@
-"""A container's paths as the user called them."""
+"""Container paths in a sentence are replaced by the user's paths."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainingJob:
 
 
 @pytest.mark.parametrize(
-    ("inside", "here"),
+    ("text", "replaced"),
     [
         ("bad row in /opt/ml/input/data/train/x.json, line 3", "bad row in data/train/x.json, line 3"),
         ("no file in /opt/ml/input/data/training.", "no file in more."),
@@ -35,9 +35,9 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainingJob:
         ),
     ],
 )
-def test_paths_of_the_container(inside: str, here: str, job: TrainingJob) -> None:
-    assert with_own_paths(inside, job) == here
+def test_with_own_paths_replaces_container_paths(text: str, replaced: str, job: TrainingJob) -> None:
+    assert with_own_paths(text, job) == replaced
 
 
-def test_a_job_without_paths_changes_nothing() -> None:
+def test_with_own_paths_without_folders_changes_nothing() -> None:
     assert with_own_paths("/opt/ml/code/train.py", TrainingJob({}, Path("out"))) == "/opt/ml/code/train.py"

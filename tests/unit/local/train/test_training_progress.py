@@ -1,4 +1,4 @@
-"""What the lines of a job's log say of its progress."""
+"""A job's progress, read from the lines of its log."""
 
 import math
 
@@ -18,24 +18,24 @@ STEP = "step 40 of 312  loss: 2.1300  learning rate: 2.50e-05  examples/s: 12.3 
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "progress"),
     [
         pytest.param("step 40 of 312  loss: 2.13  learning rate: 4.50e-04", TrainingStep(40, 312, 2.13), id="step"),
         pytest.param(f"{STEP}  left: 2:03", TrainingStep(40, 312, 2.13, 12.3, 123), id="with-speed"),
         pytest.param(f"{STEP}  memory: 1.2 GB  left: 1:02:03", TrainingStep(40, 312, 2.13, 12.3, 3723), id="hours"),
-        pytest.param("algo-1 | step 1 of 2  loss: 3.0", TrainingStep(1, 2, 3.0), id="step-under-its-host"),
+        pytest.param("algo-1 | step 1 of 2  loss: 3.0", TrainingStep(1, 2, 3.0), id="step-with-host"),
         pytest.param("step 2 of 9  loss: inf  examples/s: 12.3", TrainingStep(2, 9, math.inf, 12.3), id="infinite"),
         pytest.param("evaluation 20 % done", 20, id="evaluation"),
         pytest.param("algo-1 | f1 = 59.3421", None, id="metric"),
-        pytest.param("warning: batch size = large", None, id="for-people"),
+        pytest.param("warning: batch size = large", None, id="warning"),
         pytest.param("berth: step by step", None, id="no-number"),
     ],
 )
-def test_what_a_log_line_says(line: str, says: object) -> None:
-    assert read_progress(line) == says
+def test_read_progress(line: str, progress: object) -> None:
+    assert read_progress(line) == progress
 
 
-def test_a_loss_that_is_no_number_is_shown_as_it_is() -> None:
+def test_read_progress_accepts_nan() -> None:
     step = read_progress("step 3 of 9  loss: nan  learning rate: 5.00e-05  examples/s: 12.3  left: 0:06")
     assert isinstance(step, TrainingStep)
     assert math.isnan(step.loss)
@@ -48,10 +48,10 @@ def test_a_loss_that_is_no_number_is_shown_as_it_is() -> None:
     [
         pytest.param("algo-1 | f1 = 59.3421", True, id="metric"),
         pytest.param("algo-1 | step 1 of 2  loss: 3.0", True, id="step"),
-        pytest.param("warning: batch size = large", False, id="for-people"),
+        pytest.param("warning: batch size = large", False, id="warning"),
     ],
 )
-def test_a_line_that_says_how_far_a_job_is(line: str, shown: bool) -> None:
+def test_is_progress(line: str, shown: bool) -> None:
     assert is_progress(line) == shown
 
 
@@ -76,7 +76,7 @@ def test_a_line_that_says_how_far_a_job_is(line: str, shown: bool) -> None:
         ("", False),
     ],
 )
-def test_a_line_that_stands_out(line: str, out: bool) -> None:
+def test_stands_out(line: str, out: bool) -> None:
     assert stands_out(line) == out
 
 
@@ -89,7 +89,7 @@ def states(*lines: str) -> list[State]:
     return found
 
 
-def test_the_states_of_a_host_that_leads() -> None:
+def test_states_of_a_host_with_run_qa() -> None:
     log = {
         "berth: launch plan": State.STARTING,
         "berth: rendezvous: algo-2 has joined": State.STARTING,
@@ -105,7 +105,7 @@ def test_the_states_of_a_host_that_leads() -> None:
     assert states(*log) == list(log.values())
 
 
-def test_the_states_of_a_host_with_a_program_of_its_users_own() -> None:
+def test_states_of_a_host_with_own_program() -> None:
     log = {
         "berth: rendezvous: joined the leader algo-1": State.STARTING,
         "berth: pip: Collecting tabulate": State.STARTING,
@@ -118,7 +118,7 @@ def test_the_states_of_a_host_with_a_program_of_its_users_own() -> None:
     assert states(*log) == list(log.values())
 
 
-def test_a_host_keeps_its_last_step_and_what_else_was_said_last() -> None:
+def test_host_keeps_its_last_step_and_last_other_line() -> None:
     host = HostProgress()
     for now, line in enumerate(("train data: channel train", "step 40 of 312  loss: 2.13", "evaluation 50 % done")):
         host = advance(host, line, now)
