@@ -132,7 +132,7 @@ def test_nor_does_it_go_to_another_registry(
     assert_nothing_was_made(machine)
 
 
-def test_uncommitted_changes_get_no_tag_of_a_release(machine: Machine, make_image: MakeImage) -> None:
+def test_dirty_image_gets_no_release_tag(machine: Machine, make_image: MakeImage) -> None:
     revision = f"{REVISION}-dirty"
     make_image(revision)
     said = refused(machine, "--tag", "1.0", "--tag", "prod")

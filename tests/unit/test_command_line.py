@@ -1,4 +1,4 @@
-"""build.py: where its commands are, and what it says of a command line that it can't take."""
+"""build.py: its commands, help, and errors in the command line."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from berth.images.pins import pins, pins_file
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "error"),
     [
         ("promote", "berth: error: FROM is missing; see `python build.py promote --help`."),
         ("promote a", "berth: error: TO is missing; see `python build.py promote --help`."),
@@ -74,23 +74,23 @@ from berth.images.pins import pins, pins_file
         ),
     ],
 )
-def test_a_mistake_is_named_as_the_help_names_it(words: str, said: str) -> None:
-    done = subprocess.run([sys.executable, "build.py", *words.split()], cwd=pins.ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.strip() == said
-
-
-def test_run_serve_takes_variables_as_run_train_does(
-    command_line: ModuleType, capsys: pytest.CaptureFixture[str]
+def test_usage_errors_use_the_names_of_the_help(
+    words: str, error: str, command_line: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert command_line.main(words.split()) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.strip()) == ("", error)
+
+
+def test_run_serve_checks_variables(command_line: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["run", "serve", "--model", "nowhere", "-e", "1A=secret", "-e", "NOT_THERE"]) == 1
-    said = " ".join(capsys.readouterr().err.split())
-    assert "-e '1A' is not a valid name of a variable" in said
-    assert "-e NOT_THERE: there is no variable of that name here" in said
-    assert "secret" not in said
+    errors = " ".join(capsys.readouterr().err.split())
+    assert "-e '1A' is not a valid name of a variable" in errors
+    assert "-e NOT_THERE: there is no variable of that name here" in errors
+    assert "secret" not in errors
 
 
-def test_every_folder_with_commands_is_known_and_each_name_stands_once(command_line: ModuleType) -> None:
+def test_folders_lists_all_command_modules_and_names_are_unique(command_line: ModuleType) -> None:
     package = pins.ROOT / "berth"
     found = [path.parent.relative_to(package) for each in package.iterdir() for path in each.rglob("commands.py")]
     assert sorted(command_line.FOLDERS) == sorted(".".join(folder.parts) for folder in found)
@@ -104,17 +104,17 @@ def test_every_folder_with_commands_is_known_and_each_name_stands_once(command_l
     assert line.list_commands(typer.Context(line)) == names
 
 
-def test_the_help_says_what_a_value_is_and_not_its_type_in_python(command_line: ModuleType) -> None:
+def test_help_shows_no_python_types(command_line: ModuleType) -> None:
     for folder in command_line.FOLDERS:
         commands = [typer.main.get_group(import_module(f"berth.{folder}.commands").app)]
         for command in commands:
             commands += getattr(command, "commands", {}).values()
-            told = command.get_help(typer.Context(command))
-            assert "--help" in told
-            assert not re.search(r"^ +-.*<(?:str|int|float|list)\b", told, re.MULTILINE), told
+            text = command.get_help(typer.Context(command))
+            assert "--help" in text
+            assert not re.search(r"^ +-.*<(?:str|int|float|list)\b", text, re.MULTILINE), text
 
 
-def test_the_list_of_commands_cuts_no_sentence_off(
+def test_command_list_shows_whole_sentences(
     command_line: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -124,7 +124,7 @@ def test_the_list_of_commands_cuts_no_sentence_off(
     assert [row for row in rows if not row.endswith(".") or row.endswith("...")] == []
 
 
-def test_a_build_does_without_what_only_registries_need() -> None:
+def test_build_does_not_import_boto3() -> None:
     code = "import runpy, sys\nsys.argv = ['build.py', 'build', '--help']\n"
     code += "try:\n    runpy.run_path('build.py', run_name='__main__')\n"
     code += "finally:\n    print(sorted({'boto3', 'packageurl'} & set(sys.modules)), file=sys.stderr)"
@@ -133,18 +133,18 @@ def test_a_build_does_without_what_only_registries_need() -> None:
 
 
 @pytest.mark.parametrize("buffered", [True, False])
-def test_a_full_disk_behind_a_pipe_is_said_in_one_line(buffered: bool) -> None:
+def test_full_disk_behind_a_pipe_is_one_error_line(buffered: bool) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "w") as full:
         command = [sys.executable, *([] if buffered else ["-u"]), "build.py", "build", "serve", "--dry-run"]
         done = subprocess.run(command, cwd=pins.ROOT, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
     assert done.returncode == 1
     assert "Exception ignored" not in done.stderr
-    said = "berth: error: No space left on device for the output: free some, then run the command again."
-    assert done.stderr.splitlines()[-1] == said
+    error = "berth: error: No space left on device for the output: free some, then run the command again."
+    assert done.stderr.splitlines()[-1] == error
 
 
-def test_ctrl_c_is_a_sentence(
+def test_ctrl_c_prints_one_sentence(
     command_line: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stop() -> None:

@@ -1,5 +1,5 @@
-"""The pages name what exists: paths, tests, targets of make, commands, options, links and headings. Generated pages are
-up to date, and README stays short.
+"""Paths, tests, make targets, commands, options, links and headings in the pages exist. Generated pages are up to date,
+and README stays short.
 """
 
 import os
@@ -44,7 +44,7 @@ LINES_OF_README, WORDS_OF_README = 130, 1000
 
 @pytest.fixture(scope="module")
 def tracked() -> frozenset[str]:
-    """Every file of the checkout and the folders above it."""
+    """Every file of the checkout, and every folder."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=pins.ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     files = [name for name in listed if (pins.ROOT / name).exists()]
@@ -67,30 +67,30 @@ def named_paths(page: str, tracked: frozenset[str]) -> list[str]:
     return sorted(set(found))
 
 
-def is_there(path: str, page: str, tracked: frozenset[str]) -> bool:
-    """From the top level or the page's folder; a word in capitals stands for any name."""
+def exists(path: str, page: str, tracked: frozenset[str]) -> bool:
+    """Whether a path exists, from the top level or from the page's folder. A word in capitals stands for any name."""
     pattern = re.sub(r"\b[A-Z]{3,}\b", "*", path.rstrip("/"))
     places = [pattern, (PurePosixPath(page).parent / pattern).as_posix()]
     return any(fnmatch(name, place) for place in places for name in tracked)
 
 
 @pytest.mark.parametrize("page", DOCS)
-def test_every_path_that_a_page_names_is_there(page: str, tracked: frozenset[str]) -> None:
+def test_paths_named_in_pages_exist(page: str, tracked: frozenset[str]) -> None:
     found = named_paths(page, tracked)
-    missing = [path for path in found if not is_there(path, page, tracked)]
+    missing = [path for path in found if not exists(path, page, tracked)]
     assert not missing, f"{page} names {', '.join(missing)}"
     assert found or page != "docs/architecture.md"
 
 
 @pytest.mark.parametrize("page", DOCS)
-def test_every_target_of_make_that_a_page_names_is_there(page: str) -> None:
+def test_make_targets_named_in_pages_exist(page: str) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (pins.ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"(?:`|^)make ([a-z-]+)", (pins.ROOT / page).read_text(), re.MULTILINE))
     assert named <= targets
 
 
 def code_lines(page: str) -> Iterator[str]:
-    """The lines of a page's blocks of code, continued ones in one and without comments, and its code between words."""
+    """The lines of a page's code blocks (continuation lines joined, without comments), and its inline code."""
     text = (pins.ROOT / page).read_text()
     for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
@@ -99,8 +99,8 @@ def code_lines(page: str) -> Iterator[str]:
         yield span.replace("\n", " ")
 
 
-def parsed(group: Any, words: list[str]) -> Any:
-    """The command of `build.py` that the first of these words name; None if the first names none."""
+def find_command(group: Any, words: list[str]) -> Any:
+    """The command of `build.py` that the first words name; None if there is no such command."""
     command = group
     while words and hasattr(command, "get_command"):
         command, words = command.get_command(None, words[0]), words[1:]
@@ -108,38 +108,38 @@ def parsed(group: Any, words: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("page", DOCS)
-def test_every_command_that_a_page_shows_has_its_options(page: str, command_line: ModuleType) -> None:
+def test_commands_and_options_in_pages_exist(page: str, command_line: ModuleType) -> None:
     group = command_line.CommandLine(name="build.py")
     wrong = []
     for line in code_lines(page):
         if called := re.search(r"(?:^|python )build\.py((?: [a-z][a-z-]*)+)", line):
-            command = parsed(group, called[1].split())
-            there = {name for option in getattr(command, "params", ()) for name in option.opts} | {"--help"}
+            command = find_command(group, called[1].split())
+            known = {name for option in getattr(command, "params", ()) for name in option.opts} | {"--help"}
             given = re.findall(r"(?<![\w-])(--[a-z][a-z-]*|-[a-z])(?![\w-])", line)
-            wrong += [line] if command is None or not there.issuperset(given) else []
+            wrong += [line] if command is None or not known.issuperset(given) else []
         if (module := re.search(r"python -m ((?:bench|tests|berth)\.[\w.]+)", line)) and not find_spec(module[1]):
             wrong.append(line)
     assert not wrong
 
 
 @pytest.mark.parametrize("page", DOCS)
-def test_code_to_paste_is_python_and_shell(page: str) -> None:
+def test_code_blocks_have_valid_syntax(page: str) -> None:
     text = (pins.ROOT / page).read_text()
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         compile(block, page, "exec")
-    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):  # up to an answer, which is JSON
-        said = subprocess.run(["bash", "-n"], input=block.partition("\n{")[0], capture_output=True, text=True)
-        assert (said.returncode, said.stderr) == (0, ""), block
+    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):  # without the answer, which is JSON
+        checked = subprocess.run(["bash", "-n"], input=block.partition("\n{")[0], capture_output=True, text=True)
+        assert (checked.returncode, checked.stderr) == (0, ""), block
 
 
 def anchors(page: Path) -> set[str]:
-    """The headings of a page as GitHub names them in a link."""
+    """The anchors that GitHub makes of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", DOCS)
-def test_every_link_leads_somewhere(page: str) -> None:
+def test_links_have_targets(page: str) -> None:
     missing = []
     for link in re.findall(r"\]\((?!https?://)([^)]+)\)", (pins.ROOT / page).read_text()):
         path, _, anchor = link.partition("#")
@@ -153,7 +153,7 @@ HEADING = re.compile(r"`([\w/-]+\.md)`,\s+\"([^\"]+)\"")
 
 
 @pytest.mark.parametrize("page", DOCS)
-def test_every_heading_that_a_page_quotes_is_there(page: str) -> None:
+def test_quoted_headings_exist(page: str) -> None:
     quoted = HEADING.findall((pins.ROOT / page).read_text())
     missing = [
         (name, heading)
@@ -169,7 +169,7 @@ def test_lines_outside_tables_have_at_most_120_characters(page: str) -> None:
     assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
 
 
-def test_readme_is_short_and_leads_to_every_page() -> None:
+def test_readme_is_short_and_links_every_page() -> None:
     text = (pins.ROOT / "README.md").read_text()
     assert text.count("\n") <= LINES_OF_README
     assert len(text.split()) <= WORDS_OF_README
@@ -184,13 +184,13 @@ def test_generated_pages_are_up_to_date() -> None:
     assert made["PICTURE"].read_text() == made["picture"]()
 
 
-def test_the_network_lines_of_the_gpu_page_are_those_of_a_job() -> None:
+def test_gpu_page_shows_the_network_lines_of_a_job() -> None:
     page = (pins.ROOT / "docs/gpu.md").read_text()
     devices = tuple(f"efa_{number}" for number in range(4))
     without = efa.Fabric(built=True, plugin="libnccl-net.so")
     assert (
         "network: NCCL over EFA: 4 devices, plugin libnccl-net.so" in page
-    )  # of tests/unit/train/planning/test_efa.py
+    )  # tests/unit/train/planning/test_efa.py asserts this line
     assert efa.network_line(without, "nccl") in page
     assert efa.network_line(efa.Fabric(), "nccl") in page
     assert efa.network_line(efa.Fabric(), "gloo") in page
@@ -198,8 +198,8 @@ def test_the_network_lines_of_the_gpu_page_are_those_of_a_job() -> None:
         assert efa.network_line(fabric, "nccl").partition("X")[0] in page
 
 
-def test_the_spot_pages_program_resumes_after_sigterm(tmp_path: Path) -> None:
-    """It saves what it has, ends with 0, and continues at that step."""
+def test_program_of_the_spot_page_resumes_after_sigterm(tmp_path: Path) -> None:
+    """After SIGTERM the program saves its state and ends with 0; a second run continues at that step."""
     page = (pins.ROOT / "docs/spot.md").read_text()
     (program,) = re.findall(r"^```python\n(import json\n.*?)^```", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "train.py").write_text(program.replace("/opt/ml/checkpoints", str(tmp_path)))
@@ -210,15 +210,15 @@ def test_the_spot_pages_program_resumes_after_sigterm(tmp_path: Path) -> None:
         while not state.exists() and first.poll() is None:
             time.sleep(0.05)
         first.send_signal(signal.SIGTERM)
-        said, _ = first.communicate(timeout=60)
+        output, _ = first.communicate(timeout=60)
     assert first.returncode == 0
-    step = int(re.findall(r"^stopped at step (\d+)$", said, re.MULTILINE)[0])
+    step = int(re.findall(r"^stopped at step (\d+)$", output, re.MULTILINE)[0])
     assert 50 <= step < 200
     second = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert second.stdout == "finished at step 200\n"
 
 
-def test_readmes_table_has_every_folder(tracked: frozenset[str]) -> None:
+def test_readme_lists_every_folder(tracked: frozenset[str]) -> None:
     table = (pins.ROOT / "README.md").read_text().partition("\n| folder |")[2].partition("\n\n")[0]
     named = {
         name for line in table.splitlines() for name in re.findall(r"`([\w.]+)/`", line.split("|")[1] if line else "")
@@ -226,7 +226,7 @@ def test_readmes_table_has_every_folder(tracked: frozenset[str]) -> None:
     assert named == {name.partition("/")[0] for name in tracked if "/" in name and not name.startswith(".")}
 
 
-def test_readmes_answer_is_what_a_fresh_demo_gave() -> None:
+def test_readme_shows_the_measured_answer_of_the_demo() -> None:
     """README shows the answer to the demo's first question, whose score its measured run has in a table."""
     shown = re.search(r'^\{"score": ([\d.]+),.*"answer": "(\w+)"', (pins.ROOT / "README.md").read_text(), re.MULTILINE)
     assert shown is not None

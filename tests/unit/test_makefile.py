@@ -1,4 +1,4 @@
-"""What `make` would do, as `make --dry-run` says it, in a copy of the Makefile without an environment."""
+"""The Makefile, mostly with `make --dry-run`, in a folder without a virtual environment."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ READ = ("Makefile", "requirements.txt", "pyproject.toml", "berth", "docker", "te
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A folder with links to what the Makefile reads; a folder `bin` in it goes first on PATH."""
+    """A folder with links to the files that the Makefile reads; its folder `bin` comes first on PATH."""
     for name in READ:
         (tmp_path / name).symlink_to(pins.ROOT / name)
     (tmp_path / "bin").mkdir()
@@ -32,23 +32,23 @@ def plan(checkout: Path, *goals: str) -> str:
 
 
 @pytest.mark.skipif(not DEBIANS.exists(), reason="this machine has no Python 3.11 of Debian's")
-def test_debians_own_python_goes_before_another_build_of_the_same_version(checkout: Path) -> None:
+def test_setup_prefers_debians_python(checkout: Path) -> None:
     for name in ("python3.11", "python3"):
         (checkout / "bin" / name).write_text(f'#!/bin/sh\nexec {DEBIANS} "$@"\n')
         (checkout / "bin" / name).chmod(0o755)
     assert f'echo "setup: .venv with {DEBIANS}"' in plan(checkout, "setup")
 
 
-def test_an_environment_of_another_python_is_made_again_and_one_of_the_same_is_not(checkout: Path) -> None:
+def test_setup_recreates_environment_of_another_python(checkout: Path) -> None:
     (checkout / ".venv" / "bin").mkdir(parents=True)
     (checkout / ".venv" / "bin" / "uv").touch()
     python = plan(checkout, "setup").partition("setup: .venv with ")[2].partition('"')[0]
-    asked = [
+    command = [
         python,
         "-c",
         "import os, platform, sys; print(os.path.realpath(sys.executable), platform.python_version())",
     ]
-    path, version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+    path, version = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     settings = checkout / ".venv" / "pyvenv.cfg"
     settings.write_text(f"home = /usr/bin\nversion = {version}\nexecutable = {path}\n")
     assert "-m venv .venv" not in plan(checkout, "setup")
@@ -58,18 +58,20 @@ def test_an_environment_of_another_python_is_made_again_and_one_of_the_same_is_n
     assert "-m venv .venv" in plan(checkout, "setup")
 
 
-def test_nothing_is_installed_without_its_hash(checkout: Path) -> None:
+def test_installations_require_hashes(checkout: Path) -> None:
     assert shutil.which("make")
     installs = [line for line in plan(checkout, "unit", "local-mode").splitlines() if "pip install" in line]
     assert len(installs) == 8, installs
     for line in installs:
-        # The kit itself is built by what was hashed before it, not by what a build of its own would fetch.
+        # berth itself is built with the hashed packages installed before, not in an isolated environment.
         assert "--require-hashes" in line or "--no-build-isolation" in line, line
         assert "--no-deps" in line, line
-    assert "--only-binary :all:" in installs[0], "a source would run while it is installed, and fetch what builds it"
+    assert "--only-binary :all:" in installs[0], (
+        "installing a source distribution would run its code and download its build tools"
+    )
 
 
-def test_lint_goes_on_after_a_tool_that_complains(checkout: Path) -> None:
+def test_lint_runs_all_tools_after_a_failure(checkout: Path) -> None:
     tools = checkout / ".venv" / "bin"
     tools.mkdir(parents=True)
     for name, code in (("ruff", 1), ("hadolint", 0), ("shellcheck", 1), ("mypy", 0)):
@@ -88,15 +90,15 @@ def test_lint_goes_on_after_a_tool_that_complains(checkout: Path) -> None:
     assert subprocess.run(command, cwd=checkout, capture_output=True, timeout=60).returncode == 0
 
 
-def test_quick_leaves_out_what_is_slow_and_needs_no_second_environment(checkout: Path) -> None:
+def test_quick_skips_slow_tests_and_the_reference_environment(checkout: Path) -> None:
     planned = plan(checkout, "quick")
     assert "-m pytest -q --numprocesses 2 -p tests.groups -m 'not slow and not nightly' tests/unit smd" in planned
     assert " lint >" in planned
     assert ".venv-reference" not in planned
 
 
-def test_a_folders_name_is_no_target_that_is_already_made(checkout: Path) -> None:
-    targets = {"berth"}  # a file that setup looks at
+def test_make_with_a_folders_name_prints_advice(checkout: Path) -> None:
+    targets = {"berth"}  # setup depends on this folder
     folders = {path.name for path in pins.ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")} - targets
     for name in folders:
         (checkout / name).mkdir(exist_ok=True)
@@ -109,8 +111,8 @@ def test_a_folders_name_is_no_target_that_is_already_made(checkout: Path) -> Non
     assert "python build.py" not in done["docs"].stderr
 
 
-def test_a_make_that_ignores_shellflags_is_refused(checkout: Path) -> None:
-    """GNU make 3.81 of macOS, in whose recipes a failed command of several would not count."""
+def test_old_gnu_make_is_refused(checkout: Path) -> None:
+    """GNU make 3.81 of macOS ignores .SHELLFLAGS, so a failed command in the middle of a recipe would be ignored."""
     command = ["make", "--no-print-directory", ".FEATURES=archives jobserver else-if", "help"]
     done = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
@@ -118,8 +120,8 @@ def test_a_make_that_ignores_shellflags_is_refused(checkout: Path) -> None:
     assert "gmake" in done.stderr
 
 
-def test_a_checkout_without_links_is_refused(checkout: Path) -> None:
-    """Instead of an installation that installs nothing, and build.py which says to run `make setup`."""
+def test_checkout_without_links_is_refused(checkout: Path) -> None:
+    """Otherwise `make setup` would install nothing, and build.py would recommend `make setup`."""
     (checkout / "berth").unlink()
     (checkout / "berth").mkdir()
     (checkout / "berth" / "common").write_text("../common")
@@ -131,7 +133,7 @@ def test_a_checkout_without_links_is_refused(checkout: Path) -> None:
         assert "core.symlinks=true" in done.stderr
 
 
-def test_no_script_wants_a_mode_bit(checkout: Path) -> None:
+def test_make_runs_scripts_with_sh(checkout: Path) -> None:
     assert [line for line in plan(checkout, "engine").splitlines() if ".sh" in line] == ["sh docker/engine.sh"]
 
 
@@ -143,10 +145,8 @@ def test_no_script_wants_a_mode_bit(checkout: Path) -> None:
         ("mine:1", "", "mine:1"),
     ],
 )
-def test_images_start_from_the_base_that_was_found_or_asked_for(
-    variable: str, printed: str, used: str, checkout: Path
-) -> None:
-    """A stand-in for .venv/bin/python logs its words and the base that it is told of."""
+def test_make_images_uses_the_found_or_given_base(variable: str, printed: str, used: str, checkout: Path) -> None:
+    """A double of .venv/bin/python logs its command and BERTH_BASE_IMAGE."""
     python, engine = checkout / ".venv" / "bin" / "python", checkout / "bin" / "docker"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\necho "$2 ${{BERTH_BASE_IMAGE:-}}" >>log\n[ "$2" != base ] || echo {printed}\n')
@@ -163,7 +163,7 @@ def test_images_start_from_the_base_that_was_found_or_asked_for(
     assert ("base " in lines) == (not variable)
 
 
-def test_ci_looks_at_nothing_outside_the_repository(checkout: Path) -> None:
+def test_ci_ignores_files_outside_the_repository(checkout: Path) -> None:
     kit = checkout / "kit"
     shutil.copytree(pins.ROOT / ".ci", kit / ".ci")
     (checkout / "shared" / "data" / "squad").mkdir(parents=True)

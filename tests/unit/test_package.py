@@ -1,6 +1,6 @@
-"""The package `berth`: folders of its own, links to those of the top level, and wheels that hold real files.
+"""The package `berth`: its folders, its links to folders of the top level, and wheels with regular files.
 
-Neither an installation nor a list of packages is needed: a new file or subpackage is added by being there.
+It needs neither an installation nor a list of packages: a new file or subpackage is included automatically.
 """
 
 import re
@@ -16,20 +16,20 @@ import pytest
 from berth.images.pins import pins
 
 LINKS = {"ecr": "ecr", "serve": "serve", "smdistributed": "smdistributed/src/smdistributed", "train": "train"}
-"""Folder of the package → where its files are."""
+"""Folder of the package → folder with its files."""
 FOLDERS = sorted(path.parent.name for path in (pins.ROOT / "berth").glob("*/__init__.py"))
 DATA = (".html", ".json", ".pth", "py.typed")
 
 
 def tracked() -> list[str]:
-    """Every file of this checkout, those that are not committed yet included."""
+    """Every file of this checkout, also uncommitted ones."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=pins.ROOT, capture_output=True, check=True, text=True).stdout
     return [name for name in listed.split("\0") if name and (pins.ROOT / name).exists()]
 
 
 def copy(names: list[str], target: Path) -> Path:
-    """A clone would hold the same: links stay links."""
+    """Copies files to `target` like a clone: links stay links."""
     for name in names:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(pins.ROOT / name, target / name, follow_symlinks=False)
@@ -37,7 +37,7 @@ def copy(names: list[str], target: Path) -> Path:
 
 
 def build_wheel(source: Path, target: Path) -> dict[str, zipfile.ZipInfo]:
-    """The members of the wheel that the images' command makes, by name; dist-info aside."""
+    """The members, by name and without dist-info, of the wheel that the images' build command makes."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     done = subprocess.run(
         [*command, "--wheel-dir", str(target), "."], cwd=source, capture_output=True, text=True, timeout=120
@@ -66,18 +66,18 @@ def test_links_are_relative() -> None:
     assert found == {name: f"../{folder}" for name, folder in LINKS.items()}
 
 
-def test_a_wheel_of_a_fresh_clone_holds_every_module_as_a_real_file(tmp_path: Path) -> None:
+def test_wheel_of_a_clone_contains_every_module_as_a_regular_file(tmp_path: Path) -> None:
     wheel = build_wheel(copy(tracked(), tmp_path / "clone"), tmp_path / "dist")
     assert sorted(wheel) == sorted(filter(None, map(packaged, tracked())))
     assert {f"berth/{folder}/py.typed" for folder in FOLDERS if folder != "smdistributed"} <= set(wheel)
-    assert {each.external_attr >> 28 for each in wheel.values()} == {0o10}, "regular files, and no links"
+    assert {each.external_attr >> 28 for each in wheel.values()} == {0o10}, "all members are regular files"
     plan = "train/planning/plan.py"
     assert wheel[f"berth/{plan}"].file_size == (pins.ROOT / plan).stat().st_size
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
-def test_a_wheel_of_an_images_build_holds_its_own_folders_only(image: str, tmp_path: Path) -> None:
-    """What the stage `kit` copies of the files that .dockerignore lets through."""
+def test_wheel_of_an_image_contains_only_its_folders(image: str, tmp_path: Path) -> None:
+    """The wheel is built from the files that .dockerignore lets through and the stage `kit-…` copies."""
     stage = (pins.ROOT / "docker/Dockerfile").read_text().partition(f" AS kit-{image}\n")[2].partition("\nFROM ")[0]
     lines = (pins.ROOT / ".dockerignore").read_text().splitlines()
     sent = tuple(line[1:] for line in lines if line.startswith("!"))
@@ -100,8 +100,8 @@ def test_a_wheel_of_an_images_build_holds_its_own_folders_only(image: str, tmp_p
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_checkout_needs_no_installation(folder: str, tmp_path: Path) -> None:
-    """Without site-packages, and so without what `make setup` installs; `__file__` leads to the file that is edited."""
+def test_packages_are_importable_without_installation(folder: str, tmp_path: Path) -> None:
+    """Imports work without site-packages, so without `make setup`; `__file__` is the edited file."""
     code = f"import berth.{folder} as found; print(found.__file__)"
     command = [sys.executable, "-S", "-P", "-c", code]
     done = subprocess.run(
@@ -111,8 +111,8 @@ def test_a_checkout_needs_no_installation(folder: str, tmp_path: Path) -> None:
     assert Path(done.stdout.strip()).resolve() == (pins.ROOT / "berth" / folder / "__init__.py").resolve()
 
 
-def test_a_traceback_leads_to_the_file_that_is_edited(tmp_path: Path) -> None:
-    code = "from berth.qa import spans"  # it wants numpy, which is not there without site-packages
+def test_tracebacks_name_the_edited_file(tmp_path: Path) -> None:
+    code = "from berth.qa import spans"  # fails: numpy is missing without site-packages
     done = subprocess.run(
         [sys.executable, "-S", "-P", "-c", code],
         cwd=tmp_path,

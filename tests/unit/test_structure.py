@@ -1,6 +1,6 @@
 """The structure of the source: which folder imports which, and how large a file, a function and its parameters may be.
 
-bench/code_metrics.py counts; the limits stand here. docs/architecture.md draws the arrows.
+bench/code_metrics.py counts; this file has the limits. docs/architecture.md draws the arrows.
 """
 
 import ast
@@ -37,9 +37,9 @@ FLOORS = {
     "ecr": ("commands", "push", "repositories", "registry"),
     "serve": ("entry", "http", "models", "workers", "user_code", "pipeline", "configuration", "questions", "observing"),
 }
-"""Folder → what of it imports only what comes after it here."""
+"""Folder → its parts in order: each imports only parts that come after it."""
 ON_ITS_OWN = {"train": {"run_qa"}}
-"""Parts of a folder that import no other part of it: programs as a user's own."""
+"""Parts of a folder that import no other part of it: run_qa is a program like a user's own."""
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION, PARAMETERS = 400, 60, 6
 
 
@@ -51,8 +51,8 @@ def shipped() -> list[Source]:
     return found
 
 
-def test_a_folder_imports_only_what_it_may(shipped: list[Source]) -> None:
-    assert {source.folder for source in shipped} <= set(ALLOWED_IMPORTS), "a new folder says here what it may import"
+def test_folders_import_only_allowed_folders(shipped: list[Source]) -> None:
+    assert {source.folder for source in shipped} <= set(ALLOWED_IMPORTS), "add the new folder to ALLOWED_IMPORTS"
     wrong = [
         f"{each.where}: {each.folder} imports {each.module}"
         for each in code_metrics.imports(shipped)
@@ -61,13 +61,13 @@ def test_a_folder_imports_only_what_it_may(shipped: list[Source]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_folder_or_module_imports_in_a_circle(shipped: list[Source]) -> None:
-    """At every level: neither folders beside each other nor modules, imports inside functions included."""
+def test_imports_have_no_circles(shipped: list[Source]) -> None:
+    """This applies to folders and modules at every level, and to imports inside functions."""
     assert code_metrics.circles(shipped) == []
 
 
 @pytest.mark.parametrize("folder", FLOORS)
-def test_a_folder_reads_downwards(shipped: list[Source], folder: str) -> None:
+def test_parts_of_a_folder_import_downwards(shipped: list[Source], folder: str) -> None:
     floors = FLOORS[folder]
     parts = [
         (each, source[1], target[1])
@@ -85,10 +85,10 @@ def test_a_folder_reads_downwards(shipped: list[Source], folder: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_ours_is_imported_by_its_whole_name(shipped: list[Source]) -> None:
-    """Never bare, for a user's own train.py or qa.py would be found in its place, and never relative.
+def test_own_modules_are_imported_by_full_name(shipped: list[Source]) -> None:
+    """Imports start with `berth.`: Python could find a user's own train.py or qa.py instead. They are never relative.
 
-    But in smdistributed, which is a package at the top level in the image.
+    smdistributed is exempt: in the image it is a top-level package.
     """
     ours = {source.folder for source in shipped} - {"build.py", "docker", "berth"}  # docker is the engine's SDK
     bare = [
@@ -100,8 +100,8 @@ def test_ours_is_imported_by_its_whole_name(shipped: list[Source]) -> None:
     assert not bare, "\n".join(bare)
 
 
-def test_contract_needs_nothing_but_the_standard_library(shipped: list[Source]) -> None:
-    """A user's machine and both images read it, and have no package in common."""
+def test_contract_imports_only_the_standard_library(shipped: list[Source]) -> None:
+    """The user's machine and both images import contract/, and they have no package in common."""
     foreign = [
         f"{each.where}: {each.module}"
         for each in code_metrics.imports(shipped)
@@ -112,18 +112,18 @@ def test_contract_needs_nothing_but_the_standard_library(shipped: list[Source]) 
     assert not foreign, "\n".join(foreign)
 
 
-def test_an_import_keeps_its_name(shipped: list[Source]) -> None:
-    """Who greps for a module or a function finds all of its users."""
+def test_imports_are_not_renamed(shipped: list[Source]) -> None:
+    """So grep finds all users of a module or function."""
     renamed = code_metrics.aliases(shipped)
     assert not renamed, "\n".join(renamed)
 
 
-def test_no_class_name_stands_in_two_files(shipped: list[Source]) -> None:
+def test_class_names_are_unique(shipped: list[Source]) -> None:
     twice = code_metrics.classes_twice(shipped)
     assert not twice, "\n".join(f"{name}: {', '.join(where)}" for name, where in twice.items())
 
 
-def test_a_folders_first_page_names_all_that_is_in_it(shipped: list[Source]) -> None:
+def test_init_docstrings_name_every_module(shipped: list[Source]) -> None:
     missing = []
     for source in [each for each in shipped if each.path.name == "__init__.py"]:
         page = ast.get_docstring(source.tree) or ""
@@ -159,7 +159,7 @@ def test_files_and_functions_stay_small(shipped: list[Source]) -> None:
         ("from . import uri", ["."]),
     ],
 )
-def test_every_way_to_import_is_seen(text: str, modules: list[str]) -> None:
+def test_code_metrics_finds_every_form_of_import(text: str, modules: list[str]) -> None:
     source = Source(Path("images/new.py"), 1, ast.parse(text))
     found = list(code_metrics.imports([source]))
     assert [each.module for each in found] == modules

@@ -1,9 +1,9 @@
-"""A double of ECR's evaluator of lifecycle policies, for moto only keeps them. Pure.
+"""A double of ECR's evaluator of lifecycle policies: moto stores policies, but does not evaluate them. Pure.
 
-By the evaluation rules of AWS's user guide (LifecyclePolicies.html): rules go from the lowest rulePriority on; a rule
-with several patterns takes an image that has a tag for each; a count takes the images that were pushed last, and counts
-those that an earlier rule expires too; an image is expired by one rule at most, and never by a rule after one whose
-tags it matches.
+It follows the evaluation rules of AWS's user guide (LifecyclePolicies.html). Rules are applied from the lowest
+rulePriority up. A rule with several patterns matches an image that has a tag for each. A count keeps the images pushed
+last, and also counts images that an earlier rule expires. At most one rule expires an image, and never a rule after one
+whose tags the image matches.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Which blobs of a promoted image go, and how."""
+"""Blobs that a promotion sends, and a missing source."""
 
 from pathlib import Path
 from typing import Any
@@ -16,29 +16,29 @@ SMALL, LARGE, MIDDLE = (
 
 
 @pytest.mark.parametrize(
-    ("there", "missing"),
+    ("existing", "missing"),
     [
         (set(), (LARGE, MIDDLE, SMALL)),
         ({LARGE.digest}, (MIDDLE, SMALL)),
         ({LARGE.digest, MIDDLE.digest, SMALL.digest}, ()),
     ],
 )
-def test_what_is_there_stays_and_the_largest_goes_first(there: set[str], missing: tuple[Descriptor, ...]) -> None:
-    assert missing_blobs((SMALL, LARGE, MIDDLE), there) == missing
+def test_missing_blobs_are_sorted_largest_first(existing: set[str], missing: tuple[Descriptor, ...]) -> None:
+    assert missing_blobs((SMALL, LARGE, MIDDLE), existing) == missing
 
 
-def test_a_source_that_is_not_there_creates_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made: list[str] = []
+def test_promotion_of_a_missing_image_creates_no_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    created: list[str] = []
 
     def absent(*_: Any) -> Any:
         raise UserError("there is no such image.")
 
     monkeypatch.setattr(commands.promote, "plan_copy", absent)
     monkeypatch.setattr(commands.repository, "describe", lambda *_: None)
-    monkeypatch.setattr(commands.repository, "ensure", lambda client, wanted, *_, **__: made.append(wanted.name))
+    monkeypatch.setattr(commands.repository, "ensure", lambda client, wanted, *_, **__: created.append(wanted.name))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     host = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
     with pytest.raises(UserError, match="no such image"):
         commands.promote_image(f"{host}/berth-train:0.1.9", f"{host}/team/released", dist=tmp_path)
-    assert made == []
+    assert created == []

@@ -1,4 +1,4 @@
-"""What a push tells a user to paste; the SDK itself reads it in tests/local_mode."""
+"""The Python that a push prints to paste; tests/local_mode runs it with the SDKs."""
 
 import ast
 
@@ -16,14 +16,14 @@ PROFILES = pins_file.load().profiles
 
 @pytest.mark.parametrize("image", pins.IMAGES)
 @pytest.mark.parametrize("profile", PROFILES)
-def test_it_is_python_with_the_uri_once_for_each_sdk(image: str, profile: str) -> None:
+def test_snippet_is_python_with_the_uri_for_both_sdks(image: str, profile: str) -> None:
     text = estimator_snippet(image, profile, URI)
     strings = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
     assert strings.count(URI) == 2
     assert not any("{" in string for string in strings if isinstance(string, str))
 
 
-def test_the_sdk_that_stays_comes_first_and_the_other_names_its_end() -> None:
+def test_sdk_v3_comes_first_and_v2_names_its_end() -> None:
     for image in pins.IMAGES:
         text = estimator_snippet(image, "cpu", URI)
         assert text.startswith(V3)
@@ -31,7 +31,7 @@ def test_the_sdk_that_stays_comes_first_and_the_other_names_its_end() -> None:
     assert "2027-07-06" in V2
 
 
-def test_where_there_is_no_run_qa_it_names_a_script() -> None:
+def test_profile_without_run_qa_gets_a_script() -> None:
     for profile, run_qa in {"cpu": True, "cpu-hf4": False}.items():
         text = estimator_snippet("train", profile, URI)
         assert ("model_name_or_path" in text) == run_qa
@@ -40,32 +40,32 @@ def test_where_there_is_no_run_qa_it_names_a_script() -> None:
 
 
 def amis(text: str) -> list[str]:
-    """The AMIs that the two calls of a deployment name."""
+    """The AMIs in a deployment's calls, one per SDK."""
     calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
     words = [word for call in calls for word in call.keywords if word.arg == "inference_ami_version"]
     return [ast.literal_eval(word.value) for word in words]
 
 
-@pytest.mark.parametrize("profile", [name for name, row in PROFILES.items() if "serve" in row.images])
-def test_what_is_pasted_runs_on_a_host_that_the_image_does_not_refuse(profile: str) -> None:
-    """The host of the deployment has the driver of the AMI that it names, or else the instance's default."""
-    row = PROFILES[profile]
+@pytest.mark.parametrize("profile", [name for name, profile in PROFILES.items() if "serve" in profile.images])
+def test_snippets_host_has_a_driver_that_the_image_accepts(profile: str) -> None:
+    """The host's driver is that of the named AMI, otherwise the default of the instance type."""
+    known = PROFILES[profile]
     found = amis(estimator_snippet("serve", profile, URI))
-    if not row.cuda:
+    if not known.cuda:
         assert found == []
         return
-    host = gpu_hosts.family(row.instances["serve"])
+    host = gpu_hosts.family(known.instances["serve"])
     assert host is not None
     drivers = {ami: driver for driver, ami in gpu_hosts.ENDPOINT_AMIS.items()}
     assert len(found) in (0, 2)
     assert len(set(found)) <= 1
     driver = drivers[found[0]] if found else host.endpoint
-    known = next(cuda for cuda, branch in gpu_hosts.DRIVERS.items() if branch == driver)
-    state = DriverState(version=known, code=0, devices=(Device(host.gpu, host.capability),))
-    assert incompatibility(row.cuda["cuda"], 1, state) is None
+    cuda_version = next(cuda for cuda, branch in gpu_hosts.DRIVERS.items() if branch == driver)
+    state = DriverState(version=cuda_version, code=0, devices=(Device(host.gpu, host.capability),))
+    assert incompatibility(known.cuda["cuda"], 1, state) is None
 
 
-def test_a_batch_transform_gets_its_ami_or_a_word_that_there_is_none() -> None:
+def test_snippet_names_ami_of_batch_transform_or_that_none_fits() -> None:
     assert 'transform_ami_version="al2-ami-sagemaker-batch-gpu-535"' in estimator_snippet("serve", "cu124", URI)
     assert "batch transform has no host with driver 580" in estimator_snippet("serve", "cu130", URI)
     assert "transform" not in estimator_snippet("serve", "cpu", URI)

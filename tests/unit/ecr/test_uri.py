@@ -1,4 +1,4 @@
-"""Which of the pushes on record `build.py uri` means."""
+"""`build.py uri` chooses among the recorded pushes."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def here(image_id: str) -> LocalImage:
     return LocalImage("train", "cpu", "berth-train:cpu", image_id, {}, 30, "", ())
 
 
-def test_the_build_that_is_here_is_found_wherever_it_was_pushed() -> None:
+def test_pushed_places_finds_all_places_of_the_local_build() -> None:
     record = [FIRST, GPU, ELSEWHERE, LATER]
     assert pushed_places("train", "cpu", here("sha256:c1"), record) == [FIRST, ELSEWHERE]
 
@@ -56,16 +56,16 @@ def test_the_build_that_is_here_is_found_wherever_it_was_pushed() -> None:
         (None, None),
     ],
 )
-def test_an_image_that_is_named_with_its_registry_is_looked_for_there(image: str | None, place: str | None) -> None:
+def test_named_place(image: str | None, place: str | None) -> None:
     assert named_place(image, [FIRST, ELSEWHERE]) == place
 
 
-def test_a_build_that_was_not_pushed_has_no_place() -> None:
+def test_build_that_was_not_pushed_has_no_place() -> None:
     assert pushed_places("train", "cpu", here("sha256:new"), [FIRST, LATER]) == []
     assert pushed_places("serve", "cpu", None, [FIRST]) == []
 
 
-def test_on_a_machine_without_the_image_the_last_push_counts() -> None:
+def test_pushed_places_without_the_image_returns_the_last_push() -> None:
     assert pushed_places("train", "cpu", None, [FIRST, ELSEWHERE, LATER]) == [LATER]
 
 
@@ -86,13 +86,11 @@ EAST = replace(FIRST, host=ECR.format("us-east-1"))
         ("ap-east-1", []),
     ],
 )
-def test_a_part_of_its_name_chooses_a_place_and_the_whole_name_before_others(
-    text: str | None, chosen: list[Pushed]
-) -> None:
+def test_matching_places_prefers_the_whole_name(text: str | None, chosen: list[Pushed]) -> None:
     assert matching_places([WEST, PRODUCTION, EAST], text) == chosen
 
 
-def test_a_build_in_several_places_is_no_one_word() -> None:
+def test_error_for_text_that_matches_several_places() -> None:
     assert choice_problems("train", "cpu", [WEST, EAST], "amazonaws") == [
         f"this build of train is in 2 places, {WEST.name} and {EAST.name}: choose with --registry and a part of the "
         "name that the others do not have, or list them with --json."
@@ -104,7 +102,7 @@ def test_a_build_in_several_places_is_no_one_word() -> None:
 
 
 @pytest.mark.parametrize(
-    ("profile", "places", "text", "said"),
+    ("profile", "places", "text", "end"),
     [
         (
             "cpu",
@@ -128,11 +126,11 @@ def test_a_build_in_several_places_is_no_one_word() -> None:
         ),
     ],
 )
-def test_a_place_that_is_not_on_record_is_said_with_the_push_that_puts_it_there(
-    profile: str, places: list[Pushed], text: str, said: str
+def test_error_for_unknown_place_names_the_push_command(
+    profile: str, places: list[Pushed], text: str, end: str
 ) -> None:
     begin = "this build of train is not on record as pushed "
-    assert choice_problems("train", profile, places, text) == [begin + said]
+    assert choice_problems("train", profile, places, text) == [begin + end]
 
 
 HARBOR = replace(FIRST, host="harbor.example")
@@ -144,17 +142,15 @@ HARBOR = replace(FIRST, host="harbor.example")
         pytest.param([FIRST, WEST], "", WEST, id="ecr-before-this-machine"),
         pytest.param([HARBOR, WEST], "", WEST, id="ecr-before-others"),
         pytest.param([FIRST, HARBOR], "", HARBOR, id="others-before-this-machine"),
-        pytest.param([WEST, EAST], "us-east-1", EAST, id="the-region-of-the-environment"),
-        pytest.param([WEST, PRODUCTION], "eu-west-1", WEST, id="where-it-was-before-it-was-promoted"),
+        pytest.param([WEST, EAST], "us-east-1", EAST, id="region-of-the-environment"),
+        pytest.param([WEST, PRODUCTION], "eu-west-1", WEST, id="first-push-before-copy"),
     ],
 )
-def test_of_several_places_an_estimator_gets_one_it_can_pull_from(
-    places: list[Pushed], region: str, best: Pushed
-) -> None:
+def test_preferred_place(places: list[Pushed], region: str, best: Pushed) -> None:
     assert preferred(places, region) == best
 
 
-def test_a_choice_is_said_and_how_to_make_another() -> None:
+def test_choice_notes() -> None:
     assert choice_notes("train", [WEST], WEST) == []
     assert choice_notes("train", [WEST, PRODUCTION], WEST) == [
         f"this build of train is in 2 places, {WEST.name} and {PRODUCTION.name}: this is the one in {WEST.name}; "
@@ -169,7 +165,7 @@ def test_a_choice_is_said_and_how_to_make_another() -> None:
 MINE = replace(FIRST, repository="mytrain", config="sha256:m", local_id="sha256:m", derived="mytrain:latest")
 
 
-def test_an_image_built_from_ours_is_another_one() -> None:
+def test_derived_image_has_its_own_places() -> None:
     record = [FIRST, MINE]
     assert pushed_places("train", "cpu", here("sha256:c1"), record) == [FIRST]
     assert pushed_places("train", "cpu", None, record) == [FIRST]

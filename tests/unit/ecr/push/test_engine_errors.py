@@ -1,4 +1,4 @@
-"""What an engine's error during a push asks for."""
+"""The remedy for an engine's error during a push."""
 
 import pytest
 
@@ -8,7 +8,7 @@ HOST = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
 
 
 @pytest.mark.parametrize(
-    ("error", "remedy", "says"),
+    ("error", "remedy", "part"),
     [
         ("denied: Your authorization token has expired. Reauthenticate and try again.", Remedy.LOGIN, "docker login"),
         ("no basic auth credentials", Remedy.LOGIN, "docker login"),
@@ -40,14 +40,14 @@ HOST = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
         ("something\n never seen", Remedy.STOP, "something never seen"),
     ],
 )
-def test_an_error_is_retried_only_where_that_can_help(error: str, remedy: Remedy, says: str) -> None:
+def test_an_error_is_retried_only_where_that_can_help(error: str, remedy: Remedy, part: str) -> None:
     found = diagnose(error, HOST, "berth-train")
     assert found.remedy is remedy
-    assert says in found.sentence
+    assert part in found.sentence
     assert "\n" not in found.sentence
 
 
-def test_a_digest_in_a_sentence_is_no_status_of_http() -> None:
+def test_digits_in_a_digest_are_not_an_http_status() -> None:
     assert diagnose("manifest blob unknown: sha256:ab401cd5034290", HOST, "r").remedy is Remedy.STOP
 
 
@@ -69,5 +69,5 @@ def test_a_digest_in_a_sentence_is_no_status_of_http() -> None:
         ),
     ],
 )
-def test_what_a_user_reads_of_an_error(error: str, short: str | None) -> None:
+def test_reason_removes_request_and_addresses(error: str, short: str | None) -> None:
     assert reason(error) == (short or error)

@@ -14,7 +14,7 @@ def fed(*events: dict[str, Any]) -> PushStream:
     return stream
 
 
-def test_a_layer_goes_from_bytes_to_its_end() -> None:
+def test_events_of_a_layer() -> None:
     stream = PushStream()
     assert stream.feed({"status": "The push refers to repository [h/r]"}) is None
     assert stream.feed({"status": "Preparing", "progressDetail": {}, "id": A}) is None
@@ -27,7 +27,7 @@ def test_a_layer_goes_from_bytes_to_its_end() -> None:
     assert stream.sent == {A}
 
 
-def test_what_the_registry_has_is_not_sent() -> None:
+def test_existing_and_mounted_layers_do_not_count_as_sent() -> None:
     stream = fed(
         {"status": "Pushed", "id": A},
         {"status": "Layer already exists", "id": A},
@@ -38,7 +38,7 @@ def test_what_the_registry_has_is_not_sent() -> None:
     assert {state.end for state in stream.layers.values()} == {"sent", "there", "mounted"}
 
 
-def test_a_layer_of_a_push_that_broke_off_was_sent_though_the_next_try_finds_it_there() -> None:
+def test_layer_of_an_interrupted_push_counts_as_sent() -> None:
     stream = fed(
         {"status": "Pushing", "progressDetail": {"current": 512, "total": 2048}, "id": A},
         {"error": "unexpected EOF"},
@@ -47,7 +47,7 @@ def test_a_layer_of_a_push_that_broke_off_was_sent_though_the_next_try_finds_it_
     assert stream.sent == {A}
 
 
-def test_it_is_known_that_the_engine_tried_by_itself() -> None:
+def test_retries_of_the_engine_are_recorded() -> None:
     waiting = {"status": "Retrying in 5 seconds", "progressDetail": {}, "id": A}
     pushing = {"status": "Pushing", "progressDetail": {"current": 1, "total": 2}, "id": A}
     assert not fed(pushing).retried
@@ -57,18 +57,18 @@ def test_it_is_known_that_the_engine_tried_by_itself() -> None:
     assert (stream.retried, stream.layers[A].waits) == (True, False)
 
 
-def test_an_error_is_kept() -> None:
+def test_stream_keeps_the_error() -> None:
     assert fed({"errorDetail": {"message": "unexpected EOF"}, "error": "unexpected EOF"}).error == "unexpected EOF"
 
 
-def test_bytes_are_the_manifests_compressed_ones_and_a_layer_that_occurs_twice_counts_once() -> None:
+def test_sent_and_there_counts_compressed_bytes_once_per_layer() -> None:
     diff_ids = [f"sha256:{letter * 64}" for letter in "aabc"]
     layers = [("sha256:1", 10), ("sha256:1", 10), ("sha256:2", 200), ("sha256:3", 3000)]
     assert sent_and_there(diff_ids, layers, {A, C}) == (3010, 200)
 
 
-def test_layers_that_containerds_store_names_by_their_compressed_digests_count_as_sent() -> None:
-    """With the config and the manifest among them, which are no layers."""
+def test_sent_and_there_with_names_of_containerds_store() -> None:
+    """There the events also contain the config and the manifest, which are not layers."""
     diff_ids = [f"sha256:{letter * 64}" for letter in "abc"]
     layers = [(f"sha256:{digit * 64}", size) for digit, size in (("1", 10), ("2", 200), ("3", 3000))]
     stream = fed(

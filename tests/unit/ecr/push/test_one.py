@@ -1,4 +1,4 @@
-"""One image to one repository, with doubles of the engine, the registry and ECR around it."""
+"""The push of one image to one repository, with doubles of the engine, the registry and ECR."""
 
 import threading
 from collections.abc import Callable
@@ -30,8 +30,8 @@ IMAGE = LocalImage("train", "cpu", "berth-train:cpu", CONFIG.digest, {}, 3000, "
 
 @pytest.fixture
 def push(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """`push(ecr=…, bill=…, attach=…, tags=…)`: a push whose layers go well; its result, the lines that were said, and
-    the tags that our client has put.
+    """`push(ecr=…, bill=…, attach=…, tags=…)` is a push whose layers arrive. It returns the result, the printed lines,
+    and the tags that our client has put.
     """
     monkeypatch.setattr(one, "_push_layers", lambda *_: frozenset({"c" * 12}))
     monkeypatch.setattr(one.verify, "verify_and_tag", lambda *_: MANIFEST)
@@ -55,19 +55,19 @@ def push(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         )
         client = RepositoryClient(registry, "berth-train", lambda *, renew: None, ecr)
         task = PushTask(IMAGE, client, None, (IMAGE.push_tag, *tags), apply=False)
-        said: list[str] = []
+        printed: list[str] = []
         engine: Any = None
-        context = PushContext(engine, threading.Event(), said.append)
-        return push_one(context, Preflight(task), bill, threading.Lock()), said, put
+        context = PushContext(engine, threading.Event(), printed.append)
+        return push_one(context, Preflight(task), bill, threading.Lock()), printed, put
 
     return run
 
 
-def test_a_push_counts_the_layers_of_either_store_and_names_the_bill(push: Any) -> None:
-    found, said, put = push(tags=("1.0",))
+def test_push_result_has_sent_bytes_and_bill(push: Any) -> None:
+    found, printed, put = push(tags=("1.0",))
     assert (found.bytes_sent, found.bytes_there) == (1000, 0)
     assert found.pushed.bill == {"file": "bill.json", "digest": BILL.digest}
-    assert (said, put) == ([], [])
+    assert (printed, put) == ([], [])
 
 
 def failing(error: Exception) -> Callable[..., Any]:
@@ -78,35 +78,35 @@ def failing(error: Exception) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "failure",
     [
-        pytest.param({"attach": failing(UserError("MANIFEST_INVALID."))}, id="a-registry-that-takes-no-artifact"),
+        pytest.param({"attach": failing(UserError("MANIFEST_INVALID."))}, id="registry-without-artifacts"),
         pytest.param(
             {"bill": failing(docker.errors.APIError("configured logging driver does not support reading"))},
-            id="an-engine-without-logs",
+            id="engine-without-logs",
         ),
-        pytest.param({"bill": failing(UserError("no Python in it."))}, id="an-image-that-can-not-be-listed"),
+        pytest.param({"bill": failing(UserError("no Python in it."))}, id="image-without-python"),
     ],
 )
-def test_a_push_that_succeeded_stays_so_without_its_bill(push: Any, trouble: dict[str, Any]) -> None:
-    found, said, _ = push(**trouble)
+def test_missing_bill_is_only_a_warning(push: Any, failure: dict[str, Any]) -> None:
+    found, printed, _ = push(**failure)
     assert found.pushed.image_uri == f"{HERE}@{MANIFEST.digest}"
     assert found.pushed.bill is None
-    (line,) = said
+    (line,) = printed
     assert line.startswith(f"{HERE}: the image is pushed, its bill of materials is not attached: ")
 
 
-def test_a_temporary_tag_that_can_not_be_deleted_is_a_line(push: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_tag_that_stays_is_only_a_warning(push: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one.repository, "delete_tag", failing(UserError("ecr:BatchDeleteImage is not allowed.")))
-    found, said, put = push(ecr=object())
+    found, printed, put = push(ecr=object())
     assert put == []
     assert found.pushed.digest == MANIFEST.digest
-    (line,) = said
+    (line,) = printed
     assert "the temporary tag converting-" in line
 
 
-def test_the_bill_of_a_release_in_ecr_gets_a_tag_that_keeps_it(push: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bill_of_a_release_in_ecr_gets_a_release_tag(push: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one.repository, "delete_tag", lambda *_: None)
-    _, said, put = push(ecr=object(), tags=("1.0",))
-    assert said == []
+    _, printed, put = push(ecr=object(), tags=("1.0",))
+    assert printed == []
     assert put == [(retention.tag(BILL.digest), BILL.digest)]

@@ -1,4 +1,4 @@
-"""What a push meets in a repository, on a registry that is a dictionary: which tags it gets there."""
+"""The preflight of a push: the tags that an image gets; the registry is a dictionary."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -32,8 +32,8 @@ def manifest(of: LocalImage) -> Manifest:
 
 
 @pytest.fixture
-def meets(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`meets(image, tags, held)`: the preflight in an immutable repository in which the tags of `held` name images."""
+def preflight_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`preflight_of(image, tags, held)`: the preflight in an immutable repository with the tags and images of `held`."""
 
     def run(pushed: LocalImage, tags: list[str], held: dict[str, LocalImage]) -> Preflight:
         by_digest = {manifest(each).digest: each.labels for each in held.values()}
@@ -50,40 +50,40 @@ def meets(monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def test_a_dirty_tree_is_pushed_twice_under_two_tags(meets: Any) -> None:
+def test_dirty_images_get_different_tags(preflight_of: Any) -> None:
     first, second = image(1, DIRTY), image(2, DIRTY)
-    one = meets(first, [], {})
+    one = preflight_of(first, [], {})
     assert one.task.tags == (f"{BUILD}-dirty-00000001",)
-    two = meets(second, [], {one.task.tags[0]: first})
+    two = preflight_of(second, [], {one.task.tags[0]: first})
     assert (two.task.tags, two.problems, two.pushed) == ((f"{BUILD}-dirty-00000002",), (), False)
-    again = meets(first, [], {one.task.tags[0]: first})
+    again = preflight_of(first, [], {one.task.tags[0]: first})
     assert (again.task.tags, again.problems, again.pushed) == (one.task.tags, (), True)
 
 
-def test_another_image_of_the_same_commit_is_pushed_under_a_tag_of_its_own_and_a_line_says_so(meets: Any) -> None:
+def test_second_image_of_a_commit_gets_its_own_tag_and_a_warning(preflight_of: Any) -> None:
     first, second = image(1, CLEAN), image(2, CLEAN)
-    found = meets(second, [], {BUILD: first})
+    found = preflight_of(second, [], {BUILD: first})
     assert (found.task.tags, found.problems) == ((f"{BUILD}-00000002",), ())
-    (said,) = found.warnings
-    assert f"{HERE}@{manifest(first).digest}" in said
-    assert said in found.lines
+    (warning,) = found.warnings
+    assert f"{HERE}@{manifest(first).digest}" in warning
+    assert warning in found.lines
 
 
-def test_a_release_of_another_profile_keeps_its_tag(meets: Any) -> None:
+def test_release_tag_of_another_profile_does_not_move(preflight_of: Any) -> None:
     theirs = image(1, {**CLEAN, labels.PROFILE: "cu130"})
-    found = meets(image(2, CLEAN), ["1.0"], {"1.0": theirs})
+    found = preflight_of(image(2, CLEAN), ["1.0"], {"1.0": theirs})
     assert (found.task.tags, found.problems) == ((BUILD, "1.0-cpu-hf4"), ())
     assert any("the image of profile cu130; this image is tagged 1.0-cpu-hf4" in line for line in found.warnings)
 
 
-def test_an_immutable_release_of_the_same_profile_is_refused_with_the_image_that_is_there(meets: Any) -> None:
+def test_immutable_release_tag_is_refused_and_names_its_image(preflight_of: Any) -> None:
     first = image(1, CLEAN)
-    found = meets(image(2, {**CLEAN, f"{labels.SOURCE}.revision": "0" * 12}), ["1.0"], {"1.0": first})
+    found = preflight_of(image(2, {**CLEAN, f"{labels.SOURCE}.revision": "0" * 12}), ["1.0"], {"1.0": first})
     (problem,) = found.problems
     assert f"{HERE}:1.0 names another image" in problem
     assert f"{HERE}@{manifest(first).digest}" in problem
 
 
-def test_an_image_of_plain_docker_build_goes_under_its_owners_tag(meets: Any) -> None:
+def test_derived_image_is_pushed_under_its_own_tag(preflight_of: Any) -> None:
     mine = replace(image(3, LABELS), name="me/train:1", derived=True, own_name=("me/train", "1"))
-    assert meets(mine, [], {}).task.tags == ("1",)
+    assert preflight_of(mine, [], {}).task.tags == ("1",)

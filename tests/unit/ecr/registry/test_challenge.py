@@ -1,4 +1,4 @@
-"""What registries ask for, and who gets to see a login."""
+"""Log-in challenges of registries; a login is sent only to trusted token servers."""
 
 from collections.abc import Callable
 
@@ -23,81 +23,81 @@ BEARER = 'Bearer realm="https://auth.example/token?x=1",service="reg, istry",sco
         ("Bearer ,,=,", ("bearer", {})),
     ],
 )
-def test_challenges(header: str, parsed: tuple[str, dict[str, str]]) -> None:
+def test_parse_challenge(header: str, parsed: tuple[str, dict[str, str]]) -> None:
     scheme, parameters = parse(header)
     assert (scheme, {key: value for key, value in parameters.items() if key}) == parsed
 
 
-def authority(
+def authenticator(
     answer: Callable[[str, str | None], RegistryAnswer], *logins: Credentials | None
 ) -> tuple[Authenticator, list[bool]]:
-    asked: list[bool] = []
+    renewals: list[bool] = []
     left = list(logins)
 
     def login(*, renew: bool) -> Credentials | None:
-        asked.append(renew)
+        renewals.append(renew)
         return left.pop(0)
 
-    return Authenticator("host", login, answer, lambda url: url.startswith("https:")), asked
+    return Authenticator("host", login, answer, lambda url: url.startswith("https:")), renewals
 
 
-def nobody(url: str, authorization: str | None) -> RegistryAnswer:
-    raise AssertionError("no token server is asked")
+def no_token_server(url: str, authorization: str | None) -> RegistryAnswer:
+    raise AssertionError("the token server got a request")
 
 
-def test_basic_is_asked_for_once_for_all_scopes() -> None:
-    found, asked = authority(nobody, SECRET)
+def test_basic_login_is_fetched_once_for_all_scopes() -> None:
+    found, renewals = authenticator(no_token_server, SECRET)
     assert found.header(pull_scopes("a")) is None
     found.authenticate("Basic realm=x", pull_scopes("a"), None)
     assert found.header(pull_scopes("a")) == found.header(push_scopes("b")) == HEADER
-    found.authenticate("Basic realm=x", push_scopes("b"), None)  # of a request that went out before
-    assert asked == [False]
+    found.authenticate("Basic realm=x", push_scopes("b"), None)  # for a request that was sent before
+    assert renewals == [False]
 
 
-def test_a_token_is_of_a_scope_and_asks_for_what_the_registry_names() -> None:
+def test_token_is_requested_per_scope_with_the_challenges_parameters() -> None:
     urls = []
 
     def answer(url: str, authorization: str | None) -> RegistryAnswer:
         urls.append((url, authorization))
         return RegistryAnswer(200, {}, b'{"access_token": "t%d"}' % len(urls))
 
-    found, asked = authority(answer, SECRET)
+    found, renewals = authenticator(answer, SECRET)
     found.authenticate(BEARER, pull_scopes("a/b"), None)
     assert found.header(pull_scopes("a/b")) == "Bearer t1"
     assert found.header(push_scopes("a/b")) is None
     found.authenticate(BEARER, (*push_scopes("c"), *pull_scopes("a/b")), None)
     base = "https://auth.example/token?x=1&service=reg%2C+istry&scope=repository%3Aa%2Fb%3Apull"
     assert urls == [(base, HEADER), (f"{base}&scope=repository%3Ac%3Apull%2Cpush", HEADER)]
-    assert asked == [False]
+    assert renewals == [False]
 
 
-def test_a_login_goes_to_no_token_server_without_tls() -> None:
-    found, asked = authority(nobody, SECRET)
+def test_token_server_without_tls_gets_no_login() -> None:
+    found, renewals = authenticator(no_token_server, SECRET)
     with pytest.raises(UserError, match=r"to the token server http://auth\.example/token, which is not an https"):
         found.authenticate('Bearer realm="http://u:p@auth.example/token"', pull_scopes("a"), None)
-    assert asked == []
+    assert renewals == []
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"{}", b'{"token": ""}', b'{"token": 1}', b'{"token": "a\\r\\nX-Header: b"}', b"<html>"]
 )
-def test_a_token_server_that_gives_no_token(body: bytes) -> None:
-    found, _ = authority(lambda url, authorization: RegistryAnswer(200, {}, body), SECRET)
+def test_error_for_token_server_without_token(body: bytes) -> None:
+    found, _ = authenticator(lambda url, authorization: RegistryAnswer(200, {}, body), SECRET)
     with pytest.raises(UserError, match=r"the token server auth\.example of host answers without a token"):
         found.authenticate(BEARER, pull_scopes("a"), None)
     assert found.header(pull_scopes("a")) is None
 
 
-def test_nobody_to_log_in_as() -> None:
-    found, _ = authority(nobody, None)
+def test_error_without_stored_login() -> None:
+    found, _ = authenticator(no_token_server, None)
     with pytest.raises(UserError, match="asks for a user name and a password: log in with"):
         found.authenticate("Basic", pull_scopes("a"), None)
 
 
-def test_a_password_is_in_no_sentence() -> None:
-    found, asked = authority(lambda url, authorization: RegistryAnswer(401), SECRET, SECRET)
+def test_error_of_token_server_omits_the_password() -> None:
+    found, renewals = authenticator(lambda url, authorization: RegistryAnswer(401), SECRET, SECRET)
     with pytest.raises(UserError) as refusal:
         found.authenticate(BEARER, pull_scopes("a"), None)
-    assert asked == [False, True]
+    assert renewals == [False, True]
     assert "canary" not in str(refusal.value)
     assert HEADER not in str(refusal.value)

@@ -1,4 +1,4 @@
-"""What registries' answers mean, in one sentence each."""
+"""Error answers of registries as sentences."""
 
 import json
 
@@ -13,7 +13,7 @@ def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         (
             refused(401, "UNAUTHORIZED", "authentication required"),
@@ -83,33 +83,33 @@ def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -
         ),
     ],
 )
-def test_a_sentence_for_each(answer: RegistryAnswer, said: str) -> None:
-    assert sentence("host", "a/b", "the push", answer) == said
+def test_sentence_for_each_answer(answer: RegistryAnswer, expected: str) -> None:
+    assert sentence("host", "a/b", "the push", answer) == expected
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        # As the distribution registry says it of a blob, and of an upload that it can't begin.
+        # The distribution registry's answers for a blob, and for an upload that it can't begin.
         b'{"errors":[{"code":"UNKNOWN","message":"unknown error","detail":"write /x: no space left on device"}]}',
         b'{"errors":[{"code":"UNKNOWN","message":"unknown error","detail":{"Enclosed":{"Op":"mkdir","Err":28}}}]}',
         b'{"errors":[{"code":"UNKNOWN","detail":{"Err": 122}}]}',
     ],
 )
-def test_a_full_disk_is_not_tried_again(body: bytes) -> None:
+def test_full_disk_is_not_retryable(body: bytes) -> None:
     assert RegistryAnswer(500, {}, body).disk_full
     assert not RegistryAnswer(500, {}, body).retryable
     assert not RegistryAnswer(200, {}, body).disk_full
 
 
-def test_a_long_page_or_text_is_cut_short() -> None:
+def test_message_is_shortened() -> None:
     assert len(RegistryAnswer(500, {}, b"x" * 100_000).message) == 240
     assert RegistryAnswer(500, {"Content-Type": "text/html"}, b"x").message == "500, a web page"
     assert RegistryAnswer(500).message == "500"
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"errors": 1}', b'{"errors": [1]}', b"[" * 100_000, b"\xff"])
-def test_a_body_of_any_form(body: bytes) -> None:
+def test_malformed_body_has_no_codes(body: bytes) -> None:
     assert RegistryAnswer(400, {}, body).codes == []
     assert sentence("host", "", "the push", RegistryAnswer(400, {}, body)).startswith(
         "host refuses the push with 400 ("

@@ -1,4 +1,4 @@
-"""What SageMaker takes of a manifest, what is converted, and what is said of everything else."""
+"""Manifests that SageMaker accepts, faults of others, and conversion."""
 
 import json
 from typing import Any
@@ -65,7 +65,7 @@ def all_faults(manifest: Manifest, config: dict[str, Any] | None = CONFIG, diges
     return found
 
 
-def test_a_manifest_is_its_bytes() -> None:
+def test_manifest_properties() -> None:
     manifest = docker()
     assert manifest.digest == manifests.digest_of(manifest.raw)
     assert manifest.config_digest == C
@@ -75,19 +75,19 @@ def test_a_manifest_is_its_bytes() -> None:
     assert manifest.descriptor == Descriptor(DOCKER_MANIFEST, manifest.digest, len(manifest.raw))
 
 
-def test_a_layer_that_stands_twice_is_one_blob() -> None:
+def test_duplicate_layer_is_one_blob() -> None:
     twice = made(DOCKER_MANIFEST, config=part(DOCKER_CONFIG, C), layers=[part(DOCKER_LAYER, A)] * 2)
     assert len(twice.layers) == 2
     assert [blob.digest for blob in twice.blobs] == [C, A]
 
 
-def test_what_was_built_has_no_faults() -> None:
+def test_built_manifest_has_no_faults() -> None:
     assert all_faults(docker()) == []
     assert faults(docker(), config=None, expected_config_digest=None) == []
 
 
 @pytest.mark.parametrize(
-    ("manifest", "said"),
+    ("manifest", "beginning"),
     [
         (made(SCHEMA_1[0], fsLayers=[]), f"the manifest is Docker's schema 1 ({SCHEMA_1[0]}), which holds no config"),
         (
@@ -114,15 +114,15 @@ def test_what_was_built_has_no_faults() -> None:
         (docker(mediaType=OCI_MANIFEST), f"it calls itself {OCI_MANIFEST}, and the registry {DOCKER_MANIFEST}"),
     ],
 )
-def test_each_fault_is_one_sentence(manifest: Manifest, said: str) -> None:
+def test_faults_of_manifests(manifest: Manifest, beginning: str) -> None:
     (found,) = all_faults(manifest)
-    assert found.startswith(said)
+    assert found.startswith(beginning)
 
 
-def test_all_faults_are_said_at_once() -> None:
+def test_all_faults_are_reported_together() -> None:
     config = {"os": "linux", "architecture": "arm64", "variant": "v8", "rootfs": {"diff_ids": [A, C]}}
     found = all_faults(oci("x.tar+zstd", "x.nondistributable.tar"), config, A)
-    said = [
+    beginnings = [
         f"the manifest is an OCI one ({OCI_MANIFEST})",
         "layer 1 of 2 has the media type x.tar+zstd",
         "layer 2 of 2 has the media type x.nondistributable.tar",
@@ -130,11 +130,11 @@ def test_all_faults_are_said_at_once() -> None:
         "the image is for linux/arm64, but SageMaker runs linux/amd64",
         "its layers are not the built ones",
     ]
-    assert [each[: len(begin)] for each, begin in zip(found, said, strict=True)] == said
+    assert [each[: len(begin)] for each, begin in zip(found, beginnings, strict=True)] == beginnings
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "beginnings"),
     [
         ({}, ["the image is for no system/no architecture", "its config names 0 layers, the manifest 2"]),
         ({**CONFIG, "os": "windows"}, ["the image is for windows/amd64"]),
@@ -143,28 +143,28 @@ def test_all_faults_are_said_at_once() -> None:
         ({**CONFIG, "rootfs": {"diff_ids": [B, A]}}, ["its layers are not the built ones"]),
     ],
 )
-def test_faults_of_the_config(config: dict[str, Any], said: list[str]) -> None:
+def test_faults_of_the_config(config: dict[str, Any], beginnings: list[str]) -> None:
     found = all_faults(docker(), config)
-    assert [each[: len(start)] for each, start in zip(found, said, strict=True)] == said
+    assert [each[: len(start)] for each, start in zip(found, beginnings, strict=True)] == beginnings
 
 
-def test_another_config_than_was_built() -> None:
+def test_fault_for_another_config() -> None:
     assert all_faults(docker(), digest=A) == [
         f"its config is {C}, but {A} was built: another push may have taken the tag meanwhile, push again."
     ]
 
 
-def test_more_layers_than_were_built() -> None:
+def test_fault_for_other_layers() -> None:
     (found,) = faults(docker(), config=CONFIG, expected_config_digest=C, expected_diff_ids=(A, B, C))
     assert found.startswith("its layers are not the built ones:")
 
 
-def test_a_manifest_without_layers_or_config() -> None:
+def test_faults_for_missing_layers_and_config() -> None:
     found = all_faults(made(DOCKER_MANIFEST), config=None, digest=None)
     assert [each.partition(":")[0] for each in found] == ["the manifest has no config", "the manifest has no layers"]
 
 
-def test_an_oci_manifest_becomes_dockers_over_the_same_blobs() -> None:
+def test_to_docker_keeps_the_blobs() -> None:
     manifest = oci(OCI_LAYER, DOCKER_LAYER, annotations={"org.opencontainers.image.created": "now"})
     converted = to_docker(manifest)
     assert converted.parsed == {
@@ -204,12 +204,14 @@ def test_to_docker_leaves_other_manifests_unchanged(manifest: Manifest) -> None:
     ],
 )
 @pytest.mark.parametrize("media_type", [OCI_INDEX, DOCKER_LIST])
-def test_the_one_image_of_an_index(members: list[dict[str, Any]], media_type: str) -> None:
+def test_image_of_index_ignores_attestations_and_other_platforms(
+    members: list[dict[str, Any]], media_type: str
+) -> None:
     assert image_of_index(index(*members, media_type=media_type)).digest == A
 
 
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("members", "message"),
     [
         ([], "has no image for linux/amd64 (it holds no image)"),
         ([member(A, "linux/arm64")], "has no image for linux/amd64 (it holds linux/arm64)"),
@@ -217,10 +219,10 @@ def test_the_one_image_of_an_index(members: list[dict[str, Any]], media_type: st
         ([member(A), member(B)], "has 2 images for linux/amd64 (it holds linux/amd64, linux/amd64)"),
     ],
 )
-def test_an_index_of_none_or_several(members: list[dict[str, Any]], said: str) -> None:
+def test_error_for_index_with_no_or_several_images(members: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(UserError, match=r"^the index sha256:") as refusal:
         image_of_index(index(*members))
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -238,12 +240,12 @@ def test_an_index_of_none_or_several(members: list[dict[str, Any]], said: str) -
         {"digest": "sha512:" + "0" * 128, "size": 1},
     ],
 )
-def test_what_is_no_descriptor(value: object) -> None:
+def test_invalid_descriptors_are_refused(value: object) -> None:
     with pytest.raises(UserError, match="which is not a sha256 descriptor"):
         descriptor(value)
 
 
 @pytest.mark.parametrize("raw", [b"", b"\xff", b"[]", b"1", b"{", b"[" * 100_000, b'{"a":' * 100_000])
-def test_what_is_no_json_object(raw: bytes) -> None:
+def test_manifest_that_is_not_a_json_object_is_refused(raw: bytes) -> None:
     with pytest.raises(UserError, match=r"^the manifest is not a JSON object \("):
         all_faults(Manifest(DOCKER_MANIFEST, raw))

@@ -1,4 +1,4 @@
-"""Names of images in registries."""
+"""Parsing names of images in registries."""
 
 import pytest
 
@@ -20,12 +20,12 @@ ECR = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
         ("registry:5000/a/b/c:1", Reference("registry:5000", "a/b/c", "1")),
     ],
 )
-def test_a_name_is_taken_apart_and_put_together(text: str, reference: Reference) -> None:
+def test_parse_and_format_references(text: str, reference: Reference) -> None:
     assert parse(text, "FROM") == reference
     assert str(reference) == text
 
 
-def test_a_digest_beside_a_tag_is_what_counts() -> None:
+def test_digest_takes_precedence_over_tag() -> None:
     reference = parse(f"{ECR}/berth-train:1@{DIGEST}", "FROM")
     assert reference.tag == "1"
     assert reference.version == DIGEST
@@ -33,7 +33,7 @@ def test_a_digest_beside_a_tag_is_what_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("berth-train:cpu", "does not begin with a registry: write HOST/REPOSITORY, such as"),
         ("team/berth-train:cpu", "does not begin with a registry"),
@@ -48,7 +48,7 @@ def test_a_digest_beside_a_tag_is_what_counts() -> None:
         (f"{ECR}/a:1@", "has no digest after its @"),
     ],
 )
-def test_what_names_no_image_in_a_registry_is_said_with_the_argument(text: str, said: str) -> None:
+def test_error_for_invalid_reference_names_the_argument(text: str, message: str) -> None:
     with pytest.raises(UserError) as refusal:
         parse(text, "TO")
-    assert str(refusal.value).startswith(f"TO {text!r} {said}")
+    assert str(refusal.value).startswith(f"TO {text!r} {message}")

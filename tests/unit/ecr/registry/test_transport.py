@@ -1,4 +1,4 @@
-"""What is a registry's host, which is this machine, and how long to wait."""
+"""Hosts of registries: validation, loopback, plain HTTP and time-outs."""
 
 import pytest
 
@@ -7,33 +7,33 @@ from berth.ecr.registry.addresses import is_loopback, takes_plain_http
 from berth.ecr.registry.transport import Transport, timeouts_s
 
 
-def nobody(renew: bool) -> None:
-    """No login."""
+def no_login(renew: bool) -> None:
+    """A `Login` without credentials."""
 
 
 @pytest.mark.parametrize(
     "host",
     ["", "https://x", "x/y", "user:secret@host", "a b", "::1", "-x", "x\ny", "ü.example"],
 )
-def test_what_is_no_host(host: str) -> None:
+def test_invalid_hosts_are_refused(host: str) -> None:
     with pytest.raises(UserError, match="is not a registry: give HOST or HOST:PORT, without") as refusal:
-        Transport(host, nobody)
+        Transport(host, no_login)
     assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("port", ["99999", "0", "", "notaport", "٣", "5_0"])
-def test_what_is_no_port(port: str) -> None:
+def test_invalid_ports_are_refused(port: str) -> None:
     with pytest.raises(UserError, match=f"x:{port} is not a registry: the port is {port or 'empty'}, and must be 1 to"):
-        Transport(f"x:{port}", nobody)
+        Transport(f"x:{port}", no_login)
 
 
 @pytest.mark.parametrize("host", ["x", "x:1", "127.0.0.1:5000", "[::1]:5000", "[::1]", "a-b.example_c:65535"])
-def test_what_is_a_host(host: str) -> None:
-    assert Transport(host, nobody).host == host
+def test_valid_hosts_are_accepted(host: str) -> None:
+    assert Transport(host, no_login).host == host
 
 
 @pytest.mark.parametrize(
-    ("name", "here"),
+    ("name", "loopback"),
     [
         ("127.0.0.1", True),
         ("127.9.9.9", True),
@@ -45,23 +45,21 @@ def test_what_is_a_host(host: str) -> None:
         ("", False),
     ],
 )
-def test_which_host_is_this_machine(name: str, here: bool) -> None:
-    assert is_loopback(name) is here
+def test_is_loopback(name: str, loopback: bool) -> None:
+    assert is_loopback(name) is loopback
 
 
 @pytest.mark.parametrize(
     ("method", "known", "seconds"),
     [
-        ("GET", False, (10, 10)),  # twice on loopback: 20 s until a silent host is given up
+        ("GET", False, (10, 10)),  # on loopback twice, so a silent host is given up after 20 s
         ("GET", True, (10, 60)),
         ("POST", True, (10, 60)),
         ("PATCH", True, (10, 300)),
         ("PUT", True, (10, 300)),
     ],
 )
-def test_a_host_that_has_answered_is_waited_for_longer_and_a_write_longest(
-    method: str, known: bool, seconds: tuple[float, float]
-) -> None:
+def test_timeouts_depend_on_method_and_earlier_answers(method: str, known: bool, seconds: tuple[float, float]) -> None:
     assert timeouts_s(method, known=known) == seconds
 
 
@@ -84,7 +82,7 @@ INFO = {
         ("[::1]:5000", True),
     ],
 )
-def test_plain_http_is_for_the_registries_that_the_engine_takes_so(host: str, plain: bool) -> None:
+def test_takes_plain_http(host: str, plain: bool) -> None:
     assert takes_plain_http(host, INFO) == plain
     assert not takes_plain_http(host, {})
     assert not takes_plain_http(host, {"RegistryConfig": None})

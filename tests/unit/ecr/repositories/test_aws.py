@@ -1,4 +1,4 @@
-"""Which account and region are found, how clients behave, and each of AWS's errors as one sentence."""
+"""Account, region and clients from boto3's settings, and AWS's errors as sentences."""
 
 import base64
 import http.server
@@ -25,13 +25,13 @@ ARN = REGISTRY.arn("berth-train")
 
 
 class FaultyAws(http.server.BaseHTTPRequestHandler):
-    """A stand-in for AWS that answers what it is told to, in turn; the last one for ever."""
+    """A double of AWS that gives `answers` one after the other, and repeats the last."""
 
     answers: ClassVar[list[tuple[int, str]]] = []
-    asked: ClassVar[list[bytes]] = []
+    requests: ClassVar[list[bytes]] = []
 
     def do_POST(self) -> None:
-        self.asked.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.requests.append(self.rfile.read(int(self.headers["Content-Length"])))
         status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         self.send_response(status)
         self.send_header("Content-Type", "application/x-amz-json-1.1")
@@ -45,8 +45,8 @@ class FaultyAws(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def faulty_aws(monkeypatch: pytest.MonkeyPatch, credentials: None) -> Iterator[type[FaultyAws]]:
-    """AWS at an address of this machine, by the variables that boto3 reads."""
-    monkeypatch.setattr(FaultyAws, "asked", [])
+    """AWS at a loopback address, which boto3 reads from its variables."""
+    monkeypatch.setattr(FaultyAws, "requests", [])
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), FaultyAws) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,)).start()
@@ -62,7 +62,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -80,13 +80,13 @@ def refused(region: str | None = None, account: str | None = None) -> str:
     return str(refusal.value)
 
 
-def test_the_account_comes_with_the_token_where_it_is_not_given() -> None:
+def test_default_account_is_read_from_the_token() -> None:
     with mock_aws():
         assert here("eu-west-1") == REGISTRY
-    assert here("eu-west-1", "111122223333") == EcrRegistry("111122223333", "eu-west-1")  # asks nobody
+    assert here("eu-west-1", "111122223333") == EcrRegistry("111122223333", "eu-west-1")  # without a request
 
 
-def test_each_region_and_account_is_a_registry_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registries_are_unique_per_region_and_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "sa-east-1")
     both = Aws().registries(["us-east-1", "eu-west-1", "us-east-1"], ["111122223333"])
     assert both == [EcrRegistry("111122223333", "us-east-1"), EcrRegistry("111122223333", "eu-west-1")]
@@ -105,7 +105,7 @@ def test_each_region_and_account_is_a_registry_once(monkeypatch: pytest.MonkeyPa
         ({"AWS_PROFILE": "team", "AWS_REGION": "us-east-2"}, "us-east-2"),
     ],
 )
-def test_the_region_comes_from_environment_and_profile(
+def test_region_is_read_from_environment_and_profile(
     variables: dict[str, str], found: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "config").write_text("[profile team]\nregion = sa-east-1\n")
@@ -115,16 +115,16 @@ def test_the_region_comes_from_environment_and_profile(
     assert here("eu-west-1", "111122223333").region == "eu-west-1"
 
 
-def test_two_variables_that_disagree_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contradicting_region_variables_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
-    said = refused(account="111122223333")
-    assert said == "AWS_REGION is us-east-1 and AWS_DEFAULT_REGION is us-west-2: give --region, or unset one of them."
+    assert (
+        refused(account="111122223333")
+        == "AWS_REGION is us-east-1 and AWS_DEFAULT_REGION is us-west-2: give --region, or unset one of them."
+    )
 
 
-def test_what_is_missing_or_wrong_is_said_before_anything_is_asked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_settings_are_reported_before_any_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_region = "no AWS region is set: give --region, set AWS_REGION, or write a region into your profile."
     no_credentials = (
         "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in with "
@@ -146,13 +146,13 @@ def test_what_is_missing_or_wrong_is_said_before_anything_is_asked(
     assert refused("eu-west-1").endswith(f"Unable to parse config file: {tmp_path}/config.")
 
 
-def test_a_credential_process_is_named_and_never_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_credential_process_is_named_without_its_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("[profile p]\ncredential_process = sh -c 'echo canary-secret >&2; exit 1'\n")
     monkeypatch.setenv("AWS_PROFILE", "p")
     assert refused("eu-west-1") == ("AWS credentials can't be read from custom-process: run it alone to see its error.")
 
 
-def test_nobody_at_the_endpoint(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
+def test_error_for_unreachable_endpoint(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
     monkeypatch.setattr(aws_errors, "ATTEMPTS", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", "http://user:canary@127.0.0.1:9/path")
     assert refused("eu-west-1") == (
@@ -161,7 +161,7 @@ def test_nobody_at_the_endpoint(monkeypatch: pytest.MonkeyPatch, credentials: No
     )
 
 
-def test_an_endpoint_that_is_no_address(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
+def test_error_for_invalid_endpoint(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", "canary")
     said = "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is not an http(s) address: fix it."
     assert refused("eu-west-1") == said
@@ -179,26 +179,26 @@ def ask(what: str = "ecr:DescribeRepositories") -> Any:
         return Aws().ecr(REGISTRY).describe_repositories(repositoryNames=["berth-train"])
 
 
-def test_throttling_and_faults_of_aws_are_waited_out(faulty_aws: type[FaultyAws]) -> None:
+def test_throttled_and_failed_calls_are_retried(faulty_aws: type[FaultyAws]) -> None:
     faulty_aws.answers = [failing("ThrottlingException"), failing("", status=503), (200, '{"repositories": []}')]
     assert ask()["repositories"] == []
-    assert len(faulty_aws.asked) == 3
+    assert len(faulty_aws.requests) == 3
 
 
-def test_calls_name_the_registry_so_that_another_accounts_can_be_meant(faulty_aws: type[FaultyAws]) -> None:
+def test_calls_pass_the_registrys_account(faulty_aws: type[FaultyAws]) -> None:
     faulty_aws.answers = [(200, "{}")]
     client = Aws().ecr(EcrRegistry("999988887777", "eu-west-1"))
     client.describe_repositories(repositoryNames=["berth-train"])
     client.describe_repositories(repositoryNames=["berth-train"], registryId="111122223333")
-    client.list_tags_for_resource(resourceArn=ARN)  # has no such parameter
-    assert faulty_aws.asked == [
+    client.list_tags_for_resource(resourceArn=ARN)  # this call has no registryId
+    assert faulty_aws.requests == [
         b'{"registryId": "999988887777", "repositoryNames": ["berth-train"]}',
         b'{"registryId": "111122223333", "repositoryNames": ["berth-train"]}',
         f'{{"resourceArn": "{ARN}"}}'.encode(),
     ]
 
 
-def test_the_fips_endpoint_is_asked_for_a_fips_registry(credentials: None) -> None:
+def test_fips_registry_uses_the_fips_endpoint(credentials: None) -> None:
     client = Aws().ecr(EcrRegistry(ACCOUNT, "us-gov-west-1", fips=True))
     assert client.meta.endpoint_url == "https://ecr-fips.us-gov-west-1.amazonaws.com"
     assert Aws().ecr(REGISTRY).meta.endpoint_url == "https://api.ecr.eu-west-1.amazonaws.com"
@@ -210,7 +210,7 @@ LEAST = "ecr/README.md has the minimal policy."
 
 
 @pytest.mark.parametrize(
-    ("name", "message", "status", "said"),
+    ("name", "message", "status", "sentence"),
     [
         (
             "AccessDeniedException",
@@ -271,26 +271,26 @@ LEAST = "ecr/README.md has the minimal policy."
         ),
     ],
 )
-def test_each_refusal_is_a_sentence(
-    name: str, message: str, status: int, said: str, faulty_aws: type[FaultyAws]
+def test_aws_errors_are_explained(
+    name: str, message: str, status: int, sentence: str, faulty_aws: type[FaultyAws]
 ) -> None:
     faulty_aws.answers = [failing(name, message, status)]
     with pytest.raises(UserError) as refusal:
         ask()
-    assert str(refusal.value) == said
-    assert len(faulty_aws.asked) == 1
+    assert str(refusal.value) == sentence
+    assert len(faulty_aws.requests) == 1
 
 
 @pytest.mark.parametrize(("name", "status"), [("ThrottlingException", 400), ("ServerException", 500)])
-def test_what_does_not_pass_is_given_up(name: str, status: int, faulty_aws: type[FaultyAws]) -> None:
+def test_retries_end_after_six_attempts(name: str, status: int, faulty_aws: type[FaultyAws]) -> None:
     faulty_aws.answers = [failing(name, "", status)]
     with pytest.raises(UserError, match=rf"ecr:DescribeRepositories, tried 6 times \({name}\)"):
         ask()
-    assert len(faulty_aws.asked) == aws_errors.ATTEMPTS == 6
+    assert len(faulty_aws.requests) == aws_errors.ATTEMPTS == 6
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "beginning"),
     [
         (boto_errors.UnauthorizedSSOTokenError(), "the AWS login of this profile has ended: run `aws sso login`"),
         (boto_errors.TokenRetrievalError(provider="sso", error_msg="x"), "the AWS login of this profile has ended"),
@@ -315,27 +315,27 @@ def test_what_does_not_pass_is_given_up(name: str, status: int, faulty_aws: type
         ),
     ],
 )
-def test_what_boto3_itself_refuses(error: Exception, said: str) -> None:
+def test_boto3_errors_are_explained(error: Exception, beginning: str) -> None:
     with pytest.raises(UserError) as raised, aws_errors.explain_aws_errors("ecr:PutImage"):
         raise error
-    assert str(raised.value).startswith(said)
+    assert str(raised.value).startswith(beginning)
     assert "canary" not in str(raised.value)
 
 
 @pytest.mark.parametrize("page", ["<html><body>Welcome</body></html>", "{}", "[]", "null", "7", "no JSON", ""])
-def test_a_web_page_where_ecr_should_be(page: str, faulty_aws: type[FaultyAws]) -> None:
+def test_error_for_answer_that_is_not_from_ecr(page: str, faulty_aws: type[FaultyAws]) -> None:
     faulty_aws.answers = [(200, page)]
     if page == "{}":
-        said = "the answer of ECR has no valid token: check AWS_ENDPOINT_URL_ECR."
+        sentence = "the answer of ECR has no valid token: check AWS_ENDPOINT_URL_ECR."
     else:
-        said = (
+        sentence = (
             "the answer to ecr:GetAuthorizationToken is not from AWS: check AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_* and "
             "HTTPS_PROXY."
         )
-    assert refused("eu-west-1") == said
+    assert refused("eu-west-1") == sentence
 
 
-def test_the_page_of_a_proxy_that_refuses_is_not_quoted(faulty_aws: type[FaultyAws]) -> None:
+def test_proxys_web_page_is_not_quoted(faulty_aws: type[FaultyAws]) -> None:
     faulty_aws.answers = [(403, "<html><title>Blocked</title></html>")]
     assert refused("eu-west-1") == (
         "the answer to ecr:GetAuthorizationToken (403) is not from AWS: check AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_* and "
@@ -344,7 +344,7 @@ def test_the_page_of_a_proxy_that_refuses_is_not_quoted(faulty_aws: type[FaultyA
 
 
 @pytest.mark.parametrize("address", ["", "https://example.com", 7])
-def test_a_token_of_nobodys_registry(address: object, faulty_aws: type[FaultyAws]) -> None:
+def test_error_for_token_without_registry(address: object, faulty_aws: type[FaultyAws]) -> None:
     token = base64.b64encode(b"AWS:secret").decode()
     data = {"authorizationToken": token, "expiresAt": 1.8e9, "proxyEndpoint": address}
     faulty_aws.answers = [(200, json.dumps({"authorizationData": [data]}))]
@@ -353,7 +353,7 @@ def test_a_token_of_nobodys_registry(address: object, faulty_aws: type[FaultyAws
     )
 
 
-def test_clients_and_logins_are_made_once(credentials: None) -> None:
+def test_clients_and_logins_are_cached(credentials: None) -> None:
     aws = Aws()
     other = EcrRegistry("999988887777", REGISTRY.region)
     assert aws.ecr(REGISTRY) is aws.ecr(REGISTRY)
@@ -362,13 +362,13 @@ def test_clients_and_logins_are_made_once(credentials: None) -> None:
     assert aws.login(REGISTRY.region) is not aws.login("us-east-1")
 
 
-def test_a_fault_of_the_kits_own_stays_one() -> None:
+def test_explain_aws_errors_passes_other_exceptions_on() -> None:
     with pytest.raises(KeyError, match="ours"), aws_errors.explain_aws_errors("ecr:PutImage"):
         {}["ours"]
 
 
-def test_clients_are_made_without_credentials_and_then_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported_at_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # other tests of this process may have used it
     with pytest.raises(UserError, match="there are no AWS credentials"):
         ask()
-    assert boto3.DEFAULT_SESSION is None  # of a process that may have threads, none shares its state
+    assert boto3.DEFAULT_SESSION is None  # sessions are not shared between threads

@@ -1,4 +1,4 @@
-"""What `doctor` is told of AWS on a machine whose settings are broken; boto3 is the real one, and asks nobody."""
+"""`find_settings`, for `doctor`, with broken AWS settings; the real boto3 sends no request."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ credential_process = echo a-canary
 
 @pytest.fixture(autouse=True)
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A home without settings of AWS but a config of ours; the machine's metadata service is not asked."""
+    """A home without AWS settings except a config file; the metadata service is not used."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     (tmp_path / "config").write_text(CONFIG)
@@ -34,11 +34,11 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("environment", "found", "said"),
+    ("environment", "found", "message"),
     [
         pytest.param({}, None, "", id="no-aws"),
-        pytest.param(KEYS | {"AWS_REGION": "eu-west-1"}, "env", "", id="well"),
-        pytest.param({"AWS_REGION": "eu-west-1"}, None, "", id="a-region-alone"),
+        pytest.param(KEYS | {"AWS_REGION": "eu-west-1"}, "env", "", id="complete"),
+        pytest.param({"AWS_REGION": "eu-west-1"}, None, "", id="only-a-region"),
         pytest.param(
             {"AWS_PROFILE": "nonesuch"},
             None,
@@ -123,24 +123,26 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_settings_of_aws(
-    environment: dict[str, str], found: str | None, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_find_settings_reports_credentials_and_errors(
+    environment: dict[str, str], found: str | None, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in environment.items():
         monkeypatch.setenv(name, text.format(folder=folder))
     credentials, _, error = find_settings()
-    assert (credentials, error) == (found, said.format(folder=folder))
+    assert (credentials, error) == (found, message.format(folder=folder))
 
 
 @pytest.mark.parametrize(
     ("environment", "region"),
     [
         pytest.param({}, None, id="none"),
-        pytest.param({"AWS_DEFAULT_REGION": "eu-west-1"}, "eu-west-1", id="boto3s"),
-        pytest.param({"AWS_REGION": "eu-west-1"}, "eu-west-1", id="the-command-lines"),
+        pytest.param({"AWS_DEFAULT_REGION": "eu-west-1"}, "eu-west-1", id="boto3s-variable"),
+        pytest.param({"AWS_REGION": "eu-west-1"}, "eu-west-1", id="aws-clis-variable"),
     ],
 )
-def test_the_region(environment: dict[str, str], region: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_settings_reports_region(
+    environment: dict[str, str], region: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, text in (KEYS | environment).items():
         monkeypatch.setenv(name, text)
     assert find_settings() == ("env", region, "")

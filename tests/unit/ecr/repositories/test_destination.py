@@ -1,4 +1,4 @@
-"""Where a push goes, and what is refused before anything is asked of a registry."""
+"""Destinations of a push, and problems of options and images, which are found without a request."""
 
 from dataclasses import replace
 
@@ -33,30 +33,30 @@ DUBLIN, VIRGINIA = EcrRegistry("111122223333", "eu-west-1"), EcrRegistry("111122
 HERE = "127.0.0.1:5000/berth-train"
 
 
-def test_an_image_goes_to_each_of_the_registries() -> None:
+def test_destinations_are_one_per_registry() -> None:
     assert [str(each) for each in destinations("train", [DUBLIN, VIRGINIA], None, None)] == [
         "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth-train",
         "111122223333.dkr.ecr.us-east-1.amazonaws.com/berth-train",
     ]
 
 
-def test_another_registry_takes_the_place_of_ecr() -> None:
+def test_destination_in_another_registry_than_ecr() -> None:
     assert destinations("serve", [], "127.0.0.1:5000", "team/{image}") == [Reference("127.0.0.1:5000", "team/serve")]
 
 
-def test_two_images_want_two_repositories() -> None:
+def test_two_images_need_two_repository_names() -> None:
     assert "write {image} where the name differs" in name_problems(["train", "serve"], None, "team/berth", [])[0]
     assert name_problems(["train"], None, "team/berth", []) == []
     assert name_problems(["train", "serve"], None, "team/{image}", ["1.0"]) == []
 
 
-def test_only_the_images_name_is_filled_in() -> None:
+def test_unknown_placeholder_is_refused() -> None:
     assert name_problems(["train", "serve"], None, "x/{foo}-{image}", []) == [
         "--repository has {foo}, and only {image} stands for something: train or serve."
     ]
 
 
-def test_ecrs_lengths_are_for_ecr() -> None:
+def test_length_limits_of_ecr_do_not_apply_elsewhere() -> None:
     assert name_problems(["train"], "127.0.0.1:5000", "z", []) == []
     for host in (None, DUBLIN.host):
         assert "'z' is not allowed: ECR takes 2 to 256" in name_problems(["train"], host, "z", [])[0]
@@ -65,14 +65,14 @@ def test_ecrs_lengths_are_for_ecr() -> None:
     assert [problem.partition(" is ")[0] for problem in problems] == ["the repository name 'z'", "the tag '-'"]
 
 
-def test_everything_that_is_wrong_with_the_names_is_said_once() -> None:
+def test_name_problems_are_reported_together() -> None:
     host = "1.dkr.ecr.eu-west-1.amazonaws.com"
     problems = name_problems(["train", "serve"], host, "Team/{image}", ["a b", "-x"])
     assert len(problems) == 5
     assert any("'1' is not an AWS account" in problem for problem in problems)
 
 
-def test_regions_and_accounts_are_looked_at_all_and_are_not_for_another_registry() -> None:
+def test_option_problems_reports_all_regions_and_accounts() -> None:
     assert option_problems(None, ["eu-west-1", "us-east-1"], ["111122223333"]) == []
     assert option_problems("127.0.0.1:5000", ["eu-west-1", "us-east1", ""], ["1"]) == [
         "'us-east1' is not a region that this boto3 knows, the nearest is us-east-1: give that, or, if the region is "
@@ -85,7 +85,7 @@ def test_regions_and_accounts_are_looked_at_all_and_are_not_for_another_registry
     ]
 
 
-def test_what_only_ecr_can_be_told_is_refused_for_another_registry() -> None:
+def test_ecr_options_are_refused_for_another_registry() -> None:
     assert (
         "--kms-key, --apply can only be set in ECR"
         in option_problems("127.0.0.1:5000", [], [], ["--kms-key", "--apply"])[0]
@@ -93,33 +93,33 @@ def test_what_only_ecr_can_be_told_is_refused_for_another_registry() -> None:
     assert option_problems(DUBLIN.host, [], [], ["--kms-key"]) == []
 
 
-def test_an_image_that_holds_a_double_is_never_published() -> None:
+def test_image_with_test_double_is_refused() -> None:
     double = replace(IMAGE, labels={**IMAGE.labels, "berth.efa": "1.47.0+double"})
     assert "test's double of efa 1.47.0+double" in image_problems(double, [])[0]
 
 
-def test_uncommitted_changes_get_no_tag_of_a_release() -> None:
+def test_dirty_image_gets_no_release_tag() -> None:
     assert "commit, build again" in image_problems(DIRTY, ["1.0"])[0]
     assert image_problems(DIRTY, []) == []
     assert image_problems(IMAGE, ["1.0"]) == []
 
 
-def test_only_a_build_has_a_tag_of_builds() -> None:
+def test_build_prefix_is_refused_for_other_tags() -> None:
     for tag in ("build-0.1.0-cpu-000000000000", "build-mine"):
-        (said,) = image_problems(IMAGE, [tag])
-        assert tag in said
-        assert IMAGE.push_tag in said
+        (problem,) = image_problems(IMAGE, [tag])
+        assert tag in problem
+        assert IMAGE.push_tag in problem
     assert image_problems(IMAGE, [IMAGE.push_tag, "0.1.0", "0.1.0-cpu", "rebuild-1"]) == []
 
 
-def test_an_image_that_records_no_commit_may_be_released_with_a_warning() -> None:
+def test_image_without_revision_gets_a_warning() -> None:
     plain = replace(IMAGE, labels={f"{OCI}.version": "0.1.0"})
     assert image_problems(plain, ["1.0"]) == []
-    (said,) = warnings(plain, "000000000000")
-    assert f"has no label {OCI}.revision" in said
+    (warning,) = warnings(plain, "000000000000")
+    assert f"has no label {OCI}.revision" in warning
 
 
-def test_an_image_too_large_for_serverless_is_warned_of() -> None:
+def test_warning_for_image_too_large_for_serverless() -> None:
     limit = 10 * 1024**3
     assert warnings(replace(IMAGE, image="serve", size=limit), IMAGE.revision) == []
     (warning,) = warnings(replace(IMAGE, image="serve", size=limit + 1), IMAGE.revision)
@@ -134,29 +134,27 @@ def test_an_image_too_large_for_serverless_is_warned_of() -> None:
         (IMAGE, IMAGE.push_tag, [f"{HERE}@sha256:9"]),
         (replace(IMAGE, name="mytrain:1", derived=True, own_name=("mytrain", "1")), "1", ["docker tag mytrain:1"]),
     ],
-    ids=["a release", "its own", "its owner's"],
+    ids=["release", "build", "derived"],
 )
-def test_an_immutable_tag_that_names_another_image_leads_to_ways_that_work(
-    image: LocalImage, tag: str, ways: list[str]
-) -> None:
+def test_error_for_immutable_tag_names_alternatives(image: LocalImage, tag: str, ways: list[str]) -> None:
     problem = immutable_problem(HERE, tag, image, "sha256:9")
     assert f"{HERE}:{tag} names another image" in problem
     assert not [way for way in ways if way not in problem], problem
     assert ("--tag" in problem) == (tag == "stable")
 
 
-def test_an_image_of_another_commit_than_the_checkout_is_said() -> None:
-    (said,) = warnings(IMAGE, "000000000000")
-    assert said.startswith(
+def test_warning_for_image_from_another_commit() -> None:
+    (warning,) = warnings(IMAGE, "000000000000")
+    assert warning.startswith(
         f"{IMAGE.name} was built from {IMAGE.revision}, and this checkout is at 000000000000: to use"
     )
-    assert f"`python build.py build {IMAGE.image} --profile {IMAGE.profile}` first" in said
+    assert f"`python build.py build {IMAGE.image} --profile {IMAGE.profile}` first" in warning
 
 
 MINE = replace(IMAGE, name="mytrain:1", derived=True, own_name=("mytrain", "1"))
 
 
-def test_an_image_built_from_ours_goes_under_its_own_name() -> None:
+def test_derived_image_is_pushed_under_its_own_name() -> None:
     assert (MINE.title, MINE.push_tag, MINE.build_name) == ("mytrain", "1", "mytrain:1")
     (place,) = destinations(MINE.title, [DUBLIN], None, None, derived=True)
     assert place.repository == "mytrain"
@@ -166,16 +164,16 @@ def test_an_image_built_from_ours_goes_under_its_own_name() -> None:
     assert warnings(MINE, "another") == []
 
 
-def test_what_of_an_own_image_is_refused() -> None:
+def test_problems_of_derived_images() -> None:
     dirty = replace(MINE, labels={**MINE.labels, "org.opencontainers.image.revision": "1a2b3c4d5e6f-dirty"})
     assert image_problems(dirty, []) == []
     assert warnings(dirty, "x") == ["mytrain:1 was built FROM an image with uncommitted changes."]
-    (said,) = image_problems(dirty, ["1.0"])
-    assert said.startswith("mytrain:1 contains uncommitted changes, so it can't be tagged 1.0: ")
+    (problem,) = image_problems(dirty, ["1.0"])
+    assert problem.startswith("mytrain:1 contains uncommitted changes, so it can't be tagged 1.0: ")
     nameless = replace(MINE, name="sha256:1a2b", own_name=("", ""))
     assert image_problems(nameless, []) == [
         "sha256:1a2b has no name to push it by: give it one with `docker tag sha256:1a2b NAME:TAG`."
     ]
-    posing = replace(MINE, name="mytrain:build-1", own_name=("mytrain", "build-1"))
-    (said,) = image_problems(posing, [])
-    assert said.startswith("mytrain:build-1 was built FROM a build, but its tag begins with build-")
+    named_like_a_build = replace(MINE, name="mytrain:build-1", own_name=("mytrain", "build-1"))
+    (problem,) = image_problems(named_like_a_build, [])
+    assert problem.startswith("mytrain:build-1 was built FROM a build, but its tag begins with build-")

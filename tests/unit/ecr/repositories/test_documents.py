@@ -1,4 +1,4 @@
-"""The policies in ecr/policies, completed and compared, and what is said of files that are none."""
+"""The policies in ecr/policies: completed and compared; errors in the files."""
 
 import copy
 import json
@@ -18,19 +18,13 @@ PULL = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownload
 PUSH = json.loads((documents.POLICIES / "push-iam.json").read_text())
 
 
-def test_the_lifecycle_policy_keeps_releases_and_the_last_builds_and_expires_what_has_no_tag() -> None:
+def test_lifecycle_policy_in_words() -> None:
     policy = documents.lifecycle_policy()
     assert documents.summary(policy) == "all of release-*, 50 of build-*, untagged for 30 days"
     assert [rule["rulePriority"] for rule in policy["rules"]] == [1, 2, 3]
 
 
-def test_the_policy_is_the_same_whatever_profiles_a_checkout_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = documents.lifecycle_policy()
-    monkeypatch.setattr(pins, "profile_names", lambda: ("mine", "my-cpu-hf4"))
-    assert documents.lifecycle_policy() == before
-
-
-def test_the_pull_policy_names_accounts_and_sagemaker_for_them() -> None:
+def test_pull_policy_for_accounts_and_sagemaker() -> None:
     policy = documents.pull_policy(REGISTRY, ["999988887777", "999988887777"], sagemaker=True)
     assert policy == {
         "Version": "2012-10-17",
@@ -56,15 +50,13 @@ def test_the_pull_policy_names_accounts_and_sagemaker_for_them() -> None:
     ("accounts", "sagemaker", "statements"),
     [(["999988887777"], False, ["BerthAccountsPull"]), ([], True, ["BerthSageMakerPulls"])],
 )
-def test_only_what_was_asked_for_is_in_the_pull_policy(
-    accounts: list[str], sagemaker: bool, statements: list[str]
-) -> None:
+def test_pull_policy_has_only_requested_statements(accounts: list[str], sagemaker: bool, statements: list[str]) -> None:
     policy = documents.pull_policy(EcrRegistry("111122223333", "cn-north-1"), accounts, sagemaker=sagemaker)
     assert [statement["Sid"] for statement in policy["Statement"]] == statements
     assert "arn:aws:" not in json.dumps(policy)
 
 
-def test_the_push_policy_names_real_actions_on_the_repositories_alone() -> None:
+def test_push_policy_has_existing_actions_limited_to_repositories() -> None:
     assert PUSH["Statement"][0] == {
         "Sid": "LogIn",
         "Effect": "Allow",
@@ -80,13 +72,13 @@ def test_the_push_policy_names_real_actions_on_the_repositories_alone() -> None:
     assert len(actions) == len(set(actions))
 
 
-def test_the_readme_gives_a_reason_for_each_action_of_the_push_policy() -> None:
+def test_readme_explains_each_action_of_the_push_policy() -> None:
     readme = (pins.ROOT / "ecr" / "README.md").read_text()
     actions = {action for statement in PUSH["Statement"] for action in statement["Action"]}
     assert {action for action in actions if f"| `{action}` |" not in readme} == set()
 
 
-def test_numbers_and_names_are_refused_together() -> None:
+def test_invalid_accounts_are_reported_together() -> None:
     with pytest.raises(UserError, match=r"'12' is not an AWS account.* Also, 'x' is not an AWS account"):
         documents.pull_policy(REGISTRY, ["12", "x"])
     with pytest.raises(UserError, match="the pull policy allows nobody: name an account, or SageMaker"):
@@ -94,7 +86,7 @@ def test_numbers_and_names_are_refused_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "can't be read (No such file or directory): restore it with `git checkout`."),
         ('{"rules": [', "is not JSON ("),
@@ -107,24 +99,24 @@ def test_numbers_and_names_are_refused_together() -> None:
         ("{}", 'is not a policy: it is not {"rules": [{rulePriority, selection, action}, ...]}: fix it.'),
     ],
 )
-def test_a_file_that_is_wrong_is_named(content: str | None, said: str, tmp_path: Path) -> None:
+def test_error_names_invalid_policy_file(content: str | None, message: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "lifecycle.json").write_text(content)
     with pytest.raises(UserError) as refusal:
         documents.lifecycle_policy(folder=tmp_path)
-    assert str(refusal.value).startswith(f"{tmp_path / 'lifecycle.json'} {said}")
+    assert str(refusal.value).startswith(f"{tmp_path / 'lifecycle.json'} {message}")
 
 
 @pytest.mark.parametrize("content", ["{}", '{"Statement": 1}', '{"Statement": ["x"]}', '{"Statement": {"Sid": "x"}}'])
-def test_a_pull_policy_that_is_none_is_refused(content: str, tmp_path: Path) -> None:
+def test_malformed_pull_policy_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "pull.json").write_text(content)
     with pytest.raises(UserError, match="is not a policy: it is not "):
         documents.pull_policy(REGISTRY, sagemaker=True, folder=tmp_path)
 
 
-@pytest.mark.parametrize("everybody", ["*", ["arn:aws:iam::111122223333:root", "*"]])
-def test_a_pull_policy_that_lets_everybody_in_is_refused(everybody: Any, tmp_path: Path) -> None:
-    statement = {"Sid": "A", "Effect": "Allow", "Principal": {"AWS": everybody}, "Action": PULL}
+@pytest.mark.parametrize("principals", ["*", ["arn:aws:iam::111122223333:root", "*"]])
+def test_public_pull_policy_is_refused(principals: Any, tmp_path: Path) -> None:
+    statement = {"Sid": "A", "Effect": "Allow", "Principal": {"AWS": principals}, "Action": PULL}
     (tmp_path / "pull.json").write_text(json.dumps({"Statement": [statement]}))
     with pytest.raises(UserError, match=r"pull\.json: statement A lets every AWS account in: name accounts\."):
         documents.pull_policy(REGISTRY, ["999988887777"], folder=tmp_path)
@@ -132,7 +124,7 @@ def test_a_pull_policy_that_lets_everybody_in_is_refused(everybody: Any, tmp_pat
     documents.pull_policy(REGISTRY, ["999988887777"], folder=tmp_path)
 
 
-def test_variables_of_iam_stay(tmp_path: Path) -> None:
+def test_iam_variables_are_not_replaced(tmp_path: Path) -> None:
     statement = {
         "Sid": "A",
         "Effect": "Allow",
@@ -145,30 +137,30 @@ def test_variables_of_iam_stay(tmp_path: Path) -> None:
     assert filled == {**statement, "Principal": {"AWS": ["arn:aws:iam::999988887777:root"]}}
 
 
-def test_policies_are_compared_by_what_they_say() -> None:
+def test_same_ignores_order_and_single_element_lists() -> None:
     policy = documents.pull_policy(REGISTRY, ["999988887777"], sagemaker=True)
-    given_back = copy.deepcopy(policy)
-    given_back["Statement"].reverse()
-    given_back["Statement"][1]["Principal"]["AWS"] = "arn:aws:iam::999988887777:root"
-    given_back["Statement"][1]["Action"].reverse()
-    assert documents.same(policy, given_back)
-    given_back["Statement"][1]["Effect"] = "Deny"
-    assert not documents.same(policy, given_back)
+    returned = copy.deepcopy(policy)
+    returned["Statement"].reverse()
+    returned["Statement"][1]["Principal"]["AWS"] = "arn:aws:iam::999988887777:root"
+    returned["Statement"][1]["Action"].reverse()
+    assert documents.same(policy, returned)
+    returned["Statement"][1]["Effect"] = "Deny"
+    assert not documents.same(policy, returned)
     assert not documents.same(policy, None)
     assert documents.summary(None) == "none"
 
 
-def test_lifecycle_policies_are_compared_by_what_they_do() -> None:
+def test_same_lifecycle_compares_effects() -> None:
     policy = documents.lifecycle_policy()
-    given_back = copy.deepcopy(policy)
-    given_back["rules"].reverse()
-    for rule in given_back["rules"]:
+    returned = copy.deepcopy(policy)
+    returned["rules"].reverse()
+    for rule in returned["rules"]:
         rule["rulePriority"] += 3
         rule["description"] = "other words"
-    given_back["rules"][0]["selection"]["storageClass"] = "standard"
-    assert documents.same_lifecycle(policy, given_back)
-    given_back["rules"][0]["rulePriority"] = 1  # untagged first: no other order matters less, and yet it is another one
-    assert not documents.same_lifecycle(policy, given_back)
+    returned["rules"][0]["selection"]["storageClass"] = "standard"
+    assert documents.same_lifecycle(policy, returned)
+    returned["rules"][0]["rulePriority"] = 1  # another order of the rules
+    assert not documents.same_lifecycle(policy, returned)
     fewer = copy.deepcopy(policy)
     fewer["rules"][1]["selection"]["countNumber"] = 49
     assert not documents.same_lifecycle(policy, fewer)
@@ -176,7 +168,7 @@ def test_lifecycle_policies_are_compared_by_what_they_do() -> None:
     assert documents.same_lifecycle(None, None)
 
 
-def test_a_repository_policy_of_somebody_else_loses_nothing() -> None:
+def test_merged_keeps_statements_of_others() -> None:
     deny = {"Sid": "no deletion", "Effect": "Deny", "Principal": "*", "Action": "ecr:BatchDeleteImage"}
     unnamed = {"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::555566667777:root"}, "Action": PULL}
     wanted = documents.pull_policy(REGISTRY, ["999988887777"])

@@ -1,4 +1,4 @@
-"""Logins: when ECR's token is fetched again, what Docker has stored, and that no password shows anywhere."""
+"""Logins to ECR and those stored by Docker; passwords never appear in errors, logs or reprs."""
 
 import base64
 import json
@@ -31,7 +31,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Clock:
-    """A time that stands until it is moved."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.time = datetime(2026, 11, 21, tzinfo=UTC)
@@ -54,7 +54,7 @@ def stubbed(*answers: dict[str, Any]) -> tuple[Any, Stubber]:
     return client, stub
 
 
-def test_a_token_is_kept_until_shortly_before_its_end() -> None:
+def test_token_is_cached_until_shortly_before_it_expires() -> None:
     clock = Clock()
     end = clock.time + timedelta(hours=12)
     client, stub = stubbed(answer("one", end), answer("two", end + timedelta(hours=12)))
@@ -67,7 +67,7 @@ def test_a_token_is_kept_until_shortly_before_its_end() -> None:
     stub.assert_no_pending_responses()
 
 
-def test_a_refused_token_is_fetched_anew_though_it_should_still_hold() -> None:
+def test_refused_token_is_fetched_again() -> None:
     clock = Clock()
     end = clock.time + timedelta(hours=12)
     client, stub = stubbed(answer("one", end), answer("two", end))
@@ -80,17 +80,12 @@ def test_a_refused_token_is_fetched_anew_though_it_should_still_hold() -> None:
     stub.assert_no_pending_responses()
 
 
-def test_a_token_that_has_ended_on_arrival_holds_until_it_is_refused() -> None:
-    """As moto's do, which end in 2015; a clock that is far ahead looks the same."""
+def test_token_that_seems_expired_is_used_until_it_is_refused() -> None:
+    """moto's tokens expired in 2015. With a clock that is far ahead every token seems expired."""
     client, stub = stubbed(*[answer(str(number), datetime(2015, 1, 1, tzinfo=UTC)) for number in range(2)])
     login = EcrLogin(client)
     assert [login(renew=renew).password for renew in (False, False, True, False)] == ["0", "0", "1", "1"]
     stub.assert_no_pending_responses()
-
-
-def test_motos_token() -> None:
-    with mock_aws():
-        assert Aws().login(REGISTRY.region)(renew=False) == Credentials("AWS", "123456789012-auth-token")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +98,7 @@ def test_motos_token() -> None:
         {"authorizationData": [{"authorizationToken": base64.b64encode(b"AWS:x").decode()}]},
     ],
 )
-def test_an_answer_without_a_token_says_where_to_look(wrong: dict[str, Any]) -> None:
+def test_error_for_answer_without_token(wrong: dict[str, Any]) -> None:
     client, _ = stubbed(wrong)
     with pytest.raises(UserError) as refusal:
         EcrLogin(client)(renew=False)
@@ -111,7 +106,7 @@ def test_an_answer_without_a_token_says_where_to_look(wrong: dict[str, Any]) -> 
     assert CANARY not in "".join(traceback.format_exception(refusal.value))
 
 
-def test_no_permission_for_a_token_is_named() -> None:
+def test_missing_permission_for_the_token_is_reported() -> None:
     client = boto3.Session().client("ecr", region_name="eu-west-1")
     with Stubber(client) as stub:
         stub.add_client_error("get_authorization_token", "AccessDeniedException")
@@ -119,10 +114,10 @@ def test_no_permission_for_a_token_is_named() -> None:
             EcrLogin(client)(renew=False)
 
 
-def test_a_token_shows_in_no_repr_and_no_log(
+def test_token_is_not_in_repr_or_logs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """With the real client against moto's answer, whose token holds the account: the canary here."""
+    """moto's token contains the account, so the account serves as a canary."""
     caplog.set_level(logging.DEBUG)
     account = "987654321098"
     monkeypatch.setenv("MOTO_ACCOUNT_ID", account)
@@ -132,21 +127,21 @@ def test_a_token_shows_in_no_repr_and_no_log(
     assert found.password == f"{account}-auth-token"
     token = base64.b64encode(f"AWS:{found.password}".encode()).decode()
     shown = "\n".join([caplog.text, *capfd.readouterr(), repr(found), repr(login), repr(vars(login)), f"{found}"])
-    assert "GetAuthorizationToken" in shown  # the log was on
+    assert "GetAuthorizationToken" in shown  # proves that debug logs were captured
     assert found.password not in shown
     assert token not in shown
 
 
 @pytest.fixture
 def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of Docker's configuration, and a PATH on which helpers are looked for first."""
+    """The path of Docker's configuration; helpers in its folder come first on PATH."""
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return tmp_path / "config.json"
 
 
 def helper(folder: Path, script: str) -> None:
-    """A credential helper `canary`, a shell script: Docker's protocol for it is text."""
+    """Writes the credential helper `canary`, a shell script."""
     path = folder / "docker-credential-canary"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -156,7 +151,7 @@ def stored(user: str = "me", password: str = CANARY) -> dict[str, str]:
     return {"auth": base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
-def test_what_docker_login_stored_is_found_by_host_and_port(docker_config: Path) -> None:
+def test_stored_login_is_found_by_host_and_port(docker_config: Path) -> None:
     assert StoredLogin(HOST)(renew=False) is None  # no file at all
     docker_config.write_text(json.dumps({"auths": {HOST: stored(), "other.example.com": stored("you", "other")}}))
     before = docker_config.read_bytes()
@@ -169,13 +164,13 @@ def test_what_docker_login_stored_is_found_by_host_and_port(docker_config: Path)
 
 
 @pytest.mark.parametrize("content", ["{}", '{"auths": {}}', f'{{"auths": {{"{HOST}": {{}}}}}}', ""])
-def test_nothing_stored_is_no_login(content: str, docker_config: Path) -> None:
+def test_stored_login_returns_none_without_credentials(content: str, docker_config: Path) -> None:
     docker_config.write_text(content)
     assert StoredLogin(HOST)(renew=False) is None
 
 
 @pytest.mark.parametrize("key", ["credsStore", "credHelpers"])
-def test_a_credential_helper_is_asked(key: str, docker_config: Path) -> None:
+def test_credential_helper_is_used(key: str, docker_config: Path) -> None:
     docker_config.write_text(json.dumps({key: "canary" if key == "credsStore" else {HOST: "canary"}}))
     helper(
         docker_config.parent, f"""read host; echo "{{\\"Username\\": \\"$host\\", \\"Secret\\": \\"{CANARY}\\"}}" """
@@ -189,7 +184,7 @@ def test_a_credential_helper_is_asked(key: str, docker_config: Path) -> None:
     "script",
     [f"echo {CANARY}; exit 1", f"echo {CANARY}", f"""echo '{{"Secret": "{CANARY}"}}'""", "exec /no/such/thing", None],
 )
-def test_a_helper_that_fails_is_named_and_never_quoted(
+def test_failing_helper_is_named_without_its_output(
     script: str | None, docker_config: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
     docker_config.write_text('{"credsStore": "canary"}')
@@ -208,18 +203,18 @@ def test_a_helper_that_fails_is_named_and_never_quoted(
 @pytest.mark.parametrize(
     "auths", [[], {HOST: "x"}, {HOST: {"auth": CANARY}}, {HOST: {"auth": "é"}}, {HOST: {"auth": 5}}]
 )
-def test_a_login_that_cannot_be_read_is_refused(auths: Any, docker_config: Path) -> None:
+def test_malformed_login_is_refused(auths: Any, docker_config: Path) -> None:
     docker_config.write_text(json.dumps({"auths": auths or [CANARY]}))
     assert_unreadable(docker_config)
 
 
 @pytest.mark.parametrize("content", [CANARY, f'["{CANARY}"]', "[]", "5", '{"credHelpers": 5}', '{"auths": {}', "\0"])
-def test_a_file_that_is_no_configuration_is_refused(content: str, docker_config: Path) -> None:
+def test_malformed_configuration_is_refused(content: str, docker_config: Path) -> None:
     docker_config.write_text(content)
     assert_unreadable(docker_config)
 
 
-def test_a_configuration_that_is_a_folder_is_refused(docker_config: Path) -> None:
+def test_folder_in_place_of_the_configuration_is_refused(docker_config: Path) -> None:
     docker_config.mkdir()
     assert_unreadable(docker_config)
 
@@ -234,7 +229,7 @@ def assert_unreadable(file: Path) -> None:
     assert CANARY not in "".join(traceback.format_exception(refusal.value))
 
 
-def test_an_identity_token_is_for_docker_alone(docker_config: Path) -> None:
+def test_identity_token_is_refused(docker_config: Path) -> None:
     docker_config.write_text(json.dumps({"auths": {HOST: {**stored(), "identitytoken": CANARY}}}))
     with pytest.raises(UserError) as refusal:
         StoredLogin(HOST)(renew=False)

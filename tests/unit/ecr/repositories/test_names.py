@@ -1,4 +1,4 @@
-"""What is a registry, a repository and a tag, and what is said of the rest."""
+"""Valid and invalid hosts, accounts, regions, repositories and tags."""
 
 from collections.abc import Callable
 
@@ -21,39 +21,39 @@ RULE = "ECR takes 2 to 256 lower-case letters and digits, separated by single . 
         ("eusc-de-east-1", "aws-eusc", "111122223333.dkr.ecr.eusc-de-east-1.amazonaws.eu"),
     ],
 )
-def test_each_partition_has_its_hosts_and_arns(region: str, partition: str, host: str) -> None:
+def test_hosts_and_arns_of_each_partition(region: str, partition: str, host: str) -> None:
     registry = EcrRegistry(ACCOUNT, region)
     assert registry.host == host
     assert registry.arn("team/berth-train") == f"arn:{partition}:ecr:{region}:{ACCOUNT}:repository/team/berth-train"
     assert names.parse_host(host) == registry
 
 
-def test_a_fips_host_stays_one() -> None:
+def test_parse_host_keeps_fips() -> None:
     registry = names.parse_host("111122223333.dkr.ecr-fips.us-gov-west-1.amazonaws.com")
     assert registry == EcrRegistry(ACCOUNT, "us-gov-west-1", fips=True)
     assert registry.host == "111122223333.dkr.ecr-fips.us-gov-west-1.amazonaws.com"
 
 
-def test_hosts_do_not_depend_on_case() -> None:
+def test_parse_host_ignores_case() -> None:
     assert names.parse_host("111122223333.DKR.ECR.US-EAST-1.amazonaws.com") == EcrRegistry(ACCOUNT, "us-east-1")
 
 
 @pytest.mark.parametrize("host", ["localhost:5000", "127.0.0.1:5000", "registry.example.com", "ghcr.io", ""])
-def test_other_registries_are_none_of_awss_and_not_refused(host: str) -> None:
+def test_other_registries_are_not_ecr_and_have_no_problems(host: str) -> None:
     assert names.parse_host(host) is None
     assert names.host_problems(host) == []
 
 
 @pytest.mark.parametrize("host", ["public.ecr.aws", "PUBLIC.ECR.AWS", "ecr-public.aws.com"])
-def test_the_public_gallery_is_warned_of(host: str) -> None:
+def test_warning_for_public_gallery(host: str) -> None:
     assert names.host_problems(host) == []
-    (said,) = names.host_warnings(host)
-    assert f"{host} is ECR's public gallery" in said
+    (warning,) = names.host_warnings(host)
+    assert f"{host} is ECR's public gallery" in warning
     assert names.host_warnings("127.0.0.1:5000") == []
 
 
 @pytest.mark.parametrize(
-    ("host", "said"),
+    ("host", "problem"),
     [
         (
             "111122223333.dkr.ecr.cn-north-1.amazonaws.com",
@@ -71,13 +71,13 @@ def test_the_public_gallery_is_warned_of(host: str) -> None:
         ),
     ],
 )
-def test_a_host_that_is_almost_ecrs_is_refused(host: str, said: str) -> None:
+def test_hosts_similar_to_ecr_are_refused(host: str, problem: str) -> None:
     assert names.parse_host(host) is None
-    assert names.host_problems(host) == [said]
+    assert names.host_problems(host) == [problem]
 
 
 @pytest.mark.parametrize(
-    ("check", "right"),
+    ("check", "valid"),
     [
         (names.account_problems, ["111122223333", "000000000001"]),
         (names.region_problems, ["us-east-1", "cn-northwest-1", "us-gov-east-1"]),
@@ -85,12 +85,12 @@ def test_a_host_that_is_almost_ecrs_is_refused(host: str, said: str) -> None:
         (names.tag_problems, ["build-0.1.0-cpu-1a2b3c4d5e6f", "cpu", "_x", "V1.0_rc-2", "x" * 128]),
     ],
 )
-def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) -> None:
-    assert [check(name) for name in right] == [[]] * len(right)
+def test_valid_names_have_no_problems(check: Callable[[str], list[str]], valid: list[str]) -> None:
+    assert [check(name) for name in valid] == [[]] * len(valid)
 
 
 @pytest.mark.parametrize(
-    ("check", "wrong", "said"),
+    ("check", "invalid", "part"),
     [
         (names.account_problems, "1111-2222-3333", "'1111-2222-3333' is not an AWS account: give its number of 12 dig"),
         (names.account_problems, "111122223333\n", "is not an AWS account"),
@@ -124,13 +124,13 @@ def test_what_is_allowed(check: Callable[[str], list[str]], right: list[str]) ->
         ),
     ],
 )
-def test_what_is_not(check: Callable[[str], list[str]], wrong: str, said: str) -> None:
-    (sentence,) = check(wrong)
-    assert said in sentence
+def test_invalid_names_have_one_problem(check: Callable[[str], list[str]], invalid: str, part: str) -> None:
+    (sentence,) = check(invalid)
+    assert part in sentence
     assert sentence.endswith(".")
 
 
-def test_other_registries_take_other_lengths() -> None:
+def test_repository_length_in_other_registries() -> None:
     assert names.repository_problems("z", ecr=False) == []
-    (said,) = names.repository_problems("x" * 256, ecr=False)
-    assert f"'{'x' * 57}...' is not allowed: a registry takes 1 to 255" in said
+    (problem,) = names.repository_problems("x" * 256, ecr=False)
+    assert f"'{'x' * 57}...' is not allowed: a registry takes 1 to 255" in problem

@@ -1,4 +1,4 @@
-"""The record of what was pushed."""
+"""The record of pushes, dist/images.json."""
 
 import json
 from dataclasses import replace
@@ -30,12 +30,12 @@ ENTRY = Pushed(
 )
 
 
-def test_the_uri_is_pinned_by_digest() -> None:
+def test_image_uri_has_the_digest() -> None:
     assert ENTRY.image_uri == "127.0.0.1:5000/berth-train@sha256:1"
     assert ENTRY.tagged_uri == "127.0.0.1:5000/berth-train:0.1.0-cpu-1a2b"
 
 
-def test_what_is_kept_is_read_back_and_a_later_push_takes_the_place_of_an_earlier(tmp_path: Path) -> None:
+def test_later_push_replaces_the_earlier_entry(tmp_path: Path) -> None:
     file = tmp_path / "dist" / "images.json"
     other = replace(ENTRY, image="serve", repository="berth-serve")
     keep([ENTRY, other], file)
@@ -46,7 +46,7 @@ def test_what_is_kept_is_read_back_and_a_later_push_takes_the_place_of_an_earlie
     assert sorted(path.name for path in file.parent.iterdir()) == [".lock", "images.json"]
 
 
-def test_this_machine_by_another_name_is_the_same_place(tmp_path: Path) -> None:
+def test_names_of_this_machine_count_as_one_host(tmp_path: Path) -> None:
     file = tmp_path / "images.json"
     names = ("127.0.0.1:5000", "[::1]:5000", "localhost:5000", "localhost:5001", "h:5000", "localhost.example:5000")
     for host in names:
@@ -54,7 +54,7 @@ def test_this_machine_by_another_name_is_the_same_place(tmp_path: Path) -> None:
     assert [entry.host for entry in load(file)] == list(names[2:])
 
 
-def test_a_tag_that_moves_to_another_image_is_no_more_the_first_ones(tmp_path: Path) -> None:
+def test_moved_tag_is_removed_from_other_entries(tmp_path: Path) -> None:
     file = tmp_path / "images.json"
     elsewhere = replace(ENTRY, repository="prod/y")
     serve = replace(ENTRY, image="serve", digest="sha256:9", tags=("0.1.0-cpu-1a2b", "rc"))
@@ -67,14 +67,11 @@ def test_a_tag_that_moves_to_another_image_is_no_more_the_first_ones(tmp_path: P
     ]
 
 
-def test_a_folder_in_the_place_of_the_record_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"can't be read as the record"):
-        load(tmp_path)
-
-
-def test_a_record_that_can_not_be_written_or_read_is_said_before_a_push(tmp_path: Path) -> None:
+def test_check_reports_unreadable_and_unwritable_records(tmp_path: Path) -> None:
     check(tmp_path / "dist" / "images.json")
     assert load(tmp_path / "dist" / "images.json") == []
+    with pytest.raises(UserError, match="can't be read as the record"):
+        load(tmp_path)  # a folder
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file"):
         check(tmp_path / "file" / "images.json")
@@ -83,28 +80,24 @@ def test_a_record_that_can_not_be_written_or_read_is_said_before_a_push(tmp_path
         check(tmp_path / "images.json")
 
 
-def test_pushes_at_the_same_time_all_get_in(tmp_path: Path) -> None:
+def test_parallel_pushes_are_all_recorded(tmp_path: Path) -> None:
     file = tmp_path / "images.json"
     with get_context("spawn").Pool(4) as pool:
         pool.starmap(keep, [([replace(ENTRY, host=f"h{number}:1")], file) for number in range(12)])
     assert len(load(file)) == 12
 
 
-def test_nothing_was_pushed_yet(tmp_path: Path) -> None:
-    assert load(tmp_path / "images.json") == []
-
-
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b'{"images": [{"image": "train"}]}', b'{"images": [1]}', b'{"images": {}}', b"\xff\x00"]
 )
-def test_a_file_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_malformed_record_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "images.json"
     file.write_bytes(content)
     with pytest.raises(UserError, match=r"remove it, and push again"):
         load(file)
 
 
-def test_a_copy_of_what_is_on_record_gets_there_too(tmp_path: Path) -> None:
+def test_keep_copy_adds_the_place_of_a_recorded_image(tmp_path: Path) -> None:
     file = tmp_path / "images.json"
     keep([ENTRY], file)
     keep_copy(ENTRY.digest, "127.0.0.1:5001", "prod-train", ["1.0"], file)
@@ -114,14 +107,14 @@ def test_a_copy_of_what_is_on_record_gets_there_too(tmp_path: Path) -> None:
     assert copy.pushed > ENTRY.pushed
 
 
-def test_a_copy_of_an_image_that_was_pushed_elsewhere_is_not_on_record(tmp_path: Path) -> None:
+def test_keep_copy_ignores_unrecorded_images(tmp_path: Path) -> None:
     file = tmp_path / "images.json"
     keep([ENTRY], file)
     keep_copy("sha256:9", "127.0.0.1:5001", "prod-train", ["1.0"], file)
     assert load(file) == [ENTRY]
 
 
-def test_a_copy_without_a_tag_is_known_by_its_digest(tmp_path: Path) -> None:
+def test_copy_without_tag_has_uri_by_digest(tmp_path: Path) -> None:
     file = tmp_path / "images.json"
     keep([ENTRY], file)
     keep_copy(ENTRY.digest, "127.0.0.1:5001", "prod-train", [], file)
@@ -129,7 +122,7 @@ def test_a_copy_without_a_tag_is_known_by_its_digest(tmp_path: Path) -> None:
     assert load(file)[1].tagged_uri == load(file)[1].image_uri == "127.0.0.1:5001/prod-train@sha256:1"
 
 
-def test_tags_of_the_same_image_stay_and_those_of_an_earlier_one_do_not(tmp_path: Path) -> None:
+def test_repeated_push_keeps_the_tags_of_the_same_image_only(tmp_path: Path) -> None:
     file = tmp_path / "images.json"
     keep([ENTRY], file)
     keep([replace(ENTRY, tags=("0.1.0-cpu-1a2b", "rc"))], file)

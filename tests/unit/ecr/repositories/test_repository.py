@@ -1,4 +1,4 @@
-"""Repositories against moto's ECR: made, compared, fixed where asked, and never loosened."""
+"""Repositories in moto's ECR: created, compared, changed with --apply, and never loosened."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -32,24 +32,24 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield Aws().ecr(REGISTRY)
 
 
-class Said(list[str]):
-    """The lines that went through `say`."""
+class Printed(list[str]):
+    """The lines that were passed to `say`."""
 
     def __call__(self, line: str) -> None:
         self.append(line)
 
 
-def ensure(client: Any, wanted: WantedRepository, *, apply: bool = False) -> tuple[RepositoryState, Said]:
-    """The repository after it, and what was said."""
-    said = Said()
-    repository.ensure(client, wanted, repository.describe(client, wanted.name), apply=apply, say=said)
+def ensure(client: Any, wanted: WantedRepository, *, apply: bool = False) -> tuple[RepositoryState, Printed]:
+    """The repository's state after `ensure`, and the printed lines."""
+    printed = Printed()
+    repository.ensure(client, wanted, repository.describe(client, wanted.name), apply=apply, say=printed)
     state = repository.describe(client, wanted.name)
     assert state is not None
-    return state, said
+    return state, printed
 
 
 def put_image(client: Any, tag: str, name: str = "berth-train") -> str:
-    """An image as moto takes it: any manifest."""
+    """Puts a manifest; moto accepts any content."""
     kind = "application/vnd.docker.distribution.manifest.v2+json"
     config = {"mediaType": kind, "size": 1, "digest": DIGEST}
     manifest = {"schemaVersion": 2, "mediaType": kind, "config": config, "layers": [], "of": tag}
@@ -58,7 +58,7 @@ def put_image(client: Any, tag: str, name: str = "berth-train") -> str:
 
 
 def refuse_once(monkeypatch: pytest.MonkeyPatch, client: Any, method: str, name: str = "ThrottlingException") -> None:
-    """The first call of a method ends with an error of AWS's, those after it work."""
+    """Makes the first call of a method fail with an error of AWS; later calls work."""
     works = getattr(client, method)
 
     def fails(**_: Any) -> None:
@@ -68,7 +68,7 @@ def refuse_once(monkeypatch: pytest.MonkeyPatch, client: Any, method: str, name:
     monkeypatch.setattr(client, method, fails)
 
 
-def test_a_missing_repository_is_made_with_everything_set(client: Any) -> None:
+def test_ensure_creates_missing_repository_with_all_settings(client: Any) -> None:
     assert repository.describe(client, "berth-train") is None
     made, said = ensure(client, replace(WANTED, kms_key=KEY, pull=PULL))
     assert said == ["made the repository berth-train"]
@@ -86,13 +86,13 @@ def test_a_missing_repository_is_made_with_everything_set(client: Any) -> None:
     )
 
 
-def test_a_repository_that_is_as_wanted_is_left_in_silence(client: Any) -> None:
+def test_ensure_prints_nothing_if_nothing_differs(client: Any) -> None:
     ensure(client, replace(WANTED, pull=PULL))
     _, said = ensure(client, replace(WANTED, pull=PULL), apply=True)
     assert said == []
 
 
-def test_another_repository_shows_its_differences_and_changes_only_when_asked(client: Any) -> None:
+def test_existing_repository_is_changed_only_with_apply(client: Any) -> None:
     client.create_repository(repositoryName="berth-train")
     before = repository.describe(client, "berth-train")
     lines = [
@@ -115,7 +115,7 @@ def test_another_repository_shows_its_differences_and_changes_only_when_asked(cl
     assert ensure(client, wanted)[1] == []
 
 
-def test_nothing_is_loosened_even_when_asked(client: Any) -> None:
+def test_apply_never_loosens_settings(client: Any) -> None:
     deny = {"Sid": "keep", "Effect": "Deny", "Principal": "*", "Action": "ecr:BatchDeleteImage"}
     client.create_repository(
         repositoryName="berth-train",
@@ -206,15 +206,15 @@ def test_differences(wanted: WantedRepository, found: RepositoryState, differenc
         ("IMMUTABLE", (), []),
         ("IMMUTABLE_WITH_EXCLUSION", ("cpu", "pro*-*"), ["cpu", "prod-1"]),
         ("MUTABLE_WITH_EXCLUSION", ("v*.0",), ["cpu", "prod-1"]),
-        ("IMMUTABLE_WITH_EXCLUSION", ("v1x0",), []),  # a dot stands for itself alone
+        ("IMMUTABLE_WITH_EXCLUSION", ("v1x0",), []),  # a dot is not a wildcard
     ],
 )
-def test_which_tags_can_move(mutability: str, exclusions: tuple[str, ...], moves: list[str]) -> None:
+def test_can_move(mutability: str, exclusions: tuple[str, ...], moves: list[str]) -> None:
     found = replace(FOUND, mutability=mutability, exclusions=exclusions)
     assert [tag for tag in ("cpu", "prod-1", "v1.0") if found.can_move(tag)] == moves
 
 
-def test_what_names_a_kms_key() -> None:
+def test_kms_problems() -> None:
     chinese_alias = KEY.replace("key/", "alias/").replace("arn:aws:", "arn:aws-cn:")
     for key in (KEY, KEY[-36:], "alias/aws/ecr", "mrk-" + "0a" * 16, chinese_alias):
         assert repository.kms_problems(key) == []
@@ -222,9 +222,7 @@ def test_what_names_a_kms_key() -> None:
 
 
 @pytest.mark.parametrize("method", ["put_lifecycle_policy", "set_repository_policy"])
-def test_a_run_that_ends_in_the_middle_is_finished_by_the_next(
-    method: str, client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_next_run_finishes_an_unfinished_repository(method: str, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = replace(WANTED, pull=PULL)
     refuse_once(monkeypatch, client, method, "AccessDeniedException")
     with pytest.raises(UserError) as refusal:
@@ -243,17 +241,17 @@ def test_a_run_that_ends_in_the_middle_is_finished_by_the_next(
     assert repository.differences(wanted, finished) == []
 
 
-def test_a_policy_that_ecr_does_not_take_names_its_file(client: Any) -> None:
+def test_error_for_policy_that_ecr_refuses_names_the_file(client: Any) -> None:
     wrong = {"rules": [{**WANTED.lifecycle["rules"][0], "action": {"type": "delete"}}]}  # type: ignore[index]
     with pytest.raises(UserError) as refusal:
         ensure(client, replace(WANTED, lifecycle=wrong))
-    said = str(refusal.value)
-    assert said.startswith("ECR does not take the policy of ecr/policies/lifecycle.json (")
-    assert "): fix that file; the repository berth-train was made without its lifecycle policy: run" in said
+    sentence = str(refusal.value)
+    assert sentence.startswith("ECR does not take the policy of ecr/policies/lifecycle.json (")
+    assert "): fix that file; the repository berth-train was made without its lifecycle policy: run" in sentence
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "alter",
     [
         lambda client: put_image(client, "build-0.1.0-cpu-1a2b3c4d5e6f"),
         lambda client: client.untag_resource(resourceArn=REGISTRY.arn("berth-train"), tagKeys=["berth.kit"]),
@@ -261,14 +259,12 @@ def test_a_policy_that_ecr_does_not_take_names_its_file(client: Any) -> None:
             repositoryName="berth-train", imageScanningConfiguration={"scanOnPush": False}
         ),
     ],
-    ids=["holds an image", "not the kit's", "changed since"],
+    ids=["with-image", "without-aws-tag", "changed-settings"],
 )
-def test_a_policy_that_an_owner_took_away_does_not_come_back_unasked(
-    spoil: Callable[[Any], object], client: Any
-) -> None:
+def test_policy_removed_by_the_owner_is_not_restored_without_apply(alter: Callable[[Any], object], client: Any) -> None:
     ensure(client, WANTED)
     client.delete_lifecycle_policy(repositoryName="berth-train")
-    spoil(client)
+    alter(client)
     _, said = ensure(client, WANTED)
     assert said[-1] == "the repository berth-train is not changed: --apply changes it."
     after = repository.describe(client, "berth-train")
@@ -276,28 +272,28 @@ def test_a_policy_that_an_owner_took_away_does_not_come_back_unasked(
     assert after.lifecycle is None
 
 
-def test_a_process_that_was_faster_is_no_error(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repository_created_by_another_process_is_finished(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     describes = client.describe_repositories
 
     def missing_once(**parameters: Any) -> Any:
         monkeypatch.setattr(client, "describe_repositories", describes)
-        repository.create(client, WANTED)  # the other process, which has not put its policies yet
+        repository.create(client, WANTED)  # the other process, which has not set its policies yet
         return describes(repositoryNames=["nobodys"])
 
     monkeypatch.setattr(client, "describe_repositories", missing_once)
-    there, said = ensure(client, WANTED)
+    state, said = ensure(client, WANTED)
     assert said == ["another process made berth-train just now"]
-    assert there.lifecycle == WANTED.lifecycle
+    assert state.lifecycle == WANTED.lifecycle
 
 
-def test_a_refusal_names_action_and_repository(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_permission_names_action_and_repository(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_once(monkeypatch, client, "create_repository", "AccessDeniedException")
     with pytest.raises(UserError, match=r"permission for ecr:CreateRepository on berth-train is missing"):
         ensure(client, WANTED)
     assert repository.describe(client, "berth-train") is None
 
 
-def test_a_tag_is_taken_away_and_a_missing_one_is_no_error(client: Any) -> None:
+def test_delete_tag_ignores_missing_tags(client: Any) -> None:
     repository.delete_tag(client, "berth-train", "1.0")  # no repository
     ensure(client, WANTED)
     put_image(client, "0.9")
@@ -307,7 +303,7 @@ def test_a_tag_is_taken_away_and_a_missing_one_is_no_error(client: Any) -> None:
     assert [each["imageTag"] for each in client.list_images(repositoryName="berth-train")["imageIds"]] == ["0.9"]
 
 
-def test_a_tag_that_ecr_keeps_is_said(client: Any) -> None:
+def test_error_for_tag_that_ecr_does_not_delete(client: Any) -> None:
     kept = {
         "failures": [{"failureCode": "ImageReferencedByManifestList", "failureReason": "in a list"}],
     }

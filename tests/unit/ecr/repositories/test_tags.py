@@ -1,4 +1,4 @@
-"""Which tags an image gets where others have the wanted ones, on a registry that is a dictionary."""
+"""The tags that an image gets if other images have the wanted ones; the registry is a dictionary."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +27,7 @@ LABELS = {"this": OURS, "older": OURS, "cu130": CUDA, "serve": SERVE, "plain": P
 
 @pytest.fixture
 def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`choose(wanted, held)`: the choice where the tags of `held` name these images."""
+    """`choose(wanted, held)`: the chosen tag in a repository with the tags and images of `held`."""
     by_digest = {IMAGES[name].digest: found for name, found in LABELS.items()}
     monkeypatch.setattr(verify, "image_labels", lambda registry, repository, manifest: by_digest[manifest.digest])
 
@@ -48,11 +48,11 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
         pytest.param("1.0", {}, ChosenTag("1.0"), id="free"),
         pytest.param("1.0", {"1.0": "this"}, ChosenTag("1.0", there=True), id="there"),
         pytest.param("1.0", {"1.0": "older"}, ChosenTag("1.0", IMAGES["older"]), id="moves"),
-        pytest.param("1.0", {"1.0": "plain"}, ChosenTag("1.0", IMAGES["plain"]), id="of-no-profile"),
-        pytest.param(BUILD, {BUILD: "this"}, ChosenTag(BUILD, there=True), id="the-same-build"),
+        pytest.param("1.0", {"1.0": "plain"}, ChosenTag("1.0", IMAGES["plain"]), id="without-profile"),
+        pytest.param(BUILD, {BUILD: "this"}, ChosenTag(BUILD, there=True), id="same-build"),
     ],
 )
-def test_a_tag_that_is_free_or_may_move_is_taken(choose: Any, wanted: str, held: Any, chosen: ChosenTag) -> None:
+def test_free_or_movable_tag_is_chosen(choose: Any, wanted: str, held: Any, chosen: ChosenTag) -> None:
     assert choose(wanted, held) == chosen
 
 
@@ -60,11 +60,11 @@ def test_a_tag_that_is_free_or_may_move_is_taken(choose: Any, wanted: str, held:
     ("wanted", "held", "tag", "holder"),
     [
         pytest.param("1.0", {"1.0": "cu130"}, "1.0-cpu", None, id="another-profile"),
-        pytest.param("1.0", {"1.0": "cu130", "1.0-cpu": "older"}, "1.0-cpu", "older", id="its-second-release"),
-        pytest.param(BUILD, {BUILD: "older"}, f"{BUILD}-{DIGITS}", None, id="the-same-commit-built-again"),
+        pytest.param("1.0", {"1.0": "cu130", "1.0-cpu": "older"}, "1.0-cpu", "older", id="earlier-release"),
+        pytest.param(BUILD, {BUILD: "older"}, f"{BUILD}-{DIGITS}", None, id="same-commit-built-again"),
     ],
 )
-def test_another_tag_is_chosen_with_a_line_that_names_who_has_the_wanted_one(
+def test_alternative_tag_is_chosen_with_a_line_that_names_the_holder(
     choose: Any, wanted: str, held: dict[str, str], tag: str, holder: str | None
 ) -> None:
     found = choose(wanted, held)
@@ -73,7 +73,7 @@ def test_another_tag_is_chosen_with_a_line_that_names_who_has_the_wanted_one(
     assert found.line.endswith(f"this image is tagged {tag}")
 
 
-def test_the_second_push_of_such_an_image_finds_it_there(choose: Any) -> None:
+def test_second_push_finds_its_alternative_tag(choose: Any) -> None:
     found = choose("1.0", {"1.0": "cu130", "1.0-cpu": "this"})
     assert (found.tag, found.there) == ("1.0-cpu", True)
     again = choose(BUILD, {BUILD: "older", f"{BUILD}-{DIGITS}": "this"})
@@ -88,11 +88,11 @@ def test_the_second_push_of_such_an_image_finds_it_there(choose: Any) -> None:
         ("x" * 126, {"x" * 126: "cu130"}, ["is not allowed", "128"]),
     ],
 )
-def test_what_of_a_tag_is_refused(choose: Any, wanted: str, held: dict[str, str], facts: list[str]) -> None:
+def test_tag_problems_of_other_images(choose: Any, wanted: str, held: dict[str, str], facts: list[str]) -> None:
     problem = choose(wanted, held).problem
     assert not [fact for fact in facts if fact not in problem], problem
 
 
-def test_the_tag_of_a_build_never_moves() -> None:
+def test_build_tag_never_moves() -> None:
     assert alternative(BUILD, DIGITS, OURS, CUDA) == f"{BUILD}-{DIGITS}"
     assert alternative(f"{BUILD}-{DIGITS}", DIGITS, OURS, OURS) == f"{BUILD}-{DIGITS}"
