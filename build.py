@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns the exit code. All errors that a user can cause are printed here."""
     command = CommandLine(name="build.py", help=__doc__.split("\n")[0], no_args_is_help=True, rich_markup_mode=None)
     try:
-        code = command(arguments, standalone_mode=False, obj=find_aws)
+        code = command(arguments, prog_name=command.name, standalone_mode=False, obj=find_aws)
         sys.stdout.flush()  # a full disk is reported here; at its exit Python would end with code 120
     except UserError as error:
         note.print(f"[red]berth: error:[/red] {escape(str(error))}", soft_wrap=True)

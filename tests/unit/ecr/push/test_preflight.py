@@ -33,7 +33,7 @@ def manifest(of: LocalImage) -> Manifest:
 
 @pytest.fixture
 def preflight_of(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`preflight_of(image, tags, held)`: the preflight in an immutable repository with the tags and images of `held`."""
+    """`preflight_of(image, tags, held)`: the preflight in an immutable repository with the tags and images `held`."""
 
     def run(pushed: LocalImage, tags: list[str], held: dict[str, LocalImage]) -> Preflight:
         by_digest = {manifest(each).digest: each.labels for each in held.values()}
