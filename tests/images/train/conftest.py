@@ -1,7 +1,7 @@
-"""Real jobs in real containers, for the tests of the training image.
+"""Fixtures that run jobs in containers, for the tests of the training image.
 
-`train_job` runs a job as `build.py run train` does and keeps each line with the second at which it came; `lone_hosts`
-starts containers one by one, for what a whole job of the kit's can't be: hosts of one name, or a host that never comes.
+`train_job` runs a job as `build.py run train` does and records each line with its time. `lone_hosts` starts containers
+one by one, for jobs that `build.py` can't run: hosts with the same host name, or a host that never starts.
 """
 
 import json
@@ -32,21 +32,21 @@ SCRIPTS = Path(__file__).parent / "scripts"
 TRAINER = (SCRIPTS / "trainer_alone.py").read_text()
 
 _ROW = pins_file.load().profile(os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE))
-# Whether the images have a transformers before 5, for which run_qa is none.
+# Whether the images have transformers 4, for which run_qa is not made.
 OLDER = not _ROW.runs_kit
-# Scripts of early 2023 are for the versions of that set alone: another old one may have no load_metric.
+# Scripts of early 2023 need the versions of hf4; other old versions may lack load_metric.
 collect_ignore = [] if _ROW.software.name == "hf4" else ["test_hf4.py"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What an older transformers can't do is not asked of it."""
-    left_out = [item for item in items if OLDER and item.get_closest_marker("transformers5")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    """Deselect tests that need transformers 5 if the image has 4."""
+    deselected = [item for item in items if OLDER and item.get_closest_marker("transformers5")]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in deselected]
 
 
-# What libraries and we write when something is wrong, in whatever shape.
+# Lines that look like a warning or an error of any library.
 SUSPICIOUS = re.compile(
     r"\b(WARNING|WARN|ERROR|CRITICAL|FATAL)\b|[A-Z]\w+Warning\b|^\W*(warning|error)\b|: (warning|error):|Traceback"
     r"|^\[[WEF]\d* |^[WEF]\d{4} ",
@@ -56,7 +56,7 @@ SUSPICIOUS = re.compile(
 
 @pytest.fixture(scope="session")
 def unexpected_lines() -> Callable[..., list[str]]:
-    """`unexpected_lines(log, *expected)`: lines that look like a warning or an error and match no expected pattern."""
+    """`unexpected_lines(log, *expected)`: warnings and errors that match no expected pattern."""
 
     def find(log: str, *expected: str) -> list[str]:
         suspicious = [line for line in log.splitlines() if SUSPICIOUS.search(line.partition(" | ")[2] or line)]
@@ -67,7 +67,7 @@ def unexpected_lines() -> Callable[..., list[str]]:
 
 @dataclass(frozen=True)
 class Ran:
-    """A job that has ended: its lines with the time at which each came, and when each host's container ended."""
+    """A finished job: its lines with their times, and the time at which each host's container exited."""
 
     outcome: TrainOutcome
     lines: list[tuple[float, str]]
@@ -78,11 +78,11 @@ class Ran:
         return "\n".join(line for _, line in self.lines)
 
     def of(self, host: str) -> list[str]:
-        """One host's lines, without its name."""
+        """The lines of one host, without its name."""
         return [line.removeprefix(f"{host} | ") for _, line in self.lines if line.startswith(f"{host} | ")]
 
     def when(self, pattern: str) -> float:
-        """The time of the last line that matches; the test fails if none does."""
+        """The time of the last matching line; the test fails without a match."""
         times = [at for at, line in self.lines if re.search(pattern, line)]
         assert times, f"no line matches {pattern}:\n{self.log}"
         return times[-1]
@@ -93,7 +93,7 @@ class Ran:
 
 
 def deaths(client: docker.DockerClient, since: float) -> dict[str, float]:
-    """When the containers of this process' runs ended, by host, as the engine noted it (seconds since the epoch)."""
+    """Host → time at which its container exited, from the engine's events (seconds since the epoch)."""
     mine = {"type": "container", "event": "die", "label": f"{labels.PID}={os.getpid()}"}
     events = client.events(since=int(since), until=int(time.time()) + 1, filters=mine, decode=True)
     ended = {}
@@ -106,7 +106,7 @@ def deaths(client: docker.DockerClient, since: float) -> dict[str, float]:
 
 @pytest.fixture(scope="session")
 def tiny_model(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT of one small layer with random weights and the demo's tokenizer: for all that needs no good answers."""
+    """A BERT of one small layer with random weights and the demo's tokenizer."""
     return write_model(tmp_path_factory.mktemp("tiny-model"), pretrained)
 
 
@@ -115,7 +115,7 @@ Channels = Callable[..., dict[str, Path]]
 
 @pytest.fixture
 def channels(tmp_path: Path) -> Channels:
-    """`channels(train=…, validation=…)` writes each value, a text or an object for JSON, as that channel's one file."""
+    """`channels(train=…, validation=…)` writes one file per channel, from a text or a JSON object."""
 
     def write(**contents: Any) -> dict[str, Path]:
         folders = {}
@@ -134,7 +134,7 @@ TrainJob = Callable[..., Ran]
 
 @pytest.fixture(scope="session")
 def train_job(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> TrainJob:
-    """Runs a job to its end: image, and the fields of TrainingJob. Prints the whole log, for a test that fails."""
+    """Runs a job; the arguments are the image and the fields of TrainingJob. pytest shows the printed log on failure."""
 
     def run(data: Mapping[str, Path], image: str = IMAGE, **job: Any) -> Ran:
         lines: list[tuple[float, str]] = []
@@ -153,7 +153,7 @@ def train_job(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="session")
 def user_job(train_job: TrainJob, tmp_path_factory: pytest.TempPathFactory) -> TrainJob:
-    """Runs a user's program, `program` out of `files` (name → text or bytes), on data that it need not look at."""
+    """Runs a user's program: the file `program` of `files` (name → content), with some data as channel train."""
     data = tmp_path_factory.mktemp("user-data")
     (data / "rows.txt").write_text("1\n")
 
@@ -167,23 +167,23 @@ def user_job(train_job: TrainJob, tmp_path_factory: pytest.TempPathFactory) -> T
         code = tmp_path_factory.mktemp("code")
         for name, content in files.items():
             (code / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        told = {"sagemaker_program": json.dumps(program), **hyperparameters}
-        return train_job({"train": data, **channels}, code=code, hyperparameters=told, **job)
+        settings = {"sagemaker_program": json.dumps(program), **hyperparameters}
+        return train_job({"train": data, **channels}, code=code, hyperparameters=settings, **job)
 
     return run
 
 
 @pytest.fixture(scope="session")
-def alone(user_job: TrainJob) -> Any:
-    """The losses of TRAINER in one process, within what rounding may change of them."""
+def losses_of_one_process(user_job: TrainJob) -> Any:
+    """The losses of TRAINER in one process, with a tolerance for rounding."""
     return pytest.approx(losses(user_job({"train.py": TRAINER}, "train.py"), ranks=1), abs=2e-6)
 
 
 def losses(ran: Ran, ranks: int) -> list[float]:
-    """Those that TRAINER tells, of so many ranks."""
+    """The losses that TRAINER prints; fails if another number of ranks took part."""
     assert ran.outcome.exit_code == 0, ran.log
-    said = [re.fullmatch(r"trained: ranks (\d), steps 4, losses (\S+) (\S+)", line) for line in ran.of("algo-1")]
-    (found,) = filter(None, said)
+    matches = [re.fullmatch(r"trained: ranks (\d), steps 4, losses (\S+) (\S+)", line) for line in ran.of("algo-1")]
+    (found,) = filter(None, matches)
     assert int(found[1]) == ranks
     return [float(found[2]), float(found[3])]
 
@@ -193,8 +193,8 @@ ServeModel = Callable[[Path], Served]
 
 @pytest.fixture
 def serve_model(client: docker.DockerClient) -> Iterator[ServeModel]:
-    """`serve_model(folder)`: a container of the inference image of the profile cpu, ready."""
-    made = []
+    """`serve_model(folder)`: a ready container of the inference image of the profile cpu."""
+    started = []
 
     def start(model: Path) -> Served:
         container = client.containers.run(
@@ -204,13 +204,13 @@ def serve_model(client: docker.DockerClient) -> Iterator[ServeModel]:
             ports={"8080/tcp": ("127.0.0.1", None)},
             labels={"berth.test": "1"},
         )
-        made.append(container)
+        started.append(container)
         served = Served(container)
         served.wait_until_ready()
         return served
 
     yield start
-    for container in made:
+    for container in started:
         container.remove(force=True)
 
 
@@ -219,9 +219,9 @@ LoneHosts = Callable[..., AbstractContextManager[dict[str, Container]]]
 
 @pytest.fixture
 def lone_hosts(client: docker.DockerClient, tmp_path: Path) -> LoneHosts:
-    """`with lone_hosts(data, hyperparameters, present=[…], hostname=…) as containers`: started, then removed.
+    """`with lone_hosts(data, hyperparameters, present=[…], hostname=…) as containers`: runs hosts during the block.
 
-    `environment` has the variables of each host, by its name.
+    present: the hosts to start; environment: host → variables.
     """
 
     @contextmanager
@@ -251,20 +251,18 @@ FAULTS = pytest.StashKey[list[str]]()
 
 @pytest.fixture
 def fault_row(request: pytest.FixtureRequest) -> Callable[[str, str, int, float], None]:
-    """Notes what was done to a job, what it said, its exit code and the seconds until its last host had ended."""
+    """Records a row: the fault, the reported sentence, the exit code, and the seconds until the last host exited."""
 
-    def note(done: str, said: str, code: int, seconds: float) -> None:
+    def note(fault: str, sentence: str, code: int, seconds: float) -> None:
         rows = request.config.stash.setdefault(FAULTS, [])
-        rows.append(f"{done} | {said} | {code} | {seconds:.1f}")
+        rows.append(f"{fault} | {sentence} | {code} | {seconds:.1f}")
 
     return note
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The table of faults, at the end of the tests that made them."""
+    """Print the table of faults at the end of the test run."""
     if rows := config.stash.get(FAULTS, []):
-        terminalreporter.section(
-            "faults: what was done | what the job said | exit code | seconds to the last host's end"
-        )
+        terminalreporter.section("faults: fault | reported sentence | exit code | seconds until the last host exited")
         for row in rows:
             terminalreporter.line(row)

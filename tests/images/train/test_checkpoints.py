@@ -1,4 +1,4 @@
-"""A job goes on from the checkpoints of an earlier one, and says from which."""
+"""A job resumes from the checkpoints of an earlier job and logs which one."""
 
 import re
 from collections.abc import Callable
@@ -13,14 +13,14 @@ SETTINGS = {"do_train": "True", "per_device_train_batch_size": "4", "save_steps"
 
 
 @pytest.mark.nightly
-def test_a_second_job_goes_on_where_the_first_ended_on_another_number_of_hosts(
+def test_second_job_resumes_on_another_number_of_hosts(
     train_job: Callable[..., Any],
     tiny_model: Path,
     excerpt: Any,
     channels: Callable[..., dict[str, Path]],
     tmp_path: Path,
 ) -> None:
-    """What a kill left in the folder, and half a copy of S3's, are no checkpoints, and go."""
+    """Incomplete checkpoints, from a kill or from S3, are ignored and deleted."""
     data = channels(train=excerpt("train", 24))
     kept = tmp_path / "checkpoints"
     steps = {}
@@ -39,7 +39,7 @@ def test_a_second_job_goes_on_where_the_first_ended_on_another_number_of_hosts(
 
 
 def step_of(path: Path) -> int:
-    """Of a checkpoint's name."""
+    """The step in a checkpoint's name."""
     found = re.fullmatch(r"checkpoint-(\d+)-[0-9a-f]{8}", path.name)
     assert found, path
     return int(found[1])

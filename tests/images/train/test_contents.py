@@ -1,4 +1,4 @@
-"""What the training image holds for mpirun, for the SDK's drivers and for a user's program."""
+"""Contents of the training image for mpirun, the SDK's drivers and users' programs."""
 
 import os
 from pathlib import Path
@@ -24,46 +24,46 @@ def test_commands_that_the_sdks_call_are_on_path(train: Host) -> None:
     for command in ("bash", "python3", "python", "pip", "pip3", "mpirun", "ssh", "ssh-keygen", "torchrun", "train"):
         assert output(train, f"bash -c 'command -v {command}'"), command
     assert train.file("/usr/sbin/sshd").mode & 0o111
-    assert train.file("/run/sshd").is_directory, "sshd dies without it, with nothing in its log"
+    assert train.file("/run/sshd").is_directory, "without it sshd exits and logs nothing"
 
 
-def test_mpirun_is_the_pinned_one_and_runs_two_ranks(train: Host) -> None:
+def test_mpirun_has_pinned_version_and_runs_two_ranks(train: Host) -> None:
     assert "4.1.8" in output(train, "mpirun --version")
     sums = output(
         train,
         "mpirun --allow-run-as-root --oversubscribe -np 2 "
         "python -c 'from mpi4py import MPI; print(MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank + 1))'",
     )
-    # Unbuffered, so a rank's line and its end are two writes, which the other rank's may come between.
+    # Output is unbuffered: a rank writes its number and the newline separately, so lines of two ranks may mix.
     assert sorted(sums.replace("\n", "")) == ["3", "3"]
 
 
-def test_a_program_may_use_mpi_without_mpirun(train: Host) -> None:
-    said = output(train, "python -c 'from mpi4py import MPI; print(MPI.Get_library_version())'")
-    assert "Open MPI v4.1.8" in said
+def test_program_can_use_mpi_without_mpirun(train: Host) -> None:
+    printed = output(train, "python -c 'from mpi4py import MPI; print(MPI.Get_library_version())'")
+    assert "Open MPI v4.1.8" in printed
 
 
-def test_mpi_brings_no_library_under_the_name_that_nccls_plugin_asks_for(train: Host) -> None:
-    """The linker would give it to the plugin in place of EFA's own, and NCCL would go over TCP."""
-    said = output(train, "python -c 'from mpi4py import MPI; print(open(\"/proc/self/maps\").read())'")
-    assert "/libmpi.so.40" in said
-    assert "/libfabric.so" not in said
+def test_mpi_does_not_load_libfabric(train: Host) -> None:
+    """NCCL's plugin would get that library instead of EFA's own, and NCCL would use TCP."""
+    printed = output(train, "python -c 'from mpi4py import MPI; print(open(\"/proc/self/maps\").read())'")
+    assert "/libmpi.so.40" in printed
+    assert "/libfabric.so" not in printed
 
 
 def test_torch_has_gloo_and_no_mpi(train: Host) -> None:
-    said = output(
+    printed = output(
         train, "python -c 'import torch.distributed as d; print(d.is_gloo_available(), d.is_mpi_available())'"
     )
-    assert said == "True False"
+    assert printed == "True False"
 
 
-def test_what_the_drivers_import(train: Host) -> None:
+def test_packages_of_the_sdk_drivers_can_be_imported(train: Host) -> None:
     assert (
         output(train, "python -c 'import paramiko, mpi4py, sagemaker_training.environment, datasets, accelerate'") == ""
     )
 
 
-def test_what_well_known_scripts_import_is_there_in_the_pinned_versions(train: Host, profile: pins.Profile) -> None:
+def test_packages_of_well_known_scripts_have_pinned_versions(train: Host, profile: pins.Profile) -> None:
     names = [name for name in locks.FOR_SCRIPTS if name in profile.packages]
     program = (
         "import io, numpy, evaluate, tensorboardX; from PIL import Image; from sklearn.metrics import f1_score;"
@@ -75,7 +75,7 @@ def test_what_well_known_scripts_import_is_there_in_the_pinned_versions(train: H
     assert output(train, f'python -c "{program}"') == " ".join(profile.packages[name] for name in names)
 
 
-def test_tensors_can_be_shared_between_data_loaders(train: Host) -> None:
+def test_data_loader_workers_can_share_tensors(train: Host) -> None:
     program = (
         'import torch, torch.utils.data as d; torch.multiprocessing.set_sharing_strategy("file_system");'
         "loader = d.DataLoader(d.TensorDataset(torch.arange(4)), num_workers=1);"
@@ -84,7 +84,7 @@ def test_tensors_can_be_shared_between_data_loaders(train: Host) -> None:
     assert output(train, f"python -c '{program}'") == "6"
 
 
-def test_parquet_and_json_are_read_without_what_was_pruned(train: Host) -> None:
+def test_parquet_can_be_read_after_pruning(train: Host) -> None:
     program = (
         'import pyarrow as a, pyarrow.parquet as p; p.write_table(a.table({"x": [1, 2]}), "/tmp/x.parquet");'
         "import datasets;"
@@ -99,29 +99,29 @@ def test_parquet_and_json_are_read_without_what_was_pruned(train: Host) -> None:
     [(None, None), (None, ["train"]), (["bash", "-c"], ["train"])],
     ids=["image-alone", "image-train", "replaced-entrypoint"],
 )
-def test_every_way_to_start_it_trains(
+def test_every_way_to_start_the_image_starts_a_job(
     entrypoint: list[str] | None, command: list[str] | None, client: docker.DockerClient, profile: pins.Profile
 ) -> None:
-    """Without any data, so that it says at once what a job needs; what has no run_qa says that."""
+    """Without data, so the job fails at once with a sentence: data are missing or, with transformers 4, run_qa."""
     container = client.containers.create(IMAGE, command, entrypoint=entrypoint, network_mode="none")
     try:
         container.start()
         assert container.wait(timeout=90)["StatusCode"] == 1
-        said = container.logs().decode()
+        log = container.logs().decode()
     finally:
         container.remove(force=True)
     if not profile.runs_kit:
-        assert "berth: failed: run_qa, the kit's own program, is for transformers 5" in said, said
+        assert "berth: failed: run_qa, the kit's own program, is for transformers 5" in log, log
     else:
-        assert "berth: launch plan" in said
-        assert "berth: failed: There is nothing to do: pass SQuAD files as channel train" in said, said
-    assert "Traceback" not in said
+        assert "berth: launch plan" in log
+        assert "berth: failed: There is nothing to do: pass SQuAD files as channel train" in log, log
+    assert "Traceback" not in log
 
 
-def test_archives_are_unpacked_or_refused_on_the_images_own_python(client: docker.DockerClient) -> None:
+def test_archive_cases_pass_on_the_images_python(client: docker.DockerClient) -> None:
     cases = Path(__file__).parents[2] / "unit/contract/test_archive.py"
     mount = Mount("/tmp/cases.py", str(cases), type="bind", read_only=True)
-    said = run_once(client, IMAGE, ["python", "-P", "/tmp/cases.py"], Access([mount])).decode().splitlines()
-    assert said[-1].startswith("(3, 11, 2) "), "Debian's Python has no extraction filters, which is the point here"
-    assert said[-1].endswith(f"{len(said) - 1} cases")
-    assert all(line.startswith("ok: ") for line in said[:-1])
+    lines = run_once(client, IMAGE, ["python", "-P", "/tmp/cases.py"], Access([mount])).decode().splitlines()
+    assert lines[-1].startswith("(3, 11, 2) "), "the test needs Debian's Python, which lacks extraction filters"
+    assert lines[-1].endswith(f"{len(lines) - 1} cases")
+    assert all(line.startswith("ok: ") for line in lines[:-1])

@@ -1,4 +1,4 @@
-"""Programs that fail as users' do, as jobs of the image: those that need its mpirun, its start file, or a limit.
+"""Programs that fail as users' programs do, as jobs of the image: those that need mpirun, its start file, or a limit.
 
 `python -m bench.failures` runs all of them.
 """
@@ -17,6 +17,6 @@ CHOSEN = [case for case in CASES if case.program in _PROGRAMS]
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.program) for case in CHOSEN])
-def test_the_job_says_what_ended_the_program(case: Case, client: docker.DockerClient, tmp_path: Path) -> None:
+def test_job_reports_why_the_program_failed(case: Case, client: docker.DockerClient, tmp_path: Path) -> None:
     end = failures.run(client, IMAGE, case, tmp_path)
     assert failures.right(case, end), f"{end.code}: {end.sentence}\n{end.log}"

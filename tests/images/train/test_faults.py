@@ -1,6 +1,6 @@
-"""What users get wrong and what breaks: one sentence, a non-zero exit code, the same on every host, within seconds.
+"""Mistakes and faults: every host reports the same sentence with a non-zero exit code within seconds.
 
-Each case adds a row to the table that the test run prints at its end.
+Each case adds a row to the table at the end of the test run.
 """
 
 import copy
@@ -35,7 +35,7 @@ def list_as_id(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def misplaced(data: dict[str, Any], count: int) -> dict[str, Any]:
-    """The same data with the answers of `count` questions one character beside their offsets."""
+    """The data with wrong offsets (by one character) in the answers of `count` questions."""
     questions = [
         question for article in data["data"] for paragraph in article["paragraphs"] for question in paragraph["qas"]
     ]
@@ -47,7 +47,7 @@ def misplaced(data: dict[str, Any], count: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A mistake that run_qa finds: `change` spoils good data for the channel, `says` must be in the sentence."""
+    """A mistake that run_qa detects. change: spoils valid data for the channel; says: texts in the sentence."""
 
     says: tuple[str, ...]
     change: Callable[[dict[str, Any]], Any] = lambda data: data
@@ -58,25 +58,25 @@ class Mistake:
 
 MISTAKES = {
     "unknown hyperparameter": Mistake(("learning_rat", "learning_rate"), hyperparameters={"learning_rat": "3e-5"}),
-    "a list for an id": Mistake(("train/data.json", "id"), list_as_id),
+    "list as id": Mistake(("train/data.json", "id"), list_as_id),
     "channel train missing": Mistake(("no train data", "train_file"), channel="validation"),
     "model folder without weights": Mistake(("no weights",), model=False),
 }
-"""One for each place where run_qa finds them; tests/unit has the sentences of all others."""
-MISTAKES_OF_A_NIGHT = sorted(set(MISTAKES) - {"a list for an id"})
+"""One mistake per place in run_qa that detects them; tests/unit covers the others."""
+NIGHTLY_MISTAKES = sorted(set(MISTAKES) - {"list as id"})
 
 
-def assert_told(ran: Any, hosts: int, says: tuple[str, ...], since: float) -> tuple[str, float]:
-    """Checks how a job failed; gives its sentence and the seconds until its last host had ended."""
+def assert_failure(ran: Any, hosts: int, says: tuple[str, ...], since: float) -> tuple[str, float]:
+    """Check how a job failed; returns its sentence and the seconds until its last host exited."""
     sentences = ran.sentences()
     assert len(sentences) == hosts, ran.outcome
     sentence = sentences["algo-1"]
-    assert set(sentences.values()) == {sentence}, "each host has the same sentence"
+    assert set(sentences.values()) == {sentence}, "hosts report different sentences"
     assert ran.outcome.exit_code != 0
     for words in says:
         assert words in sentence
     assert "Traceback" not in sentence
-    assert ran.outcome.model_archive is None, "a failed job leaves no model"
+    assert ran.outcome.model_archive is None, "a failed job must not leave a model"
     seconds = max(ran.ended.values()) - since
     assert len(ran.ended) == hosts
     assert seconds < ENDS_WITHIN
@@ -85,9 +85,9 @@ def assert_told(ran: Any, hosts: int, says: tuple[str, ...], since: float) -> tu
 
 @pytest.mark.transformers5
 @pytest.mark.parametrize(
-    "name", ["a list for an id", *(pytest.param(name, marks=pytest.mark.nightly) for name in MISTAKES_OF_A_NIGHT)]
+    "name", ["list as id", *(pytest.param(name, marks=pytest.mark.nightly) for name in NIGHTLY_MISTAKES)]
 )
-def test_mistake_that_run_qa_finds(
+def test_mistake_is_reported_once_per_host(
     name: str,
     train_job: Callable[..., Any],
     channels: Callable[..., dict[str, Path]],
@@ -105,16 +105,18 @@ def test_mistake_that_run_qa_finds(
     good = excerpt("train", 16)
     data = channels(**{mistake.channel: mistake.change(copy.deepcopy(good))})
     ran = train_job(data | {"model": model}, hosts=2, hyperparameters=TRAIN | dict(mistake.hyperparameters))
-    sentence, seconds = assert_told(ran, 2, mistake.says, ran.when("^algo-. . berth: failed: "))
-    assert "Traceback" not in ran.log, "a mistake is told by its sentence alone"
+    sentence, seconds = assert_failure(ran, 2, mistake.says, ran.when("^algo-. . berth: failed: "))
+    assert "Traceback" not in ran.log, "a mistake must not print a traceback"
     for host in ("algo-1", "algo-2"):
-        assert len([line for line in ran.of(host) if sentence in line]) == 1, "and once on each host"
+        assert len([line for line in ran.of(host) if sentence in line]) == 1, (
+            "the sentence must be logged once per host"
+        )
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
 
 
 @pytest.mark.nightly
 @pytest.mark.transformers5
-def test_a_few_answers_beside_their_offsets_are_skipped(
+def test_few_answers_with_wrong_offsets_are_skipped(
     train_job: Callable[..., Any],
     channels: Callable[..., dict[str, Path]],
     tiny_model: Path,
@@ -124,12 +126,12 @@ def test_a_few_answers_beside_their_offsets_are_skipped(
     data = channels(train=misplaced(excerpt("train", 40), 2))
     ran = train_job(data | {"model": tiny_model}, hyperparameters=TRAIN)
     assert ran.outcome.exit_code == 0
-    line, again = (line for line in ran.log.splitlines() if "skipped" in line)
+    line, summary = (line for line in ran.log.splitlines() if "skipped" in line)
     assert "2 questions skipped" in line
     assert "data.json, article 1, paragraph 1, question 1 (id " in line
-    assert again == line, "once more in the last lines"
+    assert summary == line, "the last lines must repeat it"
     assert "train data: 38 of 40 questions" in ran.log
-    fault_row("2 of 40 answers beside their offsets", f"(log) {line}", 0, ran.ended["algo-1"] - ran.when("skipped"))
+    fault_row("2 of 40 answers with wrong offsets", f"(log) {line}", 0, ran.ended["algo-1"] - ran.when("skipped"))
 
 
 RAISES = """
@@ -155,7 +157,7 @@ LEADER_EXITS = ALONE.replace("algo-2", "algo-1").replace('raise ValueError("no r
 
 @dataclass(frozen=True)
 class Crash:
-    """A user's program that dies, under mpirun unless `environment` says otherwise."""
+    """A user's program that fails, under mpirun unless `environment` says otherwise."""
 
     program: str
     says: tuple[str, ...]
@@ -174,17 +176,17 @@ CRASHES = {
 
 
 @pytest.mark.parametrize("name", CRASHES)
-def test_program_that_dies(name: str, user_job: Callable[..., Any], fault_row: Row) -> None:
+def test_failure_of_program_is_reported(name: str, user_job: Callable[..., Any], fault_row: Row) -> None:
     crash = CRASHES[name]
     ran = user_job({"train.py": crash.program}, "train.py", hosts=2, environment=crash.environment)
-    sentence, seconds = assert_told(ran, 2, crash.says, ran.when("FAULT"))
+    sentence, seconds = assert_failure(ran, 2, crash.says, ran.when("FAULT"))
     assert ran.outcome.exit_code == crash.code
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A user's program, or how it is to be run, that a job refuses before the program runs."""
+    """A user's program or launch that a job rejects before the program runs."""
 
     program: str
     text: str
@@ -214,68 +216,68 @@ BAD_PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", BAD_PROGRAMS)
-def test_program_that_is_refused(name: str, user_job: Callable[..., Any], fault_row: Row) -> None:
+def test_bad_program_is_rejected_before_it_runs(name: str, user_job: Callable[..., Any], fault_row: Row) -> None:
     bad = BAD_PROGRAMS[name]
     ran = user_job({bad.program: bad.text}, bad.program, bad.hyperparameters, hosts=2)
     assert "ran" not in [line.removeprefix("[rank 1] ") for line in ran.of("algo-1")]
-    sentence, seconds = assert_told(ran, 2, (bad.says,), ran.when("launch plan"))
+    sentence, seconds = assert_failure(ran, 2, (bad.says,), ran.when("launch plan"))
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
 
 
-def test_model_parallelism_is_refused_for_run_qa(
+def test_run_qa_rejects_model_parallelism(
     train_job: Callable[..., Any], channels: Callable[..., dict[str, Path]], fault_row: Row
 ) -> None:
-    asked = {"mp_parameters": '{"partitions": 2}', "sagemaker_mpi_enabled": "true"}
+    settings = {"mp_parameters": '{"partitions": 2}', "sagemaker_mpi_enabled": "true"}
     began = time.time()
-    ran = train_job(channels(train="x"), hosts=2, hyperparameters=TRAIN | asked)
-    sentence, seconds = assert_told(ran, 2, ("mp_parameters", "run_qa", "a program of your own"), began)
+    ran = train_job(channels(train="x"), hosts=2, hyperparameters=TRAIN | settings)
+    sentence, seconds = assert_failure(ran, 2, ("mp_parameters", "run_qa", "a program of your own"), began)
     fault_row("mp_parameters", sentence, ran.outcome.exit_code, seconds)
 
 
 @pytest.mark.transformers5
-def test_host_that_never_comes_is_named(
+def test_host_that_never_starts_is_reported(
     lone_hosts: Callable[..., Any], channels: Callable[..., dict[str, Path]], fault_row: Row, tmp_path: Path
 ) -> None:
     present = ["algo-1", "algo-2"]
     environment = {host: {"BERTH_RENDEZVOUS_TIMEOUT": "5"} for host in present}
-    with lone_hosts(channels(train="x"), TRAIN, hosts=3, present=present, environment=environment) as here:
+    with lone_hosts(channels(train="x"), TRAIN, hosts=3, present=present, environment=environment) as containers:
         began = time.time()
-        codes = {host: container.wait(timeout=60)["StatusCode"] for host, container in here.items()}
+        codes = {name: container.wait(timeout=60)["StatusCode"] for name, container in containers.items()}
     seconds = time.time() - began - 5
-    first = {host: (tmp_path / host / "output/failure").read_text().splitlines()[0] for host in here}
+    first = {name: (tmp_path / name / "output/failure").read_text().splitlines()[0] for name in containers}
     assert set(first.values()) == {first["algo-1"]}
     assert "algo-3 never came" in first["algo-1"]
     assert all(code != 0 for code in codes.values())
     assert seconds < ENDS_WITHIN
-    fault_row("one of three hosts never comes, limit 5 s", first["algo-1"], codes["algo-1"], seconds)
+    fault_row("one of three hosts never starts, time-out 5 s", first["algo-1"], codes["algo-1"], seconds)
 
 
 @pytest.mark.transformers5
-@pytest.mark.parametrize("refused", ["algo-1", "algo-2"], ids=["the leader", "a worker"])
-def test_hosts_do_not_wait_for_one_that_is_refused(
-    refused: str,
+@pytest.mark.parametrize("host", ["algo-1", "algo-2"], ids=["leader", "worker"])
+def test_invalid_setting_of_one_host_fails_all_hosts_at_once(
+    host: str,
     lone_hosts: Callable[..., Any],
     channels: Callable[..., dict[str, Path]],
     fault_row: Row,
     tmp_path: Path,
 ) -> None:
-    environment = {refused: {"BERTH_PROCESSES_PER_HOST": "none"}}
-    with lone_hosts(channels(train="x"), TRAIN, hosts=3, environment=environment) as here:
+    environment = {host: {"BERTH_PROCESSES_PER_HOST": "none"}}
+    with lone_hosts(channels(train="x"), TRAIN, hosts=3, environment=environment) as containers:
         began = time.time()
-        codes = {host: container.wait(timeout=60)["StatusCode"] for host, container in here.items()}
+        codes = {name: container.wait(timeout=60)["StatusCode"] for name, container in containers.items()}
     seconds = time.time() - began
-    first = {host: (tmp_path / host / "output/failure").read_text().splitlines()[0] for host in here}
+    first = {name: (tmp_path / name / "output/failure").read_text().splitlines()[0] for name in containers}
     assert set(first.values()) == {first["algo-1"]}
     assert "BERTH_PROCESSES_PER_HOST must be a whole number from 1 to 256, not 'none'." in first["algo-1"]
-    assert refused == "algo-1" or first["algo-1"].startswith(f"host {refused} stopped before all hosts had come: ")
+    assert host == "algo-1" or first["algo-1"].startswith(f"host {host} stopped before all hosts had come: ")
     assert set(codes.values()) == {1}
     assert seconds < ENDS_WITHIN
-    fault_row(f"settings of one of three hosts ({refused}) are refused", first["algo-1"], codes["algo-1"], seconds)
+    fault_row(f"invalid setting of one of three hosts ({host})", first["algo-1"], codes["algo-1"], seconds)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """What build.py refuses before any container starts."""
+    """A command line that build.py rejects before any container starts."""
 
     arguments: tuple[str, ...]
     says: tuple[str, ...]
@@ -288,10 +290,10 @@ REFUSALS = {
         ("train", "--data", "{data}", "--model", "{model}"), ("no Docker engine answers",), NO_ENGINE
     ),
     "run serve without an engine": Refusal(("serve", "--model", "{model}"), ("no Docker engine answers",), NO_ENGINE),
-    "run serve on a port that is taken": Refusal(
+    "run serve on a port in use": Refusal(
         ("serve", "--model", "{model}", "--port", "{port}"), ("Port {port} is taken", "--port")
     ),
-    "run train on data that is not there": Refusal(
+    "run train on missing data": Refusal(
         ("train", "--data", "{data}-not", "--model", "{model}"), ("there is no file or folder {data}-not",)
     ),
     "run train on an empty channel": Refusal(("train", "--data", "{empty}", "--model", "{model}"), ("is empty",)),
@@ -312,14 +314,14 @@ REFUSALS = {
 @pytest.mark.parametrize(
     "name",
     [
-        # The inference image is for transformers 5 as well, and run_qa is refused before its model is looked at.
+        # With transformers 4 there is no inference image, and run_qa is rejected before its model is checked.
         pytest.param(
             name, marks=[pytest.mark.transformers5] if {"serve", "{weightless}"} & {*refusal.arguments} else []
         )
         for name, refusal in REFUSALS.items()
     ],
 )
-def test_refusal_before_anything_starts(
+def test_command_is_rejected_before_anything_starts(
     name: str,
     channels: Callable[..., dict[str, Path]],
     tiny_model: Path,
@@ -356,6 +358,6 @@ def test_refusal_before_anything_starts(
     errors = [line for line in done.stderr.splitlines() if line.startswith("berth: error: ")]
     assert (done.returncode, len(errors)) == (1, 1)
     assert "Traceback" not in done.stderr
-    for words_said in refusal.says:
-        assert words_said.format(**values) in errors[0]
+    for text in refusal.says:
+        assert text.format(**values) in errors[0]
     fault_row(name, errors[0], done.returncode, time.monotonic() - began)

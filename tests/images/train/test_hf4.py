@@ -1,4 +1,4 @@
-"""The profile cpu-hf4: scripts written before transformers 5 run as they are, and the cpu image serves their models."""
+"""The profile cpu-hf4: scripts for transformers 4 run unchanged, and the cpu image serves their models."""
 
 import re
 from collections.abc import Callable
@@ -20,7 +20,7 @@ MODEL = "/opt/ml/input/data/model"
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """`rows("csv")`, `rows("json")`: a folder with 16 questions, in a file of that kind."""
+    """`rows("csv")`, `rows("json")`: a folder with a file of 16 questions."""
 
     def write(kind: str) -> Path:
         folder = tmp_path_factory.mktemp("rows") / kind
@@ -30,7 +30,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return write
 
 
-def test_two_ranks_of_a_script_of_that_time_are_one_training(
+def test_two_ranks_of_script_from_2023_train_together(
     user_job: Callable[..., Any], tiny_model: Path, rows: Callable[[str], Path]
 ) -> None:
     ran = user_job(
@@ -45,16 +45,18 @@ def test_two_ranks_of_a_script_of_that_time_are_one_training(
     lines = [line for line in ran.of("algo-1") if "glue: rank" in line]
     found = [re.search(r"rank (\d) of 2, step (\d+), (\[.*\]), weights (\w+)", line) for line in lines]
     ends = sorted(match.groups() for match in found if match)
-    assert [(rank, step) for rank, step, _, _ in ends] == [("0", "8"), ("1", "8")], "16 rows, 2 a rank, 2 epochs"
-    assert len({weights for *_, weights in ends}) == 1, "one model"
+    assert [(rank, step) for rank, step, _, _ in ends] == [("0", "8"), ("1", "8")], (
+        "16 rows, 2 per rank and step, 2 epochs"
+    )
+    assert len({weights for *_, weights in ends}) == 1, "the ranks' weights differ"
     assert all("'eval_accuracy'" in figures and "'eval_f1'" in figures for _, _, figures, _ in ends)
     assert "Total train batch size (w. parallel, distributed & accumulation) = 4" in ran.log
     assert "Continuing training from global step 4" in ran.log
-    assert ran.log.count("berth: fp16 is off: this host has no GPU that torch can use") == 2, "once a Trainer"
+    assert ran.log.count("berth: fp16 is off: this host has no GPU that torch can use") == 2, "once per Trainer"
     assert "process group" not in ran.of("algo-1")[-1]
 
 
-# What Trainer of that time goes by where AWS's library is there, and what it begins with on a host with a GPU.
+# Trainer checks these variables and this backend for AWS's library, on hosts with a GPU.
 OVER_SMDDP = """
 import os
 os.environ["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
@@ -67,10 +69,10 @@ assert is_sagemaker_dp_enabled()
 """
 
 
-def test_trainer_of_that_time_goes_over_the_open_smddp(user_job: Callable[..., Any], alone: Any) -> None:
+def test_trainer_of_transformers_4_uses_open_smddp(user_job: Callable[..., Any], losses_of_one_process: Any) -> None:
     environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
     ran = user_job({"train.py": OVER_SMDDP + TRAINER}, "train.py", {"batch": "16"}, environment=environment)
-    assert losses(ran, ranks=2) == alone
+    assert losses(ran, ranks=2) == losses_of_one_process
     assert "smddp: open implementation, not AWS's library: 2 ranks over gloo" in ran.log
 
 
@@ -81,7 +83,7 @@ def trained(
     rows: Callable[[str], Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """What the other script leaves as its model."""
+    """The model of the question answering script."""
     ran = user_job(
         {"train.py": (SCRIPTS / "qa_of_2023.py").read_text()},
         "train.py",
@@ -90,9 +92,9 @@ def trained(
         model=tiny_model,
     )
     assert ran.outcome.exit_code == 0, ran.log
-    said = next(line for line in ran.of("algo-1") if line.startswith("qa: "))
-    assert said.startswith("qa: step 4, ")
-    assert "'eval_exact_match', 'eval_f1'" in said
+    last = next(line for line in ran.of("algo-1") if line.startswith("qa: "))
+    assert last.startswith("qa: step 4, ")
+    assert "'eval_exact_match', 'eval_f1'" in last
     assert "Continuing training from global step 2" in ran.log
     assert ran.outcome.model_archive is not None
     folder: Path = tmp_path_factory.mktemp("trained") / "model"
@@ -103,7 +105,7 @@ def trained(
 @pytest.mark.parametrize(
     ("folder", "file"), [(".", "pytorch_model.bin"), ("safe", "model.safetensors")], ids=["bin", "safetensors"]
 )
-def test_the_cpu_image_serves_what_such_a_script_saves(
+def test_cpu_image_serves_model_of_transformers_4(
     folder: str, file: str, trained: Path, serve_model: ServeModel
 ) -> None:
     assert (trained / folder / file).is_file()
@@ -113,7 +115,7 @@ def test_the_cpu_image_serves_what_such_a_script_saves(
     assert answer["answer"] in "It is in the house by the sea."
 
 
-def test_run_qa_is_refused_in_a_sentence(
+def test_error_of_run_qa_names_the_alternatives(
     train_job: Callable[..., Any], tiny_model: Path, rows: Callable[[str], Path], profile: pins.Profile
 ) -> None:
     hardware = profile.name.removesuffix("-hf4")
@@ -138,16 +140,16 @@ print(load_from_disk("/tmp/rows").with_format("numpy")[1]["pixels"].tolist())
 """
 
 
-def test_columns_of_arrays_are_kept_and_read(client: docker.DockerClient) -> None:
-    said = run_once(client, IMAGE, ["python", "-c", ARRAYS]).decode()
-    assert said.splitlines()[-1] == "[[2.0, 2.0], [2.0, 2.0]]"
+def test_array_columns_are_saved_and_read(client: docker.DockerClient) -> None:
+    printed = run_once(client, IMAGE, ["python", "-c", ARRAYS]).decode()
+    assert printed.splitlines()[-1] == "[[2.0, 2.0], [2.0, 2.0]]"
 
 
-def test_lists_that_a_newer_datasets_has_saved_are_read(client: docker.DockerClient, tmp_path: Path) -> None:
+def test_lists_saved_by_newer_datasets_are_read(client: docker.DockerClient, tmp_path: Path) -> None:
     access = Access([Mount("/rows", str(tmp_path), type="bind")])
     columns = "{'tokens': [[1, 2], [3]], 'answers': [[{'text': 'a'}], []]}"
     save = f"from datasets import Dataset; Dataset.from_dict({columns}).save_to_disk('/rows/made')"
     run_once(client, f"berth-train:{pins.DEFAULT_PROFILE}", ["python", "-c", save], access)
     read = "from datasets import load_from_disk; print(load_from_disk('/rows/made')[0])"
-    said = run_once(client, IMAGE, ["python", "-c", read], access).decode()
-    assert said.splitlines()[-1] == "{'tokens': [1, 2], 'answers': [{'text': 'a'}]}"
+    printed = run_once(client, IMAGE, ["python", "-c", read], access).decode()
+    assert printed.splitlines()[-1] == "{'tokens': [1, 2], 'answers': [{'text': 'a'}]}"

@@ -1,4 +1,4 @@
-"""Hosts as networks really have them: containers with one host name, and hosts that are told apart by the job alone."""
+"""Networks as they really are: hosts with the same host name, and the user's own choice of interfaces."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Excerpt = Callable[[str, int], dict[str, Any]]
 
 @pytest.mark.nightly
 @pytest.mark.transformers5
-def test_two_containers_of_one_host_name_meet_and_train(
+def test_hosts_with_the_same_host_name_train_together(
     lone_hosts: Callable[..., Any],
     channels: Callable[..., dict[str, Path]],
     tiny_model: Path,
@@ -20,7 +20,7 @@ def test_two_containers_of_one_host_name_meet_and_train(
     unexpected_lines: Callable[..., list[str]],
     tmp_path: Path,
 ) -> None:
-    """On SageMaker every host is `aws` to itself; only the network knows it by its own name."""
+    """On SageMaker every host's own host name is `aws`; only the network knows algo-1 and algo-2."""
     data = channels(train=excerpt("train", 16)) | {"model": tiny_model}
     hyperparameters = {"do_train": "True", "max_steps": "2", "per_device_train_batch_size": "4"}
     with lone_hosts(data, hyperparameters, hostname="aws") as containers:
@@ -29,7 +29,7 @@ def test_two_containers_of_one_host_name_meet_and_train(
     assert codes == {"algo-1": 0, "algo-2": 0}
     assert "weights: the same on all 2 ranks" in logs["algo-1"]
     assert json.loads((tmp_path / "algo-1/model/metrics.json").read_text())["world_size"] == 2
-    assert not list((tmp_path / "algo-2/model").iterdir()), "only the leader writes the model"
+    assert not list((tmp_path / "algo-2/model").iterdir()), "only the leader may write the model"
     assert unexpected_lines("\n".join(logs.values())) == []
 
 
@@ -45,11 +45,11 @@ dist.destroy_process_group()
 """
 
 
-def test_four_hosts_add_up_over_the_networks_that_the_user_leaves(user_job: Callable[..., Any]) -> None:
-    """The plan's own lists of interfaces beside these made mpirun refuse to start, or hang."""
+def test_users_excluded_interfaces_replace_the_plans_list(user_job: Callable[..., Any]) -> None:
+    """With both lists of interfaces mpirun does not start, or hangs."""
     options = "-mca btl_tcp_if_exclude lo,docker0 -x OMPI_MCA_oob_tcp_if_exclude=lo,docker0"
-    asked = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": options}
-    ran = user_job({"train.py": ADDS_UP}, "train.py", asked, hosts=4)
+    settings = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": options}
+    ran = user_job({"train.py": ADDS_UP}, "train.py", settings, hosts=4)
     assert ran.outcome.exit_code == 0, ran.log
     for host in ("algo-1", "algo-2", "algo-3", "algo-4"):
         assert [line for line in ran.of(host) if line.startswith("sums")] == [f"sums 6 6 {host}"]
@@ -77,18 +77,18 @@ mpirun = shutil.which("mpirun")
 launch = [mpirun, "--allow-run-as-root", "--prefix", str(Path(mpirun).parent.parent), "--host", "algo-2:2", "-np", "2"]
 for name, value in {"plm_rsh_agent": "ssh", "plm_rsh_args": " ".join(client), "oob_tcp_if_include": "lo"}.items():
     launch += ["--mca", name, value]
-held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
+connections = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
 time.sleep(1)
 codes = [subprocess.run(["ssh", *client, "algo-2", "true"]).returncode for _ in range(10)]
 began = subprocess.run([*launch, "echo", "rank"], capture_output=True, text=True)
-print(json.dumps({"ssh": codes, "mpirun": began.returncode, "said": began.stdout.split(), "err": began.stderr}))
+print(json.dumps({"ssh": codes, "mpirun": began.returncode, "output": began.stdout.split(), "err": began.stderr}))
 server.stop()
 """
 
 
-def test_sshd_lets_mpirun_in_while_sixty_hold_connections(train: Any) -> None:
-    """With sshd's own limits one connection in two is turned away then."""
+def test_sshd_accepts_mpirun_beside_sixty_open_connections(train: Any) -> None:
+    """With sshd's default limits every second connection is rejected then."""
     done = train.run("python -P -c %s", SSHD)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["ssh"] == [0] * 10, done.stderr
-    assert (found["mpirun"], found["said"]) == (0, ["rank", "rank"]), found["err"]
+    assert (found["mpirun"], found["output"]) == (0, ["rank", "rank"]), found["err"]

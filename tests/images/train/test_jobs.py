@@ -1,4 +1,4 @@
-"""run_qa in real containers: one host and two, from data to a model.tar.gz that can be served."""
+"""run_qa in real containers, on one host and on two: from data to a model.tar.gz that can be served."""
 
 import gzip
 import hashlib
@@ -20,7 +20,7 @@ from berth.local import cleanup
 pytestmark = pytest.mark.transformers5
 
 Excerpt = Callable[[str, int], dict[str, Any]]
-# The expressions with which notebooks read metrics out of a job's log.
+# The metric definitions with which notebooks read a job's log.
 PATTERNS = {
     "train_runtime": r"train_runtime.*=\D*(.*?)$",
     "train_samples_per_second": r"train_samples_per_second.*=\D*(.*?)$",
@@ -35,7 +35,7 @@ def read(archive: Path) -> dict[str, bytes]:
     with tarfile.open(archive) as tar:
         return {
             member.name: file.read() for member in tar if (file := tar.extractfile(member)) is not None
-        }  # links have no file of their own
+        }  # a link has no content
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one-host", "two-hosts"])
@@ -46,13 +46,13 @@ def job(
     excerpt: Excerpt,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Any:
-    """A whole job of the recipe's hyperparameters, on as many hosts as the parameter says; two have a packed model."""
+    """A complete job on one host or on two, with its number of hosts; two hosts get their model as a model.tar.gz."""
     data = tmp_path_factory.mktemp("data")
     for channel, name in {"train": "train", "validation": "heldout"}.items():
         (data / channel).mkdir()
         (data / channel / "squad.json").write_text(json.dumps(excerpt(name, 24)))
     channels = {name: data / name for name in ("train", "validation")}
-    if request.param == 2:  # as an earlier job leaves it, and as the SDK's model_uri delivers it
+    if request.param == 2:  # as the SDK's model_uri delivers the model of an earlier job
         channels["model"] = data / "model"
         channels["model"].mkdir()
         with tarfile.open(channels["model"] / "model.tar.gz", "w:gz") as packed:
@@ -77,13 +77,13 @@ def job(
     return ran, request.param
 
 
-def test_the_archive_can_be_served(job: Any) -> None:
+def test_archive_contains_servable_model(job: Any) -> None:
     ran, _ = job
     assert set(read(ran.outcome.model_archive)) >= SERVABLE
     assert ran.outcome.failures == {}
 
 
-def test_files_of_the_model_can_be_read_by_a_server_that_is_not_root(job: Any) -> None:
+def test_model_files_are_readable_for_all_users(job: Any) -> None:
     ran, _ = job
     with tarfile.open(ran.outcome.model_archive) as archive:
         modes = {member.name: member.mode & 0o777 for member in archive if member.name.strip("./")}
@@ -91,7 +91,7 @@ def test_files_of_the_model_can_be_read_by_a_server_that_is_not_root(job: Any) -
     assert modes == wanted
 
 
-def test_metrics_are_found_by_the_notebooks_expressions(job: Any) -> None:
+def test_metric_definitions_of_notebooks_match_once(job: Any) -> None:
     ran, _ = job
     for name, pattern in PATTERNS.items():
         found = [match[1] for _, line in ran.lines if (match := re.search(pattern, line))]
@@ -101,7 +101,7 @@ def test_metrics_are_found_by_the_notebooks_expressions(job: Any) -> None:
     assert {"train_runtime", "eval_f1", "eval_exact_match"} <= set(metrics)
 
 
-def test_a_trace_of_each_rank_comes_home(job: Any) -> None:
+def test_output_contains_trace_of_each_rank(job: Any) -> None:
     ran, hosts = job
     assert ran.log.count("| trace: steps 2 to 3  step: ") == 1
     files = read(ran.outcome.output_archive)
@@ -113,32 +113,32 @@ def test_a_trace_of_each_rank_comes_home(job: Any) -> None:
         assert {f"step {step}", "wait for data"} <= marks
 
 
-def test_the_plan_stands_before_the_first_step(job: Any) -> None:
+def test_launch_plan_is_logged_before_the_first_step(job: Any) -> None:
     ran, hosts = job
     lines = [line for _, line in ran.lines]
     step = next(index for index, line in enumerate(lines) if "step 1 of 3" in line)
     plan = "\n".join(lines[:step])
     whole = [index for index, line in enumerate(lines) if line == "algo-1 | berth: launch plan"]
-    assert len(whole) == 1, "the whole of it once"
+    assert len(whole) == 1, "the complete plan must be logged once"
     assert [line for line in lines if "launch plan: " in line] == [
         line for line in lines if line.startswith("algo-2 | berth: launch plan: ranks 1 on each host, 2 in all")
-    ], "a line on each other host"
+    ], "every other host must log one line"
     assert plan.count("launch plan") == hosts
     assert f"ranks: 1 on each host, {hosts} in all, by mpirun" in plan
     assert len([line for line in lines if line.startswith("algo-1 | berth:   ")]) <= 6
 
 
-def test_every_host_ends_soon_after_the_last_rank(job: Any) -> None:
+def test_every_host_exits_soon_after_the_last_rank(job: Any) -> None:
     ran, hosts = job
     last = ran.when(r"done: model, metrics\.json and history\.json")
     assert len(ran.ended) == hosts
     late = {host: round(ended - last, 2) for host, ended in ran.ended.items()}
-    print(f"seconds from the last rank's last line to the host's end: {late}")
+    print(f"seconds from the last rank's last line to the exit of the host: {late}")
     assert max(late.values()) < 2.0, late
 
 
-def test_all_ranks_held_the_weights_that_were_written(job: Any) -> None:
-    """metrics.json has the digest that the ranks compared; here it is made again, from the archive."""
+def test_digest_in_metrics_is_that_of_the_saved_weights(job: Any) -> None:
+    """metrics.json contains the digest that the ranks compared."""
     ran, hosts = job
     files = read(ran.outcome.model_archive)
     digest = hashlib.sha256()
@@ -149,7 +149,7 @@ def test_all_ranks_held_the_weights_that_were_written(job: Any) -> None:
     assert ("weights: the same on all 2 ranks" in ran.log) == (hosts == 2)
 
 
-def test_nothing_of_the_run_is_left(job: Any, client: docker.DockerClient) -> None:
+def test_no_container_network_or_record_remains(job: Any, client: docker.DockerClient) -> None:
     mine = {"label": f"{labels.PID}={os.getpid()}"}
     assert client.containers.list(all=True, filters=mine) == []
     assert client.networks.list(filters=mine) == []
@@ -157,6 +157,6 @@ def test_nothing_of_the_run_is_left(job: Any, client: docker.DockerClient) -> No
     assert str(os.getpid()) not in {record[labels.PID] for record in records}
 
 
-def test_the_log_has_no_warning(job: Any, unexpected_lines: Callable[..., list[str]]) -> None:
+def test_log_has_no_warning(job: Any, unexpected_lines: Callable[..., list[str]]) -> None:
     ran, _ = job
     assert unexpected_lines(ran.log) == []

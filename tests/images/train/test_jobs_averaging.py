@@ -1,4 +1,4 @@
-"""Two hosts train one model: their gradients are averaged, so they end where one process on both their batches does."""
+"""Two hosts average their gradients: their model ends with the weights of one process that trains on both batches."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Excerpt = Callable[[str, int], dict[str, Any]]
 Weights = dict[str, np.ndarray[Any, Any]]
 PER_HOST = 8
 STEPS = 2
-# Plain descent without chance: steps large enough to see, whole batches, no dropout.
+# Deterministic SGD: large steps, whole batches, no dropout.
 HYPERPARAMETERS = {
     "do_train": "True",
     "max_steps": str(STEPS),
@@ -33,9 +33,9 @@ HYPERPARAMETERS = {
 
 
 def by_length(whole: dict[str, Any], tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """Two batches of questions, longest first, no two of one length, one window each.
+    """Questions for two batches, longest first, with different lengths and one window each.
 
-    A step's questions go to the ranks by length, so that the first half of them is what rank 0 sees, at each step.
+    A step distributes its questions to the ranks by length, so rank 0 gets the first half in every step.
     """
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -46,9 +46,9 @@ def by_length(whole: dict[str, Any], tokenizer: Tokenizer) -> list[dict[str, Any
                 tokens = len(tokenizer.encode(question["question"], paragraph["context"]).ids)
                 if tokens <= 384:
                     found.setdefault(tokens, {"context": paragraph["context"], "qas": [question]})
-    chosen = dict(list(found.items())[: 2 * PER_HOST])
-    assert len(chosen) == 2 * PER_HOST
-    return [chosen[tokens] for tokens in sorted(chosen, reverse=True)]
+    selected = dict(list(found.items())[: 2 * PER_HOST])
+    assert len(selected) == 2 * PER_HOST
+    return [selected[tokens] for tokens in sorted(selected, reverse=True)]
 
 
 def squad(paragraphs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def weights(
     excerpt: Excerpt,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Weights]:
-    """The weights before, and after jobs on each rank's half alone, on both halves in one process and by two hosts."""
+    """Weights before training, and after jobs with one half, with both halves in one process, and with two hosts."""
     both = by_length(excerpt("train", 80), Tokenizer.from_file(str(tiny_model / "tokenizer.json")))
     jobs = {
         "first half": (both[:PER_HOST], 1, PER_HOST),
@@ -97,15 +97,15 @@ def distance(one: Weights, other: Weights) -> float:
 
 
 @pytest.mark.nightly
-def test_two_hosts_end_where_one_process_on_the_joint_batch_does(weights: dict[str, Weights]) -> None:
+def test_two_hosts_get_the_weights_of_one_process_with_both_halves(weights: dict[str, Weights]) -> None:
     moved = distance(weights["two hosts"], weights["before"])
-    apart = distance(weights["two hosts"], weights["one process"])
-    print(f"weights moved by {moved:.2e}; two hosts and one process are {apart:.2e} apart")
+    difference = distance(weights["two hosts"], weights["one process"])
+    print(f"weights moved by {moved:.2e}; two hosts and one process differ by {difference:.2e}")
     assert moved > 1e-3
-    assert apart < 1e-5
+    assert difference < 1e-5
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("alone", ["first half", "second half"])
-def test_two_hosts_end_where_neither_half_alone_does(weights: dict[str, Weights], alone: str) -> None:
-    assert distance(weights["two hosts"], weights[alone]) > 1e-3
+@pytest.mark.parametrize("half", ["first half", "second half"])
+def test_two_hosts_do_not_get_the_weights_of_one_half(weights: dict[str, Weights], half: str) -> None:
+    assert distance(weights["two hosts"], weights[half]) > 1e-3

@@ -13,7 +13,7 @@ import pytest
 
 from tests.doubles.package_index import package_index, wheel
 
-# Named like the kit's own packages, which must not get in the way.
+# qa has the name of a berth package, which must not hide it.
 PROGRAM = """
 import os, sys
 import qa
@@ -33,7 +33,7 @@ if world.rank == 0:
 QA = "OWN = 'own qa'\n"
 
 
-def test_train_py_with_its_own_qa_py_runs_once_per_host(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
+def test_program_runs_once_per_host_and_imports_its_own_qa(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
     ran = user_job(
         {"train.py": PROGRAM, "qa.py": QA},
         "train.py",
@@ -43,14 +43,14 @@ def test_train_py_with_its_own_qa_py_runs_once_per_host(user_job: Callable[..., 
     assert ran.outcome.exit_code == 0, ran.log
     arguments = "['-b', '4', '--epochs', '3', '--learning-rate', '3e-05', '--name', 'bert']"
     for host in ("algo-1", "algo-2"):
-        said = [line for line in ran.of(host) if line.startswith("program")]
-        assert said == [f"program own qa {host} {arguments} None"]
+        lines = [line for line in ran.of(host) if line.startswith("program")]
+        assert lines == [f"program own qa {host} {arguments} None"]
     assert "your own program runs once per host unless a distribution is asked for" in ran.log
     assert ran.outcome.model_archive is not None
     assert unexpected_lines(ran.log) == []
 
 
-def test_mpi_by_an_environment_variable_makes_one_world(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
+def test_berth_distribution_mpi_makes_one_mpi_world(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
     ran = user_job(
         {"train.py": MPI_PROGRAM, "qa.py": QA},
         "train.py",
@@ -88,17 +88,17 @@ print("trainer: rank", arguments.process_index, "of", arguments.world_size, "end
 TWO_RANKS = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
 
 
-def test_a_trainer_in_a_shell_script_is_one_training_on_ranks_without_a_gpu(user_job: Callable[..., Any]) -> None:
+def test_trainer_started_by_shell_script_trains_together_on_cpu(user_job: Callable[..., Any]) -> None:
     files = {"start.sh": "exec python train.py\n", "train.py": TRAINER}
     ran = user_job(files, "start.sh", environment=TWO_RANKS)
     assert ran.outcome.exit_code == 0, ran.log
-    said = [line for line in ran.of("algo-1") if line.startswith("trainer: ")]
-    seen = [re.search(r"DistributedDataParallel sees \[(\d), (\d)\]", line) for line in said]
+    lines = [line for line in ran.of("algo-1") if line.startswith("trainer: ")]
+    seen = [re.search(r"DistributedDataParallel sees \[(\d), (\d)\]", line) for line in lines]
     rows = [int(row) for found in seen if found for row in found.groups()]
-    assert sorted(rows) == list(range(8)), "two steps of two ranks with two rows each: every row once"
-    ends = [re.fullmatch(r"trainer: rank (\d) of 2 ends with (\w+)", line) for line in said]
+    assert sorted(rows) == list(range(8)), "two steps of two ranks with two rows each must cover every row once"
+    ends = [re.fullmatch(r"trainer: rank (\d) of 2 ends with (\w+)", line) for line in lines]
     assert sorted(end[1] for end in ends if end) == ["0", "1"]
-    assert len({end[2] for end in ends if end}) == 1, "one model"
+    assert len({end[2] for end in ends if end}) == 1, "the ranks' weights differ"
     assert "process group" not in ran.of("algo-1")[-1]
 
 
@@ -107,7 +107,7 @@ import torch
 model = torch.nn.Linear(1, 1)
 model(torch.ones(1)).backward()
 """
-OTHERS = """
+ACCELERATOR = """
 from accelerate import Accelerator
 Accelerator()
 """
@@ -118,16 +118,16 @@ Accelerator()
     [
         (PLAIN, {}, "2 ranks ran, but no process group of 2 was formed, without which each does the whole work: "),
         pytest.param(
-            OTHERS,
+            ACCELERATOR,
             {"ACCELERATE_USE_CPU": "false"},
             "each of the 2 ranks trained a model of its own, for accelerate took ",
-            marks=pytest.mark.transformers5,  # the accelerate of 4.26 takes NCCL then, and says that there is none
+            marks=pytest.mark.transformers5,  # the accelerate of the older image uses NCCL then, and fails
         ),
-        (OTHERS, {"ACCELERATE_USE_FSDP": "true"}, "fsdp had no effect"),
+        (ACCELERATOR, {"ACCELERATE_USE_FSDP": "true"}, "fsdp had no effect"),
     ],
-    ids=["no group", "accelerate beside the group", "fsdp"],
+    ids=["no process group", "accelerate ignores the group", "fsdp"],
 )
-def test_ranks_that_train_alone_are_told_so_in_the_last_line(
+def test_last_log_line_reports_that_ranks_train_alone(
     program: str, variables: dict[str, str], note: str, user_job: Callable[..., Any]
 ) -> None:
     ran = user_job({"train.py": program}, "train.py", environment=TWO_RANKS | variables)
@@ -135,7 +135,7 @@ def test_ranks_that_train_alone_are_told_so_in_the_last_line(
     assert ran.of("algo-1")[-1].startswith(f"berth: the job ends with exit code 0; {note}")
 
 
-def test_a_shell_script_gets_hyperparameters_too(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
+def test_shell_script_gets_hyperparameters(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
     script = 'set -eu\necho "shell $SM_CURRENT_HOST $* $SM_HP_EPOCHS"\necho trained > "$SM_MODEL_DIR/model.txt"\n'
     ran = user_job({"start.sh": script}, "start.sh", {"epochs": "3"})
     assert ran.outcome.exit_code == 0, ran.log
@@ -143,20 +143,20 @@ def test_a_shell_script_gets_hyperparameters_too(user_job: Callable[..., Any], u
     assert unexpected_lines(ran.log) == []
 
 
-def test_requirements_on_a_closed_network(
+def test_requirements_from_wheel_and_private_index(
     user_job: Callable[..., Any], unexpected_lines: Any, client: docker.DockerClient, tmp_path: Path
 ) -> None:
-    """One package is a wheel next to requirements.txt, the other comes from an index whose CA is in a channel."""
+    """One package is a wheel next to requirements.txt; the other is on an index whose CA is in a channel."""
     program = "import vendored, far_away\nprint(vendored.WORD, far_away.WORD, flush=True)\n"
     files = {
         "train.py": program,
         "requirements.txt": "vendored==1.0\nfar-away==1.0\n",
         "vendored-1.0-py3-none-any.whl": wheel("vendored", "WORD = 'vendored'\n"),
     }
-    # This machine as every container reaches it: the bridge's first address, which engine 20.10 does not name at first.
-    here = str(ipaddress.ip_network(client.networks.get("bridge").attrs["IPAM"]["Config"][0]["Subnet"])[1])
+    # Containers reach this machine at the bridge's first address, which engine 20.10 does not report at first.
+    address = str(ipaddress.ip_network(client.networks.get("bridge").attrs["IPAM"]["Config"][0]["Subnet"])[1])
     (tmp_path / "channel").mkdir()
-    with package_index(tmp_path, {"far_away": "WORD = 'and fetched'\n"}, here) as index:
+    with package_index(tmp_path, {"far_away": "WORD = 'and fetched'\n"}, address) as index:
         (tmp_path / "channel/company.pem").write_bytes(index.ca.read_bytes())
         environment = {"PIP_INDEX_URL": index.url, "PIP_RETRIES": "0"}
         ran = user_job(files, "train.py", channels={"certificates": tmp_path / "channel"}, environment=environment)
@@ -165,25 +165,23 @@ def test_requirements_on_a_closed_network(
     assert "vendored and fetched" in ran.of("algo-1")
     assert unexpected_lines(ran.log) == []
     assert without.outcome.exit_code == 1
-    said = without.sentences()["algo-1"]
-    assert f"index {index.shown} can't be reached for far-away==1.0 (CERTIFICATE_VERIFY_FAILED; trusted " in said
+    sentence = without.sentences()["algo-1"]
+    assert f"index {index.shown} can't be reached for far-away==1.0 (CERTIFICATE_VERIFY_FAILED; trusted " in sentence
     assert "pa55word" not in ran.log + without.log
 
 
-def test_mpi_as_the_framework_estimators_ask_for_it(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
-    asked = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}
-    ran = user_job({"train.py": MPI_PROGRAM, "qa.py": QA}, "train.py", asked)
+def test_mpi_hyperparameters_of_framework_estimators(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
+    settings = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}
+    ran = user_job({"train.py": MPI_PROGRAM, "qa.py": QA}, "train.py", settings)
     assert ran.outcome.exit_code == 0, ran.log
     places = [(rank, rank, "algo-1", "own qa") for rank in range(2)]
     assert f"places 2 2 {places}" in ran.of("algo-1")
-    assert "process group" not in ran.of("algo-1")[-1], "MPI is together, too"
+    assert "process group" not in ran.of("algo-1")[-1], "ranks that use only MPI must not get the warning"
     assert unexpected_lines(ran.log) == []
 
 
 @pytest.mark.parametrize(("program", "code"), [("", 0), ("raise SystemExit(3)", 3)], ids=["no-model", "failed"])
-def test_an_earlier_model_is_not_taken_for_this_jobs(
-    program: str, code: int, user_job: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_model_of_earlier_job_is_renamed(program: str, code: int, user_job: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "model.tar.gz").write_bytes(b"of an earlier job")
     ran = user_job({"train.py": program}, "train.py", output=tmp_path)
     assert (ran.outcome.exit_code, ran.outcome.model_archive) == (code, None)
@@ -191,10 +189,10 @@ def test_an_earlier_model_is_not_taken_for_this_jobs(
     assert not (tmp_path / "model.tar.gz").exists()
 
 
-OF_ANOTHER = """
+CHANGES_OWNER = """
 import os
 from pathlib import Path
-os.chown("/opt/ml/model", OWNER, OWNER)  # as a person's mounted folder is
+os.chown("/opt/ml/model", OWNER, OWNER)  # like a folder that a user mounted
 for path in ("/opt/ml/model/sub/weights", "/opt/ml/output/data/rows"):
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text("x")
@@ -202,19 +200,17 @@ os.symlink("/etc/hostname", "/opt/ml/model/link")
 """
 
 
-def test_what_a_job_leaves_belongs_to_the_owner_of_the_mounted_folder(
-    lone_hosts: Callable[..., Any], tmp_path: Path
-) -> None:
-    """The image runs as root, and in the SDK's local mode a person could neither read nor delete root's files."""
+def test_files_of_job_belong_to_owner_of_mounted_folder(lone_hosts: Callable[..., Any], tmp_path: Path) -> None:
+    """The image runs as root, and in the SDK's local mode a user could neither read nor delete root's files."""
     owner = os.getuid() or 54321
     code = tmp_path / "code"
     code.mkdir()
-    (code / "train.py").write_text(OF_ANOTHER.replace("OWNER", str(owner)))
+    (code / "train.py").write_text(CHANGES_OWNER.replace("OWNER", str(owner)))
     program = {"sagemaker_program": "train.py", "sagemaker_submit_directory": "/opt/ml/input/data/code"}
     hyperparameters = {name: json.dumps(value) for name, value in program.items()}
     with lone_hosts({"code": code}, hyperparameters, hosts=1) as containers:
         assert containers["algo-1"].wait(timeout=60)["StatusCode"] == 0
     home = tmp_path / "algo-1"
-    left = [path for name in ("model", "output") for path in (home / name, *(home / name).rglob("*"))]
-    assert {home / "model/sub/weights", home / "model/link", home / "output/data/rows"} <= set(left)
-    assert {path.lstat().st_uid for path in left} == {owner}
+    written = [path for name in ("model", "output") for path in (home / name, *(home / name).rglob("*"))]
+    assert {home / "model/sub/weights", home / "model/link", home / "output/data/rows"} <= set(written)
+    assert {path.lstat().st_uid for path in written} == {owner}

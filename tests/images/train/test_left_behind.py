@@ -1,4 +1,4 @@
-"""What a hostile or careless program leaves in /opt/ml, after real jobs: nothing of this machine comes home by it."""
+"""Links and special files that a program leaves in /opt/ml: no file of this machine may be copied to the output."""
 
 import tarfile
 from collections.abc import Callable
@@ -8,8 +8,8 @@ import pytest
 
 CANARY = "a file of the machine that was never mounted"
 
-# /opt/ml/model itself is a mount, as under SageMaker: nothing can stand in its place.
-IN_PLACE_OF_FOLDERS = """
+# /opt/ml/model is a mount, as under SageMaker, so it can't be replaced.
+REPLACES_FOLDERS = """
 import os, shutil
 shutil.rmtree("/opt/ml/output/data")
 os.symlink({secret!r}, "/opt/ml/output/data")
@@ -17,7 +17,7 @@ os.symlink({secret!r} + "/key", "/opt/ml/output/failure")
 raise SystemExit({code})
 """
 
-BELOW = """
+LINKS_IN_FOLDERS = """
 import os, socket
 os.chdir("/opt/ml/model")
 open("model.safetensors", "w").write("weights")
@@ -41,8 +41,8 @@ def secret(tmp_path: Path) -> Path:
     return folder
 
 
-def brought_home(output: Path) -> list[str]:
-    """What lies in the output folder, archives' members included; fails if any of it holds the canary."""
+def output_files(output: Path) -> list[str]:
+    """The files in the output folder and members of its archives; fails if one contains the canary."""
     names = []
     for path in sorted(output.rglob("*")):
         assert not path.is_symlink()
@@ -59,39 +59,42 @@ def brought_home(output: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_links_in_place_of_folders_are_refused_by_name(
+def test_folder_replaced_by_link_is_skipped_with_warning(
     code: int, secret: Path, user_job: Callable[..., object], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    program = IN_PLACE_OF_FOLDERS.format(secret=str(secret), code=code)
+    program = REPLACES_FOLDERS.format(secret=str(secret), code=code)
     done = user_job({"train.py": program}, "train.py", output=tmp_path / "out")
-    said = capfd.readouterr().out
+    printed = capfd.readouterr().out
     assert done.outcome.exit_code == code  # type: ignore[attr-defined]
-    assert brought_home(tmp_path / "out") == (["failure-algo-1", "train.log"] if code else ["train.log"])
-    assert "/opt/ml/output/data of algo-1" in said
-    assert "'output/data' itself (a link in place of the folder)" in said
+    assert output_files(tmp_path / "out") == (["failure-algo-1", "train.log"] if code else ["train.log"])
+    assert "/opt/ml/output/data of algo-1" in printed
+    assert "'output/data' itself (a link in place of the folder)" in printed
     if code:
         assert "'failure' is a link" in (tmp_path / "out/failure-algo-1").read_text()
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_links_and_pipes_below_the_folders_are_left_out_by_name(
+def test_links_and_special_files_are_skipped_with_warning(
     code: int, secret: Path, user_job: Callable[..., object], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     done = user_job(
-        {"train.py": BELOW.format(secret=str(secret), code=code)}, "train.py", output=tmp_path / "out", gpus=False
+        {"train.py": LINKS_IN_FOLDERS.format(secret=str(secret), code=code)},
+        "train.py",
+        output=tmp_path / "out",
+        gpus=False,
     )
-    said = capfd.readouterr().out
+    printed = capfd.readouterr().out
     assert done.outcome.exit_code == code  # type: ignore[attr-defined]
     if code:
-        assert brought_home(tmp_path / "out") == ["state", "failure-algo-1", "train.log"]
-        assert "'key', a link that leads out of it: it is removed." in said
+        assert output_files(tmp_path / "out") == ["state", "failure-algo-1", "train.log"]
+        assert "'key', a link that leads out of it: it is removed." in printed
     else:
         model = ["model.tar.gz:latest", "model.tar.gz:model.safetensors"]
-        assert brought_home(tmp_path / "out") == [*model, "train.log"]
+        assert output_files(tmp_path / "out") == [*model, "train.log"]
         for name, kind in {
             "folder": "a link that leads out of it",
             "key": "a link that leads out of it",
             "null": "a device",
             "pipe.safetensors": "a pipe",
         }.items():
-            assert f"{name!r} ({kind})" in said
+            assert f"{name!r} ({kind})" in printed

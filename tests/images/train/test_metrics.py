@@ -1,4 +1,4 @@
-"""Without a network: evaluate.load and datasets.load_metric, as well-known scripts call them, in any Python of ours."""
+"""evaluate.load and datasets.load_metric work without a network, as well-known scripts call them."""
 
 import json
 from pathlib import Path
@@ -12,8 +12,8 @@ from tests.images.train.conftest import IMAGE
 
 PROGRAM = """
 import json, socket, sys
-asked = []
-sys.addaudithook(lambda event, arguments: asked.append(arguments) if event.startswith("socket.getaddrinfo") else None)
+lookups = []
+sys.addaudithook(lambda event, arguments: lookups.append(arguments) if event.startswith("socket.getaddrinfo") else None)
 from datasets import load_metric
 import evaluate
 
@@ -38,7 +38,7 @@ metric = found["batches"]
 for prediction, reference in [(1, 1), (0, 1)]:
     metric.add_batch(predictions=[prediction], references=[reference])
 found["batches"] = metric.compute(normalize=False)
-assert not asked, asked
+assert not lookups, lookups
 try:
     evaluate.load("f1")
 except Exception as error:
@@ -59,13 +59,13 @@ print(json.dumps(found))
 """
 
 
-def test_metrics_answer_without_a_network(client: docker.DockerClient, tmp_path: Path) -> None:
+def test_metrics_work_without_a_network(client: docker.DockerClient, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     mount = Mount("/program", str(tmp_path), type="bind", read_only=True)
-    # As a process of a shell's, which nothing of the kit has started.
+    # Start it from a shell, not by berth's wrapper.
     shell = "mkdir -p /tmp/work/squad && cd /tmp/work && HF_HUB_OFFLINE=1 python /program/program.py"
-    said = run_once(client, IMAGE, ["bash", "-c", shell], Access([mount])).decode()
-    assert json.loads(said.splitlines()[-1]) == {
+    printed = run_once(client, IMAGE, ["bash", "-c", shell], Access([mount])).decode()
+    assert json.loads(printed.splitlines()[-1]) == {
         "squad": {"exact_match": 100.0, "f1": 100.0},
         "squad_v2": {
             **{"exact": 100.0, "f1": 100.0, "total": 1, "NoAns_exact": 100.0, "NoAns_f1": 100.0, "NoAns_total": 1},

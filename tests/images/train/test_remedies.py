@@ -1,4 +1,4 @@
-"""What helps, in the image itself: packages that requirements.txt replaces, and a requirement that needs git."""
+"""Remedies in failure reasons: for a package that requirements.txt replaced, and for a requirement that needs git."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from tests.doubles.package_index import wheel
 IMPORTS = "from transformers import Trainer\n"
 
 
-def test_a_package_that_requirements_txt_replaced_is_behind_the_failure(user_job: Callable[..., Any]) -> None:
+def test_failure_names_package_that_requirements_txt_replaced(user_job: Callable[..., Any]) -> None:
     files = {
         "train.py": IMPORTS,
         "requirements.txt": "--no-index\nhuggingface-hub==0.36.0\n",
@@ -16,17 +16,19 @@ def test_a_package_that_requirements_txt_replaced_is_behind_the_failure(user_job
     }
     ran = user_job(files, "train.py")
     assert ran.outcome.exit_code == 1
-    before = ran.log.index("berth: warning: requirements.txt replaces huggingface-hub ")
-    assert before < ran.log.index("Traceback (most recent call last)"), "before the program starts"
-    said = ran.sentences()["algo-1"]
-    assert "huggingface-hub 0.36.0 (requirements.txt, line 2) conflicts with transformers " in said
-    assert "; remove the pin" in said
+    warning = ran.log.index("berth: warning: requirements.txt replaces huggingface-hub ")
+    assert warning < ran.log.index("Traceback (most recent call last)"), (
+        "the warning must come before the program starts"
+    )
+    sentence = ran.sentences()["algo-1"]
+    assert "huggingface-hub 0.36.0 (requirements.txt, line 2) conflicts with transformers " in sentence
+    assert "; remove the pin" in sentence
 
 
-def test_a_requirement_that_needs_git_gets_its_archive(user_job: Callable[..., Any]) -> None:
+def test_failure_of_git_requirement_names_its_archive(user_job: Callable[..., Any]) -> None:
     requirement = "peft @ git+https://github.com/huggingface/peft@v0.17.1\n"
     ran = user_job({"train.py": IMPORTS, "requirements.txt": requirement}, "train.py")
     assert ran.outcome.exit_code == 1
-    said = ran.sentences()["algo-1"]
-    assert "line 1 needs git, which this image does not have" in said
-    assert "write peft @ https://github.com/huggingface/peft/archive/v0.17.1.zip in line 1" in said
+    sentence = ran.sentences()["algo-1"]
+    assert "line 1 needs git, which this image does not have" in sentence
+    assert "write peft @ https://github.com/huggingface/peft/archive/v0.17.1.zip in line 1" in sentence

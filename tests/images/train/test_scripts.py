@@ -1,4 +1,4 @@
-"""Scripts like transformers' examples, in two ranks, without a network; bench/user_scripts.py runs the examples."""
+"""Scripts like transformers' examples in two ranks without a network; bench/user_scripts.py runs the real examples."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from bench.scripts.data import question_rows, write_rows
 pytestmark = pytest.mark.transformers5
 
 SCRIPTS = Path(__file__).parent / "scripts"
-# One after the other in the same ranks: what takes the time is what they import.
+# Both run in the same ranks, because importing their packages takes most of the time.
 BOTH = """
 import sys
 import glue_like, qa_like
@@ -26,7 +26,7 @@ for program, kind in ((qa_like, "json"), (glue_like, "csv")):
 """
 
 
-def test_scripts_like_the_examples_train_together_in_two_ranks(
+def test_scripts_like_the_examples_train_in_two_ranks(
     user_job: Callable[..., Any], tiny_model: Path, tmp_path: Path
 ) -> None:
     channels = {kind: tmp_path / kind / f"rows.{kind}" for kind in ("json", "csv")}

@@ -1,4 +1,4 @@
-"""The hooks for SDK v3's MPI driver, under a double of it in two containers, and for everybody else."""
+"""The hooks for SDK v3's MPI driver: with a double of the driver in two containers, and without it."""
 
 import json
 import os
@@ -16,12 +16,12 @@ from bench.jobs.containers import started_hosts
 from tests.images.train.conftest import IMAGE
 
 DRIVER = Path(__file__).parents[2] / "doubles" / "mpi_driver_double.py"
-THERE = "/opt/ml/input/data/sm_drivers/distributed_drivers/mpi_driver.py"
+DRIVER_PATH = "/opt/ml/input/data/sm_drivers/distributed_drivers/mpi_driver.py"
 RANK = r"""
 import json, os, sys
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "SM_CURRENT_HOST", "GREETING", "NCCL_SOCKET_IFNAME")
 found = [*(os.environ.get(name) for name in names), len(os.sched_getaffinity(0))]
-sys.stdout.write("FOUND " + json.dumps(found) + "\n")  # one write, for --tag-output cuts a line between two
+sys.stdout.write("FOUND " + json.dumps(found) + "\n")  # one write, because --tag-output splits lines between writes
 """
 GREETING = "good # \"morning\" to 'all'\nof you"
 HOSTS = ("algo-1", "algo-2")
@@ -31,19 +31,19 @@ Driven = Callable[..., AbstractContextManager[dict[str, Container]]]
 
 @pytest.fixture
 def driven(client: docker.DockerClient, tmp_path: Path) -> Driven:
-    """`with driven(present=…, environment=…) as containers`: hosts on which the driver runs, removed at the end."""
+    """`with driven(present=…, VARIABLE=…) as containers`: runs the driver on hosts during the block."""
     (tmp_path / "rank.py").write_text(RANK)
 
     @contextmanager
     def start(present: tuple[str, ...] = HOSTS, **environment: str) -> Iterator[dict[str, Container]]:
         def options(host: str) -> dict[str, Any]:
-            told = {"SM_CURRENT_HOST": host, "SM_MASTER_ADDR": "algo-1", "SM_MASTER_PORT": "7777"}
+            variables = {"SM_CURRENT_HOST": host, "SM_MASTER_ADDR": "algo-1", "SM_MASTER_PORT": "7777"}
             return {
-                # As in a job, where a shell script is process 1.
-                "command": [f"python3 {THERE} /opt/ml/input/data/code/rank.py; exit $?"],
+                # In a job, process 1 is a shell script.
+                "command": [f"python3 {DRIVER_PATH} /opt/ml/input/data/code/rank.py; exit $?"],
                 "entrypoint": ["bash", "-c"],
-                "volumes": [f"{DRIVER}:{THERE}:ro", f"{tmp_path / 'rank.py'}:/opt/ml/input/data/code/rank.py:ro"],
-                "environment": told
+                "volumes": [f"{DRIVER}:{DRIVER_PATH}:ro", f"{tmp_path / 'rank.py'}:/opt/ml/input/data/code/rank.py:ro"],
+                "environment": variables
                 | {"SM_HOSTS": json.dumps(HOSTS), "SM_NETWORK_INTERFACE_NAME": "ethwe", **environment},
             }
 
@@ -53,7 +53,7 @@ def driven(client: docker.DockerClient, tmp_path: Path) -> Driven:
     return start
 
 
-def test_two_hosts_reach_each_other_and_run_every_rank(driven: Driven) -> None:
+def test_driver_starts_every_rank_on_two_hosts(driven: Driven) -> None:
     with driven(GREETING=GREETING) as containers:
         codes = {host: container.wait(timeout=120)["StatusCode"] for host, container in containers.items()}
         log = containers["algo-1"].logs().decode()
@@ -69,7 +69,7 @@ def test_two_hosts_reach_each_other_and_run_every_rank(driven: Driven) -> None:
     assert "yes/no" not in log
 
 
-def test_a_host_that_never_came_ends_the_driver_with_its_name(driven: Driven) -> None:
+def test_driver_fails_with_name_of_missing_host(driven: Driven) -> None:
     with driven(present=("algo-1",), BERTH_RENDEZVOUS_TIMEOUT="2") as containers:
         container = containers["algo-1"]
         assert container.wait(timeout=60)["StatusCode"] not in (0, None)
@@ -82,19 +82,19 @@ def test_a_host_that_never_came_ends_the_driver_with_its_name(driven: Driven) ->
     assert "Traceback" not in log
 
 
-def test_everybody_else_gets_the_real_programs(train: Any) -> None:
-    """Also where the driver's channel is there: a user's own script is not the driver."""
-    train.check_output(f"mkdir -p {Path(THERE).parent}")
+def test_hooks_run_the_real_programs_without_the_driver(train: Any) -> None:
+    """Also if the driver's channel exists, because a user's own mpirun is not the driver's."""
+    train.check_output(f"mkdir -p {Path(DRIVER_PATH).parent}")
     options = "--allow-run-as-root --oversubscribe -np 1"
-    said = train.check_output(f"timeout 60 mpirun {options} printenv")
-    assert "OMPI_COMM_WORLD_SIZE=1" in said
-    assert "hwloc_base_binding_policy" not in said
-    assert "berth:" not in said
+    printed = train.check_output(f"timeout 60 mpirun {options} printenv")
+    assert "OMPI_COMM_WORLD_SIZE=1" in printed
+    assert "hwloc_base_binding_policy" not in printed
+    assert "berth:" not in printed
     real, hook = (train.run(f"{path} -V") for path in ("/usr/sbin/sshd.distrib", "/usr/sbin/sshd"))
     assert "OpenSSH" in hook.stderr
     assert (hook.rc, hook.stdout, hook.stderr) == (real.rc, real.stdout, real.stderr)
     train.check_output("rm -r /opt/ml/input/data/sm_drivers")
 
 
-def test_no_key_is_in_the_image(train: Any) -> None:
+def test_image_contains_no_ssh_key(train: Any) -> None:
     assert train.check_output("find /root/.ssh /etc/ssh -name 'id_*' -o -name 'ssh_host_*' 2>/dev/null; true") == ""

@@ -1,7 +1,7 @@
-"""SageMaker's data parallel library in real jobs: a double of it in an image of the test's own, on two hosts.
+"""SageMaker's data parallel library in real jobs on two hosts: a double of it in a derived image.
 
-The double (tests/doubles/smdistributed_double) registers the backend `smddp` over gloo, refuses a second process group
-as the real one does, and can be told to fail at its import as that does on an instance that it does not support.
+The double (tests/doubles/smdistributed_double) registers the backend `smddp` over gloo and, like the real library,
+rejects a second process group. It can fail at its import, as the real one does on unsupported instances.
 """
 
 import json
@@ -18,7 +18,7 @@ import pytest
 from berth.images.pins import pins
 
 TRAIN = {"do_train": "True", "max_steps": "3", "per_device_train_batch_size": "4", "seed": "7"}
-# As an estimator with distribution smdistributed dataparallel sends it.
+# The hyperparameters of an estimator with distribution smdistributed dataparallel.
 ESTIMATOR = {
     "sagemaker_distributed_dataparallel_enabled": "true",
     "sagemaker_distributed_dataparallel_custom_mpi_options": '""',
@@ -43,7 +43,7 @@ dist.destroy_process_group()
 
 @pytest.fixture(scope="module")
 def with_smddp(derive: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The training image with the double's wheel in it."""
+    """The training image with the double's wheel."""
     folder = tmp_path_factory.mktemp("double")
     shutil.copytree(pins.ROOT / "tests/doubles/smdistributed_double", folder / "source")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder)]
@@ -62,7 +62,7 @@ def metrics(archive: Path) -> dict[str, Any]:
 
 @pytest.mark.nightly
 @pytest.mark.transformers5
-def test_run_qa_over_smddp_ends_as_over_gloo(
+def test_run_qa_gets_the_same_weights_over_smddp_and_gloo(
     train_job: Callable[..., Any],
     channels: Callable[..., dict[str, Path]],
     tiny_model: Path,
@@ -88,24 +88,24 @@ def test_run_qa_over_smddp_ends_as_over_gloo(
     assert unexpected_lines(over_smddp.log) == []
     over_gloo = train_job(data, model=tiny_model, hosts=2, hyperparameters=TRAIN)
     assert "ranks: 2, gloo, CPU" in over_gloo.log
-    mine, reference = metrics(over_smddp.outcome.model_archive), metrics(over_gloo.outcome.model_archive)
-    assert mine["train_loss"] == reference["train_loss"]
-    assert mine["weights_sha256"] == reference["weights_sha256"]
+    smddp, gloo = metrics(over_smddp.outcome.model_archive), metrics(over_gloo.outcome.model_archive)
+    assert smddp["train_loss"] == gloo["train_loss"]
+    assert smddp["weights_sha256"] == gloo["weights_sha256"]
 
 
-def test_a_users_program_gets_the_backend_and_the_librarys_variables(
+def test_program_gets_backend_and_variables_of_smddp(
     user_job: Callable[..., Any], with_smddp: str, unexpected_lines: Callable[..., list[str]]
 ) -> None:
     environment = {"BERTH_DISTRIBUTION": "smddp", "BERTH_PROCESSES_PER_HOST": "2"}
     ran = user_job({"train.py": PROGRAM}, "train.py", image=with_smddp, hosts=2, environment=environment)
     assert ran.outcome.exit_code == 0, ran.log
     for host, ranks in (("algo-1", (0, 1)), ("algo-2", (2, 3))):
-        said = sorted(line for line in ran.of(host) if line.startswith("rank "))
-        assert said == [f"rank {rank} smddp 10 algo-1 local efa 1" for rank in ranks]
+        lines = sorted(line for line in ran.of(host) if line.startswith("rank "))
+        assert lines == [f"rank {rank} smddp 10 algo-1 local efa 1" for rank in ranks]
     assert unexpected_lines(ran.log) == []
 
 
-def test_a_library_whose_import_raises_is_not_used_and_says_why(
+def test_smddp_that_cannot_be_imported_is_replaced_by_gloo(
     user_job: Callable[..., Any], with_smddp: str, unexpected_lines: Callable[..., list[str]]
 ) -> None:
     ran = user_job(
@@ -119,10 +119,9 @@ def test_a_library_whose_import_raises_is_not_used_and_says_why(
     assert ran.outcome.exit_code == 0, ran.log
     for host, rank in (("algo-1", 0), ("algo-2", 1)):
         assert f"rank {rank} gloo 3 None None None None" in ran.of(host)
-        told = [line for line in ran.of(host) if UNSUPPORTED in line]
-        assert len(told) == 1
+        (line,) = (line for line in ran.of(host) if UNSUPPORTED in line)
         assert (
             "gloo, over eth0: no GPU that torch can use; smdistributed dataparallel was asked for but can't be used "
             f"(RuntimeError: {UNSUPPORTED})"
-        ) in told[0]
+        ) in line
     assert unexpected_lines(ran.log) == []

@@ -1,4 +1,4 @@
-"""The open smdistributed in the training image, and transformers' Trainer in jobs that ask for it."""
+"""berth's open smdistributed in the training image, and transformers' Trainer in jobs that use it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,47 +12,51 @@ from berth.contract.archive import unpack
 from tests.images.train.conftest import IMAGE, SCRIPTS, TRAINER, ServeModel, losses
 
 TWO_RANKS = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"}
-# As SDK v2's estimator with distribution smdistributed modelparallel sends it.
+# The hyperparameter of SDK v2's estimator with distribution smdistributed modelparallel.
 PARTITIONS = {"mp_parameters": '{"partitions": 2, "microbatches": 2, "ddp": true}'}
 OPEN = "smp: open implementation, not AWS's library: 2 partitions × 2 replicas (cluster), 2 microbatches, interleaved"
 
 
-def test_who_imports_it_finds_the_open_one(client: docker.DockerClient, train: Host) -> None:
+def test_open_smdistributed_is_installed(client: docker.DockerClient, train: Host) -> None:
     assert client.images.get(IMAGE).labels["berth.smdistributed"] == "open"
     code = "import smdistributed.dataparallel.torch.torch_smddp as d; import smdistributed as s; print(s.__version__)"
     assert train.check_output(f'python -c "{code}"').endswith("+berth")
     assert train.check_output("command -v smddprun") == "/usr/local/bin/smddprun"
     assert train.check_output("smddprun python -c 'import os; print(os.environ[\"RANK\"])'") == "0"
-    asked = "from transformers.utils import is_sagemaker_dp_enabled as d, is_sagemaker_mp_enabled as m; print(d(), m())"
-    assert train.check_output(f'python -c "{asked}"').splitlines()[-1] == "False False", "until a job asks for it"
+    code = "from transformers.utils import is_sagemaker_dp_enabled as d, is_sagemaker_mp_enabled as m; print(d(), m())"
+    assert train.check_output(f'python -c "{code}"').splitlines()[-1] == "False False", (
+        "Trainer must not use it without a job's setting"
+    )
 
 
-def test_trainer_splits_the_model_and_loses_what_one_process_does(user_job: Callable[..., Any], alone: Any) -> None:
+def test_trainer_with_partitions_has_losses_of_one_process(
+    user_job: Callable[..., Any], losses_of_one_process: Any
+) -> None:
     environment = {"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "4", "BERTH_SMDISTRIBUTED": "open"}
     ran = user_job({"train.py": TRAINER}, "train.py", PARTITIONS | {"batch": "16"}, environment=environment)
-    assert losses(ran, ranks=4) == alone
+    assert losses(ran, ranks=4) == losses_of_one_process
     assert OPEN in ran.log
     assert "partitions are not used" not in ran.log
 
 
 @pytest.mark.transformers5
-def test_trainer_of_transformers_5_says_that_it_uses_no_partitions(user_job: Callable[..., Any], alone: Any) -> None:
+def test_trainer_of_transformers_5_warns_that_partitions_are_not_used(
+    user_job: Callable[..., Any], losses_of_one_process: Any
+) -> None:
     ran = user_job({"train.py": TRAINER}, "train.py", PARTITIONS | {"batch": "16"}, environment=TWO_RANKS)
-    assert losses(ran, ranks=2) == alone, "data-parallel, over the same batches"
+    assert losses(ran, ranks=2) == losses_of_one_process, "it must train data-parallel with the same batches"
     assert OPEN not in ran.log
     assert ran.log.count("berth: partitions are not used: Trainer of transformers 5 trains data-parallel") == 1
 
 
-def test_trainer_of_a_job_that_asks_for_smddp_loses_what_one_process_does(
-    user_job: Callable[..., Any], alone: Any
-) -> None:
-    asked = {"sagemaker_distributed_dataparallel_enabled": "true", "batch": "16"}
-    ran = user_job({"train.py": TRAINER}, "train.py", asked, environment={"BERTH_PROCESSES_PER_HOST": "2"})
-    assert losses(ran, ranks=2) == alone
+def test_trainer_with_smddp_has_losses_of_one_process(user_job: Callable[..., Any], losses_of_one_process: Any) -> None:
+    settings = {"sagemaker_distributed_dataparallel_enabled": "true", "batch": "16"}
+    ran = user_job({"train.py": TRAINER}, "train.py", settings, environment={"BERTH_PROCESSES_PER_HOST": "2"})
+    assert losses(ran, ranks=2) == losses_of_one_process
 
 
 @pytest.mark.nightly
-def test_the_cpu_image_serves_a_full_checkpoint_of_two_partitions(
+def test_cpu_image_serves_full_checkpoint_of_two_partitions(
     user_job: Callable[..., Any], tiny_model: Path, tmp_path: Path, serve_model: ServeModel
 ) -> None:
     ran = user_job(

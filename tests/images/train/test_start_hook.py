@@ -1,4 +1,4 @@
-"""What every Python of the training image does at its start, where SDK v3's drivers start programs and not `train`."""
+"""The hook that every Python of the training image runs at its start; it replaces `train` under SDK v3's drivers."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 from testinfra.host import Host
 
 LIMIT = "timeout 120"
-# accelerate's own loop: its model gives both ranks the same gradient only where they train together.
+# The ranks get the same weights only if accelerate averages their gradients.
 PROGRAM = """
 import torch
 from accelerate import Accelerator
@@ -28,12 +28,12 @@ print(f"{accelerator.process_index} of {accelerator.num_processes}, {steps} step
 """
 
 
-def said(train: Host, launcher: str, variables: str = "") -> list[str]:
-    """What the ranks print, sorted: their lines may come between each other."""
+def run_ranks(train: Host, launcher: str, variables: str = "") -> list[str]:
+    """Run PROGRAM; the ranks' lines, sorted."""
     train.check_output(f"cat > /tmp/program.py <<'EOF'{PROGRAM}EOF")
     done = train.run(f"{variables} {LIMIT} {launcher} /tmp/program.py")
     assert done.rc == 0, done.stderr
-    assert "berth:" not in done.stdout, "which would say that they trained alone"
+    assert "berth:" not in done.stdout, "a warning that ranks trained alone"
     return sorted(re.findall(r"\d of \d, .*", done.stdout))
 
 
@@ -41,19 +41,19 @@ def said(train: Host, launcher: str, variables: str = "") -> list[str]:
     ("launcher", "variables"),
     [
         ("python -m torch.distributed.run --nproc_per_node=2 --master_port=7777", "SM_MASTER_ADDR=localhost"),
-        # As mpi_utils.py of sagemaker 3.27 starts it, which sets none of torch's variables.
+        # The command of mpi_utils.py in sagemaker 3.27, which does not set torch's variables.
         ("mpirun --host localhost:2 -np 2 --allow-run-as-root python -m mpi4py", "SM_MASTER_ADDR=localhost"),
     ],
     ids=["Torchrun", "MPI"],
 )
-def test_ranks_without_a_gpu_train_together_whoever_starts_them(train: Host, launcher: str, variables: str) -> None:
-    first, second = said(train, launcher, variables)
+def test_ranks_without_gpu_train_together_under_both_launchers(train: Host, launcher: str, variables: str) -> None:
+    first, second = run_ranks(train, launcher, variables)
     assert first.startswith("0 of 2, 2 steps, weight ")
     assert second == first.replace("0 of 2", "1 of 2")
 
 
-def test_a_python_by_itself_is_as_it_would_be_without(train: Host) -> None:
-    """Nothing is printed, set or imported but the hook and what waits for others' imports, a hundredth of a second."""
+def test_hook_changes_nothing_in_a_single_python(train: Host) -> None:
+    """It imports only its own modules, each in less than 10 ms, prints nothing and sets no variable."""
     code = "import os, sys; print(os.environ.get('ACCELERATE_USE_CPU'), *(m for m in sys.modules if m[:5] == 'berth'))"
     done = train.run(f'{LIMIT} python -X importtime -c "{code}"')
     hook = ("start_hook", "after_import", "smdistributed_finder")

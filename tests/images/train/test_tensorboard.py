@@ -1,4 +1,4 @@
-"""The events of a job lie where SageMaker's TensorBoard looks for them, and say what the log says."""
+"""TensorBoard events are where SageMaker looks for them, and have the log's figures."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.images.train.conftest import IMAGE
 
 pytestmark = pytest.mark.transformers5
 
-# Records as tensorflow.org/tutorials/load_data/tfrecord has them: a length, its checksum, an event, its checksum.
+# A record is: length, its checksum, event, its checksum (tensorflow.org/tutorials/load_data/tfrecord).
 READ = """
 import glob, json, struct
 from tensorboardX.proto.event_pb2 import Event
@@ -30,7 +30,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.nightly
-def test_tensorboard_shows_loss_rate_speed_and_scores(
+def test_tensorboard_events_equal_metrics_and_history(
     lone_hosts: Any, client: docker.DockerClient, tiny_model: Path, channels: Any, excerpt: Any, tmp_path: Path
 ) -> None:
     data = channels(train=excerpt("train", 16), validation=excerpt("heldout", 16)) | {"model": tiny_model}

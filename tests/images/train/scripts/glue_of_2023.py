@@ -1,5 +1,6 @@
-"""A classification script of early 2023: SageMaker's arguments, rows as CSV, and the names that transformers 5 and
-datasets 3 no longer have. It trains one epoch, and another from its checkpoint.
+"""A classification script of early 2023, with names that transformers 5 and datasets 3 removed.
+
+It has SageMaker's arguments, reads CSV, trains one epoch, and trains another one from its checkpoint.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A question answering script as people write them after transformers' example: the same calls, in few lines."""
+"""A question answering script in the style of transformers' example, with the same calls."""
 
 from dataclasses import dataclass, field
 

@@ -1,5 +1,7 @@
-"""A question answering script of early 2023: questions as JSON, kept by save_to_disk, an optimizer of transformers own,
-and a model that is saved as pytorch_model.bin and, in another folder, as safetensors.
+"""A question answering script of early 2023, with names that transformers 5 and datasets 3 removed.
+
+It reads JSON, uses save_to_disk and transformers' own optimizer, and saves the model as pytorch_model.bin and, in
+another folder, as safetensors.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-"""Teaches a model one answer over two partitions, and saves it as the model parallel library does: a full checkpoint,
-under the name that transformers looks for, with configuration and tokenizer beside it.
+"""Trains a model on one answer with two partitions, and saves a full checkpoint of the model parallel library.
+
+The checkpoint has the file name that transformers reads, next to configuration and tokenizer.
 """
 
 import argparse
@@ -20,16 +21,16 @@ def train_step(model, tensors):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", required=True, help="a folder to begin from")
-    told, _ = parser.parse_known_args()
+    parser.add_argument("--model", required=True, help="folder of the initial model")
+    options, _ = parser.parse_known_args()
     smp.init()
-    tokenizer = AutoTokenizer.from_pretrained(told.model)
+    tokenizer = AutoTokenizer.from_pretrained(options.model)
     encoded = tokenizer(QUESTION, CONTEXT, return_tensors="pt")
     first = CONTEXT.index(ANSWER)
     ends = {"start_positions": first, "end_positions": first + len(ANSWER) - 1}
     tensors = {name: torch.tensor([encoded.char_to_token(0, at, 1)]) for name, at in ends.items()}
     torch.manual_seed(0)
-    model = smp.DistributedModel(AutoModelForQuestionAnswering.from_pretrained(told.model))
+    model = smp.DistributedModel(AutoModelForQuestionAnswering.from_pretrained(options.model))
     optimizer = smp.DistributedOptimizer(torch.optim.AdamW(model.parameters(), 0.01))
     for _ in range(20):
         optimizer.zero_grad()

@@ -1,6 +1,7 @@
-"""A script of Trainer that knows nothing of SageMaker's libraries, whatever its job asks of them: four steps of a small
-BERT without dropout, each over all of its 32 rows, so that no order matters. Its last line has the ranks of its process
-group, the mean loss of the steps, and the loss after them.
+"""A script with Trainer that does not import SageMaker's libraries, whatever its job requests.
+
+It trains four steps of a small BERT without dropout. Each step covers all 32 rows, so the order does not matter. The
+last line has the number of ranks in the process group, the mean loss of the steps, and the loss after them.
 """
 
 import argparse
@@ -8,7 +9,7 @@ import argparse
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-NONE = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 SIZE = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64}
 ROWS = 32
 
@@ -24,23 +25,23 @@ def rows():
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch", type=int, default=ROWS)
-    told, _ = parser.parse_known_args()
+    options, _ = parser.parse_known_args()
     torch.manual_seed(0)
-    model = BertForSequenceClassification(BertConfig(vocab_size=100, **SIZE, **NONE))
+    model = BertForSequenceClassification(BertConfig(vocab_size=100, **SIZE, **NO_DROPOUT))
     arguments = TrainingArguments(
         output_dir="/tmp/out",
         num_train_epochs=4,
-        per_device_train_batch_size=told.batch,
-        per_device_eval_batch_size=told.batch,
+        per_device_train_batch_size=options.batch,
+        per_device_eval_batch_size=options.batch,
         logging_steps=1,
         learning_rate=1e-3,
-        max_grad_norm=0.1,  # less than its gradients have
+        max_grad_norm=0.1,  # smaller than the norm of the gradients
         save_strategy="no",
         report_to=[],
         disable_tqdm=True,
     )
     trainer = Trainer(model=model, args=arguments, train_dataset=rows(), eval_dataset=rows())
-    # Of several ranks Trainer of 5.23 multiplies BERT's loss, a mean already, by their number.
+    # With several ranks Trainer of 5.23 multiplies BERT's loss, which is already a mean, by their number.
     trainer.model_accepts_loss_kwargs = False
     trainer.train()
     mean, steps = trainer.state.log_history[-1]["train_loss"], trainer.state.global_step
