@@ -1,4 +1,4 @@
-"""The fixtures that hold for every test of the kit, here too."""
+"""Fixtures of all tests of berth, for this folder."""
 
 from tests.conftest import no_credentials, pretrained
 from tests.unit.conftest import stripped_environment

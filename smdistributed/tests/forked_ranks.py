@@ -1,8 +1,8 @@
-"""Runs as a script: the ranks of a job, children of one process that has imported what takes longer than most jobs.
+"""A script that forks the ranks of a job from a process with the slow imports, which take longer than most jobs.
 
 Usage: python forked_ranks.py SIZE MODULE,… SCRIPT [ARGUMENT…]
 
-What a rank prints goes to $RESULTS/said-RANK.txt. Exit code 1 if a rank has another than 0.
+A rank's output goes to $RESULTS/output-RANK.txt. Exit code 1 if a rank fails.
 """
 
 import importlib
@@ -12,19 +12,19 @@ import sys
 from pathlib import Path
 
 ALWAYS = ("torch", "torch.fx.experimental.symbolic_shapes")
-"""The second is imported by a process' first backward pass."""
+"""A process' first backward pass imports the second one."""
 
 
 def become(rank, path):
-    """In the child: the rank's environment, and its output in a file."""
+    """In the child: set the rank's variables and redirect its output to a file."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
-    said = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
-    os.dup2(said, 1)
-    os.dup2(said, 2)
+    output = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
 
 
 def run(script, *arguments):
-    """As `python SCRIPT ARGUMENT…` does."""
+    """Run a script like `python SCRIPT ARGUMENT…`."""
     sys.argv = [script, *arguments]
     sys.path[0] = str(Path(script).parent)
     runpy.run_path(script, run_name="__main__")
@@ -35,7 +35,7 @@ def main(size, imports, *command):
         importlib.import_module(name)
     for rank in range(int(size)):
         if os.fork() == 0:
-            become(rank, f"{os.environ['RESULTS']}/said-{rank}.txt")
+            become(rank, f"{os.environ['RESULTS']}/output-{rank}.txt")
             run(*command)
             sys.exit()
     ended = [os.wait()[1] for _ in range(int(size))]

@@ -1,4 +1,4 @@
-"""Runs in each rank of a launch: the library as in a new process, for the next of several cases."""
+"""Runs in each rank of a launch: resets the library for the next of several cases."""
 
 import gc
 import os
@@ -10,12 +10,12 @@ import torch.distributed as dist
 
 
 def start(config: dict[str, Any]) -> None:
-    """`smp.init` again. Earlier cases' groups go first: gloo keeps threads for each, and hundreds of cases slow all."""
+    """Call `smp.init` again, after destroying earlier groups, because gloo keeps threads for each of them."""
     state = smp.state
     for group in {group for _, group in state.groups.values()} - {dist.group.WORLD}:
         dist.destroy_process_group(group)
     state.initialized, state.model, state.optimizer, state.groups = False, None, None, {}
-    gc.collect()  # a model and its hooks hold each other, and the groups
+    gc.collect()  # a model and its hooks reference each other and the groups
     smp.init({**config, **gpu_options()})
     torch.backends.cudnn.allow_tf32 = False  # by default convolutions on a GPU have 10 bits
 

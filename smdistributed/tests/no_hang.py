@@ -1,7 +1,7 @@
-"""Runs as a script: jobs of ranks, each with one mistake, all at the same time. How every rank ended goes to a file.
+"""A script that runs jobs with one mistake each, several at a time, and writes how every rank ended to a file.
 
-The ranks are children of one process that has imported torch, and what its first backward pass imports, for importing
-takes longer than most of these jobs.
+The ranks are forked from one process that has imported torch and the modules of the first backward pass, because
+importing takes longer than most of these jobs.
 """
 
 import json
@@ -23,7 +23,7 @@ RESULTS = Path(os.environ["RESULTS"])
 
 
 class Block(nn.Module):
-    """Meets with `accident` in its forward, in the third call of this process."""
+    """Calls `accident` in the third forward call of this process."""
 
     accident = None
     seen = 0
@@ -73,7 +73,7 @@ def fail():
 
 
 def trains(accident=None, steps=4, **options):
-    """A script; `accident` happens in it."""
+    """Train for some steps, with `accident` in one of them."""
     Block.accident = accident
     smp.init({"microbatches": 2, **options})
     torch.manual_seed(0)
@@ -92,7 +92,7 @@ def one_fails(who, **options):
 
 
 def goes_on(rank):
-    """Rank 1 goes on after a step that failed there."""
+    """Rank 1 continues after a step that failed there."""
     model = trains(None, 1, partitions=1, ddp=True)
     Block.seen, Block.accident = 0, fail if rank == 1 else None
     try:
@@ -113,7 +113,7 @@ def calls_barrier(who, **options):
 
 
 def saves_alone(rank):
-    """As scripts for one process do, the other rank waiting in torch's own barrier."""
+    """Rank 0 saves like a script for one process, while the other rank waits in torch's own barrier."""
     model = trains(None, 1, partitions=2)
     if rank == 0:
         smp.save_checkpoint(RESULTS / "alone", "first", model=model)
@@ -121,7 +121,7 @@ def saves_alone(rank):
 
 
 def gathers_alone(rank):
-    """The barrier goes over the same process group, and would get what the state dict's exchange sent."""
+    """The barrier uses the same process group, so it would receive the messages of the state dict."""
     model = trains(None, 1, partitions=2)
     if rank == 0:
         model.state_dict()
@@ -147,7 +147,7 @@ def other_function(rank):
 
 
 def all_well(rank):
-    """Waits that are long, and not in vain; and rank 0 lives longer than the other."""
+    """Long waits that succeed; rank 0 exits later than the other rank."""
     watch.PATIENCE = 3
     model = trains(None, 1, partitions=2)
     time.sleep(4 * rank)
@@ -180,7 +180,7 @@ JOBS = {
 
 
 def begin(name, size, script, port):
-    """Start a job's ranks, whose rank 0 listens at that port: their process ids."""
+    """Start a job's ranks with a port for rank 0. Process id → job, rank."""
     shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
     shared["MASTER_PORT"], started = port, {}
     for rank in range(size):
@@ -195,7 +195,7 @@ def begin(name, size, script, port):
 
 
 def main(ports):
-    """A few jobs at a time, each with one of these ports."""
+    """Run AT_A_TIME jobs at a time, each with one of the ports."""
     torch.set_num_threads(1)
     left, ranks, began = list(JOBS), {}, {}
     found = {name: {} for name in JOBS}
@@ -207,8 +207,8 @@ def main(ports):
         child, status = os.waitpid(-1, os.WNOHANG)
         if child in ranks:
             name, rank = ranks.pop(child)
-            said = (RESULTS / f"{name} {rank}.txt").read_text()
-            found[name][rank] = (os.waitstatus_to_exitcode(status), time.monotonic() - began[name], said)
+            output = (RESULTS / f"{name} {rank}.txt").read_text()
+            found[name][rank] = (os.waitstatus_to_exitcode(status), time.monotonic() - began[name], output)
         for child, (name, _) in list(ranks.items()):
             if time.monotonic() - began[name] > LIMIT:
                 os.kill(child, signal.SIGKILL)

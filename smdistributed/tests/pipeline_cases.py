@@ -1,4 +1,4 @@
-"""Runs in each rank of a launch: cases one after the other, each compared with one process on rank 0."""
+"""Runs in each rank of a launch: cases, each compared on rank 0 with one process."""
 
 import functools
 import itertools
@@ -12,7 +12,7 @@ from new_start import start
 
 STEPS, RATE, LIMIT = 9, 0.1, 2e-6
 RATES = {"minilm": 0.01}
-"""A rate at which a model's training does not diverge, where that is not RATE."""
+"""Learning rates of models whose training diverges with RATE."""
 IN_ONE_PIECE = {
     2: ("mlp", "dicts", "vit", "roberta", "bert", "minilm", "gpt2"),
     4: ("mlp", "roberta", "bert", "minilm", "gpt2"),
@@ -22,7 +22,7 @@ made it goes backward once for each: the same numbers are summed in another orde
 
 
 def raised(function, *args, **kwargs):
-    """The name and text of what is raised, or None."""
+    """The name and text of the exception, or None."""
     try:
         function(*args, **kwargs)
     except Exception as error:
@@ -35,7 +35,7 @@ def optimizer_of(model, rate=RATE):
 
 
 class OneProcess:
-    """The same training without any library."""
+    """The same training without the library."""
 
     def __init__(self, kind, microbatches, size, steps, rate):
         model = pipeline_models.build(kind)
@@ -57,11 +57,11 @@ class OneProcess:
 
 
 one_process = functools.lru_cache(maxsize=2)(OneProcess)
-"""The last ones are kept, for cases with one reference follow each other."""
+"""The latest references; consecutive cases share them."""
 
 
 def reference(kind, config, ranks, steps=STEPS):
-    """What so many ranks must find."""
+    """The expected results of `ranks` ranks."""
     count = config["microbatches"] * ranks // config["partitions"]
     return one_process(kind, count, 2 * count, steps, RATES.get(kind, RATE))
 
@@ -72,13 +72,13 @@ def worst(one, other):
 
 
 def relative(one, other):
-    """The largest difference, by the largest value there is."""
+    """The largest difference divided by the largest value."""
     largest = max((float(each.abs().max()) for each in other.values()), default=0.0)
     return worst(one, other) / (largest or 1.0)
 
 
 def differences(one, other):
-    """Of two trainings: loss and gradients of all steps, parameters and momentum after the last, relative."""
+    """Relative differences of two trainings: loss and gradients of all steps, final parameters and momentum."""
     losses, steps = zip(one.losses, other.losses, strict=True), zip(one.gradients, other.gradients, strict=True)
     return {
         "loss": max(abs(a - b) / abs(b) for a, b in losses),
@@ -89,7 +89,7 @@ def differences(one, other):
 
 
 def gradients_of(model):
-    """Of all partitions, by name."""
+    """Name → gradient, of all partitions."""
     local = {n: p.grad.clone() for n, p in model.local_named_parameters() if p.grad is not None}
     parts = smp.allgather(local, smp.PP_GROUP)
     return {name: each for part in parts for name, each in part.items()}

@@ -1,4 +1,4 @@
-"""Runs in each rank of a launch: checkpoints of real models, taken up by new ones, compared to the last bit."""
+"""Runs in each rank of a launch: checkpoints of real models, loaded into new ones and compared to the last bit."""
 
 import pathlib
 import shutil
@@ -13,7 +13,7 @@ KIND, SIZE = "bert", 8
 
 
 class Run:
-    """A wrapped model and optimizer, as in a new process, and their training."""
+    """A new wrapped model and optimizer, and their training."""
 
     def __init__(self, dropout=0.0, **options):
         pipeline_cases.start({"partitions": 2, "microbatches": 2, "ddp": True, "deterministic_server": True, **options})
@@ -25,7 +25,7 @@ class Run:
         self.optimizer = smp.DistributedOptimizer(pipeline_cases.optimizer_of(self.model))
 
     def train(self, seeds, parts=None):
-        """The microbatches' losses of each step; each replica has its part of the batch, or all if `parts` is 1."""
+        """Train; the microbatches' losses. A replica gets its part of the batch, or all of it if `parts` is 1."""
         parts = smp.dp_size() if parts is None else parts
 
         @smp.step
@@ -43,7 +43,7 @@ class Run:
         return torch.stack(losses)
 
     def results(self):
-        """Parameters and momentum of all partitions; every rank of a replica calls it."""
+        """Parameters and momentum of all partitions. Every rank of a replica must call it."""
         states = self.optimizer.state_dict()["state"]
         return {"parameters": self.model.state_dict(), "momentum": {n: e["momentum_buffer"] for n, e in states.items()}}
 
@@ -53,13 +53,13 @@ def alike(one, other):
 
 
 def same(found, expected):
-    """Whether two results are bit-equal, and there is something to compare."""
+    """Whether two results are bit-equal and not empty."""
     assert len(expected["parameters"]) == len(expected["momentum"]) > 50
     return all(alike(found[name], expected[name]) for name in ("parameters", "momentum"))
 
 
 def save_all(folder, run):
-    """In every way, after the third step."""
+    """Save in every way after the third step."""
     for partial in (True, False):
         smp.save_checkpoint(folder, "third", partial, run.model, run.optimizer, {"step": 3})
     if smp.rdp_rank() == 0:
@@ -83,9 +83,9 @@ WAYS = ("checkpoint partial", "checkpoint full", "plain partial", "plain full")
 
 
 def resumes(folder, expected):
-    """Three more steps of new objects against six in one go; loaded before their first step, or once partitioned."""
+    """Compare 3 + 3 steps with 6 steps, loading before the first step or after the partition."""
     found = {}
-    # With replicas, `elsewhere` takes every way.
+    # With replicas, `elsewhere` tests every way.
     ways = (*WAYS, "checkpoint partial, partitioned", "plain full, partitioned") if smp.size() == 2 else WAYS[:2]
     for way in ways:
         run = Run()
@@ -98,7 +98,7 @@ def resumes(folder, expected):
 
 
 def resumes_dropout(folder):
-    """With other elements left out in each step."""
+    """Dropout must continue with the same random numbers."""
     run = Run(dropout=0.2)
     expected = run.train(range(4))
     run = Run(dropout=0.2)
@@ -113,7 +113,7 @@ def resumes_dropout(folder):
 
 
 def elsewhere(folder, expected):
-    """In other processes, with more replicas, which have the same batch, so that they change nothing."""
+    """Resume in other processes with more replicas, all with the same batch, so the results are equal."""
     found = {}
     for way in WAYS:
         run = Run()
@@ -124,7 +124,7 @@ def elsewhere(folder, expected):
 
 
 def saved_again(folder):
-    """Resumed and saved before a step was taken: nothing is lost."""
+    """Save directly after resuming, without a step."""
     found = []
     for way in ("checkpoint partial", "checkpoint full"):
         run = Run()
@@ -141,13 +141,13 @@ def saved_again(folder):
 
 
 def one_process():
-    """What a single process without the library has after three steps."""
+    """Parameters and momentum of one process without the library after three steps."""
     alone = pipeline_cases.OneProcess(KIND, 2 * smp.dp_size(), SIZE, 3, pipeline_cases.RATE)
     return {"parameters": alone.parameters, "momentum": alone.momentum}
 
 
 def pretrained(folder, run):
-    """A full checkpoint in a folder as transformers writes one, loaded without the library: what differs."""
+    """Load a full checkpoint with transformers; the names of different tensors."""
     smp.save_checkpoint(f"{folder}/pretrained", "pytorch_model.bin", partial=False, model=run.model)
     smp.barrier()
     if smp.rank() == 0:
@@ -160,7 +160,7 @@ def pretrained(folder, run):
 
 
 def refused(folder):
-    """What can't be resumed or saved: the error of each."""
+    """The errors of checkpoints that can't be loaded or saved."""
     Run(partitions=4 if smp.size() == 4 else 1)
     found = {"degrees": pipeline_cases.raised(smp.resume_from_checkpoint, folder, "third")}
     pipeline_cases.start({"partitions": 2})
@@ -193,7 +193,7 @@ def refused(folder):
 
 
 def interrupted(folder, expected):
-    """One rank can't write: all say so; the checkpoint of that name is as before, and the next one can be written."""
+    """If one rank can't write, all raise; the old checkpoint remains, and the next one can be saved."""
     folder, before = f"{folder}/interrupted", folder
     if smp.rank() == 0:
         shutil.copytree(f"{before}/third_partial", f"{folder}/third_partial")
@@ -230,7 +230,7 @@ def fails(value, path, **_):
 
 
 def pruned(folder, run):
-    """The newest two of four partial ones, and a full one, stay."""
+    """The two newest of four partial checkpoints, and a full one, are kept."""
     for tag in range(4):
         for partial in (True, False):
             smp.save_checkpoint(
@@ -242,7 +242,7 @@ def pruned(folder, run):
 
 
 def all_of(folder):
-    """Everything above, for one launch."""
+    """Run everything above in one launch."""
     one_go = Run()
     expected = {"losses": one_go.train(range(6)), **one_go.results()}
     run = Run()

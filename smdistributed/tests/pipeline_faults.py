@@ -1,4 +1,4 @@
-"""Runs in each rank of a launch: what must be refused."""
+"""Runs in each rank of a launch: mistakes that must raise."""
 
 import threading
 
@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 
 
 class Odd(nn.Module):
-    """A block that can fail, and whose result can grow."""
+    """A block that can fail, and whose result can get another form."""
 
     fails, grows, seen = False, False, 0
 
@@ -88,7 +88,7 @@ def step_in_step(model, x):
 
 
 def fault(name):
-    """One kind of mistake: what this rank raises."""
+    """Make one mistake; what this rank raises."""
     model, x = fresh(), torch.randn(4, 8)
     train_step(model, x)
     if name == "remote":
@@ -135,7 +135,7 @@ FAULTS = (
 
 
 def two_forwards():
-    """Two passes before the first backward pass, against one process."""
+    """Two forward passes before the first backward pass, compared with one process."""
     model, x = fresh(), torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
     torch.manual_seed(0)
     plain = Line()
@@ -180,7 +180,7 @@ def _together(sent):
 
 
 def swapped():
-    """Two transfers that are expected in the other order: what the receiver gets."""
+    """Two transfers in the wrong order; what the receiver raises."""
     pipeline_cases.start({"partitions": smp.size(), "microbatches": 1})
     ends = wire.Wire(smp.get_pp_process_group(), None, CPU)
     meta, found = wire.Meta((3,), torch.float32), None

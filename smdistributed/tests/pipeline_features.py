@@ -1,4 +1,4 @@
-"""Runs in each rank of a launch: what scripts do besides training steps, compared with one process."""
+"""Runs in each rank of a launch: features besides training steps, compared with one process."""
 
 import copy
 import math
@@ -12,7 +12,7 @@ from torch import nn
 
 
 def start(kind, model=None, **options):
-    """A model and an optimizer, wrapped, and the same in one process."""
+    """A wrapped model and optimizer, and the same model for one process."""
     pipeline_cases.start({"partitions": 2, "microbatches": 2, "ddp": True, **options})
     plain = model if model is not None else pipeline_models.build(kind)
     alone = copy.deepcopy(plain)
@@ -37,7 +37,7 @@ def mine(kind, seed, size):
 
 
 def reference(kind, alone, tensors, parts):
-    """Gradients of one process, added to those that are there."""
+    """Add the gradients of one process to the existing ones."""
     size = len(tensors[0]) // parts
     for place in range(parts):
         part = [each[place * size : (place + 1) * size] for each in tensors]
@@ -56,7 +56,7 @@ def gradients_add_up():
 
 
 def some_passes_per_exchange():
-    """backward_passes_per_step: replicas exchange once in two steps."""
+    """With backward_passes_per_step replicas exchange gradients once in two steps."""
     pipeline_cases.start({"partitions": 2, "microbatches": 2, "ddp": True})
     plain = pipeline_models.build("mlp")
     alone = copy.deepcopy(plain)
@@ -81,7 +81,7 @@ def sums_over_microbatches():
 
 
 def evaluates():
-    """A step without gradients, in and outside of the function, with eval() called in it."""
+    """A step without gradients, with torch.no_grad only inside, and also outside of the step function."""
     model, _, alone = start("bert")
     _, tensors = mine("bert", 1, 8)
 
@@ -102,7 +102,7 @@ def evaluates():
 
 
 def checkpointed():
-    """Gradient checkpointing of transformers and of the library, at the modules' owners."""
+    """Gradient checkpointing of transformers and of the library works on the modules' ranks."""
     plain = pipeline_models.build("bert")
     plain.gradient_checkpointing_enable()
     model, _, alone = start("bert", plain)
@@ -122,7 +122,7 @@ def checkpointed():
 
 
 def autocast():
-    """The thread's autocast goes with a call."""
+    """A remote call uses the caller's autocast."""
     model, _, alone = start("bert")
     _, tensors = mine("bert", 1, 8)
 
@@ -140,7 +140,7 @@ def autocast():
 
 
 def hooks():
-    """After the partition, once; after the next step, once; forward hooks run where the module does, once."""
+    """Hooks run once after the partition and once after the next step; forward hooks run once on the module's rank."""
     model, optimizer, _ = start("mlp")
     seen = []
     model.register_post_partition_hook(lambda m, o: seen.append(("partition", m is model, o is optimizer)))
@@ -166,7 +166,7 @@ def hooks():
 
 
 def resumes():
-    """Partial and full states, taken up by a new model, give the same next loss to the last bit."""
+    """A new model with a partial or full state has the same next loss to the last bit."""
     model, optimizer, _ = start("gpt2", deterministic_server=True)
     _, tensors = mine("gpt2", 0, 8)
     step = train_step("gpt2")
@@ -236,7 +236,7 @@ def statistics():
 
 
 class Keeps(nn.Module):
-    """Changes its arguments in place: a list, a dict in a dict, an object, a tensor in a list."""
+    """Changes its arguments in place: a list, a nested dict, an object, a tensor in a list."""
 
     def __init__(self):
         super().__init__()
@@ -255,7 +255,7 @@ class Keeps(nn.Module):
 
 
 class Changing(nn.Module):
-    """Of its blocks each takes what the one before it changed."""
+    """Each block takes the arguments that the previous one changed."""
 
     def __init__(self):
         super().__init__()
@@ -273,7 +273,7 @@ class Changing(nn.Module):
 
 
 def changed_in_place():
-    """Arguments that a module of another rank changes, in three steps, the last ones with predicted results."""
+    """A module of another rank changes arguments in three steps; the last ones use predicted results."""
     torch.manual_seed(0)
     model, _, alone = start("", Changing())
 
@@ -296,7 +296,7 @@ def changed_in_place():
 
 
 def wire_bytes():
-    """Tensors' bytes of a step of BERT over what its partitions must exchange, without the step's outputs."""
+    """The bytes that each rank sends in a step of BERT, and the batch's shape."""
     model, _, _ = start("bert", microbatches=4)
 
     @smp.step
@@ -312,7 +312,7 @@ def wire_bytes():
 
 
 def clipped():
-    """The norm and the gradients after it, by torch's function in one process."""
+    """The clipped norm and gradients, compared with torch's function in one process."""
     model, optimizer, alone = start("mlp")
     whole, tensors = mine("mlp", 1, 8)
     found = []

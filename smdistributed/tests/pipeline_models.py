@@ -1,4 +1,4 @@
-"""Models and batches for pipelines: small, without dropout, each with the way a step function calls it."""
+"""Small models without dropout and their batches, with the way in which a step function calls each."""
 
 import os
 
@@ -32,7 +32,7 @@ class MLP(nn.Module):
 
 
 class Skips(nn.Module):
-    """Every block gets what the blocks before it gave, in a dict, and changes a tensor of another rank in place."""
+    """Every block gets results of earlier blocks in a dict and changes a tensor of another rank in place."""
 
     def __init__(self):
         super().__init__()
@@ -53,7 +53,7 @@ class Skips(nn.Module):
 
 
 class Several(nn.Module):
-    """A block that takes and gives several tensors in containers."""
+    """A block that takes and returns several tensors in containers."""
 
     def __init__(self):
         super().__init__()
@@ -84,11 +84,11 @@ def gpt2():
 
 
 MINILM = "BERTH_MINILM"
-"""Names a folder with the weights of a MiniLM; without it they are random."""
+"""A variable with a folder of MiniLM's weights; without it they are random."""
 
 
 def minilm():
-    """Of its vocabulary, what the batches use."""
+    """MiniLM with the part of its vocabulary that the batches use."""
     folder = os.environ.get(MINILM)
     shape = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
     made = BertForQuestionAnswering.from_pretrained(folder, **NO_DROPOUT) if folder else None
@@ -120,7 +120,7 @@ DEVICE = "cuda" if torch.cuda.device_count() else "cpu"
 
 
 def build(kind):
-    """`kind`: a name in BUILD, or what builds a module that takes and gives what those of "dicts" do."""
+    """kind: a name in BUILD, or an object whose `build` returns a module like that of "dicts"."""
     torch.manual_seed(0)
     return (BUILD[kind] if isinstance(kind, str) else kind.build)().train().to(DEVICE)
 
@@ -150,7 +150,7 @@ def batch_on_cpu(kind, seed, size):
 
 
 def call(kind, model, tensors):
-    """Output and loss, as scripts compute them: some in the model, some outside."""
+    """Output and loss; some models compute the loss themselves."""
     if kind == "mlp":
         output = model(tensors[0])
         return output, F.nll_loss(output, tensors[1])

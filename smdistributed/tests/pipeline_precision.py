@@ -9,7 +9,7 @@ import torch
 
 KIND, SIZE, RATE, STEPS, SCALE = "bert", 8, 0.01, 4, 1024.0
 BAD = 1
-"""The step in which one rank has a gradient that is not finite."""
+"""The step in which one rank has an infinite gradient."""
 
 
 def wrapped(**options):
@@ -19,14 +19,14 @@ def wrapped(**options):
 
 
 def spoil(named):
-    """Of the last module, which is on the last partition: its rank alone sees it."""
+    """Make a gradient of the last module infinite, on the rank of the last partition only."""
     gradient = dict(named).get("qa_outputs.weight")
     if gradient is not None and gradient.grad is not None:
         gradient.grad[0, 0] = math.inf
 
 
 class OneProcess:
-    """The same steps without the library. `scaler` is torch's."""
+    """The same steps without the library. scaler: torch's GradScaler."""
 
     def __init__(self, dtype, scaler):
         alone = pipeline_models.build(KIND)
@@ -50,9 +50,9 @@ class OneProcess:
 
 
 def trained(model, optimizer, function, update, expected):
-    """STEPS steps; `update` is the optimizer's step and gives the loss scale after it."""
+    """Train STEPS steps. update: performs the optimizer's step and returns the loss scale."""
     step = smp.step(function)
-    losses, scales, left_out = [], [], []
+    losses, scales, skipped = [], [], []
     for seed in range(STEPS):
         optimizer.zero_grad()
         tensors = [each.chunk(smp.dp_size())[smp.dp_rank()] for each in pipeline_models.batch(KIND, seed, SIZE)]
@@ -62,18 +62,18 @@ def trained(model, optimizer, function, update, expected):
         before = [each.clone() for each in model.local_parameters()]
         scales.append(update())
         if all(map(torch.equal, before, model.local_parameters())):
-            left_out.append(seed)
+            skipped.append(seed)
     return {
         "losses": max(abs(one - other) for one, other in zip(losses, expected.losses, strict=True)),
         "scales": scales,
         "expected scales": expected.scales,
-        "left out": left_out,
+        "skipped": skipped,
         "parameters": pipeline_cases.worst(model.state_dict(), expected.parameters),
     }
 
 
 def scaled(expected):
-    """smp.amp.GradScaler and the script's own autocast."""
+    """Train with smp.amp.GradScaler and the script's own autocast."""
     model, optimizer = wrapped()
     optimizer = smp.DistributedOptimizer(optimizer)
     scaler = smp.amp.GradScaler(init_scale=SCALE)
@@ -93,7 +93,7 @@ def scaled(expected):
 
 
 def option(name, expected, **arguments):
-    """fp16 or bf16 as options of the library; the script names no precision."""
+    """Train with the library's option fp16 or bf16; the script itself sets no precision."""
     model, optimizer = wrapped(**{name: True})
     optimizer = smp.DistributedOptimizer(optimizer, **arguments)
 

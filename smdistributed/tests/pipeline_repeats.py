@@ -1,4 +1,4 @@
-"""Runs in each rank of a launch: trainings that must not depend on the number of partitions, dropout included."""
+"""Runs in each rank of a launch: trainings whose results must not depend on the number of partitions."""
 
 import copy
 
@@ -53,8 +53,8 @@ def with_dropout(kind):
     return plain, kind
 
 
-def plainly(checkpoints, plain):
-    """Activation checkpoints: none, those of transformers, or the library's."""
+def enable_checkpoints(checkpoints, plain):
+    """Enable activation checkpoints: none, those of transformers, or the library's."""
     if checkpoints == "transformers":
         plain.gradient_checkpointing_enable()
     if checkpoints == "library":
@@ -63,10 +63,10 @@ def plainly(checkpoints, plain):
 
 
 def trained(kind, config, checkpoints=None, *, dropout=None):
-    """Parameters after a few steps, and losses. `dropout`: the seed."""
+    """Train a few steps; parameters and losses. dropout: its seed, None without dropout."""
     pipeline_cases.start(config)
     plain, of = with_dropout(kind) if dropout is not None else (pipeline_models.build(kind), kind)
-    plainly(checkpoints, plain)
+    enable_checkpoints(checkpoints, plain)
     optimizer = smp.DistributedOptimizer(pipeline_cases.optimizer_of(plain))
     model = smp.DistributedModel(plain)
 
@@ -91,17 +91,19 @@ def alike(one, other):
 
 
 def independent(kind, counts, checkpoints=None):
-    """What trainings with dropout on so many partitions differ by: the last with activation checkpoints, too."""
+    """The largest difference of trainings with dropout on several numbers of partitions, also with checkpoints."""
     configs = [{"partitions": count, "microbatches": 4} for count in counts]
     expected, *found = [trained(kind, config, dropout=7) for config in configs]
     if checkpoints:
         found.append(trained(kind, configs[-1], checkpoints, dropout=7))
-    assert pipeline_cases.worst(expected, trained(kind, configs[0], dropout=8)) > 1e-3, "dropout is on"
+    assert pipeline_cases.worst(expected, trained(kind, configs[0], dropout=8)) > 1e-3, (
+        "another seed must change the result"
+    )
     return max(pipeline_cases.worst(expected, each) for each in found)
 
 
 def by_hand(kind, microbatches):
-    """The same as `trained`, by torch alone: microbatches one after the other, in their order."""
+    """The same as `trained` with torch only: one microbatch after the other."""
     plain = copy.deepcopy(pipeline_models.build(kind))
     optimizer = pipeline_cases.optimizer_of(plain)
     losses = []
@@ -122,7 +124,7 @@ def by_hand(kind, microbatches):
 
 
 def to_the_last_bit(kind, partitions, microbatches=4):
-    """deterministic_server, against torch alone and a second time: the names of what differs."""
+    """Compare two runs with deterministic_server with torch; the names of different tensors."""
     config = {"partitions": partitions, "microbatches": microbatches, "deterministic_server": True}
     expected, *found = by_hand(kind, microbatches), trained(kind, config), trained(kind, config)
     return [name for each in found for name in expected if not torch.equal(expected[name], each[name])]

@@ -20,7 +20,7 @@ WIDTH, ANSWERS = 20, 5
 
 
 class Leaf(nn.Module):
-    """`scale` is a keyword that is no tensor, `mask` one that takes no gradient."""
+    """Has a keyword `scale`, which is not a tensor, and `mask`, which needs no gradient."""
 
     def __init__(self, frozen=False):
         super().__init__()
@@ -33,7 +33,7 @@ class Leaf(nn.Module):
 
 
 class Tied(nn.Module):
-    """Two modules with one weight, of which only the bias differs."""
+    """Two modules that share their weight but not their bias."""
 
     def __init__(self):
         super().__init__()
@@ -45,7 +45,7 @@ class Tied(nn.Module):
 
 
 class Fork(nn.Module):
-    """Gives several tensors, in containers."""
+    """Returns several tensors in containers."""
 
     def __init__(self):
         super().__init__()
@@ -56,7 +56,7 @@ class Fork(nn.Module):
 
 
 class Join(nn.Module):
-    """Takes what Fork gives."""
+    """Takes the result of Fork."""
 
     def __init__(self):
         super().__init__()
@@ -68,7 +68,7 @@ class Join(nn.Module):
 
 
 class Around(nn.Module):
-    """Calls the modules in it in one of these ways."""
+    """Calls its modules in one of several ways."""
 
     def __init__(self, way, inner):
         super().__init__()
@@ -118,7 +118,7 @@ class Around(nn.Module):
         return x
 
     def _some(self, x):
-        """Only the first is called."""
+        """Call only the first module."""
         return self.inner[0](x)
 
     def _fork(self, x):
@@ -131,7 +131,7 @@ WAYS = ("loop", "around", "skips", "twice", "in_place", "no_grad", "some", "fork
 
 
 class Keywords(nn.Module):
-    """Calls a leaf with keywords, of which one is a tensor without gradient."""
+    """Calls a leaf with keywords, one of them a tensor without gradient."""
 
     def __init__(self):
         super().__init__()
@@ -155,7 +155,7 @@ LEAVES = ("leaf", "norm", "frozen", "tied", "keywords", "relu")
 
 @dataclass(frozen=True)
 class Tree:
-    """A model of a tree between a first and a last module, which always have parameters."""
+    """A model with a tree between a first and a last module that have parameters."""
 
     tree: tuple
 
@@ -165,7 +165,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Placed:
-    """Puts the modules of a model, in their order, onto partitions, over and over; None leaves it where it is."""
+    """Assigns a model's modules in order to a repeated list of partitions; None does not assign."""
 
     partitions: tuple
 
@@ -178,7 +178,7 @@ class Placed:
 PLAIN = {"partitions": 2, "microbatches": 1, "ddp": True}
 CHANGED_FAR_AWAY = (Tree(("around", ("leaf",), ("leaf",), ("relu",))), PLAIN, None)
 CHANGED_WITHOUT_GRADIENT = (Tree(("no_grad", ("leaf",), ("leaf",), ("relu",))), PLAIN, None)
-"""hypothesis found that the caller's tensor stayed as it was when a module of another rank changed it in place."""
+"""hypothesis found: the caller's tensor did not change when a module of another rank changed it in place."""
 
 
 def trees():
@@ -194,7 +194,7 @@ def trees():
 
 @st.composite
 def cases(draw, partitions):
-    """A tree, a configuration, and where modules go; None for the automatic partition."""
+    """A tree, a configuration and the modules' partitions; None for the automatic partition."""
     config = {
         "partitions": draw(st.sampled_from(partitions)),
         "microbatches": draw(st.integers(1, 8)),
@@ -212,7 +212,7 @@ def cases(draw, partitions):
 
 
 def trains(case, steps):
-    """Whether one process can: torch refuses some changes in place."""
+    """Whether one process can train it: torch rejects some changes in place."""
     tree, config, _ = case
     try:
         pipeline_cases.reference(tree, config, dist.get_world_size(), steps)
@@ -222,7 +222,7 @@ def trains(case, steps):
 
 
 def run(case, steps):
-    """On every rank: what equality finds, a text if it raises; None where the model has too few modules for it."""
+    """On every rank: the result of `equality`, a text if it raises, None if the model has too few modules."""
     tree, config, places = case
     try:
         return pipeline_cases.equality(tree, config, steps, Placed(places) if places else None)
@@ -233,7 +233,7 @@ def run(case, steps):
 
 
 def compared(count, steps, partitions, seed=0):
-    """How many cases equal one process, and what hypothesis says if one does not; all ranks call it, rank 0 gets it."""
+    """The equal cases, and hypothesis' report if one differs. All ranks call it; rank 0 gets the result."""
     if dist.get_rank():
         while (case := shared(None)) is not None:
             gathered(run(case, steps))

@@ -1,4 +1,4 @@
-"""Ranks of one job on this machine: several processes run one script, with `smdistributed` at the top level."""
+"""Runs a script as several ranks of one job on this machine, with `smdistributed` as a top-level package."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from tests.ports import free_port
 
 FOLDER = Path(__file__).parent
 LIMIT = 600.0
-"""Seconds, for ranks that hang: several times what the longest job takes on a machine with other work."""
+"""The time-out in seconds: several times the duration of the longest job on a busy machine."""
 PACKAGE = FOLDER.parent / "src" / "smdistributed"
 PLAIN = """
 import os, sys
@@ -32,7 +32,7 @@ import smdistributed.modelparallel.torch as smp
 
 
 def on_path(folder: Path) -> Path:
-    """A folder for PYTHONPATH in which `smdistributed` is the kit's."""
+    """A folder for PYTHONPATH that contains berth's `smdistributed`."""
     top = folder / "top"
     top.mkdir(exist_ok=True)
     link = top / "smdistributed"
@@ -51,7 +51,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def job_environment(folder: Path, size: int, **more: str) -> dict[str, str]:
-    """What all ranks of a job of `size` have; RANK and LOCAL_RANK are each one's own."""
+    """The variables that all ranks of a job share, without RANK and LOCAL_RANK."""
     shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
     return environment(folder, **shared, MASTER_PORT=str(free_port()), **more)
 
@@ -65,9 +65,9 @@ def start(
     imports: Sequence[str] = (),
     **more: str,
 ) -> list[str]:
-    """What each of `size` ranks of a script printed; AssertionError with all of it if one fails, or at the limit.
+    """Run a script on `size` ranks; the output of each rank. AssertionError with all outputs if one fails.
 
-    `imports`: modules that the ranks need and that take long. `limit`: seconds. `more`: of the ranks' environment.
+    imports: modules to import before forking. limit: the time-out in seconds. more: variables of the ranks.
     """
     command = [sys.executable, str(FOLDER / "forked_ranks.py"), str(size), ",".join(imports), str(script), *arguments]
     job = subprocess.Popen(command, env=job_environment(folder, size, **more), start_new_session=True)
@@ -79,14 +79,14 @@ def start(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
         job.wait()
-    said = [path.read_text() for path in (folder / f"said-{rank}.txt" for rank in range(size)) if path.is_file()]
-    assert code is not None, "\n".join([f"The ranks took more than {limit:.0f} s.", *said])
-    assert code == 0, "\n".join(said)
-    return said
+    outputs = [path.read_text() for path in (folder / f"output-{rank}.txt" for rank in range(size)) if path.is_file()]
+    assert code is not None, "\n".join([f"The ranks took more than {limit:.0f} s.", *outputs])
+    assert code == 0, "\n".join(outputs)
+    return outputs
 
 
 def run(body: str, size: int, folder: Path, opening: str = OPENING, **how: Any) -> list[Any]:
-    """What each of `size` ranks handed to `result(value)`. `how`: as `start` takes it."""
+    """Run `body` on `size` ranks; the value that each rank passed to `result(value)`. how: arguments of `start`."""
     script = folder / "script.py"
     script.write_text(opening + body)
     start(script, size, folder, **how)

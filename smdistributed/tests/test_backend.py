@@ -1,4 +1,4 @@
-"""What the backend `smddp` is made of: gloo, or, with a double of NCCL, what that is asked for where there are GPUs."""
+"""The backend `smddp`: gloo on CPUs, NCCL (a double of it) on GPUs."""
 
 from datetime import timedelta
 from types import SimpleNamespace
@@ -11,13 +11,13 @@ import torch.distributed as dist
 from berth.smdistributed.dataparallel.torch import backend
 
 LIMIT = timedelta(seconds=7)
-ASKED = SimpleNamespace(
+SETTINGS = SimpleNamespace(
     store="the store", group_rank=0, group_size=2, timeout=LIMIT, group_id="4", global_ranks_in_group=[2, 3]
 )
 
 
 class NcclDouble:
-    """Keeps what it was made with."""
+    """Records its arguments."""
 
     Options = SimpleNamespace
 
@@ -38,23 +38,27 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("gpus")
-def test_nccl_where_there_are_gpus(capsys: pytest.CaptureFixture[str]) -> None:
-    made = backend._create(ASKED, None)
+def test_gpus_use_nccl(capsys: pytest.CaptureFixture[str]) -> None:
+    made = backend._create(SETTINGS, None)
     assert (made.made, made.numbered) == (("the store", 0, 2), True)
     assert vars(made.options) == {"_timeout": LIMIT, "global_ranks_in_group": [2, 3], "group_name": "4"}
-    backend._create(ASKED, None)
-    assert capsys.readouterr().err == "smddp: open implementation, not AWS's library: 2 ranks over NCCL\n", "once"
+    backend._create(SETTINGS, None)
+    assert capsys.readouterr().err == "smddp: open implementation, not AWS's library: 2 ranks over NCCL\n", (
+        "the line must be logged once"
+    )
 
 
 @pytest.mark.usefixtures("gpus")
-def test_options_of_the_scripts_own_reach_nccl() -> None:
+def test_options_of_the_script_reach_nccl() -> None:
     given = SimpleNamespace(is_high_priority_stream=True)
-    assert backend._create(ASKED, given).options is given
+    assert backend._create(SETTINGS, given).options is given
     assert given._timeout == LIMIT
 
 
 @pytest.mark.parametrize(("cuda", "devices"), [(True, ["cuda"]), (False, ["cpu"])])
-def test_what_it_moves_is_what_it_is_made_of(cuda: bool, devices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backend_is_registered_once_for_its_device(
+    cuda: bool, devices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(dist.Backend, "register_backend", lambda *given, **named: calls.append((given, named)))
@@ -63,4 +67,4 @@ def test_what_it_moves_is_what_it_is_made_of(cuda: bool, devices: list[str], mon
     assert calls == [(("smddp", backend._create), {"extended_api": True, "devices": devices})]
     monkeypatch.setattr(dist.Backend, "backend_list", ["gloo", "smddp"])
     backend.register()
-    assert len(calls) == 1, "once"
+    assert len(calls) == 1

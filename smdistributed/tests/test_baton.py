@@ -1,4 +1,4 @@
-"""Whose turn it is."""
+"""The baton decides which microbatch runs."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ from berth.smdistributed.modelparallel.torch.baton import Baton, Halted
 
 
 def turns(*, in_turn: bool, slow: float, backward: bool) -> list[int]:
-    """Three threads that wait once each, the first for long, on their way forward or back; who runs when."""
+    """Run three microbatches that wait once each, the first one longest, and return the order in which they run."""
     baton, seen = Baton(in_turn=in_turn), list[int]()
     places = [baton.line_up(1, index) for index in range(3)]
 
@@ -32,22 +32,22 @@ def turns(*, in_turn: bool, slow: float, backward: bool) -> list[int]:
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_in_turn_does_not_depend_on_who_waits_longer(backward: bool) -> None:
+def test_order_in_turn_does_not_depend_on_waiting_times(backward: bool) -> None:
     for slow in (0.2, 0.0):
         assert turns(in_turn=True, slow=slow, backward=backward) == [0, 1, 2, 0, 1, 2]
 
 
-def test_on_the_way_back_who_waits_does_not_keep_others_from_running() -> None:
+def test_waiting_backward_pass_does_not_block_others() -> None:
     assert turns(in_turn=False, slow=0.3, backward=True)[-1] == 0
 
 
-def test_on_the_way_forward_nobody_is_overtaken() -> None:
-    """Who waits does not keep others from beginning."""
+def test_forward_passes_keep_their_order() -> None:
+    """A waiting microbatch still lets others begin."""
     assert turns(in_turn=False, slow=0.3, backward=False) == [0, 1, 2, 0, 1, 2]
 
 
 def opened(count: int) -> Baton:
-    """With so many microbatches that have begun; the last one has the baton."""
+    """A baton with `count` started microbatches; the last one holds it."""
     baton = Baton(in_turn=False)
     for index, place in enumerate([baton.line_up(1, index) for index in range(count)]):
         baton.take(place)
@@ -56,12 +56,12 @@ def opened(count: int) -> Baton:
     return baton
 
 
-def test_a_station_without_a_wait_is_passed_at_once_unless_an_earlier_one_is_behind() -> None:
+def test_microbatch_passes_station_unless_an_earlier_one_is_behind() -> None:
     baton = opened(3)
     assert [baton.passes(each) for each in (1, 0, 0, 1, 1, 1, 2)] == [False, True, True, True, True, False, True]
 
 
-def test_who_is_on_the_way_back_or_done_holds_up_nobody() -> None:
+def test_backward_or_finished_microbatch_does_not_block_others() -> None:
     baton = opened(2)
     assert not baton.passes(1)
     with baton.backward(0):
@@ -71,7 +71,7 @@ def test_who_is_on_the_way_back_or_done_holds_up_nobody() -> None:
     assert baton.passes(1)
 
 
-def test_a_way_back_is_no_station() -> None:
+def test_backward_pass_does_not_count_as_station() -> None:
     """Two forward and backward passes in a microbatch: the second forward pass begins where the first ended."""
     baton = opened(2)
     with baton.backward(0):
@@ -81,7 +81,7 @@ def test_a_way_back_is_no_station() -> None:
     assert not baton.passes(1)
 
 
-def test_nobody_runs_once_it_is_stopped() -> None:
+def test_stopped_baton_raises_halted() -> None:
     baton = Baton(in_turn=False)
     baton.stop()
     with pytest.raises(Halted):

@@ -1,7 +1,6 @@
-"""Checkpoints of pipelines of real ranks: of 2 partitions, and of 2 replicas of them, which take up the former's, too.
+"""Checkpoints of pipelines with real ranks: 2 partitions, and 2 replicas of them, which also load the former's.
 
-The same launches train in half precision. Beside them what is on disk after a process died, and loss scales, without
-processes.
+The same launches train in half precision. Without processes: files after a process died, and loss scales.
 """
 
 import os
@@ -36,88 +35,88 @@ def launch(size: int, folder: Path, **more: str) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the launch of 2 ranks leaves its checkpoints."""
+    """The folder of the checkpoints of 2 ranks."""
     return tmp_path_factory.mktemp("two")
 
 
 @pytest.fixture(scope="module")
-def on_2(folder: Path) -> list[Any]:
-    """What each of 2 ranks found."""
+def two_ranks(folder: Path) -> list[Any]:
+    """The results of each of 2 ranks."""
     return launch(2, folder)
 
 
 @pytest.fixture(scope="module")
-def on_4(on_2: list[Any], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What each of 4 ranks found, of the checkpoints of 2 as well."""
+def four_ranks(two_ranks: list[Any], folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """The results of each of 4 ranks, which also load the checkpoints of 2 ranks."""
     return launch(4, tmp_path_factory.mktemp("four"), OTHER=str(folder))
 
 
-@pytest.fixture(params=["on_2", pytest.param("on_4", marks=pytest.mark.nightly)])
+@pytest.fixture(params=["two_ranks", pytest.param("four_ranks", marks=pytest.mark.nightly)])
 def found(request: pytest.FixtureRequest) -> list[Any]:
     return list(request.getfixturevalue(request.param))
 
 
-def off(one: dict[str, Any], other: dict[str, Any]) -> float:
+def largest_difference(one: dict[str, Any], other: dict[str, Any]) -> float:
     assert list(one) == list(other)
     return max(float((each - other[name]).abs().max()) for name, each in one.items())
 
 
 @pytest.mark.slow
-def test_three_steps_and_three_resumed_are_six_to_the_last_bit(found: list[Any]) -> None:
-    """Losses, then parameters and momentum, whichever way it was saved, before the first step and after."""
+def test_resumed_job_equals_uninterrupted_job_to_the_last_bit(found: list[Any]) -> None:
+    """Losses, parameters and momentum after 3 + 3 steps, for every way to save, loaded before or after a first step."""
     for rank in found:
         assert len(rank["resumes"]) == (6 if len(found) == 2 else 2)
         assert [way for way, equal in rank["resumes"].items() if equal != [True, True]] == []
 
 
 @pytest.mark.slow
-def test_dropout_goes_on_where_it_was(found: list[Any]) -> None:
+def test_dropout_resumes_its_random_state(found: list[Any]) -> None:
     assert [rank["dropout"] for rank in found] == [True] * len(found)
 
 
 @pytest.mark.nightly
-def test_other_processes_with_more_replicas_resume_to_the_last_bit(on_4: list[Any]) -> None:
-    for rank in on_4:
+def test_more_replicas_resume_to_the_last_bit(four_ranks: list[Any]) -> None:
+    for rank in four_ranks:
         assert len(rank["elsewhere"]) == 4
         assert [way for way, equal in rank["elsewhere"].items() if equal != [True, True]] == []
 
 
 @pytest.mark.slow
-def test_resumed_and_saved_before_a_step_loses_nothing(found: list[Any]) -> None:
+def test_checkpoint_saved_directly_after_resuming_is_complete(found: list[Any]) -> None:
     assert [rank["again"] for rank in found] == [[True] * 4] * len(found)
 
 
 @pytest.mark.slow
-def test_a_full_checkpoint_is_one_process_state_dict(found: list[Any]) -> None:
+def test_full_checkpoint_is_the_state_dict_of_one_process(found: list[Any]) -> None:
     for rank in found:
         assert rank["file"]
         for name in ("parameters", "momentum"):
-            assert off(rank["saved"][name], rank["one process"][name]) < 2e-6
+            assert largest_difference(rank["saved"][name], rank["one process"][name]) < 2e-6
 
 
 @pytest.mark.slow
-def test_a_full_checkpoint_loads_in_transformers(found: list[Any]) -> None:
+def test_full_checkpoint_loads_in_transformers(found: list[Any]) -> None:
     assert [rank["pretrained"] for rank in found] == [[]] * len(found)
 
 
 @pytest.mark.slow
-def test_so_many_partial_checkpoints_stay(found: list[Any]) -> None:
+def test_old_partial_checkpoints_are_deleted(found: list[Any]) -> None:
     assert [rank["pruned"] for rank in found] == [(3, ["2_partial", "3_partial"])] * len(found)
 
 
 @pytest.mark.slow
-def test_an_interrupted_checkpoint_leaves_the_one_before(found: list[Any]) -> None:
+def test_interrupted_save_keeps_previous_checkpoint(found: list[Any]) -> None:
     expected = [f"{kind}_{rank}_0.pt" for kind in ("model", "optimizer") for rank in (0, 1)]
     for number, rank in enumerate(found):
-        said, resumed, leftovers, names = rank["interrupted"]
+        message, resumed, leftovers, names = rank["interrupted"]
         expected_text = "mp_rank 1: OSError: [Errno 28] No space left" if number < 2 else "another replica's"
-        assert expected_text in said
+        assert expected_text in message
         assert resumed
         assert leftovers
         assert names == sorted(["manifest.json", "user_content.pt", *expected])
 
 
-REFUSED = {
+ERRORS = {
     "degrees": "was saved with pipeline_parallel_degree 2, and this job has",
     "no model": "call smp.DistributedModel before.",
     "no optimizer": "call smp.DistributedOptimizer before, or resume with load_optimizer=False.",
@@ -133,27 +132,27 @@ REFUSED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_saved_or_resumed_is_said_on_every_rank(found: list[Any], name: str) -> None:
+@pytest.mark.parametrize("name", ERRORS)
+def test_every_rank_reports_error_of_checkpoint(found: list[Any], name: str) -> None:
     for rank in found[:2]:
-        assert REFUSED[name] in rank["refused"][name]
+        assert ERRORS[name] in rank["refused"][name]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "tolerance"), [("GradScaler", 1e-4), ("fp16", 1e-4), ("bf16", 1e-6)])
 def test_half_precision_equals_one_process(found: list[Any], name: str, tolerance: float) -> None:
-    """With float16 one rank has a gradient that is not finite, and all leave out that step."""
+    """With float16 one rank has an infinite gradient, and all ranks skip that step."""
     for rank in found:
-        of_kind = rank["precision"][name]
-        assert of_kind["losses"] < tolerance
-        assert of_kind["parameters"] < tolerance
-        assert of_kind["scales"] == of_kind["expected scales"]
-        assert len(set(of_kind["scales"])) == (1 if name == "bf16" else 2)
-        assert of_kind["left out"] == ([] if name == "bf16" else [1])
+        result = rank["precision"][name]
+        assert result["losses"] < tolerance
+        assert result["parameters"] < tolerance
+        assert result["scales"] == result["expected scales"]
+        assert len(set(result["scales"])) == (1 if name == "bf16" else 2)
+        assert result["skipped"] == ([] if name == "bf16" else [1])
 
 
 @pytest.mark.slow
-def test_a_loss_scale_resumes(found: list[Any]) -> None:
+def test_loss_scale_resumes(found: list[Any]) -> None:
     assert [rank["precision"]["fp16"]["resumed"] for rank in found] == [512.0] * len(found)
 
 
@@ -163,23 +162,23 @@ def checkpoint(folder: Path, text: str) -> Path:
     return folder
 
 
-def test_a_process_that_died_between_two_renames_leaves_the_checkpoint_before(
+def test_recover_restores_checkpoint_after_death_between_renames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = checkpoint(tmp_path / "a_partial", "before")
     finished, plain = checkpoint(tmp_path / ".a_partial.incomplete", "after"), Path.rename
 
-    def dies(path: Path, target: Path) -> Path:
+    def die(path: Path, target: Path) -> Path:
         if path == finished:
             raise KeyboardInterrupt
         return plain(path, target)
 
-    monkeypatch.setattr(Path, "rename", dies)
+    monkeypatch.setattr(Path, "rename", die)
     with pytest.raises(KeyboardInterrupt):
         files.put_in_place(finished, place)
     monkeypatch.undo()
     assert not place.exists()
-    for _ in range(2):  # the ranks of a host, one after the other
+    for _ in range(2):  # every rank of a host calls it
         files.recover(place)
         assert (place / "model").read_text() == "before"
     files.put_in_place(finished, place)
@@ -187,7 +186,7 @@ def test_a_process_that_died_between_two_renames_leaves_the_checkpoint_before(
     assert [path.name for path in tmp_path.iterdir()] == ["a_partial"]
 
 
-def test_files_that_belong_together_change_together(tmp_path: Path) -> None:
+def test_write_all_changes_all_files_or_none(tmp_path: Path) -> None:
     optimizer, model = tmp_path / "optimizer_a", tmp_path / "a"
     files.write_all({optimizer: 1, model: 1})
     with pytest.raises(AttributeError):
@@ -196,9 +195,7 @@ def test_files_that_belong_together_change_together(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [model, optimizer]
 
 
-def test_a_process_that_dies_while_it_prunes_leaves_no_half_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_pruning_hides_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2):
         os.utime(checkpoint(tmp_path / f"{number}_partial", ""), (number, number))
     monkeypatch.setattr(files, "remove", lambda folder: None)
@@ -206,7 +203,7 @@ def test_a_process_that_dies_while_it_prunes_leaves_no_half_checkpoint(
     assert [path.name for path in tmp_path.glob("[!.]*")] == ["1_partial"]
 
 
-def test_a_dynamic_loss_scale_halves_and_doubles() -> None:
+def test_dynamic_loss_scale_halves_and_doubles() -> None:
     scale = LossScale(8.0, dynamic=True, scale_window=2)
     scale.update(overflow=True)
     assert scale.scale == 4.0
@@ -215,6 +212,6 @@ def test_a_dynamic_loss_scale_halves_and_doubles() -> None:
     assert scale.scale == 8.0
 
 
-def test_an_unknown_argument_of_the_loss_scale_is_refused() -> None:
+def test_unknown_argument_of_loss_scale_is_an_error() -> None:
     with pytest.raises(ValueError, match="dynamic_loss_args has no scale_windw"):
         loss_scale(None, dynamic=True, arguments={"scale_windw": 1})

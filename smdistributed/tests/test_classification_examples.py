@@ -1,4 +1,4 @@
-"""examples/: the scripts of text and image classification learn on two ranks what they learn on one."""
+"""examples/: the text and image classification scripts learn the same on two ranks as on one."""
 
 import json
 import re
@@ -26,7 +26,7 @@ OWN = [
 
 
 def trained(script: Path, size: int, folder: Path, *arguments: str, **more: str) -> tuple[list[float], str]:
-    """The loss of each epoch, and the last line; the first rank's, for the others print nothing."""
+    """The loss of each epoch and the number of right answers, which only the first rank prints."""
     folder.mkdir(exist_ok=True)
     more["SM_MODEL_DIR"] = str(folder / "model")
     first, *others = rank_jobs.start(script, size, folder, *arguments, imports=MODELS, **more)
@@ -37,7 +37,7 @@ def trained(script: Path, size: int, folder: Path, *arguments: str, **more: str)
 
 
 def model_parallel(partitions: int) -> dict[str, str]:
-    """What a job of SDK v2 sets, which transformers reads, too."""
+    """The variables of a job of SDK v2; transformers reads them as well."""
     parameters = {"partitions": partitions, "microbatches": 4, "ddp": True}
     return {
         "SM_HP_MP_PARAMETERS": json.dumps(parameters),
@@ -46,7 +46,7 @@ def model_parallel(partitions: int) -> dict[str, str]:
 
 
 @pytest.mark.nightly
-def test_texts_over_two_partitions(tmp_path: Path) -> None:
+def test_text_classification_with_two_partitions(tmp_path: Path) -> None:
     script = TEXT / "train.py"
     losses, right = trained(script, 2, tmp_path, **model_parallel(2))
     alone, same = trained(script, 1, tmp_path / "alone", **model_parallel(1))
@@ -61,7 +61,7 @@ def test_texts_over_two_partitions(tmp_path: Path) -> None:
     assert model.config.id2label[int(found)] == "neutral"
 
 
-def test_texts_of_ones_own_on_two_replicas(tmp_path: Path) -> None:
+def test_own_texts_on_two_replicas(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, OWN)))
     more = {**model_parallel(1), "SM_CHANNEL_TRAIN": str(tmp_path)}
     losses, right = trained(TEXT / "train.py", 2, tmp_path, "--epochs", "10", "--batch_size", "8", **more)
@@ -70,12 +70,12 @@ def test_texts_of_ones_own_on_two_replicas(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_images_over_two_partitions_as_over_two_ranks(tmp_path: Path) -> None:
+def test_images_with_two_partitions_and_on_two_ranks(tmp_path: Path) -> None:
     losses, right = trained(IMAGES / "train.py", 2, tmp_path / "data")
-    parted, again = trained(IMAGES / "train_smp.py", 2, tmp_path / "model", **model_parallel(2))
+    partitioned, again = trained(IMAGES / "train_smp.py", 2, tmp_path / "model", **model_parallel(2))
     alone, same = trained(IMAGES / "train.py", 1, tmp_path / "alone")
     assert losses == pytest.approx(alone, abs=1e-5)
-    assert parted == pytest.approx(alone, abs=1e-5)
+    assert partitioned == pytest.approx(alone, abs=1e-5)
     assert losses[-1] < 0.1 < 1 < losses[0]
     assert right == again == same == "47 of 48"
     models = [AutoModelForImageClassification.from_pretrained(tmp_path / way / "model") for way in ("data", "model")]
@@ -91,7 +91,7 @@ def test_images_over_two_partitions_as_over_two_ranks(tmp_path: Path) -> None:
         (OWN, "12 pairs are fewer than a batch of 32: make it smaller."),
     ],
 )
-def test_what_is_wrong_with_pairs_of_ones_own(pairs: list[Any], expected: str, tmp_path: Path) -> None:
+def test_error_for_wrong_own_pairs(pairs: list[Any], expected: str, tmp_path: Path) -> None:
     if pairs:
         (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, pairs)))
     with pytest.raises(AssertionError, match=re.escape(expected)):
@@ -105,9 +105,7 @@ def test_what_is_wrong_with_pairs_of_ones_own(pairs: list[Any], expected: str, t
         ("cats", "val has the classes ['cats'], train has ['dogs']: make them the same."),
     ],
 )
-def test_what_is_wrong_with_images_of_ones_own(
-    val: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_for_wrong_own_images(val: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for channel, name in (("train", "dogs"), ("val", val)) if val else (("train", ""),):
         (tmp_path / channel / name).mkdir(parents=True)
         monkeypatch.setenv(f"SM_CHANNEL_{channel.upper()}", str(tmp_path / channel))

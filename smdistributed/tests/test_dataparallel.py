@@ -1,4 +1,4 @@
-"""SMDDP on two gloo ranks: version 1's script and version 2's, against plain DDP and against one process."""
+"""SMDDP on two gloo ranks: scripts of version 1 and 2, compared with plain DDP and with one process."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def train(model, rank, size):
         optimizer.step()
     return {{name.removeprefix("module."): tensor.detach() for name, tensor in model.named_parameters()}}
 
-said = io.StringIO()
+stderr = io.StringIO()
 found = {{"alone": train(network(), 0, 1)}}
 """
 UNDER_MPIRUN = """
@@ -43,12 +43,12 @@ import smdistributed.dataparallel.torch.distributed as dist
 from smdistributed.dataparallel.torch.parallel.distributed import DistributedDataParallel as DDP
 
 found["before"] = (dist.is_available(), dist.is_initialized())
-with contextlib.redirect_stderr(said):
+with contextlib.redirect_stderr(stderr):
     dist.init_process_group(backend="nccl", init_method="env://")
     dist.init_process_group()
 rank, size = dist.get_rank(), dist.get_world_size()
 found["where"] = (dist.is_initialized(), rank, size, dist.get_local_rank(), dist.get_local_size())
-found["said"] = said.getvalue()
+found["stderr"] = stderr.getvalue()
 
 model = DDP(network(), broadcast_buffers=False)
 with model.no_sync():
@@ -86,7 +86,7 @@ found["all_gather"] = [torch.zeros(2), torch.zeros(2)]
 dist.all_gather(found["all_gather"], mine())
 found["all_to_all"] = torch.zeros(2)
 dist.all_to_all_single(found["all_to_all"], mine())
-# Rank 0 gives one element to each; rank 1 gives both of its own to itself.
+# Rank 0 sends one element to each rank; rank 1 sends both of its elements to itself.
 found["all_to_all split"] = torch.zeros(3 if rank else 1)
 taken, given = ([1, 2], [0, 2]) if rank else ([1, 0], [1, 1])
 dist.all_to_all_single(found["all_to_all split"], mine(), taken, given)
@@ -100,11 +100,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-with contextlib.redirect_stderr(said):
+with contextlib.redirect_stderr(stderr):
     dist.init_process_group(backend="smddp")
     half = dist.new_group([1])
 rank, size = dist.get_rank(), dist.get_world_size()
-found["said"], found["backends"] = said.getvalue(), (dist.get_backend(), rank == 1 and dist.get_backend(half))
+found["stderr"], found["backends"] = stderr.getvalue(), (dist.get_backend(), rank == 1 and dist.get_backend(half))
 found["weights"] = train(DDP(network()), rank, size)
 found["plain"] = train(DDP(network(), process_group=dist.new_group(backend="gloo")), rank, size)
 sharded = network()
@@ -153,25 +153,25 @@ def equal(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.slow
-def test_version_1_knows_its_ranks_and_says_what_it_is(version_1: list[dict[str, Any]]) -> None:
+def test_version_1_has_ranks_and_logs_one_line(version_1: list[dict[str, Any]]) -> None:
     assert [each["before"] for each in version_1] == [(True, False)] * 2
     assert [each["where"] for each in version_1] == [(True, 0, 2, 0, 2), (True, 1, 2, 1, 2)]
-    assert [each["said"] for each in version_1] == [LINE, ""]
+    assert [each["stderr"] for each in version_1] == [LINE, ""]
 
 
 @pytest.mark.slow
-def test_version_1_trains_as_plain_ddp(version_1: list[dict[str, Any]]) -> None:
+def test_version_1_trains_like_plain_ddp(version_1: list[dict[str, Any]]) -> None:
     for each in version_1:
         assert equal(each["weights"], each["plain"])
         assert equal(each["default"], each["plain"])
-        assert equal(each["devices"], each["plain"]), "GPUs that a script names are none of a model's on the CPU"
+        assert equal(each["devices"], each["plain"]), "device_ids must be ignored for a model on the CPU"
         torch.testing.assert_close(each["weights"], each["alone"], rtol=0, atol=2e-6)
-        assert equal(each["weights"], version_1[0]["weights"]), "the ranks hold one model"
-    assert not torch.equal(version_1[0]["apart"], version_1[1]["apart"]), "no_sync leaves each rank its gradients"
+        assert equal(each["weights"], version_1[0]["weights"]), "the ranks' weights differ"
+    assert not torch.equal(version_1[0]["apart"], version_1[1]["apart"]), "no_sync must not average gradients"
 
 
 @pytest.mark.slow
-def test_every_collective_of_version_1(version_1: list[dict[str, Any]]) -> None:
+def test_collectives_of_version_1(version_1: list[dict[str, Any]]) -> None:
     expected = {
         "sum": [3, 6],
         "none": [3, 6],
@@ -195,13 +195,13 @@ def test_every_collective_of_version_1(version_1: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.slow
-def test_version_2_is_a_backend_that_says_what_it_is(version_2: list[dict[str, Any]]) -> None:
+def test_version_2_is_a_backend_and_logs_one_line(version_2: list[dict[str, Any]]) -> None:
     assert [each["backends"] for each in version_2] == [("smddp", False), ("smddp", "smddp")]
-    assert [each["said"] for each in version_2] == [LINE, ""]
+    assert [each["stderr"] for each in version_2] == [LINE, ""]
 
 
 @pytest.mark.slow
-def test_version_2_trains_as_plain_ddp(version_2: list[dict[str, Any]]) -> None:
+def test_version_2_trains_like_plain_ddp(version_2: list[dict[str, Any]]) -> None:
     for each in version_2:
         assert equal(each["weights"], each["plain"])
         assert equal(each["weights"], version_2[0]["weights"])
@@ -209,14 +209,14 @@ def test_version_2_trains_as_plain_ddp(version_2: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.slow
-def test_fsdp_over_it_trains_as_plain_ddp(version_2: list[dict[str, Any]]) -> None:
+def test_fsdp_over_smddp_trains_like_plain_ddp(version_2: list[dict[str, Any]]) -> None:
     for each in version_2:
-        assert each["shares"] == (4, 4), "half of 8 × 4"
+        assert each["shares"] == (4, 4), "each rank must hold half of 8 × 4"
         torch.testing.assert_close(each["fsdp"], each["plain"], rtol=0, atol=2e-6)
 
 
 @pytest.mark.slow
-def test_every_collective_of_version_2(version_2: list[dict[str, Any]]) -> None:
+def test_collectives_of_version_2(version_2: list[dict[str, Any]]) -> None:
     for rank, each in enumerate(version_2):
         assert each["all_reduce"].tolist() == [3, 6]
         assert [tensor.tolist() for tensor in each["all_gather"]] == [[1, 2], [2, 4]]
@@ -226,7 +226,7 @@ def test_every_collective_of_version_2(version_2: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_without_a_launcher_is_a_job_of_one_rank(tmp_path: Path) -> None:
+def test_process_without_launcher_is_a_job_of_one_rank(tmp_path: Path) -> None:
     body = """
 for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
     os.environ.pop(name)
@@ -241,8 +241,8 @@ result((available, dist.get_rank(), dist.get_world_size(), dist.get_local_rank()
 
 
 @pytest.mark.slow
-def test_a_model_may_outlive_the_group(tmp_path: Path) -> None:
-    """torch's own gloo hangs within a few of these rounds: see _gloo of the backend."""
+def test_model_can_outlive_its_group(tmp_path: Path) -> None:
+    """torch's own gloo hangs within a few of these rounds; see `_gloo` in backend.py."""
     body = """
 import smdistributed.dataparallel.torch.torch_smddp
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""What SMDDP refuses, each in one sentence."""
+"""Errors of SMDDP."""
 
 import importlib
 
@@ -15,23 +15,23 @@ FIRST = "call smdistributed.dataparallel.torch.distributed.init_process_group() 
 @pytest.mark.parametrize(
     "name", ["get_world_size", "get_rank", "get_local_rank", "get_local_size", "barrier", "all_reduce", "broadcast"]
 )
-def test_before_the_ranks_have_met(name: str) -> None:
+def test_function_before_init_process_group_is_an_error(name: str) -> None:
     given = [torch.zeros(1)] if name in ("all_reduce", "broadcast") else []
     with pytest.raises(RuntimeError) as error:
         getattr(dist, name)(*given)
     assert str(error.value) == f"{name} was called before init_process_group; {FIRST}"
 
 
-def test_a_model_before_the_ranks_have_met() -> None:
+def test_model_before_init_process_group_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="DistributedDataParallel was called before init_process_group"):
         DistributedDataParallel(torch.nn.Linear(1, 1))
 
 
 @pytest.mark.parametrize(("device", "given"), [("meta", {"device_ids": [3], "output_device": 3}), ("cpu", {})])
-def test_torch_is_given_the_devices_of_a_model_that_is_not_on_the_cpu(
+def test_device_ids_are_passed_only_for_models_off_the_cpu(
     device: str, given: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torch refuses any for one on the CPU. The meta device stands for a GPU."""
+    """torch rejects device_ids for a model on the CPU. The meta device represents a GPU here."""
     taken: dict[str, object] = {}
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(
@@ -41,7 +41,7 @@ def test_torch_is_given_the_devices_of_a_model_that_is_not_on_the_cpu(
     assert {name: value for name, value in taken.items() if "device" in name} == given
 
 
-def test_a_group_of_some_ranks() -> None:
+def test_group_of_some_ranks_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"one group of ranks, group\.WORLD; leave out group and process_group\.$"):
         dist.check_group([0, 1])
     for one in (None, dist.group.WORLD):
@@ -50,12 +50,12 @@ def test_a_group_of_some_ranks() -> None:
         dist.init_process_group(group=[0])
 
 
-def test_a_reduction_that_there_is_not() -> None:
+def test_unknown_reduction_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"^op is 'sum'; use one of smdistributed\.dataparallel\.torch"):
         dist._torch_op("sum")
 
 
-def test_a_function_of_torchs_own() -> None:
+def test_missing_function_names_the_one_of_torch() -> None:
     with pytest.raises(AttributeError) as error:
         _ = dist.all_gather_object
     assert str(error.value) == (
@@ -66,7 +66,7 @@ def test_a_function_of_torchs_own() -> None:
         _ = dist.nonsense
 
 
-def test_tensorflow() -> None:
+def test_tensorflow_is_an_error() -> None:
     with pytest.raises(ImportError) as error:
         importlib.import_module("berth.smdistributed.dataparallel.tensorflow")
     assert str(error.value) == (

@@ -1,7 +1,7 @@
-"""A script as notebooks of the model parallel library have them, on two partitions of two replicas, and in one process.
+"""A script like the notebooks of the model parallel library: two partitions and two replicas against one process.
 
-Convolutions in one half and layers behind them in the other, a GradScaler, Adadelta with a schedule, replicas with
-shards of their own, a check whose step gives numbers, and a partial checkpoint.
+It has convolutions in one partition and linear layers in the other, a GradScaler, Adadelta with a schedule, different
+data per replica, an evaluation step that returns numbers, and a partial checkpoint.
 """
 
 from typing import Any
@@ -40,7 +40,7 @@ class Digits(nn.Module):
         return self.telling(self.seeing(pixels))
 
 def digits(count):
-    # Each a bar whose place is the digit, and noise.
+    # Each image has a bar at the digit's position, and noise.
     generator = torch.Generator().manual_seed(count)
     labels = torch.randint(0, 10, (count,), generator=generator)
     pixels = 0.3 * torch.randn(count, 1, 12, 12, generator=generator)
@@ -53,7 +53,7 @@ network = Digits()
 optimizer = torch.optim.Adadelta(network.parameters(), lr=4.0)
 (pixels, labels), check, losses = digits(160), digits(40), []
 """
-PARTED = """
+PIPELINE = """
 smp.init({"partitions": 2, "microbatches": 4, "ddp": True})
 
 @smp.step
@@ -95,12 +95,12 @@ own = dict(smp.load(f"{RESULTS}/digits.pt", partial=True)["model"]) if smp.dp_ra
 result({"losses": losses, "far": sum(far), "right": sum(right), "weights": model.state_dict(), "own": own,
         "where": (smp.pp_rank(), smp.dp_rank())})
 """
-WHOLE = """
+ONE_PROCESS = """
 schedule = StepLR(optimizer, step_size=1, gamma=0.7)
 for epoch in range(3):
     for step in range(0, 80, 16):
         optimizer.zero_grad()
-        # What the two replicas take at once.
+        # The batches of both replicas.
         for share in (0, 80):
             data, target = pixels[share + step : share + step + 16], labels[share + step : share + step + 16]
             loss = F.nll_loss(network(data), target)
@@ -119,18 +119,18 @@ result({"losses": losses, "far": far, "right": right, "weights": network.state_d
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("alone")
-    return dict(rank_jobs.run(COMMON + WHOLE, 1, folder, opening=rank_jobs.PLAIN)[0])
+    return dict(rank_jobs.run(COMMON + ONE_PROCESS, 1, folder, opening=rank_jobs.PLAIN)[0])
 
 
 @pytest.fixture(scope="module")
-def parted(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return rank_jobs.run(COMMON + PARTED, 4, tmp_path_factory.mktemp("parted"))
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return rank_jobs.run(COMMON + PIPELINE, 4, tmp_path_factory.mktemp("pipeline"))
 
 
 @pytest.mark.nightly
-def test_losses_and_weights_are_those_of_one_process(alone: dict[str, Any], parted: list[dict[str, Any]]) -> None:
-    assert sorted(rank["where"] for rank in parted) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    for rank in parted:
+def test_losses_and_weights_equal_one_process(alone: dict[str, Any], pipeline: list[dict[str, Any]]) -> None:
+    assert sorted(rank["where"] for rank in pipeline) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for rank in pipeline:
         replica = rank["where"][1]
         assert rank["losses"] == pytest.approx(alone["losses"][replica::2], abs=1e-5)
         for name, weight in alone["weights"].items():
@@ -141,8 +141,8 @@ def test_losses_and_weights_are_those_of_one_process(alone: dict[str, Any], part
 
 
 @pytest.mark.nightly
-def test_a_partial_checkpoint_has_each_weight_once(alone: dict[str, Any], parted: list[dict[str, Any]]) -> None:
-    parts = [rank["own"] for rank in parted if rank["where"][1] == 0]
+def test_partial_checkpoint_contains_each_weight_once(alone: dict[str, Any], pipeline: list[dict[str, Any]]) -> None:
+    parts = [rank["own"] for rank in pipeline if rank["where"][1] == 0]
     names = [name for part in parts for name, value in part.items() if isinstance(value, torch.Tensor)]
     assert sorted(names) == sorted(alone["weights"])
-    assert all(len(part) > 1 for part in parts), "each partition holds some"
+    assert all(len(part) > 1 for part in parts), "a partition has no weights"

@@ -1,4 +1,4 @@
-"""init, ranks and groups: the variables of launchers, and the exchange of objects on real ranks."""
+"""smp.init, ranks and groups: the job's options, and the exchange of objects between real ranks."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ found["summed"] = summed.item()
 try:
     smp.recv_from(2, smp.RankType.PP_RANK)
 except ValueError as error:
-    found["refused"] = str(error)
+    found["no such rank"] = str(error)
 try:
     smp.init({"partitions": 4, "ddp": True})
 except RuntimeError as error:
@@ -59,12 +59,12 @@ def test_ranks_groups_and_objects_on_four_ranks(tmp_path: Path) -> None:
     assert [each["received"] for each in found] == ["from 1"] * 4
     assert (found[2]["sent"], found[3]["sent"]) == (("to", 0), ("to", 1))
     assert [each["summed"] for each in found] == [3.0, 3.0, 7.0, 7.0]
-    assert first["refused"] == "PP_RANK 2 does not exist; this rank's group has 0 to 1."
+    assert first["no such rank"] == "PP_RANK 2 does not exist; this rank's group has 0 to 1."
     assert first["again"].startswith("smp.init was called before with other parameters")
 
 
 @pytest.mark.slow
-def test_a_process_without_a_launcher_is_a_world_of_one(tmp_path: Path) -> None:
+def test_process_without_launcher_is_a_world_of_one(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(rank_jobs.OPENING + "smp.init()\nprint(smp.rank(), smp.size(), smp.pp_size(), smp.local_rank())")
     env = rank_jobs.environment(tmp_path)
@@ -82,21 +82,21 @@ def test_a_process_without_a_launcher_is_a_world_of_one(tmp_path: Path) -> None:
         (json.dumps('{"partitions": 2}'), {"partitions": 2}),
     ],
 )
-def test_the_jobs_options_are_read(text: str | None, expected: dict[str, int]) -> None:
+def test_options_of_the_job_are_read(text: str | None, expected: dict[str, int]) -> None:
     assert groups.requested(None, {} if text is None else {groups.VARIABLE: text}) == expected
 
 
-def test_what_init_is_given_goes_before_the_jobs_options() -> None:
+def test_arguments_of_init_override_options_of_the_job() -> None:
     assert groups.requested({"microbatches": 4}, {groups.VARIABLE: '{"partitions": 2}'}) == {"microbatches": 4}
 
 
 @pytest.mark.parametrize("text", ["partitions", "[1]", "{"])
-def test_options_that_are_no_object_are_refused(text: str) -> None:
+def test_options_must_be_a_json_object(text: str) -> None:
     with pytest.raises(ParameterError, match="which is not a JSON object"):
         groups.requested(None, {groups.VARIABLE: text})
 
 
-def test_ranks_are_asked_for_after_init() -> None:
+def test_rank_before_init_is_an_error() -> None:
     with pytest.raises(groups.SMPNotInitialized, match=r"call smp\.init\(\) first"):
         groups.pp_rank()
     with pytest.raises(groups.SMPNotInitialized):
@@ -104,7 +104,7 @@ def test_ranks_are_asked_for_after_init() -> None:
     assert not groups.is_initialized()
 
 
-def test_tensorflow_is_refused() -> None:
+def test_tensorflow_is_an_error() -> None:
     with pytest.raises(ImportError, match="is for TensorFlow, and this image is for PyTorch"):
         __import__("berth.smdistributed.modelparallel.tensorflow")
 

@@ -1,4 +1,4 @@
-"""What a module changed in copies of its arguments is done to the arguments: pure."""
+"""Changes that a module made in copies of its arguments are applied to the arguments."""
 
 import copy
 from collections import OrderedDict, namedtuple
@@ -18,12 +18,12 @@ from berth.smdistributed.modelparallel.torch.remote import pack, same_form
 Pair = namedtuple("Pair", "left right")
 
 
-def test_what_a_module_can_change() -> None:
+def test_can_change_finds_mutable_objects() -> None:
     assert not can_change((torch.ones(1), 1, "text", None, (True, torch.float32), nn.Linear(1, 1)))
     assert all(can_change((1, (each,))) for each in ([], {}, set(), SimpleNamespace()))
 
 
-def test_objects_keep_their_identity() -> None:
+def test_take_over_keeps_the_callers_objects() -> None:
     inner: dict[str, object] = {"a": 1, "gone": 2}
     own = [1, inner, SimpleNamespace(x=[1]), Pair({"deep"}, 2), OrderedDict(a=1)]
     parts = list(own)
@@ -42,7 +42,7 @@ def test_objects_keep_their_identity() -> None:
     assert own[3:] == [Pair({"deep", "er"}, 2), OrderedDict(a=1, b=2), "more"]
 
 
-def test_a_result_holds_the_callers_objects() -> None:
+def test_result_contains_the_callers_objects() -> None:
     cache: list[int] = []
     changed = [1]
     found = as_in_one_process(WithArguments((changed, {"cache": changed, "n": 1}), ((changed,), {})), ((cache,), {}))
@@ -52,7 +52,7 @@ def test_a_result_holds_the_callers_objects() -> None:
     assert as_in_one_process(found, ((), {})) is found
 
 
-def test_forms_with_names_are_compared() -> None:
+def test_same_form_compares_packed_names() -> None:
     layer, tensor = nn.Linear(1, 1), torch.ones(1)
     known = {id(layer): "layer", id(tensor): "input 0"}
     one, other = (pack([layer, tensor, number], known)[0] for number in (1, 2))

@@ -1,4 +1,4 @@
-"""State dicts of a model of which another rank holds a part, without processes."""
+"""State dicts of a model whose parts are on several ranks, without processes."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from berth.smdistributed.modelparallel.torch.stand_in import is_remote_parameter
 
 
 class Counting(nn.Linear):
-    """Keeps a number besides its tensors."""
+    """Has a number as extra state."""
 
     count = 0
 
@@ -25,52 +25,52 @@ class Counting(nn.Linear):
 class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.away, self.last = Counting(3, 3), Counting(3, 3), nn.Linear(3, 3)
+        self.first, self.remote, self.last = Counting(3, 3), Counting(3, 3), nn.Linear(3, 3)
         self.last.weight = self.first.weight
 
 
 @pytest.fixture
 def module() -> Tied:
     made = Tied()
-    for name, parameter in list(made.away.named_parameters()):
-        offload_parameter(parameter, f"away.{name}, which is on partition 1")
+    for name, parameter in list(made.remote.named_parameters()):
+        offload_parameter(parameter, f"remote.{name}, which is on partition 1")
     return made
 
 
-def here(name: str) -> bool:
-    return not name.startswith("away.")
+def is_local(name: str) -> bool:
+    return not name.startswith("remote.")
 
 
-def test_a_tensor_of_two_names_is_sent_once(module: Tied) -> None:
+def test_shared_tensor_is_sent_once(module: Tied) -> None:
     found = model_state.entries(module)
     assert list(found) == list(Tied().state_dict())
-    on_cpu = model_state.on_cpu({name: each for name, each in found.items() if here(name)})
+    on_cpu = model_state.on_cpu({name: each for name, each in found.items() if is_local(name)})
     assert on_cpu["first.weight"] is on_cpu["last.weight"]
     assert not on_cpu["first.weight"].requires_grad
 
 
-def test_only_what_is_here_is_loaded(module: Tied) -> None:
+def test_load_changes_only_local_parts(module: Tied) -> None:
     given = Tied()
-    given.first.count = given.away.count = 3
-    model_state.load(module, given.state_dict(), here, strict=True)
+    given.first.count = given.remote.count = 3
+    model_state.load(module, given.state_dict(), is_local, strict=True)
     assert torch.equal(module.first.weight, given.first.weight)
-    assert (module.first.count, module.away.count) == (3, 0)
-    assert is_remote_parameter(module.away.weight)
+    assert (module.first.count, module.remote.count) == (3, 0)
+    assert is_remote_parameter(module.remote.weight)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"first.bias": torch.ones(2)}, "first.bias is (2,), not (3,)"),
-        ({"away.bias": torch.ones(2)}, "away.bias is (2,), not (3,)"),
+        ({"remote.bias": torch.ones(2)}, "remote.bias is (2,), not (3,)"),
         ({"other": torch.ones(2)}, "unknown: other"),
-        ({"away.weight": None}, "missing: away.weight"),
+        ({"remote.weight": None}, "missing: remote.weight"),
     ],
 )
-def test_what_does_not_fit_is_said_on_every_rank(module: Tied, changes: dict[str, Any], said: str) -> None:
+def test_mismatch_is_reported_also_for_remote_parts(module: Tied, changes: dict[str, Any], message: str) -> None:
     given = {**Tied().state_dict(), **changes}
     given = {name: each for name, each in given.items() if each is not None}
     with pytest.raises(RuntimeError) as raised:
-        model_state.load(module, given, here, strict=True)
-    assert said in str(raised.value)
+        model_state.load(module, given, is_local, strict=True)
+    assert message in str(raised.value)
     assert "as many partitions as it was saved with" in str(raised.value)

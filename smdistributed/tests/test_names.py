@@ -1,4 +1,4 @@
-"""Names that published scripts import: what works does what it says, the rest is refused in a sentence."""
+"""Names that published scripts import: they work as described, or raise an error."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from berth.smdistributed.modelparallel.torch.nn.huggingface import gpt2
 from berth.smdistributed.modelparallel.torch.state import state
 
 
-def test_a_model_is_created_in_the_type_that_is_asked_for() -> None:
+def test_model_creation_uses_dtype() -> None:
     with model_creation(tensor_parallelism=False, dtype=torch.bfloat16, zero_init=True, fused_softmax=True):
         made = nn.Linear(2, 2)
     assert made.weight.dtype == torch.bfloat16
@@ -20,52 +20,52 @@ def test_a_model_is_created_in_the_type_that_is_asked_for() -> None:
         assert nn.Linear(2, 2).weight.dtype == torch.float32
 
 
-def test_the_optimizer_has_float32_where_the_options_compute_in_half(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_creation_keeps_float32_with_option_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "parameters", ModelParallelParameters(fp16=True))
     with model_creation(dtype=torch.float16):
         assert nn.Linear(2, 2).weight.dtype == torch.float32
 
 
-def test_an_error_puts_the_type_back() -> None:
+def test_error_restores_default_dtype() -> None:
     with pytest.raises(KeyError), model_creation(dtype=torch.float64):
         raise KeyError
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_tensor_parallelism_is_refused() -> None:
+def test_tensor_parallelism_is_an_error() -> None:
     with pytest.raises(NotImplementedError, match="leave it False"), model_creation(tensor_parallelism=True):
         pass
 
 
-def test_a_fused_layer_norm_computes_as_torchs_and_is_told_from_it() -> None:
+def test_fused_layer_norm_computes_like_layer_norm_in_its_own_class() -> None:
     given = torch.randn(2, 3)
     assert torch.equal(smp_nn.FusedLayerNorm(3, eps=1e-12)(given), nn.LayerNorm(3, eps=1e-12)(given))
     assert not isinstance(nn.LayerNorm(3), smp_nn.FusedLayerNorm)
 
 
 @pytest.mark.parametrize("name", ["FusedLAMB", "FusedNovoGrad"])
-def test_optimizers_of_apex_are_refused_when_imported(name: str) -> None:
+def test_import_of_apex_optimizer_is_an_error(name: str) -> None:
     with pytest.raises(ImportError, match=f"smp.optimizers.{name} is not supported because it needs NVIDIA's apex"):
         getattr(optimizers, name)
 
 
 @pytest.mark.parametrize("name", ["DistributedTransformerLMHead", "FlashAttentionLayer"])
-def test_layers_of_tensor_parallelism_are_refused_when_imported(name: str) -> None:
+def test_import_of_tensor_parallel_layer_is_an_error(name: str) -> None:
     with pytest.raises(ImportError, match=f"smp.nn.{name} belongs to tensor parallelism"):
         getattr(smp_nn, name)
 
 
-def test_other_names_are_not_there() -> None:
+def test_other_names_do_not_exist() -> None:
     assert not hasattr(smp_nn, "nothing")
     assert not hasattr(optimizers, "nothing")
 
 
-def test_a_state_dict_needs_no_translation() -> None:
+def test_state_dict_translation_returns_its_input() -> None:
     states = {"transformer.wte.weight": torch.ones(1)}
     assert gpt2.translate_state_dict_to_hf_gpt2(states, max_seq_len=8) is states
     assert gpt2.translate_hf_state_dict_to_smdistributed_gpt2(states) is states
 
 
-def test_a_message_names_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rmsg_adds_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(utils, "rank", lambda: 3)
     assert utils.rmsg("here") == "[3] here"

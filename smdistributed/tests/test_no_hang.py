@@ -1,4 +1,4 @@
-"""Whatever happens to one rank, the others end soon, and say why."""
+"""If one rank fails or stops, the others end soon and report why."""
 
 import json
 import subprocess
@@ -12,16 +12,16 @@ from filelock import FileLock
 from tests.ports import free_port
 
 LIMIT = 15.0
-"""Seconds from a rank's end to that of all others."""
+"""Most seconds from the exit of a rank to the exit of all others."""
 JOBS = 15
-"""Those of no_hang.py."""
+"""The number of jobs in no_hang.py."""
 Ended = tuple[int, float, str]
-"""A rank's exit code, when it ended, in seconds, and what it said."""
+"""A rank's exit code, the second of its exit, and its output."""
 
 
 @pytest.fixture(scope="session")
 def jobs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, dict[int, Ended]]:
-    """How each rank of each job ended. The jobs run once, though several workers may have tests of them."""
+    """How each rank of each job ended. The jobs run once for all pytest workers."""
     shared = tmp_path_factory.getbasetemp()
     folder = (shared if worker_id == "master" else shared.parent) / "no-hang"
     script, noted = Path(__file__).with_name("no_hang.py"), folder / "found.json"
@@ -32,12 +32,12 @@ def jobs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, 
             command += [str(free_port()) for _ in range(JOBS)]
             subprocess.run(command, env=environment, check=True, timeout=rank_jobs.LIMIT)
     found = json.loads(noted.read_text())
-    return {name: {int(rank): tuple(each) for rank, each in of.items()} for name, of in found.items()}
+    return {name: {int(rank): tuple(each) for rank, each in ranks.items()} for name, ranks in found.items()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("job", "who"),
+    ("job", "killed"),
     [
         ("the server of two dies", 1),
         ("the coordinator of two dies", 0),
@@ -45,29 +45,29 @@ def jobs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, 
         ("a server of another replica dies", 3),
     ],
 )
-def test_a_killed_rank_ends_the_others_which_name_it(jobs: dict[str, dict[int, Ended]], job: str, who: int) -> None:
+def test_other_ranks_end_and_name_the_killed_rank(jobs: dict[str, dict[int, Ended]], job: str, killed: int) -> None:
     ended = jobs[job]
-    assert ended[who][0] < 0, ended[who][2]
-    for rank, (code, when, said) in ended.items():
-        if rank != who:
-            assert code == 1, said
-            assert f"RankLost: Rank {who} ended without an error message" in said
-            assert when - ended[who][1] < LIMIT
+    assert ended[killed][0] < 0, ended[killed][2]
+    for rank, (code, when, output) in ended.items():
+        if rank != killed:
+            assert code == 1, output
+            assert f"RankLost: Rank {killed} ended without an error message" in output
+            assert when - ended[killed][1] < LIMIT
 
 
 @pytest.mark.slow
-def test_the_other_replicas_hear_of_a_failed_step(jobs: dict[str, dict[int, Ended]]) -> None:
-    """They raise, with the traceback of the rank whose module failed, where they would wait for its gradients."""
-    for rank, (code, _, said) in jobs["a replica fails"].items():
+def test_failed_step_raises_on_other_replicas(jobs: dict[str, dict[int, Ended]]) -> None:
+    """They raise with the failed rank's traceback when they would wait for its gradients."""
+    for rank, (code, _, output) in jobs["a replica fails"].items():
         assert code == 1
-        assert "KeyError: 'the module is broken'" in said
-        assert "in fail\n" in said
-        assert (f"RankLost: A step failed on rank {rank + 2}" in said) == (rank < 2)
+        assert "KeyError: 'the module is broken'" in output
+        assert "in fail\n" in output
+        assert (f"RankLost: A step failed on rank {rank + 2}" in output) == (rank < 2)
 
 
 @pytest.mark.slow
-def test_a_replica_that_goes_on_after_a_failed_step(jobs: dict[str, dict[int, Ended]]) -> None:
-    """Its gradients are never averaged with those of another step."""
+def test_replica_that_continues_after_failed_step_raises(jobs: dict[str, dict[int, Ended]]) -> None:
+    """Otherwise its gradients would be averaged with those of another step."""
     first, second = (jobs["a replica goes on"][rank] for rank in range(2))
     assert "RankLost: A step failed on rank 1 of another replica" in first[2]
     assert "in fail\n" in first[2]
@@ -90,17 +90,17 @@ def test_a_replica_that_goes_on_after_a_failed_step(jobs: dict[str, dict[int, En
         ("replicas train by two functions", "This replica ends the step function train_step, but another replica ends"),
     ],
 )
-def test_a_rank_that_does_something_else_is_named(jobs: dict[str, dict[int, Ended]], job: str, words: str) -> None:
-    code, _, said = jobs[job][0]
+def test_error_names_rank_with_mismatched_call(jobs: dict[str, dict[int, Ended]], job: str, words: str) -> None:
+    code, _, output = jobs[job][0]
     assert code == 1
-    assert words in said
-    assert "every " in said.split("RankLost: ")[-1]
+    assert words in output
+    assert "every " in output.split("RankLost: ")[-1]
     assert jobs[job][1][0] == (0 if job == "a server leaves" else 1)
 
 
 @pytest.mark.slow
-def test_a_long_wait_is_no_mistake(jobs: dict[str, dict[int, Ended]]) -> None:
+def test_long_wait_logs_one_line_and_succeeds(jobs: dict[str, dict[int, Ended]]) -> None:
     ended = jobs["all well"]
     assert [code for code, _, _ in ended.values()] == [0, 0]
-    said = "smp: rank 0 waits for rank 1 in model.state_dict(), which every rank of the group must call.\n"
-    assert [ended[rank][2].count(said) for rank in range(2)] == [1, 0]
+    output = "smp: rank 0 waits for rank 1 in model.state_dict(), which every rank of the group must call.\n"
+    assert [ended[rank][2].count(output) for rank in range(2)] == [1, 0]

@@ -1,4 +1,4 @@
-"""The options of model parallelism: honoured, accepted with a line, refused with a sentence; all problems at once."""
+"""The options of model parallelism: supported, without effect, or an error; all errors are reported together."""
 
 from itertools import permutations
 from typing import Any
@@ -15,14 +15,14 @@ def problems(mapping: dict[str, Any], world_size: int | None = None) -> tuple[st
     return caught.value.problems
 
 
-def test_nothing_asked_for_is_one_partition() -> None:
+def test_default_is_one_partition() -> None:
     assert parse({}) == parameters.ModelParallelParameters()
     assert parse({}).pipeline_parallel_degree == parse({}).microbatches == 1
     assert parse({}).open_microbatches == 3
 
 
-def test_a_published_notebooks_options_are_read() -> None:
-    """Text classification with model parallelism, from huggingface/notebooks."""
+def test_options_of_published_notebook() -> None:
+    """From huggingface/notebooks: text classification with model parallelism."""
     given = {
         "microbatches": 4,
         "placement_strategy": "spread",
@@ -39,12 +39,12 @@ def test_a_published_notebooks_options_are_read() -> None:
 
 
 @pytest.mark.parametrize("placement", ["cluster", "spread", *("".join(letters) for letters in permutations("DPT"))])
-def test_every_placement_is_taken(placement: str) -> None:
+def test_every_placement_is_accepted(placement: str) -> None:
     assert parse({"placement_strategy": placement.lower()}).placement_strategy == placement
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "taken"),
+    ("name", "given", "expected"),
     [
         ("microbatches", "4", 4),
         ("microbatches", 4.0, 4),
@@ -65,8 +65,8 @@ def test_every_placement_is_taken(placement: str) -> None:
         ("shard_optimizer_state", False, False),
     ],
 )
-def test_values_are_read_by_their_kind(name: str, given: object, taken: object) -> None:
-    assert getattr(parse({name: given}), name) == taken
+def test_values_are_converted(name: str, given: object, expected: object) -> None:
+    assert getattr(parse({name: given}), name) == expected
     assert parse({name: given}).remarks == ()
 
 
@@ -91,38 +91,38 @@ def test_values_are_read_by_their_kind(name: str, given: object, taken: object) 
         ("placement_strategy", "DDP", "one of cluster, spread, DPT, DTP, PDT, PTD, TDP, TPD"),
     ],
 )
-def test_a_value_of_another_kind_is_refused(name: str, given: object, kind: str) -> None:
+def test_invalid_value_is_an_error(name: str, given: object, kind: str) -> None:
     assert problems({name: given}) == (f"{name} is {given!r}; it must be {kind}.",)
 
 
-def test_both_names_of_the_degree_may_agree() -> None:
+def test_both_names_of_degree_can_be_equal() -> None:
     assert parse({"partitions": 2, "pipeline_parallel_degree": "2"}).pipeline_parallel_degree == 2
 
 
-def test_two_names_of_the_degree_that_differ_are_refused() -> None:
+def test_different_values_of_both_names_of_degree_are_an_error() -> None:
     assert problems({"partitions": 2, "pipeline_parallel_degree": 4}) == (
         "partitions is 2 and pipeline_parallel_degree is 4, two names of one option; keep one.",
     )
 
 
 @pytest.mark.parametrize("name", sorted(parameters.ACCEPTED))
-def test_what_changes_nothing_is_accepted_with_a_line(name: str) -> None:
+def test_option_without_effect_is_reported(name: str) -> None:
     (line,) = parse({name: "speed" if name == "optimize" else 1}).remarks
     assert line == f"{name} changes nothing here: {parameters.ACCEPTED[name][1]}."
 
 
-def test_what_is_off_and_changes_nothing_needs_no_line() -> None:
+def test_disabled_option_without_effect_is_not_reported() -> None:
     assert parse({"skip_tracing": False, "offload_activations": False, "parameter_server": None}).remarks == ()
 
 
-def test_the_parameter_server_of_a_well_known_notebook_is_accepted() -> None:
+def test_parameter_server_is_reported_as_without_effect() -> None:
     found = parse({"partitions": 1, "parameter_server": {"enabled": True}})
     assert found.remarks == (
         "parameter_server changes nothing here: it is for TensorFlow, and not an option of model parallelism.",
     )
 
 
-def test_options_of_the_librarys_inside_are_accepted_with_a_line() -> None:
+def test_internal_options_are_reported_as_without_effect() -> None:
     assert parse({"_some_tuning": 3}).remarks == (
         "_some_tuning changes nothing here: it tunes the inside of AWS's library.",
     )
@@ -143,7 +143,7 @@ def test_options_of_the_librarys_inside_are_accepted_with_a_line() -> None:
         ),
     ],
 )
-def test_what_is_no_option_is_refused(name: str, sentence: str) -> None:
+def test_unknown_option_is_an_error(name: str, sentence: str) -> None:
     assert problems({name: 2}) == (sentence,)
 
 
@@ -155,37 +155,37 @@ def test_what_is_no_option_is_refused(name: str, sentence: str) -> None:
         ({"shard_optimizer_state": True}, "shard_optimizer_state is true, and sharding the optimizer's state is not"),
     ],
 )
-def test_what_is_not_there_yet_is_refused(given: dict[str, Any], beginning: str) -> None:
+def test_unsupported_parallelism_is_an_error(given: dict[str, Any], beginning: str) -> None:
     (sentence,) = problems(given)
     assert sentence.startswith(beginning)
     assert "; set it to " in sentence
 
 
-def test_a_manual_partition_needs_a_default() -> None:
+def test_manual_partition_needs_default_partition() -> None:
     (sentence,) = problems({"partitions": 2, "auto_partition": False})
     assert sentence.startswith("auto_partition is false, so default_partition is needed")
     assert parse({"partitions": 2, "auto_partition": False, "default_partition": 1}).default_partition == 1
 
 
-def test_a_default_partition_must_be_there() -> None:
+def test_default_partition_must_exist() -> None:
     assert problems({"partitions": 2, "default_partition": 2}) == (
         "default_partition is 2, but 2 partitions are numbered from 0 to 1; choose one of these.",
     )
 
 
-def test_one_half_precision_is_enough() -> None:
+def test_fp16_and_bf16_together_are_an_error() -> None:
     assert problems({"fp16": True, "bf16": True}) == ("fp16 and bf16 are both true; choose one.",)
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 6])
-def test_the_degree_must_divide_the_ranks(world_size: int) -> None:
+def test_degree_must_divide_number_of_ranks(world_size: int) -> None:
     assert problems({"partitions": 4, "ddp": True}, world_size) == (
         f"4 partitions do not divide the {world_size} ranks of this job; change the number of partitions, "
         "of ranks per host, or of hosts.",
     )
 
 
-def test_replicas_without_ddp_are_told_that_they_train_apart() -> None:
+def test_replicas_without_ddp_are_reported() -> None:
     (line,) = parse({"partitions": 2}, 4).remarks
     assert line.startswith("ddp is not set, so the 2 replicas of the model exchange no gradients")
     assert parse({"partitions": 2}, 2).remarks == parse({"partitions": 2, "ddp": True}, 4).remarks == ()

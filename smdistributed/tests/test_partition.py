@@ -1,4 +1,4 @@
-"""Which module goes where: by parameters, by contexts; what is shared, what is opened, what is refused."""
+"""Partitions of models: automatic ones by parameters, manual ones by contexts, and their errors."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -29,14 +29,14 @@ def automatic(module: nn.Module, degree: int) -> dict[str, int]:
 
 @pytest.fixture
 def initialized(monkeypatch: pytest.MonkeyPatch) -> ProcessState:
-    """The state after init with three partitions."""
+    """The library's state after init with three partitions."""
     monkeypatch.setattr(state, "initialized", True)
     monkeypatch.setattr(state, "parameters", parse({"partitions": 3}))
     return state
 
 
 class Encoder(nn.Module):
-    """Layers in a list, which is never called."""
+    """Layers in a ModuleList, which itself is never called."""
 
     def __init__(self, layers: int, width: int = 8) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Encoder(nn.Module):
 
 
 class Tied(nn.Module):
-    """Words in, an encoder, and words out by the same table."""
+    """A model whose embedding and head share their weight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,11 +70,11 @@ def test_one_partition_needs_no_plan() -> None:
 @pytest.mark.parametrize(
     ("degree", "expected"), [(2, {"layer.2": 1, "layer.3": 1}), (4, {"layer.1": 1, "layer.2": 2, "layer.3": 3})]
 )
-def test_layers_of_a_list_are_cut_into_even_runs(degree: int, expected: dict[str, int]) -> None:
+def test_layers_of_list_are_split_evenly(degree: int, expected: dict[str, int]) -> None:
     assert automatic(Encoder(4), degree) == expected
 
 
-def test_layers_of_a_dict_are_cut_too() -> None:
+def test_layers_of_dict_are_split() -> None:
     class Towers(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -83,20 +83,20 @@ def test_layers_of_a_dict_are_cut_too() -> None:
     assert automatic(Towers(), 2) == {"towers.right": 1}
 
 
-def test_a_module_inside_is_opened_only_where_that_balances_better() -> None:
+def test_inner_module_is_split_only_for_better_balance() -> None:
     even = nn.Sequential(Encoder(4), Encoder(4))
     assert automatic(even, 2) == {"1": 1}
     uneven = nn.Sequential(Encoder(6), Encoder(2))
     assert automatic(uneven, 2) == {"0.layer.4": 1, "0.layer.5": 1, "1": 1}
 
 
-def test_what_shares_a_parameter_stays_together() -> None:
+def test_modules_with_shared_parameter_stay_together() -> None:
     found = automatic(Tied(), 2)
     assert owner("words", found) == owner("head", found)
     assert found == {f"encoder.layer.{each}": 1 for each in (1, 2, 3)}
 
 
-def test_a_parameter_shared_with_an_opened_module_keeps_its_module_on_partition_0() -> None:
+def test_module_sharing_a_parameter_with_its_parent_stays_on_partition_0() -> None:
     class Own(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -107,36 +107,36 @@ def test_a_parameter_shared_with_an_opened_module_keeps_its_module_on_partition_
     assert automatic(Own(), 2) == {"body": 1}
 
 
-def test_what_has_no_parameters_goes_with_what_comes_before() -> None:
+def test_module_without_parameters_follows_its_predecessor() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Softmax(-1))
     assert automatic(model, 2) == {"2": 1, "3": 1, "4": 1}
 
 
-def test_a_module_without_parameters_that_stands_in_several_places_stays_on_partition_0() -> None:
+def test_reused_module_without_parameters_stays_on_partition_0() -> None:
     act = nn.Tanh()
     model = nn.Sequential(nn.Linear(4, 4), act, nn.Linear(4, 4), act)
     assert automatic(model, 2) == {"2": 1}
 
 
-def test_a_small_module_stays_with_the_large_one_before() -> None:
+def test_small_module_stays_with_its_large_predecessor() -> None:
     model = nn.Sequential(nn.Embedding(100, 10), nn.LayerNorm(10), nn.Linear(10, 50), nn.Linear(50, 10))
     assert owner("1", automatic(model, 2)) == 0
 
 
-def test_torchs_own_modules_are_not_opened() -> None:
-    """MultiheadAttention reads its projection's weight instead of calling it."""
+def test_modules_of_torch_are_not_split() -> None:
+    """MultiheadAttention reads the weight of its projection instead of calling the projection."""
     with pytest.raises(PartitionError, match="has no more than 2 modules with parameters of their own"):
         automatic(nn.Sequential(nn.MultiheadAttention(8, 2), nn.Linear(8, 8)), 3)
     with pytest.raises(PartitionError, match="has no more than 1 modules"):
         automatic(nn.MultiheadAttention(8, 2), 2)
 
 
-def test_a_parametrized_module_is_not_opened() -> None:
+def test_parametrized_module_is_not_split() -> None:
     model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.Linear(4, 4))
     assert automatic(model, 2) == {"1": 1}
 
 
-def test_more_partitions_than_modules_are_refused() -> None:
+def test_more_partitions_than_modules_are_an_error() -> None:
     with pytest.raises(PartitionError) as caught:
         automatic(Tied(), 8)
     assert str(caught.value) == (
@@ -145,7 +145,7 @@ def test_more_partitions_than_modules_are_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_torchscript_is_refused() -> None:
+def test_torchscript_is_an_error() -> None:
     model = nn.Sequential(nn.Linear(4, 4), torch.jit.script(nn.Linear(4, 4)))
     with pytest.raises(PartitionError, match=r"^1 is TorchScript, which can't be cut into partitions; give the module"):
         automatic(model, 2)
@@ -170,19 +170,19 @@ def manual(module: nn.Module, degree: int = 3, default: int = 0) -> dict[str, in
 
 
 @pytest.mark.usefixtures("initialized")
-def test_the_innermost_context_counts_and_the_rest_is_on_the_default_partition() -> None:
+def test_innermost_context_decides_and_default_partition_gets_the_rest() -> None:
     assert manual(Nested()) == {"child0": 1, "child1": 2, "child2": 1}
     assert manual(Nested(), default=1) == {"child0": 1, "child1": 2, "child2": 1, "child3": 1}
     assert nn.Module.__init__.__name__ == "__init__"
 
 
 @pytest.mark.usefixtures("initialized")
-def test_contexts_are_ignored_by_the_automatic_partition() -> None:
+def test_automatic_partition_ignores_contexts() -> None:
     assert automatic(Nested(), 2) == {"child2": 1, "child3": 1}
 
 
 @pytest.mark.usefixtures("initialized")
-def test_set_partition_takes_all_below() -> None:
+def test_set_partition_includes_inner_modules() -> None:
     model = nn.Sequential(Encoder(2), Encoder(2))
     set_partition(model[1], 1)
     set_partition(model[1].layer[1], 2)
@@ -190,7 +190,7 @@ def test_set_partition_takes_all_below() -> None:
 
 
 @pytest.mark.usefixtures("initialized")
-def test_a_shared_parameter_moves_its_module_and_says_so() -> None:
+def test_shared_parameter_moves_its_module_with_a_warning() -> None:
     model = Tied()
     set_partition(model.encoder, 2)
     set_partition(model.head, 1)
@@ -200,7 +200,7 @@ def test_a_shared_parameter_moves_its_module_and_says_so() -> None:
 
 
 @pytest.mark.usefixtures("initialized")
-def test_a_partition_without_modules_is_refused() -> None:
+def test_partition_without_modules_is_an_error() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     set_partition(model[1], 2)
     with pytest.raises(PartitionError, match=r"^Partition 1 has no modules; put some there with smp.partition\(1\)"):
@@ -209,14 +209,14 @@ def test_a_partition_without_modules_is_refused() -> None:
 
 @pytest.mark.parametrize("index", [3, -1, True, "1"])
 @pytest.mark.usefixtures("initialized")
-def test_a_partition_that_is_not_there_is_refused(index: Any) -> None:
+def test_partition_that_does_not_exist_is_an_error(index: Any) -> None:
     with pytest.raises(ValueError, match="the model has 3, so choose from 0 to 2"):
         set_partition(nn.Linear(1, 1), index)
     with pytest.raises(ValueError, match="No partition"), partition(index):
         pass
 
 
-def test_partitions_are_named_after_init_and_before_the_first_step(
+def test_set_partition_needs_init_and_an_unpartitioned_model(
     initialized: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Wrapped:
@@ -230,7 +230,7 @@ def test_partitions_are_named_after_init_and_before_the_first_step(
         pass
 
 
-def test_owners_name_every_parameter_and_buffer_by_all_its_names() -> None:
+def test_owners_has_every_name_of_parameters_and_buffers() -> None:
     model = nn.Sequential(Tied(), nn.BatchNorm1d(20))
     found = owners(model, {"0.encoder": 1, "1": 2})
     assert found["0.encoder.layer.3.0.bias"] == 1
@@ -238,7 +238,7 @@ def test_owners_name_every_parameter_and_buffer_by_all_its_names() -> None:
     assert found["1.running_mean"] == found["1.weight"] == 2
 
 
-def test_the_table_shows_partitions_modules_parameters_and_memory() -> None:
+def test_table_has_partitions_modules_parameters_and_memory() -> None:
     model = Tied()
     shown = partition_table.table(model, {f"encoder.layer.{each}": 1 for each in (2, 3)}, 2)
     assert shown.splitlines() == [
@@ -249,7 +249,7 @@ def test_the_table_shows_partitions_modules_parameters_and_memory() -> None:
     ]
 
 
-def test_memory_counts_states_of_what_is_trained_only() -> None:
+def test_memory_counts_optimizer_state_of_trained_parameters_only() -> None:
     model = nn.Linear(1024, 1024, bias=False)
     assert "4.0 MiB" in partition_table.table(model.requires_grad_(requires_grad=False), {}, 1)
     assert "16.0 MiB" in partition_table.table(model.requires_grad_(requires_grad=True), {}, 1)
@@ -265,16 +265,16 @@ def test_memory_counts_states_of_what_is_trained_only() -> None:
         ([], []),
     ],
 )
-def test_names_that_follow_each_other_are_one(names: list[str], shown: list[str]) -> None:
+def test_consecutive_names_become_a_range(names: list[str], shown: list[str]) -> None:
     assert list(partition_table.ranges(names)) == shown
 
 
-# What must hold for any model
+# Properties of any model
 
 
 @st.composite
 def models(draw: st.DrawFn, depth: int = 3) -> nn.Module:
-    """Trees of Sequential and ModuleList over linear layers of several sizes, some shared, some without parameters."""
+    """Trees of modules with linear layers of several sizes, shared layers, and modules without parameters."""
     shared = nn.Linear(3, 3)
 
     def build(level: int) -> nn.Module:
@@ -294,7 +294,7 @@ def models(draw: st.DrawFn, depth: int = 3) -> nn.Module:
 
 @given(models(), st.integers(2, 5))
 @settings(max_examples=200)
-def test_a_plan_of_any_model_holds(model: nn.Module, degree: int) -> None:
+def test_plan_of_any_model_is_valid(model: nn.Module, degree: int) -> None:
     try:
         found = automatic(model, degree)
     except PartitionError:
@@ -305,8 +305,8 @@ def test_a_plan_of_any_model_holds(model: nn.Module, degree: int) -> None:
         assert len(leaves) < degree or several
         return
     tree = ModuleTree(model)
-    assert set(found.values()) == set(range(1, degree)), "no partition but 0 may be empty"
-    assert not [(a, b) for a in found for b in found if a.startswith(f"{b}.")], "none is inside another"
+    assert set(found.values()) == set(range(1, degree)), "only partition 0 may be missing in the plan"
+    assert not [(a, b) for a in found for b in found if a.startswith(f"{b}.")], "a planned module contains another one"
     assert all(tree.is_called(name) for name in found)
     placed: dict[int, int] = {}
     tensors = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
@@ -316,11 +316,11 @@ def test_a_plan_of_any_model_holds(model: nn.Module, degree: int) -> None:
     places = owners(model, found)
     for name, parameter in model.named_parameters():
         held[places[name]] += parameter.numel()
-    assert all(held), "every partition has parameters"
+    assert all(held), "a partition has no parameters"
 
 
 def brute_force(costs: list[float], parts: int, first: float) -> float:
-    """The least load of the fullest run, by trying all."""
+    """The smallest possible maximum load, by trying all splits."""
 
     def tried(at: int, left: int, load: float) -> Iterator[float]:
         if left == 1:
@@ -337,7 +337,7 @@ loads = st.lists(st.integers(1, 20).map(float), min_size=1, max_size=7)
 
 
 @given(loads, st.integers(1, 4), st.integers(0, 20).map(float))
-def test_runs_are_as_even_as_can_be(costs: list[float], parts: int, first: float) -> None:
+def test_runs_have_the_smallest_possible_maximum(costs: list[float], parts: int, first: float) -> None:
     if len(costs) + 1 < parts:
         with pytest.raises(ValueError, match="can't make"):
             balance.runs(costs, parts, first, empty_first=True)
@@ -354,6 +354,6 @@ def test_runs_are_as_even_as_can_be(costs: list[float], parts: int, first: float
 
 
 @pytest.mark.parametrize("make", [lambda: balance.runs([1.0], 2), lambda: balance.runs([], 1)])
-def test_too_few_costs_are_refused(make: Callable[[], list[int]]) -> None:
+def test_too_few_costs_are_an_error(make: Callable[[], list[int]]) -> None:
     with pytest.raises(ValueError, match="can't make"):
         make()

@@ -1,4 +1,4 @@
-"""Pipelines of real ranks against one process: one launch of 2 ranks, and every night one of 4, run all cases."""
+"""Pipelines of real ranks against one process: one launch with 2 ranks and, nightly, one with 4 run all cases."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ smp.init({"partitions": int(os.environ["WORLD_SIZE"]), "microbatches": 2})
 import pipeline_cases, pipeline_faults, pipeline_features, pipeline_repeats
 found = {}
 """
-IN_ALL = """
+BOTH = """
 found["faults"] = {name: pipeline_faults.fault(name) for name in pipeline_faults.FAULTS}
 found["features"] = {each.__name__: each() for each in pipeline_features.ALL}
 found["two forwards"] = pipeline_faults.two_forwards()
@@ -57,22 +57,22 @@ ON_4 = pytest.param((4, FOUR), id="4 ranks", marks=pytest.mark.nightly)
 
 @pytest.fixture(scope="module", params=[pytest.param((2, TWO), id="2 ranks"), ON_4])
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What each rank found."""
+    """The results of each rank."""
     size, body = request.param
     folder = tmp_path_factory.mktemp("ranks")
-    return rank_jobs.run(BODY + IN_ALL + body, size, folder, imports=["pipeline_models"])
+    return rank_jobs.run(BODY + BOTH + body, size, folder, imports=["pipeline_models"])
 
 
-def test_a_pipeline_equals_one_process(found: list[Any]) -> None:
-    """Loss, gradients, parameters and momentum after 9 steps whose lengths differ, to 2e-6 or three times the noise."""
+def test_pipeline_equals_one_process(found: list[Any]) -> None:
+    """Loss, gradients, parameters and momentum of 9 steps, within 2e-6 or three times the noise."""
     cases = found[0]["cases"]
     assert len(cases) == 10
     assert [each["case"] for each in cases if each["bad"]] == [], cases
 
 
 @pytest.mark.parametrize("found", [ON_4], indirect=True)
-def test_a_transfers_two_ends_are_asked_for_together(found: list[Any]) -> None:
-    """Else two owners see their transfers in two orders, and gradients are exchanged for one another."""
+def test_both_ends_of_a_transfer_are_requested_together(found: list[Any]) -> None:
+    """Otherwise two owners see their transfers in different orders, and gradients are swapped."""
     count, apart = found[0]["separated"]
     assert count > 100
     assert not apart
@@ -82,28 +82,28 @@ def test_swapped_transfers_raise(found: list[Any]) -> None:
     assert "Transfer 7 arrived instead of 8" in found[1]["swapped"]
 
 
-def test_a_deterministic_server_equals_one_process_to_the_last_bit(found: list[Any]) -> None:
-    """Parameters and losses, twice, of one process that runs the microbatches in their order; tied embeddings, too."""
+def test_deterministic_server_equals_one_process_to_the_last_bit(found: list[Any]) -> None:
+    """Parameters and losses of two runs, also with tied embeddings; the process runs the microbatches in order."""
     assert found[0]["to the last bit"]
     assert all(different == [] for different in found[0]["to the last bit"])
 
 
 @pytest.mark.parametrize("found", [ON_4], indirect=True)
-def test_a_deterministic_server_repeats_to_the_last_bit(found: list[Any]) -> None:
-    """Also where several ranks use one tensor, whose gradients are summed up in another order than in one process."""
+def test_deterministic_server_repeats_to_the_last_bit(found: list[Any]) -> None:
+    """Also if several ranks use one tensor, whose gradients are then added in another order than in one process."""
     assert found[0]["alike"]
 
 
 def test_dropout_does_not_depend_on_the_number_of_partitions(found: list[Any]) -> None:
-    """Nor on activation checkpoints, which compute it twice."""
+    """It must not depend on activation checkpoints either, which compute it twice."""
     assert max(found[0]["with dropout"]) < 2e-6
 
 
-def test_two_forward_passes_before_a_backward_pass(found: list[Any]) -> None:
+def test_two_forward_passes_before_one_backward_pass(found: list[Any]) -> None:
     assert found[0]["two forwards"] < 1e-6
 
 
-ON_ALL = {
+MISTAKES = {
     "remote": "the module is broken",
     "form": "the result's form must depend only on the inputs' shapes",
     "mismatch": "every rank must call the same step functions in the same order",
@@ -121,18 +121,18 @@ ON_ALL = {
 }
 
 
-@pytest.mark.parametrize("name", ON_ALL)
-def test_a_mistake_raises_on_every_rank(found: list[Any], name: str) -> None:
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistake_raises_on_every_rank(found: list[Any], name: str) -> None:
     for rank in found:
-        assert ON_ALL[name] in str(rank["faults"][name])
+        assert MISTAKES[name] in str(rank["faults"][name])
 
 
-def test_a_module_outside_a_step_is_refused(found: list[Any]) -> None:
+def test_module_outside_a_step_is_an_error(found: list[Any]) -> None:
     assert "was called outside a step" in found[0]["faults"]["module outside"]
     assert all(rank["faults"]["module outside"] for rank in found)
 
 
-def test_wrapping_again_gives_the_same_model(found: list[Any]) -> None:
+def test_wrapping_again_returns_the_same_model(found: list[Any]) -> None:
     assert [rank["faults"]["same model"] for rank in found] == [None] * len(found)
 
 
@@ -150,21 +150,21 @@ def test_wrapping_again_gives_the_same_model(found: list[Any]) -> None:
         "clipped",
     ],
 )
-def test_what_scripts_do_equals_one_process(found: list[Any], name: str) -> None:
+def test_feature_equals_one_process(found: list[Any], name: str) -> None:
     assert max(rank["features"][name] for rank in found) < 2e-6
 
 
-def test_hooks_run_once_and_where_the_module_does(found: list[Any]) -> None:
+def test_hooks_run_once_on_the_rank_of_their_module(found: list[Any]) -> None:
     """Two steps of two microbatches; the first module is on partition 0, the last on 1."""
     assert found[0]["features"]["hooks"] == [{"a": 4, "out": 0}, {"a": 0, "out": 4}]
 
 
-def test_states_resume_to_the_last_bit(found: list[Any]) -> None:
+def test_local_state_dicts_resume_to_the_last_bit(found: list[Any]) -> None:
     assert [rank["features"]["resumes"] for rank in found] == [[True, True, True]] * len(found)
 
 
-def test_no_more_than_needed_goes_over_the_wire(found: list[Any]) -> None:
-    """Of each microbatch: hidden states, the mask and the logits' gradient there; the gradient and the logits back."""
+def test_pipeline_sends_few_more_than_the_least_bytes(found: list[Any]) -> None:
+    """Per microbatch: hidden states, mask and the logits' gradient there; gradient and logits back."""
     sent, (batch, length) = found[0]["features"]["wire_bytes"]
     hidden, logits, mask = batch * length * 32 * 4, batch * length * 2 * 4, batch * length * length
     assert sum(sent) <= 1.05 * (2 * hidden + 2 * logits + mask)

@@ -1,4 +1,4 @@
-"""examples/question_answering_smddp: the script on two ranks learns, as it does on one."""
+"""examples/question_answering_smddp: the script learns the same on two ranks as on one."""
 
 import json
 import re
@@ -19,7 +19,7 @@ OWN = [
 
 
 def trained(size: int, folder: Path, *arguments: str, **more: str) -> tuple[list[float], str]:
-    """The loss of each epoch, and the line of exact matches; the first rank's, for the others print nothing."""
+    """The loss of each epoch and the number of exact matches, which only the first rank prints."""
     more["SM_MODEL_DIR"] = str(folder / "model")
     first, *others = rank_jobs.start(SCRIPT, size, folder, *arguments, imports=[BERT], **more)
     assert others == [""] * (size - 1)
@@ -30,7 +30,7 @@ def trained(size: int, folder: Path, *arguments: str, **more: str) -> tuple[list
 
 
 @pytest.mark.nightly
-def test_two_ranks_learn_what_one_learns(tmp_path: Path) -> None:
+def test_two_ranks_learn_the_same_as_one(tmp_path: Path) -> None:
     losses, matches = trained(2, tmp_path)
     (tmp_path / "alone").mkdir()
     alone, same = trained(1, tmp_path / "alone")
@@ -46,7 +46,7 @@ def test_two_ranks_learn_what_one_learns(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_questions_of_ones_own(tmp_path: Path) -> None:
+def test_own_questions_on_two_ranks(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, OWN)))
     losses, matches = trained(2, tmp_path, "--epochs", "8", "--batch_size", "4", SM_CHANNEL_TRAIN=str(tmp_path))
     assert len(losses) == 8

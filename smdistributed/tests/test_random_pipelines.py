@@ -1,6 +1,6 @@
-"""Module trees, partitions and schedules that hypothesis draws, against one process, in one launch of 2 ranks.
+"""Random module trees, partitions and schedules against one process, in one launch with 2 ranks.
 
-`python -m bench.model_parallel_equality` has more of them.
+`python -m bench.model_parallel_equality` runs more of them.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ result(pipeline_trees.compared({COUNT}, {STEPS}, [2]))
 
 
 @pytest.mark.nightly
-def test_a_random_pipeline_equals_one_process(tmp_path: Path) -> None:
+def test_random_pipelines_equal_one_process(tmp_path: Path) -> None:
     found, problem = rank_jobs.run(BODY, 2, tmp_path, imports=["pipeline_models"])[0]
     assert not problem, problem
     assert len(found) >= COUNT

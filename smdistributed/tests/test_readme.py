@@ -1,4 +1,4 @@
-"""smdistributed/README.md names every option, and every function of SMDDP's version 1."""
+"""smdistributed/README.md lists every option, and every function of SMDDP's version 1."""
 
 import re
 
@@ -12,22 +12,22 @@ ROWS = [line.strip("| ").split(" | ") for line in TABLE.splitlines() if line.sta
 
 
 def options(*words: str) -> set[str]:
-    """The options of the rows whose text begins with one of these words."""
+    """The options in rows whose second cell begins with one of these words."""
     return {name for row in ROWS if row[1].startswith(words) for name in re.findall(r"`(\w+)`", row[0])}
 
 
-def test_every_option_is_in_the_table_as_the_launcher_judges_it() -> None:
+def test_table_lists_every_option_with_its_handling() -> None:
     later = options("refused above")
     assert options("honoured") | later == set(parameters.HONOURED)
     assert options("accepted") == set(parameters.ACCEPTED)
     assert options("refused") - later == set(parameters.REFUSED)
 
 
-def test_every_function_of_version_1_is_named() -> None:
+def test_page_names_every_function_of_version_1() -> None:
     ours = {
         name
         for name, each in vars(distributed).items()
         if callable(each) and getattr(each, "__module__", "") == distributed.__name__ and not name.startswith("_")
     }
-    inside = {"AveragedWork", "check_group", "check_initialized", "join_environment"}
-    assert ours - inside <= set(re.findall(r"\w+", PAGE))
+    internal = {"AveragedWork", "check_group", "check_initialized", "join_environment"}
+    assert ours - internal <= set(re.findall(r"\w+", PAGE))

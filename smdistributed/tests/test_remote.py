@@ -1,4 +1,4 @@
-"""Packing, payloads and tensors of other ranks, in one process."""
+"""Packing of objects, payloads, and tensors of other ranks, in one process."""
 
 import threading
 from types import SimpleNamespace
@@ -26,10 +26,10 @@ from berth.smdistributed.modelparallel.torch.wire import Meta
 CPU = torch.device("cpu")
 
 
-def test_tensors_are_taken_out_of_any_object() -> None:
+def test_pack_extracts_tensors_of_any_object() -> None:
     one, other = torch.ones(2), torch.zeros(3)
     packed, tensors = pack({"a": [one, (other, one)], "b": SimpleNamespace(c=other), "d": 1})
-    assert len(tensors) == 2, "each once"
+    assert len(tensors) == 2, "each tensor must be packed once"
     found = unpack(packed, [each + 1 for each in tensors])
     assert found["a"][0] is found["a"][1][1]
     assert torch.equal(found["b"].c, torch.ones(3))
@@ -37,14 +37,14 @@ def test_tensors_are_taken_out_of_any_object() -> None:
         pack(threading.Lock())
 
 
-def test_modules_travel_by_name() -> None:
-    here, there = nn.Linear(2, 2), nn.Linear(2, 2)
-    packed, tensors = pack([here, here.weight], {id(here): "layer", id(here.weight): "layer.weight"})
+def test_modules_are_packed_by_name() -> None:
+    sent, received = nn.Linear(2, 2), nn.Linear(2, 2)
+    packed, tensors = pack([sent, sent.weight], {id(sent): "layer", id(sent.weight): "layer.weight"})
     assert not tensors
-    assert unpack(packed, [], {"layer": there, "layer.weight": there.weight})[0] is there
+    assert unpack(packed, [], {"layer": received, "layer.weight": received.weight})[0] is received
 
 
-def test_forms_are_compared_without_the_data() -> None:
+def test_same_form_ignores_data() -> None:
     one, other = pack({"a": torch.ones(2), "n": 1})[0], pack({"a": torch.zeros(2), "n": 1})[0]
     assert same_form(one, other, 1)
     assert not same_form(one, pack({"a": torch.ones(2), "n": 2})[0], 1)
@@ -56,7 +56,7 @@ TENSORS = [
 ]  # fmt: skip
 
 
-def test_a_payload_holds_tensors_of_any_kind() -> None:
+def test_payload_can_contain_tensors_of_any_kind() -> None:
     metas = [Meta((2,), torch.float32) if each is None else wire.meta_of(each) for each in TENSORS]
     found = wire.empty(wire.fill(5, metas, TENSORS, CPU), 5, metas)
     for sent, after in zip(TENSORS, found, strict=True):
@@ -66,10 +66,10 @@ def test_a_payload_holds_tensors_of_any_kind() -> None:
     assert other is not None
     before = other._version
     one.add_(1)
-    assert other._version == before, "a change of one is none of another"
+    assert other._version == before, "a change of one tensor must not count for another"
 
 
-def test_another_transfers_payload_raises() -> None:
+def test_payload_of_another_transfer_raises() -> None:
     metas = [Meta((2,), torch.float32)]
     with pytest.raises(wire.TransferError, match="Transfer 5 arrived instead of 6"):
         wire.empty(wire.fill(5, metas, [torch.ones(2)], CPU), 6, metas)
@@ -80,7 +80,7 @@ def test_another_transfers_payload_raises() -> None:
 
 
 def remote(value: torch.Tensor, *, requires_grad: bool = False) -> tuple[RemoteTensor, list[Any]]:
-    """A tensor of another rank, and how often it was fetched."""
+    """A tensor of another rank, and the list of its fetches."""
     fetched: list[Any] = []
 
     def fetch(tensor: RemoteTensor) -> torch.Tensor:
@@ -91,7 +91,7 @@ def remote(value: torch.Tensor, *, requires_grad: bool = False) -> tuple[RemoteT
     return RemoteTensor.make(handle, None, CPU, fetch), fetched
 
 
-def test_a_remote_tensor_has_a_shape_before_its_data_is_here() -> None:
+def test_remote_tensor_has_shape_before_it_is_fetched() -> None:
     tensor, fetched = remote(torch.ones(2, 3), requires_grad=True)
     assert tensor.shape == (2, 3)
     assert (tensor.size(0), tensor.dtype, tensor.device, tensor.requires_grad) == (2, torch.float32, CPU, True)
@@ -102,7 +102,7 @@ def test_a_remote_tensor_has_a_shape_before_its_data_is_here() -> None:
     assert len(fetched) == 1
 
 
-def test_a_remote_tensor_that_is_changed_in_place_is_no_longer_its_owners() -> None:
+def test_remote_tensor_notices_changes_in_place() -> None:
     tensor, _ = remote(torch.ones(2), requires_grad=True)
     tensor.sum()
     assert not tensor.changed
@@ -114,13 +114,13 @@ def test_a_remote_tensor_that_is_changed_in_place_is_no_longer_its_owners() -> N
     assert other.changed
 
 
-def test_backward_of_another_ranks_loss_is_refused() -> None:
+def test_backward_of_remote_loss_is_an_error() -> None:
     tensor, _ = remote(torch.ones(()), requires_grad=True)
     with pytest.raises(RuntimeError, match=r"call model.backward\(loss\)"):
         tensor.backward()
 
 
-def test_gradients_meet_where_graphs_do() -> None:
+def test_gradients_of_departed_tensor_are_added() -> None:
     weight, holder = torch.ones(2, requires_grad=True), GradientHolder()
     leaving = weight * 3
     departure = Departure.apply(leaving, holder)  # type: ignore[no-untyped-call]
@@ -129,10 +129,10 @@ def test_gradients_meet_where_graphs_do() -> None:
     holder.add(torch.ones(2))
     torch.autograd.backward([departure], [torch.zeros(())])
     assert weight.grad is not None
-    assert weight.grad.tolist() == [6.0, 6.0], "as it was when it left"
+    assert weight.grad.tolist() == [6.0, 6.0], "a later change of the tensor must not matter"
 
 
-def test_a_parameter_of_another_rank_refuses_its_values() -> None:
+def test_reading_remote_parameter_is_an_error() -> None:
     parameter = nn.Linear(2, 3).weight
     optimizer = torch.optim.AdamW([parameter])
     stand_in.offload_parameter(parameter, "weight, which is on partition 1")
@@ -146,16 +146,16 @@ def test_a_parameter_of_another_rank_refuses_its_values() -> None:
         parameter.sum()
 
 
-def test_neighbours_of_one_owner_are_one_run() -> None:
+def test_runs_group_neighbours_of_one_owner() -> None:
     assert stand_in.runs(list("abcde"), [0, 1, 1, 2, 1]) == [(("a",), 0), (("b", "c"), 1), (("d",), 2), (("e",), 1)]
 
 
-def test_buckets_keep_types_apart() -> None:
+def test_buckets_separate_types() -> None:
     tensors = [torch.zeros(4), torch.zeros(4), torch.zeros(4).double(), torch.zeros(100), torch.zeros(1)]
     assert [len(each) for each in buckets(tensors, 32)] == [2, 1, 1, 1]
 
 
-def test_seeds() -> None:
+def test_seeded_is_reproducible_and_restores_the_state() -> None:
     assert mixed(1, "a") == mixed(1, "a") != mixed("a", 1)
     before = torch.get_rng_state()
     with seeded(3):

@@ -1,4 +1,4 @@
-"""Which rank a process is, by mpirun's and torchrun's variables, and `smddprun`, which hands that to a program."""
+"""Ranks from the variables of mpirun and torchrun, and `smddprun`, which sets them for a program."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ FIFTH = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": 
         (MPIRUN | {"SMDATAPARALLEL_SERVER_ADDR": "algo-9"}, FIFTH | HERE | {"MASTER_ADDR": "algo-9"}),
     ],
 )
-def test_ranks_of_mpirun_and_torchrun(environ: dict[str, str], expected: dict[str, str]) -> None:
+def test_launch_variables_of_mpirun_and_torchrun(environ: dict[str, str], expected: dict[str, str]) -> None:
     assert launch_variables(environ) == expected
 
 
@@ -54,13 +54,13 @@ def test_ranks_of_mpirun_and_torchrun(environ: dict[str, str], expected: dict[st
         ),
     ],
 )
-def test_a_rank_that_does_not_know_itself_says_so(environ: dict[str, str], sentence: str) -> None:
+def test_missing_launch_variable_is_an_error(environ: dict[str, str], sentence: str) -> None:
     with pytest.raises(RuntimeError) as error:
         launch_variables(environ)
     assert str(error.value).startswith(sentence)
 
 
-def test_a_job_is_what_a_launcher_started() -> None:
+def test_started_by_launcher() -> None:
     assert not started_by_launcher({})
     assert started_by_launcher({"OMPI_COMM_WORLD_SIZE": "1"})
     assert started_by_launcher({"WORLD_SIZE": "1"})
@@ -73,7 +73,7 @@ def smddprun(folder: Path, *arguments: str, **more: str) -> subprocess.Completed
     )
 
 
-def test_it_becomes_the_program_with_what_torch_reads(tmp_path: Path) -> None:
+def test_smddprun_starts_program_with_launch_variables(tmp_path: Path) -> None:
     code = (
         "import os, sys; print(os.environ['RANK'], os.environ['SMDATAPARALLEL_LOCAL_RANK'], *sys.argv[1:]); sys.exit(3)"
     )
@@ -81,7 +81,7 @@ def test_it_becomes_the_program_with_what_torch_reads(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (3, "5 1 --epochs 1\n", "")
 
 
-def test_what_it_can_not_start_is_said(tmp_path: Path) -> None:
+def test_smddprun_reports_program_that_cannot_start(tmp_path: Path) -> None:
     missing = smddprun(tmp_path, "no-such-program", **MPIRUN)
     assert missing.returncode == 127
     assert missing.stderr == "smddprun: program no-such-program not found; pass a program on PATH, or its path.\n"
@@ -89,7 +89,7 @@ def test_what_it_can_not_start_is_said(tmp_path: Path) -> None:
     assert (lost.returncode, lost.stderr[:34]) == (2, "smddprun: MASTER_ADDR is not set, ")
 
 
-def test_its_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_smddprun_prints_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert (launch.main([]), launch.main(["--help"])) == (2, 0)
-    said = capsys.readouterr()
-    assert said.out == said.err == f"{launch.USAGE}\n"
+    printed = capsys.readouterr()
+    assert printed.out == printed.err == f"{launch.USAGE}\n"

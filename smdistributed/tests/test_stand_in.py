@@ -1,4 +1,4 @@
-"""A parameter that another rank holds: what it answers, and the sentence that all else gets."""
+"""Parameters of other ranks: which attributes they have, and the error for everything else."""
 
 import copy
 import io
@@ -41,15 +41,15 @@ READS: dict[str, Callable[[nn.Linear], Any]] = {
 
 
 @pytest.mark.parametrize("name", READS)
-def test_values_that_are_not_here_are_named_not_invented(module: nn.Linear, name: str) -> None:
+def test_reading_values_is_an_error_that_names_the_parameter(module: nn.Linear, name: str) -> None:
     with pytest.raises(RuntimeError) as raised:
         READS[name](module)
-    said = "The values of head.weight, which is on partition 1, are not on this rank"
-    assert said in str(raised.value)
+    message = "The values of head.weight, which is on partition 1, are not on this rank"
+    assert message in str(raised.value)
     assert "call state_dict() or local_parameters() of smp.DistributedModel" in str(raised.value)
 
 
-def test_what_needs_no_values_is_answered(module: nn.Linear) -> None:
+def test_shape_and_type_can_be_read(module: nn.Linear) -> None:
     assert is_remote_parameter(module.weight)
     assert sum(each.numel() for each in module.parameters()) == 16
     assert (module.weight.shape, module.weight.dtype, module.weight.grad) == ((4, 3), torch.float32, None)

@@ -1,4 +1,4 @@
-"""Splitting a batch, and what comes back: pure."""
+"""Splitting a batch into microbatches, and the outputs of a step."""
 
 import copy
 from collections import OrderedDict, UserDict, namedtuple
@@ -30,23 +30,23 @@ def test_tensors_in_containers_are_split() -> None:
     assert isinstance(part["c"], UserDict)
     assert torch.equal(part["c"]["d"], whole[2:])
     assert part["e"] == 5
-    assert torch.equal(value["c"]["d"], whole), "the batch itself stays as it is"
+    assert torch.equal(value["c"]["d"], whole), "the batch itself must not change"
 
 
-def test_an_axis_and_a_method_of_ones_own() -> None:
+def test_axis_and_own_smp_slice_method() -> None:
     whole = torch.arange(8).view(2, 4)
     assert torch.equal(slice_of(whole, 4, 3, axis=1), whole[:, 3:])
     assert torch.equal(slice_of(Own(whole), 2, 0).data, whole[:1])
 
 
-def test_a_batch_that_microbatches_do_not_divide() -> None:
+def test_indivisible_batch_is_an_error() -> None:
     with pytest.raises(ValueError, match="A batch of 5 can't be split into 2 microbatches"):
         slice_of(torch.zeros(5), 2, 0)
     with pytest.raises(ValueError, match="has no axis 1"):
         slice_of(torch.zeros(4), 2, 0, axis=1)
 
 
-def test_outputs_are_merged_in_their_containers() -> None:
+def test_merged_keeps_containers() -> None:
     found = merged([{"loss": torch.tensor(float(each)), "rest": [torch.ones(2) * each, each]} for each in range(3)])
     assert found["loss"].reduce_mean() == 1.0
     assert found["loss"].reduce_sum() == 3.0
@@ -59,16 +59,16 @@ def test_outputs_are_merged_in_their_containers() -> None:
     assert isinstance(merged([Pair(torch.ones(1), 1)]), Pair)
 
 
-def test_step_output() -> None:
+def test_step_output_reduces_and_detaches() -> None:
     output = StepOutput([torch.tensor([1, 2]), torch.tensor([3, 5])])
-    assert torch.equal(output.reduce_mean(), torch.tensor([2.0, 3.5])), "whole numbers have a mean, too"
+    assert torch.equal(output.reduce_mean(), torch.tensor([2.0, 3.5])), "integers must have a mean"
     graph = torch.ones(1, requires_grad=True) * 2
     assert not StepOutput([graph]).detach().outputs[0].requires_grad
     assert (len(output), [list(each) for each in output]) == (2, [[1, 2], [3, 5]])
     assert output[1] is output.outputs[1]
 
 
-def test_an_output_that_is_taken_for_a_tensor_says_what_makes_one() -> None:
+def test_step_output_used_as_tensor_is_an_error() -> None:
     output = StepOutput([torch.tensor(1.0), torch.tensor(3.0)])
     assert repr(output) == "<StepOutput of 2 microbatches, of which reduce_mean() makes a loss, concat() logits>"
     with pytest.raises(AttributeError, match=r"item needs one tensor, and a step returns one per microbatch"):
@@ -80,12 +80,12 @@ def test_an_output_that_is_taken_for_a_tensor_says_what_makes_one() -> None:
     assert copy.deepcopy(output).outputs == output.outputs
 
 
-def test_names_of_arguments_are_checked() -> None:
+def test_unknown_argument_name_is_an_error() -> None:
     with pytest.raises(ValueError, match="has no argument 'masc'; correct the name"):
         step(lambda mask: mask, non_split_inputs=["masc"])
 
 
-def test_a_step_without_a_model() -> None:
+def test_step_without_model_is_an_error() -> None:
     @step(input_split_axes={"x": 1})
     def train_step(x):
         return x

@@ -1,4 +1,4 @@
-"""Placement of ranks: the tables of AWS's documentation, and what must hold for any placement."""
+"""Placement of ranks: the tables in AWS's documentation, and properties of any placement."""
 
 from functools import partial
 from itertools import permutations
@@ -21,17 +21,17 @@ topologies = st.builds(
 
 
 def coordinates(topology: Topology) -> list[tuple[int, int, int]]:
-    """Of each rank: its replica, its partition, and its part of that one's tensors."""
+    """The replica, partition and tensor-parallel rank of each rank."""
     d, p, t = (partial(topology.coordinate, letter) for letter in "DPT")
     return [(d(rank), p(rank), t(rank)) for rank in range(topology.world_size)]
 
 
-def test_dpt_is_the_table_of_the_documentation() -> None:
+def test_dpt_equals_documentation() -> None:
     found = coordinates(Topology(8, 2, 2, "DPT"))
     assert found == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1)]
 
 
-def test_ptd_is_the_table_of_the_documentation() -> None:
+def test_ptd_equals_documentation() -> None:
     found = coordinates(Topology(8, 2, 2, "PTD"))
     assert found == [(0, 0, 0), (1, 0, 0), (0, 0, 1), (1, 0, 1), (0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1)]
 
@@ -43,23 +43,23 @@ def test_ptd_is_the_table_of_the_documentation() -> None:
         ("cluster", ((0, 1), (2, 3), (4, 5), (6, 7)), ((0, 2, 4, 6), (1, 3, 5, 7))),
     ],
 )
-def test_groups_are_those_of_the_documentation(placement: str, mp_groups: object, dp_groups: object) -> None:
+def test_groups_equal_documentation(placement: str, mp_groups: object, dp_groups: object) -> None:
     topology = Topology(8, 2, 1, placement)
     assert topology.groups(topology.mp_group) == mp_groups
     assert topology.groups(topology.dp_group) == dp_groups
 
 
-def test_the_documentations_rank_6_has_dp_rank_2_when_spread() -> None:
+def test_rank_6_has_dp_rank_2_when_spread() -> None:
     assert Topology(8, 2, 1, "spread").dp_group(6).index(6) == 2
 
 
 @given(topologies)
-def test_a_rank_is_where_no_other_is(topology: Topology) -> None:
+def test_coordinates_of_ranks_are_unique(topology: Topology) -> None:
     assert len(set(coordinates(topology))) == topology.world_size
 
 
 @given(topologies)
-def test_groups_of_a_kind_are_disjoint_cover_all_ranks_and_have_one_size(topology: Topology) -> None:
+def test_groups_are_disjoint_cover_all_ranks_and_have_one_size(topology: Topology) -> None:
     expected = {
         topology.pp_group: topology.pp,
         topology.tp_group: topology.tp,
@@ -75,7 +75,7 @@ def test_groups_of_a_kind_are_disjoint_cover_all_ranks_and_have_one_size(topolog
 
 
 @given(topologies)
-def test_a_ranks_number_is_its_place_in_its_group(topology: Topology) -> None:
+def test_coordinate_is_the_index_in_the_group(topology: Topology) -> None:
     for rank in range(topology.world_size):
         assert topology.pp_group(rank)[topology.coordinate("P", rank)] == rank
         assert topology.tp_group(rank)[topology.coordinate("T", rank)] == rank
@@ -83,25 +83,25 @@ def test_a_ranks_number_is_its_place_in_its_group(topology: Topology) -> None:
 
 
 @given(topologies)
-def test_a_replica_has_each_partition_as_often_as_tensor_ranks(topology: Topology) -> None:
+def test_replica_has_each_partition_once_per_tensor_rank(topology: Topology) -> None:
     for group in topology.groups(topology.mp_group):
         partitions = sorted(topology.coordinate("P", rank) for rank in group)
         assert partitions == sorted(list(range(topology.pp)) * topology.tp)
 
 
 @given(topologies)
-def test_replicas_of_a_partition_hold_it_alike(topology: Topology) -> None:
+def test_ranks_of_dp_group_have_the_same_partition(topology: Topology) -> None:
     for group in topology.groups(topology.dp_group):
         assert len({topology.coordinate("P", rank) for rank in group}) == 1
 
 
 @given(topologies)
-def test_the_right_most_letter_changes_from_rank_to_rank(topology: Topology) -> None:
+def test_last_letter_of_placement_changes_fastest(topology: Topology) -> None:
     order = {"cluster": "DPT", "spread": "TPD"}.get(topology.placement, topology.placement)
     size = {"D": topology.rdp, "P": topology.pp, "T": topology.tp}[order[-1]]
     assert [topology.coordinate(order[-1], rank) for rank in range(size)] == list(range(size))
 
 
-def test_degrees_that_do_not_divide_the_ranks_are_refused() -> None:
+def test_indivisible_number_of_ranks_is_an_error() -> None:
     with pytest.raises(ValueError, match="2 × 2 does not divide 6 ranks"):
         Topology(6, 2, 2)

@@ -1,4 +1,4 @@
-"""The package on its own: what it may import, its version, and the wheel that setuptools makes of its folder."""
+"""The package by itself: its imports, its version, and the wheel that setuptools builds."""
 
 import os
 import shutil
@@ -20,15 +20,15 @@ ALLOWED = {"torch", "numpy", *sys.stdlib_module_names}
 SOURCES = [each for each in code_metrics.sources(pins.ROOT) if each.path.is_relative_to(PACKAGE)]
 
 
-def test_it_imports_nothing_of_the_kits() -> None:
+def test_library_imports_nothing_of_berth() -> None:
     found = [each for each in code_metrics.imports(SOURCES) if not each.module.startswith(".")]
     assert len(found) > 20
     foreign = [f"{each.where}: {each.module}" for each in found if each.module.partition(".")[0] not in ALLOWED]
     assert not foreign, "\n".join(foreign)
 
 
-def test_each_half_needs_nothing_of_the_other() -> None:
-    """Beside a wheel of AWS's that holds the other half, the finder supplies `ranks` as well, and no more."""
+def test_both_halves_share_only_ranks() -> None:
+    """If AWS's wheel supplies one half, berth's finder supplies the other half and `ranks`, and nothing else."""
     shared = set()
     for each in code_metrics.imports(SOURCES):
         dots = len(each.module) - len(each.module.lstrip("."))
@@ -37,14 +37,14 @@ def test_each_half_needs_nothing_of_the_other() -> None:
     assert shared == {"ranks"}
 
 
-def test_no_version_is_taken_for_awss() -> None:
+def test_versions_end_with_berth() -> None:
     for each in (smdistributed, dataparallel, modelparallel):
         assert each.OPEN
         assert each.__version__.endswith("+berth")
 
 
 @pytest.mark.slow
-def test_the_wheel_is_built_by_setuptools_alone_and_imported(tmp_path: Path) -> None:
+def test_wheel_is_built_by_setuptools_and_imported(tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(pins.ROOT / FOLDER, source, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]

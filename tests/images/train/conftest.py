@@ -134,7 +134,7 @@ TrainJob = Callable[..., Ran]
 
 @pytest.fixture(scope="session")
 def train_job(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> TrainJob:
-    """Runs a job; the arguments are the image and the fields of TrainingJob. pytest shows the printed log on failure."""
+    """Runs a job; the arguments are the image and the fields of TrainingJob. pytest prints the log on failure."""
 
     def run(data: Mapping[str, Path], image: str = IMAGE, **job: Any) -> Ran:
         lines: list[tuple[float, str]] = []
