@@ -22,7 +22,7 @@ collect_ignore = ["test_graphs.py"] if pins_file.load().profile(PROFILE).cuda el
 @pytest.fixture(scope="session")
 def model(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MiniLM with a head of random numbers, and without a graph."""
-    # A push has neither; see test_answers.py.
+    # `push` runs without these packages; see test_answers.py.
     import torch
     from transformers import AutoModelForQuestionAnswering
 
@@ -36,7 +36,7 @@ def model(pretrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def model_with_graph(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same as a job leaves it, with its graph for OpenVINO."""
+    """The same model with its graph for OpenVINO, as a training job saves it."""
     from berth.runtime.engines import convert
     from berth.runtime.engines.graph import FOLDER
     from berth.runtime.engines.model_folder import find
@@ -53,9 +53,9 @@ Serve = Callable[..., Served]
 
 @pytest.fixture(scope="module")
 def start(client: docker.DockerClient) -> Iterator[StartContainer]:
-    """`start(model, {"NAME": "value"}, mem_limit="1g")`: a container on two CPUs, by default, that goes with its tests.
-    What it printed holds no traceback, but those of a handler that is made to fail (`faulty`). `at`: where the folder
-    is in the container.
+    """Returns a function that starts a container, with two CPUs by default: `start(model, {"NAME": "value"},
+    mem_limit="1g")`. The container is removed after the module's tests, which fail if it logged a traceback, unless its
+    handler is made to fail (`faulty`). `at`: the path of the model's folder in the container.
     """
     containers: list[tuple[Container, bool]] = []
 
@@ -89,7 +89,7 @@ def start(client: docker.DockerClient) -> Iterator[StartContainer]:
 
 @pytest.fixture(scope="module")
 def serve_model(start: StartContainer) -> Serve:
-    """As `start`, and the model is ready."""
+    """Like `start`, but waits until the model is ready."""
 
     def serve(*arguments: Any, **options: Any) -> Served:
         served = Served(start(*arguments, **options))

@@ -1,4 +1,4 @@
-"""A container that serves, asked over loopback as SageMaker asks it."""
+"""A container that serves, and requests to its published port."""
 
 import json
 import socket
@@ -10,7 +10,7 @@ from typing import Any
 from docker.models.containers import Container
 
 READY_WITHIN = 90.0  # seconds
-# By the kernel's list of a process's words: `ps` is not in the image.
+# Reads /proc, because the image has no `ps`.
 _FIND_WORKERS = """
 import os
 for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -35,11 +35,11 @@ class Served:
         return self.request("/invocations", json.dumps({"inputs": inputs}).encode())
 
     def ping(self) -> tuple[int, Any, float]:
-        """As `ask`, of a GET /ping."""
+        """Status, body and seconds of GET /ping."""
         return self.request("/ping")
 
     def request(self, path: str, body: bytes | None = None) -> tuple[int, Any, float]:
-        """Status, body and seconds of a POST, or of a GET where there is no body."""
+        """Status, body and seconds of a POST, or of a GET if there is no body."""
         began = time.monotonic()
         status, answer, _ = self.exchange("GET" if body is None else "POST", path, body)
         return status, json.loads(answer), time.monotonic() - began
@@ -58,7 +58,7 @@ class Served:
             connection.close()
 
     def connect(self, start: bytes = b"") -> socket.socket:
-        """A connection on which this has been sent."""
+        """Open a connection and send `start`."""
         client = socket.create_connection(("127.0.0.1", self.port), timeout=10)
         client.sendall(start)
         return client
@@ -68,7 +68,7 @@ class Served:
         return str(self.container.logs().decode())
 
     def run(self, code: str) -> str:
-        """What a Python program prints in the container."""
+        """Run Python code in the container; returns its output."""
         return self._output("python", "-c", code)
 
     def workers(self) -> list[int]:
@@ -76,7 +76,7 @@ class Served:
         return [int(pid) for pid in self.run(_FIND_WORKERS).split()]
 
     def megabytes(self) -> int:
-        """What all processes have in memory, a page that several share counted once."""
+        """Memory of all processes; a page that several share is counted once."""
         return int(self._output("sh", "-c", _SUM_MEMORY)) // 1024
 
     def _output(self, *command: str) -> str:
@@ -85,7 +85,7 @@ class Served:
         return str(done.output.decode()).strip()
 
     def wait_until_ready(self) -> None:
-        """Until /ping is 200; an assertion fails where that takes too long."""
+        """Wait until /ping answers 200; AssertionError after READY_WITHIN seconds."""
         deadline = time.monotonic() + READY_WITHIN
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The inference image answers a question. A push runs this on a machine without torch: the image makes its model."""
+"""The inference image answers a question. `push` runs this on machines without torch, so the image makes the model."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the inference image holds, and what it does without."""
+"""Programs and packages of the inference image."""
 
 from testinfra.host import Host
 

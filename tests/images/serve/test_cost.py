@@ -1,4 +1,4 @@
-"""What bodies cost the image with one CPU and 2 GB: the short version of `python -m bench.cost`."""
+"""Memory and time of costly bodies with one CPU and 2 GB: the short version of `python -m bench.cost`."""
 
 from pathlib import Path
 
@@ -13,16 +13,16 @@ from tests.images.serve.served import Served
 
 SMALL = {"mem_limit": "2g", "memswap_limit": "2g", "nano_cpus": 1_000_000_000}
 DRAWN = 4
-"""Of each content type."""
+"""Random bodies per content type."""
 
 
 def many_lines(size: int) -> list[CostlyBody]:
-    """Of one character: each is an error, and a record."""
+    """Bodies of lines with one character, each of which is an invalid record."""
     return [CostlyBody(each, "lines of x", filled("x\n", size)) for each in (JSON_LINES, CSV)]
 
 
 def assert_within(served: Served, bodies: list[CostlyBody], bounds: Bounds) -> None:
-    measure(served.container, served.port, bodies[:1])  # so that memory has been used once
+    measure(served.container, served.port, bodies[:1])  # the first request allocates memory that is kept
     costs = measure(served.container, served.port, bodies, answered=bounds.handler)
     for cost in costs:
         print(f"{cost.status}, {cost.megabytes} MB, {cost.seconds:.2f} s: {cost.body.content_type}, {cost.body.name}")

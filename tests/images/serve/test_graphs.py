@@ -1,4 +1,4 @@
-"""A model's graphs for OpenVINO in the image: made, kept, taken over, refused."""
+"""A model's graphs for OpenVINO in the image: made at start, kept, reused or refused."""
 
 import json
 import os
@@ -29,7 +29,7 @@ print(sorted({m for m in re.findall(r"lib(torch|openvino)_?[a-z]*[.]so", maps)})
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of the host's for the graph that a server makes."""
+    """A folder of the host for the graph that a server makes."""
     return tmp_path_factory.mktemp("kept")
 
 
@@ -43,7 +43,7 @@ def test_missing_graph_is_made_and_answers_in_float32(served: Served) -> None:
     assert "berth: engine: OpenVINO " in served.log()
     assert "fp32 on 2 threads" in served.log()
     assert served.ping()[:2] == (200, {"status": "ready", "precision": "fp32"})
-    assert served.run(LOADED) == "['openvino']", "torch went with the process that made the graph"
+    assert served.run(LOADED) == "['openvino']", "the server itself must not import torch"
 
 
 def test_kept_graph_is_used_by_the_next_server(served: Served, serve_model: Serve, model: Path, kept: Path) -> None:
@@ -56,7 +56,7 @@ def test_kept_graph_is_used_by_the_next_server(served: Served, serve_model: Serv
 def test_a_model_with_its_graph_is_served_without_torch(
     served: Served, serve_model: Serve, model_with_graph: Path
 ) -> None:
-    """No process has begun to import it: the one that makes a graph is the only one that does."""
+    """Only the process that makes a graph imports torch, and here none is made."""
     warm = serve_model(model_with_graph, {"PYTHONVERBOSE": "1"})
     log = warm.log()
     assert MAKING not in log
@@ -129,8 +129,8 @@ def test_a_model_is_quantised_by_one_command_and_served_in_int8(
     assert done.returncode == 0, done.stdout + done.stderr
     assert "on 40 questions int8 has F1 " in done.stdout
     shutil.unpack_archive(output, tmp_path / "both")
-    told = json.loads((tmp_path / "both" / FOLDER / "graph.json").read_text())
-    assert told["precisions"]["int8"]["questions"] == 40
+    graph = json.loads((tmp_path / "both" / FOLDER / "graph.json").read_text())
+    assert graph["precisions"]["int8"]["questions"] == 40
 
     assert serve_model(tmp_path / "both").ping()[1]["precision"] == "fp32"
     served = serve_model(tmp_path / "both", {"BERTH_PRECISION": "int8"})

@@ -1,4 +1,4 @@
-"""The worst that a client can send, to a server with one CPU, 2 GB and 1,024 file descriptors."""
+"""Costly requests and connections, against a server with one CPU, 2 GB and 1,024 file descriptors."""
 
 import json
 import socket
@@ -32,7 +32,7 @@ def served(serve_model: Serve, model_with_graph: Path) -> Served:
 
 @contextmanager
 def pinging(served: Served) -> Iterator[list[float]]:
-    """The seconds that /ping took, again and again, on new connections, for as long as the `with` block lasts."""
+    """Send /ping repeatedly during the `with` block, each on a new connection; yields the seconds that each took."""
     took: list[float] = []
     done = threading.Event()
 
@@ -77,12 +77,12 @@ def test_costliest_requests_are_refused_within_two_seconds(served: Served, name:
     asked, status, sentence = WORST[name]
     took = []
     with pinging(served) as pings:
-        for _ in range(3):  # the machine that runs the tests has other work: the best time is the server's own
-            if name == "60 MB":  # hung up on while it still sends
-                got, told, seconds = interrupted(served, asked)
+        for _ in range(3):  # the best of three counts, because the test machine may be busy
+            if name == "60 MB":  # the server closes the connection while the client still sends
+                got, answer, seconds = interrupted(served, asked)
             else:
-                got, told, seconds = served.request("/invocations", asked)
-            assert (got, told["error"].count(sentence)) == (status, 1), told
+                got, answer, seconds = served.request("/invocations", asked)
+            assert (got, answer["error"].count(sentence)) == (status, 1), answer
             took.append(seconds)
             if min(took) < 2:
                 break
@@ -92,7 +92,7 @@ def test_costliest_requests_are_refused_within_two_seconds(served: Served, name:
 
 
 def interrupted(served: Served, asked: bytes) -> tuple[int, Any, float]:
-    """As `Served.request`, of a client that the server hangs up on while it is still sending."""
+    """Like `Served.request`, for a client whose connection the server closes while it is still sending."""
     began = time.monotonic()
     answer = b""
     with served.connect(head(len(asked))) as client, suppress(OSError):
@@ -119,7 +119,7 @@ def test_memory_is_freed_after_all_costly_requests_at_once(served: Served) -> No
 
 
 def test_work_is_dropped_when_its_client_disconnects(served: Served) -> None:
-    """Each of these would take 8 s or more on one CPU."""
+    """Each request would take 8 s or more on one CPU."""
     long = body("what is used?", "a " * 20_000)
     for _ in range(2):
         with served.connect(head(len(long)) + long):
@@ -137,7 +137,7 @@ def test_half_sent_requests_do_not_block_other_clients(served: Served) -> None:
             clients.enter_context(served.connect(b"POST /invocations HTTP/1.1\r\nHost: a\r\n"))
             sent = b" " * 1_000_000 if number % 10 == 0 else b"{"
             clients.enter_context(served.connect(head(2_000_000) + sent))
-        assert_it_answers(served)
+        assert_server_answers(served)
         assert served.megabytes() < before + 200
     print(f"{before} MB before, {served.megabytes()} MB after")
     assert served.megabytes() < before + 100
@@ -146,19 +146,19 @@ def test_half_sent_requests_do_not_block_other_clients(served: Served) -> None:
 def test_idle_connections_do_not_block_other_clients(served: Served) -> None:
     with ExitStack() as clients:
         before = served.megabytes()
-        # To the container itself: the engine's proxy of a published port has not as many descriptors.
+        # Connect to the container itself, because the proxy of the published port has too few descriptors.
         for _ in range(10_000):
             clients.enter_context(socket.create_connection((served.address, 8080), timeout=10))
-        assert_it_answers(served)
+        assert_server_answers(served)
         assert served.megabytes() < before + 200
-        # A client that has asked something before is no different.
+        # Connections that have already sent a request are limited in the same way.
         for _ in range(1050):
             client = clients.enter_context(served.connect(b"GET /ping HTTP/1.1\r\nHost: a\r\n\r\n"))
             assert client.recv(12) == b"HTTP/1.1 200"
-        assert_it_answers(served)
+        assert_server_answers(served)
 
 
-def assert_it_answers(served: Served) -> None:
+def assert_server_answers(served: Served) -> None:
     for _ in range(3):
         status, _, seconds = served.ping()
         assert status == 200

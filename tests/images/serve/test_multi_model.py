@@ -1,4 +1,4 @@
-"""A container that holds many models, asked as SageMaker asks it."""
+"""A multi-model container, with the requests that SageMaker sends."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ MULTI = {"SAGEMAKER_MULTI_MODEL": "true"}
 
 
 class Models:
-    """What SageMaker does to a container of many models."""
+    """SageMaker's requests to a multi-model container."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
@@ -85,7 +85,7 @@ def test_unloading_frees_memory_after_one_and_after_many_models(models: Models) 
     assert taken > 200
     assert models.unload("minilm") == 200
     without = models.served.megabytes()
-    assert without - before < 0.1 * taken, "of what the model took, the server keeps a tenth at most"
+    assert without - before < 0.1 * taken, "unloading must free nine tenths of the model's memory"
     for number in range(LOADS):
         name = f"tiny{number % 2}"
         assert models.load(name) == 200
@@ -131,7 +131,7 @@ def model_fn(model_dir):
 
 
 def test_each_model_has_its_packages_if_only_tmp_is_writable(serve_model: Serve, tmp_path: Path) -> None:
-    """/tmp is in memory and small: what does not fit is 507, and what is unloaded is gone."""
+    """/tmp is small: a model whose packages do not fit gets 507, and unloading removes a model's packages."""
     values = {"one": "1", "two": "2", "large": f"'{'x' * 100_000_000}'"}
     for name, value in values.items():
         code = tmp_path / name / "model/code"

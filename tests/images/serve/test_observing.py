@@ -1,4 +1,4 @@
-"""What the built image tells of itself: the page, metrics, and logs in JSON."""
+"""The page, the metrics and the JSON log of the image."""
 
 import json
 from pathlib import Path

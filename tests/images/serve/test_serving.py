@@ -1,4 +1,4 @@
-"""From a training job to answers: the archive that the training image leaves, served by the inference image."""
+"""The archive of a training job, served by the inference image."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class Served:
     log: list[str] = field(default_factory=list)
 
     def request(self, path: str, body: bytes | None = None) -> tuple[int, Any]:
-        """Status and JSON body of a GET, or of a POST where there is a body."""
+        """Status and JSON body of a GET, or of a POST if there is a body."""
         return request(f"{self.endpoint.url}{path}", body)
 
 
@@ -52,7 +52,7 @@ def request(url: str, body: bytes | None = None) -> tuple[int, Any]:
 
 
 def unexpected(log: list[str]) -> list[str]:
-    """The server writes `berth: …`, with the level from warning on: anything else is unexpected."""
+    """Lines that are not the server's `berth: …`, and its warnings and errors."""
     return [
         line for line in log if not line.startswith("berth: ") or line.startswith(("berth: warning", "berth: error"))
     ]
@@ -60,7 +60,7 @@ def unexpected(log: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def archive(pretrained: Path, excerpt: Excerpt, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a short job on the demo's model leaves."""
+    """The archive of a short job with the demo's model."""
     data = tmp_path_factory.mktemp("data")
     (data / "squad.json").write_text(json.dumps(excerpt("train", 24)))
     job = TrainingJob(
@@ -201,7 +201,7 @@ def test_ping_and_log_report_a_broken_model_before_the_exit(
 
 
 def wait_for_sentence(url: str) -> tuple[int, Any]:
-    """What /ping says once the model has been tried: an answer other than that it is being loaded."""
+    """Status and body of the first /ping that does not report that the model is being loaded."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
@@ -211,11 +211,11 @@ def wait_for_sentence(url: str) -> tuple[int, Any]:
         if "being loaded" not in told.get("error", ""):
             return status, told
         time.sleep(0.2)
-    raise AssertionError("/ping never said how loading went")
+    raise AssertionError("/ping still reports that the model is being loaded")
 
 
 def test_model_without_answer_head_is_refused_before_it_is_served(pretrained: Path, tmp_path: Path) -> None:
-    """Its config says what its weights lack, which only the server reads."""
+    """config.json promises an answer head that the weights lack; only the server reads the weights."""
     for name in ("model.safetensors", "tokenizer.json"):
         shutil.copy(pretrained / name, tmp_path)
     config = json.loads((pretrained / "config.json").read_text())
@@ -226,7 +226,7 @@ def test_model_without_answer_head_is_refused_before_it_is_served(pretrained: Pa
         with deploy(options, log=lambda line: said.append((time.monotonic(), line))):
             raise AssertionError("a model without an answer head was served")
     told = next(at for at, line in said if "qa_outputs" in line)
-    assert time.monotonic() - told < 8, "on an endpoint it stays up for 10 s to say why on /ping"
+    assert time.monotonic() - told < 8, "deploy must not wait for the 10 s that the server stays up on an endpoint"
 
 
 def test_log_of_a_healthy_server_has_no_warning(served: Served) -> None:

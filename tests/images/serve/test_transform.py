@@ -1,4 +1,4 @@
-"""A batch transform's container: what SageMaker asks before, and bodies of many records."""
+"""A batch transform's container: /execution-parameters, and bodies of many records."""
 
 import csv
 import io

@@ -27,7 +27,7 @@ def served(serve_model: Serve, model_with_graph: Path) -> Served:
 
 @pytest.fixture
 def full_load(served: Served) -> Iterator[list[tuple[int, Any, float]]]:
-    """What eight clients get, which ask again as soon as they are answered."""
+    """The answers to eight clients, each of which sends its next request as soon as it is answered."""
     answers: list[tuple[int, Any, float]] = []
     done = threading.Event()
 
@@ -52,7 +52,7 @@ def test_ping_is_quick_at_full_load(served: Served) -> None:
 
 
 def kill_worker(served: Served) -> None:
-    """Kill the one worker that there is, and wait until another one is ready."""
+    """Kill the only worker, and wait until another one is ready."""
     (worker,) = served.workers()
     served.run(f"import os; os.kill({worker}, 9)")
     deadline = time.monotonic() + 30
@@ -68,7 +68,7 @@ def test_every_request_is_answered_when_a_worker_is_killed(
     time.sleep(1)
     for _ in range(2):
         kill_worker(served)
-        time.sleep(1)  # what it had is answered by then
+        time.sleep(1)  # its requests are answered by then
     assert len(full_load) > 8
     assert [answer for answer in full_load if answer[0] != 200] == []
     assert served.log().count("a worker has died (SIGKILL): another one is started") == 2
@@ -80,12 +80,12 @@ def test_slow_request_gets_504_in_time(serve_model: Serve, model_with_graph: Pat
     status, told, seconds = served.ask([{**SHORT, "context": "It is used with sagemaker. " * 60}] * 40)
     assert (status, told["error_type"]) == (504, "too_late")
     assert seconds < 3
-    # Nothing of it is computed any more: the next one does not wait behind it.
+    # The rest of it is not computed, so the next request does not wait for it.
     assert served.ask(SHORT)[0] == 200
 
 
 def test_overload_is_refused_and_no_request_is_lost(serve_model: Serve, model_with_graph: Path) -> None:
-    """`python -m bench.soak` in short: 12 s where it takes 10 minutes, and a queue of 3 s in place of 27."""
+    """A short `python -m bench.soak`: 12 s instead of 10 minutes, and a queue of 3 s instead of 27."""
     served = serve_model(model_with_graph, {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "6"})
     bodies = [json.dumps({"inputs": {**SHORT, "question": f"What is used, {n}?"}}).encode() for n in range(100)]
     capacity = closed_figures(closed_loop(served.port, bodies, 32)).per_second
@@ -94,7 +94,7 @@ def test_overload_is_refused_and_no_request_is_lost(serve_model: Serve, model_wi
     assert found.lost == found.others == found.timed_out == found.pings_failed == 0
     assert found.refused > 0
     assert found.answered + found.refused == found.sent
-    assert found.per_second > 0.6 * capacity  # the client has the same cores, and the machine other work
+    assert found.per_second > 0.6 * capacity  # client and server share the cores
 
 
 def test_request_that_kills_two_workers_is_given_up(serve_model: Serve, model_with_graph: Path) -> None:

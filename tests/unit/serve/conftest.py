@@ -1,4 +1,4 @@
-"""Small models, and clients of services that hold them."""
+"""Small models, and clients of services with them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the tests of the routes share: a service whose model is ready, a question, what a response says."""
+"""Helpers for tests of the application in process: services, requests, and errors in responses."""
 
 import time
 from pathlib import Path
@@ -48,7 +48,7 @@ def ready_service(model_dir: Path, limits: RequestLimits | None = None, **enviro
 
 
 def failure_of(model_dir: Path, **environment: str) -> str:
-    """Why a service of that model can't be."""
+    """The error of a service whose model can't be served."""
     service = service_of(model_dir, **environment)
     service.start()
     deadline = time.monotonic() + 60

@@ -1,4 +1,4 @@
-"""serve/README.md says what the server does: errors with their status, parameters, paths and variables."""
+"""serve/README.md lists errors with their status, parameters, content types, variables and limits on bodies."""
 
 import logging
 import re
@@ -32,7 +32,7 @@ def test_readme_has_every_content_type(media_type: str) -> None:
 
 
 def test_readme_has_every_variable_with_default_and_scope() -> None:
-    """Names, numbers and scopes; what a variable does is for people to read."""
+    """Compares names, defaults and scopes; nothing checks the descriptions."""
     table = PAGE.partition("| variable | what it does | default | has an effect |\n")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[1:]]
     assert {tuple(re.findall(r"`(\w+)`", row[0])): row[3] for row in rows} == {
@@ -51,8 +51,8 @@ def test_readme_and_security_have_the_body_limits() -> None:
     assert f"{_mebibytes(held.body_of_tokens)}, and {_mebibytes(batch.body_of_tokens)} in a batch transform" in row
     assert f"{_mebibytes(held.body)} hold for our model, and {_mebibytes(batch.body)} in a batch transform" in row
     security = (pins.ROOT / "SECURITY.md").read_text("utf-8")
-    told = f"| bytes of a body | {_mebibytes(held.body)}, and {_mebibytes(batch.body)} in a batch transform"
-    assert told in security
+    row = f"| bytes of a body | {_mebibytes(held.body)}, and {_mebibytes(batch.body)} in a batch transform"
+    assert row in security
 
 
 def _scope(variable: Variable) -> str:

@@ -1,4 +1,4 @@
-"""A model of the hub in place of an empty folder, from a double of the hub."""
+"""HF_MODEL_ID with an empty model folder, and a double of the hub."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def environment(hub: HubDouble, name: str, **more: str) -> dict[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_tmpdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 

@@ -1,5 +1,5 @@
-"""What SDK v2 really sends for endpoints and batch transforms (requests.json, made by `make requests`): whose code then
-answers, by which settings, and what is told to have no effect.
+"""Requests of SDK v2 for endpoints and batch transforms (requests.json, recorded by `make requests`): the settings that
+follow from them, who answers, and which variables have no effect.
 """
 
 import json
@@ -52,8 +52,8 @@ EXPECTED: dict[str, tuple[str, dict[str, Any], list[str]]] = {
 
 
 def environment_of(request: dict[str, Any]) -> dict[str, str]:
-    """What the container has: the model's variables, and those that SageMaker adds by what the request asks for; of a
-    batch transform as the SDK's local mode does (sagemaker.local.entities._LocalTransformJob, read in 2.257.7).
+    """The container's variables: the model's, and those that SageMaker adds. For a batch transform they are those of
+    the SDK's local mode (sagemaker.local.entities._LocalTransformJob, read in 2.257.7).
     """
     environ = dict(request.get("Environment", {}))
     if request.get("Mode") == "MultiModel":
@@ -61,19 +61,19 @@ def environment_of(request: dict[str, Any]) -> dict[str, str]:
     if "Transform" in request:
         transform = request["Transform"]
         strategy = {"SingleRecord": "SINGLE_RECORD", "MultiRecord": "MULTI_RECORD"}.get(transform.get("BatchStrategy"))
-        told = {
+        added = {
             "SAGEMAKER_BATCH": "True",
             "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": transform.get("MaxConcurrentTransforms", 1),
             "SAGEMAKER_MAX_PAYLOAD_IN_MB": transform.get("MaxPayloadInMB"),
             "SAGEMAKER_BATCH_STRATEGY": strategy,
         }
-        environ |= {name: str(value) for name, value in told.items() if value is not None}
+        environ |= {name: str(value) for name, value in added.items() if value is not None}
         environ |= transform.get("Environment", {})
     return environ
 
 
 def write_code(request: dict[str, Any], folder: Path) -> None:
-    """What the archive holds that the request names."""
+    """Write the files that the request names, as the archive has them."""
     for name in request.get("Code", []):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

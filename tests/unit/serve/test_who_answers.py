@@ -1,7 +1,6 @@
-"""One server, two that may answer: our own model, or a model's own code. Each property is tested for both.
+"""Properties in which our model and a handler differ. Each class tests one property for both, with real workers.
 
-serve/README.md has the same as a table, with the docstring of each class as the name of a row. The workers and models
-are real.
+serve/README.md has the same properties as a table; the docstring of a class is the name of its row.
 """
 
 import gzip
@@ -33,6 +32,7 @@ def transform_fn(model, body, content_type, accept, context):
     headers = dict(context.get_all_request_header(0))
     context.set_response_status(int(headers.get("X-Status", 200)))
     seen = {"type": type(body).__name__, "bytes": len(body), "content_type": content_type, "accept": accept}
+    seen["text"] = body if isinstance(body, str) else None
     return json.dumps(seen | {"headers": headers, "offline": os.environ.get("HF_HUB_OFFLINE")}), "application/json"
 """
 LOADS_OUR_MODEL = """
@@ -47,7 +47,7 @@ QUESTION = json.dumps({"inputs": ONE}).encode()
 
 @pytest.fixture(scope="module")
 def handler_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose handler answers with what it got."""
+    """A model whose handler answers with what it was called with."""
     folder = tmp_path_factory.mktemp("handler") / "model"
     (folder / "code").mkdir(parents=True)
     (folder / "code/inference.py").write_text(HANDLER)
@@ -60,7 +60,7 @@ def handler(handler_folder: Path) -> TestClient:
 
 
 def seen_by(client: TestClient, content: Any, **headers: str) -> Any:
-    """What the handler got."""
+    """What the handler was called with."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     response = client.post("/invocations", content=content, headers=named)
     assert response.status_code == 200, response.text
@@ -141,6 +141,10 @@ class TestCharset:
     def test_of_a_handler(self, handler: TestClient) -> None:
         assert seen_by(handler, b"\xff", content_type="application/json")["bytes"] == 1
         assert seen_by(handler, b"\xff", content_type="text/csv; charset=klingon")["bytes"] == 1
+        for header in ("application/json; charset=utf-16", "text/csv; charset=klingon", "application/jsonlines"):
+            assert seen_by(handler, b"1", content_type=header)["type"] == "bytes"
+        for header in ("application/json", "text/csv", "application/json; charset=utf-8"):
+            assert seen_by(handler, '\ufeff"ä"'.encode(), content_type=header)["text"] == '"ä"'
 
     def test_of_our_model(self, tiny_client: TestClient) -> None:
         headers = {"content-type": "application/json"}
@@ -178,7 +182,14 @@ class TestStatus:
         for status in (204, 304):
             response = handler.post("/invocations", content=b"x", headers={"x-status": str(status)})
             assert (response.status_code, response.content) == (status, b"")
+            assert not {"content-type", "content-length"} & response.headers.keys()
         assert handler.post("/invocations", content=b"x", headers={"x-status": "418"}).json()["bytes"] == 1
+        for status in (100, 101, 600):
+            code, kind, sentence = error_of(
+                handler.post("/invocations", content=b"x", headers={"x-status": str(status)})
+            )
+            assert (code, kind) == (500, "handler_failed")
+            assert f"the response's status is {status}" in sentence
 
     def test_of_our_model(self, tiny_client: TestClient) -> None:
         assert tiny_client.post("/invocations", content=QUESTION, headers={"x-status": "204"}).status_code == 200
@@ -196,7 +207,7 @@ class TestLog:
         assert "loaded" not in capfd.readouterr().err
 
     def test_of_our_model(self, tiny_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-        """Its worker says that a damaged graph is not used."""
+        """The worker logs that a damaged graph is not used."""
         folder = shutil.copytree(tiny_model, tmp_path / "model")
         for path in (folder / "openvino").glob("*.bin"):
             path.write_bytes(b"")

@@ -1,4 +1,4 @@
-"""The routes in process, over a real model: answers, offsets, statuses and bodies."""
+"""Requests to the ASGI application with a real model: answers, offsets, statuses and bodies."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ from berth.serve.workers.pool import EngineError, WorkerPool
 from tests.unit.serve.in_process import ONE, ask, error_of, ready_service
 
 
-def test_one_question(client: TestClient) -> None:
+def test_answer_is_a_span_of_the_context(client: TestClient) -> None:
     answer = ask(client, ONE)
     assert list(answer) == ["score", "start", "end", "answer"]
     assert isinstance(answer["start"], int)
@@ -39,9 +39,9 @@ def test_list_is_answered_in_order_as_single_questions_are(client: TestClient) -
 
 
 def test_scores_equal_softmax_products(client: TestClient, minilm_model: Path) -> None:
-    """Softmax of starts times softmax of ends over context and [CLS], computed without any of the kit's code.
+    """A score is the softmax of the start logits times that of the end logits, over context and [CLS].
 
-    Every word of this context is one token and stands there once, so that no two spans share a text or a word.
+    Every word of this context is one token and occurs once, so no two spans have the same text.
     """
     question, context = "What is the name of the river?", "the old city on a wide river has seven small stone bridges"
     tokenizer = AutoTokenizer.from_pretrained(minilm_model)
@@ -101,7 +101,7 @@ def test_answer_is_utf_8_without_escapes(client: TestClient) -> None:
 
 
 def test_last_window_of_a_long_context_can_be_the_answer(tiny_client: TestClient) -> None:
-    """Every part of a context of many windows can be an answer, so among all spans some lie in the last window."""
+    """`top_k` 1000 returns all spans, including those of the last window."""
     context = "abc def ghi jkl " * 60 + "zzz"
     answers = ask(tiny_client, {"question": "zzz?", "context": context}, top_k=1000, max_answer_len=3)
     assert "zzz" in {answer["answer"] for answer in answers}
@@ -113,7 +113,7 @@ def test_context_without_a_token_gets_the_empty_answer(tiny_client: TestClient, 
     assert answer["answer"] == context[answer["start"] : answer["end"]]
 
 
-def test_parameters(tiny_client: TestClient) -> None:
+def test_parameters_change_the_answers(tiny_client: TestClient) -> None:
     question = {"question": "what?", "context": "abc def ghi"}
     several = ask(tiny_client, question, top_k=3)
     assert len(several) == 3
@@ -128,7 +128,7 @@ def test_parameters(tiny_client: TestClient) -> None:
 
 @pytest.mark.parametrize("words", [60, 100, 124])
 def test_default_stride_shrinks_for_a_long_question(tiny_client: TestClient, words: int) -> None:
-    """The default stride gives way to a question that leaves less room than it."""
+    """If a question leaves less room than the default stride, the stride becomes half of that room."""
     assert ask(tiny_client, {"question": "a " * words, "context": "abc " * 50})["answer"]
 
 
@@ -239,7 +239,7 @@ def test_unknown_path_and_method_are_refused(tiny_client: TestClient) -> None:
 
 
 class BrokenPool(WorkerPool):
-    """Workers whose engine fails once as nobody foresaw."""
+    """A pool whose first request fails with an unexpected error."""
 
     broken = True
 
@@ -267,10 +267,10 @@ def test_unexpected_error_gets_an_id_and_no_traceback(tiny_model: Path, caplog: 
     identifier = sentence.rsplit(" ", 1)[1]
     assert identifier in caplog.text
     assert "KeyError: 'a secret of the inside'" in caplog.text
-    assert ask(broken, ONE)["answer"]  # and the workers live on
+    assert ask(broken, ONE)["answer"]  # the workers still run
 
 
-def test_what_a_batch_transform_does_unasked(tiny_client: TestClient) -> None:
+def test_execution_parameters_have_defaults(tiny_client: TestClient) -> None:
     response = tiny_client.get("/execution-parameters")
     assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
     assert response.json() == {"MaxConcurrentTransforms": 1, "BatchStrategy": "MULTI_RECORD", "MaxPayloadInMB": 6}

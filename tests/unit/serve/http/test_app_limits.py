@@ -1,4 +1,4 @@
-"""The routes in process: what is refused for its size or its number, and clients that go."""
+"""Requests to the ASGI application that are refused for their size or number, and clients that disconnect."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def test_too_many_windows_are_refused_before_the_model_runs(tiny_client: TestCli
 
 
 class NoTokenizer(PairTokenizer):
-    """Fails the test that comes as far as to it."""
+    """A tokenizer that fails the test if it is used."""
 
     def encode(self, pairs: Any) -> Any:
         raise AssertionError("the texts were tokenised")
@@ -54,8 +54,8 @@ def test_lengths_are_checked_before_texts_are_tokenised(tiny_model: Path, inputs
     service = ready_service(tiny_model)
     answering = service.answering
     assert isinstance(answering, QuestionAnswering)
-    there = answering.traits.tokenizer
-    traits = replace(answering.traits, tokenizer=NoTokenizer(there.library, there.token_types))
+    tokenizer = answering.traits.tokenizer
+    traits = replace(answering.traits, tokenizer=NoTokenizer(tokenizer.library, tokenizer.token_types))
     service._answering = replace(answering, traits=traits)
     status, kind, said = error_for(TestClient(create_app(service)), inputs)
     assert (status, kind) == (413, "too_large")
@@ -101,8 +101,8 @@ def test_endless_body_is_refused_after_the_limit_and_closed(tiny_model: Path) ->
 
 
 class HeldPool(WorkerPool):
-    """Workers that take each request at once, and go on only when they may; `answered` says which ones they finished,
-    by their order.
+    """A pool that holds requests back until `go` is called. `answered`: the numbers of the requests that it then
+    computed, in their order of arrival.
     """
 
     def hold(self) -> None:
@@ -143,15 +143,15 @@ def a_question(name: str) -> dict[str, Any]:
     return {"inputs": {"question": name, "context": "In Tacoma."}}
 
 
-async def begun(pool: HeldPool) -> None:
+async def wait_for_first(pool: HeldPool) -> None:
     while not pool.begun:
         await asyncio.sleep(0.01)
 
 
 def test_request_is_dropped_when_its_client_disconnects(tiny_model: Path) -> None:
-    """One of them is with the model already, the other waits for it."""
+    """Two of three clients disconnect while the pool holds their requests."""
 
-    async def gone_after(seconds: float, app: Any, name: str) -> list[Any]:
+    async def disconnect_after(seconds: float, app: Any, name: str) -> list[Any]:
         sent: list[Any] = []
         received = [{"type": "http.request", "body": json.dumps(a_question(name)).encode(), "more_body": False}]
 
@@ -170,9 +170,9 @@ def test_request_is_dropped_when_its_client_disconnects(tiny_model: Path) -> Non
 
     async def scene(pool: HeldPool, client: httpx.AsyncClient) -> tuple[list[Any], list[Any], httpx.Response]:
         app = client._transport.app  # type: ignore[attr-defined]
-        first = asyncio.create_task(gone_after(0.5, app, "first"))
-        await begun(pool)
-        second = asyncio.create_task(gone_after(0.2, app, "second"))
+        first = asyncio.create_task(disconnect_after(0.5, app, "first"))
+        await wait_for_first(pool)
+        second = asyncio.create_task(disconnect_after(0.2, app, "second"))
         third = asyncio.create_task(client.post("/invocations", json=a_question("third")))
         gone = await first, await second
         pool.go()
@@ -202,7 +202,7 @@ def test_late_request_gets_504_and_is_not_computed(tiny_model: Path) -> None:
 def test_request_over_the_limit_of_requests_gets_retry_after(tiny_model: Path) -> None:
     async def scene(pool: HeldPool, client: httpx.AsyncClient) -> list[httpx.Response]:
         first = asyncio.create_task(client.post("/invocations", json=a_question("first")))
-        await begun(pool)
+        await wait_for_first(pool)
         second = asyncio.create_task(client.post("/invocations", json=a_question("second")))
         await asyncio.sleep(0.3)
         refused = await client.post("/invocations", json=a_question("third"))
@@ -222,7 +222,7 @@ def test_request_over_the_limit_of_requests_gets_retry_after(tiny_model: Path) -
 
 
 class FewRequests(RequestLimits):
-    """Two requests at one time."""
+    """At most two requests at a time."""
 
     @property
     def requests(self) -> int:
@@ -253,11 +253,11 @@ def test_bodies_share_a_limit_on_bytes(tiny_model: Path) -> None:
     assert error_of(refused)[2] == "100000 bytes of requests are being received already: send the request again later"
     assert refused.headers["retry-after"] == "1"
     assert answered.status_code == 200
-    assert error_of(again)[:2] == (400, "bad_request")  # there is room again: what it says is read
+    assert error_of(again)[:2] == (400, "bad_request")  # there is room again, so the body is read
 
 
 class FewBytes(RequestLimits):
-    """100,000 bytes at one time."""
+    """At most 100,000 bytes of bodies at a time."""
 
     @property
     def held_bodies(self) -> int:

@@ -1,4 +1,4 @@
-"""How large bodies may be: those of questions follow the tokens, those of handlers only SageMaker's own limit."""
+"""Limits on bodies: our model's follow from its tokens, a handler's from SAGEMAKER_MAX_PAYLOAD_IN_MB."""
 
 import asyncio
 import tracemalloc

@@ -39,7 +39,7 @@ BEGUN, GO = threading.Semaphore(0), threading.Event()
 
 
 async def slow(_request: Request) -> Response:
-    """Says that it has begun, and ends when it may."""
+    """Releases BEGUN when it starts, and answers once GO is set."""
     BEGUN.release()
     while not GO.is_set():
         await asyncio.sleep(0.01)
@@ -55,7 +55,7 @@ Connect = Callable[..., socket.socket]
 
 @contextmanager
 def listening(most: int, seconds: float) -> Iterator[Connect]:
-    """A server with so many connections that wait so long, as a function that connects to it and sends something."""
+    """Start a server with these limits; yields a function that connects and sends `start`."""
     routes = [
         Route("/ping", ping),
         Route("/echo", echo, methods=["POST"]),
@@ -91,8 +91,8 @@ def connect() -> Iterator[Connect]:
         yield connecting
 
 
-def everything(client: socket.socket) -> bytes:
-    """What the server sends until it hangs up."""
+def read_all(client: socket.socket) -> bytes:
+    """All bytes until the server closes the connection."""
     received = b""
     try:
         while part := client.recv(65536):
@@ -111,7 +111,7 @@ def answer(client: socket.socket) -> bytes:
 
 
 def slow_answer(connect: Connect) -> socket.socket:
-    """A connection whose request is being answered, until GO."""
+    """A connection whose request is in progress until GO is set."""
     GO.clear()
     client = connect(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
     assert BEGUN.acquire(timeout=20)
@@ -128,7 +128,7 @@ def test_second_request_on_a_connection_is_answered() -> None:
 
 @pytest.mark.parametrize("start", [b"", PING[:-2], HALF_A_BODY], ids=["nothing", "header", "body"])
 def test_connection_without_a_whole_request_is_closed(connect: Connect, start: bytes) -> None:
-    assert everything(connect(start)) == b""
+    assert read_all(connect(start)) == b""
 
 
 @pytest.mark.parametrize("start", [PING[:10], HALF_A_BODY[:-5]], ids=["header", "body"])
@@ -139,14 +139,14 @@ def test_slow_bytes_do_not_extend_the_deadline(connect: Connect, start: bytes) -
         if select.select([client], [], [], 0)[0]:
             break
         client.sendall(b"x")
-    assert everything(client) == b""
+    assert read_all(client) == b""
 
 
 def test_second_request_on_a_connection_has_a_deadline(connect: Connect) -> None:
     client = connect(PING)
     assert answer(client) == b"pong"
     client.sendall(PING[:-2])
-    assert everything(client) == b""
+    assert read_all(client) == b""
 
 
 def test_connection_stays_open_while_its_answer_is_computed(connect: Connect) -> None:
@@ -159,17 +159,22 @@ def test_connection_stays_open_while_its_answer_is_computed(connect: Connect) ->
 def test_connection_is_closed_if_the_client_does_not_read(connect: Connect) -> None:
     client = connect(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
     time.sleep(1.5)
-    assert 0 < len(everything(client)) < LARGE
+    assert 0 < len(read_all(client)) < LARGE
 
 
 def test_pipelined_requests_are_answered_in_order(connect: Connect) -> None:
     last = PING.replace(b"Host: a", b"Host: a\r\nConnection: close")
-    said = everything(connect(PING + b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi" + last))
-    assert [part.partition(b"\r\n\r\n")[2] for part in said.split(b"HTTP/1.1 200 OK")[1:]] == [b"pong", b"hi", b"pong"]
+    text = read_all(connect(PING + b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi" + last))
+    assert [part.partition(b"\r\n\r\n")[2] for part in text.split(b"HTTP/1.1 200 OK")] == [
+        b"",
+        b"pong",
+        b"hi",
+        b"pong",
+    ]
 
 
 def test_http_1_0_request_is_answered_and_closed(connect: Connect) -> None:
-    head, _, body = everything(connect(b"POST /echo HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi")).partition(b"\r\n\r\n")
+    head, _, body = read_all(connect(b"POST /echo HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi")).partition(b"\r\n\r\n")
     assert (head.split()[1], body) == (b"200", b"hi")
 
 
@@ -181,7 +186,7 @@ def test_longest_waiting_connection_is_closed_for_a_new_one() -> None:
         silent, half = few(), few(HALF_A_BODY)
         for gone in (idle, silent, half):
             assert answer(few(PING)) == b"pong"
-            assert everything(gone) == b""
+            assert read_all(gone) == b""
         GO.set()
         assert answer(busy) == b"late"
 
@@ -189,7 +194,7 @@ def test_longest_waiting_connection_is_closed_for_a_new_one() -> None:
 def test_new_connection_is_closed_if_all_others_wait_for_answers() -> None:
     with listening(4, 20) as few:
         busy = [slow_answer(few) for _ in range(4)]
-        assert everything(few()) == b""
+        assert read_all(few()) == b""
         GO.set()
         for client in busy:
             assert answer(client) == b"late"

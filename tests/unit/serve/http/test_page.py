@@ -24,7 +24,7 @@ PARTY = "\N{PARTY POPPER}"
 
 @contextmanager
 def serving(model: Path, root: Path) -> Iterator[str]:
-    """The address of a server of its own, for a copy of that model."""
+    """Serve a copy of that model; yields the server's address."""
     shutil.copytree(model, root / "model")
     port = free_port()
     environment = {**os.environ, "SAGEMAKER_BASE_DIR": str(root), "SAGEMAKER_BIND_TO_PORT": str(port)}
@@ -45,7 +45,7 @@ def serving(model: Path, root: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def url(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """With a model of 128 tokens."""
+    """The server's model has windows of at most 128 tokens."""
     with serving(tiny_model, tmp_path_factory.mktemp("served")) as found:
         yield found
 
@@ -76,8 +76,8 @@ def text_of(browser: WebDriver, name: str) -> str:
     return browser.find_element(By.ID, name).text
 
 
-def tabbed_to(browser: WebDriver, name: str) -> None:
-    """Go there with the tab key."""
+def tab_to(browser: WebDriver, name: str) -> None:
+    """Press the tab key until the element with that ID has the focus."""
     for _ in range(12):
         if browser.switch_to.active_element.get_attribute("id") == name:
             return
@@ -87,11 +87,11 @@ def tabbed_to(browser: WebDriver, name: str) -> None:
 
 def test_keyboard_alone_asks_a_question_and_answer_is_marked(page: WebDriver) -> None:
     for name, text in (("question", "who?"), ("context", f"a {PARTY} b c d {PARTY} e f g. h i j k l m n.")):
-        tabbed_to(page, name)
+        tab_to(page, name)
         page.switch_to.active_element.send_keys(Keys.CONTROL + "a", Keys.DELETE)
         # The driver types no characters beyond the first 65,536.
         page.execute_script("document.activeElement.value = arguments[0]", text)
-    tabbed_to(page, "ask")
+    tab_to(page, "ask")
     page.switch_to.active_element.send_keys(Keys.ENTER)
     wait(page, lambda: page.find_element(By.ID, "found").is_displayed())
     answer = text_of(page, "answer")
@@ -104,9 +104,9 @@ def test_keyboard_alone_asks_a_question_and_answer_is_marked(page: WebDriver) ->
 
 
 def test_an_example_fills_the_form_and_enter_asks(page: WebDriver) -> None:
-    tabbed_to(page, "example")
+    tab_to(page, "example")
     page.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
-    tabbed_to(page, "question")
+    tab_to(page, "question")
     assert page.switch_to.active_element.get_attribute("value") == "What does Philipp do for a living?"
     page.switch_to.active_element.send_keys(Keys.ENTER)
     wait(page, lambda: page.find_element(By.ID, "found").is_displayed())
@@ -115,7 +115,7 @@ def test_an_example_fills_the_form_and_enter_asks(page: WebDriver) -> None:
 
 def test_error_is_shown_as_an_alert(page: WebDriver) -> None:
     page.execute_script("document.getElementById('question').value = 'x '.repeat(300)")
-    tabbed_to(page, "question")
+    tab_to(page, "question")
     page.switch_to.active_element.send_keys(Keys.ENTER)
     error = page.find_element(By.ID, "error")
     wait(page, error.is_displayed)
@@ -125,7 +125,7 @@ def test_error_is_shown_as_an_alert(page: WebDriver) -> None:
 
 
 def test_page_loads_only_from_the_server_without_console_errors(page: WebDriver, url: str) -> None:
-    """The policy allows the page's own script and style; a fault of it would stand in the console."""
+    """A violation of the Content-Security-Policy would appear in the browser's console."""
     wait(page, lambda: text_of(page, "state") != "…")
     loaded = page.execute_script("return performance.getEntriesByType('resource').map((each) => each.name)")
     assert loaded
@@ -143,7 +143,7 @@ def test_every_field_has_a_label(page: WebDriver) -> None:
 
 
 def test_live_regions_are_answer_state_progress_and_error(page: WebDriver) -> None:
-    tabbed_to(page, "question")
+    tab_to(page, "question")
     page.switch_to.active_element.send_keys(Keys.ENTER)
     wait(page, lambda: text_of(page, "score"))
     live = page.find_elements(By.CSS_SELECTOR, "[aria-live], [role=status], [role=alert]")
@@ -154,7 +154,7 @@ def test_live_regions_are_answer_state_progress_and_error(page: WebDriver) -> No
 
 
 def test_second_press_sends_no_request_and_focus_stays(page: WebDriver) -> None:
-    """While a request runs the poll leaves the button as it is, and a second press asks nothing."""
+    """While a request runs, the poll of /ping does not enable the button, and a second press sends nothing."""
     page.execute_script("""
         window.asked = 0;
         window.polls = 0;
@@ -165,7 +165,7 @@ def test_second_press_sends_no_request_and_focus_stays(page: WebDriver) -> None:
           return new Promise((resolve) => { window.release = () => resolve(real(path, ...rest)); });
         };
     """)
-    tabbed_to(page, "ask")
+    tab_to(page, "ask")
     button = page.switch_to.active_element
     button.send_keys(Keys.ENTER)
     wait(page, lambda: page.execute_script("return window.polls >= 2"))
@@ -197,7 +197,7 @@ def test_page_of_a_handler_has_no_form(browser: WebDriver, tmp_path: Path) -> No
         wait(browser, lambda: text_of(browser, "progress"))
         assert text_of(browser, "progress").startswith("This model has code of its own")
         assert "/invocations" in text_of(browser, "progress")
-        tabbed_to(browser, "ask")
+        tab_to(browser, "ask")
         button = browser.switch_to.active_element
         assert button.get_attribute("aria-disabled") == "true"
         assert button.get_attribute("aria-describedby") == "progress"

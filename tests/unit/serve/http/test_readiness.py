@@ -1,4 +1,4 @@
-"""/ping in process: models that are not served, /ping while the model works, and the log."""
+"""/ping: why a model is not served, and its latency while the model computes; and the access log."""
 
 import asyncio
 import logging
@@ -59,12 +59,12 @@ stop_all()
 
 
 def test_first_request_imports_no_module(tiny_model: Path) -> None:
-    """In a process of its own, for the client of other tests has imported what a request would."""
+    """Runs in its own process, because the client of other tests has already imported these modules."""
     command = [sys.executable, "-c", FIRST_REQUEST, str(tiny_model)]
     assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=90).stdout == "200\n"
 
 
-def failed(model_dir: Path) -> tuple[Service, TestClient]:
+def failed_service(model_dir: Path) -> tuple[Service, TestClient]:
     service = service_of(model_dir)
     done = threading.Event()
     service.start(done.set)
@@ -73,7 +73,7 @@ def failed(model_dir: Path) -> tuple[Service, TestClient]:
 
 
 def test_model_with_nan_scores_never_becomes_ready(nan_model: Path) -> None:
-    _, client = failed(nan_model)
+    _, client = failed_service(nan_model)
     status, kind, sentence = error_of(client.get("/ping"))
     assert (status, kind) == (503, "not_ready")
     assert "not numbers" in sentence
@@ -83,7 +83,7 @@ def test_model_with_nan_scores_never_becomes_ready(nan_model: Path) -> None:
 def test_model_without_answer_head_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     AutoModelForQuestionAnswering.from_pretrained(tiny_model).bert.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
-    _, client = failed(tmp_path)
+    _, client = failed_service(tmp_path)
     assert error_of(client.get("/ping"))[2].startswith(f"{tmp_path}: this is a BertModel, and the image answers")
 
 
@@ -92,7 +92,7 @@ def test_model_with_unknown_token_never_becomes_ready(tiny_model: Path, tmp_path
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     tokenizer.add_tokens(["berth"])
     tokenizer.save_pretrained(tmp_path / "model")
-    _, client = failed(tmp_path / "model")
+    _, client = failed_service(tmp_path / "model")
     status, kind, sentence = error_of(client.get("/ping"))
     assert (status, kind) == (503, "not_ready")
     assert "'berth'" in sentence
@@ -110,14 +110,14 @@ def test_damaged_file_is_named_by_ping(tiny_model: Path, tmp_path: Path, name: s
     for path in filter(Path.is_file, tiny_model.iterdir()):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:40])
-    _, client = failed(tmp_path)
+    _, client = failed_service(tmp_path)
     got = error_of(client.get("/ping"))[2]
     assert got.startswith(sentence.format(tmp_path))
     assert "\n" not in got
 
 
 def test_ping_answers_while_the_model_computes(minilm_model: Path) -> None:
-    """While an inference of seconds runs, /ping answers within milliseconds, and the inference still ends well."""
+    """/ping answers within milliseconds while an inference takes seconds, and the inference succeeds."""
     service = ready_service(minilm_model)
     long = {"inputs": [{**ONE, "context": ONE["context"] * 30}] * 8}
 

@@ -1,4 +1,4 @@
-"""A server of many models without its socket, and folders with models for it."""
+"""A multi-model application without a socket, and folders with models for it."""
 
 import shutil
 from pathlib import Path
@@ -18,7 +18,7 @@ ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
 
 
 class Endpoint:
-    """A server's application without its socket, and what is loaded in it."""
+    """A multi-model application without a socket, with its client and its workers."""
 
     def __init__(self, root: Path, available: int = 10**12) -> None:
         self.root = root
@@ -48,7 +48,7 @@ class Endpoint:
 
 
 def add_wheel(folder: Path, name: str, value: int) -> None:
-    """A wheel of a module with `VALUE = value` next to the model's code."""
+    """Put a wheel of a module with `VALUE = value` next to the model's code."""
     (folder / "code" / f"{name}-1.0-py3-none-any.whl").write_bytes(wheel(name, f"VALUE = {value}\n"))
 
 

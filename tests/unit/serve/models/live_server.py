@@ -1,4 +1,4 @@
-"""The real server of many models, in a process of its own, and what can be seen of it from outside."""
+"""A multi-model server in its own process, observed from outside."""
 
 import os
 import re
@@ -15,8 +15,8 @@ import httpx
 from tests.ports import free_port
 
 WITHIN = 90.0
-"""Seconds in which everything must come about."""
-_STEP = 0.01  # seconds between two looks
+"""Time limit of every wait, in seconds."""
+_STEP = 0.01  # seconds between two checks
 
 
 def until(condition: Callable[[], Any], what: str) -> None:
@@ -92,12 +92,12 @@ class LiveServer:
         return [path.name for path in self.tmp.glob("berth-models-*/*")]
 
     def memory(self) -> int:
-        """Bytes that process 1 has in memory, without the workers."""
+        """Bytes of memory of process 1, without its workers."""
         text = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
         return 1024 * int(re.findall(r"^Pss:\s+(\d+)", text, re.MULTILINE)[0])
 
     def terminate(self) -> None:
-        """Send SIGTERM, and wait until the server refuses what is new."""
+        """Send SIGTERM, and wait until the server refuses new requests."""
         self.process.send_signal(signal.SIGTERM)
         until(lambda: self.process.poll() is not None or self.status("GET", "/ping") in (0, 503), "a stop")
 
@@ -109,7 +109,7 @@ class LiveServer:
             self.kill()
 
     def kill(self) -> None:
-        """End it whatever it does."""
+        """Kill the server."""
         self.process.kill()
         self.process.wait()
         self.client.close()

@@ -1,7 +1,7 @@
-"""Random loads, requests, unloads, kills and stops against a real server of many models, compared with what must be.
+"""Random loads, requests, unloads, kills and stops against a real multi-model server, compared with a model of it.
 
-Each name has folders of several kinds of models. A `gated` model waits, at a load and in a request, until a file is
-there: so requests are in flight, and loads on their way, for as long as the machine likes.
+Each name has a folder per kind of model. A `gated` model waits for files during its load and its requests, so the
+machine decides how long they take.
 """
 
 import os
@@ -70,8 +70,8 @@ def write_models(base: Path, tiny: dict[str, Path]) -> None:
             file.truncate(1 << 42)  # without a byte of disk
 
 
-class Is(Enum):
-    """What a name stands for."""
+class NameState(Enum):
+    """The expected state of a model's name."""
 
     ABSENT = 0
     LOADING = 1
@@ -81,20 +81,20 @@ class Is(Enum):
 
 @dataclass
 class Name:
-    """What must be true of a name, and what has been asked and not answered."""
+    """A name with its expected state and its unanswered requests."""
 
-    state: Is = Is.ABSENT
+    state: NameState = NameState.ABSENT
     kind: str = ""
     requests: "list[tuple[Future[Response], Path]]" = field(default_factory=list)
-    """In flight, each with the file that it waits for."""
+    """Invocations in progress, each with the file that it waits for."""
     load: "Future[Response] | None" = None
     loads: "list[tuple[Future[Response], str]]" = field(default_factory=list)
-    """That wait for the end of an unload, each with its kind."""
+    """Loads that wait for the end of an unload, each with its kind."""
     unloads: "list[Future[Response]]" = field(default_factory=list)
 
 
 class Session:
-    """A server that lasts for some examples, and figures over all of them."""
+    """Runs examples, `examples_each` per server, and keeps figures of all of them."""
 
     def __init__(self, base: Path, examples_each: int) -> None:
         self.base = base
@@ -107,7 +107,7 @@ class Session:
         self.failure: BaseException | None = None
 
     def run(self, examples: int, steps: int, *, same: bool) -> None:
-        """Run so many examples of so many steps at most, the `same` ones each time; raise the first failure."""
+        """Run `examples` examples of at most `steps` steps; `same`: in each run the same. Raises the first failure."""
         machine = type("Machine", (ModelsMachine,), {"session": self})
         chosen = settings(
             max_examples=examples,
@@ -139,7 +139,7 @@ class Session:
 
 
 def noted(step: "Callable[..., None]") -> "Callable[..., None]":
-    """Keep the first failure: Hypothesis repeats the steps before one, and reports that another failure comes of it."""
+    """Keep the first failure: Hypothesis repeats the steps and may report another failure that follows from it."""
 
     @wraps(step)
     def run(machine: "ModelsMachine", *values: Any, **named: Any) -> None:
@@ -153,7 +153,7 @@ def noted(step: "Callable[..., None]") -> "Callable[..., None]":
 
 
 def names_where(condition: "Callable[[Name], bool]") -> tuple[Any, Any]:
-    """A rule's strategy for one of the names of which this is true, and its precondition that there is one."""
+    """A rule's strategy for the names that meet the condition, and the precondition that there is one."""
 
     def found(machine: "ModelsMachine") -> list[str]:
         return [name for name, it in machine.names.items() if condition(it)]
@@ -164,14 +164,14 @@ def names_where(condition: "Callable[[Name], bool]") -> tuple[Any, Any]:
 
 
 ANY = st.sampled_from(NAMES)
-ABSENT, if_absent = names_where(lambda it: it.state is Is.ABSENT)
+ABSENT, if_absent = names_where(lambda it: it.state is NameState.ABSENT)
 LOADING, if_loading = names_where(lambda it: it.load is not None)
 ASKED, if_asked = names_where(lambda it: bool(it.requests))
-IDLE, if_idle = names_where(lambda it: it.state in (Is.LOADING, Is.READY) and not it.requests)
+IDLE, if_idle = names_where(lambda it: it.state in (NameState.LOADING, NameState.READY) and not it.requests)
 
 
 class ModelsMachine(RuleBasedStateMachine):
-    """`session` is set in a subclass."""
+    """The random steps, and the checks after each. `session` is set in a subclass."""
 
     session: ClassVar[Session]
 
@@ -183,22 +183,22 @@ class ModelsMachine(RuleBasedStateMachine):
         self.gates = 0
         self.counters: dict[str, float] = {}
 
-    # What is asked
+    # Steps
 
     @rule(name=ANY, kind=st.sampled_from((*LOADABLE, *LOADABLE, "gated", "gated", *REFUSED)))
     @noted
     def load(self, name: str, kind: str) -> None:
         it = self.names[name]
-        if it.state is Is.UNLOADING:
+        if it.state is NameState.UNLOADING:
             if kind in LOADABLE:
                 it.loads.append((self._later("POST", "/models", self._body(name, kind)), kind))
             return
-        if it.state is not Is.ABSENT:
+        if it.state is not NameState.ABSENT:
             self._expect(409, "POST", "/models", self._body(name, kind))
             return
         self._expect(REFUSED.get(kind, 200), "POST", "/models", self._body(name, kind))
         if kind in LOADABLE:
-            it.state, it.kind = Is.READY, kind
+            it.state, it.kind = NameState.READY, kind
 
     @if_absent
     @rule(name=ABSENT)
@@ -207,39 +207,39 @@ class ModelsMachine(RuleBasedStateMachine):
         it = self.names[name]
         self._file(name, "hold").touch()
         it.load = self._later("POST", "/models", self._body(name, "gated"))
-        it.state, it.kind = Is.LOADING, "gated"
+        it.state, it.kind = NameState.LOADING, "gated"
         until(lambda: f"{name}-gated" in self.server.workers(), "a load")
 
     @if_loading
     @rule(name=LOADING)
     @noted
-    def let_it_load(self, name: str) -> None:
+    def finish_load(self, name: str) -> None:
         it = self.names[name]
         assert it.load is not None
         self._file(name, "hold").unlink()
         self._answered(it.load, 200)
-        it.state, it.load = Is.READY, None
+        it.state, it.load = NameState.READY, None
 
     @rule(name=ANY, count=st.integers(1, 3))
     @noted
     def invoke(self, name: str, count: int) -> None:
         it = self.names[name]
-        if it.state is Is.READY and it.kind == "gated":
+        if it.state is NameState.READY and it.kind == "gated":
             for _ in range(count):
                 self.gates += 1
                 gate = self.session.base / f"gate-{self.session.examples}-{self.gates}"
                 it.requests.append((self._later("POST", f"/models/{name}/invoke", str(gate)), gate))
             until(lambda: self.server.metrics()["berth_active_requests"] == self._in_flight(), "requests")
-        elif it.state is Is.READY:
+        elif it.state is NameState.READY:
             self._check_answer(name)
         else:
-            expected = 503 if it.state is Is.LOADING else 404
+            expected = 503 if it.state is NameState.LOADING else 404
             self._expect(expected, "POST", f"/models/{name}/invoke", QUESTION)
 
     @if_asked
     @rule(name=ASKED)
     @noted
-    def let_it_answer(self, name: str) -> None:
+    def finish_requests(self, name: str) -> None:
         it = self.names[name]
         for _, gate in it.requests:
             gate.touch()
@@ -247,18 +247,18 @@ class ModelsMachine(RuleBasedStateMachine):
             assert self._answered(answer, 200).json() == f"{name}-gated"
             gate.unlink()
         it.requests.clear()
-        if it.state is Is.UNLOADING:
+        if it.state is NameState.UNLOADING:
             self._finish_unload(name)
 
     @rule(name=ANY)
     @noted
     def unload(self, name: str) -> None:
         it = self.names[name]
-        if it.state is Is.ABSENT:
+        if it.state is NameState.ABSENT:
             self._expect(404, "DELETE", f"/models/{name}")
         elif it.requests:
             it.unloads.append(self._later("DELETE", f"/models/{name}"))
-            it.state = Is.UNLOADING
+            it.state = NameState.UNLOADING
             until(lambda: self._status("GET", f"/models/{name}") == 404, "an unload")
         else:
             self._expect(200, "DELETE", f"/models/{name}")
@@ -271,12 +271,12 @@ class ModelsMachine(RuleBasedStateMachine):
     @rule(name=IDLE, for_good=st.booleans())
     @noted
     def kill(self, name: str, for_good: bool) -> None:
-        """End the worker; `for_good`: and let it fail to start again."""
+        """Kill the worker. `for_good`: its replacement fails to load the model."""
         it = self.names[name]
         folder = f"{name}-{it.kind}"
         until(lambda: folder in self.server.workers(), "a worker")
         worker = self.server.workers()[folder]
-        fails = for_good and it.kind == "gated" and it.state is Is.READY
+        fails = for_good and it.kind == "gated" and it.state is NameState.READY
         if fails:
             self._file(name, "broken").touch()
         os.kill(worker, signal.SIGKILL)
@@ -292,18 +292,18 @@ class ModelsMachine(RuleBasedStateMachine):
             self._file(name, "hold").unlink()
             self.names[name] = Name()
         else:
-            # What a handler has begun is not repeated, so its worker must be another one before it is asked.
+            # A handler's request is not repeated, so the next one is sent only once another worker runs.
             until(lambda: self.server.workers().get(folder, worker) != worker, "another worker")
             self.invoke(name, 1)
 
-    # What must be, whatever was asked
+    # What holds after each step
 
     @invariant()
     @noted
-    def all_is_as_it_must_be(self) -> None:
-        """The list has the loaded models, counters never go back, and nothing is left of what is unloaded."""
+    def server_is_as_expected(self) -> None:
+        """The list has the loaded models, counters never decrease, and nothing of an unloaded model is left."""
         self.session.steps += 1
-        ready = {name: it for name, it in self.names.items() if it.state is Is.READY}
+        ready = {name: it for name, it in self.names.items() if it.state is NameState.READY}
         listed = self.server.ask("GET", "/models").json()["models"]
         assert {each["modelName"]: each["modelUrl"] for each in listed} == {
             name: self._body(name, it.kind)["url"] for name, it in ready.items()
@@ -334,7 +334,7 @@ class ModelsMachine(RuleBasedStateMachine):
             self.threads.shutdown()
 
     def _stop(self) -> None:
-        """SIGTERM while requests are in flight: those are answered, and the server ends."""
+        """Send SIGTERM while requests are in progress: they are answered, and the server exits with code 0."""
         self.server.terminate()
         self._count("SIGTERM")
         pending = [request for it in self.names.values() for request in it.requests]
@@ -357,12 +357,12 @@ class ModelsMachine(RuleBasedStateMachine):
 
     def _settle(self) -> None:
         for name in NAMES:
-            self.let_it_answer(name)
+            self.finish_requests(name)
             self.unload(name)
-        self.all_is_as_it_must_be()
+        self.server_is_as_expected()
         self.session.memory[-1].append(self.server.memory())
 
-    # How
+    # Helpers
 
     def _finish_unload(self, name: str) -> None:
         it = self.names[name]
@@ -371,7 +371,7 @@ class ModelsMachine(RuleBasedStateMachine):
         found = [(self._answered(load, 200, 409).status_code, kind) for load, kind in it.loads]
         assert sorted(status for status, _ in found) == ([200] + [409] * (len(found) - 1) if found else []), found
         loaded = [kind for status, kind in found if status == 200]
-        self.names[name] = Name(Is.READY, loaded[0]) if loaded else Name()
+        self.names[name] = Name(NameState.READY, loaded[0]) if loaded else Name()
 
     def _check_answer(self, name: str) -> None:
         kind = self.names[name].kind
@@ -409,7 +409,7 @@ class ModelsMachine(RuleBasedStateMachine):
         return sum(len(it.requests) for it in self.names.values())
 
     def _with_worker(self) -> set[str]:
-        return {f"{name}-{it.kind}" for name, it in self.names.items() if it.state is not Is.ABSENT}
+        return {f"{name}-{it.kind}" for name, it in self.names.items() if it.state is not NameState.ABSENT}
 
     def _count(self, what: str, times: int = 1) -> None:
         self.session.counts[what] = self.session.counts.get(what, 0) + times

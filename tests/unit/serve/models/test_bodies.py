@@ -1,4 +1,4 @@
-"""Models that share an endpoint take bodies within limits of their own."""
+"""Limits on the bodies of models that share an endpoint."""
 
 from pathlib import Path
 

@@ -14,8 +14,8 @@ from berth.serve.user_code.find import UserCode
 from tests.unit.serve.in_process import error_of
 from tests.unit.serve.models.endpoint import ECHO, Endpoint, add_model, add_wheel
 
-WANTS = "--no-index --find-links .\nof_the_model\n"
-TELLS = """
+REQUIREMENTS = "--no-index --find-links .\nof_the_model\n"
+REPORTS = """
 import os, tempfile
 import of_the_model
 
@@ -26,10 +26,10 @@ def model_fn(model_dir):
 
 
 def test_two_models_can_have_different_versions_of_a_package(endpoint: Endpoint) -> None:
-    """Of one name and version, so that nothing but the folder tells them apart."""
+    """The packages have the same name and version; only their folders differ."""
     names = ("one", "two")
     for value, name in enumerate(names):
-        add_wheel(add_model(endpoint, name, inference_py=TELLS, requirements_txt=WANTS), "of_the_model", value)
+        add_wheel(add_model(endpoint, name, inference_py=REPORTS, requirements_txt=REQUIREMENTS), "of_the_model", value)
     for name in names:
         assert endpoint.load(name, endpoint.root / f"models/{name}/model").status_code == 200
     found = [endpoint.client.post(f"/models/{name}/invoke", json=1).json() for name in names]
@@ -38,7 +38,7 @@ def test_two_models_can_have_different_versions_of_a_package(endpoint: Endpoint)
     scratch = endpoint.root / "scratch"
     assert all(Path(place).is_relative_to(scratch) for each in found for place in each["places"])
 
-    # Other packages in the same folder under the same requirements.txt, as after an update of the model.
+    # Another package in the same folder with the same requirements.txt, as after an update of the model.
     folder = endpoint.root / "models/one/model"
     assert endpoint.client.delete("/models/one").status_code == 200
     add_wheel(folder, "of_the_model", 5)

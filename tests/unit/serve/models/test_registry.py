@@ -1,4 +1,4 @@
-"""Many models behind one endpoint: what is loaded, refused and given back, with real workers."""
+"""A multi-model application in process, with real workers."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ def test_two_models_are_loaded_invoked_and_unloaded(
     assert error_of(client.get("/models/one")) == (404, "not_found", listed)
     assert error_of(client.delete("/models/one")) == (404, "not_found", listed)
     assert client.post("/models/two/invoke", json=ONE).json() == second
-    assert endpoint.load("one", two).status_code == 200  # another one under the old name
+    assert endpoint.load("one", two).status_code == 200  # another model with the old name
     assert client.post("/models/one/invoke", json=ONE).json()["answer"] == second["answer"]
 
 

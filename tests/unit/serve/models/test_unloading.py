@@ -1,4 +1,4 @@
-"""A model that is unloaded while it is loaded, asked or loaded again, and one whose worker can't be had any more."""
+"""Models that are unloaded while they are loaded, invoked or loaded again, or because their worker can't restart."""
 
 import os
 import re
@@ -47,7 +47,7 @@ def run() -> Iterator[Run]:
 
 @pytest.fixture
 def folder(endpoint: Endpoint) -> Path:
-    """A model that is loaded when there is a file `may_load`, and answers when there is `may_answer`."""
+    """A model that is loaded once the file `may_load` exists, and answers once `may_answer` exists."""
     return add_model(endpoint, "waits", inference_py=WAITS)
 
 
@@ -63,7 +63,7 @@ def ask(endpoint: Endpoint, name: str, value: Any = 1) -> Any:
 
 
 def test_load_during_an_unload_of_the_same_name_waits(endpoint: Endpoint, folder: Path, run: Run) -> None:
-    """What it had accepted is answered and counted until then; the new one waits, and nothing of it is removed."""
+    """Accepted requests are answered and counted first; the new load waits, and its files are kept."""
     client, models = endpoint.client, endpoint.models
     (folder / "may_load").touch()
     assert endpoint.load("a", folder).status_code == 200
@@ -143,7 +143,7 @@ def test_unload_during_a_load_ends_it_without_leftovers(endpoint: Endpoint, fold
 def test_model_is_unloaded_if_its_worker_can_not_restart(
     endpoint: Endpoint, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SageMaker, which gets 404 then, loads it again."""
+    """SageMaker then gets 404 and loads it again."""
     (folder / "may_load").touch()
     (folder / "may_answer").touch()
     assert endpoint.load("a", folder).status_code == 200

@@ -1,4 +1,4 @@
-"""What can't be loaded: bodies, names and folders; each a sentence, and nothing half-loaded."""
+"""Loads that fail: invalid bodies, names and folders, and workers that can't be started."""
 
 import os
 from pathlib import Path
@@ -36,9 +36,9 @@ HANDLER = "code/inference.py"
 )
 def test_invalid_load_request_gets_400(endpoint: Endpoint, body: bytes, sentence: str) -> None:
     root = str(endpoint.root / "models")
-    status, kind, said = error_of(endpoint.client.post("/models", content=body.replace(b"%(root)s", root.encode())))
+    status, kind, message = error_of(endpoint.client.post("/models", content=body.replace(b"%(root)s", root.encode())))
     assert (status, kind) == (400, "bad_request")
-    assert said.startswith(sentence.replace("%(root)s", root)[:80])
+    assert message.startswith(sentence.replace("%(root)s", root)[:80])
 
 
 def test_link_out_of_the_models_folder_is_refused(endpoint: Endpoint, tiny_model: Path) -> None:

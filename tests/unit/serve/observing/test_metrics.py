@@ -1,4 +1,4 @@
-"""What the server tells: counters for Prometheus, the page, and lines of the log."""
+"""Prometheus metrics, the page's headers, and log lines."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ STAGES = {"receive", "read", "queue", "model", "answer"}
 
 
 def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
-    """By name and labels."""
+    """Values of metrics by name and labels."""
     return {
         (sample.name, tuple(sample.labels.values())): sample.value
         for family in text_string_to_metric_families(text)
@@ -47,7 +47,7 @@ def test_metrics_count_requests_stages_and_batches(own_client: TestClient) -> No
     for stage in STAGES:
         assert found["berth_stage_seconds_count", (stage,)] == 3
         seconds = found["berth_stage_seconds_sum", (stage,)]
-        assert seconds > 0 or stage == "queue"  # which is empty here
+        assert seconds > 0 or stage == "queue"  # the queue is empty here
         assert seconds < 60
     assert found["berth_batches_total", ()] >= 3
     assert found["berth_batch_windows_total", ()] >= found["berth_batches_total", ()]
@@ -62,7 +62,7 @@ def test_page_allows_only_its_own_script_and_can_be_disabled(own_client: TestCli
     policy = response.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in policy
-    assert "http" not in response.text  # nothing from elsewhere
+    assert "http" not in response.text  # no address of another server
     off = TestClient(create_app(ready_service(tiny_model), ServerSettings(page=False)))
     assert off.get("/").status_code == 404
 

@@ -1,4 +1,4 @@
-"""Bodies of many records in process, over a real model: each is answered in its place, and costs no other anything."""
+"""Bodies of many records with a real model: each is answered in its place, and a bad one does not affect the others."""
 
 import csv
 import io
@@ -51,7 +51,7 @@ def test_json_lines_are_answered_like_single_requests(client: TestClient) -> Non
 
 
 def without_scores(value: Any) -> Any:
-    """Scores depend on the batch in their last digits."""
+    """The answers without their scores, whose last digits depend on the batch."""
     if isinstance(value, list):
         return [without_scores(each) for each in value]
     return {name: given for name, given in value.items() if name != "score"}

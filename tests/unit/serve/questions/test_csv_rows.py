@@ -1,4 +1,4 @@
-"""Rows of CSV, and what a broken quote costs."""
+"""Rows of CSV, and errors of misplaced quotes."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from berth.serve.questions.csv_questions import read_rows
 
 
 def read(text: str) -> list[object]:
-    """The rows, or of one that can't be read its sentence."""
+    """The rows; for one that can't be read, its error."""
     found = read_rows(text, RequestLimits())
     return [row.message if isinstance(row, ServeError) else row for row in found]
 

@@ -1,4 +1,4 @@
-"""The JSON of a request: what is understood, and the sentence for everything else."""
+"""Questions and parameters in a JSON value, and the error for each fault."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from berth.serve.questions.fields import CheckedQuestions, Parameters, Question,
 ONE = {"question": "Who?", "context": "Philipp."}
 
 
-def test_one_question() -> None:
+def test_parse_one_question() -> None:
     assert parse({"inputs": ONE}) == CheckedQuestions(
         (Question("Who?", "Philipp."),), single=True, parameters=Parameters()
     )
@@ -20,7 +20,7 @@ def test_list_with_one_question_is_not_single() -> None:
     )
 
 
-def test_parameters() -> None:
+def test_parse_parameters() -> None:
     given = {
         "top_k": 3,
         "doc_stride": 0,

@@ -1,4 +1,4 @@
-"""What clients send that is nearly right: each is refused with what it seems to be, and what to send."""
+"""Common mistakes in bodies: the error says what the body seems to be, and what to send instead."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ TEXT = json.dumps(WHOLE)
 
 
 def refusal(body: str | bytes, content_type: str) -> tuple[int, str]:
-    """Status and sentence; none of these gets as far as the tokenizer."""
+    """Status and error of a body that is refused before it is tokenised."""
     reading: Any = ModelTraits(None, 512, 0.0, RequestLimits())  # type: ignore[arg-type]
     sent = body.encode() if isinstance(body, str) else body
     with pytest.raises(ServeError) as caught:

@@ -1,5 +1,5 @@
-"""A file in every way in which a batch transform cuts it into bodies: each row is answered in its place, or the file is
-refused with the setting to change. The server sees bodies alone.
+"""Files cut into bodies in every way that a batch transform has: each row is answered in its place, or the file is
+refused with the setting to change.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ def whole(file: bytes) -> Iterator[bytes]:
 
 
 def single(file: bytes) -> Iterator[bytes]:
-    """SplitType Line, BatchStrategy SingleRecord: a line a body, with its end or without."""
+    """SplitType Line, BatchStrategy SingleRecord: one body per line."""
     yield from file.splitlines(keepends=True)
 
 
@@ -41,8 +41,8 @@ def single_without_ends(file: bytes) -> Iterator[bytes]:
 
 
 def several(most: int) -> Callable[[bytes], Iterator[bytes]]:
-    """SplitType Line, BatchStrategy MultiRecord, as SageMaker's SDK does in local mode: as many lines as fit, and an
-    empty body before a line that fits alone."""
+    """SplitType Line, BatchStrategy MultiRecord, as the SDK's local mode cuts a file: as many lines as fit into `most`
+    bytes. It sends an empty body before a first line that does not fit."""
 
     def cut(file: bytes) -> Iterator[bytes]:
         body = b""
@@ -72,8 +72,8 @@ def reading() -> ModelTraits:
 
 
 def transformed(bodies: Iterator[bytes], content_type: str, accept: str, reading: ModelTraits) -> list[str]:
-    """The lines of the file of answers, AssembleWith Line; ServeError as soon as a body is refused, for SageMaker ends
-    the job then.
+    """The lines of the output file with AssembleWith Line. ServeError for the first body that is refused, because
+    SageMaker then ends the job.
     """
     requested = request_codec(content_type)
     codec = answer_codec(accept, requested)
@@ -86,7 +86,7 @@ def transformed(bodies: Iterator[bytes], content_type: str, accept: str, reading
 
 
 def answers(lines: list[str], accept: str) -> list[str]:
-    """Of each row what the model answers, the one word of its context, or `BAD`; of a row of names the names."""
+    """The answer to each row (the only word of its context), BAD for an error, and NAMES for a row of column names."""
     if accept == JSON_LINES:
         return [json.loads(line).get("answer", BAD) for line in lines]
     found = []

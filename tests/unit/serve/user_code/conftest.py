@@ -1,4 +1,4 @@
-"""Models that bring a handler, and clients of services that run it in a worker."""
+"""Models with a handler, and clients of services that run it in a worker."""
 
 import zipfile
 from collections.abc import Callable, Iterator
@@ -16,8 +16,8 @@ Serve = Callable[..., TestClient]
 
 
 @pytest.fixture(autouse=True)
-def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What workers keep for handlers is of one test."""
+def own_tmpdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Workers keep a handler's files below TMPDIR; each test has its own."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     yield
     stop_all()
@@ -25,7 +25,7 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 @pytest.fixture
 def model(tmp_path: Path) -> Model:
-    """A folder with these files in code/."""
+    """Returns a function that writes files into the code/ of a model's folder, and returns the folder."""
 
     def write(**files: str) -> Path:
         folder = tmp_path / "opt/model"
@@ -39,7 +39,7 @@ def model(tmp_path: Path) -> Model:
 
 @pytest.fixture
 def serve(model: Model) -> Serve:
-    """A client of a service whose model is that handler; `limits` and variables may follow."""
+    """Returns a function that starts a service with that handler, limits and variables, and returns its client."""
 
     def start(handler: str, limits: RequestLimits | None = None, **environment: str) -> TestClient:
         return TestClient(create_app(ready_service(model(inference_py=handler), limits, **environment)))
@@ -49,7 +49,7 @@ def serve(model: Model) -> Serve:
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Callable[[Path, str], Path]:
-    """Write a wheel of a package with `VALUE = 7` into a folder."""
+    """Returns a function that writes a wheel of a package with `VALUE = 7` into a folder."""
 
     def write(folder: Path, name: str) -> Path:
         path = folder / f"{name}-1.0-py3-none-any.whl"

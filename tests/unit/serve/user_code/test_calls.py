@@ -1,4 +1,4 @@
-"""What each parameter of a handler's function gets, by its name and kind."""
+"""The arguments of a handler's functions, by the names and kinds of their parameters."""
 
 import functools
 from collections.abc import Callable

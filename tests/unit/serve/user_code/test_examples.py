@@ -1,4 +1,4 @@
-"""The examples of a handler in serve/README.md run, and `input_fn`'s default gives what it says."""
+"""Runs the handlers in serve/README.md, and compares the default `input_fn` with its table."""
 
 import io
 import re
@@ -72,7 +72,7 @@ TRUNCATING = ("text-classification", "feature-extraction")
 
 @pytest.mark.parametrize("task", OTHER_HEADS)
 def test_readme_example_loads_each_other_head(task: str, model: Any) -> None:
-    """The three lines of the page run a model that is refused without them, by the task that the page names."""
+    """The README's three lines load a model that is refused without them, with the task that its table names."""
     kind, text, is_right = OTHER_HEADS[task]
     save_with_head(kind, model())
     (fault,) = serving_faults(model(), "mine")

@@ -1,4 +1,4 @@
-"""Which file is a user's handler, by looks alone."""
+"""Finding the file of a user's handler without importing it."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_folders_in_which_a_handler_is_found(tmp_path: Path, name: str) -> None:
     write(tmp_path, "model/bert/config.json", "{}")
     write(tmp_path, name)
     assert found(tmp_path) == Path(name)
-    # As the SDK sets them for a model without code, and with it.
+    # The SDK sets these variables for a model without code, and for one with code.
     assert found(tmp_path, SAGEMAKER_PROGRAM="", SAGEMAKER_SUBMIT_DIRECTORY="") == Path(name)
     nowhere = str(tmp_path / "nowhere")
     assert found(tmp_path, SAGEMAKER_PROGRAM="inference.py", SAGEMAKER_SUBMIT_DIRECTORY=nowhere) == Path(name)
@@ -111,13 +111,13 @@ def test_inference_py_with_import_star_is_a_handler(tmp_path: Path) -> None:
 
 def test_shell_script_is_not_a_handler(tmp_path: Path) -> None:
     file = write(tmp_path, "model/code/train.sh", "python train.py\n")
-    said = NoHandler(f"{file} is not a Python file, and is not run")
-    assert find_code(tmp_path / "model", {"SAGEMAKER_PROGRAM": "train.sh"}) == said
+    expected = NoHandler(f"{file} is not a Python file, and is not run")
+    assert find_code(tmp_path / "model", {"SAGEMAKER_PROGRAM": "train.sh"}) == expected
 
 
 @pytest.mark.parametrize("named", ["/home/me/src/mine.py", "../src/mine.py", "src/mine.py", "src/mine"])
 def test_program_path_of_the_users_machine_finds_the_packed_file(tmp_path: Path, named: str) -> None:
-    """In local mode, with an entry_point and no source_dir."""
+    """The SDK's local mode sets such a path for an entry_point without a source_dir."""
     write(tmp_path, "model/code/mine.py")
     assert found(tmp_path, SAGEMAKER_PROGRAM=named, SAGEMAKER_SUBMIT_DIRECTORY="") == Path("model/code/mine.py")
 
@@ -142,7 +142,7 @@ def test_missing_or_broken_program_is_refused(tmp_path: Path, program: str, sent
 
 
 def test_program_in_a_subfolder_keeps_its_source_folder(tmp_path: Path) -> None:
-    """As the SDK hands over entry_point="src/inference.py" with a source_dir."""
+    """The SDK sets these variables for entry_point="src/inference.py" with a source_dir."""
     named = {"SAGEMAKER_PROGRAM": "src/inference.py", "SAGEMAKER_SUBMIT_DIRECTORY": str(tmp_path / "model/code")}
     file = write(tmp_path, "model/code/src/inference.py", "from parts import *\n")
     write(tmp_path, "model/code/parts.py")

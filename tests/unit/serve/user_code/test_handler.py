@@ -1,4 +1,4 @@
-"""A user's handler in a worker: which of its functions run, with what, and what clients read when they fail."""
+"""A user's handler in a worker: which of its functions are called with what, and the errors that clients get."""
 
 import io
 import json
@@ -84,7 +84,7 @@ def test_handlers_wrong_call_of_our_model_gets_500(
 
 
 def test_clients_wrong_parameter_gets_400_through_a_handler(tiny_model: Path, model: Any, serve: Any) -> None:
-    """A handler with a model_fn alone: body and parameters go to the model as they came."""
+    """The handler has only model_fn, so inputs and parameters reach the model unchanged."""
     shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
     client = serve("from berth.serve.pipeline import load_pipeline\n\ndef model_fn(d):\n    return load_pipeline(d)\n")
     asked = {"inputs": ONE, "parameters": {"max_answer_length": 3}}
@@ -216,38 +216,6 @@ def test_custom_attributes_are_returned_unchanged(serve: Any, tiny_client: TestC
     ours = tiny_client.post("/invocations", json={"inputs": ONE}, headers={ATTRIBUTES: "trace=2"})
     assert ours.headers[ATTRIBUTES] == "trace=2"
     assert ATTRIBUTES not in tiny_client.post("/invocations", json={"inputs": ONE}).headers
-
-
-def test_a_handler_for_text_classification(serve: Any, model: Any, tmp_path: Path) -> None:
-    from transformers import BertConfig, BertForSequenceClassification
-
-    from tests.unit.small_models import tiny_tokenizer
-
-    tokenizer = tiny_tokenizer()
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=128,
-    )
-    BertForSequenceClassification(config).save_pretrained(model())
-    tokenizer.save_pretrained(model())
-    client = serve(
-        """
-from transformers import pipeline
-
-def model_fn(model_dir):
-    return pipeline("text-classification", model=model_dir, tokenizer=model_dir)
-"""
-    )
-    (found,) = client.post("/invocations", json={"inputs": "what a day"}).json()
-    assert found["label"] in ("LABEL_0", "LABEL_1")
-    both = client.post("/invocations", json={"inputs": ["a", "b"], "parameters": {"top_k": 2}}).json()
-    assert [len(each) for each in both] == [2, 2]
-    table = client.post("/invocations", content="inputs\r\na day\r\n", headers={"content-type": "text/csv"}).json()
-    assert len(table) == 1
 
 
 ECHO = "def model_fn(model_dir):\n    return lambda data: data\n"
@@ -392,19 +360,18 @@ def test_handler_gets_one_request_at_a_time_and_ping_answers(serve: Any) -> None
     found: list[int] = []
 
     def ask() -> None:
-        found.append(client.post("/invocations", json=1.0).status_code)
+        found.append(client.post("/invocations", json=0.25).status_code)
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     began = time.monotonic()
     for thread in threads:
         thread.start()
-    time.sleep(0.2)
     assert client.get("/ping").status_code == 200
     assert not found, "/ping waited for a request"
     for thread in threads:
         thread.join()
     assert found == [200] * 4
-    assert time.monotonic() - began >= 4.0
+    assert time.monotonic() - began >= 1.0
 
 
 def test_inputs_and_parameters_are_passed_to_a_callable_model(serve: Any) -> None:

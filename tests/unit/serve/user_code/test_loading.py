@@ -1,4 +1,4 @@
-"""Handlers that can't be loaded, and what they ask for: packages, and code that lies in S3."""
+"""Loading a handler: errors, packages, modules next to it, and code in S3."""
 
 import shutil
 import tarfile
@@ -92,8 +92,8 @@ def main():
 
 main()
 """
-HANDED_OVER = {"SAGEMAKER_PROGRAM": "train.py", "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/code"}
-"""As PyTorch(…).deploy(image_uri=…) hands the job's own program over."""
+DEPLOYED_JOB = {"SAGEMAKER_PROGRAM": "train.py", "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/code"}
+"""The variables of PyTorch(…).deploy(image_uri=…), which name the job's own program."""
 
 
 def test_training_program_is_not_run_and_our_model_answers(
@@ -102,7 +102,7 @@ def test_training_program_is_not_run_and_our_model_answers(
     folder = model(train_py=TRAINING, requirements_txt="no-such-package==1.0\n")
     shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
     caplog.set_level("INFO", "berth.serve.models.service")
-    client = TestClient(create_app(ready_service(folder, **HANDED_OVER)))
+    client = TestClient(create_app(ready_service(folder, **DEPLOYED_JOB)))
     answer = ask(client, ONE)
     assert answer["answer"] == ONE["context"][answer["start"] : answer["end"]]
     assert not (folder / "code/trained").exists()
@@ -114,13 +114,13 @@ def test_training_program_is_not_run_and_our_model_answers(
 def test_error_names_a_training_program_beside_an_unknown_model(model: Any) -> None:
     folder = model(train_py=TRAINING)
     (folder / "model.pth").touch()
-    failure = failure_of(folder, **HANDED_OVER)
+    failure = failure_of(folder, **DEPLOYED_JOB)
     assert "model.pth" in failure
     assert f"{folder}/code/train.py has none of model_fn" in failure
 
 
 def test_handlers_packages_do_not_change_the_servers(model: Any, wheel: Any) -> None:
-    """A package that only the handler wants, and an older one in place of the image's, which the server keeps."""
+    """One package that only the handler needs, and an older version of one that the server itself uses."""
     handler = """
 import h11, vendored_here
 
@@ -147,7 +147,7 @@ def test_import_error_names_packages_that_requirements_replaced(model: Any, whee
 
 
 def test_handler_imports_from_its_folder_source_folder_and_lib(model: Any, wheel: Any) -> None:
-    """What the SDK packs: entry_point "src/inference.py" of a source_dir, and `dependencies` in lib/."""
+    """The SDK packs entry_point "src/inference.py" of a source_dir like this, and `dependencies` in lib/."""
     handler = """
 import beside, top, vendored_here
 from dependency import part
@@ -198,9 +198,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Any:
         "AWS_DEFAULT_REGION": "eu-west-1",
     }.items():
         monkeypatch.setenv(name, value)
-    there = boto3.client("s3")
-    there.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-    yield there
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    yield client
     server.stop()
 
 
@@ -210,13 +210,13 @@ def test_code_is_fetched_from_s3(model: Any, bucket: Any, tmp_path: Path) -> Non
     with tarfile.open(tmp_path / "sourcedir.tar.gz", "w:gz") as packed:
         packed.add(tmp_path / "mine.py", "mine.py")
     bucket.upload_file(str(tmp_path / "sourcedir.tar.gz"), "bucket", "a/sourcedir.tar.gz")
-    said = {
+    variables = {
         "SAGEMAKER_PROGRAM": "mine.py",
         "SAGEMAKER_SUBMIT_DIRECTORY": "s3://bucket/a/sourcedir.tar.gz",
     }
-    client = TestClient(create_app(ready_service(folder, **said)))
+    client = TestClient(create_app(ready_service(folder, **variables)))
     assert client.post("/invocations", json=[5]).json() == [5]
-    gone = {**said, "SAGEMAKER_SUBMIT_DIRECTORY": "s3://bucket/b/sourcedir.tar.gz"}
+    gone = {**variables, "SAGEMAKER_SUBMIT_DIRECTORY": "s3://bucket/b/sourcedir.tar.gz"}
     sentence = failure_of(folder, **gone)
     assert sentence.startswith(
         "SAGEMAKER_SUBMIT_DIRECTORY is `s3://bucket/b/sourcedir.tar.gz`, which can't be fetched ("

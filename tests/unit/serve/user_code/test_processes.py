@@ -1,4 +1,4 @@
-"""What a handler starts can be ended, and what it prints and logs is seen, in its order."""
+"""A handler's child processes can be terminated, and its printed and logged lines keep their order."""
 
 import os
 import re
@@ -59,7 +59,7 @@ def test_handlers_children_can_be_terminated_and_its_worker_can_not(serve: Any) 
     assert client.post("/invocations", json="thread").json() == -signal.SIGTERM
     assert client.post("/invocations", json="interrupt").json() == -signal.SIGINT
     worker = client.post("/invocations", json="pid").json()
-    for number in (signal.SIGINT, signal.SIGTERM):  # as Ctrl-C in a terminal sends it to all processes
+    for number in (signal.SIGINT, signal.SIGTERM):  # a terminal sends Ctrl-C to all processes
         os.kill(worker, number)
         assert client.post("/invocations", json="pid").json() == worker
 

@@ -1,4 +1,4 @@
-"""What a model has and the server does not use: each in a line with what to do, and nothing of what it uses."""
+"""Warnings about files and functions of a model that the server does not use."""
 
 import shutil
 from pathlib import Path

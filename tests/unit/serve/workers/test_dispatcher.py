@@ -1,4 +1,4 @@
-"""What is accepted is answered: the real decisions with workers of a known speed, in simulated time."""
+"""Accepted requests are answered: the real dispatcher with workers of a known speed, in simulated time."""
 
 import heapq
 import itertools
@@ -20,16 +20,13 @@ from berth.serve.workers.messages import Batch, JobRow
 from berth.serve.workers.scheduler import QueuedJob
 
 LIMIT = 55.0
-LOOK = 0.5
-"""Seconds between two looks of the pool at what waits."""
+CHECK_INTERVAL = 0.5
+"""Seconds between the pool's checks for late requests."""
 
 
 @dataclass
 class Simulation:
-    """Workers of which each batch takes as long as `cost` says, and the statuses of the requests that come at `times`.
-
-    `refused` has the times of all refusals.
-    """
+    """Simulates workers whose batches take `cost(batch)` seconds, and counts the statuses of the requests."""
 
     rows: list[JobRow]
     cost: Callable[[Batch], float]
@@ -38,7 +35,7 @@ class Simulation:
     batch_rows: int = 1
     warm_up: float = 0.0
     statuses: Counter[int] = field(default_factory=Counter)
-    refused: list[float] = field(default_factory=list)
+
     last_answer: float = 0.0
 
     def run(self, times: Iterable[float]) -> "Simulation":
@@ -56,7 +53,7 @@ class Simulation:
             dispatcher.workers.append(Slots(send_to(name), self.slots, self.batch_rows))
         events: list[tuple[float, int, str, Any]] = [(at, next(number), "arrival", None) for at in times]
         heapq.heapify(events)
-        heapq.heappush(events, (LOOK, next(number), "look", None))
+        heapq.heappush(events, (CHECK_INTERVAL, next(number), "check", None))
         while events:
             now, _, kind, what = heapq.heappop(events)
             for each in [each for each in waiting.values() if now > each.deadline]:
@@ -70,7 +67,6 @@ class Simulation:
                         waiting[id(request)] = request
                     except ServeError:
                         self.statuses[503] += 1
-                        self.refused.append(now)
                 case "done":
                     name, batch = what
                     for request in dispatcher.complete(dispatcher.workers[name], batch.number, batch.rows, now):
@@ -78,12 +74,11 @@ class Simulation:
                             self._end(200, waiting, request)
                             self.last_answer = now
                     dispatcher.dispatch(now)
-                case "look":
+                case "check":
                     for request, _ in dispatcher.refuse_late(now):
                         self._end(503, waiting, request)
-                        self.refused.append(now)
                     if events:
-                        heapq.heappush(events, (now + LOOK, next(number), "look", None))
+                        heapq.heappush(events, (now + CHECK_INTERVAL, next(number), "check", None))
         assert not waiting
         return self
 
@@ -123,7 +118,7 @@ def test_no_request_of_a_handler_with_varying_cost_times_out() -> None:
     slower = handler(lambda: next(costs)).run(every(0.05, 4000))
     print(mixed.statuses, even.statuses, slower.statuses)
     assert mixed.statuses[504] + even.statuses[504] + slower.statuses[504] == 0
-    # They could answer about 900, 130 and 60.
+    # At full use they could answer about 900, 130 and 60.
     assert mixed.statuses[200] > 700
     assert even.statuses[200] > 110
     assert slower.statuses[200] > 55
@@ -140,5 +135,5 @@ def test_accepted_requests_of_bert_base_are_answered_at_full_speed(warm_up: floa
     done = model(600, batch_rows=4, warm_up=warm_up).run(every(gap, int(120 / gap)))
     print(done.statuses)
     assert done.statuses[504] == 0
-    # From the first batch on its speed is known, and its queue is never empty.
+    # Its speed is known from the first batch on, and its queue is never empty.
     assert done.statuses[200] >= 0.95 * 600 / 384 * done.last_answer

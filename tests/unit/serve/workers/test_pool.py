@@ -1,4 +1,4 @@
-"""The pool over doubles of workers: who gets what, deaths, and what is given up."""
+"""The pool with worker doubles: results, deaths of workers, and requests that are given up."""
 
 import ctypes
 import os
@@ -32,8 +32,8 @@ def row(first: int, length: int = 8) -> WindowTokens:
     return WindowTokens(np.full(length, first, np.int32), None)
 
 
-class Told:
-    """What the pool tells its service."""
+class Callbacks:
+    """Records the pool's callbacks."""
 
     def __init__(self) -> None:
         self.ready: list[Ready] = []
@@ -49,24 +49,24 @@ class Told:
         self.changed.set()
 
 
-Pools = Callable[..., tuple[WorkerPool, Told]]
+Pools = Callable[..., tuple[WorkerPool, Callbacks]]
 
 
 @pytest.fixture
 def start() -> Iterator[Pools]:
-    """`start(workers, threads, model, seconds)`: a pool whose first worker is ready, or which has failed."""
+    """Returns a function that starts a pool, and waits until its first worker is ready or the pool has failed."""
     pools = []
 
     def make(
         workers: int = 1, threads: int = 2, model: str = "model", seconds: float = 55.0, **environment: str
-    ) -> tuple[WorkerPool, Told]:
+    ) -> tuple[WorkerPool, Callbacks]:
         settings = WorkerSettings(Path("/opt/ml") / model, threads, "cpu", environment)
-        pool, told = WorkerPool([settings] * workers, RequestLimits(seconds=seconds), DOUBLE), Told()
+        pool, callbacks = WorkerPool([settings] * workers, RequestLimits(seconds=seconds), DOUBLE), Callbacks()
         pools.append(pool)
         pool.start()
-        pool.tell(told.on_ready, told.on_failure)
-        assert told.changed.wait(20)
-        return pool, told
+        pool.tell(callbacks.on_ready, callbacks.on_failure)
+        assert callbacks.changed.wait(20)
+        return pool, callbacks
 
     yield make
     for pool in pools:
@@ -77,20 +77,20 @@ def pids(pool: WorkerPool) -> list[int]:
     return [worker.process.pid for worker in pool._workers if worker.process]
 
 
-def wait_until(there: Callable[[], Any]) -> None:
+def wait_until(condition: Callable[[], Any]) -> None:
     deadline = time.monotonic() + 20
-    while not there():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
 def test_every_row_gets_its_own_logits(start: Pools) -> None:
-    pool, told = start(workers=2)
+    pool, callbacks = start(workers=2)
     futures = [pool.submit([row(100 * one + two, 8 + two) for two in range(7)]) for one in range(1, 21)]
     for one, future in enumerate(futures, start=1):
         logits = future.result(20)
         assert [(int(each.start[0]), len(each.end)) for each in logits] == [(100 * one + n, 8 + n) for n in range(7)]
-    assert len(told.ready) == 1
+    assert len(callbacks.ready) == 1
     assert pool.waiting_seconds == 0
 
 
@@ -107,7 +107,7 @@ def test_requests_of_a_dead_worker_are_computed_by_the_next(start: Pools) -> Non
 
 
 def test_only_the_request_that_kills_two_workers_is_given_up(start: Pools) -> None:
-    pool, told = start(threads=4)
+    pool, callbacks = start(threads=4)
     good = [pool.submit([row(SLOW)]) for _ in range(3)]
     poison = pool.submit([row(40), row(DIES)])
     good += [pool.submit([row(60)]) for _ in range(5)]
@@ -116,7 +116,7 @@ def test_only_the_request_that_kills_two_workers_is_given_up(start: Pools) -> No
         poison.result(30)
     assert (refused.value.kind, refused.value.status) == (Kind.GIVEN_UP, 500)
     assert [int(future.result(20)[0].start[0]) for future in good] == [SLOW] * 3 + [60] * 5
-    assert not told.failures
+    assert not callbacks.failures
 
 
 def test_engine_error_fails_only_its_batch(start: Pools) -> None:
@@ -140,28 +140,28 @@ def test_cancelled_request_is_not_computed(start: Pools) -> None:
 
 
 def test_pool_fails_with_the_workers_reason(start: Pools) -> None:
-    pool, told = start(model="there are no weights")
-    wait_until(lambda: told.failures)
-    assert told.failures == ["there are no weights"]
+    pool, callbacks = start(model="there are no weights")
+    wait_until(lambda: callbacks.failures)
+    assert callbacks.failures == ["there are no weights"]
     with pytest.raises(ServeError, match="there are no weights") as refused:
         pool.submit([row(1)])
     assert refused.value.status == 503
 
 
 def test_pool_fails_if_the_first_worker_dies_while_loading(start: Pools) -> None:
-    _, told = start(model="dies")
-    wait_until(lambda: told.failures)
-    assert told.failures == [
+    _, callbacks = start(model="dies")
+    wait_until(lambda: callbacks.failures)
+    assert callbacks.failures == [
         "the worker died while it loaded the model (exit code 9): the lines above show what it did last"
     ]
 
 
 def test_pool_fails_if_a_worker_can_not_restart(start: Pools, tmp_path: Path) -> None:
-    pool, told = start(model="dies later", STARTED=str(tmp_path / "started"))
+    pool, callbacks = start(model="dies later", STARTED=str(tmp_path / "started"))
     waiting = pool.submit([row(SLEEPS)])
     os.kill(pids(pool)[0], signal.SIGKILL)
-    wait_until(lambda: told.failures)
-    assert told.failures[0].startswith("the worker died while it loaded the model (exit code 9)")
+    wait_until(lambda: callbacks.failures)
+    assert callbacks.failures[0].startswith("the worker died while it loaded the model (exit code 9)")
     with pytest.raises(ServeError, match="the worker died while it loaded the model"):
         waiting.result(20)
 
@@ -178,7 +178,7 @@ def stop_process(pid: int) -> None:
         (row(SENDS_HALF), lambda _: None),
         (row(FORKS), lambda _: None),
     ],
-    ids=["computes", "does not read", "sends half of a message", "and a child of it holds the socket"],
+    ids=["computes", "does not read", "sends half of a message", "a child holds the socket"],
 )
 def test_stuck_worker_is_killed_and_replaced(start: Pools, stuck: Any, hang: Callable[[int], None]) -> None:
     pool, _ = start(threads=1, seconds=1.0)
@@ -195,15 +195,15 @@ def test_stuck_worker_is_killed_and_replaced(start: Pools, stuck: Any, hang: Cal
 
 
 @pytest.fixture
-def next_parent() -> Iterator[None]:
-    """This process becomes the next parent of orphans, as the server in a container is."""
+def parent_of_orphans() -> Iterator[None]:
+    """Makes this process the parent of orphans, as process 1 of a container is."""
     become = ctypes.CDLL(None).prctl
     become(_PR_SET_CHILD_SUBREAPER, 1)
     yield
     become(_PR_SET_CHILD_SUBREAPER, 0)
 
 
-@pytest.mark.usefixtures("next_parent")
+@pytest.mark.usefixtures("parent_of_orphans")
 def test_child_processes_end_with_their_worker_without_a_zombie(start: Pools) -> None:
     pool, _ = start(threads=1)
     (child,) = pool.submit([row(STARTS)]).result(20)
@@ -217,16 +217,17 @@ def test_worker_has_a_higher_oom_score_than_the_server(start: Pools) -> None:
 
 
 def test_pool_fails_if_the_command_can_not_be_run() -> None:
-    pool, told = WorkerPool([WorkerSettings(Path("/opt/ml/model"), 1, "cpu")], RequestLimits(), ["/no/python"]), Told()
+    settings, callbacks = WorkerSettings(Path("/opt/ml/model"), 1, "cpu"), Callbacks()
+    pool = WorkerPool([settings], RequestLimits(), ["/no/python"])
     pool.start()
-    pool.tell(told.on_ready, told.on_failure)
-    wait_until(lambda: told.failures)
-    assert "it can't be started: No such file or directory" in told.failures[0]
+    pool.tell(callbacks.on_ready, callbacks.on_failure)
+    wait_until(lambda: callbacks.failures)
+    assert "it can't be started: No such file or directory" in callbacks.failures[0]
     pool.stop()
 
 
 def reset_peak(pid: int) -> int:
-    """Bytes that a process has now, from which on its peak is taken."""
+    """Reset the peak memory of a process; returns its memory in bytes."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     return peak(pid)
 
@@ -248,7 +249,7 @@ def test_large_body_is_not_copied_on_its_way_to_the_worker(start: Pools, size: i
         del answer
         found.append(max(peak(pid) - least for pid, least in zip(processes, before, strict=True)))
     print([one / size for one in found])
-    # On a busy machine an answer may come before the thread that has sent the request forgets it.
+    # On a busy machine an answer may arrive before the sending thread has freed the request.
     assert min(found[1:]) < 1.3 * size
 
 
@@ -273,7 +274,7 @@ def test_slow_on_ready_callback_does_not_block_requests() -> None:
 
 
 def test_service_fails_if_it_can_not_use_the_workers_model() -> None:
-    """The double's tokenizer is none."""
+    """The double's tokenizer is invalid."""
     pool = WorkerPool([WorkerSettings(Path("/opt/ml/model"), 1, "cpu")], RequestLimits(), DOUBLE)
     service, failed = Service(pool, RequestLimits()), threading.Event()
     pool.start()

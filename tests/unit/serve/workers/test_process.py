@@ -1,4 +1,4 @@
-"""What a worker does when CUDA fails under it: no test machine has a GPU, so the engine says what torch would."""
+"""A worker after CUDA errors. Test machines have no GPU, so a double of the engine raises torch's errors."""
 
 import json
 import subprocess

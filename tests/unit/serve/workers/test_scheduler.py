@@ -1,4 +1,4 @@
-"""Whose turn it is: by arrival, long requests standing back for those that come meanwhile, alike windows together."""
+"""The order of windows: by arrival, later windows of long requests after short requests, similar lengths together."""
 
 import numpy as np
 
@@ -36,12 +36,12 @@ def test_short_requests_overtake_a_long_one() -> None:
     long = request(*[300] * 10)
     short = [request(100, arrived=1.0), request(100, arrived=2.0)]
     order = [batch[0].job for batch in turns(scheduler(long, *short))]
-    # Its windows' turns come at 0, 0.3, 0.6, 0.9, 1.2 …: one that comes at 1 s waits for one window.
+    # The turns of its windows are at 0, 0.3, 0.6, 0.9, 1.2 …: a request that arrives at 1 s is before the fifth.
     assert order == [*[long] * 4, short[0], *[long] * 3, short[1], *[long] * 3]
 
 
 def test_long_request_is_not_overtaken_for_ever() -> None:
-    """Short requests that come as fast as they are answered: the long one's last window has its turn all the same."""
+    """Short requests arrive as fast as they are answered, and the last window of the long one still gets its turn."""
     made = scheduler(long := request(*[300] * 10))
     now, left = 0.0, 10
     for _ in range(1000):
@@ -90,7 +90,7 @@ def test_job_is_complete_with_its_last_window_and_computed_once() -> None:
     made = scheduler(one := request(100, 200))
     (first,), (second,) = made.next_batch(1, 1, idle=True), made.next_batch(1, 1, idle=True)
     assert finish([second], ["b"]) == []
-    made.add(one, PACE)  # as after a death of the worker that had the first
+    made.add(one, PACE)  # as after the death of the worker that had the first window
     assert [window.index for window in made.next_batch(4, 1, idle=True)] == [first.index]
     assert finish([first], ["a"]) == [one]
     assert [one.results[index] for index in range(2)] == ["a", "b"]

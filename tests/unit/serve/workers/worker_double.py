@@ -1,7 +1,7 @@
-"""A double of a worker: no model, but the same messages; what it does depends on the first token of a row.
+"""A worker double without a model. It sends a worker's messages; the first token of a row decides what it does.
 
 `python worker_double.py SOCKET MODEL THREADS cpu|cuda`, as the pool starts a worker. The logits of a row are its
-tokens. MODEL may be a sentence that it fails with, `dies` or `dies later` (in every start but the first).
+tokens. The name of MODEL may be a sentence to fail with, `dies`, or `dies later` (at every start but the first).
 """
 
 import os
