@@ -1,4 +1,4 @@
-"""How much one request may ask for, and how much the server holds at a time.
+"""Limits on what one request may ask for, and on what the server holds at a time.
 
 A model server can't cheaply abandon work that it has begun, so everything is counted first: bytes before records,
 records before JSON, characters before tokens, tokens before the model, spans before their texts. The speeds behind the
@@ -35,7 +35,7 @@ class BodyTooLargeError(ServeError):
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """All limits except the bounds of parameters. The first four and `seconds` depend on the environment."""
+    """All limits except the bounds of parameters. The first four and `seconds` depend on the container."""
 
     tokens: int = REQUEST_TOKENS
     """Tokens of all windows of one record: 85 windows of 384, which a BERT-base answers in 52 s on one core. SageMaker
@@ -54,7 +54,7 @@ class RequestLimits:
     answer_characters: int = 1_000_000
     """Characters of the texts of all answers to a record; see `body_answer_characters`."""
     seconds: float = 55.0
-    """From a request's header to its answer: SageMaker gives up a real-time request after 60."""
+    """Time limit from a request's header to its answer. SageMaker gives up a real-time request after 60 s."""
     bodies: int = 64 * MEBIBYTE
     """Bytes of all bodies from the first byte to the answer; with their strings they take five times as much."""
 

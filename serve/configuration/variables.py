@@ -50,14 +50,14 @@ def one_of(*known: str) -> Callable[[str], str]:
 
 
 def true_or_false(text: str) -> bool:
-    """As SageMaker and its SDKs write it: `true` or `True`."""
+    """Parses `true` or `false`, in upper or lower case, because the SDKs send `True`."""
     if text.lower() not in ("true", "false"):
         raise ValueError("true or false")
     return text.lower() == "true"
 
 
 def log_level(text: str) -> int:
-    """A name, or logging's number."""
+    """Parses a level's name, or its number in the module logging."""
     level = log.level_of(text)
     if level is None:
         raise ValueError(f"one of {', '.join(log.LEVELS)} or logging's number")
@@ -65,7 +65,7 @@ def log_level(text: str) -> int:
 
 
 def media_type(text: str) -> str:
-    """Any media type: a handler may answer in any of them."""
+    """Accepts every media type, because a handler may answer in any."""
     if "/" not in text:
         raise ValueError("a media type, such as text/csv")
     return text
@@ -77,7 +77,7 @@ class Variable:
 
     name: str
     parse: Callable[[str], Any] = str
-    """Called with a text that is not empty; its ValueError says what the text must be."""
+    """Called with a text that is not empty; its ValueError contains what the text must be."""
     default: Any = ""
     aliases: tuple[str, ...] = ()
     many: bool = True

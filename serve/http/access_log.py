@@ -1,6 +1,6 @@
 """Logs and counts each request when it has ended.
 
-Except /ping, which SageMaker sends every few seconds, and /metrics.
+Requests for /metrics are skipped, as are those for /ping, which SageMaker sends every few seconds.
 """
 
 import logging

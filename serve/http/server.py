@@ -1,7 +1,7 @@
 """The running server: its signals and how it stops.
 
 Start (berth.serve.entry): open the port first, because a port in use should be reported before anything slow; start
-the workers; import this module, which takes as long as they do; listen. From then on /ping answers 503 with the reason
+the workers; meanwhile import this module, which is slow too; listen. From then on /ping answers 503 with the reason
 until the model is loaded.
 
 Stop: after SIGTERM or Ctrl-C, /ping and new requests get 503, accepted requests are answered, and the process exits 0.

@@ -1,4 +1,4 @@
-"""One model behind the routes: its workers, and what the server must know of the model to read requests.
+"""One model: its workers, its state, and how it answers.
 
 States: loading → ready, or loading → failed. A ready service fails if its workers can't be restarted. A stop leads from
 any state to stopping, in which accepted requests are still answered.

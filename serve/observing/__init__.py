@@ -1,4 +1,4 @@
-"""What the server tells about itself.
+"""The server's log and metrics.
 
 log       the format and the level of log lines
 figures   the stages of a request and the work of the queue, for log and metrics

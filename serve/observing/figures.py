@@ -11,13 +11,13 @@ class StageTimes:
     """Seconds of each stage; None for a stage that a request did not reach."""
 
     receive: float | None = None
-    """From the header to the end of the body."""
+    """Receiving the request, from its header to the end of its body."""
     read: float | None = None
     """Waiting for the reader's thread, reading the body and making windows."""
     queue: float | None = None
-    """Until the first batch with a window of the request begins."""
+    """Waiting until the first batch with a window of the request begins."""
     model: float | None = None
-    """From there until the last of its windows is computed, or until its handler has answered."""
+    """Computing, from that batch to the last window, or until the handler has answered."""
     answer: float | None = None
     """Turning logits into answers, and answers into text."""
 

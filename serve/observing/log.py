@@ -82,7 +82,7 @@ def configure(environ: Mapping[str, str], *, user_code: bool = False) -> None:
     handler = logging.StreamHandler(sys.stderr)
     line_format = environ.get(FORMAT_VARIABLE, "").strip().lower()
     handler.setFormatter(JsonFormatter() if line_format == "json" else LineFormatter())
-    level = level_of(environ.get(LEVEL_VARIABLE, "")) or logging.INFO  # settings.py refuses an invalid level
+    level = level_of(environ.get(LEVEL_VARIABLE, "")) or logging.INFO  # read_settings refuses an invalid level
     library_level = max(level, logging.WARNING)
     logging.basicConfig(handlers=[handler], level=level if user_code else library_level, force=True)
     logging.getLogger("berth").setLevel(level)

@@ -31,7 +31,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """How to answer. None means the default that fits the model: windows of 384 tokens that share 128, or less."""
+    """How to answer. None means the default: windows of 384 tokens that share 128, or less with a small model."""
 
     top_k: int = 1  # answers per question; more than 1 makes each question's answer a list
     max_answer_len: int = 15  # tokens

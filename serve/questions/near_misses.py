@@ -1,4 +1,4 @@
-"""Recognises common mistakes in a body that can't be read, and says what to send instead.
+"""Recognises common mistakes in a body that can't be read, with advice on what to send instead.
 
 Examples are a form sent by curl, another server's names of the fields, or CSV sent as JSON. Every function returns the
 end of a sentence about the text, or nothing.

@@ -28,7 +28,7 @@ Answer = dict[str, float | int | str]
 
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
-    """What the server needs to know of a model to make windows of questions, and answers of logits."""
+    """The properties of a model that the server needs to make windows and answers."""
 
     tokenizer: PairTokenizer
     max_length: int  # tokens of its longest window
@@ -50,7 +50,7 @@ class PreparedQuestions:
 
     @property
     def tokens(self) -> int:
-        """Of all windows."""
+        """Tokens of all windows."""
         return sum(len(window.input_ids) for window in self.windows)
 
 

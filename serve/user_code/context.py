@@ -28,8 +28,8 @@ class RequestHeaders(dict[str, str]):
 
 
 class RequestContext:
-    """For example `context.get_request_header(0, "X-Amzn-SageMaker-Custom-Attributes")`. Many methods take the index of
-    a request in its batch. It is always 0, because a batch has one request.
+    """A request and its answer, for example `context.get_request_header(0, "X-Amzn-SageMaker-Custom-Attributes")`. Many
+    methods take the index of a request in its batch. It is always 0, because a batch has one request.
     """
 
     def __init__(self, model_dir: str, model_name: str, gpu_id: int | None) -> None:

@@ -155,7 +155,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def _plain(value: Any) -> Any:
-    """For json.dumps: an array or tensor as lists, a NumPy number as a number."""
+    """Converts values for json.dumps: an array or tensor to lists, a NumPy number to a number."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(

@@ -62,7 +62,7 @@ def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -
         make_once(place, install)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "give the container more disk, or more memory if that folder is in memory" if full else "let it"
+        advice = "give it more disk, or memory if that folder is in memory" if full else "make that folder writable"
         sentence = f"the container can't write the packages of {code.requirements} into {scratch} ({error.strerror})"
         raise (NoRoomError if full else ModelFilesError)(f"{sentence}: {advice}") from error
     return python

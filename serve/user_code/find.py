@@ -63,7 +63,7 @@ class UserCode:
 
 @dataclass(frozen=True, slots=True)
 class NoHandler:
-    """The image answers itself. `reason`: which file is not run and why, for the log; empty if there is none."""
+    """The image answers itself. `reason`, for the log: which file is not run, and why; else empty."""
 
     reason: str = ""
 
@@ -229,7 +229,7 @@ def _requirements(path: Path, code: UserCode | NoHandler) -> list[str]:
         todo = f"{installed} is, put its lines there" if installed else f"move it to {code.folder / REQUIREMENTS}"
         return [f"{path} is not installed: {todo}"]
     if path.parent.name == "code" and any(path.parent.glob("*.py")):
-        return []  # its program is not run, and another line says so
+        return []  # its program is not run, and another warning names that
     return [f"{path} is not installed: put it into code/, next to an {DEFAULT_PROGRAM}"]
 
 

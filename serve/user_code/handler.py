@@ -130,8 +130,8 @@ _READ_CHARACTERS = 4000
 
 
 def failure_sentence(error: BaseException, code: UserCode, log_id: str = "") -> str:
-    """Such as `predict_fn of the model's inference.py raised ValueError: no such label (raised at inference.py:7): the
-    log has the traceback`, then advice. `log_id`: the id of the traceback in the log.
+    """The error for a client, then advice. Such as: predict_fn of the model's inference.py raised ValueError: no such
+    label (raised at inference.py:7): the log has the traceback. `log_id`: the id of the traceback in the log.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(code.folder)]

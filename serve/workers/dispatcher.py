@@ -1,5 +1,5 @@
-"""Decides which requests are accepted and which worker gets which batch. The pool has the lock, the clock and the
-processes.
+"""Decides which requests are accepted and which worker gets which batch. It has no lock, clock or processes: those
+belong to the pool.
 
 A request is accepted if the work before it takes at most half of its time. If that estimate turns out to be too low,
 because the speed was not known yet or has changed, the request is refused while it waits (503), instead of timing out

@@ -29,7 +29,7 @@ class Ready:
 
     info: EngineInfo
     tokenizer: str
-    """As JSON (berth.qa.tokenizer). The server needs it to make windows."""
+    """The tokenizer as JSON (berth.qa.tokenizer), with which the server makes windows."""
     model: str
     """The model's folder and files, for the log."""
     null_threshold: float
@@ -41,7 +41,7 @@ class Ready:
     unused: Sequence[str] = ()
     """Warnings about files without effect (berth.serve.user_code.find.unused_files)."""
     seconds_per_token: float = 0.0
-    """Of one slot of the warm model; 0 if it was not measured."""
+    """Seconds per token of one slot after the warm-up; 0 if they were not measured."""
 
     @property
     def slots(self) -> int:
@@ -65,7 +65,7 @@ class HandlerReady:
     """Our model and its engine, for the log, if the handler has no model_fn."""
     engine: str = ""
     unused: Sequence[str] = ()
-    """As in Ready."""
+    """See Ready."""
     slots: int = 1
     rows: int = 1
     uses_our_model: bool = False

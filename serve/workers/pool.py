@@ -105,7 +105,7 @@ class WorkerPool:
 
     @property
     def description(self) -> str:
-        """Such as `1 with 2 threads each`."""
+        """The workers in words, such as `1 with 2 threads each`."""
         one = self._settings[0]
         return f"{len(self._settings)} with {f'{one.threads} threads' if one.device == 'cpu' else 'a GPU'} each"
 

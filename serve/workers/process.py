@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("berth.serve.workers.process")
 
 SCRATCH = Path(tempfile.gettempdir()) / "berth-code"
-"""For a handler's packages, and for code or models that are fetched."""
+"""Folder for a handler's packages, and for code and models that are fetched."""
 _LONG_LOAD = 60
 """Seconds of a handler's load after which its stack is logged."""
 _CUDA_ERROR = re.compile(r"(CUDA|cuDNN) error|Triton Error \[CUDA\]")

@@ -17,7 +17,7 @@ from berth.serve.observing.figures import StageTimes
 from berth.serve.workers.messages import JobRow
 
 _CANDIDATES = 64
-"""The first waiting windows, from which a batch is chosen."""
+"""A batch is chosen from this many windows at the head of the queue."""
 
 
 @dataclass(eq=False, slots=True)

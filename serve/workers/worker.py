@@ -53,9 +53,9 @@ class Worker:
         self.settings = settings
         self.process: subprocess.Popen[bytes] | None = None
         self.ended_by = ""
-        """Such as `SIGKILL` or `exit code 1`, once it has ended."""
+        """How it ended, such as `SIGKILL` or `exit code 1`; empty while it runs."""
         self.failure = ""
-        """The reason that it sent before it exited, if it did."""
+        """The error that it sent before it exited; empty if it sent none."""
         self.no_room = False
         """Whether the reason was a full disk."""
         self.was_ready = False
