@@ -14,11 +14,6 @@ _QUARTER = 4
 times, and a handler makes further copies."""
 
 
-def retry_after(waiting_seconds: float) -> int:
-    """Seconds after which a client may retry: half of the seconds of work that wait for the model, at least 1."""
-    return max(1, math.ceil(waiting_seconds / 2))
-
-
 class Share:
     """A limit on an amount that is held at a time; ServeError (503) for a request that would exceed it."""
 
@@ -34,7 +29,8 @@ class Share:
         """Add to the amount in use. The caller must `give` it back."""
         if self.used + amount > self.most:
             sentence = f"{self.most} {self._what} already: {self._advice}"
-            raise ServeError(Kind.OVERLOADED, sentence, retry_after(self._waiting_seconds()))
+            # A client may retry when half of the work that waits for the model is done.
+            raise ServeError(Kind.OVERLOADED, sentence, max(1, math.ceil(self._waiting_seconds() / 2)))
         self.used += amount
 
     def give(self, amount: int) -> None:

@@ -1,23 +1,16 @@
-"""Responses in JSON; every exception becomes a response in the one shape of errors."""
+"""Responses in JSON: values, and errors in their one shape."""
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from berth.serve.errors import Kind, ServeError, as_serve_error
+from berth.serve.errors import ServeError
 from berth.serve.questions.codecs import JSON
 from berth.serve.questions.json_text import dump, encode
 
-log = logging.getLogger(__name__)
-
 ERROR_TYPE = "berth.error_type"
 """Key in the scope of a refused request; its value is the kind of the error, for the log."""
-
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Refusal(Response):
@@ -40,22 +33,3 @@ def json_response(value: object) -> Response:
 def refusal(error: ServeError) -> Response:
     """The response for an error."""
     return Refusal(error.status, encode(dump(error.body())), error.headers(), str(error.kind))
-
-
-def with_error_bodies(endpoint: Endpoint) -> Endpoint:
-    """`endpoint` with every exception turned into a response.
-
-    Starlette's own handler for exceptions is not used: it raises them again, so that the server logs them twice.
-    """
-
-    async def respond(request: Request) -> Response:
-        try:
-            return await endpoint(request)
-        except Exception as error:
-            return refusal(as_serve_error(error, log))
-        except asyncio.CancelledError:  # the server stops, and this request's time is over
-            return refusal(
-                ServeError(Kind.NOT_READY, "the server stopped before it could answer: send the request again")
-            )
-
-    return respond

@@ -5,6 +5,8 @@ moves bytes. So /ping never waits for the model. If a client disconnects or its 
 whatever stage it is.
 """
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
@@ -16,16 +18,19 @@ from starlette.routing import Route
 
 from berth.serve.admission import Admission, Holding
 from berth.serve.configuration.settings import ServerSettings, execution_parameters
-from berth.serve.errors import Kind, ServeError
+from berth.serve.errors import Kind, ServeError, as_serve_error
 from berth.serve.http.access_log import AccessLog
-from berth.serve.http.invocation import Invoker, read_body
+from berth.serve.http.invocation import invoke, read_body
 from berth.serve.http.page import page
 from berth.serve.limits import LOAD_REQUEST, for_questions
 from berth.serve.models.arguments import requested_model
 from berth.serve.models.registry import ModelRegistry
 from berth.serve.models.service import Service
 from berth.serve.observing.metrics import CONTENT_TYPE, Metrics
-from berth.serve.responses import Endpoint, json_response, refusal, with_error_bodies
+from berth.serve.questions.body import Reader
+from berth.serve.responses import json_response, refusal
+
+log = logging.getLogger(__name__)
 
 _DEFAULTS = ServerSettings()
 
@@ -34,7 +39,7 @@ def create_app(served: Service | ModelRegistry, settings: ServerSettings = _DEFA
     """The ASGI application for one service, or for a registry of services."""
     admission = Admission(served.limits, lambda: served.waiting_seconds)
     metrics = Metrics(lambda: replace(served.work, bodies=admission.bodies.used))
-    invoker = Invoker(served.limits, admission)
+    reader = Reader(admission.unread)
 
     async def ping(_request: Request) -> Response:
         served.check_ready()
@@ -53,12 +58,12 @@ def create_app(served: Service | ModelRegistry, settings: ServerSettings = _DEFA
         _route("/metrics", GET=prometheus),
     ]
     if isinstance(served, ModelRegistry):
-        routes += _multi_model_routes(served, invoker)
+        routes += _multi_model_routes(served, admission, reader)
     else:
         service = served
 
         async def invocations(request: Request) -> Response:
-            return await invoker.answer(request, service)
+            return await invoke(request, service, admission, reader)
 
         routes.append(_route("/invocations", POST=invocations))
         if settings.page:
@@ -66,7 +71,7 @@ def create_app(served: Service | ModelRegistry, settings: ServerSettings = _DEFA
     return AccessLog(Starlette(routes=routes, exception_handlers={HTTPException: _http_error_handler(routes)}), metrics)
 
 
-def _multi_model_routes(models: ModelRegistry, invoker: Invoker) -> list[Route]:
+def _multi_model_routes(models: ModelRegistry, admission: Admission, reader: Reader) -> list[Route]:
     """The paths of SageMaker's contract for multi-model endpoints."""
 
     async def load(request: Request) -> Response:
@@ -86,23 +91,32 @@ def _multi_model_routes(models: ModelRegistry, invoker: Invoker) -> list[Route]:
         await models.unload(name)
         return json_response({"status": f"{name} is unloaded"})
 
-    async def invoke(request: Request) -> Response:
-        return await invoker.answer(request, models.service(request.path_params["name"]))
+    async def invoke_model(request: Request) -> Response:
+        return await invoke(request, models.service(request.path_params["name"]), admission, reader)
 
     return [
         _route("/models", GET=list_models, POST=load),
         _route("/models/{name}", GET=describe, DELETE=unload),
-        _route("/models/{name}/invoke", POST=invoke),
+        _route("/models/{name}/invoke", POST=invoke_model),
     ]
 
 
-def _route(path: str, **endpoints: Endpoint) -> Route:
-    """A path with one endpoint per method."""
+def _route(path: str, **endpoints: Callable[[Request], Awaitable[Response]]) -> Route:
+    """A path with one endpoint per method. Every exception becomes a response.
 
-    async def dispatch(request: Request) -> Response:
-        return await endpoints.get(request.method, endpoints["GET" if "GET" in endpoints else "POST"])(request)
+    Starlette's own handler for exceptions is not used: it raises them again, so that the server logs them twice.
+    """
 
-    return Route(path, with_error_bodies(dispatch), methods=list(endpoints))
+    async def respond(request: Request) -> Response:
+        try:
+            return await endpoints.get(request.method, endpoints["GET" if "GET" in endpoints else "POST"])(request)
+        except Exception as error:
+            return refusal(as_serve_error(error, log))
+        except asyncio.CancelledError:  # the server stops, and this request's time is over
+            sentence = "the server stopped before it could answer: send the request again"
+            return refusal(ServeError(Kind.NOT_READY, sentence))
+
+    return Route(path, respond, methods=list(endpoints))
 
 
 def _http_error_handler(routes: Sequence[Route]) -> Callable[[Request, Exception], Awaitable[Response]]:

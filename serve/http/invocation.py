@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from berth.serve.admission import Admission, Holding
 from berth.serve.errors import Kind, ServeError
-from berth.serve.limits import BodyLimits, RequestLimits
+from berth.serve.limits import BodyLimits
 from berth.serve.models.service import Service
 from berth.serve.observing.figures import StageTimes
 from berth.serve.questions.body import Reader
@@ -24,36 +24,31 @@ _TRUSTED_PART = 16
 """Once a client has sent a sixteenth of its body, room for the whole body is reserved."""
 
 
-class Invoker:
-    """Handles the requests of all services, which share one `admission`."""
-
-    def __init__(self, limits: RequestLimits, admission: Admission) -> None:
-        self._seconds = limits.seconds
-        self._admission = admission
-        self._reader = Reader(admission.unread)
-
-    async def answer(self, request: Request, service: Service) -> Response:
-        """The service's response; ServeError if the request is refused, fails or takes too long."""
-        times = request.scope[TIMES] = StageTimes()
-        refusal = service.closed  # when the header has arrived: requests that came before a stop are answered
-        held = Holding(service.bodies, self._admission.bodies)
-        service.active += 1
-        try:
-            async with asyncio.timeout(self._seconds):
-                with times.measure("receive"):
-                    body = await read_body(request, service.body_limits, held, refusal)
-                with self._admission.requests.hold(1):
-                    responding = service.answering.respond(body, request.headers, self._reader, times)
-                    del body  # frees a large body as soon as a worker has it
-                    return await _unless_gone(request, responding)
-        except TimeoutError:
-            sentence = f"no answer within {self._seconds:.0f} s: send less at once, or send it again later"
-            raise ServeError(Kind.TOO_LATE, sentence) from None
-        except ClientDisconnect:
-            return Response(status_code=499)  # for the log line only: nginx's number for "client closed request"
-        finally:
-            held.give_all()
-            service.active -= 1
+async def invoke(request: Request, service: Service, admission: Admission, reader: Reader) -> Response:
+    """The service's response; ServeError if the request is refused, fails or takes too long. All services share
+    `admission` and `reader`.
+    """
+    seconds = service.limits.seconds
+    times = request.scope[TIMES] = StageTimes()
+    refusal = service.closed  # when the header has arrived: requests that came before a stop are answered
+    held = Holding(service.bodies, admission.bodies)
+    service.active += 1
+    try:
+        async with asyncio.timeout(seconds):
+            with times.measure("receive"):
+                body = await read_body(request, service.body_limits, held, refusal)
+            with admission.requests.hold(1):
+                responding = service.answering.respond(body, request.headers, reader, times)
+                del body  # frees a large body as soon as a worker has it
+                return await _unless_gone(request, responding)
+    except TimeoutError:
+        sentence = f"no answer within {seconds:.0f} s: send less at once, or send it again later"
+        raise ServeError(Kind.TOO_LATE, sentence) from None
+    except ClientDisconnect:
+        return Response(status_code=499)  # for the log line only: nginx's number for "client closed request"
+    finally:
+        held.give_all()
+        service.active -= 1
 
 
 async def read_body(request: Request, limits: BodyLimits, held: Holding, refusal: ServeError | None = None) -> bytes:

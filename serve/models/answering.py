@@ -1,9 +1,12 @@
-"""The two ways to answer a body: question answering with our model, or a user's handler in the workers."""
+"""The two ways to answer a body: question answering with our model, or a user's handler in the workers.
+
+Both have `body_limits` for the bodies that they accept, and `respond`: it turns a body and its headers, whose names are
+in lower case, into a response or ServeError, and writes the time of each stage to `times`.
+"""
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from starlette.responses import Response
@@ -21,19 +24,6 @@ from berth.serve.user_code.context import HandlerAnswer, HandlerInput
 from berth.serve.workers.pool import WorkerPool
 
 ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
-
-
-class Answering(Protocol):
-    """Turns a body and its headers, whose names are in lower case, into a response."""
-
-    @property
-    def body_limits(self) -> BodyLimits:
-        """The limits for the bodies that it accepts."""
-        ...
-
-    async def respond(self, body: bytes, headers: Mapping[str, str], reader: Reader, times: StageTimes) -> Response:
-        """The response, or ServeError. The time of each stage is written to `times`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +87,9 @@ class HandlerAnswering:
         if answer.error_type:
             return Refusal(answer.status, answer.body, response_headers, answer.error_type)
         return Response(answer.body, answer.status, response_headers)
+
+
+Answering = QuestionAnswering | HandlerAnswering
 
 
 def _attributes(headers: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import RequestLimits
 from berth.serve.observing.figures import Work
 from berth.serve.workers.messages import Batch
-from berth.serve.workers.scheduler import QueuedJob, Scheduler, WaitingWindow, finish, rows_of
+from berth.serve.workers.scheduler import QueuedJob, Scheduler, WaitingWindow, finish
 
 _DECAY = 0.9
 """The weight of a batch is multiplied by this for each later batch."""
@@ -155,7 +155,9 @@ class Dispatcher:
 
     def drop_all(self) -> list[QueuedJob]:
         """Remove all waiting windows; returns their jobs."""
-        return self._scheduler.take_all()
+        jobs = list(self._scheduler.waiting())
+        self._scheduler.drop(*jobs)
+        return jobs
 
     def dispatch(self, now: float) -> None:
         """Give a batch to every free slot while windows wait."""
@@ -223,7 +225,8 @@ class Dispatcher:
         alone = not worker.in_flight and not len(self._scheduler)
         worker.in_flight[self._numbers] = InFlight(batch, now, worker.count if alone else 1)
         self._note(batch, now)
-        worker.send(Batch(self._numbers, rows_of(batch), alone))
+        rows = [window.job.hand_over(window.index) for window in batch]
+        worker.send(Batch(self._numbers, rows, alone))
 
     def _note(self, batch: Sequence[WaitingWindow], now: float) -> None:
         lengths = [window.length for window in batch]

@@ -9,18 +9,13 @@ import struct
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from berth.runtime.engines.engine import EngineInfo
+from berth.runtime.engines.engine import EngineInfo, WindowTokens
+from berth.serve.user_code.context import HandlerInput
 
-
-class JobRow(Protocol):
-    """One input of a batch: a window (its result is logits), or a HandlerInput."""
-
-    @property
-    def length(self) -> int:
-        """Tokens of a window; 1 for a handler's request."""
-        ...
+JobRow = WindowTokens | HandlerInput
+"""One input of a batch: a window, whose result is logits, or a handler's request, whose result is its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +91,7 @@ class Batch:
     """To a worker: the rows of one batch. `alone`: nothing else waits or runs."""
 
     number: int
-    rows: Sequence[Any]  # WindowTokens, or a HandlerInput
+    rows: Sequence[Any]  # of JobRow
     alone: bool
 
 

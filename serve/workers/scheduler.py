@@ -110,13 +110,6 @@ class Scheduler:
             tokens[window.job] = tokens.get(window.job, 0) + window.length
         return tokens
 
-    def take_all(self) -> list[QueuedJob]:
-        """Remove all waiting windows; returns their jobs."""
-        jobs = list(self.waiting())
-        self._waiting.clear()
-        self.tokens = 0
-        return jobs
-
     def next_batch(self, most: int, slots: int, *, idle: bool) -> list[WaitingWindow]:
         """The next windows: at most `most`, and at most an equal share of the waiting windows for each of `slots`.
 
@@ -148,11 +141,6 @@ def _of_similar_length(first: WaitingWindow, others: Sequence[WaitingWindow], si
         if not other.job.deaths and padded - tokens - other.length <= WASTE * padded:
             taken, longest, tokens = taken + 1, max(longest, other.length), tokens + other.length
             yield other
-
-
-def rows_of(batch: Sequence[WaitingWindow]) -> list[JobRow]:
-    """The rows of a batch, to be sent to a worker."""
-    return [window.job.hand_over(window.index) for window in batch]
 
 
 def finish(batch: Sequence[WaitingWindow], results: Sequence[Any]) -> list[QueuedJob]:

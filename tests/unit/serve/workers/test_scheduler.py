@@ -73,8 +73,6 @@ def test_scheduler_counts_waiting_tokens() -> None:
     assert (made.tokens, len(made)) == (150, 2)
     made.next_batch(1, 1, idle=True)
     assert made.tokens == 50
-    assert made.take_all() != []
-    assert (made.tokens, len(made)) == (0, 0)
 
 
 def test_job_over_which_a_worker_died_runs_alone() -> None:
