@@ -23,6 +23,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.doubles.http_server import serving
+
 LOGIN = "reader:pa55word"
 
 
@@ -168,13 +170,9 @@ class _JsonHandler(http.server.BaseHTTPRequestHandler):
 def json_index() -> Iterator[JsonIndex]:
     """An index that answers as PyPI does, of the files that a test adds, without https and login."""
     index = JsonIndex()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(_JsonHandler, index=index)) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        index.url = f"http://127.0.0.1:{server.server_port}/simple"
+    with serving(partial(_JsonHandler, index=index)) as address:
+        index.url = f"{address}/simple"
         yield index
-        server.shutdown()
-        thread.join()
 
 
 def _certificate(folder: Path, host: str) -> tuple[Path, Path]:

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import pytest
 from berth.common.errors import UserError
 from berth.images.build import docker_build
 from berth.images.pins import layer_files, pins, pins_file
+from tests.doubles.http_server import serving
 
 SOURCE = pins.ROOT / "tests" / "doubles" / "efa_installer_double"
 VERSIONS = {"efa": "1.47.0+double", "smddp": "2.6.0+double", "gdrcopy": "2.5+double", "cuda-compat": "580.1+double"}
@@ -239,9 +239,5 @@ def refused(
 def address(mirror: Path) -> Iterator[str]:
     """The URL of the mirror over HTTP."""
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(mirror))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving(handler) as url:
+        yield url

@@ -78,34 +78,28 @@ def test_image_of_plain_docker_build_keeps_its_engine_name() -> None:
 
 
 CONTAINERD = {"DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}
+DOCKER = {"Descriptor": {"mediaType": "application/vnd.docker.distribution.manifest.v2+json"}}
+INDEX = {"Descriptor": {"mediaType": "application/vnd.oci.image.index.v1+json"}}
 
 
 @pytest.mark.parametrize(
-    ("info", "id_is_config", "docker"),
+    ("described", "info", "id_is_config", "docker"),
     [
-        ({"DriverStatus": [["Backing Filesystem", "extfs"]]}, True, True),
-        ({"DriverStatus": None}, True, True),
-        (CONTAINERD, False, False),
-        ({"BuildahVersion": "1.41"}, False, False),
+        ({}, {"DriverStatus": [["Backing Filesystem", "extfs"]]}, True, True),
+        ({}, {"DriverStatus": None}, True, True),
+        ({}, CONTAINERD, False, False),
+        ({}, {"BuildahVersion": "1.41"}, False, False),
+        (DOCKER, CONTAINERD, False, True),
+        (INDEX, CONTAINERD, False, False),
+        (INDEX, None, False, False),
     ],
-    ids=["Docker's own store", "no status", "containerd before API 1.48", "podman"],
-)
-def test_manifest_type_is_unknown_by_the_engines_info(info: dict[str, Any], id_is_config: bool, docker: bool) -> None:
-    found = local_image(inspected(), info)
-    assert (found.id_is_config, found.pushes_docker_manifest) == (id_is_config, docker)
-    named = inspected(Descriptor={"mediaType": "application/vnd.docker.distribution.manifest.v2+json"})
-    assert local_image(named, CONTAINERD).pushes_docker_manifest
-
-
-@pytest.mark.parametrize(
-    ("descriptor", "id_is_config", "docker"),
-    [
-        ({}, True, True),
-        ({"Descriptor": {"mediaType": "application/vnd.docker.distribution.manifest.v2+json"}}, False, True),
-        ({"Descriptor": {"mediaType": "application/vnd.oci.image.index.v1+json"}}, False, False),
+    ids=[
+        *("Docker's own store", "no status", "containerd before API 1.48", "podman"),
+        *("containerd, docker", "containerd, index", "without info"),
     ],
-    ids=["the engine's own store", "containerd, docker", "containerd, index"],
 )
-def test_manifest_type_from_descriptor(descriptor: dict[str, Any], id_is_config: bool, docker: bool) -> None:
-    found = local_image(inspected(**descriptor))
+def test_manifest_type_from_descriptor_or_info(
+    described: dict[str, Any], info: dict[str, Any] | None, id_is_config: bool, docker: bool
+) -> None:
+    found = local_image(inspected(**described), info)
     assert (found.id_is_config, found.pushes_docker_manifest) == (id_is_config, docker)

@@ -2,8 +2,7 @@
 
 import json
 import threading
-import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +18,7 @@ from berth.common.errors import UserError
 from berth.images.build import base
 from berth.images.build.plan import Base
 from berth.images.pins import pins, pins_file
+from tests.doubles.http_server import serving
 
 PINS = pins_file.load()
 PINNED, IMPORTED = PINS.base_image, PINS.imported_base
@@ -165,12 +165,10 @@ def test_pull_from_silent_registry_times_out(monkeypatch: pytest.MonkeyPatch) ->
             self.wfile.write(body)
 
         def do_POST(self) -> None:
-            time.sleep(2)
+            ended.wait(60)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{server.server_port}")
+    ended = threading.Event()
+    with serving(Silent) as address:
+        monkeypatch.setenv("DOCKER_HOST", address.replace("http:", "tcp:"))
         assert base._pull(PINNED).startswith("no answer: ")
-        server.shutdown()
-        thread.join()
+        ended.set()

@@ -1,12 +1,11 @@
 """Fixtures for the tests of `outdated`."""
 
-import http.server
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.doubles.http_server import serving
 from tests.doubles.index_and_advisories import IndexAndAdvisoriesDouble
 
 
@@ -25,9 +24,5 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setattr(IndexAndAdvisoriesDouble, name, value)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), IndexAndAdvisoriesDouble) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving(IndexAndAdvisoriesDouble) as address:
+        yield address

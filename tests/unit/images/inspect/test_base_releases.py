@@ -2,7 +2,6 @@
 
 import http.server
 import json
-import threading
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -10,6 +9,7 @@ import pytest
 
 from berth.images.inspect.base_releases import ask_hub, newer_tag
 from berth.images.network.build_network import Network, PackageIndex
+from tests.doubles.http_server import serving
 
 BASE = "debian:bookworm-20260918-slim@sha256:00"
 HERE = Network(None, PackageIndex(), (), "", "", "")
@@ -52,10 +52,8 @@ class HubDouble(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(HubDouble, "asked", [])
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), HubDouble) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving(HubDouble) as address:
+        yield address
 
 
 def test_hub_is_asked_for_tags_of_official_image(hub: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -305,19 +305,6 @@ def test_verdict_distinguishes_unaudited_packages(packages: int, unaudited: int,
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        (Outdated(newer=ALL.newer, debian=ALL.debian[1:], unanswered=ALL.unanswered), False),
-        (Outdated(debian=(ImageUpdates("i", (Update("tzdata", "1", "2", security=False),)),)), False),
-        (Outdated(debian=ALL.debian), True),
-        (Outdated(vulnerable=ALL.vulnerable), True),
-    ],
-)
-def test_insecure(found: Outdated, expected: bool) -> None:
-    assert found.insecure is expected
-
-
-@pytest.mark.parametrize(
     ("output", "reason"),
     [
         ("", ""),
@@ -333,8 +320,16 @@ def test_short_reason_of_pip_audit(output: str, reason: str) -> None:
     assert advisories.short_reason(output) == reason
 
 
-def test_exit_codes_of_outdated() -> None:
-    assert ALL.exit_code == 1
-    assert Outdated(debian=ALL.debian, unanswered=("x",)).exit_code == 1
-    assert Outdated(newer=ALL.newer, unanswered=("x",)).exit_code == 3
-    assert Outdated(newer=ALL.newer).exit_code == 0
+@pytest.mark.parametrize(
+    ("found", "insecure", "exit_code"),
+    [
+        (ALL, True, 1),
+        (Outdated(vulnerable=ALL.vulnerable), True, 1),
+        (Outdated(debian=ALL.debian, unanswered=("x",)), True, 1),
+        (Outdated(debian=(ImageUpdates("i", (Update("tzdata", "1", "2", security=False),)),)), False, 0),
+        (Outdated(newer=ALL.newer, debian=ALL.debian[1:], unanswered=("x",)), False, 3),
+        (Outdated(newer=ALL.newer), False, 0),
+    ],
+)
+def test_insecure_and_exit_code(found: Outdated, insecure: bool, exit_code: int) -> None:
+    assert (found.insecure, found.exit_code) == (insecure, exit_code)

@@ -11,13 +11,13 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from bench import image_size as bench_image_size
 from berth.common.errors import UserError
 from berth.images.inspect import layers, package_sizes, size
 from berth.images.inspect.layers import Layer
@@ -170,14 +170,7 @@ def environment(root: Path) -> Path:
     return root
 
 
-def test_package_sizes_from_records(tmp_path: Path) -> None:
-    big, small = package_sizes.measure([str(environment(tmp_path))])
-    assert big[:3] == ("big", "1.0", 256 * 4096 + 23)
-    assert small[:3] == ("small", "2.0", 6 + 25)
-    assert 0 < small[3] < big[3] < 256 * 4096
-
-
-def test_package_sizes_runs_as_a_program(tmp_path: Path) -> None:
+def test_package_sizes_as_a_program(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", Path(package_sizes.__file__).read_text()],
         # Not in the checkout, whose metadata would be found as well.
@@ -187,8 +180,9 @@ def test_package_sizes_runs_as_a_program(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    rows = json.loads(done.stdout)
-    assert [row[:3] for row in rows] == [["big", "1.0", 1048599], ["small", "2.0", 31]]
+    big, small = json.loads(done.stdout)
+    assert (big[:3], small[:3]) == (["big", "1.0", 256 * 4096 + 23], ["small", "2.0", 6 + 25])
+    assert 0 < small[3] < big[3] < 256 * 4096
 
 
 class FakeEngine:
@@ -309,26 +303,21 @@ def test_layers_of_files_do_not_count_for_the_budget(made_by: str, within: bool,
 
 
 def test_floor_is_downloaded_from_the_torch_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = spec_from_file_location("bench_image_size", pins.ROOT / "bench" / "image_size.py")
-    assert spec is not None
-    assert spec.loader is not None
-    bench = module_from_spec(spec)
-    spec.loader.exec_module(bench)
     asked: list[list[str]] = []
 
     def download(command: list[str], **_: object) -> None:
         asked.append(command)
         (Path(command[command.index("--dest") + 1]) / f"{len(asked)}.whl").write_bytes(b"four")
 
-    monkeypatch.setattr(bench.subprocess, "run", download)
+    monkeypatch.setattr(bench_image_size.subprocess, "run", download)
     here = Network(None, PackageIndex(folders=(tmp_path,)), (), "", "", "")
-    monkeypatch.setattr(bench.build_network, "gather", lambda _: here)
-    assert bench.floor(pins_file.load().profile("cpu")) == 4
+    monkeypatch.setattr(bench_image_size.build_network, "gather", lambda _: here)
+    assert bench_image_size.floor(pins_file.load().profile("cpu")) == 4
     assert "--extra-index-url https://download.pytorch.org/whl/cpu --dest" in " ".join(asked[0])
     asked.clear()
     (tmp_path / f"torch-{pins_file.load().profile('cpu').torch}-cp311-cp311-linux_x86_64.whl").write_bytes(b"torch")
-    assert bench.floor(pins_file.load().profile("cpu")) == 4
-    assert bench.floor(pins_file.load().profile("cu130")) == 4 * 5
+    assert bench_image_size.floor(pins_file.load().profile("cpu")) == 4
+    assert bench_image_size.floor(pins_file.load().profile("cu130")) == 4 * 5
     assert not any("--extra-index-url" in command for command in asked)
 
 

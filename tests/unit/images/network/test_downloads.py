@@ -5,7 +5,6 @@ import errno
 import hashlib
 import http.server
 import os
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from berth.images.network import build_files, downloads
 from berth.images.network.build_files import WantedFile
 from berth.images.network.downloads import FileSource
 from berth.images.pins import pins
+from tests.doubles.http_server import serving
 
 BYTES = b"the content of a file that is no package" * 1000
 SHA256 = hashlib.sha256(BYTES).hexdigest()
@@ -72,12 +72,8 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     Mirror.content["/files/efa.key"] = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n"
     for name, value in {"asked": [], "drops": 0, "status": 200, "password": ""}.items():
         monkeypatch.setattr(Mirror, name, value)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mirror) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/files"
-        server.shutdown()
-        thread.join()
+    with serving(Mirror) as address:
+        yield f"{address}/files"
 
 
 @pytest.fixture
