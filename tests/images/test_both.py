@@ -24,7 +24,7 @@ def output(host: Host, command: str) -> str:
     return text
 
 
-def fresh(client: docker.DockerClient, image: Image, script: str) -> str:
+def shell_output(client: docker.DockerClient, image: Image, script: str) -> str:
     """The output of a shell script in a fresh container."""
     command = ["120", "bash", "-c", script]
     printed = client.containers.run(image.id, command, entrypoint=["timeout"], network_mode="none", remove=True)
@@ -114,7 +114,9 @@ def test_installed_packages_are_the_locked_ones(
 
 @pytest.mark.kits_own
 def test_only_this_images_packages_are_installed(image: Image, client: docker.DockerClient) -> None:
-    packages = fresh(client, image, "cd /opt/berth/lib/python3.11/site-packages/berth && ls --ignore '__*'").split()
+    packages = shell_output(
+        client, image, "cd /opt/berth/lib/python3.11/site-packages/berth && ls --ignore '__*'"
+    ).split()
     name = name_of(image)
     assert packages == sorted(["contract", "qa", "runtime", name, *(["smdistributed"] if name == "train" else [])])
 
@@ -133,17 +135,17 @@ def test_only_tritons_compiler_is_installed(either: Host, profile: pins.Profile)
 @pytest.mark.kits_own
 def test_image_has_no_caches_tests_or_headers(image: Image, client: docker.DockerClient) -> None:
     folders = "/var/lib/apt/lists /root/.cache /tmp /var/cache/apt/archives /run/secrets"
-    assert fresh(client, image, f"find {folders} -type f ! -name lock 2>/dev/null || true") == ""
-    assert fresh(client, image, "find /opt/berth -name '*.a' -o -name '*.pyx' -path '*/pyarrow/*'") == ""
-    torch = fresh(client, image, "ls /opt/berth/lib/python3.11/site-packages/torch").split()
+    assert shell_output(client, image, f"find {folders} -type f ! -name lock 2>/dev/null || true") == ""
+    assert shell_output(client, image, "find /opt/berth -name '*.a' -o -name '*.pyx' -path '*/pyarrow/*'") == ""
+    torch = shell_output(client, image, "ls /opt/berth/lib/python3.11/site-packages/torch").split()
     assert "__init__.py" in torch
     assert not {"include", "share", "test"} & set(torch)
 
 
 def test_image_has_no_private_key(image: Image, client: docker.DockerClient) -> None:
     keys = 'grep -rlE "BEGIN ([A-Z]+ )?PRIVATE KEY" /etc /root /home /run /opt/ml 2>/dev/null || true'
-    assert fresh(client, image, keys) == ""
-    assert fresh(client, image, "ls /etc/ssh/ssh_host_* 2>/dev/null || true") == ""
+    assert shell_output(client, image, keys) == ""
+    assert shell_output(client, image, "ls /etc/ssh/ssh_host_* 2>/dev/null || true") == ""
 
 
 @pytest.mark.kits_own

@@ -30,7 +30,7 @@ def on_a_gpu(client: docker.DockerClient, tmp_path: Path, libcuda: Callable[...,
     """
 
     def ended(
-        image: str, printed: Mapping[str, str], *, library: bool = True, compat: bool = False
+        image: str, variables: Mapping[str, str], *, library: bool = True, compat: bool = False
     ) -> tuple[int, str, str]:
         code, output = tmp_path / "code", tmp_path / "output"
         for folder in (code, output):
@@ -49,7 +49,7 @@ def on_a_gpu(client: docker.DockerClient, tmp_path: Path, libcuda: Callable[...,
             labels={"berth.test": "1"},
             devices=["/dev/null:/dev/nvidia0:rwm"],
             volumes=volumes,
-            environment={"SAGEMAKER_PROGRAM": "train.py", **printed},
+            environment={"SAGEMAKER_PROGRAM": "train.py", **variables},
         )
         try:
             exit_code = container.wait(timeout=120)["StatusCode"]
@@ -84,12 +84,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("printed", "library", "words"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("variables", "library", "words"), REFUSED.values(), ids=REFUSED.keys())
 @pytest.mark.parametrize("image", ["train", "serve"])
 def test_unsuitable_host_is_refused_in_one_sentence(
-    on_a_gpu: Run, image: str, printed: Mapping[str, str], library: bool, words: tuple[str, ...]
+    on_a_gpu: Run, image: str, variables: Mapping[str, str], library: bool, words: tuple[str, ...]
 ) -> None:
-    code, log, failure = on_a_gpu(image, printed, library=library)
+    code, log, failure = on_a_gpu(image, variables, library=library)
     assert code == 1
     assert "Traceback" not in log
     if image == "train":

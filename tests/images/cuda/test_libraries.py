@@ -42,17 +42,17 @@ def test_labels_have_the_pinned_versions(image: Image, profile: pins.Profile) ->
 
 
 def test_libraries_report_the_pinned_versions(python: Python, profile: pins.Profile) -> None:
-    printed = json.loads(python(VERSIONS))
+    found = json.loads(python(VERSIONS))
 
     def parts(text: str) -> list[int]:
         return [int(part) for part in f"{text}.0.0".split(".")[:3]]
 
     cuda, cudnn, nccl = (parts(profile.cuda[part]) for part in ("cuda", "cudnn", "nccl"))
-    assert printed["cuda"] == cuda[0] * 1000 + cuda[1] * 10
-    assert printed["cudnn"] == cudnn[0] * 10000 + cudnn[1] * 100 + cudnn[2]
-    assert printed["nccl"] == nccl[0] * 10000 + nccl[1] * 100 + nccl[2]
-    assert printed["torch"] == [f"{cuda[0]}.{cuda[1]}", profile.cuda["nccl"], printed["cudnn"]]
-    assert printed["triton"] == profile.cuda["triton"]
+    assert found["cuda"] == cuda[0] * 1000 + cuda[1] * 10
+    assert found["cudnn"] == cudnn[0] * 10000 + cudnn[1] * 100 + cudnn[2]
+    assert found["nccl"] == nccl[0] * 10000 + nccl[1] * 100 + nccl[2]
+    assert found["torch"] == [f"{cuda[0]}.{cuda[1]}", profile.cuda["nccl"], found["cudnn"]]
+    assert found["triton"] == profile.cuda["triton"]
 
 
 ONE_COPY = """
@@ -76,10 +76,10 @@ print(json.dumps({"names": names, "loaded": sorted(loaded), "files": files}))
 
 
 def test_each_cuda_library_has_one_copy(python: Python) -> None:
-    printed = json.loads(python(ONE_COPY))
-    more_than_one = {name: paths for name, paths in printed["files"].items() if len(paths) > 1}
+    found = json.loads(python(ONE_COPY))
+    more_than_one = {name: paths for name, paths in found["files"].items() if len(paths) > 1}
     assert not more_than_one
-    stems = {re.sub(r"\.so.*", "", path.rpartition("/")[2]): path for path in printed["loaded"]}
+    stems = {re.sub(r"\.so.*", "", path.rpartition("/")[2]): path for path in found["loaded"]}
     for library in (
         "libcudart",
         "libcublas",
@@ -90,8 +90,8 @@ def test_each_cuda_library_has_one_copy(python: Python) -> None:
         "libcusparse",
         "libnvrtc",
     ):
-        assert stems[library] == printed["files"][library][0], library
-        assert any(name.startswith(f"{library}.so") for name in printed["names"]), f"{library} is unknown to ldconfig"
+        assert stems[library] == found["files"][library][0], library
+        assert any(name.startswith(f"{library}.so") for name in found["names"]), f"{library} is unknown to ldconfig"
 
 
 def test_cuda_runtime_is_found_without_a_version(python: Python) -> None:
@@ -149,9 +149,9 @@ def test_nccl_reads_nccl_conf(python: Python) -> None:
         "import ctypes, torch; uid = ctypes.create_string_buffer(128);"
         "print('code', ctypes.CDLL('libnccl.so.2').ncclGetUniqueId(uid), len(uid.raw.strip(b'\\0')) > 0)"
     )
-    printed = python(program, before="echo NCCL_DEBUG=INFO >>/etc/nccl.conf", NCCL_SOCKET_IFNAME="lo")
-    assert "code 0 True" in printed
-    assert re.search(r"NCCL INFO .*lo:127\.0\.0\.1", printed), printed
+    found = python(program, before="echo NCCL_DEBUG=INFO >>/etc/nccl.conf", NCCL_SOCKET_IFNAME="lo")
+    assert "code 0 True" in found
+    assert re.search(r"NCCL INFO .*lo:127\.0\.0\.1", found), found
 
 
 def test_largest_layer_is_below_1_5_gb(image: Image, client: docker.DockerClient, profile: pins.Profile) -> None:

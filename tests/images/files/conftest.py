@@ -209,7 +209,7 @@ def pin(kit_copy: Path, mirror: Path, signers: tuple[Signer, Signer]) -> Pin:
 
 
 @pytest.fixture
-def lay(mirror: Path, kit_copy: Path) -> Callable[..., None]:
+def copy_to_docker_files(mirror: Path, kit_copy: Path) -> Callable[..., None]:
     """`lay()` copies the mirror's files to docker/files, except `but`."""
 
     def copy(but: str = "") -> None:
@@ -221,7 +221,7 @@ def lay(mirror: Path, kit_copy: Path) -> Callable[..., None]:
 
 
 @pytest.fixture
-def refused(
+def build_error(
     kit_copy: Path, build_as: Callable[..., docker_build.Built], client: docker.DockerClient
 ) -> Callable[[pins.Profile, str], str]:
     """`refused(profile, target)`: the first line of a failed build's error; checks that no image is left."""

@@ -19,8 +19,8 @@ from berth.images.network import build_files
 from berth.images.pins import pins, pins_file
 
 Pin = Callable[..., pins.Profile]
-Lay = Callable[..., None]
-Refused = Callable[[pins.Profile, str], str]
+CopyFiles = Callable[..., None]
+BuildError = Callable[[pins.Profile, str], str]
 
 
 LOOK = r"""
@@ -117,17 +117,17 @@ def test_nccl_plugin_is_loaded_if_cuda_runtime_exists(
     kit_copy: Path,
     doubles: Any,
     pin: Pin,
-    lay: Lay,
+    copy_to_docker_files: CopyFiles,
     build_as: Callable[..., docker_build.Built],
     client: docker.DockerClient,
 ) -> None:
     """The build loads it, and so does the launch plan. With MPI loaded it must still get EFA's libfabric."""
     profile = pin(doubles.efa(runtime=True))
-    lay()
+    copy_to_docker_files()
     build_as("berth-test:files", "train", kit_copy, target="efa", profile=profile)
     folders = ("train", "berth/runtime")
     packages = {str(kit_copy / each): {"bind": f"/kit/berth/{Path(each).name}", "mode": "ro"} for each in folders}
-    printed = client.containers.run(
+    output = client.containers.run(
         "berth-test:files",
         entrypoint=["python", "-P", "-c", PLUGIN],
         environment={"PYTHONPATH": "/kit"},
@@ -135,7 +135,7 @@ def test_nccl_plugin_is_loaded_if_cuda_runtime_exists(
         network_mode="none",
         remove=True,
     )
-    assert printed.decode().splitlines() == [
+    assert output.decode().splitlines() == [
         "network: NCCL over TCP: no EFA device is on this host",
         "['/opt/amazon/efa/lib/libfabric.so.1']",
     ]
@@ -154,7 +154,7 @@ def test_file_of_one_part_does_not_rebuild_other_parts(
 
 
 @pytest.mark.parametrize(
-    ("faults", "printed"),
+    ("faults", "message"),
     [
         ({"sha256": "0" * 64}, "efa-installer.tar.gz is not the pinned file: its sha256 is "),
         ({"signer": 1, "key": 1}, "efa-installer.tar.gz is signed by the key "),
@@ -164,23 +164,33 @@ def test_file_of_one_part_does_not_rebuild_other_parts(
     ids=["hash", "another-key", "not-by-the-key-beside-it", "the-key-beside-it-is-another"],
 )
 def test_installer_with_another_hash_is_refused(
-    faults: dict[str, Any], printed: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
+    faults: dict[str, Any],
+    message: str,
+    doubles: Any,
+    pin: Pin,
+    copy_to_docker_files: CopyFiles,
+    build_error: BuildError,
 ) -> None:
     profile = pin(doubles.efa(), **faults)
-    lay()
-    assert refused(profile, "files").startswith(printed)
+    copy_to_docker_files()
+    assert build_error(profile, "files").startswith(message)
 
 
 def test_wrong_signature_is_refused(
-    mirror: Path, doubles: Any, pin: Pin, lay: Lay, refused: Refused, signers: tuple[Any, Any]
+    mirror: Path,
+    doubles: Any,
+    pin: Pin,
+    copy_to_docker_files: CopyFiles,
+    build_error: BuildError,
+    signers: tuple[Any, Any],
 ) -> None:
     profile = pin(doubles.efa())
     (mirror / "other").write_bytes(b"other")
     signers[0].sign(mirror / "other")
     (mirror / "other.sig").replace(mirror / "efa-installer.tar.gz.sig")
-    lay()
-    printed = refused(profile, "files")
-    assert printed.startswith("efa-installer.tar.gz.sig is not the signature of this efa-installer.tar.gz: delete")
+    copy_to_docker_files()
+    message = build_error(profile, "files")
+    assert message.startswith("efa-installer.tar.gz.sig is not the signature of this efa-installer.tar.gz: delete")
 
 
 @pytest.mark.parametrize(
@@ -192,11 +202,13 @@ def test_wrong_signature_is_refused(
     ],
     ids=["installer", "signature", "key"],
 )
-def test_missing_file_is_refused(absent: str, why: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused) -> None:
+def test_missing_file_is_refused(
+    absent: str, why: str, doubles: Any, pin: Pin, copy_to_docker_files: CopyFiles, build_error: BuildError
+) -> None:
     """Plain `docker build`; build.py would refuse earlier."""
     profile = pin(doubles.efa())
-    lay(but=absent)
-    found = refused(profile, "files")
+    copy_to_docker_files(but=absent)
+    found = build_error(profile, "files")
     assert found.startswith(
         f"{absent}, which efa 1.47.0+double needs, is not in docker/files and can't be downloaded {why}"
     )
@@ -205,17 +217,19 @@ def test_missing_file_is_refused(absent: str, why: str, doubles: Any, pin: Pin, 
     )
 
 
-def test_archive_without_installer_is_refused(tmp_path: Path, pin: Pin, lay: Lay, refused: Refused) -> None:
+def test_archive_without_installer_is_refused(
+    tmp_path: Path, pin: Pin, copy_to_docker_files: CopyFiles, build_error: BuildError
+) -> None:
     (tmp_path / "efa-installer.tar.gz").write_bytes(b"no archive")
     profile = pin(tmp_path / "efa-installer.tar.gz")
-    lay()
-    assert refused(profile, "files").startswith(
+    copy_to_docker_files()
+    assert build_error(profile, "files").startswith(
         "efa-installer.tar.gz can't be unpacked to an efa_installer.sh: pin AWS's"
     )
 
 
 @pytest.mark.parametrize(
-    ("faults", "printed"),
+    ("faults", "message"),
     [
         ({"exit_code": 7}, "AWS's EFA installer 1.47.0+double ended with exit code 7: see what it says, or build with"),
         ({"version": "1.46.0"}, "EFA's installer says that it is version 1.46.0, and docker/pins.toml has 1.47.0+doub"),
@@ -228,15 +242,20 @@ def test_archive_without_installer_is_refused(tmp_path: Path, pin: Pin, lay: Lay
     ids=["fails", "another-version", "no-plugin", "plugin-that-can't-be-loaded"],
 )
 def test_incomplete_installation_is_refused(
-    faults: dict[str, Any], printed: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
+    faults: dict[str, Any],
+    message: str,
+    doubles: Any,
+    pin: Pin,
+    copy_to_docker_files: CopyFiles,
+    build_error: BuildError,
 ) -> None:
     profile = pin(doubles.efa(**faults))
-    lay()
-    assert refused(profile, "efa").startswith(printed)
+    copy_to_docker_files()
+    assert build_error(profile, "efa").startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("part", "faults", "target", "printed"),
+    ("part", "faults", "target", "message"),
     [
         (
             "smddp",
@@ -273,11 +292,18 @@ def test_incomplete_installation_is_refused(
     ],
 )
 def test_wrong_version_of_other_parts_is_refused(
-    part: str, faults: dict[str, Any], target: str, printed: str, doubles: Any, pin: Pin, lay: Lay, refused: Refused
+    part: str,
+    faults: dict[str, Any],
+    target: str,
+    message: str,
+    doubles: Any,
+    pin: Pin,
+    copy_to_docker_files: CopyFiles,
+    build_error: BuildError,
 ) -> None:
     profile = pin(getattr(doubles, part)(**faults))
-    lay()
-    assert refused(profile, target).startswith(printed)
+    copy_to_docker_files()
+    assert build_error(profile, target).startswith(message)
 
 
 def test_incomplete_mirror_is_refused_before_the_build(

@@ -27,10 +27,8 @@ def gone() -> owner.Owner:
 @pytest.mark.parametrize(
     ("found", "stays"),
     [
-        pytest.param(
-            {labels.KIT: "train"}, "no run of berth started it; `docker rm` removes it", id="a-persons-running-or-not"
-        ),
-        pytest.param(ME.labels("1"), f"its run is still going, in process {ME.pid}", id="a-run-in-progress"),
+        pytest.param({labels.KIT: "train"}, "no run of berth started it; `docker rm` removes it", id="without-a-run"),
+        pytest.param(ME.labels("1"), f"its run is still going, in process {ME.pid}", id="active-run"),
     ],
 )
 def test_why_container_stays(found: dict[str, str], stays: str) -> None:
@@ -51,28 +49,28 @@ BASE = {labels.KIT: "base"}
 @pytest.mark.parametrize(
     ("tags", "found", "layers", "named", "stays"),
     [
-        pytest.param(["berth-train:cpu", "my:1"], LABELS, 21, 20, "", id="a-name-of-ours"),
-        pytest.param([EXACT], LABELS, 20, None, "", id="a-build"),
+        pytest.param(["berth-train:cpu", "my:1"], LABELS, 21, 20, "", id="berths-name"),
+        pytest.param([EXACT], LABELS, 20, None, "", id="build-tag"),
         pytest.param(["berth-base:bookworm"], BASE, 1, None, "", id="base"),
         pytest.param(
-            ["1.dkr.ecr.eu-west-1.amazonaws.com/team/berth-train:cpu"], LABELS, 20, 20, "", id="in-a-registry"
+            ["1.dkr.ecr.eu-west-1.amazonaws.com/team/berth-train:cpu"], LABELS, 20, 20, "", id="name-in-a-registry"
         ),
         pytest.param(["localhost:5000/berth-train:cpu"], LABELS, 20, 20, "", id="registry-with-a-port"),
-        pytest.param([], LABELS, 20, 20, "", id="an-earlier-build-of-ours"),
-        pytest.param([], LABELS, 21, 20, OWN, id="built-from-ours-without-a-name"),
-        pytest.param(["my:1"], LABELS, 20, 20, OWN, id="built-from-ours"),
-        pytest.param(["berth-train:peft"], LABELS, 21, 20, OWN, id="built-from-ours-and-called-as-ours"),
-        pytest.param(["ghcr.io/me/berth-train:with-peft"], LABELS, 21, 20, OWN, id="the-same-in-a-registry"),
-        pytest.param(["berth-train:cu130"], LABELS, 21, 20, OWN, id="with-another-profiles-name"),
-        pytest.param(["berth-train-mine:cpu"], LABELS, 21, 20, OWN, id="like-ours"),
-        pytest.param(["mybase:1"], BASE, 2, 1, OWN, id="built-from-the-base"),
+        pytest.param([], LABELS, 20, 20, "", id="unnamed-earlier-build"),
+        pytest.param([], LABELS, 21, 20, OWN, id="unnamed-derived"),
+        pytest.param(["my:1"], LABELS, 20, 20, OWN, id="derived"),
+        pytest.param(["berth-train:peft"], LABELS, 21, 20, OWN, id="derived-with-berths-repository"),
+        pytest.param(["ghcr.io/me/berth-train:with-peft"], LABELS, 21, 20, OWN, id="derived-in-a-registry"),
+        pytest.param(["berth-train:cu130"], LABELS, 21, 20, OWN, id="name-of-another-profile"),
+        pytest.param(["berth-train-mine:cpu"], LABELS, 21, 20, OWN, id="similar-repository"),
+        pytest.param(["mybase:1"], BASE, 2, 1, OWN, id="derived-from-the-base"),
         pytest.param(
             [],
             LABELS,
             20,
             None,
             "it may be your own, built FROM berth's; `docker rmi` removes it",
-            id="nothing-to-compare-with",
+            id="unnamed-without-named-build",
         ),
     ],
 )
@@ -156,10 +154,10 @@ OTHER = f"berth-train:{labels.exact({**LABELS, f'{labels.SOURCE}.revision': '012
 @pytest.mark.parametrize(
     ("words", "watched", "answer", "removed"),
     [
-        pytest.param([], False, "", [HEAD], id="without-a-terminal"),
+        pytest.param([], False, "", [HEAD], id="no-terminal"),
         pytest.param(["--yes"], False, "", [HEAD, OTHER], id="yes"),
-        pytest.param([], True, "n\n", [HEAD], id="asked-and-refused"),
-        pytest.param([], True, "y\n", [HEAD, OTHER], id="asked-and-agreed"),
+        pytest.param([], True, "n\n", [HEAD], id="answer-no"),
+        pytest.param([], True, "y\n", [HEAD, OTHER], id="answer-yes"),
         pytest.param(["--dry-run"], True, "", [], id="dry-run"),
     ],
 )

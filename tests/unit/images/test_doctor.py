@@ -78,7 +78,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             "missing",
             "context 'c'",
             "",
-            id="no-engine-in-the-context",
+            id="no-engine-in-context",
         ),
         pytest.param(
             replace(WELL, client=None, client_error="no client drives BuildKit"),
@@ -94,7 +94,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             "warn",
             "the first docker on PATH, /usr/local/bin/docker, can't build with BuildKit",
             "export PATH=/usr/bin:$PATH",
-            id="another-client-first",
+            id="other-client-first-on-path",
         ),
         pytest.param(
             replace(WELL, engine={**ENGINE, **CONTAINERD}),
@@ -109,7 +109,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             replace(WELL, podman=True), "Docker engine", "missing", "podman 20.10.24", "docker context use", id="podman"
         ),
         pytest.param(
-            WELL, "BuildKit client", "ok", "/usr/bin/docker, 28.2.2, buildx v0.13.1", "", id="versions-of-the-client"
+            WELL, "BuildKit client", "ok", "/usr/bin/docker, 28.2.2, buildx v0.13.1", "", id="client-versions"
         ),
         pytest.param(
             replace(WELL, engine=ARM, container=ContainerTest("b", "exec format error")),
@@ -117,7 +117,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             "missing",
             "aarch64: no linux/amd64 container runs (exec format error)",
             "binfmt",
-            id="arm-that-does-not-emulate",
+            id="arm-without-emulation",
         ),
         pytest.param(
             replace(WELL, container=ContainerTest("b:1", "no such runtime: x")),
@@ -133,7 +133,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             "warn",
             "aarch64: linux/amd64 is emulated",
             "",
-            id="arm-that-emulates",
+            id="arm-with-emulation",
         ),
         pytest.param(
             replace(WELL, engine=ARM, container=ContainerTest()),
@@ -168,14 +168,14 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             "docker builder prune",
             id="disk-full",
         ),
-        pytest.param(replace(WELL, base=None), "Base image", "ok", "a build pulls it", "", id="base-to-pull"),
+        pytest.param(replace(WELL, base=None), "Base image", "ok", "a build pulls it", "", id="base-pulled-by-build"),
         pytest.param(
             replace(WELL, base=None, registry_error="no such host", makes_base=True),
             "Base image",
             "missing",
             "can't be pulled (no such host)",
             "python build.py base && export BERTH_BASE_IMAGE=berth-base:bookworm",
-            id="base-to-make",
+            id="base-can-be-made",
         ),
         pytest.param(
             replace(WELL, base=None, registry_error="no such host"),
@@ -202,7 +202,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
             id="disk-for-cpu-only",
         ),
         pytest.param(replace(WELL, disk_free=10 * GB), "Disk", "warn", "10.0 GB free", "prune", id="disk-tight"),
-        pytest.param(replace(WELL, disk_free=None), "Disk", "warn", "can't be read", "system df", id="disk-elsewhere"),
+        pytest.param(replace(WELL, disk_free=None), "Disk", "warn", "can't be read", "system df", id="disk-unreadable"),
         pytest.param(replace(WELL, memory=2 * GB), "Memory", "warn", "2 GB", "batch_size=4", id="little-memory"),
         pytest.param(
             replace(WELL, gpus=["NVIDIA T4, 580.95"]),
@@ -215,9 +215,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
         pytest.param(
             replace(WELL, gpus=["NVIDIA T4, 580.95"] * 4, engine=NVIDIA), "GPU", "ok", "4 × NVIDIA T4", "", id="gpus"
         ),
-        pytest.param(
-            WELL, "Disk", "ok", "70.0 GB free; both images need 15, with CUDA 30", "", id="disk-with-what-is-wanted"
-        ),
+        pytest.param(WELL, "Disk", "ok", "70.0 GB free; both images need 15, with CUDA 30", "", id="disk-large-enough"),
         pytest.param(
             replace(WELL, leftovers=("container a", "network a", "network b", "network c", "network d")),
             "Leftovers",

@@ -58,13 +58,13 @@ def test_unknown_profile_is_refused_with_and_without_a_name(name: str | None) ->
 @pytest.mark.parametrize(
     ("name", "known_as", "profile", "derived"),
     [
-        pytest.param("mytrain:1", "mytrain:1", "cpu", True, id="built-from-ours"),
+        pytest.param("mytrain:1", "mytrain:1", "cpu", True, id="derived"),
         pytest.param("mytrain", "mytrain:latest", "cpu", True, id="without-a-tag"),
-        pytest.param("mygpu:1", "mygpu:1", "cu130", True, id="of-another-profile"),
-        pytest.param("theirs:1", "theirs:1", "cpu", False, id="ours-by-another-name"),
-        pytest.param("pulled:1", "pulled:1", "cpu", False, id="ours-out-of-a-registry"),
-        pytest.param("dirty:1", "dirty:1", "cpu", False, id="ours-out-of-a-registry-with-digits"),
-        pytest.param("me/plain:1", "me/plain:1", "cpu", True, id="of-plain-docker-build"),
+        pytest.param("mygpu:1", "mygpu:1", "cu130", True, id="other-profile"),
+        pytest.param("theirs:1", "theirs:1", "cpu", False, id="renamed"),
+        pytest.param("pulled:1", "pulled:1", "cpu", False, id="pulled"),
+        pytest.param("dirty:1", "dirty:1", "cpu", False, id="pulled-with-digits"),
+        pytest.param("me/plain:1", "me/plain:1", "cpu", True, id="plain-docker-build"),
     ],
 )
 def test_named_image_is_described_by_its_labels(name: str, known_as: str, profile: str, derived: bool) -> None:
@@ -82,7 +82,7 @@ def test_named_image_is_described_by_its_labels(name: str, known_as: str, profil
             "cpu",
             "debian:12 was not built FROM one of berth's images (they have the labels berth.kit and berth.profile): "
             "begin its Dockerfile with `FROM berth-serve:cpu`, and build it again.",
-            id="not-from-berths-images",
+            id="other-base",
         ),
         pytest.param(
             "berth-base:bookworm",
@@ -90,28 +90,28 @@ def test_named_image_is_described_by_its_labels(name: str, known_as: str, profil
             "cpu",
             "berth-base:bookworm was not built FROM one of berth's images (they have the labels berth.kit and "
             "berth.profile): begin its Dockerfile with `FROM berth-train:cpu`, and build it again.",
-            id="on-the-base-alone",
+            id="only-the-base",
         ),
         pytest.param(
             "mytrain:1",
             "serve",
             "cpu",
             "mytrain:1 was built FROM berth-train, but this command needs berth-serve: name another image.",
-            id="on-the-other-image",
+            id="other-image",
         ),
         pytest.param(
             "mytrain:1",
             "train",
             "cu130",
             "mytrain:1 was built FROM the profile cpu, not cu130: leave out --profile, the image's label names it.",
-            id="on-another-profile",
+            id="other-profile-requested",
         ),
         pytest.param(
             "mytrian:1",
             "train",
             "cpu",
             "there is no image mytrian:1 here: give one that `docker images` lists.",
-            id="not-there",
+            id="missing",
         ),
     ],
 )

@@ -29,8 +29,8 @@ NO_HELPER = "Credentials store error: docker-credential-desktop not installed"
 class Engine:
     """A fake engine with the images `here`; its registry has the images `registry` or raises `error`."""
 
-    def __init__(self, here: tuple[str, ...] = (), registry: tuple[str, ...] = (), error: Exception | None = None):
-        self.here, self.registry, self.error = dict.fromkeys(here, "sha256:0"), registry, error
+    def __init__(self, local: tuple[str, ...] = (), registry: tuple[str, ...] = (), error: Exception | None = None):
+        self.here, self.registry, self.error = dict.fromkeys(local, "sha256:0"), registry, error
         self.pulled: list[str] = []
         self.images = self
 
@@ -54,29 +54,29 @@ class Engine:
             raise APIError("manifest unknown")
 
 
-def found_base(here: Any, requested: str | None = None) -> tuple[Base, list[str]]:
+def found_base(local: Any, requested: str | None = None) -> tuple[Base, list[str]]:
     lines: list[str] = []
-    with patch.object(engine, "pull", here.pull):
-        return base.find_base(here, PINS, requested, lines.append), lines
+    with patch.object(engine, "pull", local.pull):
+        return base.find_base(local, PINS, requested, lines.append), lines
 
 
 def test_pinned_base_is_pulled_once() -> None:
-    here = Engine(registry=(PINNED,))
-    assert found_base(here)[0].reference == PINNED
-    assert (found_base(here)[1], here.pulled) == ([], [PINNED])
+    local = Engine(registry=(PINNED,))
+    assert found_base(local)[0].reference == PINNED
+    assert (found_base(local)[1], local.pulled) == ([], [PINNED])
 
 
 def test_imported_base_never_replaces_the_pinned_one() -> None:
     """An imported base may be left from an older pin or from a failed pull."""
-    here = Engine(here=(IMPORTED, "debian:older"), registry=(PINNED,))
-    assert found_base(here)[0].reference == PINNED
-    assert here.pulled == [PINNED]
+    local = Engine(local=(IMPORTED, "debian:older"), registry=(PINNED,))
+    assert found_base(local)[0].reference == PINNED
+    assert local.pulled == [PINNED]
     with pytest.raises(UserError):
-        found_base(Engine(here=(IMPORTED,)))
+        found_base(Engine(local=(IMPORTED,)))
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("error", "expected"),
     [
         (None, "manifest unknown"),
         (APIError("429", explanation=RATE_LIMIT), RATE_LIMIT),
@@ -85,27 +85,27 @@ def test_imported_base_never_replaces_the_pinned_one() -> None:
         (RequestsConnectionError("broken pipe"), "no answer: broken pipe"),
     ],
 )
-def test_failed_pull_is_reported_with_remedies(error: Exception | None, says: str) -> None:
+def test_failed_pull_is_reported_with_remedies(error: Exception | None, expected: str) -> None:
     with pytest.raises(UserError) as refusal:
         found_base(Engine(error=error))
     sentence = str(refusal.value)
-    assert sentence.startswith(f"the base image {PINNED} is not on the engine and can't be pulled ({says}")
+    assert sentence.startswith(f"the base image {PINNED} is not on the engine and can't be pulled ({expected}")
     assert ["`python build.py base`" in sentence, f"--base-image {IMPORTED}" in sentence] == [True, True]
 
 
 def test_requested_base_is_logged_on_every_build() -> None:
-    here = Engine(here=(IMPORTED,))
+    local = Engine(local=(IMPORTED,))
     for _ in range(2):
-        found, lines = found_base(here, IMPORTED)
+        found, lines = found_base(local, IMPORTED)
         assert found.reference == IMPORTED
         assert len(lines) == 1
         assert IMPORTED in lines[0]
         assert found.digest in lines[0]
-    assert found_base(Engine(here=(PINNED,)), PINNED)[1] == []
+    assert found_base(Engine(local=(PINNED,)), PINNED)[1] == []
 
 
 @pytest.mark.parametrize(
-    ("here", "registry", "used", "makes"),
+    ("local", "registry", "used", "makes"),
     [
         ((PINNED, IMPORTED), (), PINNED, False),
         ((), (PINNED,), PINNED, False),
@@ -115,9 +115,9 @@ def test_requested_base_is_logged_on_every_build() -> None:
     ],
 )
 def test_base_for_builds_prefers_the_pinned_base(
-    here: tuple[str, ...], registry: tuple[str, ...], used: str, makes: bool, monkeypatch: pytest.MonkeyPatch
+    local: tuple[str, ...], registry: tuple[str, ...], used: str, makes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    double: Any = Engine(here, registry)
+    double: Any = Engine(local, registry)
     made: list[str] = []
     lines: list[str] = []
 
@@ -142,14 +142,14 @@ def test_make_base_uses_this_networks_mirror(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(pins, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(engine, "find_client", lambda: Path("/bin/docker"))
     monkeypatch.setattr("berth.images.network.apt.source_files", lambda: [("a.list", source)])
-    here: Any = Engine(here=(IMPORTED,))
-    assert base.make_base(here, PINS).reference == IMPORTED
+    local: Any = Engine(local=(IMPORTED,))
+    assert base.make_base(local, PINS).reference == IMPORTED
     ran = json.loads((tmp_path / "docker" / "base.sh.ran").read_text())
     assert ran == {"tag": IMPORTED, "docker": "/bin/docker", "sources": source}
     assert list((tmp_path / "cache").iterdir()) == [], "the file with the mirror's password must be removed"
     (tmp_path / "docker" / "base.sh").write_text("exit 1\n")
     with pytest.raises(UserError, match="the base image could not be made"):
-        base.make_base(here, PINS)
+        base.make_base(local, PINS)
 
 
 def test_pull_from_silent_registry_times_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ OUTPUT = """\
 """
 
 
-def fed(text: str) -> Progress:
+def parsed(text: str) -> Progress:
     progress = Progress()
     for line in text.splitlines():
         progress.feed(line)
@@ -33,7 +33,7 @@ def fed(text: str) -> Progress:
 
 
 def test_step_names() -> None:
-    steps = fed(OUTPUT).layers
+    steps = parsed(OUTPUT).layers
     assert [(step.name, step.cached, step.seconds) for step in steps] == [
         ("python", True, 0.0),
         ("deps-train", False, None),
@@ -49,7 +49,7 @@ def test_feed_returns_begin_and_end_of_a_step_once() -> None:
 
 def test_long_step_name_is_shortened_at_a_word() -> None:
     folders = "ecr/registry images/inventory local serve/engines"
-    [step] = fed(
+    [step] = parsed(
         f"#9 [kit 6/6] RUN mkdir -p {folders} && /opt/build/bin/pip wheel --quiet --no-deps --no-index .\n"
     ).layers
     assert step.name == f"kit: RUN mkdir -p {folders} && /opt/build/bin/pip wheel --quiet …"
@@ -65,12 +65,12 @@ def test_long_step_name_is_shortened_at_a_word() -> None:
 )
 def test_summary_counts_cached_steps(ends: tuple[str, str], message: str) -> None:
     steps = "".join(f"#{n} [deps {n}/2] RUN x\n#{n} {end}\n" for n, end in enumerate(ends, start=1))
-    assert fed(steps).summary == message
+    assert parsed(steps).summary == message
 
 
 def test_failure_shows_step_and_last_lines() -> None:
     text = OUTPUT + '#7 ERROR: executor failed running [/bin/sh -c "x"]: exit code: 1\n'
-    assert failure_sentence(fed(text), text, Path("/logs/x.log")) == (
+    assert failure_sentence(parsed(text), text, Path("/logs/x.log")) == (
         "the step `deps-train` failed; its last lines:\n"
         "    Resolved 60 packages\n"
         "    error: hash mismatch\n"
@@ -86,7 +86,7 @@ def test_error_of_a_layer_script_is_the_reason() -> None:
         "#5 0.2 berth: error: the base image is Alpine; give another.\n"
         "#5 ERROR: exit code: 1\n"
     )
-    assert failure_sentence(fed(text), text, Path("/l")) == (
+    assert failure_sentence(parsed(text), text, Path("/l")) == (
         "the base image is Alpine; give another.\n"
         "  The last lines of `python: RUN x`:\n"
         "    E: Unable to locate package\n"
@@ -110,4 +110,4 @@ def test_simultaneous_builds_have_separate_logs(tmp_path: Path, monkeypatch: pyt
 
 
 def test_base_counts_as_cached() -> None:
-    assert fed("#5 [base 1/1] FROM berth-base:bookworm\n#5 DONE 0.0s\n").summary == "1 steps, all cached"
+    assert parsed("#5 [base 1/1] FROM berth-base:bookworm\n#5 DONE 0.0s\n").summary == "1 steps, all cached"

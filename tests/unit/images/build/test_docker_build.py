@@ -36,7 +36,7 @@ def test_full_disk_while_logging_is_reported() -> None:
             keep("one\n")
 
 
-def sentence(text: str) -> str:
+def failure_of(text: str) -> str:
     progress = Progress()
     for line in text.splitlines():
         progress.feed(line)
@@ -47,7 +47,7 @@ FULL, GONE, OTHER = "the disk of the Docker engine is full", "the Docker engine 
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("ERROR: failed to solve: write /var/lib/docker/x: no space left on device", FULL),
         ("#9 0.5 error: No space left on device (os error 28)", FULL),
@@ -61,9 +61,9 @@ FULL, GONE, OTHER = "the disk of the Docker engine is full", "the Docker engine 
         ("#9 0.5 error: 503 Service Unavailable", OTHER),
     ],
 )
-def test_failure_sentence_for_full_disk_and_stopped_engine(text: str, says: str) -> None:
-    assert sentence(text).startswith(says)
-    assert sentence(text).endswith("/a.log")
+def test_failure_sentence_for_full_disk_and_stopped_engine(text: str, expected: str) -> None:
+    assert failure_of(text).startswith(expected)
+    assert failure_of(text).endswith("/a.log")
 
 
 def test_log_contains_no_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,14 +31,14 @@ def test_tags(revision: Revision, expected: str) -> None:
     assert tags("train", "cpu", revision) == (expected, "berth-train:cpu")
 
 
-def plan_of(image: str, profile: str = "cpu", **changes: Any) -> str:
+def command_of(image: str, profile: str = "cpu", **changes: Any) -> str:
     given = {"base": Base(PINS.base_image, "sha256:00"), "secrets": {}, **changes}
     changed_profile = given.pop("changed_profile", PINS.profile(profile))
     return build_plan(PINS, changed_profile, image, CLEAN, Provided(**given), Path("/kit")).command()
 
 
 def test_default_build_command() -> None:
-    assert plan_of("train") == (
+    assert command_of("train") == (
         "DOCKER_BUILDKIT=1 BUILDX_NO_DEFAULT_ATTESTATIONS=1 docker build"
         " --platform linux/amd64 --file /kit/docker/Dockerfile --target train --build-arg PROFILE=cpu"
         f" --label berth.torch={PINS.profile('cpu').torch} --label berth.transformers=5.23.0"
@@ -53,7 +53,7 @@ def test_default_build_command() -> None:
 
 
 def test_closed_network_adds_base_secrets_and_proxy_names() -> None:
-    line = plan_of(
+    line = command_of(
         "serve",
         base=Base("berth-base:bookworm", "sha256:11"),
         secrets={"uv": Path("/c/uv"), "ca": Path("/c/ca with space")},
@@ -66,15 +66,15 @@ def test_closed_network_adds_base_secrets_and_proxy_names() -> None:
 
 
 def test_profile_and_omitted_parts_are_the_only_build_arguments() -> None:
-    line = plan_of("train", "cu130")
+    line = command_of("train", "cu130")
     assert re.findall(r"--build-arg (\S+)", line) == ["PROFILE=cu130"]
     assert "--label berth.efa=1.47.0" in line
     assert line.endswith("--tag berth-train:build-0.1.0-cu130-1a2b3c4d5e6f --tag berth-train:cu130 /kit")
     changed_profile = PINS.profile("cu130").without(["efa", "smddp"])
-    line = plan_of("train", changed_profile=changed_profile)
+    line = command_of("train", changed_profile=changed_profile)
     assert re.findall(r"--build-arg (\S+)", line) == ["PROFILE=cu130", "WITHOUT=efa"], "cu130 has no smddp to omit"
     assert "berth.efa" not in line
-    assert "WITHOUT" not in plan_of("serve", changed_profile=changed_profile), "the inference image has neither part"
+    assert "WITHOUT" not in command_of("serve", changed_profile=changed_profile), "the inference image has neither part"
     with pytest.raises(UserError, match="Unknown part 'nccl': --without takes efa, smddp, gdrcopy, cuda-compat"):
         changed_profile.without(["nccl"])
 
@@ -86,7 +86,7 @@ def test_left_out_label_is_split() -> None:
 
 def test_unknown_image_is_refused() -> None:
     with pytest.raises(UserError, match="unknown image 'sevre': name train or serve"):
-        plan_of("sevre")
+        command_of("sevre")
 
 
 def test_refusals_name_missing_hash_and_locks(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return []
 
 
-def prepared(lines: list[str], **options: Any) -> str:
+def prepared_command(lines: list[str], **options: Any) -> str:
     """The command of the training image's build; its log lines are added to `lines`."""
     made = BuildOptions("cu130", **options)
     with prepare.secrets_folder(dry_run=made.dry_run) as secrets:
@@ -43,12 +43,12 @@ def prepared(lines: list[str], **options: Any) -> str:
 @pytest.mark.parametrize("name", ["no such:::image", "Debian:bookworm", "debian:", "host.example/"])
 def test_invalid_base_name_is_refused(name: str, dry_run: bool, machine: list[str]) -> None:
     with pytest.raises(UserError, match=f"^--base-image '{name}' is not an image name: write "):
-        prepared(machine, base_image=name, dry_run=dry_run)
+        prepared_command(machine, base_image=name, dry_run=dry_run)
 
 
 def test_dry_run_reports_missing_base_or_engine(machine: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "local_base", lambda *_: None)
-    prepared(machine, base_image="localhost:5000/team/debian_12:slim", dry_run=True)
+    prepared_command(machine, base_image="localhost:5000/team/debian_12:slim", dry_run=True)
     assert (
         "the base localhost:5000/team/debian_12:slim is not on the engine: `build` without --dry-run pulls it."
     ) in machine
@@ -57,7 +57,7 @@ def test_dry_run_reports_missing_base_or_engine(machine: list[str], monkeypatch:
         raise UserError("no Docker engine answers.")
 
     monkeypatch.setattr(prepare, "local_base", no_engine)
-    prepared(machine, dry_run=True)
+    prepared_command(machine, dry_run=True)
     assert any(each.endswith("yet: no Docker engine answers.") for each in machine)
 
 
@@ -66,29 +66,29 @@ def test_dry_run_keeps_secrets_and_build_removes_them(
 ) -> None:
     network = Network(None, PackageIndex(url="https://me:s3cret@corp/simple"), (), "", "", "")
     monkeypatch.setattr(build_network, "gather", lambda _: network)
-    line = prepared(machine, dry_run=True)
+    line = prepared_command(machine, dry_run=True)
     (folder,) = (tmp_path / "berth").iterdir()
     assert f"id=pip,src={folder}/pip" in line
     assert "me:s3cret@" in (folder / "pip").read_text()
     assert any(str(folder) in each for each in machine)
     assert "s3cret" not in line + str(machine)
-    assert "id=pip" in prepared(machine, without=("efa",))
+    assert "id=pip" in prepared_command(machine, without=("efa",))
     assert list((tmp_path / "berth").iterdir()) == [folder]
 
 
 def test_checkout_problem_is_reported_first(machine: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "checkout_problems", lambda _: ["the links are lost."])
     with pytest.raises(UserError, match=r"^the links are lost\. Also, "):
-        prepared(machine)
+        prepared_command(machine)
     assert machine == []
 
 
 def test_unreachable_file_is_refused_unless_omitted(machine: list[str], tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
-        prepared(machine)
+        prepared_command(machine)
     assert str(refusal.value) == UNREACHED
     assert (machine, [path for path in tmp_path.rglob("*") if path.is_file()]) == ([], []), (
         "nothing may be written before"
     )
-    assert "--build-arg WITHOUT=efa " in prepared(machine, without=("efa",))
+    assert "--build-arg WITHOUT=efa " in prepared_command(machine, without=("efa",))
     assert machine[0] == "no efa: NCCL uses TCP between hosts"

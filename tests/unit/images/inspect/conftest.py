@@ -22,7 +22,5 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     }
     for name, value in {"releases": releases, "vulnerable": {}, "asked": [], "status": 200, "body": None}.items():
         monkeypatch.setattr(IndexAndAdvisoriesDouble, name, value)
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
     with serving(IndexAndAdvisoriesDouble) as address:
         yield address

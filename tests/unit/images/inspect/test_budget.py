@@ -23,9 +23,9 @@ OVER = ImageSize("berth-train:cpu", (Layer("sha256:1", "deps", 2_000_000_000, 42
     ("found", "expected"),
     [
         pytest.param({BASE: PINS.base_image}, 410, id="pulled"),
-        pytest.param({BASE: PINS.imported_base}, 410, id="made-here"),
-        pytest.param({}, 410, id="by-docker-build-alone"),
-        pytest.param({BASE: "registry.corp/debian:12"}, None, id="of-the-users-own"),
+        pytest.param({BASE: PINS.imported_base}, 410, id="imported-base"),
+        pytest.param({}, 410, id="no-label"),
+        pytest.param({BASE: "registry.corp/debian:12"}, None, id="other-base"),
     ],
 )
 def test_image_on_another_base_has_no_budget(found: dict[str, str], expected: int | None) -> None:
@@ -55,7 +55,7 @@ def selected(base: str) -> SelectedImage:
         ),
         ("corp:12", None, 0, "berth-train:cpu is not compared with a budget: its base is corp:12."),
     ],
-    ids=["the-kits-base", "a-base-of-the-users-own"],
+    ids=["pinned-base", "other-base"],
 )
 def test_size_exits_with_1_over_the_budget(
     words: list[str],

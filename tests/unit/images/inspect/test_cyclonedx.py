@@ -76,7 +76,7 @@ LISTING = ImageListing(
 
 
 @pytest.fixture(scope="module")
-def made() -> cyclonedx.Bill:
+def bill() -> cyclonedx.Bill:
     return cyclonedx.bill_of(LISTING, {})
 
 
@@ -86,12 +86,12 @@ def hash_of(paths: dict[str, bytes]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def test_bill_has_packages_with_licence_and_hash(made: cyclonedx.Bill) -> None:
+def test_bill_has_packages_with_licence_and_hash(bill: cyclonedx.Bill) -> None:
     rich = {path: PLAIN[path] for path in PLAIN if "rich" in path}
     libc = {path: (RECORDS | PLAIN)[path] for path in ("usr/lib/libc.so.6", "usr/share/doc/libc6/copyright")}
     dpkg = "var/lib/dpkg/status"
     deb = "pkg:deb/debian/{}?arch=amd64&distro=debian-12"
-    assert made.packages == (
+    assert bill.packages == (
         BillPackage("libasan8", "12.2.0-14", "deb", "", "", deb.format("libasan8@12.2.0-14"), dpkg),
         BillPackage(
             "libc6",
@@ -133,8 +133,8 @@ def test_bill_has_packages_with_licence_and_hash(made: cyclonedx.Bill) -> None:
     )
 
 
-def test_document_is_valid_and_references_are_unique(made: cyclonedx.Bill, tmp_path: Path) -> None:
-    path = sbom.write(made, tmp_path / "dist", "berth-serve", "1", derived=False)
+def test_document_is_valid_and_references_are_unique(bill: cyclonedx.Bill, tmp_path: Path) -> None:
+    path = sbom.write(bill, tmp_path / "dist", "berth-serve", "1", derived=False)
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(path.read_text()) is None
     written = json.loads(path.read_text())
     references = [component["bom-ref"] for component in written["components"]]
@@ -151,22 +151,22 @@ def test_file_packages_come_from_the_list_of_versions() -> None:
     assert cyclonedx.installed_versions(listing)["TORCH"] == "2.13.0"
     efa = pins.PinnedFile("efa", "1.47.0", "efa.tar.gz", "https://efa.example/efa.tar.gz", "a" * 64)
     smddp = pins.PinnedFile("smddp", "2.6.0", "smddp.whl", "", pins.UNPINNED)
-    made = cyclonedx.bill_of(listing, {"efa-1.47.0": efa, "smddp-2.6.0": smddp})
-    files = [(each.name, each.version, each.hash, each.licence) for each in made.packages if each.kind == "file"]
+    bill = cyclonedx.bill_of(listing, {"efa-1.47.0": efa, "smddp-2.6.0": smddp})
+    files = [(each.name, each.version, each.hash, each.licence) for each in bill.packages if each.kind == "file"]
     assert files == [
         ("cuda-compat", "13.1+double", "", "LicenseRef-NVIDIA-Proprietary"),
         ("efa", "1.47.0", "a" * 64, ""),
         ("smddp", "2.6.0", "", ""),
     ]
-    component = next(each for each in made.document["components"] if each["name"] == "efa")
+    component = next(each for each in bill.document["components"] if each["name"] == "efa")
     assert component["externalReferences"] == [{"type": "distribution", "url": "https://efa.example/efa.tar.gz"}]
 
 
 def test_bill_of_image_without_packages_is_empty() -> None:
     bare = replace(LISTING, records={}, hashes={}, links={}, labels={})
-    made = cyclonedx.bill_of(bare, {})
-    assert made.packages == ()
-    assert made.document["metadata"]["component"]["name"] == bare.image_id
+    bill = cyclonedx.bill_of(bare, {})
+    assert bill.packages == ()
+    assert bill.document["metadata"]["component"]["name"] == bare.image_id
 
 
 class CountedReads:
@@ -182,12 +182,12 @@ class CountedReads:
         return LISTING
 
 
-def test_bill_is_cached_by_image_id(made: cyclonedx.Bill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_bill_is_cached_by_image_id(bill: cyclonedx.Bill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reads = CountedReads(monkeypatch)
     client: Any = None
     first = sbom.image_bill(client, "berth-serve:cpu", cache=tmp_path / "bills")
     second = sbom.image_bill(client, "berth-serve:0.1.0-cpu-1", cache=tmp_path / "bills")
-    assert first.packages == made.packages
+    assert first.packages == bill.packages
     assert second == replace(first, image="berth-serve:0.1.0-cpu-1")
     assert json.dumps(second.document) == json.dumps(first.document)
     assert reads.images == [LISTING.image_id]

@@ -100,7 +100,7 @@ def test_packages_contents_and_modes_are_unexplained_differences() -> None:
     assert [change.path for change in files] == ["p", "var/log/x"]
 
 
-def shown(found: diff.Difference, *, everything: bool = False) -> str:
+def rendered(found: diff.Difference, *, everything: bool = False) -> str:
     console = Console(width=160, file=io.StringIO(), record=True)
     console.print(diff.render(found, everything=everything))
     return console.export_text()
@@ -109,7 +109,7 @@ def shown(found: diff.Difference, *, everything: bool = False) -> str:
 def test_render_hides_times_and_limits_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diff, "SHOWN_FILES", 1)
     after = {"a": replace(FILE, sha256="b" * 64), "b": replace(FILE, mode=0o600), "t": replace(FILE, mtime=5)}
-    text = shown(
+    text = rendered(
         diff.compare(inspected(dict.fromkeys("abt", FILE)), inspected(after, (package("x[/y]", "1"),), name="two"))
     )
     assert "/a " in text
@@ -125,7 +125,7 @@ def test_render_hides_times_and_limits_files(monkeypatch: pytest.MonkeyPatch) ->
 def test_image_does_not_differ_from_itself() -> None:
     one = inspected({"p": FILE}, (package("rich", "15.0"),))
     found = diff.compare(one, one)
-    assert shown(found).strip() == "one and one have the same contents."
+    assert rendered(found).strip() == "one and one have the same contents."
     assert json.loads(json.dumps(asdict(found)))["files"] == []
 
 
@@ -135,8 +135,8 @@ def test_render_hides_bytecode_unless_everything() -> None:
     after |= {"__pycache__": folder, "usr/__pycache__": folder}
     before = {name: replace(folder, mode=0o700) if name.endswith("__pycache__") else FILE for name in after}
     found = diff.compare(inspected(before), inspected(after, name="two"))
-    text = shown(found)
+    text = rendered(found)
     assert "/a.py" in text
     assert "/__pycache__" not in text
     assert "and 4 paths of bytecode (.pyc and __pycache__): --all shows them." in text
-    assert "__pycache__/b.pyc" in shown(found, everything=True)
+    assert "__pycache__/b.pyc" in rendered(found, everything=True)

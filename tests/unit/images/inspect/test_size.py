@@ -91,9 +91,9 @@ def zstd(data: bytes) -> bytes:
     "stored",
     [
         pytest.param(lambda: ZIPPED, id="gzip"),
-        pytest.param(lambda: gzip.compress(PLAIN[:70000], 1) + gzip.compress(PLAIN[70000:], 9), id="gzip-of-two-parts"),
+        pytest.param(lambda: gzip.compress(PLAIN[:70000], 1) + gzip.compress(PLAIN[70000:], 9), id="gzip-two-members"),
         pytest.param(lambda: zstd(PLAIN), id="zstd", marks=needs_zstd),
-        pytest.param(lambda: zstd(PLAIN[:70000]) + zstd(PLAIN[70000:]), id="zstd-of-two-parts", marks=needs_zstd),
+        pytest.param(lambda: zstd(PLAIN[:70000]) + zstd(PLAIN[70000:]), id="zstd-two-frames", marks=needs_zstd),
     ],
 )
 def test_size_does_not_depend_on_the_stores_compression(stored: Callable[[], bytes], tmp_path: Path) -> None:
@@ -128,11 +128,9 @@ def test_known_layer_is_not_measured_again(tmp_path: Path) -> None:
         pytest.param("/bin/sh -c apt-get   update", "apt-get update", id="old-builder-run"),
         pytest.param("RUN /bin/sh -c /layers/ssh.sh # buildkit", "RUN /layers/ssh.sh", id="buildkit-run"),
         pytest.param("RUN |2 A=1 B= /bin/sh -c make # buildkit", "RUN make", id="buildkit-run-with-arguments"),
-        pytest.param(
-            "RUN |2 A=1 B= /bin/sh -c sh /tmp/layer/install.sh deps # buildkit", "deps", id="a-layer-of-the-kit"
-        ),
-        pytest.param("Imported from -", "base", id="a-base-of-docker-import"),
-        pytest.param("# debian.sh --arch 'amd64' out/ 'bookworm' '@1700000000'", "base", id="debians-own"),
+        pytest.param("RUN |2 A=1 B= /bin/sh -c sh /tmp/layer/install.sh deps # buildkit", "deps", id="berths-layer"),
+        pytest.param("Imported from -", "base", id="imported-base"),
+        pytest.param("# debian.sh --arch 'amd64' out/ 'bookworm' '@1700000000'", "base", id="debian-image"),
         pytest.param("COPY " + "x" * 80, "COPY " + "x" * 54 + "…", id="long"),
         pytest.param("", "", id="nothing"),
     ],

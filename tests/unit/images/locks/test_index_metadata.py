@@ -14,9 +14,7 @@ PYTHONS = tuple(f"3.{minor}" for minor in range(7, 15))
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[JsonIndex]:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+def served() -> Iterator[JsonIndex]:
     with json_index() as running:
         yield running
 

@@ -51,9 +51,9 @@ Signed-By:
             id="one-line",
         ),
         pytest.param("ubuntu.sources", MIRROR.replace("bookworm", "jammy"), "", id="other-suite"),
-        pytest.param("docker.list", DOCKERS, "", id="another-key"),
-        pytest.param("corp.sources", OTHER_KEY, "", id="another-key-inside"),
-        pytest.param("extra.list", "deb https://corp/own bookworm tools\n", "", id="not-of-debians-layout"),
+        pytest.param("docker.list", DOCKERS, "", id="other-key"),
+        pytest.param("corp.sources", OTHER_KEY, "", id="other-key-inline"),
+        pytest.param("extra.list", "deb https://corp/own bookworm tools\n", "", id="without-main"),
         pytest.param(
             "debian.sources", MIRROR.replace("https://mirror.corp/debian", "mirror+file:/etc/m"), "", id="file"
         ),

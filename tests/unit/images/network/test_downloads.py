@@ -61,8 +61,6 @@ class Mirror(http.server.BaseHTTPRequestHandler):
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "PAUSES_S", (0, 0))
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -113,7 +111,7 @@ def test_with_a_mirror_no_other_host_is_asked(mirror: str, folder: Path, tmp_pat
     assert Mirror.asked == []
 
 
-def refused(source: FileSource, want: WantedFile, tmp_path: Path) -> str:
+def fetch_error(source: FileSource, want: WantedFile, tmp_path: Path) -> str:
     """The error of fetching a file; checks that no file is left."""
     with pytest.raises(UserError) as refusal:
         source.fetch(want, tmp_path / "cache", print)
@@ -129,11 +127,11 @@ def test_file_missing_on_mirror_is_reported(mirror: str, folder: Path, tmp_path:
             f"the mirror {place} does not have efa-1.0.tar.gz.sig, which efa 1.0 needs: put it there, or build with "
             "--without efa."
         ]
-    assert "put it there" in refused(FileSource(mirror), build_files.with_signature(FILE)[1], tmp_path)
+    assert "put it there" in fetch_error(FileSource(mirror), build_files.with_signature(FILE)[1], tmp_path)
 
 
 def test_url_that_does_not_exist_is_reported(mirror: str, tmp_path: Path) -> None:
-    message = refused(FileSource(), replace(WANTED, url=f"{mirror}/other.tar.gz"), tmp_path)
+    message = fetch_error(FileSource(), replace(WANTED, url=f"{mirror}/other.tar.gz"), tmp_path)
     assert message == (
         f"{mirror}/other.tar.gz does not exist: fix its url in docker/pins.toml, give --mirror, or build with "
         "--without efa."
@@ -141,7 +139,7 @@ def test_url_that_does_not_exist_is_reported(mirror: str, tmp_path: Path) -> Non
 
 
 def test_file_without_url_needs_a_mirror(tmp_path: Path) -> None:
-    assert refused(FileSource(), WANTED, tmp_path) == (
+    assert fetch_error(FileSource(), WANTED, tmp_path) == (
         "efa 1.0 has no url in docker/pins.toml: give --mirror FOLDER|URL that has efa-1.0.tar.gz, or build with "
         "--without efa."
     )
@@ -152,7 +150,7 @@ def test_wrong_hash_is_refused(kind: str, tmp_path: Path, request: pytest.Fixtur
     place = str(request.getfixturevalue(kind))
     Mirror.content["/files/efa-1.0.tar.gz"] = b"other"
     (folder / "efa-1.0.tar.gz").write_bytes(b"other")
-    message = refused(FileSource(place), WANTED, tmp_path)
+    message = fetch_error(FileSource(place), WANTED, tmp_path)
     found = hashlib.sha256(b"other").hexdigest()
     assert message.startswith(f"efa-1.0.tar.gz from {place}/efa-1.0.tar.gz is not the pinned file, and was")
     assert f"its sha256 is {found}, but docker/pins.toml has {SHA256}" in message
@@ -160,7 +158,7 @@ def test_wrong_hash_is_refused(kind: str, tmp_path: Path, request: pytest.Fixtur
 
 def test_html_page_is_refused_as_signature(mirror: str, tmp_path: Path) -> None:
     Mirror.content["/files/efa-1.0.tar.gz.sig"] = b"<!DOCTYPE html>"
-    assert "it is not an OpenPGP file" in refused(FileSource(mirror), build_files.with_signature(FILE)[1], tmp_path)
+    assert "it is not an OpenPGP file" in fetch_error(FileSource(mirror), build_files.with_signature(FILE)[1], tmp_path)
 
 
 def test_dropped_connection_is_retried(mirror: str, tmp_path: Path) -> None:
@@ -171,7 +169,7 @@ def test_dropped_connection_is_retried(mirror: str, tmp_path: Path) -> None:
 
 def test_repeatedly_dropped_connection_is_reported(mirror: str, tmp_path: Path) -> None:
     Mirror.drops = 9
-    message = refused(FileSource(mirror), WANTED, tmp_path)
+    message = fetch_error(FileSource(mirror), WANTED, tmp_path)
     assert message.startswith(f"efa-1.0.tar.gz can't be fetched from the mirror {mirror} (")
     assert "IncompleteRead" in message or "bytes read" in message
     assert len(Mirror.asked) == 3
@@ -180,7 +178,7 @@ def test_repeatedly_dropped_connection_is_reported(mirror: str, tmp_path: Path) 
 @pytest.mark.parametrize(("status", "message", "times"), [(403, "answers 403 Forbidden for efa", 1), (503, "503", 3)])
 def test_http_errors_are_reported(status: int, message: str, times: int, mirror: str, tmp_path: Path) -> None:
     Mirror.status = status
-    assert message in refused(FileSource(mirror), WANTED, tmp_path)
+    assert message in fetch_error(FileSource(mirror), WANTED, tmp_path)
     assert len(Mirror.asked) == times
 
 
@@ -232,7 +230,7 @@ def test_interrupted_fetch_leaves_no_file(fault: BaseException, message: str, fo
 def test_unreadable_file_of_mirror_is_named(folder: Path, tmp_path: Path) -> None:
     (folder / WANTED.name).unlink()
     (folder / WANTED.name).symlink_to("/proc/self/mem")
-    message = refused(FileSource(str(folder)), WANTED, tmp_path)
+    message = fetch_error(FileSource(str(folder)), WANTED, tmp_path)
     assert message.startswith(
         f"{folder / WANTED.name} can't be read (Input/output error): make it readable for this user"
     )

@@ -196,10 +196,10 @@ def test_fetch_refuses_file_with_another_hash(
         ),
     ],
     ids=[
-        "no-such-file",
-        "no-such-part",
-        "no-such-mirror",
-        "mirror-lacks",
+        "unknown-file",
+        "unknown-part",
+        "missing-mirror",
+        "incomplete-mirror",
     ],
 )
 def test_invalid_options_are_refused_before_anything_is_written(

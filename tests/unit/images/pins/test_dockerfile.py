@@ -27,7 +27,7 @@ def test_dockerfile_has_three_build_arguments() -> None:
     assert re.findall(r"^ARG (\w+)=", TEXT, flags=re.MULTILINE) == ["PROFILE", "WITHOUT", "BASE_IMAGE"]
 
 
-def layers_of(docker: Path, tmp_path: Path, profile: str, without: str = "") -> subprocess.CompletedProcess[str]:
+def run_inputs(docker: Path, tmp_path: Path, profile: str, without: str = "") -> subprocess.CompletedProcess[str]:
     """Runs the script of the stage `inputs` on a copy of docker/, with `tmp_path` as its /layers."""
     script = (LAYERS / "inputs.sh").read_text()
     script = script.replace("docker=/tmp/docker layers=/layers", f"docker='{docker}' layers='{tmp_path}/layers'")
@@ -44,7 +44,7 @@ def read_layers(tmp_path: Path) -> dict[str, dict[str, bytes]]:
 
 
 def test_every_step_has_a_layer_script_and_every_script_a_step(tmp_path: Path) -> None:
-    assert layers_of(DOCKER, tmp_path, "cpu").returncode == 0
+    assert run_inputs(DOCKER, tmp_path, "cpu").returncode == 0
     mounted = re.findall(r"from=inputs,source=/layers/([\w-]+)", TEXT)
     assert sorted(mounted) == sorted(read_layers(tmp_path))
     stages = re.findall(r"^FROM .* AS ([\w-]+)", TEXT, flags=re.MULTILINE)
@@ -54,7 +54,7 @@ def test_every_step_has_a_layer_script_and_every_script_a_step(tmp_path: Path) -
 def test_torch_steps_read_equal_files_in_all_profiles_of_a_hardware(tmp_path: Path) -> None:
     """Equal files make equal layers, which are built and pulled once."""
     for profile in ("cpu", "cpu-hf4"):
-        layers_of(DOCKER, tmp_path / profile, profile)
+        run_inputs(DOCKER, tmp_path / profile, profile)
     cpu, hf4 = (read_layers(tmp_path / profile) for profile in ("cpu", "cpu-hf4"))
     differ = {step for step, files in cpu.items() if hf4[step] != files}
     assert differ == {
@@ -62,14 +62,14 @@ def test_torch_steps_read_equal_files_in_all_profiles_of_a_hardware(tmp_path: Pa
         "deps-serve", "train", "serve",
     }  # fmt: skip
     assert cpu["openvino-train"] == cpu["openvino-serve"], "both images share this layer"
-    layers_of(DOCKER, tmp_path / "cu130", "cu130")
+    run_inputs(DOCKER, tmp_path / "cu130", "cu130")
     cu130 = read_layers(tmp_path / "cu130")
     assert cu130["openvino-train"] != cu130["openvino-serve"]
 
 
 @pytest.mark.parametrize(("without", "files"), [("", ["efa.env"]), ("smddp", ["efa.env"]), ("smddp,efa", [])])
 def test_inputs_skip_omitted_part(without: str, files: list[str], tmp_path: Path) -> None:
-    assert layers_of(DOCKER, tmp_path, "cu130", without).returncode == 0
+    assert run_inputs(DOCKER, tmp_path, "cu130", without).returncode == 0
     found = read_layers(tmp_path)
     assert [name for name in found["files"] if name.endswith(".env")] == files
     assert (b"EFA=" in found["train"]["versions"]) == bool(files)
@@ -85,7 +85,7 @@ def test_inputs_skip_omitted_part(without: str, files: list[str], tmp_path: Path
     ],
 )
 def test_inputs_report_unknown_profile_or_part(profile: str, without: str, message: str, tmp_path: Path) -> None:
-    done = layers_of(DOCKER, tmp_path, profile, without)
+    done = run_inputs(DOCKER, tmp_path, profile, without)
     assert done.returncode == 1
     assert done.stderr.startswith(f"berth: error: {message}")
     assert len(done.stderr.splitlines()) == 1
@@ -110,7 +110,7 @@ def test_inputs_copy_wheels_of_locked_version_only(tmp_path: Path) -> None:
         ("cpu", {"pytorch": {"torch", "MarkupSafe"}, "source-train": {"sagemaker_training"}}),
         ("cu130", {"pytorch": {"MarkupSafe"}, "source-train": {"sagemaker_training"}}),
     ):
-        layers_of(copy, tmp_path / profile, profile)
+        run_inputs(copy, tmp_path / profile, profile)
         found = {
             step: {name.removeprefix("wheels/").partition("-")[0] for name in files if name.startswith("wheels/")}
             for step, files in read_layers(tmp_path / profile).items()

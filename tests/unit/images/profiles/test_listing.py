@@ -21,14 +21,14 @@ PINS = pins_file.load()
 BUILT = {"berth-train:cpu"}
 
 
-def printed(table: object) -> str:
+def rendered(table: object) -> str:
     console = Console(file=io.StringIO(), width=80)
     console.print(table)
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
 def test_list_shows_profiles_and_built_images() -> None:
-    lines = printed(listing.render_list(PINS, BUILT)).splitlines()
+    lines = rendered(listing.render_list(PINS, BUILT)).splitlines()
     rows = {line.split()[0]: line.split()[1:] for line in lines[1:] if line[0] != " "}
     assert rows["cpu-hf4"] == ["cpu", "hf4", PINS.profile("cpu").torch, "4.26.0", "train", "–"]
     assert rows["cpu"][:2] == ["cpu", "current"]
@@ -42,7 +42,7 @@ def test_details_contain_driver_and_state_of_locks(tmp_path: Path) -> None:
     assert (found["driver"], found["python"]) == ("525", "3.11")
     assert found["locks"] == {"train": "up to date", "serve": "up to date"}
     assert found["locked"]["train"]["transformers"] == PINS.profile("cu124").packages["transformers"]
-    assert "525 or newer" in printed(listing.render_details(found))
+    assert "525 or newer" in rendered(listing.render_details(found))
     shutil.copytree(LOCKS, tmp_path / "locks")
     shutil.rmtree(tmp_path / "locks" / "cu124")
     found = listing.details(PINS, PINS.profile("cu124"), tmp_path / "locks", BUILT)
@@ -51,7 +51,7 @@ def test_details_contain_driver_and_state_of_locks(tmp_path: Path) -> None:
 
 
 def test_details_show_the_sets_own_packages_and_variables(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(listing.render_details(listing.details(PINS, PINS.profile("cpu-hf4"), LOCKS, BUILT)))
+    text = rendered(listing.render_details(listing.details(PINS, PINS.profile("cpu-hf4"), LOCKS, BUILT)))
     assert "safetensors==0.8.0" in text
     assert "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD 1" in text
     assert "driver" not in text
@@ -59,7 +59,7 @@ def test_details_show_the_sets_own_packages_and_variables(capsys: pytest.Capture
 
 def test_details_show_locked_versions_of_packages_that_break_scripts() -> None:
     found = listing.details(PINS, PINS.profile("cpu-hf4"), LOCKS, BUILT)
-    text = " ".join(printed(listing.render_details(found)).split())
+    text = " ".join(rendered(listing.render_details(found)).split())
     for name in ("numpy", "pyarrow", "tokenizers", "huggingface-hub"):
         assert f"{name} {found['locked']['train'][name]}" in text
     both = {"train": {"numpy": "2.4.6", "pandas": "3.0"}, "serve": {"numpy": "2.2.0", "tokenizers": "0.22.1"}}
