@@ -2,10 +2,8 @@
 
 SageMaker searches each line of the log for each expression; the first group is the number. CreateTrainingJob accepts up
 to 40 definitions, names of 255 characters and expressions of 500 (botocore's model of the API, 1.44).
-train/README.md shows the output of `rendered`.
+train/README.md shows the list.
 """
-
-import json
 
 _NUMBER = "([0-9.]+)"
 _STEP = "step [0-9]+ of [0-9]+  "
@@ -44,8 +42,3 @@ METRIC_DEFINITIONS = [
     {"Name": "learning_rate", "Regex": f"{_STEP}.*learning rate: ([0-9.e+-]+)"},
     *({"Name": name, "Regex": before + _NUMBER} for name, before in _BEFORE.items()),
 ]
-
-
-def rendered() -> str:
-    """The definitions, one per line, as JSON that is also valid Python."""
-    return "[\n" + ",\n".join(f"    {json.dumps(each)}" for each in METRIC_DEFINITIONS) + "\n]"

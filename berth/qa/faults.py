@@ -28,31 +28,25 @@ class Fault(NamedTuple):
     do: str
 
 
-class _Row(NamedTuple):
-    """A row with the text of all its faults."""
-
-    where: Where
-    id: str
-    what: str
-
-
 class Faults:
     """The faults of a data set, added in order. Keeps the first rows for the message and counts the others."""
 
     def __init__(self) -> None:
         self._rows: dict[Where, list[Fault]] = {}
-        self._counts = {True: 0, False: 0}
+        self._count = 0  # of rows
+        self._forbids = False
         self._last: Where | None = None
 
     def __bool__(self) -> bool:
-        return self._counts[True] > 0
+        return self._forbids
 
     def add(self, fault: Fault, *, forbids: bool = True) -> None:
         """Add a fault. forbids: false for a fault that is only reported together with others."""
+        self._forbids = self._forbids or forbids
         if fault.where != self._last:
             self._last = fault.where
-            self._counts[forbids] += 1
-            if self._counts[forbids] <= SHOWN:
+            self._count += 1
+            if self._count <= SHOWN:
                 self._rows[fault.where] = []
         if fault.where in self._rows:
             self._rows[fault.where].append(fault)
@@ -60,27 +54,25 @@ class Faults:
     def sentence(self) -> str:
         """The message: the first ten rows with their faults, grouped by file, and the number of further rows."""
         shown = [
-            _Row(where, faults[0].id, ", and ".join(fault.what for fault in faults))
-            for where, faults in list(self._rows.items())[:SHOWN]
+            faults[0]._replace(what=", and ".join(fault.what for fault in faults)) for faults in self._rows.values()
         ]
-        count = sum(self._counts.values())
         files = [f"{file}, {_in_file(list(rows))}" for file, rows in groupby(shown, lambda row: row.where.file)]
-        if count > SHOWN:
-            files.append(f"and {count - SHOWN} more")
-        remedies = "; ".join(dict.fromkeys(fault.do for row in shown for fault in self._rows[row.where]))
-        if count == 1:
+        if self._count > SHOWN:
+            files.append(f"and {self._count - SHOWN} more")
+        remedies = "; ".join(dict.fromkeys(fault.do for faults in self._rows.values() for fault in faults))
+        if self._count == 1:
             return f"{files[0]}; {remedies}."
-        return f"{count} rows can't be used: {'; '.join(files)}. {remedies[0].upper()}{remedies[1:]}."
+        return f"{self._count} rows can't be used: {'; '.join(files)}. {remedies[0].upper()}{remedies[1:]}."
 
 
-def _in_file(rows: Sequence[_Row]) -> str:
+def _in_file(rows: Sequence[Fault]) -> str:
     """`line 2, line 3 (id b): the question has no answer; line 7 (id g): …`; consecutive rows with equal faults are
     grouped.
     """
     return "; ".join(f"{at(list(alike))}: {what}" for what, alike in groupby(rows, lambda row: row.what))
 
 
-def at(rows: Iterable[Fault | _Row]) -> str:
+def at(rows: Iterable[Fault]) -> str:
     """`line 3 (id q3), line 8 (id q8)`."""
     return ", ".join(" ".join(filter(None, (row.where.place, f"(id {row.id})" if row.id else ""))) for row in rows)
 

@@ -12,13 +12,13 @@ Layouts, recognised by the file's name and content:
 whether a row is a valid question.
 """
 
-import codecs
 import gzip
 import json
 import lzma
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,7 +96,7 @@ def rows(path: Path) -> Iterator[Row | Fault]:
     if kind == ".parquet":
         yield from _parquet_rows(path)
     elif kind == ".jsonl":
-        yield from _line_rows(path, _chunks(path))
+        yield from _line_rows(path, _lines(path))
     else:
         yield from _json_rows(path)
 
@@ -107,8 +107,8 @@ _COLUMNS = ("question", "context")
 _MORE_COLUMNS = ("id", "answers", "is_impossible")
 _CHUNK = 1 << 20
 """Bytes to read at a time."""
-_MEMORY_PER_CHARACTER = 8
-"""The most bytes per character of a JSON text while it is parsed, as text and in Python's objects."""
+_MEMORY_PER_BYTE = 8
+"""The most bytes per byte of a JSON file while it is parsed, as text and in Python's objects."""
 _TOO_MANY_DIGITS = "a number has too many digits"
 """Python reads whole numbers of up to 4300 digits (sys.set_int_max_str_digits)."""
 _SUFFIXES = ".json, .jsonl (also with .gz or .xz) or .parquet"
@@ -135,22 +135,28 @@ def _open(path: Path) -> Any:
             return path.open("rb")
 
 
-def _chunks(path: Path) -> Iterator[str]:
-    """The unpacked text in parts, without byte order mark."""
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    size = begin = 0
+@contextmanager
+def _reading(path: Path) -> Iterator[Any]:
+    """The unpacked content of a text file. Raises DataError if the file can't be read or unpacked."""
     try:
         with _open(path) as file:
-            while data := file.read(_CHUNK):
-                begin = size - len(decoder.getstate()[0])
-                size += len(data)
-                yield decoder.decode(data)
-            begin = size - len(decoder.getstate()[0])
-            decoder.decode(b"", final=True)
+            yield file
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{path} can't be read ({error}): copy or download it again.") from None
+
+
+def _text(path: Path, data: bytes | bytearray, place: str) -> str:
+    """The text of bytes that begin at `place` in the file, without byte order mark."""
+    try:
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {begin + error.start}): save it as UTF-8.") from None
+        raise DataError(f"{path} is not UTF-8 text ({place}byte {error.start}): save it as UTF-8.") from None
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with _reading(path) as file:
+        for number, line in enumerate(file, start=1):
+            yield _text(path, line, f"line {number}, ")
 
 
 def _json_rows(path: Path) -> Iterator[Row | Fault]:
@@ -161,7 +167,8 @@ def _json_rows(path: Path) -> Iterator[Row | Fault]:
         content = json.loads(text)
     except json.JSONDecodeError as error:
         if error.msg == "Extra data" and text.lstrip().startswith("{"):
-            yield from _line_rows(path, [text])
+            # Not splitlines(), which also splits at U+2028 and other characters that JSON strings may contain.
+            yield from _line_rows(path, text.split("\n"))
             return
         place = f"line {error.lineno} column {error.colno}"
         raise DataError(f"{path} is not JSON, {place}: {error.msg}; fix or replace the file.") from None
@@ -186,16 +193,16 @@ def _json_rows(path: Path) -> Iterator[Row | Fault]:
 def _whole_text(path: Path) -> str:
     """The text of a file that is parsed as a whole. Raises DataError if that needs more memory than there is."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    chunks, size = [], 0
-    for chunk in _chunks(path):
-        chunks.append(chunk)
-        size += len(chunk)
-        if size * _MEMORY_PER_CHARACTER > memory:
-            raise DataError(
-                f"{path} is too large to be read as a whole with {memory / 1e9:.0f} GB of memory: save the data as "
-                ".jsonl or .parquet, which are read row by row."
-            )
-    return "".join(chunks)
+    data = bytearray()
+    with _reading(path) as file:
+        while chunk := file.read(_CHUNK):
+            data += chunk
+            if len(data) * _MEMORY_PER_BYTE > memory:
+                raise DataError(
+                    f"{path} is too large to be read as a whole with {memory / 1e9:.0f} GB of memory: save the data as "
+                    ".jsonl or .parquet, which are read row by row."
+                )
+    return _text(path, data, "")
 
 
 def _entry_rows(path: Path, number: int, entry: object) -> Iterator[Row | Fault]:
@@ -224,9 +231,9 @@ def _paragraph_rows(path: Path, in_paragraph: str, paragraph: object) -> Iterato
             yield row
 
 
-def _line_rows(path: Path, chunks: Iterable[str]) -> Iterator[Row | Fault]:
+def _line_rows(path: Path, lines: Iterable[str]) -> Iterator[Row | Fault]:
     empty = True
-    for number, line in enumerate(_lines(chunks), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         empty = False
@@ -241,20 +248,6 @@ def _line_rows(path: Path, chunks: Iterable[str]) -> Iterator[Row | Fault]:
             yield _misfit(where, "it is nested too deeply")
     if empty:
         raise DataError(f"{path} is empty: pass rows, one a line, like {ROW}.")
-
-
-def _lines(chunks: Iterable[str]) -> Iterator[str]:
-    # Not splitlines(), which also splits at U+2028 and other characters that JSON strings may contain.
-    begun: list[str] = []
-    for chunk in chunks:
-        first, *others = chunk.split("\n")
-        begun.append(first)
-        if others:
-            yield "".join(begun)
-            *whole, last = others
-            yield from whole
-            begun = [last]
-    yield "".join(begun)
 
 
 def _parquet_rows(path: Path) -> Iterator[Row | Fault]:

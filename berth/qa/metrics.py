@@ -54,30 +54,24 @@ def evaluate(
     predictions: Mapping[str, str],
     examples: Sequence[Example],
     *,
-    version_2_with_negative: bool | None = None,
+    version_2_with_negative: bool = False,
 ) -> dict[str, float]:
-    """Scores of `predictions` (id → text; empty means "no answer") on all examples.
+    """Scores of `predictions` (id → text; empty means "no answer") on all examples, of which there is at least one.
 
     Keys: `exact_match`, `f1` (percent) and `total`; for v2.0 also `HasAns_*` and `NoAns_*`, each with `exact`, `f1` and
-    `total`, if there are such questions. version_2_with_negative: None means v2.0 if an example has no answers.
+    `total`, if there are such questions. The rules are v2.0's with version_2_with_negative, or if an example has no
+    answers.
 
     A question without a prediction scores 0, as in v1.1 (v2.0's script can't score such a file).
     """
-    if not examples:
-        raise ValueError("No questions to evaluate on: pass at least one.")
-    unanswerable = sum(not example.answers for example in examples)
-    v2 = unanswerable > 0 if version_2_with_negative is None else version_2_with_negative
-    if unanswerable and not v2:
-        raise ValueError(f"{unanswerable} questions have no answer: evaluate as v2.0, set version_2_with_negative.")
-
+    has_answer = np.array([bool(example.answers) for example in examples])
+    v2 = version_2_with_negative or not has_answer.all()
     exact, overlap = np.zeros(len(examples)), np.zeros(len(examples))
     for i, example in enumerate(examples):
         prediction = predictions.get(example.id)
         if prediction is not None:
             golds = [answer.text for answer in example.answers]
             exact[i], overlap[i] = question_scores(prediction, golds, v2=v2)
-    has_answer = np.array([bool(example.answers) for example in examples])
-
     scores = {"exact_match": 100 * exact.mean(), "f1": 100 * overlap.mean(), "total": len(examples)}
     if v2:
         for prefix, part in (("HasAns", has_answer), ("NoAns", ~has_answer)):

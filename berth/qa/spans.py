@@ -127,8 +127,6 @@ def predict(
     Raises LogitsError if a logit of a window is not a number, and AnswersTooLongError over a limit of `decoding`. Even
     a span of one token can be as long as the context, because a word that the tokenizer does not know is one token.
     """
-    if not len(windows) == len(start_logits) == len(end_logits):
-        raise ValueError(f"{len(windows)} windows, {len(start_logits)} start and {len(end_logits)} end logits.")
     as_probabilities = decoding.score == "probabilities"
     # The pipeline's number of candidates; the sums over equal texts depend on it.
     widened = as_probabilities and decoding.align_to_words

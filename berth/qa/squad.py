@@ -8,6 +8,7 @@ so the data may be larger than memory.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from berth.qa.answers import (
@@ -244,10 +245,8 @@ class AnswerCheck:
 
     def _places(self) -> str:
         """The places of up to ten skipped questions, by file, and the number of others."""
-        files: dict[str, list[Fault]] = {}
-        for fault in map(_misplaced_fault, self._first):
-            files.setdefault(str(fault.where.file), []).append(fault)
-        places = [f"{file}, {at(faults)}" if file != "." else at(faults) for file, faults in files.items()]
+        faults = groupby(map(_misplaced_fault, self._first), lambda fault: fault.where.file)
+        places = [f"{file}, {at(rows)}" if file.name else at(rows) for file, rows in faults]
         more = self.skipped - len(self._first)
         return "; ".join([*places, *([f"and {more} more"] if more else [])])
 

@@ -79,12 +79,6 @@ class Window:
     end: int | None = None
     """Label: index of the answer's last token (inclusive)."""
 
-    @property
-    def context_mask(self) -> npt.NDArray[np.bool_]:
-        """(tokens,): true for tokens of the context."""
-        positions = np.arange(len(self.input_ids))
-        return (positions >= self.context_start) & (positions < self.context_end)
-
 
 def position_count(model: Any) -> int | None:
     """The most tokens of a window for a transformers model, None if its config has no limit."""

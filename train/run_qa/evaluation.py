@@ -18,16 +18,8 @@ from berth.qa.windows import Window
 from berth.runtime.rank import Rank
 from berth.train.run_qa.agreement import AgreedStop
 from berth.train.run_qa.inputs.features import Collator, QuestionSet, WindowDataset
-from berth.train.run_qa.ranks import from_leader, gather_floats_to_leader, gather_to_leader
+from berth.train.run_qa.ranks import from_leader, gather, gather_floats
 from berth.train.run_qa.reporting.progress import LineCallback
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Metrics (on every rank) and predictions (id → text; on rank 0 only, elsewhere empty)."""
-
-    scores: dict[str, float]
-    predictions: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +43,10 @@ class Evaluator:
         questions: QuestionSet,
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
         interrupted: Callable[[], bool] = lambda: False,
-    ) -> Result:
+    ) -> tuple[dict[str, float], dict[str, str]]:
         """Answer and score the questions; all ranks must call it. The model's mode (train, eval) is restored.
 
+        Returns the scores, and the predictions (id → text; on rank 0 only, elsewhere empty).
         `interrupted` is called after every batch and must return the same on all ranks. Raises AgreedStop if it is
         true.
         """
@@ -64,14 +57,13 @@ class Evaluator:
                 mine = self._logits(model, device, questions.windows, autocast, interrupted)
             finally:
                 model.train(was_training)
-            indices = gather_to_leader(list(mine), self.rank)
-            logits = gather_floats_to_leader(_flat(mine), self.rank)
+            indices, logits = gather(list(mine), self.rank), gather_floats(_flat(mine), self.rank)
             scores: dict[str, float] = {}
             predictions: dict[str, str] = {}
-            if indices is not None and logits is not None:
+            if self.rank.leads:
                 start, end = _by_window(indices, logits, WindowDataset(questions.windows).lengths)
                 scores, predictions = self._measure(questions, start, end)
-            return Result(from_leader(scores, self.rank), predictions)
+            return from_leader(scores, self.rank), predictions
 
     def _logits(
         self,
@@ -113,9 +105,7 @@ class Evaluator:
         predictions = {example.id: best[0].answer for example, best in zip(questions.examples, spans, strict=True)}
         if not questions.scored:
             return {}, predictions
-        scores = metrics.evaluate(
-            predictions, questions.examples, version_2_with_negative=True if self.decoding.no_answer else None
-        )
+        scores = metrics.evaluate(predictions, questions.examples, version_2_with_negative=self.decoding.no_answer)
         return scores | {"loss": label_loss(questions.windows, start, end)}, predictions
 
 

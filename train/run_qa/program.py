@@ -30,6 +30,7 @@ from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError
 from berth.qa.windows import WindowError
 from berth.runtime.config_files import read_object, wants_checkpoints
+from berth.runtime.cpus import count_cpus
 from berth.runtime.rank import Rank
 from berth.train.run_qa import export, model, ranks, saved_model
 from berth.train.run_qa.agreement import AgreedStop
@@ -120,7 +121,9 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     trainer = _trainer(loaded, settings, args, inputs, LineCallback(rank, say, clock, recipe.log_seconds))
     trainer.stop_by(Stopping(signal, settings, trainer))
     if args.do_train:
-        _take_over(start, trainer, loaded)
+        identity = trainer.identity(loaded)
+        choice.check_identity(start, identity)
+        trainer.begin(start, identity)
     if args.do_train and (steps := read_trace(environment)):
         trainer.trace_steps(TraceCallback(steps, paths.output_data / "trace", rank, say, cuda=cuda))
     figures: dict[str, Any] = {"world_size": rank.world_size}
@@ -203,11 +206,16 @@ def _rank_environment(
 
 
 def _prepare_process(rank: Rank, events: str, environment: Mapping[str, str], *, cuda: bool) -> int:
-    """Set the number of threads, turn off progress bars and set TensorBoard's folder; return the number of threads."""
-    share = ranks.threads(rank.local_world_size)
+    """Set the number of threads and TensorBoard's folder, and turn off progress bars. Returns the number of threads.
+
+    The tokenizer, TensorBoard and datasets read their variables when they are loaded.
+    """
+    share = max(1, count_cpus() // rank.local_world_size)
     if "OMP_NUM_THREADS" not in environment and not cuda:
         torch.set_num_threads(share)
-    _set_library_variables(share, events)
+    os.environ.setdefault("RAYON_NUM_THREADS", str(share))  # the tokenizer's threads
+    os.environ["TENSORBOARD_LOGGING_DIR"] = events
+    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
     transformers.utils.logging.disable_progress_bar()
     return torch.get_num_threads()
 
@@ -274,13 +282,6 @@ def _start(settings: TrainingSettings, job: str, rank: Rank, say: Callable[[str]
     return start
 
 
-def _take_over(start: Start, trainer: QuestionAnsweringTrainer, loaded: Loaded) -> None:
-    """Resume from the chosen checkpoint, after checking that it belongs to the same training."""
-    identity = trainer.identity(loaded)
-    choice.check_identity(start, identity)
-    trainer.begin(start, identity)
-
-
 def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Train, check that all ranks hold the same weights, and return the metrics."""
     rank, args = trainer.rank, trainer.args
@@ -332,22 +333,15 @@ def _predict(
     """Write the test split's answers to test_predictions.json; log its scores so that no metric pattern matches."""
     with trainer.lines.clock.during("features"):
         questions = inputs.question_set("test")
-    result = trainer.answer(questions)
-    if not result.scores:
+    scores, predictions = trainer.answer(questions)
+    if not scores:
         say("test data: it has no answers, so the predictions are not measured")
-    for name in sorted(result.scores.keys() & {"exact_match", "f1"}):
-        say(f"test_{name}: {report.number(result.scores[name])}")
-    _write(trainer.rank, paths.output_data / "test_predictions.json", result.predictions)
-    return {f"test_{name}": value for name, value in result.scores.items()}
+    for name in sorted(scores.keys() & {"exact_match", "f1"}):
+        say(f"test_{name}: {report.number(scores[name])}")
+    _write(trainer.rank, paths.output_data / "test_predictions.json", predictions)
+    return {f"test_{name}": value for name, value in scores.items()}
 
 
 def _write(rank: Rank, path: Path, content: Any) -> None:
     if rank.leads:
         report.save(path, content)
-
-
-def _set_library_variables(threads: int, tensorboard: str) -> None:
-    """Set the environment variables that the tokenizer, TensorBoard and datasets read when they are loaded."""
-    os.environ.setdefault("RAYON_NUM_THREADS", str(threads))  # the tokenizer's threads
-    os.environ["TENSORBOARD_LOGGING_DIR"] = tensorboard
-    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"

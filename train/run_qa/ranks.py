@@ -10,17 +10,14 @@ import importlib
 import json
 from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from berth.contract.errors import JobError
 from berth.qa.faults import counted
-from berth.runtime.cpus import count_cpus
 from berth.runtime.rank import Rank
 
 SMDDP = "smdistributed.dataparallel.torch.torch_smddp"
@@ -29,11 +26,6 @@ SMDDP = "smdistributed.dataparallel.torch.torch_smddp"
 
 class RankError(JobError):
     """The ranks of this job can't train together, or did not; the message is one sentence."""
-
-
-def threads(local_world_size: int, root: Path = Path("/")) -> int:
-    """CPU threads for one rank: the container's cores divided by the ranks on this host, at least one."""
-    return max(1, count_cpus(root) // local_world_size)
 
 
 def start_group(rank: Rank, backend: str, timeout: int, *, cuda: bool) -> None:
@@ -70,40 +62,20 @@ def gather(content: Any, rank: Rank) -> list[Any]:
 
     Not as pickle: unpickling can run code, and the ports of a process group do not authenticate the sender.
     """
-    if rank.world_size == 1:
-        return [content]
-    return [_read(data, sender) for sender, data in enumerate(_gather_bytes(_write(content), rank))]
+    return [_read(data, sender) for sender, data in enumerate(_gather_bytes(json.dumps(content).encode(), rank))]
 
 
-def gather_to_leader(content: Any, rank: Rank) -> list[Any] | None:
-    """Like `gather`, but on rank 0 only; the other ranks get None."""
-    if rank.world_size == 1:
-        return [content]
-    everyone = _gather_bytes(_write(content), rank)
-    return [_read(data, sender) for sender, data in enumerate(everyone)] if rank.leads else None
-
-
-def gather_floats_to_leader(values: np.ndarray, rank: Rank) -> list[np.ndarray] | None:
-    """Every rank's float32 numbers (any count,), on rank 0 only; the other ranks get None.
+def gather_floats(values: np.ndarray, rank: Rank) -> list[np.ndarray]:
+    """Return every rank's float32 numbers (any count,) on every rank.
 
     They are sent as bytes, because JSON would be five times as large.
     """
-    values = values.astype(np.float32, copy=False)
-    if rank.world_size == 1:
-        return [values]
-    everyone = _gather_bytes(values.tobytes(), rank)
-    return [np.frombuffer(data, np.float32) for data in everyone] if rank.leads else None
+    return [np.frombuffer(data, np.float32) for data in _gather_bytes(values.astype(np.float32).tobytes(), rank)]
 
 
 def from_leader(content: Any, rank: Rank) -> Any:
     """Return rank 0's `content` on every rank."""
-    if rank.world_size == 1:
-        return content
-    return _read(_gather_bytes(_write(content) if rank.leads else b"", rank)[0], 0)
-
-
-def _write(content: Any) -> bytes:
-    return json.dumps(content).encode()
+    return _read(_gather_bytes(json.dumps(content).encode() if rank.leads else b"", rank)[0], 0)
 
 
 def _read(data: bytes, sender: int) -> Any:
@@ -122,6 +94,8 @@ def _gather_bytes(data: bytes, rank: Rank) -> list[bytes]:
     torch's object collectives use a device that the backend declares, which may be the CPU for `smddp`. And that
     backend does not allow a second group over gloo.
     """
+    if rank.world_size == 1:
+        return [data]
     device = group_device()
     size = torch.tensor([len(data)], dtype=torch.int64, device=device)
     sizes = [torch.zeros_like(size) for _ in range(rank.world_size)]
@@ -152,20 +126,14 @@ def check_settings(rank: Rank, training: Mapping[str, Any]) -> None:
 
 def check_wrapped(rank: Rank, model: torch.nn.Module) -> None:
     """Raises RankError unless the model that is about to train exchanges its gradients with the other ranks."""
-    if rank.world_size > 1 and not exchanges_gradients(model):
+    bare = getattr(model, "_orig_mod", model)  # torch.compile may be around the wrapper
+    names = {cls.__name__ for cls in type(bare).__mro__}
+    wrapped = names & {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"}
+    if rank.world_size > 1 and not wrapped:
         raise RankError(
             f"On rank {rank.rank} the model is {type(model).__name__} and not wrapped to exchange gradients with the "
             f"other {rank.world_size - 1} ranks: each would train alone, so the job stops; report this with the log."
         )
-
-
-def exchanges_gradients(model: torch.nn.Module) -> bool:
-    """Whether a model is wrapped in DDP, FSDP or DeepSpeed (and perhaps compiled by torch.compile)."""
-    model = getattr(model, "_orig_mod", model)
-    names = {cls.__name__ for cls in type(model).__mro__}
-    return isinstance(model, DistributedDataParallel) or bool(
-        names & {"FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"}
-    )
 
 
 def fingerprint(model: torch.nn.Module) -> str:

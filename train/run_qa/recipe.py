@@ -5,9 +5,10 @@ same names. `complete` is a pure function from the hyperparameters and the rank'
 and lines for the log. Each change of a given value is logged.
 """
 
+import math
 import tempfile
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,20 @@ KEPT_CHECKPOINTS = 2  # the older one is in S3 when the newer is written; plus o
 SAVE_MINUTES = 10.0  # default, if neither save_minutes nor a save_ setting of transformers is given
 METRICS = ("f1", "exact_match", "loss")
 MEASURING_SCHEDULERS = ("reduce_lr_on_plateau", "greedy")  # learning rates that follow the evaluation
+_COUNTS = (
+    *("max_train_samples", "max_eval_samples", "max_predict_samples", "n_best_size", "max_answer_length"),
+    *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
+)
+_SEEDS = 1 << 32  # numpy's limit
+_RANGES: dict[str, tuple[float, float, str]] = {
+    **dict.fromkeys(_COUNTS, (1, math.inf, "at least 1")),
+    **dict.fromkeys(("seed", "data_seed"), (0, _SEEDS, f"from 0 to {_SEEDS - 1}")),
+    "save_minutes": (0, math.inf, "at least 0 and finite (0: no checkpoints by time)"),
+    "int8_max_f1_loss": (0, math.inf, "at least 0 and finite"),
+    "log_seconds": (0, math.inf, "at least 0 and finite (0: a line for each step)"),
+    **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), (0, 1, "at least 0 and below 1")),
+}
+"""Hyperparameter → its least value, the value that it must be below, and the text for the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,51 +99,23 @@ class Recipe:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class Paths:
     """SageMaker's files and folders, below `/opt/ml` or below SAGEMAKER_BASE_DIR."""
 
-    base: Path = Path("/opt/ml")
-
-    @property
-    def hyperparameters(self) -> Path:
-        """The hyperparameters as SageMaker wrote them."""
-        return self.base / "input/config/hyperparameters.json"
-
-    @property
-    def input_data_config(self) -> Path:
-        """The channels of the job, and how each is delivered."""
-        return self.base / "input/config/inputdataconfig.json"
-
-    @property
-    def channels(self) -> Path:
-        """One folder per channel."""
-        return self.base / "input/data"
-
-    @property
-    def model(self) -> Path:
-        """The folder that SageMaker packs into model.tar.gz."""
-        return self.base / "model"
+    def __init__(self, base: Path = Path("/opt/ml")) -> None:
+        self.base = base
+        self.hyperparameters = base / "input/config/hyperparameters.json"
+        self.input_data_config = base / "input/config/inputdataconfig.json"  # the channels, and how each is delivered
+        self.tensorboard_config = base / "input/config/tensorboardoutputconfig.json"  # if the job has a TensorBoard
+        self.channels = base / "input/data"  # one folder per channel
+        self.model = base / "model"  # packed into model.tar.gz
+        self.output_data = base / "output/data"  # packed into output.tar.gz
+        self.tensorboard = base / "output/tensorboard"  # the default folder for TensorBoard's events
 
     @property
     def checkpoints(self) -> Path:
         """The folder that SageMaker copies to S3 while a job with a checkpoint_s3_uri runs. Raises JobError."""
         return checkpoint_folder(self.base)
-
-    @property
-    def tensorboard_config(self) -> Path:
-        """SageMaker's file with the folder for TensorBoard's events; in a job with a TensorBoardOutputConfig."""
-        return self.base / "input/config/tensorboardoutputconfig.json"
-
-    @property
-    def tensorboard(self) -> Path:
-        """The default folder of a TensorBoardOutputConfig."""
-        return self.base / "output/tensorboard"
-
-    @property
-    def output_data(self) -> Path:
-        """The folder that SageMaker packs into output.tar.gz."""
-        return self.base / "output/data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,34 +207,18 @@ def _out_of_range(
     """The faults of values with the right type. `unread`: names whose value could not be read, so only the default is
     known.
     """
-    problems: list[str] = []
-    counts = ("max_train_samples", "max_eval_samples", "max_predict_samples", "n_best_size", "max_answer_length")
-    counted = {name: getattr(recipe, name) for name in counts}
-    for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
-        counted[name] = training.get(name)
-    for name, value in counted.items():
-        if value is not None and value < 1:
-            problems.append(f"{name} is {value} and must be at least 1")
-    for name in ("seed", "data_seed"):
-        value = training.get(name)
-        if value is not None and not 0 <= value < 1 << 32:  # numpy's limits
-            problems.append(f"{name} is {value} and must be from 0 to {(1 << 32) - 1}")
+    values = {**asdict(recipe), **training}
+    problems = [
+        f"{name} is {value} and must be {text}"
+        for name, (least, below, text) in _RANGES.items()
+        if (value := values.get(name)) is not None and not least <= value < below  # also refuses NaN
+    ]
     if training.get("fsdp") and env.world_size == 1:
         problems.append("fsdp shards the model over ranks, and this job has one: leave it out, or run more ranks")
     if "max_seq_length" not in unread and not 0 <= recipe.doc_stride < recipe.max_seq_length:
         problems.append(
             f"doc_stride is {recipe.doc_stride} and must be from 0 to below max_seq_length, {recipe.max_seq_length}"
         )
-    if recipe.save_minutes is not None and not 0 <= recipe.save_minutes < float("inf"):
-        problems.append(f"save_minutes is {recipe.save_minutes} and must be at least 0 (0: no checkpoints by time)")
-    if not recipe.int8_max_f1_loss >= 0:  # also refuses NaN
-        problems.append(f"int8_max_f1_loss is {recipe.int8_max_f1_loss} and must be at least 0")
-    if not recipe.log_seconds >= 0:
-        problems.append(f"log_seconds is {recipe.log_seconds} and must be at least 0 (0: a line for each step)")
-    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-        value = getattr(recipe, name)
-        if value is not None and not 0 <= value < 1:
-            problems.append(f"{name} is {value} and must be at least 0 and below 1")
     return problems
 
 

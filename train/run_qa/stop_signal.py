@@ -45,7 +45,8 @@ class StopSignal:
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         for number in STOPS:
             if signal.getsignal(number) != signal.SIG_IGN:  # ignored under nohup, and by a shell's background jobs
-                signal.signal(number, _ignore_signal)
+                # Python has already written the signal's number to the socket that the thread reads.
+                signal.signal(number, lambda number, frame: None)
         # A data loader's worker must not write to this process' socket when it receives a signal.
         os.register_at_fork(after_in_child=_forget)
         threading.Thread(target=self._read, args=(reader, writer), name="signals", daemon=True).start()
@@ -90,10 +91,6 @@ class StopSignal:
         report.failure(self._stopped_sentence(self._outcome))
         sys.stdout.flush()
         os._exit(exit_code(-self.number))
-
-
-def _ignore_signal(_number: int, _frame: object) -> None:
-    """Does nothing: Python has already written the signal's number to the socket that the thread reads."""
 
 
 def _forget() -> None:

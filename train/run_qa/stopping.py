@@ -33,8 +33,6 @@ class Stopping(TrainerCallback):
         self._signal = signal
         self._settings = settings
         self._trainer = trainer
-        self._rank = trainer.rank
-        self._say = trainer.say
         self._agreement = Agreement(trainer.rank)
         self._answers_at_once = False
         self._agreed_when = 0.0
@@ -69,7 +67,7 @@ class Stopping(TrainerCallback):
         self._batches.count(time.monotonic())
         left = args.gradient_accumulation_steps - self._batches.in_step
         if RankRequest.BREAK_OFF in self._apply(self._agreement.exchange(self._request(left))):
-            self._say(f"stopping: step {state.global_step + 1} would take too long and is broken off")
+            self._trainer.say(f"stopping: step {state.global_step + 1} would take too long and is broken off")
             if self._random:  # empty before the first step is done; nothing is saved then
                 random_states.restore(self._random)
             control.should_training_stop = True
@@ -103,7 +101,7 @@ class Stopping(TrainerCallback):
         if self._trainer.last_checkpoint != self._checkpoint:
             self._checkpoint, self._saved_step = self._trainer.last_checkpoint, state.global_step
             if (seconds := self._trainer.checkpoint_seconds) > LIMIT_SECONDS:
-                self._say(
+                self._trainer.say(
                     f"warning: the checkpoint took {seconds:.0f} s, and SageMaker kills a stopped job after 120 s: a "
                     "stop loses all steps since the last checkpoint; set save_minutes lower, or use an instance with a "
                     "faster disk"
@@ -158,7 +156,7 @@ class Stopping(TrainerCallback):
         if (self._signal.number or self.agreed) and overruns(waited, batches_left, mean, limit):
             request |= RankRequest.BREAK_OFF
         every = self._settings.save_seconds
-        if every and self._rank.leads and now - self._saved_when >= every:
+        if every and self._trainer.rank.leads and now - self._saved_when >= every:
             self._saved_when = now
             request |= RankRequest.SAVE
         if mean > SLOW_SECONDS:
@@ -168,7 +166,7 @@ class Stopping(TrainerCallback):
     def _apply(self, agreed: RankRequest) -> RankRequest:
         if RankRequest.STOP in agreed and not self.agreed:
             self.agreed, self._agreed_when = True, time.monotonic()
-            self._say(f"stopping: received {self._signal.name()}, so the job saves its state and ends")
+            self._trainer.say(f"stopping: received {self._signal.name()}, so the job saves its state and ends")
         self._save_due = self._save_due or RankRequest.SAVE in agreed
         self._answers_at_once = self._answers_at_once or RankRequest.ANSWER_AT_ONCE in agreed
         return agreed

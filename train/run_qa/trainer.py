@@ -2,13 +2,13 @@
 
 Four things differ from the original: the order of windows is a pure function of seed and epoch, the loss ignores
 padding, evaluation measures exact match and F1 on whole questions, and the log has whole lines (reporting/).
-checkpoints/saving.py writes the checkpoints. `GuardCallback` stops a job whose ranks would train alone, `EpochCallback`
-keeps the order when a job resumes in the middle of an epoch.
+checkpoints/saving.py writes the checkpoints. `EpochCallback` keeps the order of windows when a job resumes in the
+middle of an epoch.
 """
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,26 +18,13 @@ from transformers import PrinterCallback, TrainerCallback, TrainerControl, Train
 from berth.train.run_qa.agreement import AgreedStop
 from berth.train.run_qa.checkpoints import identity
 from berth.train.run_qa.checkpoints.saving import CheckpointTrainer
-from berth.train.run_qa.evaluation import Evaluator, Result
+from berth.train.run_qa.evaluation import Evaluator
 from berth.train.run_qa.inputs.features import OrderSampler, QuestionSet, WindowDataset, grouped_order
 from berth.train.run_qa.model import Loaded
 from berth.train.run_qa.ranks import check_wrapped
 from berth.train.run_qa.reporting import event_files, report
 from berth.train.run_qa.reporting.trace import TraceCallback
 from berth.train.run_qa.stopping import Stopping
-
-
-class GuardCallback(TrainerCallback):
-    """Checks before the first step that the model exchanges its gradients with the other ranks."""
-
-    def __init__(self, trainer: "QuestionAnsweringTrainer") -> None:
-        self.trainer = trainer
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: Any
-    ) -> None:
-        """Trainer has wrapped the model by now; the model in `others` is not wrapped."""
-        check_wrapped(self.trainer.rank, self.trainer.model_wrapped)
 
 
 class EpochCallback(TrainerCallback):
@@ -103,7 +90,7 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=loaded.tokenizer,
-            callbacks=[GuardCallback(self), EpochCallback(), self.lines],
+            callbacks=[EpochCallback(), self.lines],
         )
         self.remove_callback(PrinterCallback)
         event_files.keep_apart(self.callback_handler.callbacks)
@@ -203,7 +190,8 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         return (loss, output) if return_outputs else loss
 
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *others: Any) -> torch.Tensor:
-        """Trainer's, and count the batch and its loss."""
+        """Trainer's, and count the batch and its loss. `model` is wrapped for several ranks, or it must not train."""
+        check_wrapped(self.rank, model)
         loss: torch.Tensor = super().training_step(model, inputs, *others)
         self.lines.meter.count(inputs["attention_mask"], loss)
         return loss
@@ -218,37 +206,32 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         with self.lines.clock.during("saving"):
             super()._save_checkpoint(*arguments)
 
-    def answer(self, questions: QuestionSet) -> Result:
-        """Answer and score a question set with the current weights; all ranks must call it."""
+    def answer(self, questions: QuestionSet) -> tuple[dict[str, float], dict[str, str]]:
+        """Scores and predictions (see Evaluator.run) with the current weights; all ranks must call it."""
         model = self.bare_model
         if not self.is_in_train:
             kind = torch.float16 if self.args.fp16_full_eval else torch.bfloat16 if self.args.bf16_full_eval else None
             model = model.to(device=self.args.device, dtype=kind)
-        return self.evaluator.run(model, self.args.device, questions, self._autocast, self.stopping.interrupted)
+        autocast = self.accelerator.autocast
+        return self.evaluator.run(model, self.args.device, questions, autocast, self.stopping.interrupted)
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
         """Return the scores of the job's questions on every rank, named `eval_f1` and so on, and log them."""
-        if self.questions is None:
-            raise ValueError("This job has no questions to evaluate on.")
+        assert self.questions is not None
         began = time.monotonic()
-        result = self.answer(self.questions)
+        figures, self.predictions = self.answer(self.questions)
         seconds = time.monotonic() - began
-        scores = {f"{metric_key_prefix}_{name}": value for name, value in result.scores.items()}
+        scores = {f"{metric_key_prefix}_{name}": value for name, value in figures.items()}
         scores[f"{metric_key_prefix}_runtime"] = round(seconds, 4)
         scores[f"{metric_key_prefix}_samples_per_second"] = round(len(self.questions.examples) / seconds, 3)
-        self.predictions = result.predictions
         if self.rank.leads:
-            for name, value in result.scores.items():
+            for name, value in figures.items():
                 if name.startswith(("HasAns", "NoAns")):
                     report.say(f"{name}: {report.number(value)}")
             for name in ("loss", "exact_match", "f1"):
-                report.metric(f"{metric_key_prefix}_{name}", result.scores[name])
+                report.metric(f"{metric_key_prefix}_{name}", figures[name])
         self.log(scores)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scores)
         return scores
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        context: AbstractContextManager[Any] = self.accelerator.autocast()
-        return context

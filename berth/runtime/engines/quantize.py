@@ -177,7 +177,7 @@ def compare(answers: dict[str, list[Span]], examples: Sequence[Example], *, no_a
         name: metrics.evaluate(
             {example.id: span.answer for example, span in zip(examples, spans, strict=True)},
             examples,
-            version_2_with_negative=True if no_answer else None,
+            version_2_with_negative=no_answer,
         )
         for name, spans in answers.items()
     }

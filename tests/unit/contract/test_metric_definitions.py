@@ -12,14 +12,13 @@ from pathlib import Path
 import botocore.loaders
 import pytest
 
-from berth.contract.metric_definitions import METRIC_DEFINITIONS, rendered
+from berth.contract.metric_definitions import METRIC_DEFINITIONS
 from berth.images.pins import pins
 from berth.runtime.engines.quantization import Comparison
 from berth.runtime.rank import Rank
 from berth.train.run_qa.reporting import summary, trace
 from berth.train.run_qa.reporting.phases import PHASES
 from berth.train.run_qa.reporting.progress import line
-from berth.train.run_qa.reporting.throughput import Throughput
 
 OF_A_RANK = {
     "steps": [10, 11],
@@ -33,9 +32,10 @@ METRICS = {
     "padding_percent": 1.5,
     "cost_dollars": 0.1234,
 }
+MEASURED = {"examples_per_second": 12.3, "tokens_per_second": 3456, "padding_percent": 8.2}
 # The lines of a job that prints all that one can, each from what writes it or, for `name = number`, as it is written.
 LINES = {
-    line("40 of 312", 2.13, 2.5e-5, Throughput(12.3, 3456, 8.2), 1.2e9, 123): {
+    line("40 of 312", 2.13, 2.5e-5, MEASURED, 1.2e9, 123): {
         "loss": 2.13,
         "learning_rate": 2.5e-5,
         "examples_per_second": 12.3,
@@ -113,8 +113,8 @@ def test_a_notebook_gets_them_without_a_package() -> None:
     assert int(done.stdout) == len(METRIC_DEFINITIONS)
 
 
-def test_what_is_printed_is_json_and_python_and_stands_in_the_readme() -> None:
-    assert json.loads(rendered()) == METRIC_DEFINITIONS
-    assert eval(rendered()) == METRIC_DEFINITIONS  # pasted into a program
-    shown = (pins.ROOT / "train/README.md").read_text().partition("### Metrics for CloudWatch")[2]
-    assert shown.partition("```json\n")[2].partition("\n```")[0] == rendered()
+def test_readme_lists_the_definitions_as_json_and_python() -> None:
+    section = (pins.ROOT / "train/README.md").read_text().partition("### Metrics for CloudWatch")[2]
+    shown = section.partition("```json\n")[2].partition("\n```")[0]
+    assert json.loads(shown) == METRIC_DEFINITIONS
+    assert eval(shown) == METRIC_DEFINITIONS, "a notebook pastes the list into its program"

@@ -329,12 +329,12 @@ def test_ids_are_unique_over_files(tmp_path: Path) -> None:
         ("t.json.gz", gzip.compress(b"[]" * 1000)[:-10], r"can't be read"),
         ("t.json", "é".encode("latin-1"), r"t\.json is not UTF-8 text \(byte 0\): save it as UTF-8"),
         ("t.json", b"[" + b" " * (1 << 20) + "é".encode()[:1] + b"]", r"is not UTF-8 text \(byte 1048577\)"),
-        ("t.json", b'["' + b"a" * ((1 << 20) - 3) + "é".encode()[:1], r"is not UTF-8 text \(byte 1048575\)"),
+        ("t.jsonl", b"{}\n" * 9 + b"{\xe9}\n", r"t\.jsonl is not UTF-8 text \(line 10, byte 1\): save it as UTF-8"),
         ("t.parquet", b"PAR1 not", r"t\.parquet can't be read as Parquet \(.*\): copy"),
         ("t.parquet", b"", r"t\.parquet can't be read as Parquet \(.*\): copy"),
         ("t.jsonl.gz", b"", r"t\.jsonl\.gz is empty: pass rows"),
     ],
-    ids=["xz", "xz-cut", "gz", "gz-cut", "latin-1", "second-part", "cut-letter", "parquet", "parquet-0", "gz-0"],
+    ids=["xz", "xz-cut", "gz", "gz-cut", "latin-1", "second-part", "latin-1-line", "parquet", "parquet-0", "gz-0"],
 )
 def test_broken_bytes_are_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(data)

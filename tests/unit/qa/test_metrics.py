@@ -72,16 +72,3 @@ def test_version_2_rules_without_unanswerable_questions_when_asked_for() -> None
     result = evaluate({"a": "an"}, [example("a", "the")], version_2_with_negative=True)
     assert (result["exact_match"], result["f1"], result["HasAns_total"]) == (100.0, 100.0, 1)
     assert "NoAns_total" not in result
-
-
-@pytest.mark.parametrize(
-    ("examples", "options", "message"),
-    [
-        ([], {}, "No questions"),
-        ([example("a")], {"version_2_with_negative": False}, "1 questions have no answer"),
-    ],
-    ids=["empty", "v1-unanswerable"],
-)
-def test_refusals(examples: list[Example], options: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        evaluate({}, examples, **options)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ def answers(window: Window, context: str, wanted: str) -> list[str]:
     """What the endpoint and the job's evaluation make of logits that point at the tokens of `wanted`."""
     begin = context.index(wanted)
     logits = np.full((2, 1, len(window.input_ids)), -9.0)
-    for token in np.flatnonzero(window.context_mask):
+    for token in range(window.context_start, window.context_end):
         first, last = window.offsets[token]
         logits[0, 0, token] += 20 * (first == begin)
         logits[1, 0, token] += 20 * (last == begin + len(wanted))

@@ -6,7 +6,7 @@ state but gets this job's options, and the schedule is set to this job's at the 
 """
 
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
@@ -27,14 +27,6 @@ _MEASURED = ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs")
 """The settings of a schedule that follows the evaluations."""
 
 
-class Change(NamedTuple):
-    """A setting that differs: the checkpoint's value (`old`) and this job's (`new`)."""
-
-    name: str
-    old: Any
-    new: Any
-
-
 def recipe(args: TrainingArguments, config: Any, steps: int) -> dict[str, Any]:
     """The settings, except the data, that a training's steps depend on, as JSON.
 
@@ -50,9 +42,9 @@ def recipe(args: TrainingArguments, config: Any, steps: int) -> dict[str, Any]:
     return values
 
 
-def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    """The settings that are in both recipes and differ."""
-    return [Change(name, old[name], value) for name, value in new.items() if name in old and old[name] != value]
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The names of the settings that are in both recipes and differ."""
+    return [name for name, value in new.items() if name in old and old[name] != value]
 
 
 def lines(old: Mapping[str, Any], new: Mapping[str, Any], step: int) -> list[str]:
@@ -64,12 +56,14 @@ def lines(old: Mapping[str, Any], new: Mapping[str, Any], step: int) -> list[str
         return ["the checkpoint does not record its learning rate, schedule and so on: this job's are used"]
     messages = []
     changed = changes(old, new)
-    for name, before, now in changed:
+    for name in changed:
         if name == "optim":
-            messages.append(f"optim: continues with the checkpoint's {before}, another implementation of {now}")
+            messages.append(
+                f"optim: continues with the checkpoint's {old[name]}, another implementation of {new[name]}"
+            )
         else:
-            messages.append(f"{name}: {_text(before)} → {_text(now)} from step {step + 1} on")
-    if new.get("lr_scheduler_type") in MEASURING_SCHEDULERS and {each.name for each in changed}.intersection(_MEASURED):
+            messages.append(f"{name}: {_text(old[name])} → {_text(new[name])} from step {step + 1} on")
+    if new.get("lr_scheduler_type") in MEASURING_SCHEDULERS and set(changed).intersection(_MEASURED):
         messages.append("the schedule follows the evaluations, and starts again from this job's learning_rate")
     return messages
 
@@ -77,7 +71,9 @@ def lines(old: Mapping[str, Any], new: Mapping[str, Any], step: int) -> list[str
 def check_optimizer(checkpoint: Checkpoint, args: TrainingArguments) -> None:
     """Raises CheckpointError if the checkpoint records another optimizer than this job's."""
     written = checkpoint.manifest.recipe if checkpoint.manifest else {}
-    for name, before, now in changes(written, {name: _setting(args, name) for name in _OPTIMIZER}):
+    mine = {name: _setting(args, name) for name in _OPTIMIZER}
+    for name in changes(written, mine):
+        before, now = written[name], mine[name]
         if str(before).removesuffix("_fused") != str(now).removesuffix("_fused"):
             raise CheckpointError(
                 f"The checkpoint {checkpoint.path} was written with {name} {_text(before)} and this job's is "

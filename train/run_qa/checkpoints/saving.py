@@ -35,10 +35,6 @@ class _Saving:
     partial: Path
     fault: str = ""
 
-    def written(self, step: int) -> Path:
-        """The folder that Trainer writes to."""
-        return self.partial / f"checkpoint-{step}"
-
 
 class CheckpointTrainer(Trainer):
     """Sets `last_checkpoint`, the newest whole one (None: none yet).
@@ -96,7 +92,7 @@ class CheckpointTrainer(Trainer):
         if checkpoint is None or self.is_deepspeed_enabled:  # DeepSpeed restores both together with the model
             super()._load_optimizer_and_scheduler(checkpoint)
             if changed := recipe_changes.changes(self._resumed_recipe, self._recipe()):
-                names = ", ".join(change.name for change in changed)
+                names = ", ".join(changed)
                 self.say(f"warning: DeepSpeed may keep the checkpoint's values of these changed settings: {names}")
             return
         assert self.optimizer is not None
@@ -118,8 +114,8 @@ class CheckpointTrainer(Trainer):
             self.say(line)
         recipe_changes.take_options(groups, fresh)
         rates = [group["lr"] for group in fresh]
-        names_changed = [change.name for change in recipe_changes.changes(old, new)]
-        recipe_changes.restore_schedule(scheduler, self.optimizer, written.content, step, rates, names_changed)
+        changed = recipe_changes.changes(old, new)
+        recipe_changes.restore_schedule(scheduler, self.optimizer, written.content, step, rates, changed)
 
     def _recipe(self) -> dict[str, Any]:
         return recipe_changes.recipe(self.args, getattr(self.model, "config", None), self.state.max_steps)
@@ -141,7 +137,7 @@ class CheckpointTrainer(Trainer):
         saving = _Saving(folder / name, checkpoint_folder.partial_folder(folder, name))
         self._saving = saving
         try:
-            with self._noting_faults():
+            with _recording_faults(saving):
                 super()._save_checkpoint(model, trial)
         finally:
             self._saving = None
@@ -175,9 +171,9 @@ class CheckpointTrainer(Trainer):
 
     def _complete(self, saving: _Saving) -> None:
         step = self.state.global_step
-        written = saving.written(step)
+        written = saving.partial / f"checkpoint-{step}"  # the folder that Trainer writes to
         self._sequence += 1
-        with _noting_in(saving):
+        with _recording_faults(saving):
             self.state.save_to_json(str(written / checkpoint_folder.STATE))  # again, with the final path
             content = CheckpointManifest(
                 step=step,
@@ -208,26 +204,17 @@ class CheckpointTrainer(Trainer):
         """The fault of the first rank that has one; empty if none has. All ranks must call it."""
         return next(filter(None, ranks.gather(saving.fault, self.rank)), "")
 
-    @contextmanager
-    def _noting_faults(self) -> Iterator[None]:
-        """Record write errors: a full disk must not end this rank while others wait in Trainer's next collective."""
-        if self._saving is None:
-            yield
-            return
-        with _noting_in(self._saving):
-            yield
-
     def save_model(self, *arguments: Any, **named: Any) -> None:
         """Trainer's; while a checkpoint is written, write errors are recorded."""
-        with self._noting_faults():
+        with _recording_faults(self._saving):
             super().save_model(*arguments, **named)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        with self._noting_faults():
+        with _recording_faults(self._saving):
             super()._save_optimizer_and_scheduler(output_dir)
 
     def _save_scaler(self, output_dir: str) -> None:
-        with self._noting_faults():
+        with _recording_faults(self._saving):
             super()._save_scaler(output_dir)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
@@ -236,9 +223,9 @@ class CheckpointTrainer(Trainer):
             super()._push_from_checkpoint(checkpoint_folder)
 
     def _save_rng_state(self, output_dir: str) -> None:
-        everyone = ranks.gather_to_leader(random_states.current(), self.rank)
-        with self._noting_faults():
-            if everyone:
+        everyone = ranks.gather(random_states.current(), self.rank)
+        with _recording_faults(self._saving):
+            if self.rank.leads:
                 (Path(output_dir) / RANDOM_STATES).write_text(json.dumps(everyone), encoding="utf-8")
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
@@ -270,11 +257,15 @@ class CheckpointTrainer(Trainer):
 
 
 @contextmanager
-def _noting_in(saving: _Saving) -> Iterator[None]:
+def _recording_faults(saving: _Saving | None) -> Iterator[None]:
+    """While a checkpoint is written, record write errors: a full disk must not end this rank while others wait in
+    Trainer's next collective.
+    """
     try:
         yield
     except Exception as error:
-        if not (is_write_error(error) or isinstance(error, RuntimeError)):  # torch's file writer raises RuntimeError
+        # torch's file writer raises RuntimeError.
+        if saving is None or not (is_write_error(error) or isinstance(error, RuntimeError)):
             raise
         saving.fault = saving.fault or cause(error)
 

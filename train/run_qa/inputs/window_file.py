@@ -9,10 +9,9 @@ import errno
 import mmap
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any, NamedTuple, overload
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +43,7 @@ class StoredWindow(NamedTuple):
     end: int
 
 
-class WindowFile(Sequence[StoredWindow]):
+class WindowFile:
     """Windows with labels: `fill` makes them from questions; after `finish` they can be read.
 
     The files have no name, so they disappear with the process, however it ends.
@@ -66,11 +65,11 @@ class WindowFile(Sequence[StoredWindow]):
 
     def fill(self, examples: Iterable[Example]) -> None:
         """Make the windows of these questions. If one can't be cut, the rest is still read, and `finish` raises the
-        error: faults of the data are reported before those of the settings.
+        error: faults of the data are reported before those of the settings. Raises ScratchError if the disk is full.
         """
         source = iter(examples)
         tokenizer, length, stride = self._cutting
-        with _scratch(self.folder):
+        try:
             for _ in range(2):
                 self._files.append(tempfile.TemporaryFile(dir=self.folder, buffering=1 << 20))  # noqa: SIM115
             try:
@@ -80,6 +79,13 @@ class WindowFile(Sequence[StoredWindow]):
                 self._fault = error
             for file in self._files:
                 file.flush()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise ScratchError(
+                f"The windows to train on fill the disk of {self.folder} ({error.strerror}): give the job a larger "
+                "volume, set TMPDIR to a folder with more room, or train on fewer questions (max_train_samples)."
+            ) from error
         for _ in source:
             pass
 
@@ -100,15 +106,7 @@ class WindowFile(Sequence[StoredWindow]):
     def __len__(self) -> int:
         return len(self._lengths)
 
-    @overload
-    def __getitem__(self, index: int) -> StoredWindow: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[StoredWindow]: ...
-
-    def __getitem__(self, index: int | slice) -> StoredWindow | Sequence[StoredWindow]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int) -> StoredWindow:
         end = int(self._ends[index])
         tokens = slice(end - int(self.lengths[index]), end)
         types = self._types[tokens] if self._cutting.tokenizer.token_types else None
@@ -127,17 +125,3 @@ def _mapped(file: IO[bytes], kind: type[Any]) -> npt.NDArray[Any]:
     if not file.tell():
         return np.zeros(0, kind)
     return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), kind)
-
-
-@contextmanager
-def _scratch(folder: Path) -> Iterator[None]:
-    """Raises ScratchError if the disk is full."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise ScratchError(
-            f"The windows to train on fill the disk of {folder} ({error.strerror}): give the job a larger volume, set "
-            "TMPDIR to a folder with more room, or train on fewer questions (max_train_samples)."
-        ) from error

@@ -8,7 +8,7 @@ so far. If steps suddenly take longer, one line is late.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -16,20 +16,21 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from berth.runtime.rank import Rank
 from berth.train.run_qa.ranks import gather
 from berth.train.run_qa.reporting.phases import PhaseClock
-from berth.train.run_qa.reporting.throughput import Meter, Throughput, Totals, memory_used, step_seconds, throughput
+from berth.train.run_qa.reporting.throughput import Meter, Totals, memory_used, padding, speed, step_seconds
 
 _RECENT = 6  # lines that the time left is estimated from
 
 
-def line(step: str, loss: float, rate: float, speed: Throughput, memory: float, left: float) -> str:
-    """A progress line: `step` is "40 of 312", `memory` in bytes, `left` in seconds.
+def line(step: str, loss: float, rate: float, measured: Mapping[str, float], memory: float, left: float) -> str:
+    """A progress line: `step` is "40 of 312", `measured` the speed and the padding, `memory` in bytes, `left` in
+    seconds.
 
     It has no equals sign, because the metric patterns of notebooks look for one.
     """
     return (
-        f"step {step}  loss: {loss:.4f}  learning rate: {rate:.2e}  examples/s: {speed.examples:.1f}"
-        f"  tokens/s: {speed.tokens:.0f}  padding: {speed.padding:.0f} %  memory: {memory / 1e9:.1f} GB"
-        f"  left: {duration(left)}"
+        f"step {step}  loss: {loss:.4f}  learning rate: {rate:.2e}  examples/s: {measured['examples_per_second']:.1f}"
+        f"  tokens/s: {measured['tokens_per_second']:.0f}  padding: {measured['padding_percent']:.0f} %"
+        f"  memory: {memory / 1e9:.1f} GB  left: {duration(left)}"
     )
 
 
@@ -40,13 +41,8 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def next_due(step: int, seconds_a_step: float, every: float) -> int:
-    """The step of the next line, about `every` seconds after this one."""
-    return step + max(1, int(every / max(seconds_a_step, 1e-9)))
-
-
-def _speeds(speed: Throughput) -> dict[str, float]:
-    return {"examples_per_second": round(speed.examples, 3), "tokens_per_second": round(speed.tokens, 1)}
+def _measured(earlier: Totals, later: Totals) -> dict[str, float]:
+    return speed(earlier, later) | {"padding_percent": round(padding(earlier, later), 2)}
 
 
 class LineCallback(TrainerCallback):
@@ -99,24 +95,21 @@ class LineCallback(TrainerCallback):
         if state.global_step > self._recent[-1].step:
             self._write_line(args, state)
         if state.global_step > self._begin.step:
-            speed = throughput(self._begin, self._recent[-1])
-            self.overall = {**_speeds(speed), "padding_percent": round(speed.padding, 2)}
+            self.overall = _measured(self._begin, self._recent[-1])
 
     def logged(self, step: int) -> dict[str, float]:
         """The speed since the last call, for Trainer's own log; all ranks must call it."""
-        now = self.meter.read(step)
-        speed = throughput(self._logged, now)
-        self._logged = now
-        return _speeds(speed)
+        before, self._logged = self._logged, self.meter.read(step)
+        return speed(before, self._logged)
 
     def _write_line(self, args: TrainingArguments, state: TrainerState) -> None:
         before, now = self._recent[-1], self.meter.read(state.global_step)
         self._recent.append(now)
-        due = next_due(now.step, step_seconds(before, now), self.every)
+        due = now.step + max(1, int(self.every / max(step_seconds(before, now), 1e-9)))
         mine = [self.meter.take_loss(), memory_used(cuda=args.device.type == "cuda"), due]
         losses, memory, dues = zip(*gather(mine, self.rank), strict=True)
         self._due = dues[0]
         loss = sum(losses) / len(losses) / (now.step - before.step)
         left = (state.max_steps - now.step) * step_seconds(self._recent[0], now)
         step = f"{now.step} of {state.max_steps}"
-        self.say(line(step, loss, self._rate, throughput(before, now), max(memory), left))
+        self.say(line(step, loss, self._rate, _measured(before, now), max(memory), left))

@@ -32,23 +32,18 @@ def plain(text: str) -> str:
     return line.replace("=", ":") if any(re.search(pattern, line) for pattern in METRIC_PATTERNS) else line
 
 
-def say(text: str, stream: TextIO | None = None) -> None:
+def say(text: str) -> None:
     """Write one line that is not a metric, in one write, because ranks and hosts share the log."""
-    _write(plain(text), stream or sys.stdout)
-
-
-def error(sentence: str) -> None:
-    """Write the error as the last line of stderr."""
-    sys.stdout.flush()
-    _write(ERROR_PREFIX + plain(sentence), sys.stderr)
+    _write(plain(text), sys.stdout)
 
 
 def failure(sentence: str) -> None:
-    """Report why the job ends: to the launcher, which writes it to the log of every host, or with `error` if there is
-    no launcher. The launcher truncates the sentence, so a longer one is also written with `error`.
+    """Report why the job ends: to the launcher, which writes it to the log of every host, or as the last line of stderr
+    if there is no launcher. The launcher truncates the sentence, so a longer one is also written to stderr.
     """
     if not write_failure(sentence) or len(sentence) > SENTENCE_CHARACTERS:
-        error(sentence)
+        sys.stdout.flush()
+        _write(ERROR_PREFIX + plain(sentence), sys.stderr)
 
 
 def metric(name: str, value: float) -> None:

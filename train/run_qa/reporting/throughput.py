@@ -28,24 +28,18 @@ class Totals:
     positions: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Throughput:
-    """Windows and real tokens per second of all ranks together; padding in percent of all positions."""
-
-    examples: float
-    tokens: float
-    padding: float
-
-
-def throughput(earlier: Totals, later: Totals) -> Throughput:
-    """The speed between two readings."""
+def speed(earlier: Totals, later: Totals) -> dict[str, float]:
+    """Windows and real tokens per second of all ranks together between two readings."""
     seconds = max(later.seconds - earlier.seconds, 1e-9)
-    tokens, positions = later.tokens - earlier.tokens, later.positions - earlier.positions
-    return Throughput(
-        (later.windows - earlier.windows) / seconds,
-        tokens / seconds,
-        100 * (1 - tokens / positions) if positions else 0.0,
-    )
+    return {
+        "examples_per_second": round((later.windows - earlier.windows) / seconds, 3),
+        "tokens_per_second": round((later.tokens - earlier.tokens) / seconds, 1),
+    }
+
+
+def padding(earlier: Totals, later: Totals) -> float:
+    """Padding between two readings, in percent of all positions."""
+    return 100 * (1 - (later.tokens - earlier.tokens) / (later.positions - earlier.positions))
 
 
 def step_seconds(earlier: Totals, later: Totals) -> float:

@@ -94,7 +94,7 @@ class TraceCallback(TrainerCallback):
             steps, problem = [], str(error)
         self._profiles.clear()
         mine = {"steps": steps, "seconds": seconds, "problem": problem}
-        for line in summary(ranks.gather_to_leader(mine, self.rank) or [], self.folder):
+        for line in summary(ranks.gather(mine, self.rank), self.folder):
             self.say(line)
 
 

@@ -71,7 +71,7 @@ def test_token_types_reach_every_model_that_takes_them(name: str, sizes: dict[st
     engine = PyTorchEngine(find(save(make(name, sizes), tmp_path)), 1)
     (window,) = make_windows(engine.tokenizer, [("who", "they do")])
     assert window.token_type_ids is not None
-    assert window.token_type_ids[window.context_mask].all()
+    assert window.token_type_ids[window.context_start : window.context_end].all()
     (with_types,) = logits_of_all(engine, [window])
     ids = torch.from_numpy(window.input_ids.astype(np.int64))[None]
     with torch.no_grad():

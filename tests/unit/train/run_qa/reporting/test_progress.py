@@ -14,7 +14,7 @@ from berth.runtime.rank import Rank
 from berth.train.run_qa.reporting import report
 from berth.train.run_qa.reporting.phases import PHASES, PhaseClock, process_age
 from berth.train.run_qa.reporting.progress import LineCallback, duration, line
-from berth.train.run_qa.reporting.throughput import Throughput, memory_used
+from berth.train.run_qa.reporting.throughput import memory_used
 
 LINE = (
     "step 40 of 312  loss: 2.1300  learning rate: 2.50e-05  examples/s: 12.3  tokens/s: 3456  padding: 8 %"
@@ -67,8 +67,8 @@ class Training:
 
 
 def test_a_line() -> None:
-    written = line("40 of 312", 2.13, 2.5e-5, Throughput(12.34, 3456.2, 8.4), 1.23e9, 123)
-    assert written == LINE
+    measured = {"examples_per_second": 12.34, "tokens_per_second": 3456.2, "padding_percent": 8.4}
+    assert line("40 of 312", 2.13, 2.5e-5, measured, 1.23e9, 123) == LINE
     assert report.plain(LINE) == LINE
     assert not any(re.search(pattern, LINE) for pattern in report.METRIC_PATTERNS)
     assert read_progress(f"algo-1 | {LINE}") == TrainingStep(40, 312, 2.13, examples=12.3, left=123)
