@@ -22,14 +22,6 @@ class Answer:
     """Offset of its first character in the context, in characters (code points); UNKNOWN if the data have none."""
 
 
-def says_impossible(fields: Mapping[str, Any]) -> bool:
-    """Whether a row has `is_impossible`, which overrides its answers (some tools write plausible ones there).
-
-    In tables it may be a number or a word.
-    """
-    return str(fields.get("is_impossible")).lower() in ("true", "1", "1.0")
-
-
 def answers_of(fields: Mapping[str, Any], *, offsets: bool) -> tuple[Answer, ...] | str:
     """The answers of a row (empty: unanswerable), or the text of an error.
 
@@ -37,7 +29,8 @@ def answers_of(fields: Mapping[str, Any], *, offsets: bool) -> tuple[Answer, ...
     one start, and bare texts. Unanswerable: `is_impossible`, null or anything empty, an empty text at any offset, and
     the offset -1 of a text that is not in the context. offsets: whether every answer needs an "answer_start".
     """
-    if says_impossible(fields):
+    # It overrides the answers, because some tools write plausible ones there. In tables it may be a number or a word.
+    if str(fields.get("is_impossible")).lower() in ("true", "1", "1.0"):
         return ()
     value = fields.get("answers")
     if not value and value in (None, "", [], {}):

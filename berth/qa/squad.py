@@ -6,10 +6,11 @@ so the data may be larger than memory.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from berth.qa.answers import (
     MISSING,
@@ -64,15 +65,23 @@ class QuestionReader:
     """Iterates over the questions of a data file, or of the data files in a folder, in order.
 
     Iterate once, then call `check`. A file that is empty or not SQuAD raises DataError while it is read.
+    content: the rows of a data set that is not in files, such as one of the hub; `path` is then its name.
     offsets: every answer needs an offset, as for training. `AnswerCheck` checks whether the offsets are right; here,
     wrong ones are only reported together with other faults. answers: false if the questions need no answers, as for
     predictions; then `scored` tells whether they have them.
     """
 
     def __init__(
-        self, path: Path, *, version_2_with_negative: bool = False, offsets: bool = False, answers: bool = True
+        self,
+        path: Path,
+        content: Iterable[Mapping[str, Any]] | None = None,
+        *,
+        version_2_with_negative: bool = False,
+        offsets: bool = False,
+        answers: bool = True,
     ) -> None:
         self.path = path
+        self.content = content
         self.answers = answers
         self.version_2_with_negative = version_2_with_negative
         self.offsets = offsets
@@ -84,10 +93,6 @@ class QuestionReader:
         self._unanswerable = 0
         self._made = 0
         self._first_made = ""
-
-    def files(self) -> Iterable[tuple[Path, Iterable[Row | Fault]]]:
-        """Each file with its rows."""
-        return ((file, rows(file)) for file in find(self.path).data)
 
     def __iter__(self) -> Iterator[Example]:
         """Yields questions up to the first fault; the rest is only searched for more faults."""
@@ -127,9 +132,16 @@ class QuestionReader:
             )
         return lines
 
+    def _files(self) -> Iterable[tuple[Path, Iterable[Row | Fault]]]:
+        """Each file with its rows."""
+        if self.content is None:
+            return ((file, rows(file)) for file in find(self.path).data)
+        numbered = enumerate(self.content, start=1)
+        return [(self.path, (Row(Where(self.path, f"row {number}"), fields) for number, fields in numbered))]
+
     def _examples(self) -> Iterator[Example]:
         """All valid questions; invalid ones are added to the faults."""
-        for file, content in self.files():
+        for file, content in self._files():
             first_fault, parsed, empty = None, False, True
             for row in content:
                 empty = False

@@ -28,10 +28,6 @@ DROPOUTS = {
 }
 
 
-class ModelLoadError(JobError):
-    """The model can't be used; the message is one sentence for the user."""
-
-
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A model with its tokenizer. `fresh`: the parts of the model without stored weights, such as the answer head."""
@@ -53,11 +49,9 @@ def find(recipe: Recipe, paths: Paths, channels: frozenset[str]) -> tuple[str | 
         instead = f" (not model_name_or_path {name})" if name else ""
         return paths.channels / "model", f"model: channel model{instead}"
     if not name:
-        raise ModelLoadError(
-            "There is no model: pass model_name_or_path (a name of the hub or a path), or a channel model."
-        )
+        raise JobError("There is no model: pass model_name_or_path (a name of the hub or a path), or a channel model.")
     if name.startswith(("/", "./", "../")):
-        raise ModelLoadError(
+        raise JobError(
             f"model_name_or_path {name} does not exist: check the path, and the channel that should contain it."
         )
     return name, f"model: {name} of the hub"
@@ -75,7 +69,7 @@ def folder(path: Path, *, tokenizer: bool = True) -> Iterator[Path]:
             try:
                 unpack(archive, content)
             except ArchiveError as reason:
-                raise ModelLoadError(str(reason)) from None
+                raise JobError(str(reason)) from None
             yield _checked(content, archive, tokenizer=tokenizer)
         return
     home = _checked(path, path, tokenizer=tokenizer)
@@ -97,7 +91,7 @@ def _can_be_mapped(home: Path) -> bool:
 
 
 def load(name: str | Path, recipe: Recipe) -> Loaded:
-    """Load config, tokenizer and model. Raises ModelLoadError if a part is missing or the hub can't be reached."""
+    """Load config, tokenizer and model. Raises JobError if a part is missing or the hub can't be reached."""
     source = (
         folder(name, tokenizer=not recipe.tokenizer_name) if isinstance(name, Path) else contextlib.nullcontext(name)
     )
@@ -108,7 +102,7 @@ def load(name: str | Path, recipe: Recipe) -> Loaded:
 def _checked(path: Path, origin: Path, *, tokenizer: bool) -> Path:
     home = model_home(path)
     if (faults := file_faults(path, origin, tokenizer=tokenizer)) or home is None:
-        raise ModelLoadError(f"{'; '.join(faults)}.")
+        raise JobError(f"{'; '.join(faults)}.")
     return home
 
 
@@ -125,7 +119,7 @@ def _load(place: str, name: str, recipe: Recipe, *, local: bool) -> Loaded:
     with _reading("config", name, local=local):
         config = AutoConfig.from_pretrained(recipe.config_name or place, **source)
     if fault := unusable(config.to_dict()):
-        raise ModelLoadError(f"{name}: {fault}.")
+        raise JobError(f"{name}: {fault}.")
     _set_dropout(config, recipe)
     if has_other_head(config.to_dict()):
         config.num_labels = 2  # the new head's; the config has the other head's number
@@ -134,26 +128,26 @@ def _load(place: str, name: str, recipe: Recipe, *, local: bool) -> Loaded:
     with _reading("tokenizer", name, local=local):
         tokenizer = AutoTokenizer.from_pretrained(recipe.tokenizer_name or place, **source)
     if not tokenizer.is_fast:
-        raise ModelLoadError(f"{name} has a slow tokenizer only, without offsets: use a model with a tokenizer.json.")
+        raise JobError(f"{name} has a slow tokenizer only, without offsets: use a model with a tokenizer.json.")
     with _reading("weights", name, local=local):
         # Always fp32: transformers 5 defaults to the checkpoint's type, and 16-bit weights round small updates away.
         model, info = AutoModelForQuestionAnswering.from_pretrained(
             place, config=config, dtype=torch.float32, output_loading_info=True, **source
         )
     if info["missing_keys"] >= {key for key, _ in model.named_parameters()}:
-        raise ModelLoadError(f"None of the weights of {name} fit its config, {type(model).__name__}: save it again.")
+        raise JobError(f"None of the weights of {name} fit its config, {type(model).__name__}: save it again.")
     with _reading("tokenizer", name, local=local):
         pairs = PairTokenizer.of(tokenizer, token_types=takes_token_types(model))
     if fault := fault_of(model.eval(), pairs):
-        raise ModelLoadError(f"{name} can't be used: {fault}.")
+        raise JobError(f"{name} can't be used: {fault}.")
     fresh = sorted({key.split(".")[0] for key in info["missing_keys"]})
     return Loaded(model, tokenizer, tuple(fresh))
 
 
 def check_head(loaded: Loaded, name: str | Path) -> None:
-    """For a job that does not train. Raises ModelLoadError if the model has no question-answering head."""
+    """For a job that does not train. Raises JobError if the model has no question-answering head."""
     if loaded.fresh:
-        raise ModelLoadError(
+        raise JobError(
             f"{name} has no weights for {', '.join(loaded.fresh)}, and this job trains nothing: pass a model that was "
             "fine-tuned for question answering, or a channel train."
         )
@@ -161,7 +155,7 @@ def check_head(loaded: Loaded, name: str | Path) -> None:
 
 @contextlib.contextmanager
 def _reading(what: str, name: str, *, local: bool) -> Iterator[None]:
-    """Turn any exception while one part of the model is loaded into a ModelLoadError."""
+    """Turn any exception while one part of the model is loaded into a JobError."""
     try:
         yield
     except Exception as reason:  # a damaged file makes transformers raise many types, but the advice is the same
@@ -171,7 +165,7 @@ def _reading(what: str, name: str, *, local: bool) -> Iterator[None]:
             else "check the name, and if the job can't reach the hub, pass the model as channel model"
         )
         why = tokenizer_fault(reason) if what == "tokenizer" else reason_of(reason)
-        raise ModelLoadError(f"The {what} of {name} can't be loaded ({why}): {advice}.") from reason
+        raise JobError(f"The {what} of {name} can't be loaded ({why}): {advice}.") from reason
 
 
 def _set_dropout(config: Any, recipe: Recipe) -> None:
@@ -181,7 +175,7 @@ def _set_dropout(config: Any, recipe: Recipe) -> None:
             continue
         target = next((candidate for candidate in candidates if hasattr(config, candidate)), None)
         if target is None:
-            raise ModelLoadError(
+            raise JobError(
                 f"{name} can't be set: a {config.model_type} model does not have this setting; leave it out."
             )
         setattr(config, target, value)

@@ -31,6 +31,7 @@ from berth.qa.squad import DataError
 from berth.qa.windows import WindowError
 from berth.runtime.config_files import read_object, wants_checkpoints
 from berth.runtime.cpus import count_cpus
+from berth.runtime.engines.quantization import CalibrationData
 from berth.runtime.rank import Rank
 from berth.train.run_qa import export, model, ranks, saved_model
 from berth.train.run_qa.agreement import AgreedStop
@@ -119,13 +120,15 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     clock.switch("features")
     inputs = job_data.load(sources, recipe, loaded, rank, say)
     trainer = _trainer(loaded, settings, args, inputs, LineCallback(rank, say, clock, recipe.log_seconds))
-    trainer.stop_by(Stopping(signal, settings, trainer))
+    trainer.stopping = Stopping(signal, settings, trainer)
+    trainer.add_callback(trainer.stopping)
     if args.do_train:
         identity = trainer.identity(loaded)
         choice.check_identity(start, identity)
         trainer.begin(start, identity)
     if args.do_train and (steps := read_trace(environment)):
-        trainer.trace_steps(TraceCallback(steps, paths.output_data / "trace", rank, say, cuda=cuda))
+        trainer.trace = TraceCallback(steps, paths.output_data / "trace", rank, say, cuda=cuda)
+        trainer.add_callback(trainer.trace)
     figures: dict[str, Any] = {"world_size": rank.world_size}
     with records.history_of_a_failure(rank, paths.output_data, lambda: trainer.state.log_history):
         with suppress(AgreedStop):
@@ -140,7 +143,8 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
             return
         if recipe.export_int8 and args.do_train:  # takes minutes, so only after the other ranks have ended
             signal.end_with(f"after the training: the model is in {paths.model}, without its int8 graph and figures.")
-            export.add_int8(recipe, inputs.for_int8(), paths.model, say)
+            questions = CalibrationData(inputs.calibration, inputs.questions["validation"].examples)
+            export.add_int8(recipe, questions, paths.model, say)
         records.finish(paths, trainer.lines, figures, price, trainer.state.log_history)
     say(f"done: model, metrics.json and history.json are in {paths.model}")
 
@@ -171,7 +175,8 @@ def _work(
     if args.do_eval:
         figures |= trainer.evaluate()
         figures["eval_samples"] = inputs.questions["validation"].count
-        _write(trainer.rank, paths.output_data / "eval_predictions.json", trainer.predictions)
+        if trainer.rank.leads:
+            report.save(paths.output_data / "eval_predictions.json", trainer.predictions)
     if args.do_predict:
         figures |= _predict(trainer, inputs, paths, lines.say)
 
@@ -181,19 +186,7 @@ def _settings(
 ) -> TrainingSettings:
     """Read, type and complete the hyperparameters."""
     parsed = read(read_object(paths.hyperparameters), options(TrainingArguments), DEPRECATED_NAMES)
-    env = _rank_environment(paths, channels, rank, environment)
-    settings = complete(parsed.values, paths, env, parsed.problems)
-    for note in [*parsed.notes, *settings.notes]:
-        say(note)
-    for warning in settings.warnings:
-        say(f"warning: {warning}")
-    return settings
-
-
-def _rank_environment(
-    paths: Paths, channels: frozenset[str], rank: Rank, environment: Mapping[str, str]
-) -> RankEnvironment:
-    return RankEnvironment(
+    env = RankEnvironment(
         world_size=rank.world_size,
         cuda=torch.cuda.is_available(),
         capability=torch.cuda.get_device_capability() if torch.cuda.is_available() else None,
@@ -203,6 +196,12 @@ def _rank_environment(
         compiler=any(shutil.which(name) for name in ("gcc", "clang")),
         reporters=frozenset(get_available_reporting_integrations()),
     )
+    settings = complete(parsed.values, paths, env, parsed.problems)
+    for note in [*parsed.notes, *settings.notes]:
+        say(note)
+    for warning in settings.warnings:
+        say(f"warning: {warning}")
+    return settings
 
 
 def _prepare_process(rank: Rank, events: str, environment: Mapping[str, str], *, cuda: bool) -> int:
@@ -296,10 +295,10 @@ def _train(trainer: QuestionAnsweringTrainer, questions: int, say: Callable[[str
         raise choice.mismatch_error(resume) from reason
     figures: dict[str, Any] = {} if trainer.lines.nothing_left else dict(metrics)
     if args.load_best_model_at_end and not trainer.stopping.agreed and not trainer.sharded:
-        ranks.share_weights(rank, trainer.bare_model)
+        ranks.share_weights(rank, trainer.model)
     if not trainer.sharded:
-        figures["weights_sha256"] = ranks.check_equal(rank, trainer.bare_model)
-        model.check_numbers(trainer.bare_model)
+        figures["weights_sha256"] = ranks.check_equal(rank, trainer.model)
+        model.check_numbers(trainer.model)
         if rank.world_size > 1:
             say(f"weights: the same on all {rank.world_size} ranks, sha256 {figures['weights_sha256'][:12]}")
     figures |= trainer.lines.overall
@@ -319,7 +318,7 @@ def _save(trainer: QuestionAnsweringTrainer, loaded: Loaded, folder: Path, say: 
         if trainer.sharded:
             trainer.save_model(str(into))
         else:
-            trainer.accelerator.unwrap_model(trainer.bare_model).save_pretrained(into)
+            trainer.accelerator.unwrap_model(trainer.model).save_pretrained(into)
             loaded.tokenizer.save_pretrained(into)
 
     if trainer.rank.leads or trainer.sharded:
@@ -338,10 +337,6 @@ def _predict(
         say("test data: it has no answers, so the predictions are not measured")
     for name in sorted(scores.keys() & {"exact_match", "f1"}):
         say(f"test_{name}: {report.number(scores[name])}")
-    _write(trainer.rank, paths.output_data / "test_predictions.json", predictions)
+    if trainer.rank.leads:
+        report.save(paths.output_data / "test_predictions.json", predictions)
     return {f"test_{name}": value for name, value in scores.items()}
-
-
-def _write(rank: Rank, path: Path, content: Any) -> None:
-    if rank.leads:
-        report.save(path, content)

@@ -24,16 +24,12 @@ SMDDP = "smdistributed.dataparallel.torch.torch_smddp"
 """The module of SageMaker's data parallel library that registers the backend `smddp`."""
 
 
-class RankError(JobError):
-    """The ranks of this job can't train together, or did not; the message is one sentence."""
-
-
 def start_group(rank: Rank, backend: str, timeout: int, *, cuda: bool) -> None:
-    """Start the process group if the job has several ranks; `timeout` is in seconds. Raises RankError if this host has
+    """Start the process group if the job has several ranks; `timeout` is in seconds. Raises JobError if this host has
     fewer GPUs than ranks.
     """
     if cuda and rank.local_world_size > (gpus := torch.cuda.device_count()):
-        raise RankError(
+        raise JobError(
             f"This host has {counted(gpus, 'GPU')} and runs {rank.local_world_size} ranks, which need one each: run "
             f"{gpus} (processes_per_host, or torchrun's --nproc-per-node), or set use_cpu to true."
         )
@@ -82,7 +78,7 @@ def _read(data: bytes, sender: int) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise RankError(
+        raise JobError(
             f"The message of rank {sender} to the other ranks is not JSON: another program may have joined the job's "
             "process group; let only the job's hosts reach their ports (security group)."
         ) from error
@@ -110,7 +106,7 @@ def _gather_bytes(data: bytes, rank: Rank) -> list[bytes]:
 
 
 def check_settings(rank: Rank, training: Mapping[str, Any]) -> None:
-    """Raises RankError if the ranks have different settings: they would wait for each other at different places, until
+    """Raises JobError if the ranks have different settings: they would wait for each other at different places, until
     `ddp_timeout`. All ranks must call it.
     """
     everyone = gather({name: repr(value) for name, value in training.items() if name != "output_dir"}, rank)
@@ -118,19 +114,19 @@ def check_settings(rank: Rank, training: Mapping[str, Any]) -> None:
         values = [each.get(name, "nothing") for each in everyone]
         odd = next((number for number, value in enumerate(values) if value != values[0]), 0)
         if odd:
-            raise RankError(
+            raise JobError(
                 f"{name} is {values[0]} on rank 0 and {values[odd]} on rank {odd}: give all hosts the same "
                 "hyperparameters and the same instance type, and mount the checkpoint folder on all of them or on none."
             )
 
 
 def check_wrapped(rank: Rank, model: torch.nn.Module) -> None:
-    """Raises RankError unless the model that is about to train exchanges its gradients with the other ranks."""
+    """Raises JobError unless the model that is about to train exchanges its gradients with the other ranks."""
     bare = getattr(model, "_orig_mod", model)  # torch.compile may be around the wrapper
     names = {cls.__name__ for cls in type(bare).__mro__}
     wrapped = names & {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"}
     if rank.world_size > 1 and not wrapped:
-        raise RankError(
+        raise JobError(
             f"On rank {rank.rank} the model is {type(model).__name__} and not wrapped to exchange gradients with the "
             f"other {rank.world_size - 1} ranks: each would train alone, so the job stops; report this with the log."
         )
@@ -146,11 +142,11 @@ def fingerprint(model: torch.nn.Module) -> str:
 
 
 def check_equal(rank: Rank, model: torch.nn.Module) -> str:
-    """Return the fingerprint of the weights if it is the same on all ranks. Raises RankError otherwise."""
+    """Return the fingerprint of the weights if it is the same on all ranks. Raises JobError otherwise."""
     prints = gather(fingerprint(model), rank)
     if len(set(prints)) > 1:
         odd = [str(index) for index, each in enumerate(prints) if each != prints[0]]
-        raise RankError(
+        raise JobError(
             f"The weights of ranks {', '.join(odd)} differ from rank 0's: they did not train together, so no model is "
             "written; report this with the log."
         )

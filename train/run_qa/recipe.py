@@ -82,12 +82,6 @@ class Recipe:
     int8_max_f1_loss: float = MAX_F1_LOSS
     int8_few_questions: bool = False
 
-    @property
-    def limits(self) -> dict[str, int | None]:
-        """The maximum number of questions of each split; None: all."""
-        most = (self.max_train_samples, self.max_eval_samples, self.max_predict_samples)
-        return dict(zip(SPLITS, most, strict=True))
-
     def decoding(self) -> Decoding:
         """How an evaluation turns logits into answers."""
         return replace(

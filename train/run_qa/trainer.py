@@ -96,24 +96,10 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
         event_files.keep_apart(self.callback_handler.callbacks)
         self.evaluator = evaluator
         self.questions = questions
-        self.stopping: Stopping  # set by `stop_by`, before the first step or question
-        self.trace: TraceCallback | None = None
-
-    def stop_by(self, stopping: Stopping) -> None:
-        """Let `stopping` decide when to save and stop."""
-        self.stopping = stopping
-        self.add_callback(stopping)
-
-    def trace_steps(self, trace: TraceCallback) -> None:
-        """Profile the steps of `trace`."""
-        self.trace = trace
-        self.add_callback(trace)
-
-    @property
-    def bare_model(self) -> torch.nn.Module:
-        """The model without DDP around it."""
-        assert isinstance(self.model, torch.nn.Module)
-        return self.model
+        self.stopping: (
+            Stopping  # the callback that decides when to save and stop; set before the first step or question
+        )
+        self.trace: TraceCallback | None = None  # the callback that profiles some steps
 
     @property
     def sharded(self) -> bool:
@@ -208,7 +194,7 @@ class QuestionAnsweringTrainer(CheckpointTrainer):
 
     def answer(self, questions: QuestionSet) -> tuple[dict[str, float], dict[str, str]]:
         """Scores and predictions (see Evaluator.run) with the current weights; all ranks must call it."""
-        model = self.bare_model
+        model = self.model
         if not self.is_in_train:
             kind = torch.float16 if self.args.fp16_full_eval else torch.bfloat16 if self.args.bf16_full_eval else None
             model = model.to(device=self.args.device, dtype=kind)

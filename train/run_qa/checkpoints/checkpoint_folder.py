@@ -24,7 +24,6 @@ from berth.train.run_qa.checkpoints.manifest import MANIFEST, CheckpointManifest
 PARTIAL = ".partial-"
 STATE = "trainer_state.json"  # the last file of a checkpoint that Trainer writes
 INCOMPLETE = "checkpoint-is-incomplete.txt"  # exists while Trainer saves at a signal (trainer_jit_checkpoint.py)
-OTHER_VERSION = f"{MANIFEST} is from another version of berth"
 _OURS = re.compile(r"checkpoint-(\d+)-[0-9a-f]{8}")
 _TRAINERS = re.compile(r"checkpoint-(\d+)")
 
@@ -81,9 +80,11 @@ def scan(folder: Path) -> Listing:
             continue
         elif match := _OURS.fullmatch(path.name):
             content = manifest.read(path)
-            if content is None and not manifest.is_cut_off(path):
-                listing.unusable[path] = OTHER_VERSION
-            elif fault := manifest.size_fault(path, content) if content else f"{MANIFEST} is missing or cut off":
+            if content == manifest.OTHER_VERSION:
+                listing.unusable[path] = manifest.OTHER_VERSION
+            elif isinstance(content, str):
+                listing.incomplete[path] = content
+            elif fault := manifest.size_fault(path, content):
                 listing.incomplete[path] = fault
             else:
                 listing.whole.append(Checkpoint(path, int(match[1]), content))

@@ -27,10 +27,6 @@ _WEIGHTS_ONLY = "it has only weights (save_only_model)"
 BEGIN_AGAIN = "set overwrite_output_dir to true (and leave resume_from_checkpoint out) to start from the beginning"
 
 
-class CheckpointError(JobError):
-    """The job can't resume from a checkpoint; the message is one sentence."""
-
-
 @dataclass(frozen=True, slots=True)
 class Start:
     """The start of a training: the `listing` of this host's checkpoint folder, the `chosen` checkpoint to resume from
@@ -91,25 +87,26 @@ def _newest_of_all(
 
 
 def read_named(path: str) -> Checkpoint:
-    """The checkpoint at `path` (resume_from_checkpoint). Raises CheckpointError if it is not a whole one."""
+    """The checkpoint at `path` (resume_from_checkpoint). Raises JobError if it is not a whole one."""
     folder = Path(path)
-    content = manifest.read(folder)
-    if content:
-        fault = manifest.content_fault(folder, content) or ("" if content.resumable else _WEIGHTS_ONLY)
-    elif (folder / MANIFEST).is_file():
-        fault = f"{MANIFEST} is cut off" if manifest.is_cut_off(folder) else checkpoint_folder.OTHER_VERSION
-    else:
+    content = manifest.read(folder) if (folder / MANIFEST).exists() else None
+    if content is None:
         fault = checkpoint_folder.fault_of_trainers(folder)
+    elif isinstance(content, str):
+        fault = content
+    else:
+        fault = manifest.content_fault(folder, content) or ("" if content.resumable else _WEIGHTS_ONLY)
     if fault:
-        raise CheckpointError(
+        raise JobError(
             f"resume_from_checkpoint {path} is not a whole checkpoint ({fault}): pass another, or leave it out to "
             "resume from the newest."
         )
+    assert not isinstance(content, str)
     return Checkpoint(folder, content.step if content else 0, content)
 
 
 def check_identity(start: Start, identity: Mapping[str, str]) -> None:
-    """Raises CheckpointError if the chosen checkpoint is from another training.
+    """Raises JobError if the chosen checkpoint is from another training.
 
     Trainer's checkpoints don't record this; one is refused only if its state can't be loaded (`mismatch_error`).
     """
@@ -118,15 +115,15 @@ def check_identity(start: Start, identity: Mapping[str, str]) -> None:
         return
     if name := difference(checkpoint.manifest.identity, identity):
         differs, advice = WORDS[name]
-        raise CheckpointError(
+        raise JobError(
             f"The checkpoint {checkpoint.path} was written with {differs} than this job's: {advice}, give the job "
             f"another checkpoint folder, or {BEGIN_AGAIN}."
         )
 
 
-def mismatch_error(checkpoint: str) -> CheckpointError:
+def mismatch_error(checkpoint: str) -> JobError:
     """The error for a checkpoint whose state does not fit this job's model or optimizer."""
-    return CheckpointError(
+    return JobError(
         f"The checkpoint {checkpoint} is from another model or optimizer: {BEGIN_AGAIN}, or pass the model that it was "
         "written with."
     )
@@ -166,7 +163,7 @@ def reading_with_old_torch(checkpoint: str | None, say: Callable[[str], None]) -
 
 
 def check_state(checkpoint: Path) -> None:
-    """Raises CheckpointError unless every file that Trainer passes to torch.load is a zip archive of tensors.
+    """Raises JobError unless every file that Trainer passes to torch.load is a zip archive of tensors.
 
     torch 2.5 reads those only with the restricted unpickler. Other formats reach code that 2.6 refuses to run:
     torch.jit.load for TorchScript archives, and the old readers for files that are not zip archives
@@ -180,7 +177,7 @@ def check_state(checkpoint: Path) -> None:
         except RuntimeError:
             plain = False
         if not plain:
-            raise CheckpointError(
+            raise JobError(
                 f"{path} is not a zip archive of tensors, as Trainer writes it (TorchScript and older formats can run "
                 "code): pass another checkpoint, or leave resume_from_checkpoint out and set overwrite_output_dir to "
                 "true to start from the beginning."

@@ -3,8 +3,8 @@
 from collections.abc import MutableMapping
 from typing import Any
 
+from berth.contract.errors import JobError
 from berth.qa.faults import counted
-from berth.train.run_qa.checkpoints.choice import CheckpointError
 from berth.train.run_qa.checkpoints.manifest import CheckpointManifest
 
 _DEFAULTS = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}  # transformers' own
@@ -13,11 +13,11 @@ _DEFAULTS = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
 def keep(training: MutableMapping[str, Any], written: CheckpointManifest, ranks: int) -> list[str]:
     """Set batch size and accumulation in `training` so that a step has as many windows as the checkpoint's.
 
-    Returns lines for the log. The batch size never grows. Raises CheckpointError if the ranks can't share the windows.
+    Returns lines for the log. The batch size never grows. Raises JobError if the ranks can't share the windows.
     """
     windows = written.global_batch
     if windows % ranks:
-        raise CheckpointError(
+        raise JobError(
             f"The checkpoint's steps have {windows} windows each, which can't be divided among {ranks} ranks: run a "
             f"number of ranks that divides {windows}, or set overwrite_output_dir to true to start from the beginning."
         )

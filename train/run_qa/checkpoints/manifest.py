@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 MANIFEST = "berth_checkpoint.json"
+CUT_OFF = f"{MANIFEST} is missing or cut off"
+OTHER_VERSION = f"{MANIFEST} is from another version of berth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,13 @@ def render(manifest: CheckpointManifest) -> str:
     return json.dumps(asdict(manifest), indent=1) + "\n"
 
 
-def read(folder: Path) -> CheckpointManifest | None:
-    """The manifest of a folder; None if it is missing or this version of berth can't read it."""
+def read(folder: Path) -> CheckpointManifest | str:
+    """The manifest of a folder, or the reason why it has none: CUT_OFF or OTHER_VERSION."""
     try:
         content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return CUT_OFF
+    try:
         known = {field.name: content[field.name] for field in fields(CheckpointManifest)}
         known["files"] = {
             str(name): StoredFile(int(file["bytes"]), str(file["sha256"])) for name, file in known["files"].items()
@@ -75,17 +80,9 @@ def read(folder: Path) -> CheckpointManifest | None:
         known["identity"] = {str(name): str(digest) for name, digest in known["identity"].items()}
         numbers = ("step", "sequence", "ranks", "per_device_batch", "accumulation")
         known |= {name: int(known[name]) for name in numbers}
-        return CheckpointManifest(**known) if min(known[name] for name in numbers[2:]) > 0 else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-
-
-def is_cut_off(folder: Path) -> bool:
-    """Whether a manifest that `read` can't read is missing or cut off. If not, another version of berth wrote it."""
-    try:
-        return not isinstance(json.loads((folder / MANIFEST).read_text(encoding="utf-8")), dict)
-    except (OSError, ValueError, RecursionError):
-        return True
+        return CheckpointManifest(**known) if min(known[name] for name in numbers[2:]) > 0 else OTHER_VERSION
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return OTHER_VERSION
 
 
 def size_fault(folder: Path, manifest: CheckpointManifest) -> str:

@@ -12,8 +12,9 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainingArguments
 
+from berth.contract.errors import JobError
 from berth.train.run_qa.checkpoints.checkpoint_folder import Checkpoint
-from berth.train.run_qa.checkpoints.choice import BEGIN_AGAIN, CheckpointError
+from berth.train.run_qa.checkpoints.choice import BEGIN_AGAIN
 from berth.train.run_qa.model import DROPOUTS
 from berth.train.run_qa.recipe import MEASURING_SCHEDULERS
 
@@ -69,22 +70,17 @@ def lines(old: Mapping[str, Any], new: Mapping[str, Any], step: int) -> list[str
 
 
 def check_optimizer(checkpoint: Checkpoint, args: TrainingArguments) -> None:
-    """Raises CheckpointError if the checkpoint records another optimizer than this job's."""
+    """Raises JobError if the checkpoint records another optimizer than this job's."""
     written = checkpoint.manifest.recipe if checkpoint.manifest else {}
     mine = {name: _setting(args, name) for name in _OPTIMIZER}
     for name in changes(written, mine):
         before, now = written[name], mine[name]
         if str(before).removesuffix("_fused") != str(now).removesuffix("_fused"):
-            raise CheckpointError(
+            raise JobError(
                 f"The checkpoint {checkpoint.path} was written with {name} {_text(before)} and this job's is "
                 f"{_text(now)}: an optimizer can't use another's state, so pass {name} {_text(before)}, or "
                 f"{BEGIN_AGAIN}."
             )
-
-
-def options(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The options of an optimizer's parameter groups, without the parameters."""
-    return [{name: value for name, value in group.items() if name != "params"} for group in groups]
 
 
 def take_options(groups: Sequence[MutableMapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> None:

@@ -43,6 +43,7 @@ class CheckpointTrainer(Trainer):
     checkpoint, and the model at the end is written to another folder.
     """
 
+    model: Any  # without DDP around it
     rank: Rank
     say: Callable[[str], None]
     last_checkpoint: Path | None = None
@@ -96,7 +97,7 @@ class CheckpointTrainer(Trainer):
                 self.say(f"warning: DeepSpeed may keep the checkpoint's values of these changed settings: {names}")
             return
         assert self.optimizer is not None
-        fresh = recipe_changes.options(self.optimizer.param_groups)
+        fresh = [dict(group) for group in self.optimizer.param_groups]
         scheduler: Any = self.lr_scheduler
         written: Any = recipe_changes.SchedulerState()
         self.lr_scheduler = written

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from berth.contract.hyperparameters import HyperparameterError
+from berth.contract.splits import SPLITS
 from berth.qa.faults import counted
 from berth.qa.squad import DataError, Example
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import make_windows, position_count
 from berth.runtime.engines.model_check import takes_token_types
-from berth.runtime.engines.quantization import CALIBRATION_QUESTIONS, CalibrationData
+from berth.runtime.engines.quantization import CALIBRATION_QUESTIONS
 from berth.runtime.rank import Rank
 from berth.train.run_qa import export
 from berth.train.run_qa.inputs import questions
@@ -39,10 +40,6 @@ class JobData:
         windows = make_windows(cutting.tokenizer, examples, cutting.length, cutting.stride, label=True)
         return QuestionSet(examples, windows, scored=self.questions[split].scored)
 
-    def for_int8(self) -> CalibrationData:
-        """The questions to calibrate an int8 graph with, and those to measure it on."""
-        return CalibrationData(self.calibration, self.questions["validation"].examples)
-
 
 def load(
     sources: Mapping[str, DataSource], recipe: Recipe, loaded: Loaded, rank: Rank, say: Callable[[str], None]
@@ -57,7 +54,8 @@ def load(
     windows = WindowFile(cutting)
     sample = export.Sample(CALIBRATION_QUESTIONS if recipe.export_int8 else 0)
     takes = {"train": lambda examples: windows.fill(sample.through(examples))}
-    splits = questions.load_all(sources, recipe, recipe.limits, say, takes)
+    most = (recipe.max_train_samples, recipe.max_eval_samples, recipe.max_predict_samples)
+    splits = questions.load_all(sources, recipe, dict(zip(SPLITS, most, strict=True)), say, takes)
     if rank.hosts > 1:
         check_same(splits, rank)
     export.check(recipe, {name: split.count for name, split in splits.items()})

@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from berth.qa.faults import SHOWN, Fault, Where, counted
-from berth.qa.files import Row, find
+from berth.qa.faults import SHOWN, counted
+from berth.qa.files import find
 from berth.qa.squad import AnswerCheck, DataError, Example, QuestionReader
 from berth.runtime.engines.model_check import reason_of
 from berth.train.run_qa.inputs.data import DataSource
@@ -110,13 +110,13 @@ def load_all(
 
 
 def _reader(source: DataSource, recipe: Recipe) -> QuestionReader:
-    settings = {
+    settings: dict[str, Any] = {
         "version_2_with_negative": recipe.version_2_with_negative,
         "offsets": source.split == "train",
         "answers": source.split != "test",
     }
     if source.path is None:
-        return HubReader(_from_hub(source, recipe), str(source.dataset), **settings)
+        return QuestionReader(Path(str(source.dataset)), _from_hub(source, recipe), **settings)
     return QuestionReader(source.path, **settings)
 
 
@@ -158,16 +158,3 @@ def _from_hub(source: DataSource, recipe: Recipe) -> Iterable[Mapping[str, Any]]
         )
     rows: Iterable[Mapping[str, Any]] = loaded[split]
     return rows
-
-
-class HubReader(QuestionReader):
-    """Reads and checks the rows of a hub data set with SQuAD's columns, like those of a file."""
-
-    def __init__(self, rows: Iterable[Mapping[str, Any]], name: str, **settings: bool) -> None:
-        super().__init__(Path(name), **settings)
-        self.rows = rows
-
-    def files(self) -> Iterable[tuple[Path, Iterable[Row | Fault]]]:
-        """The data set as one file."""
-        numbered = (Row(Where(self.path, f"row {number}"), row) for number, row in enumerate(self.rows, start=1))
-        return [(self.path, numbered)]

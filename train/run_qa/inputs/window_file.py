@@ -22,10 +22,6 @@ from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import Window, WindowError, cut_windows
 
 
-class ScratchError(JobError):
-    """The windows do not fit into the temporary folder; the message is one sentence for the user."""
-
-
 class Cutting(NamedTuple):
     """How questions are cut into windows; `length` and `stride` in tokens, as in berth.qa.windows."""
 
@@ -65,7 +61,7 @@ class WindowFile:
 
     def fill(self, examples: Iterable[Example]) -> None:
         """Make the windows of these questions. If one can't be cut, the rest is still read, and `finish` raises the
-        error: faults of the data are reported before those of the settings. Raises ScratchError if the disk is full.
+        error: faults of the data are reported before those of the settings. Raises JobError if the disk is full.
         """
         source = iter(examples)
         tokenizer, length, stride = self._cutting
@@ -82,7 +78,7 @@ class WindowFile:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise ScratchError(
+            raise JobError(
                 f"The windows to train on fill the disk of {self.folder} ({error.strerror}): give the job a larger "
                 "volume, set TMPDIR to a folder with more room, or train on fewer questions (max_train_samples)."
             ) from error

@@ -16,7 +16,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from berth.runtime.rank import Rank
 from berth.train.run_qa.ranks import gather
 from berth.train.run_qa.reporting.phases import PhaseClock
-from berth.train.run_qa.reporting.throughput import Meter, Totals, memory_used, padding, speed, step_seconds
+from berth.train.run_qa.reporting.throughput import Meter, Totals, memory_used, speed, speed_and_padding, step_seconds
 
 _RECENT = 6  # lines that the time left is estimated from
 
@@ -39,10 +39,6 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def _measured(earlier: Totals, later: Totals) -> dict[str, float]:
-    return speed(earlier, later) | {"padding_percent": round(padding(earlier, later), 2)}
 
 
 class LineCallback(TrainerCallback):
@@ -95,7 +91,7 @@ class LineCallback(TrainerCallback):
         if state.global_step > self._recent[-1].step:
             self._write_line(args, state)
         if state.global_step > self._begin.step:
-            self.overall = _measured(self._begin, self._recent[-1])
+            self.overall = speed_and_padding(self._begin, self._recent[-1])
 
     def logged(self, step: int) -> dict[str, float]:
         """The speed since the last call, for Trainer's own log; all ranks must call it."""
@@ -112,4 +108,4 @@ class LineCallback(TrainerCallback):
         loss = sum(losses) / len(losses) / (now.step - before.step)
         left = (state.max_steps - now.step) * step_seconds(self._recent[0], now)
         step = f"{now.step} of {state.max_steps}"
-        self.say(line(step, loss, self._rate, _measured(before, now), max(memory), left))
+        self.say(line(step, loss, self._rate, speed_and_padding(before, now), max(memory), left))

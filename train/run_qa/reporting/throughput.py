@@ -37,9 +37,10 @@ def speed(earlier: Totals, later: Totals) -> dict[str, float]:
     }
 
 
-def padding(earlier: Totals, later: Totals) -> float:
-    """Padding between two readings, in percent of all positions."""
-    return 100 * (1 - (later.tokens - earlier.tokens) / (later.positions - earlier.positions))
+def speed_and_padding(earlier: Totals, later: Totals) -> dict[str, float]:
+    """The speed, and the padding in percent of all positions, of which there is at least one."""
+    padding = 1 - (later.tokens - earlier.tokens) / (later.positions - earlier.positions)
+    return speed(earlier, later) | {"padding_percent": round(100 * padding, 2)}
 
 
 def step_seconds(earlier: Totals, later: Totals) -> float:

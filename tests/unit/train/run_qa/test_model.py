@@ -10,6 +10,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
+from berth.contract.errors import JobError
 from berth.qa.squad import Answer, Example
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import make_windows
@@ -17,7 +18,7 @@ from berth.runtime.engines.model_check import takes_token_types
 from berth.train.run_qa import model
 from berth.train.run_qa.inputs import job_data
 from berth.train.run_qa.inputs.features import Collator, WindowDataset
-from berth.train.run_qa.model import Loaded, ModelLoadError
+from berth.train.run_qa.model import Loaded
 from berth.train.run_qa.recipe import Paths, Recipe
 
 
@@ -31,7 +32,7 @@ def test_where_the_model_comes_from(tmp_path: Path) -> None:
     )
     assert model.find(both, paths, frozenset())[0] == "bert-base-uncased"
     assert model.find(Recipe(model_name_or_path=str(tmp_path)), paths, frozenset({"model"}))[0] == tmp_path
-    with pytest.raises(ModelLoadError, match="There is no model: pass model_name_or_path"):
+    with pytest.raises(JobError, match="There is no model: pass model_name_or_path"):
         model.find(Recipe(), paths, frozenset())
 
 
@@ -40,13 +41,13 @@ def test_model_folders(tmp_path: Path) -> None:
     nested.mkdir()
     (nested / "config.json").write_text("{}")
     (nested / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(ModelLoadError, match="has no tokenizer"), model.folder(tmp_path):
+    with pytest.raises(JobError, match="has no tokenizer"), model.folder(tmp_path):
         pass
     with model.folder(tmp_path, tokenizer=False) as found:  # tokenizer_name names another
         assert found == nested
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed/model.tar.gz").write_bytes(b"not an archive")
-    with pytest.raises(ModelLoadError, match=r"is not a \.tar\.gz archive"), model.folder(tmp_path / "packed"):
+    with pytest.raises(JobError, match=r"is not a \.tar\.gz archive"), model.folder(tmp_path / "packed"):
         pass
 
 
@@ -71,7 +72,7 @@ def test_damaged_model(damage: Any, part: str, tmp_path: Path, tiny_model: Path)
     folder = tmp_path / "model"
     shutil.copytree(tiny_model, folder)
     damage(folder)
-    with pytest.raises(ModelLoadError) as error:
+    with pytest.raises(JobError) as error:
         model.load(folder, Recipe())
     sentence = str(error.value)
     assert sentence.startswith(f"The {part} of {folder} can't be loaded (")
@@ -129,16 +130,16 @@ def test_token_types_change_the_training_loss_of_albert(tmp_path: Path, tiny_mod
 
 def test_a_model_that_can_not_be_trained_is_refused_before_data_are_read(tmp_path: Path, tiny_model: Path) -> None:
     three = other_class(tiny_model, tmp_path / "three", "Bert", num_labels=3)
-    with pytest.raises(ModelLoadError, match="head has 3 outputs"):
+    with pytest.raises(JobError, match="head has 3 outputs"):
         model.load(three, Recipe())
     small = other_class(tiny_model, tmp_path / "small", "Bert")
     config = transformers.BertConfig(**SIZES | {"vocab_size": 10})
     transformers.BertForQuestionAnswering(config).save_pretrained(small)
-    with pytest.raises(ModelLoadError, match=r"ids up to 2\d .* 10 rows"):
+    with pytest.raises(JobError, match=r"ids up to 2\d .* 10 rows"):
         model.load(small, Recipe())
     shutil.copytree(tiny_model, tmp_path / "xlnet")
     transformers.XLNetConfig().save_pretrained(tmp_path / "xlnet")
-    with pytest.raises(ModelLoadError, match="of type xlnet, which puts"):
+    with pytest.raises(JobError, match="of type xlnet, which puts"):
         model.load(tmp_path / "xlnet", Recipe())
 
 
@@ -150,7 +151,7 @@ def test_a_classifier_gets_a_new_head_for_training_alone(tmp_path: Path, tiny_mo
     loaded = model.load(folder, Recipe())
     assert loaded.fresh == ("qa_outputs",)
     assert loaded.model.config.num_labels == loaded.model.qa_outputs.out_features == 2
-    with pytest.raises(ModelLoadError, match="no weights for qa_outputs, and this job trains nothing"):
+    with pytest.raises(JobError, match="no weights for qa_outputs, and this job trains nothing"):
         model.check_head(loaded, folder)
     model.check_head(model.load(tiny_model, Recipe()), tiny_model)
 
@@ -158,5 +159,5 @@ def test_a_classifier_gets_a_new_head_for_training_alone(tmp_path: Path, tiny_mo
 def test_weights_of_which_none_fit_are_refused(tmp_path: Path, tiny_model: Path) -> None:
     folder = other_class(tiny_model, tmp_path / "model", "Bert")
     save_file({"other.weight": torch.zeros(2)}, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ModelLoadError, match="None of the weights"):
+    with pytest.raises(JobError, match="None of the weights"):
         model.load(folder, Recipe())

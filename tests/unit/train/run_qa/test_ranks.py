@@ -14,6 +14,7 @@ RANK = """
 import json, os, pickle, sys
 from pathlib import Path
 import numpy as np
+from berth.contract.errors import JobError
 from berth.runtime.rank import Rank
 from berth.train.run_qa import ranks
 
@@ -32,7 +33,7 @@ try:
         ranks.gather("honest", rank)
     else:
         ranks._gather_bytes(pickle.dumps(Program()), rank)
-except ranks.RankError as error:
+except JobError as error:
     said["refused"] = str(error)
 print(json.dumps(said), flush=True)
 ranks.end_group()

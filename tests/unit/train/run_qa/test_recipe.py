@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
+from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError
 from berth.qa.squad import DataError, Example
 from berth.qa.windows import Window
@@ -19,7 +20,6 @@ from berth.train.run_qa.device import RankEnvironment
 from berth.train.run_qa.evaluation import label_loss, length_batches
 from berth.train.run_qa.inputs import data
 from berth.train.run_qa.inputs.features import Collator, WindowDataset, grouped_order
-from berth.train.run_qa.ranks import RankError
 from berth.train.run_qa.recipe import Paths, Recipe, TrainingSettings, complete
 from berth.train.run_qa.reporting import report
 from berth.train.run_qa.trainer import span_loss
@@ -373,7 +373,7 @@ def test_evaluation_takes_every_window_once() -> None:
 def test_ranks_that_would_train_alone_stop() -> None:
     bare = torch.nn.Linear(1, 1)
     ranks.check_wrapped(Rank(), bare)
-    with pytest.raises(RankError, match="Linear and not wrapped"):
+    with pytest.raises(JobError, match="Linear and not wrapped"):
         ranks.check_wrapped(Rank(1, 1, 2, 2), bare)
 
 

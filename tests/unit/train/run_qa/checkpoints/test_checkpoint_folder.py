@@ -11,10 +11,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from berth.contract.errors import JobError
 from berth.runtime.rank import Rank
 from berth.train.run_qa import ranks
 from berth.train.run_qa.checkpoints import checkpoint_folder, choice, manifest
-from berth.train.run_qa.checkpoints.choice import CheckpointError, Start
+from berth.train.run_qa.checkpoints.choice import Start
 from berth.train.run_qa.checkpoints.manifest import MANIFEST, CheckpointManifest
 from berth.train.run_qa.recipe import Recipe, TrainingSettings
 
@@ -109,7 +110,7 @@ def test_what_s3_brought_back_half_is_never_taken(spoil: Callable[[Path], None],
     assert found.chosen is not None
     assert found.chosen.path == older
     assert list(found.listing.incomplete) == [newest], "goes when the training begins"
-    with pytest.raises(CheckpointError, match=f"resume_from_checkpoint {newest} is not a whole checkpoint "):
+    with pytest.raises(JobError, match=f"resume_from_checkpoint {newest} is not a whole checkpoint "):
         choice.read_named(str(newest))
 
 
@@ -124,9 +125,7 @@ def test_what_another_version_of_the_kit_wrote_is_passed_over_and_stays(
     found, said = start(tmp_path)
     assert said == [f"ignoring {made}: {MANIFEST} is from another version of berth"]
     assert (found.chosen, found.listing.incomplete) == (None, {})
-    with pytest.raises(
-        CheckpointError, match=r"is not a whole checkpoint \(berth_checkpoint.json is from another version"
-    ):
+    with pytest.raises(JobError, match=r"is not a whole checkpoint \(berth_checkpoint.json is from another version"):
         choice.read_named(str(made))
 
 
@@ -290,7 +289,7 @@ def test_a_checkpoint_of_another_training_is_refused_by_what_differs(
     made = save(tmp_path, 20)
     found, _ = start(tmp_path)
     choice.check_identity(found, IDENTITY)
-    with pytest.raises(CheckpointError) as error:
+    with pytest.raises(JobError) as error:
         choice.check_identity(found, IDENTITY | {changed: "other"})
     assert str(error.value).startswith(f"The checkpoint {made} was written with {differs}")
     assert "set overwrite_output_dir to true" in str(error.value)

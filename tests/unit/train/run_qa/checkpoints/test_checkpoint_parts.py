@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers import BertConfig, BertForQuestionAnswering
 
+from berth.contract.errors import JobError
 from berth.qa.windows import Window
 from berth.train.run_qa.checkpoints import global_batch, identity, random_states
-from berth.train.run_qa.checkpoints.choice import CheckpointError
 from berth.train.run_qa.checkpoints.manifest import CheckpointManifest
 from berth.train.run_qa.inputs.features import OrderSampler, WindowDataset
 
@@ -41,7 +41,7 @@ def test_a_step_keeps_its_windows_on_other_ranks() -> None:
     small = {"per_device_train_batch_size": 2}
     assert len(global_batch.keep(small, WRITTEN, 2)) == 1, "a batch that was changed"
     assert small == {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 6}
-    with pytest.raises(CheckpointError, match="24 windows each, which can't be divided among 5 ranks"):
+    with pytest.raises(JobError, match="24 windows each, which can't be divided among 5 ranks"):
         global_batch.keep({}, WRITTEN, 5)
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import trainer
 
+from berth.contract.errors import JobError
 from berth.train.run_qa.checkpoints import choice
-from berth.train.run_qa.checkpoints.choice import CheckpointError
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_file_that_trainer_does_not_write_is_refused(
 ) -> None:
     write(checkpoint / name)
     monkeypatch.setattr(torch, "__version__", "2.5.1")
-    with pytest.raises(CheckpointError, match=f"{name} is not a zip archive of tensors"):
+    with pytest.raises(JobError, match=f"{name} is not a zip archive of tensors"):
         with choice.reading_with_old_torch(str(checkpoint), print):
             pass
 

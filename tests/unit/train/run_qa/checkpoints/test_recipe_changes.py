@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from transformers import BertConfig, TrainingArguments, get_scheduler
 
+from berth.contract.errors import JobError
 from berth.train.run_qa.checkpoints import recipe_changes
 from berth.train.run_qa.checkpoints.checkpoint_folder import Checkpoint
-from berth.train.run_qa.checkpoints.choice import CheckpointError
 from berth.train.run_qa.checkpoints.manifest import MANIFEST, CheckpointManifest
 
 GIVEN = {
@@ -180,7 +180,7 @@ def test_only_another_kind_of_optimizer_can_not_go_on(
     if name is None:
         recipe_changes.check_optimizer(checkpoint, arguments(tmp_path, **new))
         return
-    with pytest.raises(CheckpointError, match=name):
+    with pytest.raises(JobError, match=name):
         recipe_changes.check_optimizer(checkpoint, arguments(tmp_path, **new))
 
 

@@ -18,11 +18,11 @@ import pytest
 import torch
 from pyarrow import parquet
 
+from berth.contract.errors import JobError
 from berth.images.pins import pins
 from berth.runtime.rank import Rank
 from berth.train.run_qa import ranks
 from berth.train.run_qa.inputs import hub
-from berth.train.run_qa.ranks import RankError
 
 
 def replace_train(base: Path, name: str, content: bytes) -> None:
@@ -236,5 +236,5 @@ def test_a_hub_out_of_reach_is_told_within_seconds(
 @pytest.mark.parametrize(("gpus", "text"), [(1, "1 GPU and runs 2 ranks"), (0, "0 GPUs and runs 2 ranks")])
 def test_more_ranks_than_gpus(gpus: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    with pytest.raises(RankError, match=f"This host has {text}, which need one each: run {gpus} .*use_cpu to true"):
+    with pytest.raises(JobError, match=f"This host has {text}, which need one each: run {gpus} .*use_cpu to true"):
         ranks.start_group(Rank(0, 0, 2, 2), "nccl", 60, cuda=True)

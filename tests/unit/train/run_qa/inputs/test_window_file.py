@@ -9,11 +9,12 @@ from typing import IO, Any
 import numpy as np
 import pytest
 
+from berth.contract.errors import JobError
 from berth.qa.squad import Answer, DataError, Example
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import WindowError, make_windows
 from berth.train.run_qa.inputs.features import Collator, WindowDataset
-from berth.train.run_qa.inputs.window_file import Cutting, ScratchError, WindowFile
+from berth.train.run_qa.inputs.window_file import Cutting, WindowFile
 from tests.unit.small_models import tiny_tokenizer
 
 
@@ -96,7 +97,7 @@ def test_a_full_disk_is_one_sentence(pairs: PairTokenizer, tmp_path: Path, monke
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full_disk)
     file = WindowFile(Cutting(pairs, 40, 8), tmp_path)
-    with pytest.raises(ScratchError, match=r"fill the disk of .* \(No space left on device\): give the job a larger"):
+    with pytest.raises(JobError, match=r"fill the disk of .* \(No space left on device\): give the job a larger"):
         file.fill(examples(100))
 
 
