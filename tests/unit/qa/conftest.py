@@ -1,4 +1,4 @@
-"""The tokenizer of the demo's model, which has every habit of BERT: lower case, accents stripped, word pieces."""
+"""Fixtures: the tokenizer of the demo's model (BERT's: lower case, no accents, word pieces), and a byte-level one."""
 
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ def tokenizer() -> Any:
 
 @pytest.fixture(scope="session", params=[True, False], ids=["trimmed", "with-spaces"])
 def byte_level(sample: Path, request: pytest.FixtureRequest) -> Any:
-    """A tokenizer like RoBERTa's: bytes for tokens, `<s> question </s></s> context </s>`, no token types.
+    """A tokenizer like RoBERTa's: `<s> question </s></s> context </s>`, byte-level tokens, no token types.
 
-    Its offsets leave out the space before a word or not; one emoji is several tokens with the same offsets.
+    Its offsets include the space before a word or not. An emoji is several tokens with the same offsets.
     """
     from transformers import PreTrainedTokenizerFast
 

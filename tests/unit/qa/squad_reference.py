@@ -1,4 +1,4 @@
-"""Runs in the reference environment, not in ours: scores a prediction file with Google's copy of the official scripts.
+"""Scores a prediction file with Google's copy of the official scripts; runs in the reference environment.
 
 `python squad_reference.py VERSION DATA.json PREDICTIONS.json`, VERSION 1.1 or 2.0; prints JSON.
 Needs `tf-models-official` (Apache-2.0) and absl-py, nothing of TensorFlow.

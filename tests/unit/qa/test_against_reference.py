@@ -1,9 +1,9 @@
-"""EM and F1 of a faulty prediction file, ours against an independent package's, on all of SQuAD's dev sets.
+"""Compares exact match and F1 of faulty predictions with an independent package, on all of SQuAD's dev sets.
 
-The reference is `tf-models-official`, which holds both official scripts, in an environment of its own:
-BERTH_REFERENCE_PYTHON names its python; unset, one is made (a second or two, from the package index). The data are
-dev-v1.1.json.xz and dev-v2.0.json.xz from the folder that BERTH_SQUAD names, else the embedded excerpt, of which every
-third question is made unanswerable for v2.0.
+The reference is `tf-models-official`, which contains both official scripts. BERTH_REFERENCE_PYTHON is the Python of an
+environment with this package; without the variable a temporary environment is made from the package index. BERTH_SQUAD
+is a folder with dev-v1.1.json.xz and dev-v2.0.json.xz; without it the tests use the sample, for v2.0 with every third
+question made unanswerable.
 """
 
 import json
@@ -47,10 +47,9 @@ def reference_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def dev_set(version: str, sample: Path, folder: Path) -> Path:
-    """The unpacked data file of that version."""
+    """Write the unpacked data of this version into `folder`."""
     name = f"dev-v{version}.json"
     given = os.environ.get("BERTH_SQUAD")
-    # A folder that was named must hold the file.
     source = Path(given) / f"{name}.xz" if given else sample / "squad-heldout.json.xz"
     data = json.loads(lzma.decompress(source.read_bytes()))
     if not given and version == "2.0":
@@ -64,7 +63,7 @@ def dev_set(version: str, sample: Path, folder: Path) -> Path:
 
 
 def spoil(rng: random.Random, text: str, context: str) -> str:
-    """A prediction as a model could make it, for the gold answer `text` ("" for none)."""
+    """A prediction that a model could make for the gold answer `text`; empty: no answer."""
     words = text.split()
     return rng.choice(
         [
@@ -94,7 +93,7 @@ def spoil(rng: random.Random, text: str, context: str) -> str:
 
 
 def spoiled_predictions(examples: list[Example]) -> dict[str, str]:
-    """The same on every run."""
+    """Predictions with faults, the same in every run."""
     rng = random.Random(20261121)
     return {e.id: spoil(rng, rng.choice(e.answers).text if e.answers else "", e.context) for e in examples}
 
@@ -113,7 +112,7 @@ def reference(python: str, version: str, data: Path, predictions: dict[str, str]
 def test_version_1_1_equals_the_reference(reference_python: str, sample: Path, tmp_path: Path) -> None:
     data = dev_set("1.1", sample, tmp_path)
     examples = read(data)
-    predictions = dict(list(spoiled_predictions(examples).items())[: -len(examples) // 50])  # the last are missing
+    predictions = dict(list(spoiled_predictions(examples).items())[: -len(examples) // 50])  # without the last ones
     ours = evaluate(predictions, examples)
     theirs = reference(reference_python, "1.1", data, predictions=predictions)
     print(f"\nv1.1, {len(examples)} questions: ours {ours}, reference {theirs}")

@@ -1,4 +1,4 @@
-"""EM and F1 on hand-made cases; test_against_reference.py compares whole data sets with an independent package."""
+"""Tests exact match and F1 with single answers; test_against_reference.py compares whole data sets with a reference."""
 
 import pytest
 
@@ -15,11 +15,11 @@ def example(id_: str, *answers: str) -> Example:
     [
         ("The Cat, a dog & AN owl!", "cat dog owl"),
         ("theatre another", "theatre another"),
-        ("a.n apple", "apple"),  # punctuation goes before articles
+        ("a.n apple", "apple"),  # punctuation is removed before articles
         ("the-the", "thethe"),
         ("U.S.", "us"),
         (" tab\tline\r\nnbsp\u00a0 ", "tab line nbsp"),
-        ("“Straße” — £5", "“straße” — £5"),  # only ASCII punctuation goes
+        ("“Straße” — £5", "“straße” — £5"),  # only ASCII punctuation is removed
         ("The a an", ""),
         ("", ""),
     ],
@@ -37,10 +37,10 @@ def test_normalize(text: str, normalized: str) -> None:
         ("Oslo Oslo city", "Oslo Oslo town", 0.0, 2 / 3),
         ("Bergen", "Oslo", 0.0, 0.0),
         ("", "Oslo", 0.0, 0.0),
-        ("the", "a", 1.0, 0.0),  # v1.1: two empty texts match, but share no word
+        ("the", "a", 1.0, 0.0),  # v1.1: two empty texts match, but their F1 is 0
     ],
 )
-def test_one_answer(prediction: str, gold: str, em: float, score: float) -> None:
+def test_exact_match_and_f1_of_one_answer(prediction: str, gold: str, em: float, score: float) -> None:
     assert exact_match(prediction, gold) == em
     assert f1(prediction, gold) == pytest.approx(score)
     assert f1(gold, prediction) == pytest.approx(score)
@@ -52,7 +52,7 @@ def test_version_1_takes_the_best_gold_answer_and_0_for_a_missing_prediction() -
     assert result == {"exact_match": 50.0, "f1": pytest.approx(100 * (1 + 0 + 0 + 2 / 3) / 4), "total": 4}
 
 
-def test_version_2_has_rules_for_no_answer() -> None:
+def test_version_2_scores_unanswerable_questions() -> None:
     examples = [example("a", "Oslo"), example("b"), example("c"), example("d", "the", "x y"), example("e", "the")]
     predictions = {"a": "", "b": "", "c": "Oslo", "d": "x", "e": "a"}
     assert evaluate(predictions, examples) == {
@@ -68,7 +68,7 @@ def test_version_2_has_rules_for_no_answer() -> None:
     }
 
 
-def test_version_2_rules_without_unanswerable_questions_when_asked_for() -> None:
+def test_version_2_rules_apply_on_request() -> None:
     result = evaluate({"a": "an"}, [example("a", "the")], version_2_with_negative=True)
     assert (result["exact_match"], result["f1"], result["HasAns_total"]) == (100.0, 100.0, 1)
     assert "NoAns_total" not in result

@@ -1,4 +1,4 @@
-"""The embedded excerpt is what its README says, and what the demo needs."""
+"""Tests that the README of the embedded sample describes its files."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ def articles(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_counts_and_checksums_are_those_of_the_readme(sample: Path, name: str) -> None:
+def test_readme_of_the_sample_has_its_counts_and_checksums(sample: Path, name: str) -> None:
     path = sample / name
     readme = (sample / "README.md").read_text(encoding="utf-8")
     row = next(line for line in readme.splitlines() if line.startswith(f"| `{name}`"))

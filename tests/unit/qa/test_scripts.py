@@ -1,4 +1,4 @@
-"""Answers in scripts without spaces: no longer than their tokens, whatever the tokenizer takes for a word."""
+"""Tests answers in scripts without spaces, in which a tokenizer may take a whole sentence for a word."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ PIECES = [*JAPANESE, "Tok", "yo", "สถา", "นี", "รถไฟ", "north"
 
 @pytest.fixture(scope="module")
 def sentence_piece() -> Any:
-    """Like XLM-RoBERTa's: what stands between two spaces is a word."""
+    """A tokenizer like XLM-RoBERTa's, which takes all text between two spaces for a word."""
     special = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")]
     library = Tokenizer(models.Unigram([*special, ("\u2581", -2.0), *((piece, -3.0) for piece in PIECES)], 3))
     library.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -29,7 +29,7 @@ def sentence_piece() -> Any:
 
 
 def answers(window: Window, context: str, wanted: str) -> list[str]:
-    """What the endpoint and the job's evaluation make of logits that point at the tokens of `wanted`."""
+    """The answers with SERVING and EVALUATION for logits that point at the tokens of `wanted`."""
     begin = context.index(wanted)
     logits = np.full((2, 1, len(window.input_ids)), -9.0)
     for token in range(window.context_start, window.context_end):
@@ -46,28 +46,26 @@ def answers(window: Window, context: str, wanted: str) -> list[str]:
         ("東京タワーはTokyoにある。", "Tokyo"),
         ("สถานีรถไฟ", "รถไฟ"),
     ],
-    ids=["Japanese", "Latin letters among them", "Thai"],
+    ids=["japanese", "latin-in-japanese", "thai"],
 )
-def test_the_endpoint_answers_as_the_jobs_evaluation(sentence_piece: Any, context: str, wanted: str) -> None:
+def test_serving_and_evaluation_agree_in_unspaced_scripts(sentence_piece: Any, context: str, wanted: str) -> None:
     (window,) = make_windows(sentence_piece, [("ern", context)])
     assert answers(window, context, wanted) == [wanted, wanted]
 
 
 @pytest.mark.parametrize(
-    ("context", "wanted", "word"), [("northern Tokyo", "yo", "Tokyo"), ("서울에 Tokyo", "서울", "서울에")]
+    ("context", "wanted", "word"),
+    [("northern Tokyo", "yo", "Tokyo"), ("서울에 Tokyo", "서울", "서울에"), ("東京Tokyoにある", "yo", "Tokyo")],
+    ids=["latin", "korean", "latin-in-japanese"],
 )
-def test_scripts_with_spaces_are_widened_as_before(sentence_piece: Any, context: str, wanted: str, word: str) -> None:
+def test_answers_in_spaced_scripts_are_widened_to_words(
+    sentence_piece: Any, context: str, wanted: str, word: str
+) -> None:
     (window,) = make_windows(sentence_piece, [("ern", context)])
     assert answers(window, context, wanted) == [word, wanted]
 
 
-def test_a_part_of_a_latin_word_between_others_is_widened_to_that_word(sentence_piece: Any) -> None:
-    context = "東京Tokyoにある"
-    (window,) = make_windows(sentence_piece, [("ern", context)])
-    assert answers(window, context, "yo") == ["Tokyo", "yo"]
-
-
-def test_which_characters_have_no_spaces_between_words() -> None:
+def test_unspaced_marks_the_characters_of_these_scripts() -> None:
     assert unspaced("Tokyo") is None
     assert unspaced("Zürich, 서울") is None
     found = unspaced("a東ｱア。ไกAé")

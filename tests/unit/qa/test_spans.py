@@ -1,4 +1,4 @@
-"""Decoding against a plain double loop, and spans that are always the context's own characters."""
+"""Tests the decoding of logits: best spans, scores, no-answer, limits, and spans inside the context."""
 
 import math
 import random
@@ -10,19 +10,14 @@ import numpy as np
 import pytest
 
 from berth.qa.spans import EVALUATION, SERVING, AnswersTooLongError, Decoding, LogitsError, Span, best_spans, predict
-from berth.qa.tokenizer import PairTokenizer
-from berth.qa.windows import Window, make_windows
+from berth.qa.windows import Window
+from tests.unit.qa.cutting import windows_of
 
 CONTEXT = "Oslo is the capital of Norway, and Bergen was its capital long before Oslo."
 
 
-def windows_of(tokenizer: Any, pairs: list[tuple[str, str]], *lengths: int, **options: Any) -> list[Window]:
-    """With a tokenizer of transformers."""
-    return make_windows(PairTokenizer.of(tokenizer, token_types=True), pairs, *lengths, **options)
-
-
 def plain_best(start: np.ndarray[Any, Any], end: np.ndarray[Any, Any], longest: int) -> list[tuple[float, int, int]]:
-    """All allowed spans of one window by the definition, best first."""
+    """All allowed spans of one window, best first."""
     spans = [
         (float(start[i] + end[j]), i, j)
         for i in range(len(start))
@@ -33,7 +28,7 @@ def plain_best(start: np.ndarray[Any, Any], end: np.ndarray[Any, Any], longest: 
 
 
 @pytest.mark.parametrize(("longest", "n_best"), [(1, 1), (1, 5), (4, 3), (15, 20), (100, 400)])
-def test_best_spans_equal_the_plain_loop(longest: int, n_best: int) -> None:
+def test_best_spans_equal_a_plain_loop(longest: int, n_best: int) -> None:
     rng = np.random.default_rng(longest)
     start, end = rng.normal(size=(2, 7, 23)).round(1)  # rounded: ties occur
     start[:, :5] = end[:, :5] = -np.inf
@@ -52,7 +47,7 @@ def test_best_spans_equal_the_plain_loop(longest: int, n_best: int) -> None:
 
 
 def logits_for(window: Window, *spans: tuple[int, int, float]) -> tuple[list[float], list[float]]:
-    """Logits that are high at the tokens of the given character spans, low elsewhere."""
+    """Logits that are high at the first and last tokens of the given character spans, and low elsewhere."""
     start, end = [-5.0] * len(window.input_ids), [-5.0] * len(window.input_ids)
     for first, last, height in spans:
         for token in range(window.context_start, window.context_end):
@@ -85,21 +80,21 @@ def test_evaluation_compares_sums_of_logits_over_windows(tokenizer: Any) -> None
     found = decode(tokenizer, EVALUATION, *spans, max_length=14, stride=4)
     assert found[0] == Span(8.0, *place("Bergen"), "Bergen")
     assert Span(6.0, *place("Norway"), "Norway") in found[:3]
-    assert len({(s.start, s.end) for s in found}) == len(found) == 20  # overlapping windows: each span once
+    assert len({(s.start, s.end) for s in found}) == len(found) == 20  # each span once, although windows overlap
     assert [s.score for s in found] == sorted((s.score for s in found), reverse=True)
 
 
 def test_serving_scores_are_products_of_softmaxes(tokenizer: Any) -> None:
     (window,) = windows_of(tokenizer, [("Which?", CONTEXT)])
     start, end = logits_for(window, (*place("Norway"), 3.0))
-    start[1] = end[1] = 50.0  # the question is no part of the softmax
+    start[1] = end[1] = 50.0  # the softmax must not include the question
     (found,) = predict([window], [start], [end], [CONTEXT], SERVING)
-    others = window.context_end - window.context_start  # context but one, and [CLS]
+    others = window.context_end - window.context_start  # all tokens of the context but one, and [CLS]
     probability = math.exp(3) / (math.exp(3) + others * math.exp(-5))
     assert found == [Span(pytest.approx(probability**2), *place("Norway"), "Norway")]
 
 
-def test_serving_adds_up_equal_texts_at_the_first_place(tokenizer: Any) -> None:
+def test_serving_adds_the_scores_of_equal_texts(tokenizer: Any) -> None:
     first, second = place("Oslo"), place("Oslo", after=10)
     (span,) = decode(tokenizer, SERVING, (*first, 2.0), (*second, 2.0), (*place("Norway"), 2.3))
     alone = decode(tokenizer, replace(SERVING, n_best=9), (*first, 2.0), (*place("Norway"), 2.3))
@@ -110,7 +105,7 @@ def test_serving_adds_up_equal_texts_at_the_first_place(tokenizer: Any) -> None:
 def test_serving_widens_to_whole_words_and_evaluation_does_not(tokenizer: Any) -> None:
     context = "It was unbelievableness, indeed"
     (window,) = windows_of(tokenizer, [("What?", context)])
-    piece = window.context_start + 3  # not the word's first
+    piece = window.context_start + 3  # not the first piece of the word
     logits = np.full(len(window.input_ids), -5.0)
     logits[piece] = 5.0
     (served,) = predict([window], [logits], [logits], [context], SERVING)
@@ -120,7 +115,7 @@ def test_serving_widens_to_whole_words_and_evaluation_does_not(tokenizer: Any) -
     assert evaluated[0].answer != "unbelievableness"
 
 
-def test_the_longest_answer_counts_in_tokens(tokenizer: Any) -> None:
+def test_max_answer_tokens_limits_the_answer(tokenizer: Any) -> None:
     first, last = place("Oslo"), place("Norway")
     assert decode(tokenizer, EVALUATION, (first[0], last[1], 9.0))[0].answer == "Oslo is the capital of Norway"
     assert decode(tokenizer, replace(EVALUATION, max_answer_tokens=6), (first[0], last[1], 9.0))[0].score == 18.0
@@ -133,9 +128,7 @@ def test_the_longest_answer_counts_in_tokens(tokenizer: Any) -> None:
     [(1.9, 0.0, "Norway"), (2.0, 0.0, "Norway"), (2.1, 0.0, ""), (2.1, 0.3, "Norway"), (1.9, -0.3, "")],
     ids=["below", "equal", "above", "above-within-threshold", "below-negative-threshold"],
 )
-def test_no_answer_comes_first_when_it_beats_the_best_by_the_threshold(
-    tokenizer: Any, null: float, threshold: float, first: str
-) -> None:
+def test_no_answer_comes_first_above_the_threshold(tokenizer: Any, null: float, threshold: float, first: str) -> None:
     rule = replace(EVALUATION, no_answer=True, null_threshold=threshold)
     found = decode(tokenizer, rule, (*place("Norway"), 2.0), null=null)
     assert found[0].answer == first
@@ -154,15 +147,13 @@ def test_no_answer_comes_first_when_it_beats_the_best_by_the_threshold(
         (-9, -5000, ""),
     ],
 )
-def test_served_probabilities_have_the_same_threshold(
-    tokenizer: Any, null: float, threshold: float, first: str
-) -> None:
+def test_threshold_applies_to_served_probabilities(tokenizer: Any, null: float, threshold: float, first: str) -> None:
     rule = replace(SERVING, no_answer=True, null_threshold=threshold)
     found = decode(tokenizer, rule, (*place("Norway"), 2.0), null=null)
     assert found[0].answer == first
 
 
-def test_the_no_answer_score_is_the_lowest_over_the_windows(tokenizer: Any) -> None:
+def test_no_answer_score_is_the_lowest_of_all_windows(tokenizer: Any) -> None:
     windows = windows_of(tokenizer, [("Which?", CONTEXT)], 16, 4)
     assert len(windows) > 1
     logits = [np.full(len(w.input_ids), -5.0) for w in windows]
@@ -177,7 +168,7 @@ def test_the_no_answer_score_is_the_lowest_over_the_windows(tokenizer: Any) -> N
     assert served[1].answer
 
 
-def test_many_examples_keep_their_order_and_padding_is_ignored(tokenizer: Any) -> None:
+def test_examples_keep_their_order_and_padding_is_ignored(tokenizer: Any) -> None:
     rng = np.random.default_rng(0)
     contexts = [" ".join(f"word{i}" for i in range(size)) for size in rng.integers(1, 60, 90)]
     windows = windows_of(tokenizer, [("Which?", context) for context in contexts], 40, 8)
@@ -193,7 +184,7 @@ def test_many_examples_keep_their_order_and_padding_is_ignored(tokenizer: Any) -
         assert predict(alone, starts, ends, [context], EVALUATION)[0] == together[example]
 
 
-def test_scores_are_the_same_to_the_last_bit_next_to_longer_windows(tokenizer: Any) -> None:
+def test_scores_do_not_depend_on_other_windows(tokenizer: Any) -> None:
     rng = np.random.default_rng(1)
     contexts = [" ".join(f"word{i}" for i in range(size)) for size in (*rng.integers(5, 40, 60), 120)]
     windows = windows_of(tokenizer, [("Which?", context) for context in contexts], 384, 8)
@@ -220,7 +211,7 @@ def replace_example(window: Window) -> Window:
         ("שלום", 3, "ם"),
     ],
 )
-def test_answers_are_whole_characters_of_the_given_text(tokenizer: Any, context: str, token: int, answer: str) -> None:
+def test_answers_are_whole_characters(tokenizer: Any, context: str, token: int, answer: str) -> None:
     (window,) = windows_of(tokenizer, [("What?", context)])
     logits = np.zeros(len(window.input_ids))
     logits[window.context_start + token] = 9.0
@@ -229,12 +220,12 @@ def test_answers_are_whole_characters_of_the_given_text(tokenizer: Any, context:
 
 
 @pytest.mark.parametrize("decoding", [EVALUATION, SERVING, replace(SERVING, n_best=5, no_answer=True)])
-def test_spans_lie_inside_any_text(tokenizer: Any, decoding: Decoding) -> None:
+def test_spans_lie_inside_random_text(tokenizer: Any, decoding: Decoding) -> None:
     check_spans_in_random_text(tokenizer, decoding)
 
 
 @pytest.mark.parametrize("decoding", [EVALUATION, SERVING], ids=["evaluation", "serving"])
-def test_the_same_with_a_byte_level_tokenizer(byte_level: Any, decoding: Decoding) -> None:
+def test_byte_level_spans_lie_inside_random_text(byte_level: Any, decoding: Decoding) -> None:
     check_spans_in_random_text(byte_level, decoding)
 
 
@@ -263,7 +254,7 @@ def test_a_context_without_tokens_gives_the_empty_answer(tokenizer: Any, context
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_broken_logits_are_refused(tokenizer: Any, value: float) -> None:
+def test_nan_and_infinite_logits_are_refused(tokenizer: Any, value: float) -> None:
     windows = windows_of(tokenizer, [("Which?", CONTEXT)])
     logits = [np.zeros(len(windows[0].input_ids))]
     broken = [logits[0].copy()]
@@ -272,7 +263,7 @@ def test_broken_logits_are_refused(tokenizer: Any, value: float) -> None:
         predict(windows, broken, logits, [CONTEXT], EVALUATION)
 
 
-def test_masked_logits_are_no_candidates(tokenizer: Any) -> None:
+def test_masked_logits_are_not_candidates(tokenizer: Any) -> None:
     windows = windows_of(tokenizer, [("Which?", CONTEXT)])
     logits = np.full(len(windows[0].input_ids), -np.inf)
     assert predict(windows, [logits], [logits], [CONTEXT], SERVING) == [[Span(0.0, 0, 0, "")]]
@@ -285,8 +276,8 @@ def random_logits(windows: list[Window]) -> list[np.ndarray[Any, Any]]:
     return [rng.normal(size=len(window.input_ids)) for window in windows]
 
 
-def test_texts_are_counted_before_they_are_cut(tokenizer: Any) -> None:
-    """A word of more than 100 characters is one token, so that a few tokens can be any number of characters."""
+def test_character_limits_apply_before_texts_are_copied(tokenizer: Any) -> None:
+    """A word of more than 100 characters is one token, so a few tokens can have any number of characters."""
     context = " ".join(f"{number:0>20000}" for number in range(100))
     windows = windows_of(tokenizer, [("Which?", context)])
     logits = random_logits(windows)
@@ -298,10 +289,10 @@ def test_texts_are_counted_before_they_are_cut(tokenizer: Any) -> None:
         predict(windows, logits, logits, [context], replace(many, n_best=20, most_answer_characters=200_000))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 50_000_000  # all texts would be a gigabyte
+    assert peak < 50_000_000  # all texts together have a gigabyte
 
 
-def test_limits_on_characters_change_no_answer_below_them(tokenizer: Any) -> None:
+def test_character_limits_do_not_change_smaller_answers(tokenizer: Any) -> None:
     contexts = [CONTEXT, CONTEXT.upper(), CONTEXT * 9]
     windows = windows_of(tokenizer, [("Which?", context) for context in contexts], 40, 8)
     logits = random_logits(windows)
@@ -314,7 +305,7 @@ def test_limits_on_characters_change_no_answer_below_them(tokenizer: Any) -> Non
         predict(windows, logits, logits, contexts, replace(rule, most_answer_characters=characters // 2))
 
 
-def test_long_windows_and_long_answers_are_decoded_a_few_at_a_time(tokenizer: Any) -> None:
+def test_decoding_of_long_windows_needs_little_memory(tokenizer: Any) -> None:
     context = "word " * 20_000
     windows = windows_of(tokenizer, [("Which?", context)], 2048, 0)
     logits = random_logits(windows)
@@ -323,4 +314,4 @@ def test_long_windows_and_long_answers_are_decoded_a_few_at_a_time(tokenizer: An
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(windows) == 10
-    assert peak < 60_000_000  # of one window; ten together would be ten times as much
+    assert peak < 60_000_000  # one window at a time; all ten would need ten times as much

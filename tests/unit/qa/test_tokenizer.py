@@ -1,4 +1,4 @@
-"""The tokenizer of pairs: what it shares, that it comes back from its text, and that text is never a special token."""
+"""Tests PairTokenizer: shared texts, its JSON, and special tokens that are spelt in a text."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from berth.qa.tokenizer import PairTokenizer, SharingTokenizer, SlowTokenizerErr
 SPELT = "one [SEP] two</s>[CLS]<mask> [MASK] three <s> four [PAD]<pad>[UNK]<unk>"
 
 
-def test_pairs_that_share_texts_are_encoded_as_by_the_library(tokenizer: Any, byte_level: Any, sample: Path) -> None:
+def test_sharing_tokenizer_equals_the_library(tokenizer: Any, byte_level: Any, sample: Path) -> None:
     pairs = [(example.question, example.context) for example in read(sample / "squad-heldout.json.xz")[:60]]
     for each in (tokenizer, byte_level):
         plain = PairTokenizer.of(each, token_types=True)
@@ -24,38 +24,38 @@ def test_pairs_that_share_texts_are_encoded_as_by_the_library(tokenizer: Any, by
                 assert getattr(one, name) == getattr(other, name)
 
 
-def test_a_tokenizer_that_may_put_pairs_together_otherwise_shares_nothing(byte_level: Any) -> None:
+def test_tokenizer_with_unknown_post_processor_is_not_shared(byte_level: Any) -> None:
     plain = PairTokenizer.of(byte_level, token_types=False)
     plain.library.post_processor = processors.ByteLevel()
     assert plain.sharing() is plain
 
 
-def test_a_slow_tokenizer_is_refused() -> None:
+def test_slow_tokenizer_is_refused() -> None:
     with pytest.raises(SlowTokenizerError, match="slow tokenizer"):
         PairTokenizer.of(object(), token_types=True)
 
 
-def test_a_tokenizer_comes_back_from_its_text(tokenizer: Any, byte_level: Any) -> None:
+def test_tokenizer_survives_json(tokenizer: Any, byte_level: Any) -> None:
     pairs = [("What is İt?", "Zürich 🙂 cafe\u0301 [SEP] one\r\ntwo" * 40)]
     for fast in (tokenizer, byte_level):
         fast.backend_tokenizer.enable_truncation(7)
-        there = PairTokenizer.of(fast, token_types=fast is tokenizer)
-        back = PairTokenizer.from_json(there.to_json())
-        assert back.token_types is there.token_types is (fast is tokenizer)
-        (mine,), (theirs,) = back.encode(pairs), there.encode(pairs)
+        original = PairTokenizer.of(fast, token_types=fast is tokenizer)
+        copy = PairTokenizer.from_json(original.to_json())
+        assert copy.token_types is original.token_types is (fast is tokenizer)
+        (mine,), (theirs,) = copy.encode(pairs), original.encode(pairs)
         assert mine.ids == theirs.ids == fast(*pairs[0], truncation=False, split_special_tokens=True)["input_ids"]
         assert mine.offsets == theirs.offsets
         assert len(mine.ids) > 100
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "x", '{"token_types": true, "library": {}}'])
-def test_another_text_is_no_tokenizer(text: str) -> None:
+def test_other_texts_are_refused_as_tokenizer(text: str) -> None:
     with pytest.raises(ValueError, match="it is not a tokenizer"):
         PairTokenizer.from_json(text)
 
 
 def sentence_piece() -> Any:
-    """Like XLM-RoBERTa's: pieces of a whole vocabulary that has `</s>` among them; one special token is not in it."""
+    """A tokenizer like XLM-RoBERTa's: its vocabulary contains `</s>`; one special token is not in the vocabulary."""
     letters = [(letter, -4.0) for letter in "abcdefghijklmnopqrstuvwxyzCLSEPMAKUDN<>/[]"]
     pieces = [
         ("<s>", 0.0),
@@ -76,7 +76,7 @@ def sentence_piece() -> Any:
 
 
 def whole_words() -> Any:
-    """Words between spaces, special tokens among them."""
+    """A tokenizer that looks up whole words; special tokens are in its vocabulary."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "three", "four"]
     library = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -86,7 +86,7 @@ def whole_words() -> Any:
     )
 
 
-def test_special_tokens_that_a_text_spells_are_text(tokenizer: Any, byte_level: Any) -> None:
+def test_spelt_special_tokens_are_plain_text(tokenizer: Any, byte_level: Any) -> None:
     for fast in (tokenizer, byte_level, sentence_piece(), whole_words()):
         plain = PairTokenizer.of(fast, token_types=False)
         for each in (plain, plain.sharing(), PairTokenizer.from_json(plain.to_json())):
@@ -98,9 +98,7 @@ def test_special_tokens_that_a_text_spells_are_text(tokenizer: Any, byte_level: 
             assert covered >= {place for place, letter in enumerate(SPELT) if letter != " "}
 
 
-def test_ordinary_text_has_the_ids_and_offsets_that_the_library_gives_it(
-    tokenizer: Any, byte_level: Any, sample: Path
-) -> None:
+def test_ordinary_text_is_encoded_like_the_library(tokenizer: Any, byte_level: Any, sample: Path) -> None:
     examples = read(sample / "squad-heldout.json.xz")[:40]
     for fast in (tokenizer, byte_level, sentence_piece()):
         fast.backend_tokenizer.no_truncation()

@@ -1,4 +1,4 @@
-"""Windows are the tokenizer's own; labels and offsets lead back to the very characters of the context."""
+"""Tests that windows equal those of the tokenizer's own truncation, and that labels and offsets match the context."""
 
 import itertools
 import random
@@ -12,12 +12,7 @@ import pytest
 from berth.qa.squad import Answer, Example, read
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import Serving, TooManyWindowsError, Window, WindowError, make_windows, position_count
-
-
-def windows_of(tokenizer: Any, *arguments: Any, **options: Any) -> list[Window]:
-    """With a tokenizer of transformers."""
-    token_types = "token_type_ids" in tokenizer.model_input_names
-    return make_windows(PairTokenizer.of(tokenizer, token_types=token_types), *arguments, **options)
+from tests.unit.qa.cutting import windows_of
 
 
 def text_of(window: Window, context: str) -> str:
@@ -50,7 +45,7 @@ def compare_with_own_truncation(tokenizer: Any, examples: list[Example], max_len
 
 
 @pytest.mark.parametrize(("max_length", "stride"), [(384, 128), (64, 16), (40, 0), (48, 20)])
-def test_windows_equal_those_of_the_tokenizers_own_truncation(
+def test_windows_equal_the_tokenizers_own_truncation(
     tokenizer: Any, sample: Path, max_length: int, stride: int
 ) -> None:
     examples = [e for e in read(sample / "squad-heldout.json.xz") if len(e.question) < 60][::4]
@@ -58,7 +53,7 @@ def test_windows_equal_those_of_the_tokenizers_own_truncation(
 
 
 @pytest.mark.parametrize(("max_length", "stride"), [(384, 128), (100, 30)])
-def test_the_same_with_a_byte_level_tokenizer(byte_level: Any, sample: Path, max_length: int, stride: int) -> None:
+def test_byte_level_windows_equal_own_truncation(byte_level: Any, sample: Path, max_length: int, stride: int) -> None:
     examples = [e for e in read(sample / "squad-heldout.json.xz") if len(e.question) < 60][::8]
     compare_with_own_truncation(byte_level, examples, max_length, stride)
 
@@ -66,19 +61,19 @@ def test_the_same_with_a_byte_level_tokenizer(byte_level: Any, sample: Path, max
 @pytest.mark.parametrize(
     ("context", "answer"), [("a 👩‍💻 b", "👩‍💻"), ("x cafe\u0301 y", "cafe\u0301"), ("שלום עולם", "עולם"), ("a b", "b")]
 )
-def test_labels_of_a_byte_level_tokenizer(byte_level: Any, context: str, answer: str) -> None:
+def test_byte_level_labels_match_the_answer(byte_level: Any, context: str, answer: str) -> None:
     example = Example("q", "What?", context, (Answer(answer, context.index(answer)),))
     (window,) = windows_of(byte_level, [example], label=True)
     assert window.token_type_ids is None
     assert text_of(window, context).strip() == answer
 
 
-def test_the_excerpts_labels_give_back_the_answers(tokenizer: Any, sample: Path) -> None:
+def test_labels_of_the_sample_match_its_answers(tokenizer: Any, sample: Path) -> None:
     examples = read(sample / "squad-train.json.xz")[::8]
     windows = windows_of(tokenizer, examples, label=True)
-    assert len(windows) == len(examples)  # its contexts are short
+    assert len(windows) == len(examples)  # each context fits into one window
     gold = [(e.answers[0].text, text_of(w, e.context)) for e, w in zip(examples, windows, strict=True)]
-    # Answers that begin or end inside a word ("1990" of "1990s") get the whole token.
+    # An answer that begins or ends inside a token ("1990" of "1990s") is labelled with the whole token.
     assert all(answer in found for answer, found in gold)
     assert sum(answer == found for answer, found in gold) > 0.98 * len(gold)
 
@@ -110,14 +105,14 @@ def test_an_answer_outside_a_window_is_labelled_as_cls(tokenizer: Any) -> None:
         ("in the 1990s", "1990", "1990s"),
     ],
 )
-def test_labels_in_difficult_text(tokenizer: Any, context: str, answer: str, labelled: str) -> None:
+def test_labels_in_unusual_text(tokenizer: Any, context: str, answer: str, labelled: str) -> None:
     example = Example("q", "What?", context, (Answer(answer, context.rindex(answer)),))
     (window,) = windows_of(tokenizer, [example], label=True)
     assert text_of(window, context) == labelled
 
 
 @pytest.mark.parametrize("answers", [(), (Answer(" \r\n", 3),)], ids=["unanswerable", "white-space"])
-def test_no_tokens_to_label(tokenizer: Any, answers: tuple[Answer, ...]) -> None:
+def test_label_is_cls_if_the_answer_has_no_tokens(tokenizer: Any, answers: tuple[Answer, ...]) -> None:
     (window,) = windows_of(tokenizer, [Example("q", "What?", "one \r\n two", answers)], label=True)
     assert (window.start, window.end) == (0, 0)
 
@@ -131,12 +126,12 @@ def test_pairs_have_no_labels(tokenizer: Any) -> None:
         windows_of(tokenizer, [("What?", "one")], label=True)
 
 
-def test_a_model_without_token_types_gets_none(tokenizer: Any) -> None:
+def test_windows_without_token_types(tokenizer: Any) -> None:
     (window,) = make_windows(PairTokenizer.of(tokenizer, token_types=False), [("What?", "one")])
     assert window.token_type_ids is None
 
 
-def test_words_span_all_their_pieces(tokenizer: Any) -> None:
+def test_word_spans_cover_all_pieces_of_a_word(tokenizer: Any) -> None:
     context = "An unbelievableness, indeed"
     (window,) = windows_of(tokenizer, [("What?", context)])
     words = [context[start:end] for start, end in window.words[window.context_start : window.context_end]]
@@ -145,7 +140,7 @@ def test_words_span_all_their_pieces(tokenizer: Any) -> None:
 
 
 @pytest.mark.parametrize("context", ["", " \t\r\n", "\u200b\u2063"])
-def test_a_context_without_tokens_gives_a_window_without_candidates(tokenizer: Any, context: str) -> None:
+def test_context_without_tokens_gives_an_empty_window(tokenizer: Any, context: str) -> None:
     (window,) = windows_of(tokenizer, [("What?", context)])
     assert window.context_start == window.context_end
 
@@ -159,7 +154,7 @@ def long_question(tokens: int) -> str:
     [(64 - 3 - 17, 200, 184), (64 - 3 - 17, 17, 1), (64 - 3 - 10, 10, 1), (60, 1, 1)],
     ids=["room-is-stride-and-1", "fits-exactly", "fits-in-less-than-stride", "fits-in-one-token"],
 )
-def test_long_questions_that_still_work(
+def test_long_questions_that_leave_enough_room(
     tokenizer: Any, question_tokens: int, context_tokens: int, windows: int
 ) -> None:
     made = windows_of(tokenizer, [(long_question(question_tokens), long_question(context_tokens))], 64, 16)
@@ -184,7 +179,7 @@ def test_questions_that_leave_too_little_room_are_refused(tokenizer: Any, questi
 
 
 @pytest.mark.parametrize("room", [16, 9, 1])
-def test_a_stride_that_nobody_asked_for_shrinks_to_the_room(tokenizer: Any, room: int) -> None:
+def test_default_stride_shrinks_to_half_the_room(tokenizer: Any, room: int) -> None:
     context = " ".join(f"w{number}" for number in range(40))
     windows = windows_of(
         tokenizer,
@@ -197,7 +192,7 @@ def test_a_stride_that_nobody_asked_for_shrinks_to_the_room(tokenizer: Any, room
     assert {len(span) for span in spans[:-1]} == {room}
     assert spans[-1][-1, 1] == len(context)
     for before, after in itertools.pairwise(spans):
-        assert after[0, 0] <= before[-1, 1] + 1, "no token is left out"
+        assert after[0, 0] <= before[-1, 1] + 1, "no token may be skipped"
         assert after[0, 0] > before[0, 0]
 
 
@@ -206,7 +201,7 @@ def test_a_stride_that_nobody_asked_for_shrinks_to_the_room(tokenizer: Any, room
     [(60, 16, 1), (61, 16, 2), (200, 16, 5), (200, 59, 141)],
     ids=["fits", "one-more", "several", "a-window-for-each-token"],
 )
-def test_windows_are_counted_before_they_are_made(tokenizer: Any, tokens: int, stride: int, windows: int) -> None:
+def test_token_limit_counts_windows_before_they_are_cut(tokenizer: Any, tokens: int, stride: int, windows: int) -> None:
     pairs = [(long_question(1), long_question(tokens))] * 3
     made = windows_of(tokenizer, pairs, 64, stride, serving=Serving(most_tokens=3 * windows * 64))
     assert len(made) == 3 * windows
@@ -215,7 +210,7 @@ def test_windows_are_counted_before_they_are_made(tokenizer: Any, tokens: int, s
     assert (error.value.windows, error.value.tokens) == (3 * windows, 3 * windows * 64)
 
 
-def test_a_short_window_counts_as_the_least(tokenizer: Any) -> None:
+def test_short_windows_count_as_least_tokens(tokenizer: Any) -> None:
     pairs = [("What?", "one")] * 10
     assert len(windows_of(tokenizer, pairs, serving=Serving(most_tokens=320, least_tokens=32))) == 10
     with pytest.raises(TooManyWindowsError, match="make 10 windows with 320 tokens, over the limit of 319"):
@@ -225,7 +220,7 @@ def test_a_short_window_counts_as_the_least(tokenizer: Any) -> None:
 @pytest.mark.parametrize(
     ("positions", "padding", "most"), [(512, None, 512), (514, 1, 512), (None, None, None), (0, None, None)]
 )
-def test_positions_of_a_model(positions: int | None, padding: int | None, most: int | None) -> None:
+def test_position_count(positions: int | None, padding: int | None, most: int | None) -> None:
     model = SimpleNamespace(
         config=SimpleNamespace(max_position_embeddings=positions),
         base_model=SimpleNamespace(embeddings=SimpleNamespace(padding_idx=padding)),
@@ -234,26 +229,25 @@ def test_positions_of_a_model(positions: int | None, padding: int | None, most: 
 
 
 @pytest.mark.parametrize(("max_length", "stride"), [(384, 384), (384, -1), (0, 0)])
-def test_settings_that_make_no_sense_are_refused(tokenizer: Any, max_length: int, stride: int) -> None:
+def test_invalid_stride_is_refused(tokenizer: Any, max_length: int, stride: int) -> None:
     with pytest.raises(WindowError, match=r"doc_stride \(-?\d+\) must be at least 0 and smaller than max_seq_length"):
         windows_of(tokenizer, [("What?", "one")], max_length, stride)
 
 
-def test_half_a_character_is_refused(tokenizer: Any) -> None:
+def test_unpaired_surrogate_is_refused(tokenizer: Any) -> None:
     with pytest.raises(WindowError, match="half a character") as error:
         windows_of(tokenizer, [("What?", "one"), ("What?", "a\ud83d")])
     assert error.value.example == 1
 
 
-def test_offsets_stay_inside_any_text(tokenizer: Any) -> None:
+def test_offsets_lie_inside_random_text(tokenizer: Any) -> None:
     rng = random.Random(3)
     alphabet = "ab Z9.,\r\n\t\u00a0\u0301\u200b\u200d\ufe0f👩💻é가각ש中नमि\x00ﬁİ\u2028"
-    for _ in range(60):
-        context = "".join(rng.choices(alphabet, k=rng.randint(1, 80)))
-        for window in windows_of(tokenizer, [("What?", context)], 24, 5):
-            spans = window.offsets[window.context_start : window.context_end]
-            words = window.words[window.context_start : window.context_end]
-            assert (spans[:, 0] < spans[:, 1]).all()
-            assert (words[:, 0] <= spans[:, 0]).all()
-            assert (spans[:, 1] <= words[:, 1]).all()
-            assert not len(words) or words.max() <= len(context)
+    contexts = ["".join(rng.choices(alphabet, k=rng.randint(1, 80))) for _ in range(60)]
+    for window in windows_of(tokenizer, [("What?", context) for context in contexts], 24, 5):
+        spans = window.offsets[window.context_start : window.context_end]
+        words = window.words[window.context_start : window.context_end]
+        assert (spans[:, 0] < spans[:, 1]).all()
+        assert (words[:, 0] <= spans[:, 0]).all()
+        assert (spans[:, 1] <= words[:, 1]).all()
+        assert not len(words) or words.max() <= len(contexts[window.example])

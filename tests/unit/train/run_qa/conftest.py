@@ -1,4 +1,4 @@
-"""A tiny BERT with random weights, synthetic SQuAD, and run_qa on them, in a process for each rank."""
+"""Fixtures: a tiny BERT with random weights, synthetic SQuAD, and jobs of run_qa with one process per rank."""
 
 import json
 import os
@@ -21,7 +21,7 @@ WORDS = [*CITIES, *CITIES.values(), "is", "the", "capital", "of", "what", "city"
 
 
 def capitals(questions: range) -> dict[str, Any]:
-    """SQuAD's official layout; contexts of several lengths, some longer than a window."""
+    """Questions in SQuAD's official layout. The contexts have several lengths, and some are longer than a window."""
     paragraphs = []
     for number in questions:
         country, city = list(CITIES.items())[number % len(CITIES)]
@@ -34,7 +34,7 @@ def capitals(questions: range) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def squad() -> Callable[[range], dict[str, Any]]:
-    """`squad(range(20))`: that many questions, numbered, in SQuAD's official layout."""
+    """`squad(range(20))` makes twenty numbered questions in SQuAD's official layout."""
     return capitals
 
 
@@ -82,7 +82,7 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="session")
 def clean_environment() -> dict[str, str]:
-    """Without what a launcher or a SageMaker job around the tests would say."""
+    """This process' environment without the variables of a launcher or a SageMaker job."""
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("BERTH_", "SM_", "OMPI_"))}
     return outside | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
@@ -96,7 +96,7 @@ class End(NamedTuple):
 
 
 class Job:
-    """A job's /opt/ml below a folder of its own."""
+    """The folder of a job, in place of /opt/ml, with its hyperparameters and channels."""
 
     def __init__(self, base: Path, model: Path, hyperparameters: Mapping[str, str], train: range = range(20)) -> None:
         self.base = base
@@ -106,34 +106,34 @@ class Job:
             (base / "input/data" / channel).mkdir(parents=True)
             (base / "input/data" / channel / "part.json").write_text(json.dumps(capitals(questions)))
         shutil.copytree(model, base / "input/data/model")
-        self.before = ""  # what its rank runs before run_qa
+        self.before = ""  # Python code that the rank runs before run_qa
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """What the job wrote."""
+        """The weights that the job wrote."""
         return load_file(self.base / "model/model.safetensors")
 
     def metrics(self) -> dict[str, Any]:
-        """metrics.json."""
+        """The content of metrics.json."""
         return json.loads((self.base / "model/metrics.json").read_text())
 
     def history(self) -> list[dict[str, float]]:
-        """history.json."""
+        """The content of history.json."""
         return json.loads((self.base / "model/history.json").read_text())
 
     def checkpoints(self) -> list[Path]:
-        """What the checkpoint folder holds, by steps."""
+        """The content of the checkpoint folder, sorted by step."""
         found = (self.base / "checkpoints").iterdir()
         return sorted(found, key=lambda path: int(path.name.split("-")[1]))
 
-    def goes_on_from(self, checkpoint: Path) -> None:
-        """Give this job one checkpoint, of itself or of another, as if that had stopped there."""
+    def resume_from(self, checkpoint: Path) -> None:
+        """Make this checkpoint, of this or another job, the only one of this job."""
         aside = Path(shutil.copytree(checkpoint, self.base / "aside" / checkpoint.name))
         shutil.rmtree(self.base / "checkpoints", ignore_errors=True)
         aside.parent.rename(self.base / "checkpoints")
 
 
 class Host:
-    """Starts ranks, as torchrun would."""
+    """Starts the ranks of jobs, as torchrun would."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.server = subprocess.Popen(
@@ -145,7 +145,7 @@ class Host:
         )
 
     def run(self, *jobs: Job, **environment: str) -> list[End]:
-        """One rank per job, all at once, to their ends. LARGEST_FILE: in bytes, for a disk that is full."""
+        """Run one rank per job, all together, and wait for them. LARGEST_FILE: a limit in bytes, like a full disk."""
         port = free_port()
         ranks = [
             {
@@ -176,14 +176,14 @@ class Host:
         ]
 
     def end(self) -> None:
-        """Stop; a rank that hangs goes with it."""
+        """Stop the server, together with ranks that hang."""
         self.server.kill()
         self.server.communicate()
 
 
 @pytest.fixture(scope="session")
 def host(clean_environment: dict[str, str]) -> Iterator[Host]:
-    """`host.run(*jobs)` runs a rank for each job."""
+    """`host.run(*jobs)` runs one rank for each job."""
     host = Host(clean_environment)
     yield host
     host.end()
@@ -191,14 +191,14 @@ def host(clean_environment: dict[str, str]) -> Iterator[Host]:
 
 @pytest.fixture
 def mounted() -> Iterator[Callable[[Path, str], None]]:
-    """`mounted(folder, "size=64k")`: a disk of its own there, by mount's options, which goes at the end."""
+    """`mounted(folder, "size=64k")` mounts a tmpfs with these options until the test ends."""
     folders: list[Path] = []
 
     def mount(folder: Path, options: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True)
         if done.returncode:
-            pytest.skip(f"no disk can be mounted here: {done.stderr.decode().strip()}")
+            pytest.skip(f"can't mount a tmpfs: {done.stderr.decode().strip()}")
         folders.append(folder)
 
     yield mount
@@ -208,7 +208,7 @@ def mounted() -> Iterator[Callable[[Path, str], None]]:
 
 @pytest.fixture(scope="session")
 def new_job() -> type[Job]:
-    """`new_job(folder, model, hyperparameters)` lays out a job."""
+    """`new_job(folder, model, hyperparameters)` creates the folder of a job."""
     return Job
 
 
@@ -220,7 +220,7 @@ def few_steps() -> dict[str, str]:
         "do_eval": "true",
         "per_device_train_batch_size": "2",
         "max_steps": "5",
-        # Adam blows rounding up: a key's bias has no gradient but noise, which Adam scales to a whole step.
+        # Not Adam: the gradient of a key's bias is only rounding noise, which Adam scales to a whole step.
         "optim": "sgd",
         "max_seq_length": "48",
         "doc_stride": "8",

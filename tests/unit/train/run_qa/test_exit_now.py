@@ -1,4 +1,4 @@
-"""How a rank leaves: with its code, everything printed, and those heard who registered for the end."""
+"""Tests the exit of a rank: its code, its output and its atexit functions."""
 
 import subprocess
 import sys
@@ -8,14 +8,14 @@ import pytest
 PROGRAM = """
 import atexit, threading, time
 from berth.train.run_qa.program import exit_now
-atexit.register(print, "heard")
+atexit.register(print, "atexit")
 threading.Thread(target=time.sleep, args=(900,)).start()
-print("last words", end=" ")
+print("output", end=" ")
 exit_now(3)
 """
 
 
 @pytest.mark.slow
-def test_a_rank_leaves_at_once_with_its_code_and_all_that_it_said() -> None:
+def test_exit_now_flushes_and_runs_atexit_functions() -> None:
     done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=600)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "last words heard\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "output atexit\n", "")

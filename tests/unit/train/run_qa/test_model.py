@@ -1,4 +1,4 @@
-"""Where the model comes from, what a damaged one ends in, and the windows that it takes."""
+"""Tests where the model comes from, the errors of unsuitable models, and the length of their windows."""
 
 import shutil
 from pathlib import Path
@@ -22,7 +22,7 @@ from berth.train.run_qa.model import Loaded
 from berth.train.run_qa.recipe import Paths, Recipe
 
 
-def test_where_the_model_comes_from(tmp_path: Path) -> None:
+def test_find_prefers_path_then_channel_then_hub(tmp_path: Path) -> None:
     paths = Paths(tmp_path)
     both = Recipe(model_name_or_path="bert-base-uncased")
     channel = tmp_path / "input/data/model"
@@ -36,14 +36,14 @@ def test_where_the_model_comes_from(tmp_path: Path) -> None:
         model.find(Recipe(), paths, frozenset())
 
 
-def test_model_folders(tmp_path: Path) -> None:
+def test_folder_finds_a_nested_model_and_reports_faults(tmp_path: Path) -> None:
     nested = tmp_path / "bert"
     nested.mkdir()
     (nested / "config.json").write_text("{}")
     (nested / "model.safetensors").write_bytes(b"x")
     with pytest.raises(JobError, match="has no tokenizer"), model.folder(tmp_path):
         pass
-    with model.folder(tmp_path, tokenizer=False) as found:  # tokenizer_name names another
+    with model.folder(tmp_path, tokenizer=False) as found:  # the job sets tokenizer_name
         assert found == nested
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed/model.tar.gz").write_bytes(b"not an archive")
@@ -57,13 +57,13 @@ def damaged_config(folder: Path) -> None:
 
 
 DAMAGES = {
-    "no weights at all": (lambda folder: (folder / "model.safetensors").write_text("weights\n"), "weights"),
-    "cut-off weights": (
+    "text-instead-of-weights": (lambda folder: (folder / "model.safetensors").write_text("weights\n"), "weights"),
+    "cut-off-weights": (
         lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:2000]),
         "weights",
     ),
-    "a config of another type": (damaged_config, "config"),
-    "no tokenizer": (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer"),
+    "wrong-type-in-config": (damaged_config, "config"),
+    "cut-off-tokenizer": (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer"),
 }
 
 
@@ -84,20 +84,22 @@ def test_damaged_model(damage: Any, part: str, tmp_path: Path, tiny_model: Path)
     ("tokens", "positions", "length", "warned"),
     [(10**30, 512, 384, False), (10**30, 64, 64, True), (128, 512, 128, True), (10**30, None, 384, False)],
 )
-def test_windows_fit_the_models_positions(tokens: int, positions: int | None, length: int, warned: bool) -> None:
-    said: list[str] = []
+def test_window_length_is_limited_by_model_and_tokenizer(
+    tokens: int, positions: int | None, length: int, warned: bool
+) -> None:
+    log: list[str] = []
     bare = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=positions), base_model=None)
     loaded = Loaded(bare, SimpleNamespace(model_max_length=tokens, num_special_tokens_to_add=lambda pair: 3), ())
-    assert job_data.window_length(Recipe(max_seq_length=384, doc_stride=8), loaded, said.append) == length
-    assert said == (
+    assert job_data.window_length(Recipe(max_seq_length=384, doc_stride=8), loaded, log.append) == length
+    assert log == (
         [f"warning: max_seq_length is 384, but the model takes at most {length} tokens: using {length}"]
         if warned
         else []
     )
 
 
-def other_class(tiny_model: Path, folder: Path, name: str, **config: Any) -> Path:
-    """The tiny model as another class of transformers saves it."""
+def model_of_class(tiny_model: Path, folder: Path, name: str, **config: Any) -> Path:
+    """A copy of the tiny model's folder with a model of another class of transformers."""
     shutil.copytree(tiny_model, folder)
     made = getattr(transformers, f"{name}Config")(**SIZES, **config)
     getattr(transformers, f"{name}ForQuestionAnswering")(made).save_pretrained(folder)
@@ -115,9 +117,9 @@ SIZES = {
 
 
 def test_token_types_change_the_training_loss_of_albert(tmp_path: Path, tiny_model: Path) -> None:
-    folder = other_class(tiny_model, tmp_path / "model", "Albert", embedding_size=16)
+    folder = model_of_class(tiny_model, tmp_path / "model", "Albert", embedding_size=16)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
-    tokenizer.model_input_names = ["input_ids", "attention_mask"]  # as ALBERT's own has it
+    tokenizer.model_input_names = ["input_ids", "attention_mask"]  # like ALBERT's own tokenizer
     tokenizer.save_pretrained(folder)
     loaded = model.load(folder, Recipe())
     pairs = PairTokenizer.of(loaded.tokenizer, token_types=takes_token_types(loaded.model))
@@ -128,11 +130,11 @@ def test_token_types_change_the_training_loss_of_albert(tmp_path: Path, tiny_mod
     assert with_types != loaded.model(**batch).loss.item()
 
 
-def test_a_model_that_can_not_be_trained_is_refused_before_data_are_read(tmp_path: Path, tiny_model: Path) -> None:
-    three = other_class(tiny_model, tmp_path / "three", "Bert", num_labels=3)
+def test_unsuitable_models_are_refused(tmp_path: Path, tiny_model: Path) -> None:
+    three = model_of_class(tiny_model, tmp_path / "three", "Bert", num_labels=3)
     with pytest.raises(JobError, match="head has 3 outputs"):
         model.load(three, Recipe())
-    small = other_class(tiny_model, tmp_path / "small", "Bert")
+    small = model_of_class(tiny_model, tmp_path / "small", "Bert")
     config = transformers.BertConfig(**SIZES | {"vocab_size": 10})
     transformers.BertForQuestionAnswering(config).save_pretrained(small)
     with pytest.raises(JobError, match=r"ids up to 2\d .* 10 rows"):
@@ -143,7 +145,7 @@ def test_a_model_that_can_not_be_trained_is_refused_before_data_are_read(tmp_pat
         model.load(tmp_path / "xlnet", Recipe())
 
 
-def test_a_classifier_gets_a_new_head_for_training_alone(tmp_path: Path, tiny_model: Path) -> None:
+def test_classifier_gets_a_new_head_only_for_training(tmp_path: Path, tiny_model: Path) -> None:
     folder = tmp_path / "classifier"
     shutil.copytree(tiny_model, folder)
     classifier = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES, num_labels=3))
@@ -156,8 +158,8 @@ def test_a_classifier_gets_a_new_head_for_training_alone(tmp_path: Path, tiny_mo
     model.check_head(model.load(tiny_model, Recipe()), tiny_model)
 
 
-def test_weights_of_which_none_fit_are_refused(tmp_path: Path, tiny_model: Path) -> None:
-    folder = other_class(tiny_model, tmp_path / "model", "Bert")
+def test_weights_that_do_not_fit_the_config_are_refused(tmp_path: Path, tiny_model: Path) -> None:
+    folder = model_of_class(tiny_model, tmp_path / "model", "Bert")
     save_file({"other.weight": torch.zeros(2)}, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(JobError, match="None of the weights"):
         model.load(folder, Recipe())

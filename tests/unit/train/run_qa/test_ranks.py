@@ -1,4 +1,4 @@
-"""What ranks send each other, over a real process group of two: lists, texts and numbers, and no programs."""
+"""Tests the messages between ranks, with a real process group of two ranks."""
 
 import json
 import os
@@ -24,26 +24,24 @@ class Program:
 
 rank = Rank.from_environment(os.environ)
 ranks.start_group(rank, "gloo", 60, cuda=False)
-said = {"all": ranks.gather([rank.rank, "é", None, 0.1, float("inf")], rank)}
+results = {"all": ranks.gather([rank.rank, "é", None, 0.1, float("inf")], rank)}
 floats = ranks.gather_floats(np.arange(3 * rank.rank, dtype=np.float32) / 3, rank)
-said["floats"] = [each.tolist() for each in floats]
-said["from leader"] = ranks.from_leader({"f1": 50.5} if rank.leads else None, rank)
+results["floats"] = [each.tolist() for each in floats]
+results["from leader"] = ranks.from_leader({"f1": 50.5} if rank.leads else None, rank)
 try:
     if rank.leads:
         ranks.gather("honest", rank)
     else:
         ranks._gather_bytes(pickle.dumps(Program()), rank)
 except JobError as error:
-    said["refused"] = str(error)
-print(json.dumps(said), flush=True)
+    results["refused"] = str(error)
+print(json.dumps(results), flush=True)
 ranks.end_group()
 """
 
 
 @pytest.mark.slow
-def test_ranks_send_each_other_json_and_a_pickle_runs_nothing(
-    tmp_path: Path, clean_environment: dict[str, str]
-) -> None:
+def test_gather_sends_json_and_never_unpickles(tmp_path: Path, clean_environment: dict[str, str]) -> None:
     environment = clean_environment | {
         "WORLD_SIZE": "2",
         "LOCAL_WORLD_SIZE": "2",
@@ -66,11 +64,11 @@ def test_ranks_send_each_other_json_and_a_pickle_runs_nothing(
     finally:
         for each in started:
             each.kill()
-    for said in (leader, other):
-        assert said["all"] == [[rank, "é", None, 0.1, float("inf")] for rank in (0, 1)]
-        assert said["from leader"] == {"f1": 50.5}
-        assert said["floats"][0] == []
-        assert [round(each * 3) for each in said["floats"][1]] == [0, 1, 2]
+    for results in (leader, other):
+        assert results["all"] == [[rank, "é", None, 0.1, float("inf")] for rank in (0, 1)]
+        assert results["from leader"] == {"f1": 50.5}
+        assert results["floats"][0] == []
+        assert [round(each * 3) for each in results["floats"][1]] == [0, 1, 2]
     assert leader["refused"].startswith("The message of rank 1 to the other ranks is not JSON: ")
     assert "refused" not in other
     assert not os.path.exists(environment["MARK"])

@@ -1,4 +1,4 @@
-"""How a job's settings are completed, what the log may say, and the small decisions of run_qa."""
+"""Tests the settings of a job, its log lines, the order and padding of windows, and the choice of data."""
 
 import re
 from dataclasses import replace
@@ -29,12 +29,12 @@ CPU = RankEnvironment(channels=frozenset({"train", "validation"}))
 GPU = RankEnvironment(cuda=True, backend="nccl", channels=frozenset({"train", "validation"}))
 
 
-def settings(found: RankEnvironment = CPU, **values: Any) -> TrainingSettings:
-    return complete(values, PATHS, found)
+def settings(env: RankEnvironment = CPU, **values: Any) -> TrainingSettings:
+    return complete(values, PATHS, env)
 
 
 @pytest.mark.parametrize(
-    ("found", "values", "expected"),
+    ("env", "values", "expected"),
     [
         (CPU, {}, {"do_train": True, "do_eval": True, "use_cpu": True, "dataloader_pin_memory": False}),
         (CPU, {}, {"disable_tqdm": True, "report_to": "none", "ddp_find_unused_parameters": False}),
@@ -62,13 +62,13 @@ def settings(found: RankEnvironment = CPU, **values: Any) -> TrainingSettings:
         (CPU, {"lr_scheduler_type": "reduce_lr_on_plateau"}, {"eval_strategy": "epoch"}),
     ],
 )
-def test_completion(found: RankEnvironment, values: dict[str, Any], expected: dict[str, Any]) -> None:
-    training = settings(found, **values).training
+def test_complete_fills_in_settings(env: RankEnvironment, values: dict[str, Any], expected: dict[str, Any]) -> None:
+    training = settings(env, **values).training
     assert {name: training.get(name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
-    ("found", "values", "sentence"),
+    ("env", "values", "sentence"),
     [
         (
             RankEnvironment(channels=frozenset({"train"})),
@@ -81,14 +81,12 @@ def test_completion(found: RankEnvironment, values: dict[str, Any], expected: di
         (CPU, {"int8_max_f1_loss": float("nan")}, "int8_max_f1_loss is nan and must be at least 0"),
     ],
 )
-def test_int8_that_could_only_fail_is_refused_before_training(
-    found: RankEnvironment, values: dict[str, Any], sentence: str
-) -> None:
+def test_int8_settings_that_would_fail_are_refused(env: RankEnvironment, values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(HyperparameterError, match=sentence):
-        settings(found, export_int8=True, **values)
+        settings(env, export_int8=True, **values)
 
 
-def test_too_few_questions_are_counted_before_training() -> None:
+def test_export_check_refuses_too_few_questions() -> None:
     few, enough = ({"train": 1, "validation": count} for count in (499, 500))
     with pytest.raises(
         HyperparameterError, match=r"there are 499 questions to measure its loss on, .*int8_few_questions"
@@ -103,40 +101,40 @@ def test_too_few_questions_are_counted_before_training() -> None:
 @pytest.mark.parametrize(
     "values", [{"eval_strategy": "epoch"}, {"load_best_model_at_end": True}, {"lr_scheduler_type": "greedy"}]
 )
-def test_evaluation_while_training_goes_before_do_eval_false(values: dict[str, Any]) -> None:
-    done = settings(do_eval=False, **values)
-    assert done.training["do_eval"] is True
-    assert "do_eval: true, because the settings ask for evaluation during training" in done.notes
-    assert "tasks: train, eval" in done.notes
+def test_evaluation_during_training_overrides_do_eval_false(values: dict[str, Any]) -> None:
+    completed = settings(do_eval=False, **values)
+    assert completed.training["do_eval"] is True
+    assert "do_eval: true, because the settings ask for evaluation during training" in completed.notes
+    assert "tasks: train, eval" in completed.notes
     assert settings(do_eval=False, eval_strategy="no").training["do_eval"] is False
 
 
-def test_no_best_model_where_nothing_is_trained() -> None:
-    done = settings(do_train=False, load_best_model_at_end=True, eval_strategy="epoch")
-    assert TrainingArguments(**done.training).load_best_model_at_end is False
-    assert "load_best_model_at_end: ignored, this job does not train" in done.notes
+def test_load_best_model_is_ignored_without_training() -> None:
+    completed = settings(do_train=False, load_best_model_at_end=True, eval_strategy="epoch")
+    assert TrainingArguments(**completed.training).load_best_model_at_end is False
+    assert "load_best_model_at_end: ignored, this job does not train" in completed.notes
 
 
-def test_fsdp_on_several_ranks() -> None:
-    found = RankEnvironment(world_size=2, cuda=True, channels=CPU.channels)
-    assert settings(found, fsdp="full_shard").training["fsdp"] == "full_shard"
+def test_fsdp_is_kept_on_gpus_and_dropped_on_cpus() -> None:
+    env = RankEnvironment(world_size=2, cuda=True, channels=CPU.channels)
+    assert settings(env, fsdp="full_shard").training["fsdp"] == "full_shard"
     cpus = RankEnvironment(world_size=2, channels=CPU.channels)
-    for done in (
+    for completed in (
         settings(cpus, fsdp="full_shard", fsdp_config={"min_num_params": 1}),
-        settings(replace(found, backend="nccl"), fsdp=True, use_cpu=True),
+        settings(replace(env, backend="nccl"), fsdp=True, use_cpu=True),
     ):
-        assert not done.training.keys() & {"fsdp", "fsdp_config"}
-        assert any(warning.startswith("fsdp has no effect") for warning in done.warnings)
+        assert not completed.training.keys() & {"fsdp", "fsdp_config"}
+        assert any(warning.startswith("fsdp has no effect") for warning in completed.warnings)
     assert settings(cpus, fsdp=False).warnings == []
 
 
-def test_checkpoints_where_somebody_keeps_them() -> None:
-    found = RankEnvironment(channels=CPU.channels, keeps_checkpoints=True)
-    assert settings(found).training["save_strategy"] == "epoch"
-    assert settings(found).training["save_total_limit"] == 2
-    best = settings(found, load_best_model_at_end=True)
-    assert best.training["save_total_limit"] == 3, "the best, and two of which one may be in upload"
-    assert settings(found, save_strategy="no").training["save_strategy"] == "no"
+def test_checkpoint_defaults_if_sagemaker_keeps_checkpoints() -> None:
+    env = RankEnvironment(channels=CPU.channels, keeps_checkpoints=True)
+    assert settings(env).training["save_strategy"] == "epoch"
+    assert settings(env).training["save_total_limit"] == 2
+    best = settings(env, load_best_model_at_end=True)
+    assert best.training["save_total_limit"] == 3, "the best one, and two because SageMaker may still upload one"
+    assert settings(env, save_strategy="no").training["save_strategy"] == "no"
 
 
 @pytest.mark.parametrize(
@@ -157,37 +155,40 @@ def test_checkpoints_where_somebody_keeps_them() -> None:
         (True, {"save_strategy": "epoch", "output_dir": "/mnt/shared"}, 0, "perhaps"),
     ],
 )
-def test_checkpoints_by_time_and_whether_a_next_job_finds_them(
+def test_save_seconds_and_whether_checkpoints_outlive_the_job(
     folder: bool, given: dict[str, Any], seconds: float, kept: str
 ) -> None:
-    found = RankEnvironment(channels=CPU.channels, keeps_checkpoints=folder)
-    done = settings(found, **given)
-    said = {(True, True): "uploaded", (True, False): "perhaps", (False, False): "not"}
-    assert (done.save_seconds, said[done.keeps_checkpoints, done.uploads_checkpoints]) == (seconds, kept)
+    env = RankEnvironment(channels=CPU.channels, keeps_checkpoints=folder)
+    completed = settings(env, **given)
+    names = {(True, True): "uploaded", (True, False): "perhaps", (False, False): "not"}
+    assert (completed.save_seconds, names[completed.keeps_checkpoints, completed.uploads_checkpoints]) == (
+        seconds,
+        kept,
+    )
 
 
-def test_transformers_own_way_to_save_at_a_signal_gives_way() -> None:
-    done = settings(CPU, enable_jit_checkpoint=True)
-    assert "enable_jit_checkpoint" not in done.training
-    assert any(note.startswith("enable_jit_checkpoint: ignored") for note in done.notes)
+def test_enable_jit_checkpoint_is_ignored() -> None:
+    completed = settings(CPU, enable_jit_checkpoint=True)
+    assert "enable_jit_checkpoint" not in completed.training
+    assert any(note.startswith("enable_jit_checkpoint: ignored") for note in completed.notes)
 
 
 @pytest.mark.parametrize("name", ["fp16", "fp16_full_eval", "tf32"])
-def test_what_needs_a_gpu_warns_on_a_cpu_and_goes_on(name: str) -> None:
-    done = settings(CPU, **{name: True})
-    assert name not in done.training
-    assert any(warning.startswith(f"{name} needs a GPU") for warning in done.warnings)
+def test_gpu_only_settings_are_dropped_on_a_cpu(name: str) -> None:
+    completed = settings(CPU, **{name: True})
+    assert name not in completed.training
+    assert any(warning.startswith(f"{name} needs a GPU") for warning in completed.warnings)
     assert settings(GPU, **{name: True}).training[name] is True
     assert name not in settings(GPU, use_cpu=True, **{name: True}).training
 
 
-def test_numbers_that_a_gpu_has_are_used() -> None:
+def test_number_types_that_the_gpu_supports_are_kept() -> None:
     assert settings(replace(GPU, capability=(7, 0)), fp16=True).training["fp16"] is True
     assert settings(replace(GPU, capability=(8, 0)), bf16=True).training["bf16"] is True
     assert settings(replace(GPU, capability=(7, 0)), bf16=True, use_cpu=True).training["bf16"] is True
 
 
-def test_a_sample_of_what_passes() -> None:
+def test_sample_is_random_and_repeatable() -> None:
     examples = [Example(f"q{number}", "who", "ann", ()) for number in range(1000)]
     first, again, few, none = (export.Sample(most) for most in (50, 50, 5000, 0))
     for sample in (first, again, few, none):
@@ -195,30 +196,30 @@ def test_a_sample_of_what_passes() -> None:
     assert first.examples == again.examples
     numbers = sorted(int(example.id[1:]) for example in first.examples)
     assert len(set(numbers)) == 50
-    assert 300 < sum(numbers) / 50 < 700, "from all of them"
+    assert 300 < sum(numbers) / 50 < 700, "the sample must not come from one part of the data"
     assert few.examples == examples
     assert none.examples == []
 
 
-def test_other_things_that_are_not_there() -> None:
-    done = settings(
+def test_settings_without_effect_are_dropped_with_warnings() -> None:
+    completed = settings(
         CPU, torch_compile=True, torch_compile_backend="inductor", report_to=["tensorboard"], ddp_backend="nccl"
     )
-    assert not {"torch_compile", "torch_compile_mode", "ddp_backend"} & set(done.training)
-    assert done.training["report_to"] == "none"
-    assert done.backend == "gloo"
-    assert len(done.warnings) == 3
-    there = RankEnvironment(channels=CPU.channels, reporters=frozenset({"tensorboard"}))
-    assert settings(there, report_to="all").training["report_to"] == ["tensorboard"]
+    assert not {"torch_compile", "torch_compile_mode", "ddp_backend"} & set(completed.training)
+    assert completed.training["report_to"] == "none"
+    assert completed.backend == "gloo"
+    assert len(completed.warnings) == 3
+    env = RankEnvironment(channels=CPU.channels, reporters=frozenset({"tensorboard"}))
+    assert settings(env, report_to="all").training["report_to"] == ["tensorboard"]
 
 
-def test_tensorboard_gets_events_unless_somebody_says_otherwise() -> None:
-    there = RankEnvironment(channels=CPU.channels, reporters=frozenset({"tensorboard", "mlflow"}))
-    assert settings(there).training["report_to"] == ["tensorboard"]
-    assert settings(there, report_to="mlflow").training["report_to"] == ["mlflow"]
-    assert settings(there, report_to="none").training["report_to"] == "none"
-    assert settings(there, do_train=False, do_eval=True).training["report_to"] == "none"
-    assert settings(CPU).training["report_to"] == "none", "where it is not installed"
+def test_report_to_defaults_to_tensorboard() -> None:
+    env = RankEnvironment(channels=CPU.channels, reporters=frozenset({"tensorboard", "mlflow"}))
+    assert settings(env).training["report_to"] == ["tensorboard"]
+    assert settings(env, report_to="mlflow").training["report_to"] == ["mlflow"]
+    assert settings(env, report_to="none").training["report_to"] == "none"
+    assert settings(env, do_train=False, do_eval=True).training["report_to"] == "none"
+    assert settings(CPU).training["report_to"] == "none", "TensorBoard is not installed"
 
 
 @pytest.mark.parametrize(
@@ -230,15 +231,15 @@ def test_tensorboard_gets_events_unless_somebody_says_otherwise() -> None:
         (False, True, False, "a GPU, and this job uses none"),
     ],
 )
-def test_torch_compile_where_triton_can_work(cuda: bool, compiler: bool, use_cpu: bool, lacks: str) -> None:
-    there = RankEnvironment(channels=CPU.channels, cuda=cuda, compiler=compiler)
-    done = settings(there, torch_compile=True, **({"use_cpu": True} if use_cpu else {}))
-    assert done.training.get("torch_compile", False) is not bool(lacks)
-    said = [warning for warning in done.warnings if "torch_compile" in warning]
-    assert said == ([f"torch_compile needs {lacks}: the job continues without it"] if lacks else [])
+def test_torch_compile_needs_a_gpu_and_a_compiler(cuda: bool, compiler: bool, use_cpu: bool, lacks: str) -> None:
+    env = RankEnvironment(channels=CPU.channels, cuda=cuda, compiler=compiler)
+    completed = settings(env, torch_compile=True, **({"use_cpu": True} if use_cpu else {}))
+    assert completed.training.get("torch_compile", False) is not bool(lacks)
+    warnings = [warning for warning in completed.warnings if "torch_compile" in warning]
+    assert warnings == ([f"torch_compile needs {lacks}: the job continues without it"] if lacks else [])
 
 
-def test_group_and_resume() -> None:
+def test_backend_timeout_and_resume() -> None:
     assert settings(GPU).backend == "nccl"
     assert settings(GPU, ddp_timeout=60).timeout == 60
     assert settings(GPU, use_cpu=True).backend == "gloo"
@@ -249,7 +250,7 @@ def test_group_and_resume() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "values", "sentence"),
+    ("env", "values", "sentence"),
     [
         (RankEnvironment(), {}, "There is nothing to do"),
         (CPU, {"metric_for_best_model": "accuracy"}, "metric_for_best_model is 'accuracy'"),
@@ -274,15 +275,15 @@ def test_group_and_resume() -> None:
         (CPU, {"fsdp": "full_shard"}, "fsdp shards the model over ranks, and this job has one: leave it out"),
     ],
 )
-def test_what_cannot_go_together(found: RankEnvironment, values: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_are_refused(env: RankEnvironment, values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(HyperparameterError, match=re.escape(sentence)):
-        settings(found, **values)
+        settings(env, **values)
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(111.52, "111.52"), (47.0, "47.0"), (0.00001, "0.0"), (1e-3, "0.001"), (59.33333, "59.3333")]
 )
-def test_plain_numbers(value: float, text: str) -> None:
+def test_format_of_metric_numbers(value: float, text: str) -> None:
     assert report.number(value) == text
 
 
@@ -297,7 +298,7 @@ def test_plain_numbers(value: float, text: str) -> None:
         "exact_match=1",
     ],
 )
-def test_lines_for_people_match_no_metric(
+def test_other_lines_match_no_metric_pattern(
     line: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BERTH_FAILURE_FILE", raising=False)
@@ -309,7 +310,7 @@ def test_lines_for_people_match_no_metric(
         assert not any(re.search(pattern, written) for pattern in report.METRIC_PATTERNS)
 
 
-def test_other_lines_keep_their_equals_sign(capfd: pytest.CaptureFixture[str]) -> None:
+def test_equals_sign_stays_if_no_pattern_matches(capfd: pytest.CaptureFixture[str]) -> None:
     report.say("model: s3://bucket/a=b")
     assert capfd.readouterr().out == "model: s3://bucket/a=b\n"
 
@@ -331,8 +332,8 @@ def test_collator_pads() -> None:
     assert Collator(9, multiple=4)(items)["input_ids"].shape == (2, 8)
 
 
-def test_padding_has_no_part_in_the_loss() -> None:
-    """Equal to the mean loss of the rows alone, which evaluation measures, whatever the logits of the padding are."""
+def test_loss_ignores_padding() -> None:
+    """The loss of a padded batch equals the mean loss of its rows without padding, which the evaluation measures."""
     torch.manual_seed(1)
     start, end = torch.randn(2, 6), torch.randn(2, 6)
     lengths, first, last = [4, 6], [1, 5], [3, 5]
@@ -347,7 +348,7 @@ def test_padding_has_no_part_in_the_loss() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000])
 @pytest.mark.parametrize("group", [1, 8])
-def test_grouped_order_takes_every_window_once(size: int, group: int) -> None:
+def test_grouped_order_contains_every_window_once(size: int, group: int) -> None:
     lengths = np.random.default_rng(0).integers(20, 385, size)
     order = grouped_order(lengths, group, seed=3, epoch=0)
     assert sorted(order) == list(range(size))
@@ -356,7 +357,7 @@ def test_grouped_order_takes_every_window_once(size: int, group: int) -> None:
         assert not np.array_equal(order, grouped_order(lengths, group, seed=3, epoch=1))
 
 
-def test_grouped_order_saves_padding() -> None:
+def test_grouped_order_reduces_padding() -> None:
     lengths = np.random.default_rng(0).integers(20, 385, 4000)
 
     def padded(order: np.ndarray) -> float:
@@ -365,36 +366,36 @@ def test_grouped_order_saves_padding() -> None:
     assert padded(grouped_order(lengths, 16, 0, 0)) < 1.05 < 1.5 < padded(np.arange(4000))
 
 
-def test_evaluation_takes_every_window_once() -> None:
+def test_length_batches_contain_every_window_once() -> None:
     batches = length_batches(np.array([5, 9, 2, 7, 1]), 2)
     assert [batch.tolist() for batch in batches] == [[1, 3], [0, 2], [4]]
 
 
-def test_ranks_that_would_train_alone_stop() -> None:
+def test_unwrapped_model_is_refused_on_several_ranks() -> None:
     bare = torch.nn.Linear(1, 1)
     ranks.check_wrapped(Rank(), bare)
     with pytest.raises(JobError, match="Linear and not wrapped"):
         ranks.check_wrapped(Rank(1, 1, 2, 2), bare)
 
 
-def test_where_data_comes_from(tmp_path: Path) -> None:
+def test_find_prefers_file_then_channel_then_hub(tmp_path: Path) -> None:
     paths = Paths(tmp_path)
     file = tmp_path / "input/data/train/a.json"
     file.parent.mkdir(parents=True)
     file.write_text("{}")
-    there = data.channels(paths)
-    assert there == {"train"}
+    channels = data.channels(paths)
+    assert channels == {"train"}
     hub = Recipe(dataset_name="squad", train_file="a.json")
-    assert data.find("train", hub, paths, there).path == file
-    assert data.find("train", Recipe(dataset_name="squad"), paths, there).note == (
+    assert data.find("train", hub, paths, channels).path == file
+    assert data.find("train", Recipe(dataset_name="squad"), paths, channels).note == (
         "train data: channel train (not dataset_name squad)"
     )
-    assert data.find("validation", hub, paths, there).dataset == "squad"
+    assert data.find("validation", hub, paths, channels).dataset == "squad"
     assert data.find("train", Recipe(), paths, frozenset({"training"})).path == tmp_path / "input/data/training"
     assert data.find("validation", Recipe(), paths, frozenset({"test"})).path == tmp_path / "input/data/test"
     assert data.find("validation", Recipe(), paths, frozenset({"test", "val"})).path == tmp_path / "input/data/val"
     with pytest.raises(DataError, match="There is no validation data: pass a folder with SQuAD files as channel"):
-        data.find("validation", Recipe(), paths, there)
+        data.find("validation", Recipe(), paths, channels)
 
 
 @pytest.mark.parametrize(
@@ -405,11 +406,11 @@ def test_where_data_comes_from(tmp_path: Path) -> None:
         ('{"train": {"S3DistributionType": "ShardedByS3Key"}}', "Channel train is ShardedByS3Key, so each host has"),
     ],
 )
-def test_channels_that_are_refused(declared: str, sentence: str, tmp_path: Path) -> None:
+def test_unusable_channels_are_refused(declared: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "input/config").mkdir(parents=True)
     (tmp_path / "input/config/inputdataconfig.json").write_text(declared)
     with pytest.raises(DataError, match=sentence):
         data.channels(Paths(tmp_path), hosts=2)
     if "Sharded" in sentence:
         (tmp_path / "input/data/train").mkdir(parents=True)
-        assert data.channels(Paths(tmp_path), hosts=1) == {"train"}, "one host has all files"
+        assert data.channels(Paths(tmp_path), hosts=1) == {"train"}, "a single host has all files"

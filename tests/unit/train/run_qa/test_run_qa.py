@@ -1,6 +1,6 @@
-"""run_qa from its hyperparameters to the model folder, in processes of its own, on one rank and on two.
+"""Tests whole jobs of run_qa, on one rank and on two, with a tiny BERT and synthetic SQuAD.
 
-A tiny BERT with random weights and synthetic SQuAD: what is proved is log lines, files, and that ranks train together.
+They check log lines, files, and that the ranks train together.
 """
 
 import json
@@ -24,7 +24,7 @@ from berth.contract.metric_definitions import METRIC_DEFINITIONS
 from berth.train.run_qa.reporting.phases import PHASES
 from berth.train.run_qa.reporting.report import METRIC_PATTERNS
 
-# As the well-known notebook sends them through a plain estimator (strings), tiny sizes apart.
+# The hyperparameters of the well-known notebook, as a plain Estimator sends them (strings), with tiny sizes.
 NOTEBOOK = {
     "model_name_or_path": "bert-large-uncased-whole-word-masking",
     "dataset_name": "squad",
@@ -42,8 +42,8 @@ NOTEBOOK = {
 }
 
 
-def found(log: str) -> dict[str, list[str]]:
-    """What each metric pattern captures in a log, line by line."""
+def captures(log: str) -> dict[str, list[str]]:
+    """The captures of each metric pattern in the lines of a log."""
     return {
         pattern: [match[1] for line in log.splitlines() if (match := re.search(pattern, line))]
         for pattern in METRIC_PATTERNS
@@ -51,7 +51,7 @@ def found(log: str) -> dict[str, list[str]]:
 
 
 def measured(log: str) -> dict[str, list[float]]:
-    """What SageMaker reads in a log by METRIC_DEFINITIONS, by name: what it does not find is left out."""
+    """Name → values that SageMaker finds in a log with METRIC_DEFINITIONS; names without a value are omitted."""
     values = {
         each["Name"]: [float(match[1]) for line in log.splitlines() if (match := re.search(each["Regex"], line))]
         for each in METRIC_DEFINITIONS
@@ -59,31 +59,31 @@ def measured(log: str) -> dict[str, list[float]]:
     return {name: found for name, found in values.items() if found}
 
 
-FIGURES = re.compile(r"step \d+ of \d+  |trace: step|summary  |\w+ = |(?:HasAns|NoAns|test)_\w+: ")
-FIGURE = re.compile(r"([\w/]+(?: [\w/]+)*)(?: =|:) +(\d[\w.+-]*)")
+LINES_WITH_NUMBERS = re.compile(r"step \d+ of \d+  |trace: step|summary  |\w+ = |(?:HasAns|NoAns|test)_\w+: ")
+NUMBER = re.compile(r"([\w/]+(?: [\w/]+)*)(?: =|:) +(\d[\w.+-]*)")
 
 
-def without_a_metric(log: str) -> set[str]:
-    """The names of figures in a log, of its lines of figures, that no definition reads."""
+def names_without_metric(log: str) -> set[str]:
+    """The names of numbers in a log that no metric definition captures."""
     names = set()
-    for line in filter(FIGURES.match, log.splitlines()):
+    for line in filter(LINES_WITH_NUMBERS.match, log.splitlines()):
         read = {match.start(1) for each in METRIC_DEFINITIONS if (match := re.search(each["Regex"], line))}
-        names |= {each[1] for each in FIGURE.finditer(line) if each.start(2) not in read}
+        names |= {each[1] for each in NUMBER.finditer(line) if each.start(2) not in read}
     return names
 
 
-ONE_LOSS_IS_NONE = """
+SECOND_LOSS_IS_NAN = """
 import itertools, transformers
 whole, number = transformers.Trainer.training_step, itertools.count()
 def training_step(self, *arguments):
     return whole(self, *arguments) * (float("nan") if next(number) == 1 else 1)
 transformers.Trainer.training_step = training_step
 """
-OF_LINES = {"loss", "learning_rate", "examples_per_second", "tokens_per_second", "padding_percent", "memory_gb"}
-# Time left is no number; the table's scores have lines of their own, `eval_f1 = …`.
-READ_ELSEWHERE = {"left", "exact match", "F1"}
-OF_EVERY_JOB = {
-    *OF_LINES,
+PROGRESS_METRICS = {"loss", "learning_rate", "examples_per_second", "tokens_per_second", "padding_percent", "memory_gb"}
+# The time left is not a number, and the table's scores are also logged as `eval_f1 = …`.
+NOT_CAPTURED = {"left", "exact match", "F1"}
+METRICS_OF_EVERY_JOB = {
+    *PROGRESS_METRICS,
     *("epoch", "train_loss", "train_runtime", "train_samples_per_second"),
     *("eval_loss", "eval_exact_match", "eval_f1"),
     *(f"seconds_{phase}" for phase in (*PHASES, "total")),
@@ -97,7 +97,7 @@ def test_notebook_hyperparameters_unchanged(
 ) -> None:
     job = new_job(tmp_path, tiny_model, NOTEBOOK)
     (tmp_path / "model").mkdir()
-    (tmp_path / "model/pytorch_model.bin").write_bytes(b"of an earlier job")
+    (tmp_path / "model/pytorch_model.bin").write_bytes(b"from an earlier job")
     began = time.monotonic()
     ended = subprocess.run(
         [sys.executable, "-m", "berth.train.run_qa"],
@@ -110,18 +110,20 @@ def test_notebook_hyperparameters_unchanged(
     out, err = ended.stdout, ended.stderr
     assert ended.returncode == 0, err
     values, kept = measured(out + err), job.metrics()
-    assert without_a_metric(out + err) == READ_ELSEWHERE
-    assert values.keys() == OF_EVERY_JOB | {"cost_dollars"}
-    assert [len(values[name]) for name in ("loss", "tokens_per_second")] == [2, 2], "the first step and the last"
-    assert all(len(values[name]) == 1 for name in values.keys() - OF_LINES)
+    assert names_without_metric(out + err) == NOT_CAPTURED
+    assert values.keys() == METRICS_OF_EVERY_JOB | {"cost_dollars"}
+    assert [len(values[name]) for name in ("loss", "tokens_per_second")] == [2, 2], (
+        "a line for the first and the last step"
+    )
+    assert all(len(values[name]) == 1 for name in values.keys() - PROGRESS_METRICS)
     assert values["eval_f1"] == [pytest.approx(kept["eval_f1"], abs=1e-4)]
     assert values["job_tokens_per_second"] == [pytest.approx(kept["tokens_per_second"], abs=1)]
     assert values["cost_dollars"] == [pytest.approx(0.1 * sum(kept["seconds"].values()), abs=0.01)]
-    assert took - 5 < sum(kept["seconds"].values()) < took, "from the start of the process to its end"
+    assert took - 5 < sum(kept["seconds"].values()) < took, "the phases cover the whole process"
     for name in ("metrics.json", "history.json"):
         assert (tmp_path / "output/data" / name).read_text() == (tmp_path / "model" / name).read_text()
     assert "training to step 4" in ElementTree.parse(tmp_path / "output/data/training.svg").getroot()[0].text
-    for pattern, captured in found(out + err).items():
+    for pattern, captured in captures(out + err).items():
         assert len(captured) == 1, (pattern, captured)
         float(captured[0])
         assert re.fullmatch(r"\d+\.\d+", captured[0]), (pattern, captured)
@@ -148,18 +150,18 @@ def test_notebook_hyperparameters_unchanged(
 def test_two_ranks_train_together(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    """Two ranks end with equal bits, equal to one process on the joint batch, unlike either alone."""
+    """The weights of two ranks must equal those of one process with the joint batch, not those of one rank alone."""
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps) for rank in (0, 1)]
     alone = new_job(tmp_path / "alone", tiny_model, few_steps)
     joint = new_job(tmp_path / "joint", tiny_model, few_steps | {"per_device_train_batch_size": "4"})
     ends = host.run(*pair)
     assert [end.code for end in [*ends, *host.run(alone), *host.run(joint)]] == [0, 0, 0, 0], ends
     assert "weights: the same on all 2 ranks" in ends[0].out
-    assert ends[1].out == "", "rank 1 computes and does not speak"
-    assert not (pair[1].base / "model").exists(), "only rank 0 writes"
+    assert ends[1].out == "", "only rank 0 writes to the log"
+    assert not (pair[1].base / "model").exists(), "only rank 0 writes the model"
     assert pair[0].metrics()["world_size"] == 2
     assert pair[0].metrics()["epoch"] == joint.metrics()["epoch"] > alone.metrics()["epoch"]
-    # Speeds are of both ranks: as many real tokens to a window as one process counts on the same windows.
+    # The speed counts both ranks, so its tokens per window equal those of one process with the same windows.
     each_window = [
         job.metrics()["tokens_per_second"] / job.metrics()["examples_per_second"] for job in (pair[0], joint)
     ]
@@ -167,24 +169,24 @@ def test_two_ranks_train_together(
     together, solo, reference = pair[0].weights(), alone.weights(), joint.weights()
     assert max((together[name] - reference[name]).abs().max().item() for name in together) < 1e-5
     assert max((together[name] - solo[name]).abs().max().item() for name in together) > 1e-3
-    # Evaluated by two ranks, each window once: the same figures as by one.
+    # Two ranks evaluate each window once, so the scores equal those of one process.
     for name in ("eval_f1", "eval_exact_match"):
         assert pair[0].metrics()[name] == joint.metrics()[name]
     assert pair[0].metrics()["eval_loss"] == pytest.approx(joint.metrics()["eval_loss"], abs=1e-4)
 
 
 def losses_are_numbers(log: str) -> list[bool]:
-    """For each line of progress whether its loss is a number."""
+    """For each progress line, whether its loss is a number."""
     return [not loss.startswith(("nan", "inf")) for loss in re.findall(r"loss: (\S+)", log)]
 
 
 @pytest.mark.slow
-def test_a_training_that_comes_apart_leaves_no_model(
+def test_diverged_training_writes_no_model(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    """Its loss is no number from the second step on; transformers would keep 0 for it."""
-    asked = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
-    job = new_job(tmp_path, tiny_model, asked | {"learning_rate": "1e38", "max_grad_norm": "0"})
+    """The loss is NaN from the second step on; transformers would record it as 0."""
+    given = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
+    job = new_job(tmp_path, tiny_model, given | {"learning_rate": "1e38", "max_grad_norm": "0"})
     (end,) = host.run(job)
     assert end.code == 1
     assert "Training diverged: the model's weights are not numbers" in end.err
@@ -195,12 +197,12 @@ def test_a_training_that_comes_apart_leaves_no_model(
 
 
 @pytest.mark.slow
-def test_one_loss_that_is_no_number_does_not_spoil_those_behind_it(
+def test_single_nan_loss_does_not_affect_later_losses(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    asked = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
-    job = new_job(tmp_path, tiny_model, asked)
-    job.before = ONE_LOSS_IS_NONE
+    given = few_steps | {"do_eval": "false", "logging_steps": "1", "log_seconds": "0"}
+    job = new_job(tmp_path, tiny_model, given)
+    job.before = SECOND_LOSS_IS_NAN
     (end,) = host.run(job)
     assert end.code == 0, end.err
     assert losses_are_numbers(end.out) == [True, False, True, True, True]
@@ -211,36 +213,36 @@ def test_one_loss_that_is_no_number_does_not_spoil_those_behind_it(
 
 
 @pytest.mark.slow
-def test_int8_is_measured_and_kept_or_refused_in_words(
+def test_int8_export_is_measured_or_refused(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    asked = few_steps | {"export_int8": "true", "int8_few_questions": "true", "int8_max_f1_loss": "100"}
-    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, asked) for rank in (0, 1)]
+    given = few_steps | {"export_int8": "true", "int8_few_questions": "true", "int8_max_f1_loss": "100"}
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, given) for rank in (0, 1)]
     ends = host.run(*pair)
     assert [end.code for end in ends] == [0, 0], ends
     assert "\nint8: on 10 questions int8 has F1 " in ends[0].out
     assert "\nmodel: its int8 graph adds " in ends[0].out
-    assert all(len(captured) == 1 for captured in found(ends[0].out + ends[0].err).values()), "figures are no metrics"
+    assert all(len(captured) == 1 for captured in captures(ends[0].out + ends[0].err).values()), (
+        "the int8 lines must match no pattern"
+    )
     graph = pair[0].base / "model/openvino"
     kept = json.loads((graph / "graph.json").read_text())["precisions"]["int8"]
     assert kept["questions"] == 10
     values = measured(ends[0].out)
-    assert values.keys() == OF_EVERY_JOB | {"int8_f1", "int8_exact_match"}
+    assert values.keys() == METRICS_OF_EVERY_JOB | {"int8_f1", "int8_exact_match"}
     assert [*values["int8_f1"], *values["int8_exact_match"]] == [
         pytest.approx(kept[name], abs=0.01) for name in ("int8_f1", "int8_exact_match")
     ]
     assert kept["fp32_f1"] == pytest.approx(pair[0].metrics()["eval_f1"], abs=1e-3)
     (end,) = host.run(new_job(tmp_path / "few", tiny_model, few_steps | {"export_int8": "true"}))
     assert end.code == 1
-    assert end.err.startswith("berth: error: int8 was asked for, and there are 10 questions to measure its loss on")
-    assert "step 1" not in end.out, "before the training"
+    assert end.err.startswith("berth: error: int8 was given for, and there are 10 questions to measure its loss on")
+    assert "step 1" not in end.out, "the job must fail before the training"
 
 
 @pytest.mark.slow
-def test_dataset_by_name_and_packed_model(
-    tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, squad: Any
-) -> None:
-    """dataset_name goes through the datasets library (here a folder), v2.0 as well; the model as a job leaves it."""
+def test_dataset_name_and_packed_model(tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, squad: Any) -> None:
+    """The datasets library loads dataset_name, here a folder with unanswerable questions. The model is an archive."""
     job = new_job(tmp_path, tiny_model, {})
     shutil.rmtree(tmp_path / "input/data")
     (tmp_path / "input/data/model").mkdir(parents=True)
@@ -277,13 +279,13 @@ def test_dataset_by_name_and_packed_model(
     (end,) = host.run(job)
     assert end.code == 0, end.err
     assert "train data: the first 6 questions" in end.out
-    assert [len(captured) for captured in found(end.out + end.err).values()] == [1, 1, 1, 1, 1]
+    assert [len(captured) for captured in captures(end.out + end.err).values()] == [1, 1, 1, 1, 1]
     assert job.metrics()["eval_NoAns_total"] == 4
     assert json.loads((tmp_path / "model/config.json").read_text())["null_score_diff_threshold"] == -0.5
-    of_kinds = {f"{kind}_{name}" for kind in ("HasAns", "NoAns") for name in ("exact", "f1", "total")}
+    by_kind = {f"{kind}_{name}" for kind in ("HasAns", "NoAns") for name in ("exact", "f1", "total")}
     values = measured(end.out + end.err)
-    assert without_a_metric(end.out + end.err) == READ_ELSEWHERE
-    assert values.keys() == OF_EVERY_JOB | of_kinds | {"test_exact_match", "test_f1"}
+    assert names_without_metric(end.out + end.err) == NOT_CAPTURED
+    assert values.keys() == METRICS_OF_EVERY_JOB | by_kind | {"test_exact_match", "test_f1"}
     assert values["NoAns_total"] == [4]
     assert values["test_f1"] == [pytest.approx(job.metrics()["test_f1"], abs=1e-4)]
     assert len(json.loads((tmp_path / "output/data/test_predictions.json").read_text())) == 4
@@ -292,46 +294,40 @@ def test_dataset_by_name_and_packed_model(
 def test_predictions_need_neither_answers_nor_ids(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, squad: Any
 ) -> None:
-    """And no figure of a job that trains nothing is made up."""
     job = new_job(
         tmp_path, tiny_model, {"do_train": "False", "do_eval": "False", "do_predict": "True", "doc_stride": "8"}
     )
     shutil.rmtree(tmp_path / "input/data/train")
-    asked = squad(range(3))
-    for paragraph in asked["data"][0]["paragraphs"]:
+    given = squad(range(3))
+    for paragraph in given["data"][0]["paragraphs"]:
         for question in paragraph["qas"]:
             del question["answers"], question["id"]
     (tmp_path / "input/data/test").mkdir()
-    (tmp_path / "input/data/test/asked.json").write_text(json.dumps(asked))
+    (tmp_path / "input/data/test/given.json").write_text(json.dumps(given))
     (end,) = host.run(job)
     assert end.code == 0, end.err
     predictions = json.loads((tmp_path / "output/data/test_predictions.json").read_text())
-    assert list(predictions) == [f"asked.json, article 1, paragraph {number}, question 1" for number in (1, 2, 3)]
+    assert list(predictions) == [f"given.json, article 1, paragraph {number}, question 1" for number in (1, 2, 3)]
     assert "the predictions are not measured" in end.out
     assert not any(name.startswith("test_") for name in job.metrics())
 
 
 ERRORS = {
     "unknown": ({"learning_rat": "1"}, "learning_rat is not known (did you mean learning_rate?)"),
-    "several": ({"max_steps": "x", "seed": "1.5"}, "2 hyperparameters can't be used: max_steps 'x'"),
-    "together": ({"bf16": "True", "dataloader_prefetch_factor": "2"}, "don't go together"),
-    "stride": ({"max_seq_length": "20", "doc_stride": "30"}, "doc_stride is 30"),
-    "long question": ({"max_seq_length": "10", "doc_stride": "4"}, "is too long"),
-    "range": ({"per_device_train_batch_size": "0", "seed": "-1"}, "per_device_train_batch_size is 0 and must be"),
-    "type and range": (
+    "contradiction": ({"bf16": "True", "dataloader_prefetch_factor": "2"}, "don't go together"),
+    "long-question": ({"max_seq_length": "10", "doc_stride": "4"}, "is too long"),
+    "types-and-ranges": (
         {"learning_rate": "fast", "per_device_train_batch_size": "-1", "max_seq_length": "x", "doc_stride": "400"},
         "3 hyperparameters can't be used: learning_rate 'fast' is not a number; max_seq_length 'x' is not a whole "
         "number; per_device_train_batch_size is -1 and must be at least 1; fix them",
     ),
-    "fsdp on one rank": ({"fsdp": "full_shard"}, "fsdp shards the model over ranks, and this job has one"),
-    "no file": ({"train_file": "other.json"}, "File other.json does not exist"),
-    "no path": ({"model_name_or_path": "/no/where"}, "model_name_or_path /no/where does not exist"),
-    "nothing": ({"do_train": "false", "do_eval": "false"}, "There is nothing to do"),
+    "missing-file": ({"train_file": "other.json"}, "File other.json does not exist"),
+    "missing-model": ({"model_name_or_path": "/no/where"}, "model_name_or_path /no/where does not exist"),
 }
 
 
 @pytest.mark.parametrize(("given", "sentence"), ERRORS.values(), ids=list(ERRORS))
-def test_mistakes_end_in_one_line(
+def test_user_errors_end_in_one_line(
     given: dict[str, str], sentence: str, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
 ) -> None:
     job = new_job(tmp_path, tiny_model, given)
@@ -344,15 +340,15 @@ def test_mistakes_end_in_one_line(
     assert sentence in end.err.splitlines()[-1]
 
 
-def test_a_mistake_is_left_to_the_entry_to_say_where_there_is_one(
+def test_error_goes_to_the_failure_file_if_there_is_one(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
 ) -> None:
-    told = tmp_path / "sentence"
-    (end,) = host.run(new_job(tmp_path, tiny_model, {"learning_rat": "1"}), BERTH_FAILURE_FILE=str(told))
+    failure_file = tmp_path / "sentence"
+    (end,) = host.run(new_job(tmp_path, tiny_model, {"learning_rat": "1"}), BERTH_FAILURE_FILE=str(failure_file))
     assert end.code == 1
-    assert "learning_rat is not known (did you mean learning_rate?)" in told.read_text()
-    assert "learning_rat" not in end.out + end.err, "the entry says it, once"
+    assert "learning_rat is not known (did you mean learning_rate?)" in failure_file.read_text()
+    assert "learning_rat" not in end.out + end.err, "only the entry logs the error"
     many = {f"learning_rate_{number}": "1" for number in range(20)}
-    (end,) = host.run(new_job(tmp_path / "many", tiny_model, many), BERTH_FAILURE_FILE=str(told))
+    (end,) = host.run(new_job(tmp_path / "many", tiny_model, many), BERTH_FAILURE_FILE=str(failure_file))
     assert end.code == 1
-    assert "learning_rate_19" in end.err, "what the entry would cut stands in the log as a whole"
+    assert "learning_rate_19" in end.err, "the entry truncates a long error, so run_qa logs it, too"

@@ -1,4 +1,4 @@
-"""The model folder while a model is written into it: what a loader finds after SIGKILL, or on a full disk."""
+"""Tests the model folder after SIGKILL while a model is written, and with a full disk."""
 
 import errno
 import os
@@ -19,8 +19,8 @@ from berth.train.run_qa import saved_model
 from berth.train.run_qa.model import load
 from berth.train.run_qa.recipe import Recipe
 
-# Writes the model of argv[1] into argv[2]/NUMBER/model for NUMBER 1, 2, …, each in a process that kills itself at its
-# NUMBERth change of the file system, until one comes to its end.
+# For NUMBER 1, 2, … a child process writes the model of argv[1] into argv[2]/NUMBER/model, and kills itself at its
+# NUMBERth change of the file system. Stops when a child finishes.
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -53,9 +53,9 @@ print(number)
 
 
 def state_of(folder: Path, new: dict[str, torch.Tensor]) -> str:
-    """What a loader finds in a model folder: `new` with its shards, `earlier`, or `none`."""
+    """Which model can be loaded from a folder: `new`, `earlier` or `none`."""
     if file_faults(folder, folder):
-        assert model_home(folder) is None  # not one that lacks a file
+        assert model_home(folder) is None, "a loader would use an incomplete model"
         return "none"
     found = load(folder, Recipe()).model.state_dict()
     if found.keys() == new.keys() and all(torch.equal(found[name], new[name]) for name in new):
@@ -67,8 +67,8 @@ def state_of(folder: Path, new: dict[str, torch.Tensor]) -> str:
 
 @pytest.mark.parametrize("earlier", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @pytest.mark.slow
-def test_a_kill_at_any_moment_leaves_no_mixture(earlier: bool, tmp_path: Path, tiny_model: Path) -> None:
-    """The earlier model has a hidden layer less, and its weights are in one file where the new one's are in several."""
+def test_kill_at_any_moment_never_leaves_a_mixed_model(earlier: bool, tmp_path: Path, tiny_model: Path) -> None:
+    """The earlier model has one hidden layer less. Its weights are in one file, and the new model's in several."""
     before = tmp_path / "before"
     before.mkdir()
     if earlier:
@@ -77,7 +77,7 @@ def test_a_kill_at_any_moment_leaves_no_mixture(earlier: bool, tmp_path: Path, t
         torch.nn.init.constant_(model.qa_outputs.bias, 9)
         model.save_pretrained(before)
         shutil.copy(tiny_model / "tokenizer.json", before)
-    (before / "notes.txt").write_text("a user's")
+    (before / "notes.txt").write_text("a user's file")
     for number in range(1, 60):
         shutil.copytree(before, tmp_path / str(number) / "model")
     done = subprocess.run(
@@ -96,9 +96,7 @@ def test_a_kill_at_any_moment_leaves_no_mixture(earlier: bool, tmp_path: Path, t
         assert not list(folder.glob(".*"))
 
 
-def test_a_disk_that_is_full_keeps_the_earlier_model(tmp_path: Path) -> None:
-    """As fsdp leaves it on GPUs, where Trainer gathers and writes it."""
-
+def test_full_disk_keeps_the_earlier_model(tmp_path: Path) -> None:
     def save(into: Path) -> None:
         (into / "model-00001-of-00002.safetensors").write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -109,7 +107,7 @@ def test_a_disk_that_is_full_keeps_the_earlier_model(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-def test_a_rank_that_writes_nothing_takes_nothing_away(tmp_path: Path) -> None:
+def test_rank_without_files_deletes_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     saved_model.write(tmp_path, lambda into: None)
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]

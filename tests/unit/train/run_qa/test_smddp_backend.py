@@ -1,4 +1,4 @@
-"""run_qa over the backend `smddp`, of the double that tests/doubles holds: two ranks that end as over gloo."""
+"""Tests run_qa with the backend `smddp`, for which tests/doubles has a replacement that runs on a CPU."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ CHANNELS = frozenset({"train"})
 
 @pytest.fixture(scope="module")
 def smddp_host(host: Any, clean_environment: dict[str, str]) -> Iterator[Any]:
-    """Ranks with the double on their path."""
+    """Starts ranks with the replacement of smddp on their path."""
     double = str(pins.ROOT / "tests/doubles/smdistributed_double/src")
     path = ":".join(part for part in (double, clean_environment.get("PYTHONPATH", "")) if part)
     with_double = type(host)(clean_environment | {"PYTHONPATH": path})
@@ -24,7 +24,7 @@ def smddp_host(host: Any, clean_environment: dict[str, str]) -> Iterator[Any]:
 
 
 @pytest.mark.nightly
-def test_two_ranks_over_smddp_end_as_over_gloo(
+def test_smddp_gives_the_same_result_as_gloo(
     tmp_path: Path, tiny_model: Path, host: Any, smddp_host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     jobs = {
@@ -53,11 +53,9 @@ def test_two_ranks_over_smddp_end_as_over_gloo(
         ({"ddp_backend": "nccl"}, False, "smddp", "gloo", True),
     ],
 )
-def test_which_backend_starts_the_group(
-    given: dict[str, Any], cuda: bool, launcher: str, backend: str, warned: bool
-) -> None:
-    found = RankEnvironment(world_size=2, cuda=cuda, backend=launcher, channels=CHANNELS)
-    done = complete(given, Paths(), found)
+def test_choose_backend(given: dict[str, Any], cuda: bool, launcher: str, backend: str, warned: bool) -> None:
+    env = RankEnvironment(world_size=2, cuda=cuda, backend=launcher, channels=CHANNELS)
+    done = complete(given, Paths(), env)
     assert done.backend == backend
     assert any("ddp_backend" in warning for warning in done.warnings) == warned
     assert "ddp_backend" not in done.training

@@ -1,4 +1,4 @@
-"""SIGTERM at any moment of a job: what is trained is kept, the sentence says where, and the next start goes on."""
+"""Tests SIGTERM at several moments of a job: the training is saved, the error says where, and the next job resumes."""
 
 import re
 from collections.abc import Sequence
@@ -14,32 +14,37 @@ from berth.runtime.rank import Rank
 from berth.train.run_qa.agreement import Agreement, RankRequest
 from berth.train.run_qa.stopping import STEP_SECONDS, MicroBatches, overruns, step_seconds, stopped_where
 
-# Sends itself SIGTERM in the `at`-th call of a function, and gives the thread that hears it the time to.
+# The rank sends itself SIGTERM in the `at`-th call of a function, and waits until the thread has received it.
 SIGNAL_IN = """
-import os, signal, time
-from berth.train.run_qa import program
-from berth.train.run_qa import export, stopping, trainer
+import os, signal, threading
+from berth.train.run_qa import export, program, stop_signal, stopping, trainer
 from berth.train.run_qa.evaluation import Evaluator
 {more}
 original = {owner}.{name}
 calls = 0
+received = threading.Event()
+receive = stop_signal.StopSignal._receive
+def receive_and_tell(self, number):
+    receive(self, number)
+    received.set()
+stop_signal.StopSignal._receive = receive_and_tell
 def counted(*arguments, **named):
     global calls
     calls += 1
     if calls == {at}:
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.3)
+        received.wait(60)
     return original(*arguments, **named)
 {owner}.{name} = counted
 """
 
 
-def signal_in(where: str, at: int = 1, more: str = "") -> str:
-    owner, _, name = where.rpartition(".")
+def signal_in(function: str, at: int = 1, more: str = "") -> str:
+    owner, _, name = function.rpartition(".")
     return SIGNAL_IN.format(owner=owner, name=name, at=at, more=more)
 
 
-STEP = "trainer.QuestionAnsweringTrainer.compute_loss"  # once a micro-batch
+STEP = "trainer.QuestionAnsweringTrainer.compute_loss"  # called once per micro-batch
 BREAKS_OFF = "stopping.STEP_SECONDS = -1.0"
 
 
@@ -62,47 +67,44 @@ BREAKS_OFF = "stopping.STEP_SECONDS = -1.0"
         ((312, "/m", "/c/300"), "after its 312 steps: the model is in /m, without what was to come"),
         ((0, None, None), "before the first of its 312 steps was done: start it again."),
     ],
-    ids=["checkpoint", "no checkpoint folder", "full disk", "a folder of the user's", "trained", "no step"],
+    ids=["checkpoint", "no-checkpoint-folder", "full-disk", "own-folder", "after-the-training", "no-step"],
 )
-def test_the_sentence_says_how_far_the_job_came_and_how_it_goes_on(given: tuple[Any, ...], sentence: str) -> None:
+def test_stopped_where_names_the_step_and_the_place_to_resume_from(given: tuple[Any, ...], sentence: str) -> None:
     step, model, checkpoint, uploaded = (*given, True)[:4]
     paths = [Path(each) if each else None for each in (model, checkpoint)]
-    said = stopped_where(step, 312, *paths, uploaded=uploaded)
-    assert said.startswith(sentence)
+    assert stopped_where(step, 312, *paths, uploaded=uploaded).startswith(sentence)
 
 
 @pytest.mark.parametrize(
     ("waited", "left", "mean", "breaks_off"),
     [(0, 15, 4, False), (1, 15, 4, True), (0, 1, 61, True), (59, 1, 0.5, False), (500, 0, 4, False)],
 )
-def test_a_step_is_broken_off_that_would_end_a_minute_after_the_signal(
-    waited: float, left: int, mean: float, breaks_off: bool
-) -> None:
+def test_step_overruns_a_minute_after_the_signal(waited: float, left: int, mean: float, breaks_off: bool) -> None:
     assert overruns(waited, left, mean, STEP_SECONDS) == breaks_off
 
 
 @pytest.mark.parametrize(("checkpoint", "step"), [(0, 60), (40, 60), (70, 30), (300, 0)])
-def test_a_step_leaves_a_large_checkpoint_the_time_that_it_takes(checkpoint: float, step: float) -> None:
-    """Together they end 100 s after the signal at most, of SageMaker's 120."""
+def test_step_limit_leaves_time_for_a_large_checkpoint(checkpoint: float, step: float) -> None:
+    """Step and checkpoint together must end within 100 s of the signal; SageMaker kills the job after 120 s."""
     assert step_seconds(checkpoint) == step
 
 
-def test_ranks_learn_a_round_later_what_any_of_them_asked_for_or_wait_for_it() -> None:
-    """In a group that is faked, whose sums are this rank's own."""
+def test_exchange_returns_the_previous_round_and_settle_this_one() -> None:
+    """The fake process group returns this rank's own values as the sum."""
     alone = Agreement(Rank())
     assert alone.exchange(RankRequest.SAVE) == RankRequest.SAVE
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     try:
         agreement = Agreement(Rank(0, 0, 2, 2))
-        asked = [RankRequest.SAVE, RankRequest(0), RankRequest.STOP | RankRequest.BREAK_OFF, RankRequest(0)]
-        assert [agreement.exchange(each) for each in asked] == [RankRequest(0), *asked[:-1]]
+        requests = [RankRequest.SAVE, RankRequest(0), RankRequest.STOP | RankRequest.BREAK_OFF, RankRequest(0)]
+        assert [agreement.exchange(each) for each in requests] == [RankRequest(0), *requests[:-1]]
         assert agreement.settle(RankRequest.STOP) == RankRequest.STOP
-        assert agreement.settle(RankRequest(0)) == RankRequest(0), "each is told once"
+        assert agreement.settle(RankRequest(0)) == RankRequest(0), "each request is returned once"
     finally:
         dist.destroy_process_group()
 
 
-def test_a_micro_batch_is_timed_without_what_lies_between_steps() -> None:
+def test_micro_batch_time_excludes_the_time_between_steps() -> None:
     batches = MicroBatches()
     assert batches.mean_seconds == 0
     for begin in (10.0, 100.0):
@@ -126,7 +128,7 @@ def few_steps(few_steps: dict[str, str]) -> dict[str, str]:
 
 
 def share_checkpoints(jobs: Sequence[Any]) -> None:
-    """One folder for all ranks, as on a host."""
+    """Make all ranks use one checkpoint folder, as on one host."""
     (jobs[0].base / "checkpoints").mkdir()
     for job in jobs[1:]:
         (job.base / "checkpoints").symlink_to(jobs[0].base / "checkpoints")
@@ -136,41 +138,41 @@ LONG = {"num_train_epochs": "2", "max_steps": "-1", "gradient_accumulation_steps
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_rank_saves_all_and_the_job_ends_as_if_it_had_never_stopped(
+def test_signal_to_one_rank_stops_all_and_the_resumed_job_is_exact(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    """Stopped twice, the second time in the middle of a step, which is broken off: equal bits at the end."""
+    """The job is stopped twice, the second time in the middle of a step. Its weights must equal an unstopped job's."""
     given = few_steps | LONG | {"do_eval": "false"}
-    whole = [new_job(tmp_path / f"whole{rank}", tiny_model, given, range(40)) for rank in (0, 1)]
-    assert [end.code for end in host.run(*whole)] == [0, 0]
+    unstopped = [new_job(tmp_path / f"whole{rank}", tiny_model, given, range(40)) for rank in (0, 1)]
+    assert [end.code for end in host.run(*unstopped)] == [0, 0]
 
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, given, range(40)) for rank in (0, 1)]
     share_checkpoints(pair)
-    reached = []
+    saved_steps = []
     for before in (signal_in(STEP, 6), signal_in(STEP, 15, BREAKS_OFF)):
         pair[1].before = before
         ends = host.run(*pair)
         assert [end.code for end in ends] == [143, 143], ends
         newest = checkpoints(pair[0])[-1]
-        reached.append(step_of(newest))
+        saved_steps.append(step_of(newest))
         for end in ends:
-            assert f"berth: error: the job was stopped (SIGTERM) at step {reached[-1]} of 8: " in end.err
+            assert f"berth: error: the job was stopped (SIGTERM) at step {saved_steps[-1]} of 8: " in end.err
             assert f"checkpoints/{newest} holds all that was trained" in end.err
         assert not (pair[0].base / "model").exists()
     assert "stopping: step 7 would take too long and is broken off" in ends[0].out
-    assert reached == [2, 6]
+    assert saved_steps == [2, 6]
     pair[1].before = ""
     ends = host.run(*pair)
     assert [end.code for end in ends] == [0, 0], ends
-    assert pair[0].metrics()["weights_sha256"] == whole[0].metrics()["weights_sha256"]
+    assert pair[0].metrics()["weights_sha256"] == unstopped[0].metrics()["weights_sha256"]
 
 
-# Whatever a checkpoint takes.
+# Any checkpoint takes too long.
 TAKES_TOO_LONG = "stopping.LIMIT_SECONDS = 0.0"
 
 
 @pytest.mark.slow
-def test_a_step_is_broken_off_for_a_checkpoint_that_takes_all_the_time(
+def test_step_is_broken_off_if_the_checkpoint_takes_too_long(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     job = new_job(tmp_path, tiny_model, few_steps | {"gradient_accumulation_steps": "4"})
@@ -185,7 +187,7 @@ def test_a_step_is_broken_off_for_a_checkpoint_that_takes_all_the_time(
 
 
 @pytest.mark.slow
-def test_without_a_checkpoint_folder_the_model_is_left_as_it_is(
+def test_stopped_job_without_checkpoint_folder_writes_the_model(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     job = new_job(tmp_path, tiny_model, few_steps)
@@ -201,7 +203,7 @@ def test_without_a_checkpoint_folder_the_model_is_left_as_it_is(
 
 
 @pytest.mark.slow
-def test_of_a_checkpoint_folder_that_may_go_with_the_container_the_model_is_left_as_well(
+def test_stopped_job_with_a_folder_of_its_own_also_writes_the_model(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     job = new_job(tmp_path, tiny_model, few_steps | {"save_strategy": "epoch", "output_dir": str(tmp_path / "mine")})
@@ -220,7 +222,7 @@ def test_of_a_checkpoint_folder_that_may_go_with_the_container_the_model_is_left
     ids=["read-only", "full"],
 )
 @pytest.mark.slow
-def test_where_no_checkpoint_can_be_written_a_stop_leaves_the_model(
+def test_stopped_job_that_cannot_save_writes_the_model(
     disk: str,
     cause: str,
     tmp_path: Path,
@@ -243,7 +245,7 @@ def test_where_no_checkpoint_can_be_written_a_stop_leaves_the_model(
 
 
 @pytest.mark.slow
-def test_a_checkpoint_folder_on_one_host_alone_is_refused_and_no_rank_waits(
+def test_checkpoint_folder_on_only_one_host_is_refused(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps) for rank in (0, 1)]
@@ -255,7 +257,7 @@ def test_a_checkpoint_folder_on_one_host_alone_is_refused_and_no_rank_waits(
 
 
 @pytest.mark.slow
-def test_an_evaluation_is_broken_off_and_no_best_model_is_loaded(
+def test_signal_interrupts_an_evaluation(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     given = {
@@ -266,7 +268,9 @@ def test_an_evaluation_is_broken_off_and_no_best_model_is_loaded(
     }
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps | given) for rank in (0, 1)]
     share_checkpoints(pair)
-    pair[0].before = signal_in("stopping.Stopping.interrupted", 11)  # an evaluation asks eight times: in the second
+    pair[0].before = signal_in(
+        "stopping.Stopping.interrupted", 11
+    )  # in the second evaluation, each of which calls it eight times
     ends = host.run(*pair)
     assert [end.code for end in ends] == [143, 143], ends
     assert "(SIGTERM) at step 4 of 5: " in ends[1].err
@@ -278,7 +282,7 @@ def test_an_evaluation_is_broken_off_and_no_best_model_is_loaded(
 
 
 @pytest.mark.slow
-def test_after_the_training_the_model_is_there(
+def test_signal_after_the_training_keeps_the_model(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     job = new_job(tmp_path, tiny_model, few_steps)
@@ -291,7 +295,7 @@ def test_after_the_training_the_model_is_there(
 
 
 @pytest.mark.slow
-def test_before_the_training_a_job_ends_at_once(
+def test_signal_before_the_training_ends_the_job_at_once(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     job = new_job(tmp_path, tiny_model, few_steps)
@@ -305,7 +309,7 @@ def test_before_the_training_a_job_ends_at_once(
     assert not (tmp_path / "model").exists()
 
 
-# The main thread waits for a lock inside a library, where Python calls no handler.
+# The main thread waits for a lock inside a C library, where Python can't run signal handlers.
 STUCK = """
 import ctypes, threading
 lock = ctypes.create_string_buffer(64)
@@ -317,18 +321,18 @@ def get_stuck():
 
 
 @pytest.mark.slow
-def test_a_second_signal_ends_a_rank_that_waits_inside_a_library(
+def test_second_signal_ends_a_rank_blocked_in_a_library(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     job = new_job(tmp_path, tiny_model, few_steps)
-    job.before = signal_in(STEP, 2, STUCK).replace("time.sleep(0.3)", "get_stuck()")
+    job.before = signal_in(STEP, 2, STUCK).replace("received.wait(60)", "get_stuck()")
     (end,) = host.run(job)
     assert end.code == 143
     assert end.err == ""
 
 
 @pytest.mark.slow
-def test_a_job_of_one_epoch_saves_by_time(
+def test_save_minutes_saves_within_an_epoch(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     given = few_steps | {
@@ -349,7 +353,7 @@ def test_a_job_of_one_epoch_saves_by_time(
         assert load_file(pair[0].base / "checkpoints" / name / "model.safetensors")
 
 
-# Each evaluation is worse than the one before.
+# Each evaluation has a lower F1 than the one before.
 WORSE_AND_WORSE = """
 from berth.train.run_qa.evaluation import Evaluator
 measure, scores_of_fake = Evaluator._measure, iter([90.0, 80.0, 70.0])
@@ -361,13 +365,13 @@ Evaluator._measure = falling
 
 
 @pytest.mark.slow
-def test_what_a_stop_saved_stays_though_it_is_not_the_best_and_one_is_to_stay(
+def test_checkpoint_of_a_stop_is_kept_with_save_total_limit_1(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    """Trainer itself would delete it at the end of its loop, and whatever else is called a checkpoint."""
+    """Trainer itself would delete this checkpoint at the end of the training, and all other folders with such names."""
     given = {"load_best_model_at_end": "true", "eval_strategy": "steps", "eval_steps": "2", "save_total_limit": "1"}
     job = new_job(tmp_path, tiny_model, few_steps | given | {"max_steps": "6"})
-    (tmp_path / "checkpoints/checkpoint-1").mkdir(parents=True)  # of somebody else's Trainer, not whole
+    (tmp_path / "checkpoints/checkpoint-1").mkdir(parents=True)  # an incomplete one of another program's Trainer
     job.before = WORSE_AND_WORSE + signal_in(STEP, 5)
     (end,) = host.run(job)
     assert end.code == 143

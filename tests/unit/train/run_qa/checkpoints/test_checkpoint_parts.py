@@ -1,4 +1,4 @@
-"""What a checkpoint says of a training: its global batch on other ranks, its random states, what it is of."""
+"""Tests the parts of a checkpoint: its global batch, its random states, and its digests."""
 
 import json
 import random
@@ -28,8 +28,8 @@ WRITTEN = CheckpointManifest(
 )
 
 
-def test_a_step_keeps_its_windows_on_other_ranks() -> None:
-    """24 of them, 2 ranks with 4 a batch."""
+def test_global_batch_is_kept_on_another_number_of_ranks() -> None:
+    """The checkpoint is from 2 ranks, with 24 windows per step and 4 per batch."""
     training: dict[str, Any] = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 3}
     assert global_batch.keep(training, WRITTEN, 2) == []
     for ranks, batch, times in ((1, 4, 6), (6, 4, 1), (8, 3, 1), (24, 1, 1)):
@@ -39,14 +39,14 @@ def test_a_step_keeps_its_windows_on_other_ranks() -> None:
         assert f"per_device_train_batch_size {batch}, gradient_accumulation_steps {times}" in batches
         assert "not bit for bit" in other_bits
     small = {"per_device_train_batch_size": 2}
-    assert len(global_batch.keep(small, WRITTEN, 2)) == 1, "a batch that was changed"
+    assert len(global_batch.keep(small, WRITTEN, 2)) == 1, "the job changed its batch size"
     assert small == {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 6}
     with pytest.raises(JobError, match="24 windows each, which can't be divided among 5 ranks"):
         global_batch.keep({}, WRITTEN, 5)
 
 
 @pytest.mark.parametrize(("windows", "count", "taken"), [(5, 8, 8), (5, 5, 5), (5, 4, 4), (2, 6, 6)])
-def test_an_epoch_is_filled_up_with_its_first_windows(windows: int, count: int, taken: int) -> None:
+def test_order_sampler_fills_an_epoch_with_its_first_windows(windows: int, count: int, taken: int) -> None:
     sampler = OrderSampler(lambda epoch: [(number + epoch) % windows for number in range(windows)], count)
     sampler.set_epoch(1)
     assert len(sampler) == taken
@@ -57,7 +57,7 @@ def draw() -> list[float]:
     return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(1).item()]
 
 
-def test_random_states_come_back_from_json() -> None:
+def test_random_states_survive_json() -> None:
     draw()
     states = json.loads(json.dumps(random_states.current()))
     drawn = draw()
@@ -82,14 +82,14 @@ def config(tiny_model: Path) -> BertConfig:
         ({"vocab_size": 30}, False),
     ],
 )
-def test_a_model_is_its_architecture(change: dict[str, Any], same: bool, config: BertConfig) -> None:
+def test_config_digest_depends_only_on_the_architecture(change: dict[str, Any], same: bool, config: BertConfig) -> None:
     before = identity.digest_config(config)
     for name, value in change.items():
         setattr(config, name, value)
     assert (identity.digest_config(config) == before) is same
 
 
-def test_the_weights_that_were_loaded_count_and_random_ones_do_not(config: BertConfig) -> None:
+def test_weights_digest_ignores_fresh_parts(config: BertConfig) -> None:
     model = BertForQuestionAnswering(config)
     before = identity.digest_weights(model, ("qa_outputs",))
     torch.nn.init.ones_(model.qa_outputs.weight)
@@ -105,7 +105,7 @@ def dataset(*rows: tuple[list[int], int]) -> WindowDataset:
     )
 
 
-def test_data_is_its_windows_and_their_order() -> None:
+def test_windows_digest_depends_on_content_and_order() -> None:
     rows = ([1, 2, 3], 1), ([1, 4], 0)
     before = identity.digest_windows(dataset(*rows), ["random", 42])
     assert identity.digest_windows(dataset(*rows), ["random", 42]) == before

@@ -1,4 +1,4 @@
-"""Which files of a checkpoint a torch before 2.6 reads: by TorchScript and old formats code runs (CVE-2025-32434)."""
+"""Tests which files a torch before 2.6 reads: TorchScript and old formats can run code (CVE-2025-32434)."""
 
 import io
 import tarfile
@@ -15,7 +15,7 @@ from berth.train.run_qa.checkpoints import choice
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """The files of a checkpoint that Trainer reads by torch.load."""
+    """The files of a checkpoint that Trainer reads with torch.load."""
     (tmp_path / "model.safetensors").touch()
     model = torch.nn.Linear(2, 2)
     torch.save(torch.optim.AdamW(model.parameters()).state_dict(), tmp_path / "optimizer.pt")
@@ -28,7 +28,7 @@ def torchscript(path: Path) -> None:
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(path))
 
 
-def before_zip(path: Path) -> None:
+def legacy_format(path: Path) -> None:
     torch.save({"last_epoch": 3}, path, _use_new_zipfile_serialization=False)
 
 
@@ -38,15 +38,15 @@ def tar(path: Path) -> None:
 
 
 def cut_off(path: Path) -> None:
-    whole = io.BytesIO()
-    torch.save({"last_epoch": 3}, whole)
-    path.write_bytes(whole.getvalue()[:-40])
+    content = io.BytesIO()
+    torch.save({"last_epoch": 3}, content)
+    path.write_bytes(content.getvalue()[:-40])
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
-@pytest.mark.parametrize("write", [torchscript, before_zip, tar, cut_off])
-def test_a_file_that_trainer_does_not_write_is_refused(
+@pytest.mark.parametrize("write", [torchscript, legacy_format, tar, cut_off])
+def test_old_torch_refuses_other_file_formats(
     write: Callable[[Path], None], name: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(checkpoint / name)
@@ -56,20 +56,18 @@ def test_a_file_that_trainer_does_not_write_is_refused(
             pass
 
 
-def test_what_trainer_writes_is_read_and_the_log_says_what_that_trusts(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_torch_reads_trainers_files_and_logs_the_risk(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check = trainer.check_torch_load_is_safe
     monkeypatch.setattr(torch, "__version__", "2.5.1")
-    said: list[str] = []
-    with choice.reading_with_old_torch(str(checkpoint), said.append):
+    log: list[str] = []
+    with choice.reading_with_old_torch(str(checkpoint), log.append):
         assert trainer.check_torch_load_is_safe is not check
     assert trainer.check_torch_load_is_safe is check
-    (line,) = said
+    (line,) = log
     assert line.startswith(f"torch 2.5.1 reads the optimizer of {checkpoint}: whoever can write there can run code")
 
 
-def test_weights_that_are_no_safetensors_and_a_newer_torch_keep_the_check(
+def test_transformers_check_stays_for_new_torch_and_other_weights(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = trainer.check_torch_load_is_safe

@@ -1,4 +1,4 @@
-"""A job whose recipe is not its checkpoint's trains by its own from there on, and the log says what changed."""
+"""Tests jobs whose learning rate, schedule or length differs from their checkpoint's."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ GIVEN = {
 CHANGED = {"learning_rate": "0.0007", "warmup_steps": "5", "max_steps": "9", "weight_decay": "0.1", "adam_beta2": "0.9"}
 AT = 3
 
-# The reference: one training that has the rates and options of GIVEN up to step AT, and those of CHANGED behind it.
+# The reference: one training with the rates and options of GIVEN up to step AT, and those of CHANGED afterwards.
 FORCED = f"""
 import transformers.trainer
 class Forced(transformers.TrainerCallback):
@@ -49,7 +49,7 @@ transformers.trainer.DEFAULT_CALLBACKS.append(Forced)
 
 
 def rates(job: Any) -> dict[int, float]:
-    """The learning rate of each step, as history.json has it."""
+    """The learning rate of each step in history.json."""
     return {entry["step"]: entry["learning_rate"] for entry in job.history() if "learning_rate" in entry}
 
 
@@ -61,7 +61,7 @@ def run(host: Any, *jobs: Any) -> str:
 
 @pytest.fixture
 def encoder(tmp_path: Path, tiny_model: Path) -> Path:
-    """The tiny model without its answer head, as models of the hub come."""
+    """The tiny model without its answer head, like most models of the hub."""
     folder = Path(shutil.copytree(tiny_model, tmp_path / "encoder"))
     weights = load_file(folder / "model.safetensors")
     kept = {name: weight for name, weight in weights.items() if not name.startswith("qa_outputs")}
@@ -71,7 +71,7 @@ def encoder(tmp_path: Path, tiny_model: Path) -> Path:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.slow
-def test_changed_values_hold_from_the_checkpoint_on(
+def test_changed_settings_apply_from_the_checkpoint_on(
     ranks: int, tmp_path: Path, encoder: Path, host: Any, new_job: Any
 ) -> None:
     first, second, reference = (
@@ -80,8 +80,8 @@ def test_changed_values_hold_from_the_checkpoint_on(
     )
     assert "model: qa_outputs starts from random weights" in run(host, *first)
     for job in second:
-        job.goes_on_from(first[0].checkpoints()[0])
-    said = run(host, *second)
+        job.resume_from(first[0].checkpoints()[0])
+    log = run(host, *second)
     for job in reference:
         job.before = FORCED
     run(host, *reference)
@@ -97,37 +97,37 @@ def test_changed_values_hold_from_the_checkpoint_on(
         "warmup_steps: 2 → 5",
         "max_steps: 6 → 9",
     ):
-        assert f"{change} from step 4 on" in said
-    assert said.count(" → ") == 5
-    assert "random weights" not in said
+        assert f"{change} from step 4 on" in log
+    assert log.count(" → ") == 5
+    assert "random weights" not in log
 
 
 @pytest.mark.slow
-def test_trainers_own_checkpoint_goes_on_to_the_same_bits_or_longer(
+def test_resume_from_trainers_checkpoint_is_exact_or_longer(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
 ) -> None:
-    """The job raises max_steps once more behind the end of a schedule."""
-    whole = new_job(tmp_path / "whole", tiny_model, GIVEN)
-    run(host, whole)
-    middle, end = whole.checkpoints()
+    """The last job resumes at the end of a schedule, with a higher max_steps."""
+    uninterrupted = new_job(tmp_path / "uninterrupted", tiny_model, GIVEN)
+    run(host, uninterrupted)
+    middle, end = uninterrupted.checkpoints()
     (middle / MANIFEST).unlink()
     same = new_job(tmp_path / "same", tiny_model, GIVEN)
-    same.goes_on_from(middle.rename(middle.with_name("checkpoint-3")))
-    said = run(host, same)
-    assert same.metrics()["weights_sha256"] == whole.metrics()["weights_sha256"]
-    assert "the checkpoint does not record its learning rate" in said
-    assert " → " not in said
+    same.resume_from(middle.rename(middle.with_name("checkpoint-3")))
+    log = run(host, same)
+    assert same.metrics()["weights_sha256"] == uninterrupted.metrics()["weights_sha256"]
+    assert "the checkpoint does not record its learning rate" in log
+    assert " → " not in log
     longer = new_job(tmp_path / "longer", tiny_model, GIVEN | {"max_steps": "8", "learning_rate": "0.003"})
-    longer.goes_on_from(end)
-    said = run(host, longer)
-    assert "learning_rate: 0.001 → 0.003 from step 7 on" in said
-    assert "max_steps: 6 → 8 from step 7 on" in said
+    longer.resume_from(end)
+    log = run(host, longer)
+    assert "learning_rate: 0.001 → 0.003 from step 7 on" in log
+    assert "max_steps: 6 → 8 from step 7 on" in log
     assert [rates(longer)[step] for step in (7, 8)] == pytest.approx([0.003 * 2 / 6, 0.003 * 1 / 6])
 
 
 @pytest.mark.slow
 def test_another_optimizer_is_refused(tmp_path: Path, tiny_model: Path, host: Any, new_job: Any) -> None:
-    """By the record; without one by what the optimizer's state lacks."""
+    """The recorded recipe names the optimizer. Without a record, the state lacks what this optimizer needs."""
     job = new_job(tmp_path, tiny_model, GIVEN | {"max_steps": "1", "save_steps": "1", "do_eval": "false"})
     run(host, job)
     (saved,) = job.checkpoints()
@@ -148,7 +148,7 @@ def arguments(tmp_path: Path, **given: Any) -> TrainingArguments:
     return TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to="none", **given)
 
 
-def test_what_a_record_holds_is_json_and_equal_to_itself(tmp_path: Path) -> None:
+def test_recorded_recipe_survives_json(tmp_path: Path) -> None:
     given = {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": {"num_cycles": 2}, "max_steps": 40}
     found = recipe_changes.recipe(arguments(tmp_path, warmup_steps=0.1, **given), BertConfig(), 40)
     assert recipe_changes.changes(json.loads(json.dumps(found)), found) == []
@@ -156,7 +156,7 @@ def test_what_a_record_holds_is_json_and_equal_to_itself(tmp_path: Path) -> None
     assert {name: found[name] for name in wanted} == wanted
 
 
-def test_a_fused_optimizer_goes_on_from_one_that_is_not_and_says_so(tmp_path: Path) -> None:
+def test_fused_optimizer_resumes_from_unfused_and_logs_it(tmp_path: Path) -> None:
     old = recipe_changes.recipe(arguments(tmp_path, optim="adamw_torch"), BertConfig(), 5)
     new = recipe_changes.recipe(arguments(tmp_path, optim="adamw_torch_fused"), BertConfig(), 5)
     assert recipe_changes.lines(old, new, 2) == [
@@ -172,7 +172,7 @@ def test_a_fused_optimizer_goes_on_from_one_that_is_not_and_says_so(tmp_path: Pa
         ({"optim": "adamw_torch"}, {"optim": "adamw_torch_fused"}, None),
     ],
 )
-def test_only_another_kind_of_optimizer_can_not_go_on(
+def test_check_optimizer_refuses_only_another_kind(
     old: dict[str, str], new: dict[str, str], name: str | None, tmp_path: Path
 ) -> None:
     written = recipe_changes.recipe(arguments(tmp_path, **old), BertConfig(), 5)
@@ -199,7 +199,7 @@ def optimizer_and_scheduler(kind: str, rate: float, steps: int) -> tuple[torch.o
     ],
 )
 @pytest.mark.filterwarnings("ignore:Detected call of")
-def test_a_schedule_of_steps_is_set_as_if_it_had_been_so_from_the_first(kind: str) -> None:
+def test_restored_schedule_equals_one_from_the_first_step(kind: str) -> None:
     _, before = optimizer_and_scheduler("linear", 0.1, 6)
     _, reference = optimizer_and_scheduler(kind, 0.02, 9)
     for _ in range(4):
@@ -215,8 +215,8 @@ def test_a_schedule_of_steps_is_set_as_if_it_had_been_so_from_the_first(kind: st
         reference.step()
 
 
-def test_a_schedule_that_follows_evaluations_goes_on_or_begins_anew() -> None:
-    """It keeps what it has measured where only the length changed; from or to a schedule of steps nothing can stay."""
+def test_plateau_schedule_keeps_its_state_unless_its_settings_change() -> None:
+    """It keeps its measurements if only the length changed. Nothing is kept from or for a schedule of steps."""
     restore = recipe_changes.restore_schedule
     _, scheduler = optimizer_and_scheduler("reduce_lr_on_plateau", 0.1, 9)
     assert isinstance(scheduler, ReduceLROnPlateau)

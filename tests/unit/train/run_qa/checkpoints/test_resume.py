@@ -1,4 +1,4 @@
-"""A second job on the checkpoints of a first: it goes on as if it had never stopped, or says in one line why not."""
+"""Tests a second job with the checkpoints of a first one."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ NO_GRAPH = {"export_openvino": "false"}
 def test_best_model_and_resume(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    """Evaluation while training picks the best checkpoint; a second start goes on from the newest one."""
+    """Evaluations during the training choose the best checkpoint; the second start resumes from the newest one."""
     job = new_job(
         tmp_path,
         tiny_model,
@@ -39,7 +39,7 @@ def test_best_model_and_resume(
 
 @pytest.mark.parametrize("shorter", [{"num_train_epochs": "1"}, {"max_steps": "20"}], ids=["epochs", "steps"])
 @pytest.mark.slow
-def test_nothing_left_to_train_is_said(
+def test_nothing_left_to_train_is_a_warning(
     shorter: dict[str, str], tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     given = few_steps | NO_GRAPH | {"max_steps": "-1", "num_train_epochs": "2"}
@@ -49,7 +49,7 @@ def test_nothing_left_to_train_is_said(
     (end,) = host.run(first)
     assert "train_loss = " in end.out
     folder = next(path for path in first.checkpoints() if path.name.startswith("checkpoint-20-"))
-    second.goes_on_from(folder)
+    second.resume_from(folder)
     (end,) = host.run(second)
     assert end.code == 0, end.err
     (line,) = [line for line in end.out.splitlines() if "nothing is left to train" in line]
@@ -63,52 +63,49 @@ def test_nothing_left_to_train_is_said(
     assert all(torch.equal(written[name], kept[name]) for name in kept)
 
 
-def told_in_a_sentence(end: Any) -> str:
-    """What a job that was refused says."""
+def error_line(end: Any) -> str:
+    """The error of a refused job."""
     assert end.code == 1
     assert "Traceback" not in end.err
     return end.err.splitlines()[-1]
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_another_training_is_refused_and_stays(
+def test_checkpoint_of_another_training_is_refused_and_kept(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, squad: Any, few_steps: dict[str, str]
 ) -> None:
-    """By what its manifest says; one of Trainer's own by what does not fit."""
+    """The manifest shows the difference. For a checkpoint of Trainer's, the optimizer's state does not fit."""
     job = new_job(tmp_path, tiny_model, few_steps | NO_GRAPH | {"save_strategy": "steps", "save_steps": "2"})
     (end,) = host.run(job)
     assert end.code == 0, end.err
     saved = job.checkpoints()
-    (saved[0] / MANIFEST).unlink()  # torn, but this is not the job to clear it away
-    there = sorted(tmp_path.rglob("checkpoints/*/*"))
+    (saved[0] / MANIFEST).unlink()  # incomplete, but a refused job must not delete it
+    files = sorted(tmp_path.rglob("checkpoints/*/*"))
     (tmp_path / "input/data/train/part.json").write_text(json.dumps(squad(range(21))))
     (end,) = host.run(job)
-    told = told_in_a_sentence(end)
-    assert f"The checkpoint {saved[-1]} was written with other training data, or another tokenizer" in told
-    assert "set overwrite_output_dir to true" in told
-    BertForQuestionAnswering(BertConfig.from_pretrained(tiny_model)).save_pretrained(tmp_path / "input/data/model")
-    (tmp_path / "input/data/train/part.json").write_text(json.dumps(squad(range(20))))
-    (end,) = host.run(job)
-    assert f"The checkpoint {saved[-1]} was written with a model of other weights than this" in told_in_a_sentence(end)
+    error = error_line(end)
+    assert f"The checkpoint {saved[-1]} was written with other training data, or another tokenizer" in error
+    assert "set overwrite_output_dir to true" in error
     config = BertConfig.from_pretrained(tiny_model, num_hidden_layers=1)
     BertForQuestionAnswering(config).save_pretrained(tmp_path / "input/data/model")
+    (tmp_path / "input/data/train/part.json").write_text(json.dumps(squad(range(20))))
     (end,) = host.run(job)
-    assert f"The checkpoint {saved[-1]} was written with another model than this job's" in told_in_a_sentence(end)
-    assert sorted(tmp_path.rglob("checkpoints/*/*")) == there
+    assert f"The checkpoint {saved[-1]} was written with another model than this job's" in error_line(end)
+    assert sorted(tmp_path.rglob("checkpoints/*/*")) == files
 
-    job.goes_on_from(saved[-1])
+    job.resume_from(saved[-1])
     (own,) = job.checkpoints()
     (own / MANIFEST).unlink()
     own.rename(own.with_name("checkpoint-5"))
     (end,) = host.run(job)
-    assert "checkpoint-5 is from another model or optimizer" in told_in_a_sentence(end)
+    assert "checkpoint-5 is from another model or optimizer" in error_line(end)
 
 
 @pytest.mark.slow
-def test_what_was_changed_before_it_goes_on_holds(
+def test_resumed_job_saves_and_logs_at_its_own_intervals(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    """Trainer itself goes on saving, logging and evaluating as often as when the checkpoint was written."""
+    """Trainer itself would keep the intervals of the job that wrote the checkpoint."""
     given = few_steps | NO_GRAPH | {"do_eval": "false", "save_strategy": "steps", "save_steps": "3", "max_steps": "6"}
     first = new_job(tmp_path / "first", tiny_model, given)
     (end,) = host.run(first)
@@ -116,14 +113,14 @@ def test_what_was_changed_before_it_goes_on_holds(
     second = new_job(
         tmp_path / "second", tiny_model, given | {"save_steps": "2", "logging_steps": "4", "max_steps": "9"}
     )
-    second.goes_on_from(first.checkpoints()[0])
+    second.resume_from(first.checkpoints()[0])
     (end,) = host.run(second)
     assert end.code == 0, end.err
     assert [int(path.name.split("-")[1]) for path in second.checkpoints()] == [3, 4, 6, 8, 9]
     assert [each["step"] for each in second.history() if each["step"] > 3] == [4, 8]
 
 
-# The first evaluation of a run is its best.
+# Each evaluation has a lower F1 than the one before.
 WORSE_AND_WORSE = """
 from berth.train.run_qa.evaluation import Evaluator
 measure, fake_scores = Evaluator._measure, iter([90.0, 80.0, 70.0, 60.0])
@@ -135,7 +132,7 @@ Evaluator._measure = falling
 
 
 @pytest.mark.slow
-def test_where_the_best_checkpoint_is_gone_the_best_of_the_rest_becomes_the_model(
+def test_missing_best_checkpoint_is_replaced_by_the_best_later_one(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     given = few_steps | NO_GRAPH | {"load_best_model_at_end": "true", "eval_strategy": "steps", "eval_steps": "1"}
@@ -147,7 +144,7 @@ def test_where_the_best_checkpoint_is_gone_the_best_of_the_rest_becomes_the_mode
         job.before = WORSE_AND_WORSE
     (end,) = host.run(first)
     assert end.code == 0, end.err
-    second.goes_on_from(first.checkpoints()[1])
+    second.resume_from(first.checkpoints()[1])
     (first.checkpoints()[0]).rename(tmp_path / "elsewhere")
     (end,) = host.run(second)
     assert end.code == 0, end.err

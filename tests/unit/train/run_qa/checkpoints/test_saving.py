@@ -1,4 +1,4 @@
-"""What keeps a checkpoint from being written, and which rank of a job deletes those that are one too many."""
+"""Tests how write errors of the libraries are recognised and described."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,13 +21,13 @@ from berth.train.run_qa.checkpoints.saving import cause, is_write_error
     ],
     ids=["tokenizer", "weights", "folder"],
 )
-def test_a_disk_that_takes_no_file_is_known_whatever_a_library_raises(write: Callable[[], Any], why: str) -> None:
-    with pytest.raises(Exception, match="o") as raised:  # tokenizers raises no other
+def test_write_errors_of_all_libraries_are_recognised(write: Callable[[], Any], why: str) -> None:
+    with pytest.raises(Exception, match="o") as raised:  # tokenizers raises a bare Exception
         write()
     assert is_write_error(raised.value)
     assert cause(raised.value).startswith(why)
     assert "os error" not in cause(raised.value)
 
 
-def test_other_errors_are_not_taken_for_a_full_disk() -> None:
+def test_other_errors_are_not_write_errors() -> None:
     assert not any(is_write_error(each) for each in (KeyError("name"), ValueError("(os error 2)"), Exception("no")))

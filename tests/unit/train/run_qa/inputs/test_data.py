@@ -1,4 +1,4 @@
-"""What a job says of its questions: how many it uses, which it leaves out, and all that is wrong with them."""
+"""Tests the choice of data files, and the log lines and errors about their questions."""
 
 import json
 from pathlib import Path
@@ -36,44 +36,44 @@ def source(folder: Path, split: str, content: str) -> DataSource:
     return DataSource(split, f"{split} data: channel {split}", path=path)
 
 
-def test_a_question_that_is_left_out_is_named_and_counted(tmp_path: Path) -> None:
-    said: list[str] = []
-    read = load(source(tmp_path, "train", rows(300, _8=MOVED)), Recipe(), None, said.append)
+def test_skipped_question_is_logged_and_counted(tmp_path: Path) -> None:
+    log: list[str] = []
+    read = load(source(tmp_path, "train", rows(300, _8=MOVED)), Recipe(), None, log.append)
     skipped = (
         "train data: 1 question skipped, whose answer is not at its answer_start: "
         f"{tmp_path}/train.jsonl, line 8 (id q8), the first 'Oslo', but 'slo ' is at 1 (the text is at 0)"
     )
-    assert said == ["train data: channel train", skipped, "train data: 299 of 300 questions"]
+    assert log == ["train data: channel train", skipped, "train data: 299 of 300 questions"]
     assert (len(read.examples), read.notes) == (299, (skipped,))
 
 
-def test_a_limit_and_one_question_alone(tmp_path: Path) -> None:
-    said: list[str] = []
-    assert len(load(source(tmp_path, "train", rows(5)), Recipe(), 2, said.append).examples) == 2
-    load(source(tmp_path, "validation", rows(1)), Recipe(), None, said.append)
-    assert [line for line in said if "question" in line] == [
+def test_log_lines_of_a_limit_and_of_one_question(tmp_path: Path) -> None:
+    log: list[str] = []
+    assert len(load(source(tmp_path, "train", rows(5)), Recipe(), 2, log.append).examples) == 2
+    load(source(tmp_path, "validation", rows(1)), Recipe(), None, log.append)
+    assert [line for line in log if "question" in line] == [
         "train data: the first 2 questions",
         "validation data: 1 of 1 question",
     ]
 
 
-def test_faults_of_every_split_and_of_both_kinds_are_told_in_one_run(tmp_path: Path) -> None:
+def test_faults_of_all_splits_are_reported_together(tmp_path: Path) -> None:
     sources = {
         "train": source(tmp_path, "train", rows(30, _3=EMPTY, _8=MOVED)),
         "validation": source(tmp_path, "validation", rows(3, _1={"question": ""})),
     }
     with pytest.raises(DataError) as error:
         load_all(sources, Recipe(), dict.fromkeys(sources), lambda _: None)
-    told = str(error.value)
+    message = str(error.value)
     assert (
         "train.jsonl, line 3 (id q3): the question has no answer; line 8 (id q8): an answer's text is not at its "
         "answer_start: 'Oslo', but 'slo ' is at 1 "
-    ) in told
-    assert 'validation.jsonl, line 1 (id q1): "question" is empty' in told
+    ) in message
+    assert 'validation.jsonl, line 1 (id q1): "question" is empty' in message
 
 
 def channel(base: Path, **contents: str) -> tuple[Paths, frozenset[str]]:
-    """A job whose channel train has files by these names, without their suffix."""
+    """A job whose channel train has these JSON lines; `contents`: by file name without suffix."""
     folder = base / "input/data/train"
     folder.mkdir(parents=True)
     for name, content in contents.items():
@@ -81,34 +81,34 @@ def channel(base: Path, **contents: str) -> tuple[Paths, frozenset[str]]:
     return Paths(base), frozenset({"train"})
 
 
-def test_data_to_validate_on_are_not_trained_on(tmp_path: Path) -> None:
-    where = channel(tmp_path, train_1=rows(3), dev_1=rows(2))
+def test_validation_file_among_training_files_is_refused(tmp_path: Path) -> None:
+    job = channel(tmp_path, train_1=rows(3), dev_1=rows(2))
     with pytest.raises(DataError, match=r"dev_1\.jsonl in .*train, by its name validation data"):
-        find("train", Recipe(), *where)
-    named = find("train", Recipe(train_file="train_1.jsonl"), *where)
+        find("train", Recipe(), *job)
+    named = find("train", Recipe(train_file="train_1.jsonl"), *job)
     assert load(named, Recipe(), None, lambda _: None).count == 3
 
 
-def test_data_to_validate_on_alone_are_warned_of_at_the_begin_and_in_the_end(tmp_path: Path) -> None:
-    said: list[str] = []
-    read = load(find("train", Recipe(), *channel(tmp_path, dev=rows(2))), Recipe(), None, said.append)
+def test_training_on_validation_files_only_is_a_warning(tmp_path: Path) -> None:
+    log: list[str] = []
+    read = load(find("train", Recipe(), *channel(tmp_path, dev=rows(2))), Recipe(), None, log.append)
     assert read.count == 2
     (warning,) = read.notes
     assert warning.startswith("warning: the train data are dev.jsonl in ")
-    assert warning in said
+    assert warning in log
 
 
-def test_the_log_names_each_file_with_its_questions_and_what_was_not_read(tmp_path: Path) -> None:
-    where = channel(tmp_path, a=rows(3), b=rows(1, _1={"id": "other"}))
+def test_log_lists_files_that_were_read_and_not_read(tmp_path: Path) -> None:
+    job = channel(tmp_path, a=rows(3), b=rows(1, _1={"id": "other"}))
     (tmp_path / "input/data/train/README.md").write_text("not data")
     (tmp_path / "input/data/train/dataset_infos.json").write_text("{}")
-    said: list[str] = []
-    load(find("train", Recipe(), *where), Recipe(), None, said.append)
-    assert "train data: read a.jsonl (3 questions), b.jsonl (1 question)" in said
-    assert "train data: not read (not named like data files): README.md, dataset_infos.json" in said
+    log: list[str] = []
+    load(find("train", Recipe(), *job), Recipe(), None, log.append)
+    assert "train data: read a.jsonl (3 questions), b.jsonl (1 question)" in log
+    assert "train data: not read (not named like data files): README.md, dataset_infos.json" in log
 
 
-def test_a_data_set_of_the_hub_knows_the_same_conventions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_rows_are_checked_like_files(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [
         {"id": 1.0, "question": "Which?", "context": CONTEXT, "answers": {"text": ["Oslo"], "answer_start": [0]}},
         {"question": "Why?", "context": CONTEXT, "answers": {"text": [""], "answer_start": [0]}},

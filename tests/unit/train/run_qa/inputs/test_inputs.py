@@ -1,7 +1,6 @@
-"""What comes into a job and can't be used: one sentence, exit code 1, and a model folder as it was. And what can."""
+"""Tests jobs with unusable input, channels in FastFile mode, and a hub that can't be reached."""
 
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -26,34 +25,15 @@ from berth.train.run_qa.inputs import hub
 
 
 def replace_train(base: Path, name: str, content: bytes) -> None:
-    """One file in the channel train in place of what is there."""
+    """Replace the content of the channel train by one file."""
     folder = base / "input/data/train"
     shutil.rmtree(folder)
     folder.mkdir()
-    if name:
-        (folder / name).write_bytes(content)
-
-
-def cut_parquet(base: Path) -> None:
-    table = arrow.Table.from_pylist([{"id": "q", "question": "where", "context": "here " * 500}] * 100)
-    parquet.write_table(table, base / "whole.parquet")
-    replace_train(base, "part.parquet", (base / "whole.parquet").read_bytes()[:-100])
-
-
-def other_parquet(base: Path) -> None:
-    replace_train(base, "", b"")
-    parquet.write_table(arrow.Table.from_pylist([{"text": "x", "label": 1}]), base / "input/data/train/part.parquet")
-
-
-def pipe(base: Path) -> None:
-    shutil.rmtree(base / "input/data/train")
-    os.mkfifo(base / "input/data/train_0")
-    declared = {"train": {"TrainingInputMode": "Pipe"}, "validation": {}, "model": {}}
-    (base / "input/config/inputdataconfig.json").write_text(json.dumps(declared))
+    (folder / name).write_bytes(content)
 
 
 def slow_tokenizer(base: Path) -> None:
-    """A tokenizer that transformers has in Python only."""
+    """Replace the tokenizer by one that transformers implements only in Python."""
     folder = base / "input/data/model"
     for file in folder.glob("*token*"):
         file.unlink()
@@ -68,20 +48,19 @@ def slow_tokenizer(base: Path) -> None:
 
 Prepare = Callable[[Path], None]
 REFUSED: dict[str, tuple[Prepare, dict[str, str], str]] = {
-    "pipe": (pipe, {}, "Channel train is in Pipe mode, which run_qa can't read: use File or FastFile mode."),
-    "cut parquet": (cut_parquet, {}, "part.parquet can't be read as Parquet ("),
-    "other parquet": (other_parquet, {}, "part.parquet has no column question or context, only text"),
-    "no file": (lambda base: replace_train(base, "", b""), {}, "train holds no data file ("),
-    "0 bytes": (lambda base: replace_train(base, "a.json", b""), {}, "a.json is empty: pass a file in SQuAD's layout"),
-    "cut json": (lambda base: replace_train(base, "a.json", b'{"data": ['), {}, "a.json is not JSON, line 1 column 11"),
-    "slow tokenizer": (slow_tokenizer, {}, "model has a slow tokenizer only, without offsets: use a model with a tok"),
+    "cut-off-json": (
+        lambda base: replace_train(base, "a.json", b'{"data": ['),
+        {},
+        "a.json is not JSON, line 1 column 11",
+    ),
+    "slow-tokenizer": (slow_tokenizer, {}, "model has a slow tokenizer only, without offsets: use a model with a tok"),
     "stride": (
         lambda base: None,
         {"max_seq_length": "40", "doc_stride": "36"},
         "doc_stride is 36 and no window can hold it: of its 40 tokens, 3 are special and at least one is the "
         "question's; set doc_stride to less than 36, or raise max_seq_length.",
     ),
-    "stride of the model": (
+    "stride-for-model": (
         lambda base: None,
         {"max_seq_length": "384", "doc_stride": "128"},
         "no window can hold it: of its 64 tokens, the model's maximum, 3 are special and at least one is the "
@@ -91,7 +70,7 @@ REFUSED: dict[str, tuple[Prepare, dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("prepare", "given", "sentence"), REFUSED.values(), ids=list(REFUSED))
-def test_what_can_not_be_used_is_refused_and_nothing_is_written(
+def test_unusable_input_is_refused_and_nothing_is_written(
     prepare: Prepare, given: dict[str, str], sentence: str, tmp_path: Path, tiny_model: Path, host: Any, new_job: Any
 ) -> None:
     settings = {"max_seq_length": "48", "doc_stride": "8", "max_steps": "1"} | given
@@ -99,10 +78,10 @@ def test_what_can_not_be_used_is_refused_and_nothing_is_written(
     (job.base / "model").mkdir()
     (job.base / "model/of-an-earlier-job").write_text("kept")
     prepare(job.base)
-    told = tmp_path / "failure"
-    (end,) = host.run(job, BERTH_FAILURE_FILE=str(told))
+    failure = tmp_path / "failure"
+    (end,) = host.run(job, BERTH_FAILURE_FILE=str(failure))
     assert end.code == 1
-    assert sentence in told.read_text(), end.err
+    assert sentence in failure.read_text(), end.err
     assert "Traceback" not in end.out + end.err
     assert {path.name: path.read_text() for path in (job.base / "model").iterdir()} == {"of-an-earlier-job": "kept"}
     assert not (job.base / "checkpoints").exists()
@@ -113,7 +92,7 @@ def test_hosts_with_different_files_are_refused(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
     pair = [new_job(tmp_path / f"rank{rank}", tiny_model, few_steps, train=range(20 + rank)) for rank in (0, 1)]
-    for end in host.run(*pair, LOCAL_RANK="0", LOCAL_WORLD_SIZE="1"):  # each alone on its host
+    for end in host.run(*pair, LOCAL_RANK="0", LOCAL_WORLD_SIZE="1"):  # one rank per host
         assert end.code == 1
         assert "The train data differs between hosts" in end.err
     assert not (pair[0].base / "model").exists()
@@ -121,7 +100,7 @@ def test_hosts_with_different_files_are_refused(
 
 @pytest.fixture(scope="module")
 def fastfile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The double of FastFile mode, compiled."""
+    """A library to preload, with which files behave like those of a FastFile channel."""
     library = tmp_path_factory.mktemp("fastfile") / "fastfile_double.so"
     source = pins.ROOT / "tests/doubles/fastfile_double.c"
     command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", str(source), "-o", str(library), "-ldl"]
@@ -130,10 +109,10 @@ def fastfile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_channels_that_are_slow_and_can_not_be_mapped_are_read_once(
+def test_fastfile_channels_are_read_once_without_mapping(
     tmp_path: Path, tiny_model: Path, new_job: Any, few_steps: dict[str, str], fastfile: Path, clean_environment: Any
 ) -> None:
-    """A job whose three channels are in FastFile mode; the model's weights are such as safetensors maps."""
+    """Three channels are in FastFile mode. safetensors would map the model's weights, which FastFile does not allow."""
     job = new_job(tmp_path / "job", tiny_model, few_steps | {"export_openvino": "false"})
     channels = job.base / "input/data"
     train = json.loads((channels / "train/part.json").read_text())["data"][0]["paragraphs"]
@@ -159,8 +138,8 @@ def test_channels_that_are_slow_and_can_not_be_mapped_are_read_once(
 
 
 @pytest.fixture
-def hole() -> Iterator[str]:
-    """The address of a hub that never answers: a port whose queue of connections is full."""
+def silent_hub() -> Iterator[str]:
+    """The address of a hub that never answers: a port with a full queue of connections."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen(0)
@@ -176,18 +155,18 @@ def hole() -> Iterator[str]:
 
 
 @pytest.fixture
-def closed() -> Iterator[str]:
+def refusing_hub() -> Iterator[str]:
     """The address of a port that refuses connections."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_why_a_hub_is_out_of_reach(hole: str, closed: str) -> None:
+def test_why_unreachable_names_the_reason(silent_hub: str, refusing_hub: str) -> None:
     began = time.monotonic()
-    assert hub.why_unreachable(hole, 0.5)
+    assert hub.why_unreachable(silent_hub, 0.5)
     assert time.monotonic() - began < 5
-    assert "refused" in hub.why_unreachable(closed, 30)
+    assert "refused" in hub.why_unreachable(refusing_hub, 30)
     assert hub.why_unreachable("https://no-such-host.invalid", 30)
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:  # answers 501
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -203,9 +182,10 @@ def test_paths_need_no_hub(names: list[Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("given", "address"), [({"model_name_or_path": "bert-base-uncased"}, "hole"), ({"dataset_name": "squad"}, "closed")]
+    ("given", "address"),
+    [({"model_name_or_path": "bert-base-uncased"}, "silent_hub"), ({"dataset_name": "squad"}, "refusing_hub")],
 )
-def test_a_hub_out_of_reach_is_told_within_seconds(
+def test_unreachable_hub_is_reported_within_seconds(
     given: dict[str, str],
     address: str,
     request: pytest.FixtureRequest,
@@ -214,7 +194,7 @@ def test_a_hub_out_of_reach_is_told_within_seconds(
     new_job: Any,
     clean_environment: dict[str, str],
 ) -> None:
-    """huggingface_hub alone tries for half a minute what refuses, and for longer what never answers."""
+    """huggingface_hub itself retries for half a minute if connections are refused, and longer without an answer."""
     endpoint = request.getfixturevalue(address)
     new_job(tmp_path, tiny_model, given | {"doc_stride": "8", "cache_dir": str(tmp_path / "cache")})
     for channel in ("model",) if "model_name_or_path" in given else ("train", "validation"):
@@ -234,7 +214,7 @@ def test_a_hub_out_of_reach_is_told_within_seconds(
 
 
 @pytest.mark.parametrize(("gpus", "text"), [(1, "1 GPU and runs 2 ranks"), (0, "0 GPUs and runs 2 ranks")])
-def test_more_ranks_than_gpus(gpus: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_ranks_than_gpus_are_refused(gpus: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     with pytest.raises(JobError, match=f"This host has {text}, which need one each: run {gpus} .*use_cpu to true"):
         ranks.start_group(Rank(0, 0, 2, 2), "nccl", 60, cuda=True)

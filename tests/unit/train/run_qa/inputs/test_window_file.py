@@ -1,4 +1,4 @@
-"""Windows in files are those in memory, in their order; they take little memory, and a full disk is one sentence."""
+"""Tests the windows in files: their content, their use of memory, and a full disk."""
 
 import tempfile
 import tracemalloc
@@ -31,14 +31,14 @@ def examples(count: int) -> Iterator[Example]:
 
 
 @pytest.mark.parametrize("token_types", [True, False])
-def test_windows_of_files_are_those_of_memory(pairs: PairTokenizer, tmp_path: Path, token_types: bool) -> None:
+def test_window_file_equals_windows_in_memory(pairs: PairTokenizer, tmp_path: Path, token_types: bool) -> None:
     tokenizer = PairTokenizer(pairs.library, token_types)
     made = make_windows(tokenizer, list(examples(600)), 40, 8, label=True)
     file = WindowFile(Cutting(tokenizer.sharing(), 40, 8), tmp_path)
     file.fill(examples(600))
     file.finish()
     assert len(file) == len(made) > 600
-    assert list(tmp_path.iterdir()) == [], "its files have no name"
+    assert list(tmp_path.iterdir()) == [], "the files have no name"
     assert file.size == sum(len(window.input_ids) for window in made) * (3 if token_types else 2)
     ours, theirs = WindowDataset(file), WindowDataset(made)
     assert (ours.lengths == theirs.lengths).all()
@@ -50,9 +50,9 @@ def test_windows_of_files_are_those_of_memory(pairs: PairTokenizer, tmp_path: Pa
     assert batch["input_ids"].tolist() == Collator(0)([theirs[index] for index in range(5)])["input_ids"].tolist()
 
 
-def test_ids_beyond_two_bytes(pairs: PairTokenizer, tmp_path: Path) -> None:
+def test_large_token_ids_are_stored(pairs: PairTokenizer, tmp_path: Path) -> None:
     class Large:
-        """A library with a word of a high id."""
+        """A library with a large token id."""
 
         def __init__(self, library: Any) -> None:
             self.encode_batch = library.encode_batch
@@ -67,7 +67,7 @@ def test_ids_beyond_two_bytes(pairs: PairTokenizer, tmp_path: Path) -> None:
     assert file[0].input_ids.tolist() == make_windows(pairs, list(examples(1)), 40, 8)[0].input_ids.tolist()
 
 
-def test_a_split_without_questions(pairs: PairTokenizer, tmp_path: Path) -> None:
+def test_window_file_without_questions(pairs: PairTokenizer, tmp_path: Path) -> None:
     file = WindowFile(Cutting(pairs, 40, 8), tmp_path)
     file.fill(iter(()))
     file.finish()
@@ -75,9 +75,7 @@ def test_a_split_without_questions(pairs: PairTokenizer, tmp_path: Path) -> None
     assert WindowDataset(file).lengths.tolist() == []
 
 
-def test_a_question_that_can_not_be_cut_is_told_after_the_faults_of_the_data(
-    pairs: PairTokenizer, tmp_path: Path
-) -> None:
+def test_window_error_is_raised_after_faults_of_the_data(pairs: PairTokenizer, tmp_path: Path) -> None:
     def with_a_fault() -> Iterator[Example]:
         yield from examples(30)
         raise DataError("row 31")
@@ -91,7 +89,7 @@ def test_a_question_that_can_not_be_cut_is_told_after_the_faults_of_the_data(
         file.finish()
 
 
-def test_a_full_disk_is_one_sentence(pairs: PairTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(pairs: PairTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full_disk(dir: Path, buffering: int) -> IO[bytes]:
         return Path("/dev/full").open("wb", buffering)
 
@@ -102,14 +100,14 @@ def test_a_full_disk_is_one_sentence(pairs: PairTokenizer, tmp_path: Path, monke
 
 
 @pytest.mark.slow
-def test_windows_of_any_number_take_little_memory(pairs: PairTokenizer, tmp_path: Path) -> None:
-    """In memory a window took some kilobytes."""
+def test_memory_does_not_grow_with_the_number_of_windows(pairs: PairTokenizer, tmp_path: Path) -> None:
+    """A window in memory would need some kilobytes; in a file it needs less than 50 bytes of memory."""
     most = {}
-    for count in (1000, 5000):
+    for count in (500, 2500):
         file = WindowFile(Cutting(pairs, 40, 8), tmp_path)
         tracemalloc.start()
         file.fill(examples(count))
         most[count] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         windows = len(file)
-    assert (most[5000] - most[1000]) / windows < 50
+    assert (most[2500] - most[500]) / windows < 50

@@ -1,4 +1,4 @@
-"""Each writer of TensorBoard's events has a file of its own; tests/images/train/test_tensorboard.py reads real ones."""
+"""Tests the names of TensorBoard's event files; tests/images/train/test_tensorboard.py reads real files."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from transformers.integrations.integration_utils import TensorBoardCallback
 from berth.train.run_qa.reporting import event_files
 
 
-def test_the_writers_of_one_job_have_files_of_different_names() -> None:
+def test_each_tensorboard_writer_gets_its_own_file() -> None:
     made: list[dict[str, Any]] = []
-    callback = TensorBoardCallback.__new__(TensorBoardCallback)  # its __init__ wants a package that is not here
+    callback = TensorBoardCallback.__new__(TensorBoardCallback)  # its __init__ needs a package that is not installed
     callback._SummaryWriter, callback.logging_dir = lambda **options: made.append(options), "/events"
     event_files.keep_apart([PrinterCallback(), callback])
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Lines of progress: what they say, and when they come."""
+"""Tests the progress lines of a training, its speed, and the seconds of its phases."""
 
 import re
 import time
@@ -23,7 +23,7 @@ LINE = (
 
 
 class Now:
-    """A clock that goes on when it is told to."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.seconds = 100.0
@@ -33,7 +33,7 @@ class Now:
 
 
 class Arguments:
-    """What of TrainingArguments the lines look at."""
+    """The part of TrainingArguments that LineCallback reads."""
 
     device = torch.device("cpu")
 
@@ -43,30 +43,30 @@ class Training:
 
     def __init__(self, steps: int, every: float, first: int = 0) -> None:
         self.now = Now()
-        self.said: list[str] = []
+        self.log: list[str] = []
         self.clock = PhaseClock(0.0, self.now)
         self.clock.switch("training")
-        self.lines = LineCallback(Rank(), self.said.append, self.clock, every)
+        self.lines = LineCallback(Rank(), self.log.append, self.clock, every)
         self.state = TrainerState(max_steps=steps, global_step=first)
-        self.tell("on_train_begin")
+        self.call("on_train_begin")
 
-    def tell(self, event: str, **others: Any) -> None:
+    def call(self, event: str, **others: Any) -> None:
         getattr(self.lines, event)(Arguments(), self.state, TrainerControl(), **others)
 
     def step(self, seconds: float, loss: float = 2.0, rate: float = 0.001) -> None:
         self.now.seconds += seconds
         self.lines.meter.count(torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]), torch.tensor(loss))
         weight = torch.nn.Parameter(torch.zeros(1))
-        self.tell("on_optimizer_step", optimizer=torch.optim.SGD([weight], lr=rate))
+        self.call("on_optimizer_step", optimizer=torch.optim.SGD([weight], lr=rate))
         self.state.global_step += 1
-        self.tell("on_step_end")
+        self.call("on_step_end")
 
     @property
-    def steps_said(self) -> list[int]:
-        return [int(re.match(r"step (\d+) of", text)[1]) for text in self.said]
+    def logged_steps(self) -> list[int]:
+        return [int(re.match(r"step (\d+) of", text)[1]) for text in self.log]
 
 
-def test_a_line() -> None:
+def test_format_of_a_progress_line() -> None:
     measured = {"examples_per_second": 12.34, "tokens_per_second": 3456.2, "padding_percent": 8.4}
     assert line("40 of 312", 2.13, 2.5e-5, measured, 1.23e9, 123) == LINE
     assert report.plain(LINE) == LINE
@@ -77,18 +77,18 @@ def test_a_line() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (123, "2:03"), (3599.7, "1:00:00"), (3723, "1:02:03")]
 )
-def test_what_is_left(seconds: float, text: str) -> None:
+def test_format_of_a_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_lines_come_first_and_last_and_by_time_in_between() -> None:
+def test_lines_at_first_and_last_step_and_every_ten_seconds() -> None:
     training = Training(steps=30, every=10)
     training.step(5.0)  # the first is slow, as it is on a GPU
     for _ in range(29):
         training.step(1.0)
-    assert training.steps_said == [1, 3, 13, 23, 30]
-    training.tell("on_train_end")
-    assert training.steps_said == [1, 3, 13, 23, 30], "the last has been said"
+    assert training.logged_steps == [1, 3, 13, 23, 30]
+    training.call("on_train_end")
+    assert training.logged_steps == [1, 3, 13, 23, 30], "no second line for the last step"
     assert training.lines.overall == {
         "examples_per_second": round(60 / 34, 3),
         "tokens_per_second": round(180 / 34, 1),
@@ -96,42 +96,42 @@ def test_lines_come_first_and_last_and_by_time_in_between() -> None:
     }
 
 
-def test_a_line_is_of_the_steps_since_the_last_and_of_training_alone() -> None:
+def test_line_covers_the_steps_since_the_last_line_without_evaluation() -> None:
     training = Training(steps=100, every=2)
     training.step(1.0, loss=9.0)
     with training.clock.during("evaluation"):
         training.now.seconds += 50
     training.step(1.0, loss=4.0)
     training.step(1.0, loss=3.0, rate=0.002)
-    assert training.said[-1].startswith(
+    assert training.log[-1].startswith(
         "step 3 of 100  loss: 3.5000  learning rate: 2.00e-03  examples/s: 2.0  tokens/s: 6  padding: 25 %  memory: "
     )
-    assert training.said[-1].endswith("  left: 1:37"), "97 steps of a second each"
+    assert training.log[-1].endswith("  left: 1:37"), "97 steps of a second each"
 
 
-def test_a_training_that_ends_early_says_where() -> None:
+def test_training_that_ends_early_writes_a_last_line() -> None:
     training = Training(steps=100, every=1000)
     for _ in range(7):
         training.step(1.0)
-    training.tell("on_train_end")
-    assert training.steps_said == [1, 7]
+    training.call("on_train_end")
+    assert training.logged_steps == [1, 7]
 
 
-def test_a_training_that_goes_on_says_its_first_step() -> None:
+def test_resumed_training_writes_a_line_at_its_first_step() -> None:
     training = Training(steps=25, every=1000, first=20)
     for _ in range(5):
         training.step(1.0)
-    assert training.steps_said == [21, 25]
+    assert training.logged_steps == [21, 25]
 
 
-def test_a_loss_that_is_no_number_is_seen_once() -> None:
+def test_nan_loss_affects_only_its_own_line() -> None:
     training = Training(steps=3, every=0)
     training.step(1.0, loss=float("nan"))
     training.step(1.0, loss=2.0)
-    assert [re.search(r"loss: (\S+)", text)[1] for text in training.said] == ["nan", "2.0000"]
+    assert [re.search(r"loss: (\S+)", text)[1] for text in training.log] == ["nan", "2.0000"]
 
 
-def test_the_speed_next_to_each_loss_of_the_history() -> None:
+def test_logged_speed_covers_the_time_since_the_last_entry() -> None:
     training = Training(steps=10, every=1000)
     training.step(1.0)
     assert training.lines.logged(1) == {"examples_per_second": 2.0, "tokens_per_second": 6.0}
@@ -139,11 +139,11 @@ def test_the_speed_next_to_each_loss_of_the_history() -> None:
     assert training.lines.logged(2) == {"examples_per_second": 0.5, "tokens_per_second": 1.5}
 
 
-def test_memory_of_this_process() -> None:
+def test_memory_used_by_this_process() -> None:
     assert 50e6 < memory_used(cuda=False) < 50e9
 
 
-def test_phases_add_up_to_the_age_of_the_job() -> None:
+def test_phases_add_up_to_the_age_of_the_process() -> None:
     now = Now()
     clock = PhaseClock(7.0, now)
     for phase, seconds in (("features", 1.0), ("training", 2.0), ("saving", 4.0)):
@@ -157,5 +157,5 @@ def test_phases_add_up_to_the_age_of_the_job() -> None:
     assert sum(clock.spent().values()) == now.seconds - 100.0 + 7.0
 
 
-def test_the_age_of_this_process() -> None:
+def test_process_age() -> None:
     assert process_age() == pytest.approx(time.time() - psutil.Process().create_time(), abs=1.0)

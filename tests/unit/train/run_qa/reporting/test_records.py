@@ -1,4 +1,4 @@
-"""What a job writes of its figures: the table, metrics.json, history.json, the curve; and where TensorBoard looks."""
+"""Tests the files of a job's metrics, its table and its curve, and the choice of TensorBoard's folder."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from berth.train.run_qa.reporting import curve, records, summary
 from berth.train.run_qa.reporting.phases import PHASES, PhaseClock
 from berth.train.run_qa.reporting.progress import LineCallback
 
-# As Trainer keeps it.
+# TrainerState.log_history
 LOG = [
     {"loss": 4.0, "grad_norm": 2.0, "learning_rate": 0.1, "examples_per_second": 10.0, "epoch": 0.1, "step": 10},
     {"eval_f1": 59.0, "eval_exact_match": 47.0, "eval_loss": 2.0, "epoch": 0.1, "step": 10},
@@ -41,12 +41,12 @@ summary  exact match:     47.00
 summary  F1:              59.34"""
 
 
-def test_history_of_trainers_log() -> None:
+def test_history_selects_losses_and_scores_of_trainers_log() -> None:
     assert records.history(LOG) == HISTORY
     assert records.history([]) == []
 
 
-def test_figures_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
+def test_nan_and_infinity_are_omitted(tmp_path: Path) -> None:
     log = [{**LOG[0], "loss": math.nan}, {**LOG[2], "loss": math.inf}]
     lines = LineCallback(Rank(), lambda text: None, PhaseClock(3.0, lambda: 0.0), 10)
     records.finish(Paths(tmp_path), lines, {"train_loss": math.nan, "train_steps": 20}, None, log)
@@ -59,7 +59,7 @@ def test_figures_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
     assert texts((tmp_path / "output/data/training.svg").read_text())[1] == "throughput"
 
 
-def test_the_table() -> None:
+def test_summary_table() -> None:
     seconds = dict(zip(PHASES, (4.1, 2.0, 310.5, 44.2, 3.9), strict=True))
     metrics = {
         "seconds": seconds,
@@ -74,9 +74,9 @@ def test_the_table() -> None:
     assert "\n".join(summary.table(metrics, Rank(0, 0, 4, 2), 0.57)) == TABLE
 
 
-def test_everything_of_a_job_that_is_done(tmp_path: Path) -> None:
-    said: list[str] = []
-    lines = LineCallback(Rank(), said.append, PhaseClock(3600.0, lambda: 0.0), 10)
+def test_finish_writes_all_files_and_logs_the_table(tmp_path: Path) -> None:
+    log_lines: list[str] = []
+    lines = LineCallback(Rank(), log_lines.append, PhaseClock(3600.0, lambda: 0.0), 10)
     records.finish(Paths(tmp_path), lines, {"eval_f1": 59.0}, 2.0, LOG)
     metrics = {"eval_f1": 59.0, "seconds": dict.fromkeys(PHASES, 0.0) | {"start": 3600.0}, "cost_dollars": 2.0}
     for folder in ("model", "output/data"):
@@ -84,7 +84,7 @@ def test_everything_of_a_job_that_is_done(tmp_path: Path) -> None:
         assert json.loads((tmp_path / folder / "history.json").read_text()) == HISTORY
     assert not (tmp_path / "model/training.svg").exists()
     assert (tmp_path / "output/data/training.svg").read_text() == curve.draw(HISTORY, "training to step 20")
-    assert said[5:] == [
+    assert log_lines[5:] == [
         "summary  total:          3600.0 s",
         "summary  cost:             2.00 dollars (1 host, 2 an hour each)",
         "summary  F1:              59.00",
@@ -92,7 +92,7 @@ def test_everything_of_a_job_that_is_done(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_history_of_a_job_that_fails(rank: int, tmp_path: Path) -> None:
+def test_leader_writes_the_history_of_a_failed_job(rank: int, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), records.history_of_a_failure(Rank(rank, 0, 2, 1), tmp_path, lambda: LOG):
         raise RuntimeError
     written = {path.name for path in tmp_path.iterdir()}
@@ -101,13 +101,13 @@ def test_the_history_of_a_job_that_fails(rank: int, tmp_path: Path) -> None:
         assert json.loads((tmp_path / "history.json").read_text()) == HISTORY
 
 
-def test_a_failure_is_told_where_its_history_cannot_be_written(tmp_path: Path) -> None:
+def test_failure_is_raised_although_its_history_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RuntimeError), records.history_of_a_failure(Rank(), tmp_path / "file", lambda: LOG):
         raise RuntimeError
     with pytest.raises(RuntimeError), records.history_of_a_failure(Rank(), tmp_path / "none", lambda: []):
         raise RuntimeError
-    assert not (tmp_path / "none").exists(), "before the first step there is no history"
+    assert not (tmp_path / "none").exists(), "no history before the first step"
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,10 @@ def test_a_failure_is_told_where_its_history_cannot_be_written(tmp_path: Path) -
         ("[]", None, None, "BASE/output/tensorboard"),
         ("not JSON", None, None, "BASE/output/tensorboard"),
         ('{"LocalPath": "/opt/ml/tb"}', None, "/mine", "/mine"),
-        ('{"LocalPath": "/opt/ml/tb"}', "/asked", "/mine", "/asked"),
+        ('{"LocalPath": "/opt/ml/tb"}', "/requested", "/mine", "/requested"),
     ],
 )
-def test_where_tensorboards_events_go(
+def test_precedence_of_tensorboard_folders(
     config: str | None, logging_dir: str | None, variable: str | None, folder: str, tmp_path: Path
 ) -> None:
     paths = Paths(tmp_path)
@@ -134,11 +134,11 @@ def test_where_tensorboards_events_go(
 
 
 def texts(svg: str) -> list[str]:
-    """Every word of a picture, which must be XML."""
+    """All texts of an SVG."""
     return [each.text or "" for each in ET.fromstring(svg).iter(f"{SVG}text")]
 
 
-def test_a_curve_has_a_panel_for_each_figure() -> None:
+def test_curve_draws_one_panel_per_metric() -> None:
     svg = curve.draw(HISTORY, "MiniLM <& co>")
     words = texts(svg)
     assert words[0] == "MiniLM <& co>"
@@ -151,10 +151,10 @@ def test_a_curve_has_a_panel_for_each_figure() -> None:
     lines = list(ET.fromstring(svg).iter(f"{SVG}polyline"))
     assert len(lines) == 4
     x = [float(point.partition(",")[0]) for point in lines[0].get("points", "").split()]
-    assert x[0] < x[1] <= 760, "both steps, the later to the right"
+    assert x[0] < x[1] <= 760, "the later step is to the right"
 
 
-def test_a_curve_of_very_many_steps_is_small_and_of_no_numbers_is_drawn() -> None:
+def test_curve_averages_many_steps_and_omits_nan() -> None:
     steps = [{"step": step, "loss": 1.0 + 1 / step} for step in range(1, 100_000)]
     assert len(curve.draw(steps, "title")) < 20_000
     odd = [{"step": 1, "loss": math.nan}, {"step": 2, "loss": math.inf}, {"step": 3, "loss": 0.0}]

@@ -1,4 +1,4 @@
-"""Where a step's time goes, by lists of the profiler's events."""
+"""Tests how a step's time is divided into categories, with made-up events of the profiler."""
 
 from typing import Any
 
@@ -8,20 +8,20 @@ from berth.train.run_qa.reporting.step_times import percentages, times_of
 
 
 def event(category: str, name: str, start: float, end: float, thread: int = 1) -> dict[str, Any]:
-    """An event as torch exports it; times are in seconds here."""
+    """An event as torch exports it, with times in seconds."""
     return {"ph": "X", "cat": category, "name": name, "tid": thread, "ts": start * 1e6, "dur": (end - start) * 1e6}
 
 
 STEP = event("user_annotation", "step 3", 0, 10)
 DATA = event("user_annotation", "wait for data", 0, 1)
-AROUND = [
+UNCOUNTED = [
     {"ph": "M", "name": "process_name"},
     {"ph": "i", "name": "Iteration Start: PyTorch Profiler", "ts": 0},
     event("user_annotation", "DistributedDataParallel.forward", 0, 10),
     event("user_annotation", "step by step", 0, 10),
     event("cpu_op", "aten::linear", 11, 20),
 ]
-"""What says nothing of a step's time: also an operator after its end."""
+"""Events that do not count for a step's time, such as an operator after its end."""
 ON_A_CPU = [
     event("cpu_op", "aten::stack", 0.2, 0.8),  # in the collator
     event("cpu_op", "aten::linear", 1, 4),
@@ -47,14 +47,14 @@ ON_A_GPU = [
 @pytest.mark.parametrize(
     ("events", "seconds"),
     [
-        pytest.param([], (0, 0, 1, 9), id="nothing-but-the-step"),
-        pytest.param(ON_A_CPU, (5.5, 2, 1, 1.5), id="behind-compute-communication-costs-nothing"),
-        pytest.param(WAITING_ON_A_CPU, (2, 3, 1, 4), id="an-operator-that-waits-for-others-inside-another"),
-        pytest.param(ON_A_GPU, (5.5, 2, 0.5, 2), id="on-a-gpu-by-its-kernels"),
+        pytest.param([], (0, 0, 1, 9), id="step-without-operators"),
+        pytest.param(ON_A_CPU, (5.5, 2, 1, 1.5), id="cpu-communication-during-compute-does-not-count"),
+        pytest.param(WAITING_ON_A_CPU, (2, 3, 1, 4), id="cpu-collective-inside-an-operator"),
+        pytest.param(ON_A_GPU, (5.5, 2, 0.5, 2), id="gpu-counts-kernels"),
     ],
 )
 def test_every_moment_of_a_step_counts_once(events: list[dict[str, Any]], seconds: tuple[float, ...]) -> None:
-    found = times_of([STEP, DATA, *AROUND, *events])
+    found = times_of([STEP, DATA, *UNCOUNTED, *events])
     assert tuple(found.values()) == pytest.approx(seconds)
     assert sum(found.values()) == pytest.approx(10)
 

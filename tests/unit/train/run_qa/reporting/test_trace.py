@@ -1,4 +1,4 @@
-"""BERTH_TRACE from a job of two ranks to its files and lines; what becomes of steps that there are not."""
+"""Tests BERTH_TRACE with a job of two ranks, and the callback alone."""
 
 import gzip
 import json
@@ -17,20 +17,20 @@ SHARE = re.compile(r"(compute|communication|data|other): (\d+) %")
 
 
 @pytest.mark.slow
-def test_a_trace_of_two_ranks(
+def test_trace_of_two_ranks_writes_files_and_summary(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, few_steps: dict[str, str]
 ) -> None:
-    """An evaluation after step 3 stands between two traced steps, and in no file; steps past the end are left out."""
-    asked = few_steps | {
+    """The evaluation between the traced steps must not be in the files. Steps past the end are skipped."""
+    given = few_steps | {
         "max_steps": "4",
         "eval_strategy": "steps",
         "eval_steps": "3",
         "gradient_accumulation_steps": "2",
     }
-    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, asked) for rank in (0, 1)]
+    pair = [new_job(tmp_path / f"rank{rank}", tiny_model, given) for rank in (0, 1)]
     ends = host.run(*pair, BERTH_TRACE="3-9")
     assert [end.code for end in ends] == [0, 0], ends
-    assert [end.err for end in ends] == ["", ""], "the profiler is silent"
+    assert [end.err for end in ends] == ["", ""], "the profiler writes nothing to stderr"
     assert ends[1].out == ""
     lines = [line for line in ends[0].out.splitlines() if line.startswith("trace: ")]
     assert lines[0].startswith("trace: steps 3 to 4  step: "), lines
@@ -58,52 +58,54 @@ def test_a_trace_of_two_ranks(
             assert not [each for each in events if each["ts"] > end and each["name"].startswith("aten::")]
 
 
-@pytest.mark.parametrize(("begins_after", "ends_at"), [(0, 8), (12, 20)], ids=["past the last step", "resumed"])
-def test_steps_that_there_are_not(tmp_path: Path, begins_after: int, ends_at: int) -> None:
-    said: list[str] = []
-    callback = TraceCallback(range(10, 13), tmp_path / "trace", Rank(), said.append, cuda=False)
+@pytest.mark.parametrize(
+    ("begins_after", "ends_at"), [(0, 8), (12, 20)], ids=["after-the-last-step", "before-the-resumed-step"]
+)
+def test_steps_that_are_not_trained_leave_one_log_line(tmp_path: Path, begins_after: int, ends_at: int) -> None:
+    log: list[str] = []
+    callback = TraceCallback(range(10, 13), tmp_path / "trace", Rank(), log.append, cuda=False)
     args = TrainingArguments(tmp_path / "out", use_cpu=True)
     state = TrainerState(global_step=begins_after, max_steps=ends_at)
     callback.on_train_begin(args, state, TrainerControl())
     callback.on_train_end(args, state, TrainerControl())
-    (line,) = said
+    (line,) = log
     assert f"this job trains steps {begins_after + 1} to {ends_at} " in line
     assert not (tmp_path / "trace").exists()
 
 
-def test_a_trace_that_can_not_be_written_costs_no_training(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_write_error_of_a_trace_is_only_a_warning(tmp_path: Path) -> None:
+    log: list[str] = []
     (tmp_path / "trace").write_text("a file where the folder should be")
-    callback = TraceCallback(range(1, 2), tmp_path / "trace", Rank(), said.append, cuda=False)
+    callback = TraceCallback(range(1, 2), tmp_path / "trace", Rank(), log.append, cuda=False)
     with callback.fetching(1):
         pass
     args = TrainingArguments(tmp_path / "out", use_cpu=True)
     callback.on_step_end(args, TrainerState(global_step=1, max_steps=1), TrainerControl())
-    (line,) = said
+    (line,) = log
     assert line.startswith("warning: trace: the files of rank 0 are not written: [Errno 17] File exists")
 
 
-def found(compute: float, communication: float, problem: str = "") -> dict[str, Any]:
-    """What a rank says of two steps that took a second each."""
+def rank_result(compute: float, communication: float, problem: str = "") -> dict[str, Any]:
+    """The result of one rank for two steps of a second each."""
     seconds = {"compute": compute, "communication": communication, "data": 0.2, "other": 0.0}
     return {"steps": [] if problem else [10, 11], "seconds": seconds, "problem": problem}
 
 
-def test_the_summary_of_several_ranks() -> None:
-    where = "trace: files for ui.perfetto.dev, one per rank and step: /opt/ml/output/data/trace"
+def test_summary_shows_mean_and_spread_over_ranks() -> None:
+    files = "trace: files for ui.perfetto.dev, one per rank and step: /opt/ml/output/data/trace"
     folder = Path("/opt/ml/output/data/trace")
-    assert summary([found(1.4, 0.4)], folder) == [
+    assert summary([rank_result(1.4, 0.4)], folder) == [
         "trace: steps 10 to 11  step: 1.000 s  compute: 70 %  communication: 20 %  data: 10 %  other: 0 %",
-        where,
+        files,
     ]
-    assert summary([found(1.4, 0.4), found(1.2, 0.6)], folder) == [
+    assert summary([rank_result(1.4, 0.4), rank_result(1.2, 0.6)], folder) == [
         "trace: steps 10 to 11  step: 1.000 s  compute: 65 % (60 to 70)  communication: 25 % (20 to 30)  "
         "data: 10 % (10 to 10)  other: 0 % (0 to 0)",
-        where,
+        files,
     ]
-    lost = found(0, 0, "[Errno 28] No space left on device")
+    failed = rank_result(0, 0, "[Errno 28] No space left on device")
     warning = "warning: trace: the files of rank 1 are not written: [Errno 28] No space left on device"
-    assert summary([found(1.4, 0.4), lost], folder)[0] == warning
-    one = {**found(1.4, 0.4), "steps": [10]}
+    assert summary([rank_result(1.4, 0.4), failed], folder)[0] == warning
+    one = {**rank_result(1.4, 0.4), "steps": [10]}
     assert summary([one], folder)[0].startswith("trace: step 10  step: 2.000 s  compute: 70 %")
     assert summary([], folder) == []
