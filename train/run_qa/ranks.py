@@ -1,8 +1,8 @@
 """This process as one rank of a job: its process group, and checks that the ranks really train together.
 
 With transformers 5 two ranks on a CPU each train alone on the same data, without a warning, if one setting (use_cpu) is
-missing. So run_qa starts the group itself, and every rank checks before the first step that its model is wrapped, and
-after the last that all weights are equal.
+missing. So run_qa starts the group itself, and every rank checks in each step that its model is wrapped, and after the
+last step that all weights are equal.
 """
 
 import hashlib

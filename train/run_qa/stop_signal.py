@@ -1,4 +1,5 @@
-"""SIGTERM and SIGINT of one rank: the first is noted, or ends the rank if nothing is to be saved; a second always does.
+"""Receives SIGTERM and SIGINT in one rank. The first is recorded, or ends the rank if there is nothing to save; a
+second one ends it at once.
 
 SageMaker sends SIGTERM at a spot interruption, at a job's time limit and when a user stops the job, and SIGKILL 120 s
 later.
@@ -59,7 +60,7 @@ class StopSignal:
                 self._end()
 
     def hold(self) -> None:
-        """From now on the first signal is only noted: the training checks `number`, saves and ends."""
+        """From now on the first signal is only recorded: the training checks `number`, saves and ends."""
         with self._lock:
             self._outcome = ""
 

@@ -217,21 +217,21 @@ def stopped_where(step: int, last: int, model: Path | None, checkpoint: Path | N
     model: the folder that it was written to, None if it was not. checkpoint: the newest one for a later job, which
     finds it for certain if SageMaker has `uploaded` it.
     """
-    goes_on = "by itself when it is started again with the same checkpoint_s3_uri."
+    resumes = "if it is started again with the same checkpoint_s3_uri, the job resumes from"
     if model is None and checkpoint is None:
         return f"before the first of its {last} steps was done: start it again."
     if model is None:
-        return (
-            f"at step {step} of {last}: {checkpoint} holds all that was trained, and the job goes on from it {goes_on}"
-        )
+        return f"at step {step} of {last}: all steps are saved; {resumes} {checkpoint}."
     if step >= last:
-        return f"after its {last} steps: the model is in {model}, without what was to come after the training."
-    as_it_was = f"at step {step} of {last}: the model as it was then is in {model}"
+        return (
+            f"after its {last} steps: the model is in {model}, but the evaluation and all else that follows is missing."
+        )
+    saved = f"at step {step} of {last}: the model of this step is in {model}"
     if checkpoint is not None and not uploaded:
-        return f"{as_it_was}, and the job goes on from {checkpoint} if that is still there when it is started again."
+        return f"{saved}; the job resumes from {checkpoint} if that still exists when it is started again."
     if checkpoint is not None:
-        return f"{as_it_was}, but no checkpoint could be written then, and the job goes on from {checkpoint} {goes_on}"
+        return f"{saved}, but its checkpoint could not be written; {resumes} {checkpoint}."
     return (
-        f"{as_it_was}, but there is no checkpoint to go on from, and a spot interruption loses it: give the estimator "
-        "checkpoint_s3_uri, and a job that is started again goes on."
+        f"{saved}, but the job has no checkpoint to resume from, and a spot interruption loses the training: give the "
+        "estimator checkpoint_s3_uri."
     )

@@ -50,9 +50,7 @@ def channels(paths: Paths, hosts: int = 1) -> frozenset[str]:
 
 
 def find(split: str, recipe: Recipe, paths: Paths, available: frozenset[str]) -> DataSource:
-    """Decide where a split comes from. `available`: the job's channels. Raises DataError if there is no source; it says
-    what to pass.
-    """
+    """Decide where a split comes from. `available`: the job's channels. Raises DataError if there is no source."""
     file = getattr(recipe, f"{split}_file")
     channel = next((name for name in SPLITS[split].channels if name in available), None)
     if file:

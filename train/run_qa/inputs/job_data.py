@@ -1,4 +1,4 @@
-"""The questions of a job and their windows: in files those to train on, in memory those to answer."""
+"""Reads the questions of a job and cuts them into windows: training windows are in files, the others in memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

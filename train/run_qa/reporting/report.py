@@ -27,7 +27,7 @@ METRIC_PATTERNS = (
 
 
 def plain(text: str) -> str:
-    """`text` as one line without secrets that no metric pattern matches: if one would, equals signs become colons."""
+    """`text` as one line without secrets. If a metric pattern would match it, its equals signs become colons."""
     line = mask_text(" ".join(text.split("\n")).rstrip())
     return line.replace("=", ":") if any(re.search(pattern, line) for pattern in METRIC_PATTERNS) else line
 

@@ -36,7 +36,7 @@ class TraceCallback(TrainerCallback):
 
     @contextmanager
     def fetching(self, step: int) -> Iterator[None]:
-        """Begin to profile `step` (counted from 1): it starts with the wait for its batches, which runs inside this."""
+        """Profile `step` (counted from 1) from here on; the code inside fetches its batches."""
         if step not in self.steps:
             yield
             return

@@ -53,18 +53,21 @@ BREAKS_OFF = "stopping.STEP_SECONDS = -1.0"
     [
         (
             (40, None, "/c/40"),
-            "at step 40 of 312: /c/40 holds all that was trained, and the job goes on from it by itself",
+            "at step 40 of 312: all steps are saved; if it is started again with the same checkpoint_s3_uri, the job res",
         ),
-        ((40, "/m", None), "at step 40 of 312: the model as it was then is in /m, but there is no checkpoint to go on"),
+        (
+            (40, "/m", None),
+            "at step 40 of 312: the model of this step is in /m, but the job has no checkpoint to resume from",
+        ),
         (
             (40, "/m", "/c/20"),
-            "at step 40 of 312: the model as it was then is in /m, but no checkpoint could be written",
+            "at step 40 of 312: the model of this step is in /m, but its checkpoint could not be written; if it is",
         ),
         (
             (40, "/m", "/mnt/40", False),
-            "at step 40 of 312: the model as it was then is in /m, and the job goes on from /mnt/40 if that is still",
+            "at step 40 of 312: the model of this step is in /m; the job resumes from /mnt/40 if that still exists",
         ),
-        ((312, "/m", "/c/300"), "after its 312 steps: the model is in /m, without what was to come"),
+        ((312, "/m", "/c/300"), "after its 312 steps: the model is in /m, but the evaluation"),
         ((0, None, None), "before the first of its 312 steps was done: start it again."),
     ],
     ids=["checkpoint", "no-checkpoint-folder", "full-disk", "own-folder", "after-the-training", "no-step"],
@@ -155,9 +158,9 @@ def test_signal_to_one_rank_stops_all_and_the_resumed_job_is_exact(
         assert [end.code for end in ends] == [143, 143], ends
         newest = checkpoints(pair[0])[-1]
         saved_steps.append(step_of(newest))
-        for end in ends:
-            assert f"berth: error: the job was stopped (SIGTERM) at step {saved_steps[-1]} of 8: " in end.err
-            assert f"checkpoints/{newest} holds all that was trained" in end.err
+        for job, end in zip(pair, ends, strict=True):
+            assert f"berth: error: the job was stopped (SIGTERM) at step {saved_steps[-1]} of 8: all" in end.err
+            assert f"the job resumes from {job.base}/checkpoints/{newest}." in end.err
         assert not (pair[0].base / "model").exists()
     assert "stopping: step 7 would take too long and is broken off" in ends[0].out
     assert saved_steps == [2, 6]
@@ -183,7 +186,8 @@ def test_step_is_broken_off_if_the_checkpoint_takes_too_long(
     assert "stopping: step 2 would take too long and is broken off" in end.out
     assert "warning: the checkpoint took " in end.out
     (saved,) = checkpoints(job)
-    assert f"(SIGTERM) at step 1 of 5: {tmp_path}/checkpoints/{saved} holds all that was trained" in end.err
+    assert "(SIGTERM) at step 1 of 5: all steps are saved; " in end.err
+    assert f"the job resumes from {tmp_path}/checkpoints/{saved}." in end.err
 
 
 @pytest.mark.slow
@@ -194,8 +198,11 @@ def test_stopped_job_without_checkpoint_folder_writes_the_model(
     job.before = signal_in(STEP, 3)
     (end,) = host.run(job)
     assert end.code == 143
-    assert f"(SIGTERM) at step 3 of 5: the model as it was then is in {tmp_path}/model, but there" in end.err
-    assert "a spot interruption loses it: give the estimator checkpoint_s3_uri" in end.err
+    assert (
+        f"(SIGTERM) at step 3 of 5: the model of this step is in {tmp_path}/model, but the job has no checkpoint"
+        in end.err
+    )
+    assert "a spot interruption loses the training: give the estimator checkpoint_s3_uri" in end.err
     assert job.metrics()["train_steps"] == 3
     assert job.weights()
     assert "train_loss = " not in end.out
@@ -211,7 +218,7 @@ def test_stopped_job_with_a_folder_of_its_own_also_writes_the_model(
     (end,) = host.run(job)
     assert end.code == 143
     (saved,) = (tmp_path / "mine").iterdir()
-    assert f"model as it was then is in {tmp_path}/model, and the job goes on from {saved} if that is still" in end.err
+    assert f"model of this step is in {tmp_path}/model; the job resumes from {saved} if that still" in end.err
     assert job.metrics()["train_steps"] == 3
     assert job.weights().keys() == load_file(saved / "model.safetensors").keys()
 
@@ -237,7 +244,7 @@ def test_stopped_job_that_cannot_save_writes_the_model(
     job.before = signal_in(STEP, 3)
     (end,) = host.run(job)
     assert end.code == 143
-    assert f"(SIGTERM) at step 3 of 5: the model as it was then is in {tmp_path}/model, but there is no" in end.err
+    assert f"(SIGTERM) at step 3 of 5: the model of this step is in {tmp_path}/model, but the job has no" in end.err
     assert "Traceback" not in end.err
     assert f"warning: no checkpoint of step 3 could be written into {tmp_path}/checkpoints ({cause})" in end.out
     assert job.metrics()["train_steps"] == 3
@@ -289,7 +296,7 @@ def test_signal_after_the_training_keeps_the_model(
     job.before = signal_in("program._save")
     (end,) = host.run(job)
     assert end.code == 143
-    assert f"(SIGTERM) after its 5 steps: the model is in {tmp_path}/model, without what" in end.err
+    assert f"(SIGTERM) after its 5 steps: the model is in {tmp_path}/model, but the evaluation" in end.err
     assert job.metrics()["train_steps"] == 5
     assert "eval_f1" not in job.metrics()
 
@@ -376,4 +383,4 @@ def test_checkpoint_of_a_stop_is_kept_with_save_total_limit_1(
     (end,) = host.run(job)
     assert end.code == 143
     assert [step_of(name) for name in checkpoints(job)] == [1, 2, 5]
-    assert f"checkpoints/{checkpoints(job)[-1]} holds all that was trained" in end.err
+    assert f"the job resumes from {tmp_path}/checkpoints/{checkpoints(job)[-1]}." in end.err
