@@ -53,7 +53,7 @@ BREAKS_OFF = "stopping.STEP_SECONDS = -1.0"
     [
         (
             (40, None, "/c/40"),
-            "at step 40 of 312: all steps are saved; if it is started again with the same checkpoint_s3_uri, the job res",
+            "at step 40 of 312: all steps are saved; if it is started again with the same checkpoint_s3_uri, the",
         ),
         (
             (40, "/m", None),
