@@ -1,4 +1,4 @@
-"""Reading data files: every layout gives the same examples; every fault gives one sentence with file, place, remedy."""
+"""Tests reading of data files in all layouts, and the errors with file, place and advice."""
 
 import gzip
 import json

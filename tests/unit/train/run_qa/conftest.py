@@ -34,7 +34,7 @@ def capitals(questions: range) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def squad() -> Callable[[range], dict[str, Any]]:
-    """`squad(range(20))` makes twenty numbered questions in SQuAD's official layout."""
+    """`squad(range(20))` makes the questions 0 to 19 in SQuAD's official layout."""
     return capitals
 
 
@@ -59,7 +59,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model"
 
 
-# Imports once, which takes seconds, then forks one process per rank, which takes none.
+# Imports run_qa once, which takes seconds, and then forks one process per rank.
 SERVER = """
 import json, os, resource, sys
 from berth.train.run_qa import program

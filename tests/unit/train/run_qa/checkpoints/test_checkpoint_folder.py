@@ -32,7 +32,7 @@ WRITTEN = CheckpointManifest(
 
 
 def save(folder: Path, step: int, sequence: int = 1, *, resumable: bool = True, job: str = "") -> Path:
-    """A checkpoint checkpoint like rank 0 makes one of the files that Trainer wrote."""
+    """A checkpoint, made like rank 0 makes one of Trainer's files."""
     name = checkpoint_folder.new_name(step)
     files = checkpoint_folder.partial_folder(folder, name) / f"checkpoint-{step}"
     (files / "part").mkdir(parents=True)
@@ -64,15 +64,17 @@ def choose(folder: Path, resume: bool | str = True, job: str = "") -> tuple[Star
 def test_complete_makes_a_checkpoint_of_a_partial_folder(tmp_path: Path) -> None:
     checkpoint = save(tmp_path, 20)
     assert [path.name for path in tmp_path.iterdir()] == [checkpoint.name]
-    log = json.loads((checkpoint / MANIFEST).read_text())
-    assert (log["step"], log["ranks"]) == (20, 2)
-    assert {name: each["bytes"] for name, each in log["files"].items()} == {
+    fields = json.loads((checkpoint / MANIFEST).read_text())
+    assert (fields["step"], fields["ranks"]) == (20, 2)
+    assert {name: each["bytes"] for name, each in fields["files"].items()} == {
         "model.safetensors": 7,
         "part/optimizer.pt": 7,
     }
-    assert manifest.content_fault(checkpoint, manifest.read(checkpoint) or WRITTEN) == ""
+    written = manifest.read(checkpoint)
+    assert isinstance(written, CheckpointManifest)
+    assert manifest.content_fault(checkpoint, written) == ""
     assert save(tmp_path, 20).name != checkpoint.name, "no name is used twice"
-    assert checkpoint_folder.scan(tmp_path / "none").whole == []
+    assert checkpoint_folder.scan(tmp_path / "missing").whole == []
 
 
 def truncate(name: str, to: int) -> Callable[[Path], None]:
@@ -131,11 +133,11 @@ def test_checkpoint_of_another_berth_version_is_ignored_and_kept(
 
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt"])
 def test_missing_optimizer_of_trainers_checkpoint_is_a_warning(name: str, tmp_path: Path) -> None:
-    own = save_like_trainer(tmp_path, 20)
-    (own / name).unlink()
+    trainers = save_like_trainer(tmp_path, 20)
+    (trainers / name).unlink()
     start, log = choose(tmp_path)
     assert start.chosen is not None
-    assert log[1:] == [f"warning: {own} has no optimizer or no scheduler, so both start from the beginning"]
+    assert log[1:] == [f"warning: {trainers} has no optimizer or no scheduler, so both start from the beginning"]
 
 
 def test_other_files_are_ignored_and_only_our_incomplete_ones_deleted(tmp_path: Path) -> None:
@@ -143,17 +145,17 @@ def test_other_files_are_ignored_and_only_our_incomplete_ones_deleted(tmp_path: 
     weights_alone = save(tmp_path, 80, 9, resumable=False)
     incomplete = tmp_path / "checkpoint-90-0123abcd"
     incomplete.mkdir()
-    cut_state = save_like_trainer(tmp_path, 100, "{")
-    own = save_like_trainer(tmp_path, 10)
+    cut_off = save_like_trainer(tmp_path, 100, "{")
+    trainers = save_like_trainer(tmp_path, 10)
     (tmp_path / "checkpoint-70").mkdir()
     (tmp_path / "checkpoint-99-0123abce").write_text("a file")
-    (tmp_path / "checkpoint-98-0123abce").symlink_to(own)
+    (tmp_path / "checkpoint-98-0123abce").symlink_to(trainers)
     (tmp_path / "notes").mkdir()
     (tmp_path / "checkpoint-best").mkdir()
     names = {path.name for path in tmp_path.iterdir()}
     start, log = choose(tmp_path)
     assert start.chosen is not None
-    assert start.chosen.path == own
+    assert start.chosen.path == trainers
     assert sorted(log[:-1]) == [
         f"ignoring {tmp_path / 'checkpoint-100'}: trainer_state.json is missing or cut off",
         f"ignoring {tmp_path / 'checkpoint-70'}: its weights are missing",
@@ -164,7 +166,7 @@ def test_other_files_are_ignored_and_only_our_incomplete_ones_deleted(tmp_path: 
     assert {path.name for path in tmp_path.iterdir()} == names, "nothing is deleted before the identities are compared"
     checkpoint_folder.remove([*start.listing.incomplete, *start.listing.partial])
     assert {path.name for path in tmp_path.iterdir()} == names - {".partial-0a1b2c3d", incomplete.name}
-    assert cut_state.is_dir()
+    assert cut_off.is_dir()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ BY_STEPS = {
     "learning_rate": "0.001",
     "export_openvino": "false",
 }
-# With adam_epsilon, Adam does not turn rounding noise into uninterrupted steps.
+# With adam_epsilon, Adam does not turn rounding noise into large steps.
 NO_DROPOUT = {"hidden_dropout_prob": "0", "attention_probs_dropout_prob": "0", "adam_epsilon": "0.001"}
 
 
@@ -58,7 +58,7 @@ def test_resume_is_exact_to_the_bit(
     saved = uninterrupted[0].checkpoints()
     assert len(saved) == 2 * steps_of_epoch
     written = manifest.read(saved[1])
-    assert written is not None
+    assert isinstance(written, manifest.CheckpointManifest)
     assert (written.step, written.ranks, written.kit) == (2, ranks, metadata.version("berth"))
     state = {"model.safetensors", "optimizer.pt", "scheduler.pt", "random_states.json", "trainer_state.json"}
     assert state <= written.files.keys()

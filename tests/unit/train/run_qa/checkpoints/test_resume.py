@@ -74,7 +74,7 @@ def error_line(end: Any) -> str:
 def test_checkpoint_of_another_training_is_refused_and_kept(
     tmp_path: Path, tiny_model: Path, host: Any, new_job: Any, squad: Any, few_steps: dict[str, str]
 ) -> None:
-    """The manifest shows the difference. For a checkpoint of Trainer's, the optimizer's state does not fit."""
+    """A manifest shows the difference. Trainer's checkpoints have none, but their optimizer state does not fit."""
     job = new_job(tmp_path, tiny_model, few_steps | NO_GRAPH | {"save_strategy": "steps", "save_steps": "2"})
     (end,) = host.run(job)
     assert end.code == 0, end.err

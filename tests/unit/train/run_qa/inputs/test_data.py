@@ -16,7 +16,7 @@ CONTEXT = "Oslo is in Norway."
 
 
 def rows(count: int, **changes: dict[str, Any]) -> str:
-    """JSON lines of `count` questions; `changes` by the row's number, as `_3`."""
+    """JSON lines of `count` questions; `_3={…}` changes the third."""
     made = [
         {"id": f"q{n}", "question": "Which?", "context": CONTEXT, "answers": {"text": ["Oslo"], "answer_start": [0]}}
         for n in range(1, count + 1)

@@ -83,7 +83,7 @@ def test_format_of_a_duration(seconds: float, text: str) -> None:
 
 def test_lines_at_first_and_last_step_and_every_ten_seconds() -> None:
     training = Training(steps=30, every=10)
-    training.step(5.0)  # the first is slow, as it is on a GPU
+    training.step(5.0)  # the first step is slow, as on a GPU
     for _ in range(29):
         training.step(1.0)
     assert training.logged_steps == [1, 3, 13, 23, 30]
