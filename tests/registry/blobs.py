@@ -1,4 +1,4 @@
-"""One blob of four parts, sent and read through a client of a test."""
+"""One blob of four parts, and functions that send and read it with a client."""
 
 import hashlib
 from collections.abc import Callable, Iterator

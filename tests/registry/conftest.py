@@ -1,4 +1,4 @@
-"""Real registries on loopback ports, faults in front of them, and our own client to ask them."""
+"""Fixtures: real registries on loopback ports, fault proxies in front of them, and our client."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ MakeProxy = Callable[..., FaultProxy]
 
 
 class Waits(list[float]):
-    """The seconds that a client would have waited."""
+    """Records the seconds that a client would have waited."""
 
     def sleep(self, seconds: float) -> None:
         self.append(seconds)
@@ -38,14 +38,14 @@ MakeClient = Callable[..., Client]
 
 @pytest.fixture(autouse=True)
 def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is tested listens on this machine; a test of proxies sets its own."""
+    """The servers are on this machine, so proxies are off; a test of proxies sets its own."""
     for name in (*PROXIES, *(name.lower() for name in PROXIES)):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    """A certificate for this machine by a CA that nobody knows."""
+    """A certificate for this machine, signed by an unknown CA."""
     return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
@@ -64,19 +64,19 @@ def make_registry(tmp_path: Path) -> Iterator[MakeRegistry]:
 
 @pytest.fixture
 def registry(make_registry: MakeRegistry) -> Registry:
-    """Plain HTTP, open to all."""
+    """A registry with plain HTTP and without login."""
     return make_registry()
 
 
 @pytest.fixture
 def secure_registry(make_registry: MakeRegistry, certificate: Certificate) -> Registry:
-    """TLS by a CA that nobody knows, and Basic authentication as ECR has it."""
+    """A registry with TLS (unknown CA) and Basic authentication, like ECR."""
     return make_registry(certificate=certificate, credentials=CREDENTIALS)
 
 
 @pytest.fixture
 def make_proxy() -> Iterator[MakeProxy]:
-    """`make_proxy(registry, …)`: a fault proxy in front of it, running until the test ends."""
+    """`make_proxy(registry, …)`: a fault proxy in front of the registry, running until the test ends."""
     with ExitStack() as stack:
 
         def make(upstream: Registry, **options: object) -> FaultProxy:
@@ -94,23 +94,23 @@ def proxy(make_proxy: MakeProxy, registry: Registry) -> FaultProxy:
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """A user's machine, and a double of ECR that has nothing in it yet."""
+    """A user's machine, and an empty double of ECR."""
     with ecr_double(tmp_path_factory.mktemp("ecr")) as double:
         yield Machine(tmp_path_factory.mktemp("home"), double)
 
 
 @pytest.fixture
 def waits() -> Waits:
-    """What the clients of this test wait, instead of waiting."""
+    """The waits of this test's clients, which do not really wait."""
     return Waits()
 
 
 def no_login(*, renew: bool) -> None:
-    """Of a registry that asks for nothing."""
+    """The login of a registry that needs none."""
 
 
 class Logins:
-    """A login that gives these credentials in turn, and notes how it was asked."""
+    """A login that returns these credentials one after the other. asked: `renew` of each call."""
 
     def __init__(self, *credentials: Credentials) -> None:
         self.left = list(credentials)
@@ -122,7 +122,7 @@ class Logins:
 
 
 def refusal(act: Callable[[], object]) -> str:
-    """The one sentence that something is refused with."""
+    """The one-sentence UserError that `act` raises."""
     with pytest.raises(UserError) as refused:
         act()
     said = str(refused.value)
@@ -133,13 +133,13 @@ def refusal(act: Callable[[], object]) -> str:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of a size that tests can afford."""
+    """Makes the parts of an upload small."""
     monkeypatch.setattr(upload, "PART", PART)
 
 
 @pytest.fixture
 def client_of(waits: Waits) -> MakeClient:
-    """`client_of(registry or proxy, login)`: our client for it, which never really waits."""
+    """`client_of(registry or proxy, login)`: our client, which records its waits instead of waiting."""
 
     def make(place: Registry | FaultProxy, login: Login = no_login, **options: object) -> Client:
         options.setdefault("sleep", waits.sleep)
@@ -161,7 +161,7 @@ FAULTS = pytest.StashKey[list[str]]()
 
 @pytest.fixture
 def fault_row(request: pytest.FixtureRequest) -> Callable[[str, str, int], None]:
-    """Notes what happened to a push, what was said or done, and the bytes of layers that went over the wire again."""
+    """`fault_row(fault, result, again)` adds a row to the table of faults; again: bytes that were sent twice."""
 
     def note(fault: str, said: str, again: int) -> None:
         rows = request.config.stash.setdefault(FAULTS, [])
@@ -171,8 +171,8 @@ def fault_row(request: pytest.FixtureRequest) -> Callable[[str, str, int], None]
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The table of faults, at the end of the tests that made them."""
+    """Prints the table of faults."""
     if rows := config.stash.get(FAULTS, []):
-        terminalreporter.section("faults of a push: what happened to it | what was said or done | MB sent again")
+        terminalreporter.section("faults of a push: fault | result | MB sent again")
         for row in rows:
             terminalreporter.line(row)

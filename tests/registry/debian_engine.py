@@ -22,7 +22,7 @@ from berth.common import engine, owner
 DOCKER = "docker.io,docker-cli,docker-buildx,ca-certificates,iptables,iproute2,mount"
 PODMAN = "podman,runc,netavark,aardvark-dns,ca-certificates,iptables,nftables,mount"
 _START_S = 60.0
-# The engine's folder is the only one of this machine that it sees, under the same path.
+# Of this machine's folders the engine sees only its own, under the same path.
 _START = r"""
 set -eu
 root=$1 folder=$2
@@ -53,12 +53,12 @@ class DebianEngine:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables with which build.py, docker and buildx of that release go to it."""
+        """Variables that make build.py, docker and buildx use this engine."""
         return {"DOCKER_HOST": self.address, **_variables(self.folder)}
 
 
 def make_root(folder: Path, release: str, packages: str = DOCKER) -> Path:
-    """The root file system of a Debian release with its engine, in `folder`; a minute."""
+    """Makes the root file system of a Debian release with its engine, in `folder`; takes a minute."""
     root = folder / release
     folder.mkdir(parents=True, exist_ok=True)
     if shutil.which("mmdebstrap") is None:
@@ -74,9 +74,9 @@ def make_root(folder: Path, release: str, packages: str = DOCKER) -> Path:
 
 @contextmanager
 def running(root: Path, folder: Path, settings: Mapping[str, object]) -> Iterator[DebianEngine]:
-    """The engine of a root file system with these settings of daemon.json; its images go with it.
+    """Runs the engine of a root file system with settings for daemon.json; its images are removed at the end.
 
-    Its bridge is a network of this machine's engine, which lets its containers out.
+    Its bridge is a network of this machine's engine, which gives its containers access to the network.
     """
     folder.mkdir(parents=True)
     (folder / "daemon.json").write_text(json.dumps(settings))
@@ -96,8 +96,8 @@ def running(root: Path, folder: Path, settings: Mapping[str, object]) -> Iterato
 
 @contextmanager
 def running_podman(root: Path, folder: Path, plain_registry: str) -> Iterator[DebianEngine]:
-    """The service of podman that speaks Docker's API; its images go with it. plain_registry: the HOST:PORT that it may
-    speak plain HTTP with, which Docker does with this machine by itself.
+    """Runs podman's service for Docker's API; its images are removed at the end. plain_registry: the HOST:PORT that it
+    uses with plain HTTP; Docker does that for loopback without a setting.
     """
     folder.mkdir(parents=True)
     settings = root / "etc" / "containers" / "registries.conf.d" / "berth.conf"
@@ -122,7 +122,7 @@ def _started(root: Path, folder: Path, service: Sequence[str]) -> Iterator[Debia
 
 
 def client_variables(root: Path, folder: Path) -> dict[str, str]:
-    """Copies the client and buildx of a root file system into `folder`; the variables with which they are used."""
+    """Copies the client and buildx of a root file system into `folder`; returns the variables for their use."""
     plugins = folder / "config" / "cli-plugins"
     for source, target in (("bin/docker", folder / "bin"), ("libexec/docker/cli-plugins/docker-buildx", plugins)):
         target.mkdir(parents=True)

@@ -1,9 +1,8 @@
-"""A double of ECR on this machine, under ECR's own host names: nothing of the kit knows that it is none.
+"""A double of ECR on this machine, under ECR's own host names, so berth can't tell the difference.
 
-Control plane: moto's server, by AWS_ENDPOINT_URL. Data plane: the distribution registry with Basic authentication as
-ECR's, `AWS` and moto's token, with TLS on the host's port 443, behind a fault proxy there unless it is left out. The
-names resolve here by lines in /etc/hosts, and their CA is where the engine looks for it, /etc/docker/certs.d; both go
-when it ends. Needs root.
+Control plane: moto's server, by AWS_ENDPOINT_URL. Data plane: the distribution registry with Basic authentication like
+ECR's (`AWS` and moto's token), with TLS on port 443, by default behind a fault proxy. Lines in /etc/hosts resolve the
+names, and the CA is in /etc/docker/certs.d, where the engine looks for it; both are removed at the end. Needs root.
 """
 
 import fcntl
@@ -26,9 +25,9 @@ from tests.registry.fault_proxy import FaultProxy, proxying
 from tests.registry.registries import Registry, make_certificate, running
 
 ACCOUNT = "123456789012"
-"""The one that moto answers for."""
+"""moto's account."""
 TOKEN = f"{ACCOUNT}-auth-token"
-"""What moto gives as a token, always."""
+"""moto's token, which is always the same."""
 REGIONS = ("eu-west-1", "us-east-1")
 HOSTS = Path("/etc/hosts")
 CERTIFICATES = Path("/etc/docker/certs.d")
@@ -38,7 +37,7 @@ _LOCK = Path(tempfile.gettempdir(), "berth-ecr-double.lock")
 
 @dataclass
 class EcrDouble:
-    """ECR's regions, and what a process needs in its environment to work with them."""
+    """ECR's regions. environment: the variables for a process that uses them."""
 
     environment: dict[str, str]
     proxies: dict[str, FaultProxy] = field(default_factory=dict)
@@ -60,16 +59,16 @@ class EcrDouble:
 
 @contextmanager
 def ecr_double(folder: Path, *, faults: bool = True) -> Iterator[EcrDouble]:
-    """Every region's registry for the length of a `with` block, each on a loopback address of its own.
+    """Runs every region's registry for a `with` block, each on its own loopback address.
 
-    faults: without, there is no proxy in front of the registries, which takes a core's time of its own.
+    faults: whether fault proxies are in front of the registries; they use a core.
     """
     if os.geteuid() != 0:
-        pytest.fail("ECR's host names can only be played by root, who may write /etc/hosts and take port 443.")
+        pytest.fail("run this as root: the double of ECR writes /etc/hosts and listens on port 443.")
     with ExitStack() as stack:
-        # There is one /etc/hosts and one port 443: the tests of two checkouts wait for each other.
+        # Tests of two checkouts wait for each other: they share /etc/hosts and port 443.
         fcntl.flock(stack.enter_context(_LOCK.open("w")), fcntl.LOCK_EX)
-        # What a run that was killed has left.
+        # Remove the lines of a killed run.
         kept = [line for line in HOSTS.read_text().splitlines(keepends=True) if not line.endswith(f"{_MARK}\n")]
         HOSTS.write_text("".join(kept))
         server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -77,7 +76,7 @@ def ecr_double(folder: Path, *, faults: bool = True) -> Iterator[EcrDouble]:
         stack.callback(server.stop)
         _, port = server.get_host_and_port()
         endpoint = f"http://127.0.0.1:{port}"
-        # What another double in this process has left: moto keeps it as long as the process lives.
+        # moto keeps the state of an earlier double in this process.
         requests.post(f"{endpoint}/moto-api/reset", timeout=10).raise_for_status()
         double = EcrDouble(
             {
@@ -108,7 +107,7 @@ def ecr_double(folder: Path, *, faults: bool = True) -> Iterator[EcrDouble]:
 
 @contextmanager
 def _named(host: str, address: str) -> Iterator[None]:
-    """A line in /etc/hosts, which is written in place: where it is a mount it can't be replaced."""
+    """Adds a line to /etc/hosts, which is written in place: a mounted file can't be replaced."""
     line = f"{address} {host} {_MARK}\n"
     HOSTS.write_text(HOSTS.read_text() + line)
     try:

@@ -1,7 +1,7 @@
-"""A second Docker engine, as another machine has one that never saw our images; it needs root and goes when it ends.
+"""A second Docker engine without our images, as on another machine; needs root, and is removed at the end.
 
-It runs no container, but wants a bridge: without one (`--bridge none`) it would take docker0 away from the first
-engine, whose containers and builds need it. So it gets a bridge that the first engine makes for it.
+It runs no container, but needs a bridge: with `--bridge none` it would delete docker0, which the first engine's
+containers and builds use. So the first engine makes a bridge for it.
 """
 
 import shutil
@@ -23,13 +23,13 @@ _BRIDGE = "berth-second"
 
 
 def address(folder: Path) -> str:
-    """What DOCKER_HOST says for the engine in `folder`."""
+    """DOCKER_HOST for the engine in `folder`."""
     return f"unix://{folder / 'engine.sock'}"
 
 
 @contextmanager
 def second_engine(folder: Path) -> Iterator[docker.DockerClient]:
-    """Its images are in `folder` while it lasts."""
+    """Runs an engine with its images in `folder`."""
     name = {"com.docker.network.bridge.name": _BRIDGE}
     bridge = engine.connect().networks.create(_BRIDGE, options=name, labels=owner.this_process().labels(_BRIDGE))
     try:
@@ -57,7 +57,7 @@ def _running(folder: Path, exec_root: str) -> Iterator[docker.DockerClient]:
     finally:
         process.terminate()
         process.wait(60)
-        # An engine mounts its folder upon itself, and takes that back unless it is killed.
+        # An engine bind-mounts its folder onto itself; a killed engine leaves the mount.
         subprocess.run(["umount", str(folder / "data")], stderr=subprocess.DEVNULL, check=False)
         shutil.rmtree(folder / "data", ignore_errors=True)
 

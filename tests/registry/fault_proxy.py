@@ -1,5 +1,5 @@
-"""A reverse proxy in front of a real registry that counts what is uploaded and plays the faults that no registry shows
-on demand: answers of 429 and 5xx, dropped connections, tokens that expire, tags that can't be moved.
+"""A reverse proxy in front of a real registry that counts uploaded bytes and simulates faults: answers 429 and 5xx,
+dropped connections, expiring tokens, immutable tags.
 
 HTTP/1.1 with keep-alive, chunked bodies, `Expect: 100-continue`, HEAD and TLS; bodies are streamed. A test scripts it:
 
@@ -34,7 +34,7 @@ _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer",
 
 @dataclass
 class Request:
-    """A request as it came: `received` bytes of its body; `status` of the answer, 0 where there was none."""
+    """A request. received: bytes of its body; status: of the answer, 0 without an answer."""
 
     method: str
     path: str
@@ -45,9 +45,9 @@ class Request:
 
 @dataclass
 class Fault:
-    """What befalls the requests that match, after the first `skip` and for `times` of them.
+    """A fault for requests that match: not for the first `skip`, then for `times` of them.
 
-    status 0 drops the connection after `after` bytes of the body, or, with after None, instead of the answer.
+    status 0 drops the connection after `after` bytes of the body, or instead of the answer if `after` is None.
     """
 
     method: str
@@ -61,7 +61,7 @@ class Fault:
     met: int = 0
 
     def strikes(self, method: str, path: str) -> bool:
-        """Whether this request is struck; counts it."""
+        """Whether the fault applies to this request; counts the request."""
         if not re.fullmatch(self.method, method) or not re.search(self.path, path):
             return False
         self.met += 1
@@ -71,8 +71,8 @@ class Fault:
 class FaultProxy:
     """Listens on a loopback port of its own from `start` to `stop`; `upstream` is the registry's URL.
 
-    ca: the CA of an upstream with TLS; certificate and key make the proxy itself speak TLS. credentials: what the
-    upstream is asked with in place of what the client sends, so that the client's token may be any.
+    ca: the CA of an upstream with TLS; certificate and key make the proxy itself speak TLS. credentials: sent to the
+    upstream instead of the client's, so that the client can use any token.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class FaultProxy:
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate, key)
-            # The handshake in the thread of the connection: a client that does not begin one holds nobody else.
+            # The handshake runs in the connection's thread, so a client without one does not block others.
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
@@ -135,17 +135,17 @@ class FaultProxy:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> None:
-        """Answers requests itself, after it has read their bodies; method is a whole and path a partial match."""
+        """Answers matching requests after reading their bodies. method: matched as a whole; path: searched."""
         self._add(Fault(method, path, skip, times, status, headers or {}, body))
 
     def drop(
         self, *, after: int | None, method: str = "PATCH|PUT", path: str = _UPLOADS, skip: int = 0, times: int = 1
     ) -> None:
-        """Breaks both connections after so many bytes of a request's body; None: in place of the answer."""
+        """Breaks both connections after so many bytes of a request's body; None: instead of the answer."""
         self._add(Fault(method, path, skip, times, after=after))
 
     def expire(self, after: int) -> None:
-        """Refuses, with 401, the Authorization in use once so many bytes have been uploaded, until another comes."""
+        """Refuses the current Authorization with 401 as soon as so many bytes have been uploaded."""
         with self.lock:
             self._expires_after = after
 
@@ -155,7 +155,7 @@ class FaultProxy:
             self.refused.add(_basic(credentials))
 
     def uploaded(self, method: str = ".*", path: str = _UPLOADS) -> int:
-        """Bytes of the bodies of the requests that match, those of dropped ones as far as they came."""
+        """Received bytes of the bodies of matching requests, dropped ones included."""
         with self.lock:
             return sum(each.received for each in self._matching(method, path))
 
@@ -179,15 +179,15 @@ class FaultProxy:
         with self.lock:
             self._faults.append(fault)
 
-    # Of the handler, in the thread of a connection.
+    # The handler calls these methods in a connection's thread.
 
     def begin(self, request: Request) -> Fault | None:
-        """Takes note of a request, and says what befalls it."""
+        """Records a request; returns the fault that applies to it."""
         with self.lock:
             self.requests.append(request)
             if request.authorization and request.authorization in self.refused:
                 return Fault(".*", "", 0, 1, 401, {"WWW-Authenticate": self.challenge})
-            # Each fault counts each request that it is for, struck already or not.
+            # Every fault counts every matching request, even if another fault applies.
             struck = [fault for fault in self._faults if fault.strikes(request.method, request.path)]
             return struck[0] if struck else None
 
@@ -207,7 +207,7 @@ class FaultProxy:
         return http.client.HTTPConnection(host, port, timeout=300)
 
     def location(self, value: str, host: str) -> str:
-        """An address at the upstream as one of the proxy's, under the host name by which the client knows it."""
+        """An address of the upstream as the proxy's, with the host name that the client uses."""
         there = urlsplit(value)
         return (
             value
@@ -231,18 +231,18 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, *_: Any) -> None:
-        """A client that goes away is what tests do."""
+        """Ignores clients that go away: tests do that."""
 
 
 class _RetryableError(Exception):
-    """The script wants the connection broken, or the client or the upstream broke it."""
+    """The connection must be broken, or the client or the upstream has broken it."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
     timeout = 300
-    # As every server does: an answer's body would wait 40 ms for the acknowledgement of its headers.
+    # Otherwise an answer's body would wait 40 ms for the acknowledgement of its headers.
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
@@ -262,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
     def log_message(self, *_: object) -> None:
-        """The requests are on record already."""
+        """Prints nothing: `requests` has all requests."""
 
     def _forward(self, request: Request, fault: Fault | None) -> None:
         """Streams the request up and the answer down."""
@@ -357,7 +357,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
 
     def _break(self) -> None:
-        """Ends the connection at once, as a network that fails does: reset, not closed in order."""
+        """Resets the connection, like a network that fails."""
         self.close_connection = True
         linger = struct.pack("ii", 1, 0)
         try:
@@ -369,7 +369,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def proxying(proxy: FaultProxy) -> Iterator[FaultProxy]:
-    """A proxy for the length of a `with` block."""
+    """Runs a proxy for a `with` block."""
     proxy.start()
     try:
         yield proxy

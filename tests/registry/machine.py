@@ -1,4 +1,4 @@
-"""A user's machine in the tests of whole commands: `build.py` runs there as its own process, with nothing of ours."""
+"""A user's machine in the tests of whole commands: `build.py` runs as a process with an environment of its own."""
 
 import json
 import os
@@ -18,7 +18,7 @@ BUILD = [sys.executable, str(pins.ROOT / "build.py")]
 
 @dataclass
 class Machine:
-    """Its home, with the record of pushes in it, and ECR."""
+    """A home folder, which also has the record of pushes, and a double of ECR."""
 
     home: Path
     ecr: EcrDouble
@@ -34,7 +34,7 @@ class Machine:
         )
 
     def push(self, *words: str) -> list[dict[str, Any]]:
-        """`push` of the images under test, which have their own tests elsewhere; what it printed for programs."""
+        """Pushes the images under test without testing them; returns the JSON output."""
         done = self.build_py("push", *words, "--profile", PROFILE, "--no-test", "--json")
         assert done.returncode == 0, done.stderr
         found: list[dict[str, Any]] = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Images made of bytes, with no engine: a config and gzip layers in Docker's form, in OCI's, and in an index."""
+"""Images made without an engine: a config and gzip layers as a Docker manifest, an OCI manifest or an index."""
 
 import gzip
 import hashlib
@@ -19,7 +19,7 @@ from berth.ecr.registry.verify import ExpectedImage
 
 @dataclass(frozen=True)
 class Image:
-    """A manifest, its blobs by digest, and what an engine that had built it would know."""
+    """A manifest, its blobs by digest, and the image that an engine would have built."""
 
     manifest: Manifest
     blobs: Mapping[str, bytes]
@@ -69,7 +69,7 @@ def image(
 
 
 def without_compression(image: Image) -> Image:
-    """The same image with layers as they are before gzip."""
+    """The same image with uncompressed layers."""
     kind, value = image.manifest.media_type, dict(image.manifest.parsed)
     layers = [gzip.decompress(image.blobs[layer.digest]) for layer in image.manifest.layers]
     plain = "vnd.oci.image.layer.v1.tar" if kind == manifests.OCI_MANIFEST else "vnd.docker.image.rootfs.diff.tar"
@@ -79,7 +79,7 @@ def without_compression(image: Image) -> Image:
 
 
 def check(registry: Registry, repository: str, reference: str, image: "Image | ExpectedImage") -> Manifest:
-    """The manifest under a tag or a digest, held to what was built; UserError with everything that is wrong with it."""
+    """The manifest of a tag or digest, compared with the built image; UserError with all its faults."""
     manifest = registry.manifest(repository, reference)
     assert manifest is not None
     verify.check_manifest(registry, repository, manifest, image.built if isinstance(image, Image) else image)
@@ -143,7 +143,7 @@ def put_blobs(registry: Registry, repository: str, image: Image) -> None:
 
 
 def put(registry: Registry, repository: str, tag: str, image: Image) -> str:
-    """Pushes an image, and gives its digest."""
+    """Pushes an image; returns its digest."""
     put_blobs(registry, repository, image)
     return registry.put_manifest(repository, tag, image.manifest)
 

@@ -1,8 +1,7 @@
 """The real distribution registry, Debian's `docker-registry`, as a process of a test on a loopback port.
 
-`Registry` starts, stops, kills and starts it again over the same storage, plain or with TLS, Basic or token
-authentication; with `disk_bytes` its storage is a file system of its own that small, in a mount namespace that ends
-with the process.
+`Registry` starts, stops, kills and restarts it with the same storage: plain or with TLS, and with Basic or token
+authentication. With `disk_bytes` its storage is a small file system in a mount namespace that ends with the process.
 """
 
 import json
@@ -87,10 +86,9 @@ def _general_name(text: str) -> x509.GeneralName:
 
 @dataclass
 class Registry:
-    """One registry: `folder` holds its configuration, log and storage, which outlive a restart.
-
-    credentials: what Basic authentication asks for; token: the `auth.token` section of its configuration, for a token
-    server; disk_bytes: the size of a file system of its own for its storage.
+    """A registry. folder: its configuration, log and storage, which survive a restart; credentials: for Basic
+    authentication; token: the `auth.token` section of its configuration, for a token server; disk_bytes: the size of
+    its own small file system for its storage.
     """
 
     folder: Path
@@ -104,7 +102,7 @@ class Registry:
 
     @property
     def host(self) -> str:
-        """As it stands in an image's name."""
+        """The host in an image's name."""
         return f"{self.address}:{self.port}"
 
     @property
@@ -113,18 +111,18 @@ class Registry:
 
     @property
     def storage(self) -> Path:
-        """Where its files are, as this process sees them; of a small disk only while it runs."""
+        """The folder of its files as this process sees it; a small disk only exists while the registry runs."""
         inside = self.folder / "storage"
         return Path(f"/proc/{self.process.pid}/root{inside}") if self.disk_bytes and self.process else inside
 
     @property
     def certificates(self) -> Path:
-        """A folder in the place of /etc/docker/certs.d that trusts it."""
+        """A folder to use instead of /etc/docker/certs.d, with its CA."""
         return self.folder / "certs.d"
 
     @property
     def log(self) -> str:
-        """What it has printed so far, over all starts."""
+        """Its output since the first start."""
         return (self.folder / "log").read_text(errors="replace")
 
     def start(self) -> None:
@@ -141,8 +139,8 @@ class Registry:
             as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
             line = ["unshare", *as_root, "--mount", "sh", "-c", mount, "sh", *line]
         with (self.folder / "log").open("ab") as log:
-            # Of the caller's own settings none: the registry takes REGISTRY_… variables over its file, and Go's TLS
-            # and tracing settings could change what is measured.
+            # Without the caller's variables: REGISTRY_… override the file, and Go's TLS and tracing settings could
+            # change the tests.
             environment = {"PATH": os.environ["PATH"], "OTEL_TRACES_EXPORTER": "none"}
             self.process = subprocess.Popen(line, stdout=log, stderr=log, env=environment)
         deadline = time.monotonic() + _START_S
@@ -152,14 +150,14 @@ class Registry:
             time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """Ends it and waits; with SIGKILL as a machine that loses its power."""
+        """Ends it and waits; SIGKILL simulates a power loss."""
         if self.process is not None:
             self.process.send_signal(how)
             self.process.wait(30)
             self.process = None
 
     def until_logged(self, text: str) -> None:
-        """Waits until it has printed this."""
+        """Waits until its log contains `text`."""
         deadline = time.monotonic() + _START_S
         while text not in self.log:
             if time.monotonic() > deadline:
@@ -178,7 +176,7 @@ class Registry:
                 file.write(bytes(65536))
 
     def make_room(self) -> None:
-        """Takes back what `fill` did."""
+        """Undoes `fill`."""
         (self.storage / _BALLAST).unlink()
 
     def _listens(self) -> bool:
@@ -215,7 +213,7 @@ class Registry:
 
 @contextmanager
 def running(registry: Registry) -> Iterator[Registry]:
-    """A registry for the length of a `with` block."""
+    """Runs a registry for a `with` block."""
     registry.start()
     try:
         yield registry

@@ -1,4 +1,4 @@
-"""Small HTTP servers that stand next to a registry in a test."""
+"""Small HTTP servers for tests of registries."""
 
 import base64
 import http.server
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
 @contextmanager
 def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
-    """A server on this machine: its host and port."""
+    """Runs a server on this machine; yields its host and port."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
@@ -27,9 +27,9 @@ def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
 
 
 class FakeTokenServer(http.server.BaseHTTPRequestHandler):
-    """A token server as Docker Hub has one, for the distribution registry brings none: signs what it is asked for.
+    """A token server like Docker Hub's, which the distribution registry lacks: signs tokens for the requested scopes.
 
-    Who names no credentials may pull only.
+    Without credentials the token allows only pulls.
     """
 
     key: ClassVar[rsa.RSAPrivateKey]

@@ -1,4 +1,4 @@
-"""Who our client says it is: Basic as ECR asks for it, Bearer tokens, and who never gets to see a login."""
+"""Logins of our client: Basic as for ECR, Bearer tokens, and hosts that must not get a login."""
 
 import base64
 import http.server
@@ -25,7 +25,7 @@ from tests.registry.servers import FakeTokenServer, serving
 pytestmark = pytest.mark.usefixtures("small_parts")
 
 
-def test_a_login_of_netrc_is_not_used(
+def test_netrc_login_is_not_used(
     secure_registry: Registry, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login AWS password {CREDENTIALS.password.replace(' ', '')}\n")
@@ -37,15 +37,13 @@ def test_a_login_of_netrc_is_not_used(
     )
 
 
-def test_a_login_that_is_refused_is_renewed_once(secure_registry: Registry, client_of: MakeClient) -> None:
+def test_refused_login_is_renewed_once(secure_registry: Registry, client_of: MakeClient) -> None:
     logins = Logins(Credentials("AWS", "old"), CREDENTIALS)
     assert client_of(secure_registry, logins).tags("a/b") == []
     assert logins.asked == [False, True]
 
 
-def test_a_login_that_stays_refused_is_one_sentence_without_it(
-    secure_registry: Registry, client_of: MakeClient
-) -> None:
+def test_error_for_login_refused_twice_omits_the_password(secure_registry: Registry, client_of: MakeClient) -> None:
     logins = Logins(Credentials("AWS", "old-canary"), Credentials("AWS", "new-canary"), CREDENTIALS)
     said = refusal(lambda: client_of(secure_registry, logins).tags("a/b"))
     assert said.startswith(f"{secure_registry.host} does not take this login for the list of tags (UNAUTHORIZED: ")
@@ -53,7 +51,7 @@ def test_a_login_that_stays_refused_is_one_sentence_without_it(
     assert logins.asked == [False, True]
 
 
-def test_a_token_that_expires_in_the_middle_of_an_upload_is_renewed(
+def test_token_that_expires_during_an_upload_is_renewed(
     secure_registry: Registry, make_proxy: MakeProxy, client_of: MakeClient
 ) -> None:
     proxy = make_proxy(secure_registry, credentials=CREDENTIALS)
@@ -64,10 +62,10 @@ def test_a_token_that_expires_in_the_middle_of_an_upload_is_renewed(
     assert logins.asked == [False, True]
     assert content(client) == BLOB
     assert [each.status for each in proxy.requests if each.method == "PATCH"] == [202, 202, 401, 202, 202]
-    assert proxy.uploaded() == len(BLOB) + PART  # the part that was refused went twice
+    assert proxy.uploaded() == len(BLOB) + PART  # the refused part was sent twice
 
 
-def test_several_threads_renew_a_login_once(
+def test_threads_renew_a_refused_login_once(
     secure_registry: Registry, make_proxy: MakeProxy, client_of: MakeClient
 ) -> None:
     proxy = make_proxy(secure_registry, credentials=CREDENTIALS)
@@ -83,7 +81,7 @@ def test_several_threads_renew_a_login_once(
 
 @pytest.fixture
 def token_registry(make_registry: MakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    """A registry that asks for Bearer tokens of FakeTokenServer."""
+    """A registry that requires Bearer tokens of FakeTokenServer."""
     key = rsa.generate_private_key(65537, 2048)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "token server")])
     now = datetime.now(UTC)
@@ -109,7 +107,7 @@ def token_registry(make_registry: MakeRegistry, tmp_path: Path, monkeypatch: pyt
         yield make_registry(token=token)
 
 
-def test_bearer_tokens_of_a_token_server(token_registry: Registry, client_of: MakeClient) -> None:
+def test_bearer_tokens_are_requested_per_scope(token_registry: Registry, client_of: MakeClient) -> None:
     logins = Logins(CREDENTIALS)
     client = client_of(token_registry, logins)
     send(client)
@@ -128,7 +126,7 @@ def test_bearer_tokens_of_a_token_server(token_registry: Registry, client_of: Ma
     ]
 
 
-def test_a_bearer_token_that_has_expired_is_fetched_again(
+def test_expired_bearer_token_is_fetched_again(
     token_registry: Registry, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeTokenServer, "lifetime_s", -120)
@@ -138,14 +136,14 @@ def test_a_bearer_token_that_has_expired_is_fetched_again(
     assert client.tags("a/b") == []
 
 
-def test_without_a_login_a_token_server_lets_pull_and_not_push(token_registry: Registry, client_of: MakeClient) -> None:
+def test_anonymous_bearer_token_allows_pull_only(token_registry: Registry, client_of: MakeClient) -> None:
     send(client_of(token_registry, Logins(CREDENTIALS)))
     nobody = client_of(token_registry)
     assert content(nobody) == BLOB
     assert "does not take this login for the push of" in refusal(lambda: send(nobody, "other"))
 
 
-def test_a_token_server_that_refuses(token_registry: Registry, client_of: MakeClient) -> None:
+def test_error_of_token_server_that_refuses_the_login(token_registry: Registry, client_of: MakeClient) -> None:
     logins = Logins(Credentials("AWS", "old"), Credentials("AWS", "new"))
     said = refusal(lambda: client_of(token_registry, logins).tags("a/b"))
     assert f"of {token_registry.host} returns no token (401" in said
@@ -162,7 +160,9 @@ def test_a_token_server_that_refuses(token_registry: Registry, client_of: MakeCl
         ('Bearer service="x"', "to the token server without address, which is not an https address"),
     ],
 )
-def test_challenges_that_get_no_login(proxy: FaultProxy, client_of: MakeClient, challenge: str, said: str) -> None:
+def test_unsupported_challenges_get_no_login(
+    proxy: FaultProxy, client_of: MakeClient, challenge: str, said: str
+) -> None:
     logins = Logins(CREDENTIALS)
     proxy.answer(401, skip=1, times=9, headers={"WWW-Authenticate": challenge})
     assert said in refusal(lambda: client_of(proxy, logins).tags("a/b"))
@@ -170,7 +170,7 @@ def test_challenges_that_get_no_login(proxy: FaultProxy, client_of: MakeClient, 
 
 
 class Store(http.server.BaseHTTPRequestHandler):
-    """A store of blobs, as S3 behind ECR and Docker Hub: refuses whoever brings a login."""
+    """A store of blobs, like S3 behind ECR and Docker Hub: refuses requests with a login."""
 
     seen: ClassVar[list[tuple[str, str | None, str | None]]] = []
 
@@ -188,13 +188,13 @@ class Store(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_no_login_follows_a_redirect_to_another_host(
+def test_redirect_to_another_host_gets_no_login(
     secure_registry: Registry, make_proxy: MakeProxy, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Store, "seen", [])
     proxy = make_proxy(secure_registry)
     client = client_of(proxy, Logins(CREDENTIALS))
-    client.tags("a/b")  # logged in from here on
+    client.tags("a/b")  # from here on the client is logged in
     with serving(Store) as store:
         proxy.answer(307, path=f"blobs/{DIGEST}", times=2, headers={"Location": f"http://{store}/blob?signed=1"})
         assert content(client) == BLOB
@@ -203,14 +203,14 @@ def test_no_login_follows_a_redirect_to_another_host(
     assert proxy.requests[-1].authorization.startswith("Basic ")
 
 
-def test_nor_does_one_of_netrc_that_holds_for_every_host(
+def test_redirect_to_another_host_gets_no_netrc_login(
     secure_registry: Registry,
     make_proxy: MakeProxy,
     client_of: MakeClient,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """For the host of each redirect requests looks into netrc again, where `default` is whoever is not named."""
+    """requests reads netrc again for the host of each redirect; its `default` entry matches every other host."""
     monkeypatch.setattr(Store, "seen", [])
     (tmp_path / "netrc").write_text("machine localhost login bob password named\ndefault login alice password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -227,13 +227,13 @@ def test_nor_does_one_of_netrc_that_holds_for_every_host(
 @pytest.mark.parametrize(
     ("path", "ask"),
     [
-        pytest.param("blobs/", content, id="a-blob"),
-        pytest.param("manifests/", lambda client: client.manifest("a/b", "1.0"), id="a-manifest-by-tag"),
-        pytest.param("tags/", lambda client: client.tags("a/b"), id="a-list"),
-        pytest.param("^/v2/$", lambda client: client.ping(), id="the-first-question"),
+        pytest.param("blobs/", content, id="blob"),
+        pytest.param("manifests/", lambda client: client.manifest("a/b", "1.0"), id="manifest-by-tag"),
+        pytest.param("tags/", lambda client: client.tags("a/b"), id="tags"),
+        pytest.param("^/v2/$", lambda client: client.ping(), id="first-request"),
     ],
 )
-def test_nothing_is_fetched_over_http_after_https(
+def test_redirect_from_https_to_http_is_refused(
     path: str,
     ask: Callable[[Client], object],
     make_proxy: MakeProxy,
@@ -258,7 +258,7 @@ def test_nothing_is_fetched_over_http_after_https(
     assert Store.seen == []
 
 
-def test_nor_a_token(
+def test_redirect_of_token_server_to_http_is_refused(
     make_registry: MakeRegistry,
     make_proxy: MakeProxy,
     registry: Registry,
@@ -281,7 +281,7 @@ def test_nor_a_token(
     assert Store.seen == []
 
 
-def test_a_challenge_of_another_host_gets_nothing(
+def test_challenge_of_another_host_gets_no_login(
     registry: Registry,
     make_registry: MakeRegistry,
     certificate: Certificate,

@@ -28,18 +28,18 @@ def _base() -> str:
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianEngine]:
-    """Debian 13's engine with containerd's store, and the base that this machine's engine has."""
+    """Debian 13's engine with containerd's store and the base image of this machine's engine."""
     folder = tmp_path_factory.mktemp("debian")
     settings = {"features": {"containerd-snapshotter": True}}
     with running(make_root(folder, "trixie"), folder / "engine", settings) as found:
         saved = engine.connect().images.get(_base()).save(named=True)
-        found.client.images.load(saved)  # type: ignore[arg-type]  # pieces are sent as they come
+        found.client.images.load(saved)  # type: ignore[arg-type]  # sent in pieces
         yield found
-    shutil.rmtree(folder)  # half a gigabyte, which pytest would keep for a while
+    shutil.rmtree(folder)  # half a gigabyte, which pytest would keep
 
 
 def run(newer: DebianEngine, *words: str, **more: str) -> "subprocess.CompletedProcess[str]":
-    """A command in the checkout, which goes to the newer engine."""
+    """Runs a command in the checkout with the newer engine."""
     environment = {**newer.environment, "HOME": str(newer.folder), **more}
     return subprocess.run(
         words, cwd=pins.ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
@@ -48,7 +48,7 @@ def run(newer: DebianEngine, *words: str, **more: str) -> "subprocess.CompletedP
 
 @pytest.fixture(scope="module")
 def canary(newer: DebianEngine) -> str:
-    """The first layers of our images, as a plain `docker build` makes them."""
+    """The first layers of our images, built with plain `docker build`."""
     words = ["docker", "build", "--file", "docker/Dockerfile", "--target", "python", "--tag", CANARY]
     words += ["--build-arg", f"BASE_IMAGE={_base()}"]
     words += [word for name, text in LABELS.items() for word in ("--label", f"{name}={text}")]
@@ -57,10 +57,10 @@ def canary(newer: DebianEngine) -> str:
     return CANARY
 
 
-def test_a_plain_build_is_pushed_as_sagemaker_takes_it(
+def test_plain_build_is_pushed_as_docker_manifest(
     newer: DebianEngine, canary: str, registry: Registry, client_of: MakeClient, tmp_path: Path
 ) -> None:
-    """The store has an OCI index; the registry gets a Docker manifest, and the counts are those of its layers."""
+    """The store has an OCI index, but the registry gets a Docker manifest, and `bytes_sent` counts its layers."""
     stored = newer.client.api.inspect_image(canary)
     words = ["push", "--image", canary, "--registry", registry.host, "--no-test", "--json"]
     done = run(newer, sys.executable, "build.py", *words, BERTH_DIST=str(tmp_path))
@@ -77,7 +77,7 @@ def test_a_plain_build_is_pushed_as_sagemaker_takes_it(
     assert json.loads(again.stdout)[0]["bytes_sent"] == 0
 
 
-def test_an_image_has_the_same_size_on_every_store(newer: DebianEngine, canary: str) -> None:
+def test_size_is_the_same_on_both_image_stores(newer: DebianEngine, canary: str) -> None:
     ours = engine.connect()
     ours.images.load(newer.client.images.get(canary).save(named=True))  # type: ignore[arg-type]
     try:
@@ -94,10 +94,10 @@ def test_an_image_has_the_same_size_on_every_store(newer: DebianEngine, canary: 
 
 
 @pytest.mark.parametrize("where", ["this machine's engine", "Debian 13's"])
-def test_bake_pushes_what_sagemaker_takes(
+def test_bake_pushes_docker_manifests(
     where: str, newer: DebianEngine, canary: str, registry: Registry, client_of: MakeClient
 ) -> None:
-    """By Debian 13's buildx, and with every layer compressed."""
+    """Debian 13's buildx must push Docker manifests, with every layer compressed."""
     words = ["docker", "buildx", "bake", "--file", "docker/bake.json", "serve-cpu", "--push"]
     words += [f"--set=*.tags={registry.host}/baked:1", "--set=*.target=python", f"--set=*.args.BASE_IMAGE={_base()}"]
     done = run(newer, *words, **({} if where == "Debian 13's" else {"DOCKER_HOST": ""}))
@@ -108,7 +108,7 @@ def test_bake_pushes_what_sagemaker_takes(
     assert {layer.media_type for layer in manifest.layers} == {manifests.DOCKER_LAYER}
 
 
-def test_a_context_of_dockers_client_leads_to_its_engine(newer: DebianEngine, canary: str) -> None:
+def test_docker_context_selects_the_engine(newer: DebianEngine, canary: str) -> None:
     for name, socket in (("alive", "engine.sock"), ("dead", "gone.sock")):
         made = run(newer, "docker", "context", "create", name, f"--docker=host=unix://{newer.folder / socket}")
         assert made.returncode == 0, made.stderr
@@ -122,8 +122,8 @@ def test_a_context_of_dockers_client_leads_to_its_engine(newer: DebianEngine, ca
     assert refused.stderr.count("\n") == 1
 
 
-def test_doctor_names_the_folders_that_the_engine_does_not_see(newer: DebianEngine, tmp_path: Path) -> None:
-    """This engine sees its own folder alone, as one in a virtual machine sees those that are shared with it."""
+def test_doctor_names_folders_that_containers_cannot_see(newer: DebianEngine, tmp_path: Path) -> None:
+    """This engine sees only its own folder, like an engine in a virtual machine with shared folders."""
     done = run(newer, sys.executable, "build.py", "doctor", TMPDIR=str(tmp_path), COLUMNS="500")
     assert f"a container does not see {tmp_path} (" in done.stdout
     assert f"; {pins.ROOT} (" in done.stdout

@@ -1,7 +1,7 @@
-"""The least IAM policy of ecr/README.md, enforced by moto: it suffices for ECR's control plane, and none is spare.
+"""The minimal IAM policy of ecr/README.md, enforced by moto: it suffices for the control plane, and no action is spare.
 
-moto asks every action of ECR about the resource "*", and knows nothing of a registry's data plane. So the policy's
-resources are opened here, and the actions of a push and a pull, which Docker's protocol asks for, are left to AWS.
+moto checks every action of ECR for the resource "*", and has no data plane. So the test allows all resources, and does
+not check the actions of Docker's protocol.
 """
 
 import json
@@ -27,7 +27,7 @@ WANTED = WantedRepository(
 )
 POLICY = json.loads((documents.POLICIES / "push-iam.json").read_text())
 ACTIONS = {action for statement in POLICY["Statement"] for action in statement["Action"] if action.startswith("ecr:")}
-OF_DOCKERS_PROTOCOL = {
+DOCKERS_PROTOCOL = {
     "ecr:BatchCheckLayerAvailability",
     "ecr:BatchGetImage",
     "ecr:CompleteLayerUpload",
@@ -36,10 +36,10 @@ OF_DOCKERS_PROTOCOL = {
     "ecr:PutImage",
     "ecr:UploadLayerPart",
 }
-# A repository made with tags, which moto lets pass without this one.
-NOT_ASKED_BY_MOTO = {"ecr:TagResource"}
-# Asked of a repository that is there; of one that is just made, nothing is read.
-OF_AN_EXISTING_ONE = {
+# moto creates a repository with tags without checking this action.
+NOT_CHECKED_BY_MOTO = {"ecr:TagResource"}
+# Used for an existing repository only; a new one is not read.
+FOR_EXISTING_REPOSITORIES = {
     "ecr:GetLifecyclePolicy",
     "ecr:GetRepositoryPolicy",
     "ecr:ListTagsForResource",
@@ -58,7 +58,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def allowed(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], None]:
-    """`allowed(actions)`: from here on this process is an IAM user who may do these and nothing else."""
+    """`allowed(actions)` makes this process an IAM user with only these permissions."""
 
     def become(actions: set[str]) -> None:
         iam = boto3.client("iam", region_name="eu-west-1", aws_access_key_id="x", aws_secret_access_key="x")
@@ -74,12 +74,12 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], None]:
 
 
 def owner(what: Callable[[Any], object]) -> None:
-    """Something that the owner of the account does, whom no policy limits."""
+    """Runs `what` as the account's owner, whom no policy limits."""
     what(boto3.client("ecr", region_name="eu-west-1", aws_access_key_id="x", aws_secret_access_key="x"))
 
 
 def everything(client: Any) -> None:
-    """What push does to the control plane: of a repository that is missing, unfinished, or has other settings."""
+    """All calls of a push to the control plane, for a repository that is missing, unfinished or has other settings."""
     there = repository.describe(client, WANTED.name)
     repository.ensure(client, WANTED, there, apply=True, say=lambda _: None)
     repository.delete_tag(client, "berth-train", "1.0")
@@ -90,7 +90,7 @@ def with_other_settings(client: Any) -> None:
 
 
 def unfinished(client: Any) -> None:
-    """A repository as a push leaves it that ended before its policies; whether it is still empty has to be asked."""
+    """A repository of an interrupted push, without policies; the next push checks whether it is empty."""
     assert repository.create(client, WANTED) is not None
 
 
@@ -105,10 +105,10 @@ def refusal() -> str:
     return ""
 
 
-@pytest.mark.parametrize("there", [None, with_other_settings, unfinished])
-def test_the_policy_suffices(there: Callable[[Any], None] | None, allowed: Callable[[set[str]], None]) -> None:
-    if there:
-        owner(there)
+@pytest.mark.parametrize("prepare", [None, with_other_settings, unfinished])
+def test_policy_allows_a_push(prepare: Callable[[Any], None] | None, allowed: Callable[[set[str]], None]) -> None:
+    if prepare:
+        owner(prepare)
     allowed(ACTIONS)
     assert refusal() == ""
     with enable_iam_authentication():
@@ -117,9 +117,9 @@ def test_the_policy_suffices(there: Callable[[Any], None] | None, allowed: Calla
     assert repository.differences(WANTED, found) == []
 
 
-@pytest.mark.parametrize("action", sorted(ACTIONS - OF_DOCKERS_PROTOCOL - NOT_ASKED_BY_MOTO))
-def test_without_one_action_the_sentence_names_it(action: str, allowed: Callable[[set[str]], None]) -> None:
-    if action in OF_AN_EXISTING_ONE:
+@pytest.mark.parametrize("action", sorted(ACTIONS - DOCKERS_PROTOCOL - NOT_CHECKED_BY_MOTO))
+def test_error_names_the_missing_action(action: str, allowed: Callable[[set[str]], None]) -> None:
+    if action in FOR_EXISTING_REPOSITORIES:
         owner(with_other_settings)
     if action == "ecr:DescribeImages":
         owner(unfinished)
@@ -129,8 +129,8 @@ def test_without_one_action_the_sentence_names_it(action: str, allowed: Callable
     assert "is missing: allow it to arn:aws:iam::123456789012:user/ci; ecr/README.md has the minimal policy" in said
 
 
-def test_the_users_key_is_checked_as_well(allowed: Callable[[set[str]], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_secret_key_is_refused(allowed: Callable[[set[str]], None], monkeypatch: pytest.MonkeyPatch) -> None:
     allowed(ACTIONS)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
-    # moto says it in XML, which is not ECR's language.
+    # moto answers in XML; ECR would answer in JSON.
     assert refusal().startswith("the answer to ecr:GetAuthorizationToken (403) is not from AWS")

@@ -1,4 +1,4 @@
-"""The five commands of docs/profiles.md, from a wish for versions to a pushed image, in a copy of the checkout."""
+"""The five commands of docs/profiles.md, from wanted versions to a pushed image, in a copy of the checkout."""
 
 import os
 import re
@@ -35,7 +35,7 @@ model.save_pretrained(os.environ["SM_MODEL_DIR"])
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Iterator[Path]:
-    """A copy of the kit's files, of which pins.toml may change, and no image of it afterwards."""
+    """A copy of the checkout, whose pins.toml may change; its images are removed at the end."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=pins.ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     copy = tmp_path / "berth"
@@ -53,7 +53,7 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
 
 
 def commands(registry: Registry) -> list[list[str]]:
-    """The five of docs/profiles.md, to a registry of this machine's."""
+    """The five commands of docs/profiles.md, with a registry on this machine."""
     page = (pins.ROOT / "docs/profiles.md").read_text()
     section = page.partition('## From "I need transformers 4.46 and peft"')[2]
     block = section.partition("```sh\n")[2].partition("```")[0]
@@ -65,8 +65,8 @@ def commands(registry: Registry) -> list[list[str]]:
     return words
 
 
-def test_the_pages_five_commands_end_with_a_pushed_image(checkout: Path, registry: Registry) -> None:
-    """The push leaves the image's own tests out, which take minutes."""
+def test_five_commands_of_the_page_push_an_image(checkout: Path, registry: Registry) -> None:
+    """The push skips the image's tests, which take minutes."""
     said = []
     for words in commands(registry):
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Images from one registry to another without an engine: digests, bytes, what is cut off, and what is refused."""
+"""Promotions from one registry to another: digests, tags, bytes on the wire, interruptions and refused images."""
 
 import threading
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def image() -> made_images.Image:
 
 @pytest.fixture
 def target(make_registry: MakeRegistry) -> Registry:
-    """Another registry, which asks for a login."""
+    """The target of promotions, which requires a login."""
     return make_registry(credentials=CREDENTIALS)
 
 
@@ -66,7 +66,7 @@ def total(image: made_images.Image) -> int:
     return sum(len(content) for content in image.blobs.values())
 
 
-def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
+def test_promote_copies_image_tags_and_documents(
     client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
@@ -98,7 +98,7 @@ def test_an_image_arrives_whole_with_its_digest_tags_and_documents(
     assert lines[0].startswith(f"{before.host}/team/c: 0 of {len(image.blobs) + 2} blobs are there, ")
 
 
-def test_the_second_time_nothing_is_sent(
+def test_second_promotion_sends_nothing(
     client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
@@ -109,7 +109,7 @@ def test_the_second_time_nothing_is_sent(
     assert before.uploaded() == 0
 
 
-def test_within_a_registry_blobs_are_mounted(
+def test_promotion_within_a_registry_mounts_blobs(
     proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     client = client_of(proxy)
@@ -123,7 +123,7 @@ def test_within_a_registry_blobs_are_mounted(
     assert client.manifest("a/b", "2") == image.manifest
 
 
-def test_a_tag_of_another_profile_stays_and_the_copy_gets_one_of_its_own(client: Client) -> None:
+def test_copy_gets_its_own_tag_if_another_profile_has_it(client: Client) -> None:
     kinds = [{labels.KIT: "train", labels.PROFILE: profile} for profile in ("cpu", "cu130")]
     cpu, cu130 = (made_images.image(seed=number, labels=each) for number, each in enumerate(kinds))
     held = made_images.put(client, "c", "1.0", cpu)
@@ -135,7 +135,7 @@ def test_a_tag_of_another_profile_stays_and_the_copy_gets_one_of_its_own(client:
     assert found == {"1.0": held, "1.0-cu130": digest}
 
 
-def test_a_mount_that_is_refused_becomes_a_copy(
+def test_refused_mount_is_replaced_by_a_copy(
     proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     client = client_of(proxy)
@@ -146,7 +146,7 @@ def test_a_mount_that_is_refused_becomes_a_copy(
     assert made_images.check(client, "c", "1", image).digest == digest
 
 
-def test_a_tag_that_moves_is_said(client: Client, image: made_images.Image) -> None:
+def test_moving_tag_is_printed(client: Client, image: made_images.Image) -> None:
     tag = "1.0"
     held = made_images.put(client, "c", tag, made_images.image(seed=7))
     digest = made_images.put(client, "a/b", "1", image)
@@ -158,7 +158,7 @@ def test_a_tag_that_moves_is_said(client: Client, image: made_images.Image) -> N
     assert found.digest == digest
 
 
-def test_the_tag_of_another_build_does_not_move(client: Client, image: made_images.Image) -> None:
+def test_build_tag_of_another_image_does_not_move(client: Client, image: made_images.Image) -> None:
     tag = "build-0.1.0-cpu-1a2b3c4d5e6f"
     held = made_images.put(client, "c", tag, made_images.image(seed=7))
     made_images.put(client, "a/b", "1", image)
@@ -169,7 +169,7 @@ def test_the_tag_of_another_build_does_not_move(client: Client, image: made_imag
     assert found.digest == held
 
 
-def test_what_is_cut_off_goes_on_in_the_next_run(
+def test_next_promotion_resumes_after_an_error(
     client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image, waits: Waits
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
@@ -188,7 +188,7 @@ def test_what_is_cut_off_goes_on_in_the_next_run(
     assert made_images.check(goal, "c", "1", image).digest == digest
 
 
-def test_faults_on_both_sides_at_the_same_time(
+def test_promotion_survives_faults_on_both_sides(
     proxy: FaultProxy, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     origin, goal = client_of(proxy), client_of(before, login)
@@ -200,7 +200,7 @@ def test_faults_on_both_sides_at_the_same_time(
     assert made_images.check(goal, "c", "1", image).digest == digest
 
 
-def test_what_sagemaker_does_not_take_is_not_sent(client: Client, before: FaultProxy, client_of: MakeClient) -> None:
+def test_unusable_or_missing_image_is_not_promoted(client: Client, before: FaultProxy, client_of: MakeClient) -> None:
     made_images.put(client, "a/b", "other", made_images.image(platform="linux/arm64"))
     made_images.put_index(client, "a/b", "index", made_images.image(oci=True))
     goal = client_of(before, login)
@@ -213,7 +213,7 @@ def test_what_sagemaker_does_not_take_is_not_sent(client: Client, before: FaultP
     assert before.requests == []
 
 
-def test_a_damaged_blob_of_the_source_is_not_taken_over(
+def test_damaged_blob_of_the_source_is_refused(
     client: Client, registry: Registry, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     made_images.put(client, "a/b", "1", image)
@@ -227,7 +227,7 @@ def test_a_damaged_blob_of_the_source_is_not_taken_over(
     assert goal.manifest("c", "1") is None
 
 
-def test_a_blob_of_another_size_in_the_target_is_noticed(
+def test_error_for_blob_of_other_size_in_the_target(
     client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     made_images.put(client, "a/b", "1", image)
@@ -240,7 +240,7 @@ def test_a_blob_of_another_size_in_the_target_is_noticed(
     )
 
 
-def test_a_tag_that_cannot_be_moved_leaves_the_image_by_its_digest(
+def test_image_is_stored_by_digest_if_the_tag_is_immutable(
     client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
@@ -251,7 +251,7 @@ def test_a_tag_that_cannot_be_moved_leaves_the_image_by_its_digest(
     assert goal.manifest("c", digest) == image.manifest
 
 
-def test_ctrl_c_ends_the_copies(
+def test_ctrl_c_stops_a_promotion(
     client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     made_images.put(client, "a/b", "1", image)
@@ -267,7 +267,7 @@ def test_ctrl_c_ends_the_copies(
     assert goal.manifest("c", "1") == image.manifest
 
 
-def test_a_double_goes_nowhere(client: Client, before: FaultProxy, client_of: MakeClient) -> None:
+def test_image_with_test_double_is_not_promoted(client: Client, before: FaultProxy, client_of: MakeClient) -> None:
     made_images.put(client, "a/b", "1", made_images.image(labels={"berth.efa": "1.47.0+double"}))
     goal = client_of(before, login)
     said = refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
@@ -275,7 +275,7 @@ def test_a_double_goes_nowhere(client: Client, before: FaultProxy, client_of: Ma
     assert before.uploaded() == 0
 
 
-def test_uncommitted_changes_go_under_the_tag_of_a_build_alone(
+def test_dirty_image_is_promoted_only_under_a_build_tag(
     client: Client, before: FaultProxy, client_of: MakeClient
 ) -> None:
     revision = {"org.opencontainers.image.revision": "1a2b3c4d5e6f-dirty"}
@@ -288,7 +288,7 @@ def test_uncommitted_changes_go_under_the_tag_of_a_build_alone(
     assert copy(at(client, "a/b"), "1", at(goal, "c"), [tag]).digest == digest
 
 
-def test_what_a_look_says_and_that_it_changes_nothing(
+def test_plan_copy_describes_and_only_reads(
     client: Client, target: Registry, client_of: MakeClient, image: made_images.Image
 ) -> None:
     other = made_images.image(seed=9)
@@ -309,8 +309,8 @@ def test_what_a_look_says_and_that_it_changes_nothing(
     assert sorted(path for path in target.storage.rglob("*")) == before
 
 
-def test_without_a_tag_it_gets_that_of_its_build(client: Client, target: Registry, client_of: MakeClient) -> None:
-    """By digest, as `uri` prints it, neither side names one; in ECR what has no tag expires."""
+def test_default_tag_of_a_promotion_is_the_build_tag(client: Client, target: Registry, client_of: MakeClient) -> None:
+    """`uri` prints a digest, so neither FROM nor TO has a tag; an untagged image would expire in ECR."""
     labels = {
         "org.opencontainers.image.version": "0.1.0",
         "berth.kit": "train",
@@ -322,7 +322,7 @@ def test_without_a_tag_it_gets_that_of_its_build(client: Client, target: Registr
     digest = made_images.put(client, "a/b", exact, made_images.image(labels=labels))
     assert copy(at(client, "a/b"), digest, at(goal, "c"), []).tags == (exact,)
     assert goal.tags("c") == [exact]
-    # What was built FROM it inherits its labels, and is not that build.
+    # An image built FROM it inherits its labels, but is not that build.
     derived = made_images.put(client, "a/b", "mine", made_images.image(seed=8, labels=labels))
     assert refusal(lambda: copy(at(client, "a/b"), derived, at(goal, "c"), [])) == (
         f"{client.host}/a/b@{derived} does not have the tag {exact}, so it may be an image that was built FROM that "
@@ -332,7 +332,7 @@ def test_without_a_tag_it_gets_that_of_its_build(client: Client, target: Registr
     assert copy(at(client, "a/b"), other, at(goal, "d"), []).tags == ()
 
 
-def test_a_registry_that_takes_no_artifact_gets_the_image_alone_and_a_line_says_so(
+def test_documents_that_the_target_refuses_are_a_warning(
     client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)

@@ -1,4 +1,4 @@
-"""`build.py push` end to end: both images to a double of ECR and back, and what AWS and the registry hold then."""
+"""`build.py push` end to end: both images to a double of ECR and back."""
 
 import io
 import json
@@ -27,11 +27,11 @@ from tests.registry.engines import second_engine
 from tests.registry.machine import PROFILE, Machine
 
 RELEASE = "1.0-test"
-"""A tag of a release, where the images under test are of a commit: of uncommitted changes none gets one."""
+"""A release tag, used if the images under test have no uncommitted changes."""
 
 
 class Watch:
-    """Looks for a text in the arguments and the environment of every process, all the time."""
+    """Searches the arguments and environment of every process for a text, repeatedly."""
 
     def __init__(self, text: str) -> None:
         self.text, self.found, self.looks = text.encode(), set[str](), 0
@@ -60,7 +60,7 @@ class Watch:
 
 @pytest.fixture(scope="module")
 def released() -> list[str]:
-    """`--tag RELEASE`, where it may be given."""
+    """`--tag RELEASE` if the images may be released."""
     client = engine.connect()
     images = [local_image_from(each) for each in select_images(client, pins.IMAGES, PROFILE, None)]
     return [] if any(image.dirty for image in images) else ["--tag", RELEASE]
@@ -68,7 +68,7 @@ def released() -> list[str]:
 
 @pytest.fixture(scope="module")
 def pushed(machine: Machine, released: list[str]) -> dict[str, dict[str, Any]]:
-    """Both images in ECR, by name, with what `push` said of each; no process may have shown the token meanwhile."""
+    """The JSON entries of both pushed images, by image. Meanwhile no process may have shown the token."""
     with Watch(TOKEN) as watch:
         entries = machine.push("all", *released, "--allow-pull", "sagemaker")
     assert watch.looks > 20
@@ -78,12 +78,12 @@ def pushed(machine: Machine, released: list[str]) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def inside(machine: Machine) -> Client:
-    """Our own client of the registry, to look at what is there."""
+    """A client of the registry, to check its content."""
     return Client(Transport(machine.ecr.host(), EcrLogin(machine.ecr.client())))
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
-def test_the_registry_holds_one_docker_manifest_of_what_was_built(
+def test_pushed_tags_name_the_built_docker_manifest(
     image: str, pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine, inside: Client
 ) -> None:
     entry = pushed[image]
@@ -100,7 +100,7 @@ def test_the_registry_holds_one_docker_manifest_of_what_was_built(
         assert {layer.media_type for layer in manifest.layers} == {"application/vnd.docker.image.rootfs.diff.tar.gzip"}
 
 
-def test_what_both_images_have_is_sent_once(pushed: dict[str, dict[str, Any]], inside: Client) -> None:
+def test_shared_layers_are_sent_once(pushed: dict[str, dict[str, Any]], inside: Client) -> None:
     manifests = {image: inside.manifest(f"berth-{image}", entry["digest"]) for image, entry in pushed.items()}
     layers = {
         image: {layer.digest: layer.size for layer in manifest.layers}
@@ -114,7 +114,7 @@ def test_what_both_images_have_is_sent_once(pushed: dict[str, dict[str, Any]], i
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
-def test_the_repository_is_made_strict(image: str, pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
+def test_push_creates_strict_repository(image: str, pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
     assert image in pushed
     ecr: Any = machine.ecr.client()
     name = f"berth-{image}"
@@ -128,9 +128,7 @@ def test_the_repository_is_made_strict(image: str, pushed: dict[str, dict[str, A
     assert "sagemaker.amazonaws.com" in json.dumps(policy)
 
 
-def test_an_engine_that_never_saw_them_gets_the_same_images_by_digest(
-    pushed: dict[str, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_another_engine_pulls_the_same_images_by_digest(pushed: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     ours = engine.connect()
     with second_engine(tmp_path) as other:
         for image, entry in pushed.items():
@@ -142,7 +140,7 @@ def test_an_engine_that_never_saw_them_gets_the_same_images_by_digest(
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
-def test_the_bill_of_materials_is_beside_the_record_and_beside_the_image(
+def test_bill_of_materials_is_written_and_attached(
     image: str, pushed: dict[str, dict[str, Any]], machine: Machine, inside: Client
 ) -> None:
     entry = pushed[image]
@@ -154,7 +152,7 @@ def test_the_bill_of_materials_is_beside_the_record_and_beside_the_image(
     assert made_images.read_document(inside, f"berth-{image}", attached) == document
 
 
-def test_a_second_push_sends_nothing(pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine) -> None:
+def test_second_push_sends_nothing(pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine) -> None:
     proxy = machine.ecr.proxies[REGIONS[0]]
     before = proxy.uploaded()
     assert before > 1_000_000
@@ -166,9 +164,7 @@ def test_a_second_push_sends_nothing(pushed: dict[str, dict[str, Any]], released
     assert all(entry["bytes_sent"] == 0 for entry in again.values())
 
 
-def test_a_copy_under_a_release_tag_gets_the_one_that_keeps_it(
-    machine: Machine, inside: Client, tmp_path: Path
-) -> None:
+def test_promoted_release_gets_the_tag_that_keeps_it(machine: Machine, inside: Client, tmp_path: Path) -> None:
     name, build = "team/copied", "build-0.1.0-cpu-1a2b3c4d5e6f"
     ecr: Any = machine.ecr.client()
     ecr.create_repository(repositoryName=name)
@@ -185,7 +181,7 @@ def test_a_copy_under_a_release_tag_gets_the_one_that_keeps_it(
 
 @pytest.fixture
 def own() -> Iterator[str]:
-    """An image that somebody built FROM ours."""
+    """The name of an image that a user built FROM ours."""
     client, name = engine.connect(), "berth-test-own:1"
     dockerfile = f"FROM berth-train:{PROFILE}\nRUN echo yours > /opt/yours\n"
     client.images.build(fileobj=io.BytesIO(dockerfile.encode()), tag=name, rm=True, network_mode="none")
@@ -193,7 +189,7 @@ def own() -> Iterator[str]:
     client.images.remove(name, force=True)
 
 
-def test_an_image_built_from_ours_goes_under_its_own_name_and_never_expires(
+def test_derived_image_is_pushed_under_its_name_as_a_release(
     pushed: dict[str, dict[str, Any]], own: str, machine: Machine, inside: Client
 ) -> None:
     done = machine.build_py("push", "--image", own, "--no-test", "--json")
@@ -204,7 +200,7 @@ def test_an_image_built_from_ours_goes_under_its_own_name_and_never_expires(
     kept_bill = retention.tag(entry["bill"]["digest"])
     tags = [tag for tag in inside.tags("berth-test-own") if not lists_referrers(tag)]
     assert sorted(tags) == sorted(["1", kept, kept_bill])
-    assert "pytorch: " in done.stderr  # a layer, by the name that `size` has for it
+    assert "pytorch: " in done.stderr  # a layer's name as in `size`
     bill = json.loads((machine.home / "dist" / "berth-test-own-1.cdx.json").read_text())
     assert (bill["metadata"]["component"]["name"], bill["metadata"]["component"]["version"]) == ("berth-test-own", "1")
     printed = machine.build_py("uri", "--image", own)
@@ -213,7 +209,7 @@ def test_an_image_built_from_ours_goes_under_its_own_name_and_never_expires(
     assert ours.stdout == f"{pushed['train']['image_uri']}\n"
 
 
-def test_the_tag_of_a_build_that_names_another_image_is_not_moved_and_the_push_goes_on(
+def test_push_uses_another_tag_if_the_build_tag_is_taken(
     pushed: dict[str, dict[str, Any]], machine: Machine, inside: Client
 ) -> None:
     name, exact = "team/taken", pushed["serve"]["tags"][0]
@@ -230,7 +226,7 @@ def test_the_tag_of_a_build_that_names_another_image_is_not_moved_and_the_push_g
 
 
 def settings(machine: Machine, name: str) -> dict[str, Any]:
-    """What ECR says of a repository, with its policies, None where it has none."""
+    """A repository's settings in ECR, with its policies, None without one."""
     ecr: Any = machine.ecr.client()
     (found,) = ecr.describe_repositories(repositoryNames=[name])["repositories"]
     policies: dict[str, Any] = {"lifecycle": None, "pull": None}
@@ -241,14 +237,14 @@ def settings(machine: Machine, name: str) -> dict[str, Any]:
     return {**found, **policies}
 
 
-def test_mutable_tags_are_shown_and_move_until_somebody_says_apply(
+def test_mutable_tags_move_until_apply(
     pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine, inside: Client, tmp_path: Path
 ) -> None:
     if not released:
         pytest.skip("images of a commit: these hold uncommitted changes, which no tag that moves is for")
     name = "team/moving"
     ecr: Any = machine.ecr.client()
-    ecr.create_repository(repositoryName=name)  # with ECR's own defaults
+    ecr.create_repository(repositoryName=name)  # with ECR's defaults
     before = settings(machine, name)
     assert before["imageTagMutability"] == "MUTABLE"
     theirs = made_images.image()
@@ -303,10 +299,8 @@ def test_mutable_tags_are_shown_and_move_until_somebody_says_apply(
     assert settings(machine, name) == after
 
 
-def test_what_is_stricter_than_the_kits_stays_so(
-    pushed: dict[str, dict[str, Any]], machine: Machine, tmp_path: Path
-) -> None:
-    """Even with --apply, which puts the kit's own statements next to the owner's."""
+def test_apply_keeps_stricter_settings(pushed: dict[str, dict[str, Any]], machine: Machine, tmp_path: Path) -> None:
+    """--apply adds berth's statements and keeps the owner's."""
     assert "serve" in pushed
     name = "team/strict"
     key = "arn:aws:kms:eu-west-1:123456789012:key/0a0a0a0a-1111-2222-3333-444455556666"
@@ -334,14 +328,14 @@ def test_what_is_stricter_than_the_kits_stays_so(
     assert [each["Sid"] for each in after["pull"]["Statement"]] == ["NobodyDeletes", "BerthSageMakerPulls"]
 
 
-def test_uri_reads_the_push_back(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
+def test_uri_prints_the_pushed_digests(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
     done = machine.build_py("uri", "all", "--profile", PROFILE)
     assert done.stdout.split() == [pushed[image]["image_uri"] for image in pins.IMAGES]
     nowhere = machine.build_py("uri", "serve", "--profile", PROFILE, DOCKER_HOST="unix:///nowhere.sock")
     assert nowhere.stdout.split() == [pushed["serve"]["image_uri"]]
 
 
-def test_no_file_of_the_user_holds_the_token(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
+def test_token_is_in_no_file(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
     assert pushed
     files = [path for path in machine.home.rglob("*") if path.is_file()]
     assert any(path.name == "images.json" for path in files)
@@ -349,7 +343,7 @@ def test_no_file_of_the_user_holds_the_token(pushed: dict[str, dict[str, Any]], 
     assert not (machine.home / ".docker").exists()
 
 
-def test_an_image_goes_on_to_another_region_blob_by_blob(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
+def test_promote_to_another_region(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
     entry = pushed["serve"]
     tag = entry["tags"][-1]
     there = f"{machine.ecr.host(REGIONS[1])}/berth-serve"
@@ -376,11 +370,13 @@ def test_an_image_goes_on_to_another_region_blob_by_blob(pushed: dict[str, dict[
     known = machine.build_py("uri", "serve", "--profile", PROFILE, "--registry", REGIONS[1])
     assert known.stdout.split() == [f"{there}@{entry['digest']}"]
     chosen = machine.build_py("uri", "serve", "--profile", PROFILE)
-    assert (chosen.returncode, chosen.stdout) == (0, f"{entry['image_uri']}\n"), "the region that is set goes first"
+    assert (chosen.returncode, chosen.stdout) == (0, f"{entry['image_uri']}\n"), (
+        "the region of the environment comes first"
+    )
     assert f" and {there}: this is the one in {entry['image_uri'].partition('@')[0]}; choose another" in chosen.stderr
 
 
-def test_one_region_that_fails_does_not_stop_the_other(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
+def test_failure_of_one_region_does_not_stop_the_other(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
     proxy = machine.ecr.proxies[REGIONS[1]]
     proxy.answer(403, times=1000, body=b'{"errors": [{"code": "DENIED", "message": "no"}]}')
     try:
@@ -394,7 +390,7 @@ def test_one_region_that_fails_does_not_stop_the_other(pushed: dict[str, dict[st
     assert REGIONS[1] in done.stderr.splitlines()[-1]
 
 
-def test_a_dry_run_changes_nothing(machine: Machine) -> None:
+def test_dry_run_creates_nothing(machine: Machine) -> None:
     ecr: Any = machine.ecr.client()
     before = [each["repositoryName"] for each in ecr.describe_repositories()["repositories"]]
     done = machine.build_py("push", "train", "--profile", PROFILE, "--repository", "team/{image}", "--dry-run")

@@ -1,6 +1,6 @@
-"""What breaks in the middle of a push by the real engine, what the user is told, and what goes over the wire again.
+"""Faults during a push by the real engine: the message, and the bytes that are sent again.
 
-Each case adds a row to the table that the test run prints at its end.
+Each test adds a row to the table that the test run prints at its end.
 """
 
 import json
@@ -46,7 +46,7 @@ def engine_client() -> docker.DockerClient:
 
 @pytest.fixture
 def image(engine_client: docker.DockerClient, tmp_path: Path) -> Iterator[str]:
-    """The id of an image of four layers that don't compress, another one for each test: nobody has seen its layers."""
+    """The ID of an image with four random layers, new for each test, so no registry has them."""
     lines = ["FROM scratch"]
     for number in range(LAYERS):
         (tmp_path / f"file-{number}").write_bytes(os.urandom(LAYER_BYTES))
@@ -64,7 +64,7 @@ def image(engine_client: docker.DockerClient, tmp_path: Path) -> Iterator[str]:
 
 
 class Pushing:
-    """Pushes an image through a fault proxy, again and again, and knows what has gone over the wire."""
+    """Pushes an image through a fault proxy, and counts logins, tries and bytes."""
 
     def __init__(self, client: docker.DockerClient, image: str, proxy: FaultProxy) -> None:
         self.client, self.image, self.proxy = client, image, proxy
@@ -73,12 +73,12 @@ class Pushing:
         self.tries = 0
 
     def login(self, *, renew: bool) -> Credentials:
-        """A new token each time that one is asked for."""
+        """Returns a new token at each renewal."""
         self.logins += renew
         return Credentials("AWS", f"token-{self.logins}")
 
     def __call__(self) -> frozenset[str]:
-        """The layers that went."""
+        """Pushes; returns the layers that were sent."""
         reference = Reference(self.proxy.host, NAME, "1")
         context = PushContext(self.client, threading.Event(), say=self.said.append)
         self.tries = 0
@@ -91,13 +91,13 @@ class Pushing:
             return push_with_retries(context, reference, login)
 
     def once(self) -> int:
-        """Bytes that have to go over the wire once."""
+        """Bytes that must be sent once."""
         manifest = Client(Transport(self.proxy.host, self.login)).manifest(NAME, "1")
         assert manifest is not None
         return sum(blob.size for blob in manifest.blobs)
 
     def sent_again(self) -> int:
-        """Bytes on the wire besides those."""
+        """Bytes that were sent more than once."""
         return self.proxy.uploaded() - self.once()
 
 
@@ -106,7 +106,7 @@ def pushing(engine_client: docker.DockerClient, image: str, proxy: FaultProxy) -
     return Pushing(engine_client, image, proxy)
 
 
-def test_without_a_fault_each_byte_goes_once(pushing: Pushing, fault_row: Row) -> None:
+def test_push_without_faults_sends_each_byte_once(pushing: Pushing, fault_row: Row) -> None:
     sent = pushing()
     assert (len(sent), pushing.tries, pushing.said) == (LAYERS, 1, [])
     assert pushing.proxy.uploaded() >= LAYERS * LAYER_BYTES
@@ -115,14 +115,14 @@ def test_without_a_fault_each_byte_goes_once(pushing: Pushing, fault_row: Row) -
     fault_row("nothing", "pushed", again)
 
 
-def test_a_token_that_expires_in_the_middle_is_renewed(
+def test_token_that_expires_during_a_push_is_renewed(
     make_registry: Callable[..., Registry],
     make_proxy: Callable[..., FaultProxy],
     engine_client: docker.DockerClient,
     image: str,
     fault_row: Row,
 ) -> None:
-    # The proxy takes any token but one that has expired, and shows the registry its own.
+    # The proxy accepts any token except an expired one, and sends its own to the registry.
     known = Credentials("AWS", "the registry's")
     pushing = Pushing(engine_client, image, make_proxy(make_registry(credentials=known), credentials=known))
     pushing.proxy.expire(after=2 * LAYER_BYTES)
@@ -131,7 +131,7 @@ def test_a_token_that_expires_in_the_middle_is_renewed(
     assert pushing.logins == 1
     assert "trying again with a new login" in pushing.said[0]
     again = pushing.sent_again()
-    # The engine sends up to five layers at once: none of them may have been whole when the token ran out.
+    # The engine sends up to five layers at once; perhaps none was complete when the token expired.
     assert again <= pushing.once()
     fault_row("the token expires in the middle", pushing.said[0], again)
 
@@ -144,7 +144,7 @@ def test_a_token_that_expires_in_the_middle_is_renewed(
         (503, ": a layer does not get through; the engine tries it again by itself"),
     ],
 )
-def test_a_busy_registry_is_waited_for(status: int, said: str, pushing: Pushing, fault_row: Row) -> None:
+def test_push_waits_for_a_busy_registry(status: int, said: str, pushing: Pushing, fault_row: Row) -> None:
     pushing.proxy.answer(status, method="PATCH", skip=1, times=2, headers={"Retry-After": "1"})
     sent = pushing()
     assert len(sent) == LAYERS
@@ -153,7 +153,7 @@ def test_a_busy_registry_is_waited_for(status: int, said: str, pushing: Pushing,
     fault_row(f"two uploads are answered with {status}", "pushed, after a wait", again)
 
 
-def test_a_connection_that_breaks_sends_that_layer_again(pushing: Pushing, fault_row: Row) -> None:
+def test_broken_connection_sends_one_layer_again(pushing: Pushing, fault_row: Row) -> None:
     pushing.proxy.drop(after=LAYER_BYTES // 2)
     assert len(pushing()) == LAYERS
     again = pushing.sent_again()
@@ -161,9 +161,7 @@ def test_a_connection_that_breaks_sends_that_layer_again(pushing: Pushing, fault
     fault_row("a connection breaks in the middle of a layer", "pushed, that layer again", again)
 
 
-def test_a_registry_that_is_killed_and_comes_back_gets_the_rest(
-    pushing: Pushing, registry: Registry, fault_row: Row
-) -> None:
+def test_push_continues_after_the_registry_restarts(pushing: Pushing, registry: Registry, fault_row: Row) -> None:
     def kill() -> None:
         while pushing.proxy.uploaded() < LAYER_BYTES:
             time.sleep(0.01)
@@ -179,7 +177,7 @@ def test_a_registry_that_is_killed_and_comes_back_gets_the_rest(
     fault_row("the registry is killed, and starts again 3 s later", "pushed, after a wait", pushing.sent_again())
 
 
-def test_a_registry_that_stays_away_is_given_up_and_the_next_push_goes_on(
+def test_push_gives_up_and_the_next_one_continues(
     pushing: Pushing, registry: Registry, monkeypatch: pytest.MonkeyPatch, fault_row: Row
 ) -> None:
     monkeypatch.setattr("berth.ecr.push.engine.TRIES", 2)
@@ -191,16 +189,16 @@ def test_a_registry_that_stays_away_is_given_up_and_the_next_push_goes_on(
     fault_row("the registry stays away; then a second push", str(refusal.value), pushing.sent_again())
 
 
-def test_a_repository_that_is_deleted_meanwhile_is_named(pushing: Pushing, fault_row: Row) -> None:
+def test_error_for_repository_deleted_during_a_push(pushing: Pushing, fault_row: Row) -> None:
     gone = b'{"errors": [{"code": "NAME_UNKNOWN", "message": "The repository with name \'x\' does not exist"}]}'
     pushing.proxy.answer(404, method="PUT", path="/manifests/", body=gone, headers={"Content-Type": "application/json"})
     with pytest.raises(UserError, match=r"does not exist, or no longer: push again") as refusal:
         pushing()
-    assert pushing() == frozenset(), "the layers were there"
+    assert pushing() == frozenset(), "the registry has all layers"
     fault_row("the repository is deleted meanwhile; then a second push", str(refusal.value), pushing.sent_again())
 
 
-def test_a_full_disk_is_said_and_the_next_push_goes_on(
+def test_push_after_a_full_disk_continues(
     make_registry: Callable[..., Registry],
     make_proxy: Callable[..., FaultProxy],
     engine_client: docker.DockerClient,
@@ -217,7 +215,7 @@ def test_a_full_disk_is_said_and_the_next_push_goes_on(
     fault_row("the registry's disk is full; then room, and a second push", str(refusal.value), pushing.sent_again())
 
 
-def test_an_engine_that_is_killed_in_the_middle_is_named(proxy: FaultProxy, tmp_path: Path, fault_row: Row) -> None:
+def test_error_for_engine_killed_during_a_push(proxy: FaultProxy, tmp_path: Path, fault_row: Row) -> None:
     content, _ = made_images.layer(1, LAYER_BYTES)
 
     def kill(_: LayerState) -> None:
@@ -237,7 +235,7 @@ def test_an_engine_that_is_killed_in_the_middle_is_named(proxy: FaultProxy, tmp_
     fault_row("the engine is killed in the middle", str(refusal.value), 0)
 
 
-def test_ctrl_c_leaves_no_name_behind_and_the_next_push_goes_on(
+def test_ctrl_c_during_a_push_leaves_no_name_on_the_engine(
     proxy: FaultProxy, engine_client: docker.DockerClient, tmp_path: Path, fault_row: Row
 ) -> None:
     environment = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST") if name in os.environ}
@@ -265,7 +263,7 @@ def test_ctrl_c_leaves_no_name_behind_and_the_next_push_goes_on(
     fault_row("Ctrl-C; then a second push", said, proxy.uploaded() - entry["compressed"])
 
 
-def test_a_change_of_the_program_costs_less_than_a_megabyte(
+def test_changed_program_is_pushed_in_less_than_a_megabyte(
     proxy: FaultProxy, engine_client: docker.DockerClient, tmp_path: Path
 ) -> None:
     client = Pushing(engine_client, f"berth-train:{PROFILE}", proxy)

@@ -1,6 +1,6 @@
-"""What `build.py push` refuses before it asks or makes anything: images that may not be published, and silent hosts.
+"""`build.py push` refuses images that must not be published, and silent hosts, before it changes anything.
 
-The images are of a few bytes and have the kit's labels and names, on an engine of their own: labels alone decide here.
+The images have a few bytes and berth's names and labels, on an engine of their own; only the labels matter here.
 """
 
 import re
@@ -36,7 +36,7 @@ MakeImage = Callable[..., None]
 
 @pytest.fixture(scope="module")
 def other_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[docker.DockerClient]:
-    """An engine without the images under test, which the commands of these tests talk to."""
+    """An engine without the images under test; the commands of these tests use it."""
     folder = tmp_path_factory.mktemp("engine")
     with second_engine(folder) as client, pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_HOST", address(folder))
@@ -45,7 +45,7 @@ def other_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[docker.Do
 
 @pytest.fixture
 def make_image(other_engine: docker.DockerClient) -> MakeImage:
-    """`make_image(revision=…, efa=…)`: a training image of a few bytes with these labels, on that engine."""
+    """`make_image(revision=…, efa=…)`: a training image of a few bytes with these labels, on `other_engine`."""
 
     def make(revision: str = REVISION, efa: str = "1.47.0") -> None:
         found = {
@@ -68,12 +68,12 @@ def no_requests_yet(machine: Machine) -> None:
 
 
 def requests(machine: Machine) -> set[str]:
-    """What the registries were asked for."""
+    """The requests that the registries got."""
     return {f"{each.method} {each.path}" for proxy in machine.ecr.proxies.values() for each in proxy.requests}
 
 
 def assert_nothing_was_made(machine: Machine) -> None:
-    """In no account a repository, in no registry a file, and nothing on record."""
+    """Checks that no account has a repository, no registry has a file, and nothing is recorded."""
     for region in REGIONS:
         ecr: Any = machine.ecr.client(region)
         assert ecr.describe_repositories()["repositories"] == []
@@ -82,19 +82,19 @@ def assert_nothing_was_made(machine: Machine) -> None:
 
 
 def stored(registry: Registry) -> list[Path]:
-    """The files that a registry holds."""
+    """The files in a registry's storage."""
     return [path for path in registry.storage.rglob("*") if path.is_file()]
 
 
 def refused(machine: Machine, *words: str) -> str:
-    """The one line with which a push of the image is refused."""
+    """The error line of a refused push."""
     done = machine.build_py("push", "train", "--profile", PROFILE, "--json", *words)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     return line
 
 
-def test_without_such_labels_the_same_image_could_go(machine: Machine, make_image: MakeImage) -> None:
+def test_clean_image_passes_the_dry_run(machine: Machine, make_image: MakeImage) -> None:
     make_image()
     done = machine.build_py("push", "train", "--profile", PROFILE, "--tag", "1.0", "--dry-run")
     assert done.returncode == 0, done.stderr
@@ -105,14 +105,12 @@ def test_without_such_labels_the_same_image_could_go(machine: Machine, make_imag
         f"{place}:build-0.1.0-{PROFILE}-{REVISION} will be pushed",
         f"{place}:1.0 will be pushed",
     ]
-    assert requests(machine) == {"GET /v2/"}  # whether it answers
+    assert requests(machine) == {"GET /v2/"}  # the check whether it answers
     assert_nothing_was_made(machine)
 
 
 @pytest.mark.parametrize("words", [(), ("--region", ",".join(REGIONS)), ("--no-test",), ("--dry-run",)])
-def test_an_image_that_holds_a_double_goes_nowhere(
-    words: tuple[str, ...], machine: Machine, make_image: MakeImage
-) -> None:
+def test_push_refuses_image_with_test_double(words: tuple[str, ...], machine: Machine, make_image: MakeImage) -> None:
     make_image(efa=DOUBLE)
     assert refused(machine, *words) == (
         f"berth: error: {NAME} holds a test's double of efa {DOUBLE}: it is for tests, and may not be "
@@ -122,7 +120,7 @@ def test_an_image_that_holds_a_double_goes_nowhere(
     assert_nothing_was_made(machine)
 
 
-def test_nor_does_it_go_to_another_registry(
+def test_push_to_another_registry_refuses_test_double(
     machine: Machine, make_image: MakeImage, registry: Registry, proxy: FaultProxy
 ) -> None:
     make_image(efa=DOUBLE)
@@ -144,7 +142,7 @@ def test_dirty_image_gets_no_release_tag(machine: Machine, make_image: MakeImage
     assert_nothing_was_made(machine)
 
 
-def test_all_that_forbids_it_is_said_at_once(machine: Machine, make_image: MakeImage) -> None:
+def test_push_reports_all_image_problems_together(machine: Machine, make_image: MakeImage) -> None:
     make_image(f"{REVISION}-dirty", DOUBLE)
     said = refused(machine, "--tag", "1.0")
     assert "holds a test's double of efa" in said
@@ -153,7 +151,7 @@ def test_all_that_forbids_it_is_said_at_once(machine: Machine, make_image: MakeI
     assert_nothing_was_made(machine)
 
 
-def test_a_registry_that_never_speaks_is_given_up(
+def test_push_gives_up_on_a_silent_registry(
     make_image: MakeImage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(transport, "_CONNECT_S", 0.2)

@@ -1,4 +1,4 @@
-"""Documents attached to images: in the distribution registry by the tag, in one that has the referrers API by that."""
+"""Documents attached to images: listed by tag in the distribution registry, or by the referrers API."""
 
 import json
 
@@ -16,13 +16,13 @@ BILL = json.dumps({"bomFormat": "CycloneDX", "components": []}).encode()
 
 
 def attached(client: Client, image: made_images.Image) -> str:
-    """Has BILL attached; gives the digest of the artifact."""
+    """Attaches BILL; returns the digest of the artifact."""
     referrers.upload_blobs(client, "a/b", BILL)
     return referrers.attach(client, "a/b", image.manifest, BILL).digest
 
 
 def attached_by_another_tool(client: Client, image: made_images.Image) -> str:
-    """Has BILL attached as another tool may; gives the digest of the artifact."""
+    """Attaches BILL with other types and annotations, like another tool; returns the digest of the artifact."""
     referrers.upload_blobs(client, "a/b", BILL)
     bill = referrers.artifact(image.manifest.descriptor, BILL)
     other = {"artifactType": "text/plain", "annotations": {"org.example.made-by": "a test"}}
@@ -31,7 +31,7 @@ def attached_by_another_tool(client: Client, image: made_images.Image) -> str:
     return made.digest
 
 
-def test_a_document_is_attached_found_and_read(client: Client) -> None:
+def test_attached_document_is_found_and_read(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
     assert referrers.attached(client, "a/b", image.manifest.digest) == []
@@ -41,7 +41,7 @@ def test_a_document_is_attached_found_and_read(client: Client) -> None:
     assert made_images.read_document(client, "a/b", found) == BILL
 
 
-def test_the_artifact_is_what_oci_says_and_the_image_stays_alone(client: Client) -> None:
+def test_artifact_has_ocis_form_and_leaves_the_image_unchanged(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
     digest = attached(client, image)
@@ -61,7 +61,7 @@ def test_the_artifact_is_what_oci_says_and_the_image_stays_alone(client: Client)
     assert made_images.check(client, "a/b", "1", image) == image.manifest
 
 
-def test_the_same_document_again_adds_nothing_and_another_does(proxy: FaultProxy, client_of: MakeClient) -> None:
+def test_same_document_is_attached_once(proxy: FaultProxy, client_of: MakeClient) -> None:
     client = client_of(proxy)
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
@@ -80,20 +80,20 @@ def test_the_same_document_again_adds_nothing_and_another_does(proxy: FaultProxy
     assert sorted(client.tags("a/b")) == tags
 
 
-def test_an_entry_that_somebody_else_overwrites_is_put_again(proxy: FaultProxy, client_of: MakeClient) -> None:
+def test_overwritten_entry_is_put_again(proxy: FaultProxy, client_of: MakeClient) -> None:
     client = client_of(proxy)
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
     tag = image.manifest.digest.replace(":", "-")
-    # The first time that the index is read back after it was put, it is not there.
+    # The index is missing when it is read back for the first time.
     proxy.answer(404, method="GET", path=f"manifests/{tag}", skip=1)
     digest = attached(client, image)
     assert proxy.count("PUT", f"manifests/{tag}") == 2
     assert [each.digest for each in referrers.attached(client, "a/b", image.manifest.digest)] == [digest]
 
 
-def test_a_registry_with_the_referrers_api_gets_no_tag(proxy: FaultProxy, client_of: MakeClient) -> None:
-    """The distribution registry has none before 3.0: its answer is played by the proxy."""
+def test_registry_with_referrers_api_gets_no_tag(proxy: FaultProxy, client_of: MakeClient) -> None:
+    """The distribution registry has no such API before 3.0, so the proxy answers."""
     client = client_of(proxy)
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
@@ -108,7 +108,7 @@ def test_a_registry_with_the_referrers_api_gets_no_tag(proxy: FaultProxy, client
     assert client.tags("a/b") == ["1"]
 
 
-def test_a_document_that_is_gone(client: Client) -> None:
+def test_error_for_missing_document(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
     gone = referrers.artifact(image.manifest.descriptor, BILL).descriptor
@@ -116,7 +116,7 @@ def test_a_document_that_is_gone(client: Client) -> None:
         referrers.read_manifest(client, "a/b", gone)
 
 
-def test_a_tag_that_is_no_index(client: Client) -> None:
+def test_error_for_reserved_tag_that_is_not_an_index(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", image.manifest.digest.replace(":", "-"), image)
     with pytest.raises(UserError, match="is not an index of attached documents, for which that tag"):

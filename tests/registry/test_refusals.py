@@ -1,4 +1,4 @@
-"""What a registry says no to, and registries that lie: one sentence each."""
+"""Refused requests and wrong answers of registries are one sentence each."""
 
 import json
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("small_parts")
         (200, "<html>log in here</html>", "refuses the push of sha256:"),
     ],
 )
-def test_a_push_that_is_refused_is_not_tried_again(
+def test_refused_upload_is_not_retried(
     proxy: FaultProxy, client_of: MakeClient, waits: Waits, status: int, body: str, said: str
 ) -> None:
     proxy.answer(status, method="PATCH", skip=1, times=99, body=body.encode())
@@ -31,7 +31,7 @@ def test_a_push_that_is_refused_is_not_tried_again(
     assert waits == []
 
 
-def test_a_repository_that_is_deleted_meanwhile(proxy: FaultProxy, client_of: MakeClient) -> None:
+def test_error_for_repository_deleted_during_an_upload(proxy: FaultProxy, client_of: MakeClient) -> None:
     body = b'{"errors":[{"code":"NAME_UNKNOWN","message":"The repository does not exist in the registry"}]}'
     proxy.answer(404, method="PUT|POST|PATCH", skip=2, times=99, body=body)
     said = refusal(lambda: send(client_of(proxy)))
@@ -41,7 +41,7 @@ def test_a_repository_that_is_deleted_meanwhile(proxy: FaultProxy, client_of: Ma
     assert content(client_of(proxy)) == BLOB
 
 
-def test_an_immutable_tag_is_refused_with_the_reason(proxy: FaultProxy, client_of: MakeClient) -> None:
+def test_error_for_immutable_tag_has_the_reason(proxy: FaultProxy, client_of: MakeClient) -> None:
     client = client_of(proxy)
     image, other = made_images.image(), made_images.image(seed=9)
     made_images.put(client, "a/b", "1", image)
@@ -58,10 +58,10 @@ def test_an_immutable_tag_is_refused_with_the_reason(proxy: FaultProxy, client_o
     assert client.put_manifest("a/b", "1", image.manifest) == image.manifest.digest
 
 
-# Registries that lie.
+# Wrong answers.
 
 
-def test_other_bytes_than_the_digest_says(client: Client, registry: Registry, proxy: FaultProxy) -> None:
+def test_error_for_blob_with_other_bytes(client: Client, registry: Registry, proxy: FaultProxy) -> None:
     send(client)
     (stored,) = registry.storage.glob(f"**/blobs/sha256/*/{DIGEST[7:]}/data")
     stored.write_bytes(BLOB[:-1] + b"x")
@@ -70,7 +70,7 @@ def test_other_bytes_than_the_digest_says(client: Client, registry: Registry, pr
     assert f"for {DIGEST}: the content is damaged there" in said
 
 
-def test_another_manifest_than_was_asked_for(proxy: FaultProxy, client_of: MakeClient) -> None:
+def test_error_for_manifest_with_other_digest(proxy: FaultProxy, client_of: MakeClient) -> None:
     client = client_of(proxy)
     image, other = made_images.image(), made_images.image(seed=9)
     made_images.put(client, "a/b", "1", image)
@@ -81,7 +81,7 @@ def test_another_manifest_than_was_asked_for(proxy: FaultProxy, client_of: MakeC
         assert f"returned {other.manifest.digest} for {image.manifest.digest}" in said
 
 
-def test_another_digest_than_was_put(proxy: FaultProxy, client_of: MakeClient) -> None:
+def test_error_if_the_registry_stores_another_digest(proxy: FaultProxy, client_of: MakeClient) -> None:
     image = made_images.image()
     proxy.answer(201, method="PUT", path="manifests", headers={"Docker-Content-Digest": MISSING})
     said = refusal(lambda: client_of(proxy).put_manifest("a/b", "1", image.manifest))
@@ -92,22 +92,20 @@ def test_another_digest_than_was_put(proxy: FaultProxy, client_of: MakeClient) -
     ("source", "said"),
     [(BLOB[:-1], "ends after 649999 of 650000 bytes"), (BLOB + b"x", "has more than its 650000 bytes")],
 )
-def test_a_source_of_another_size(client: Client, source: bytes, said: str) -> None:
+def test_error_for_source_of_another_size(client: Client, source: bytes, said: str) -> None:
     open_at = lambda offset: iter((source[offset:],))  # noqa: E731
     assert said in refusal(lambda: client.upload_blob("a/b", DIGEST, len(BLOB), open_at))
     assert client.blob_size("a/b", DIGEST) is None
 
 
-def test_a_source_of_other_bytes(client: Client, waits: Waits) -> None:
+def test_error_for_source_with_other_bytes(client: Client, waits: Waits) -> None:
     wrong = BLOB[:-1] + b"x"
     said = refusal(lambda: client.upload_blob("a/b", DIGEST, len(BLOB), lambda offset: iter((wrong[offset:],))))
     assert "got bytes at the push of" in said
     assert waits == []
 
 
-def test_an_answer_without_an_end_is_not_kept(
-    proxy: FaultProxy, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_for_too_large_answer(proxy: FaultProxy, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "LARGEST_ANSWER", 1 << 20)
     proxy.answer(200, path="manifests", body=bytes(3 << 20))
     assert "with more than 1 MiB" in refusal(lambda: client_of(proxy).manifest("a/b", "1"))

@@ -1,4 +1,4 @@
-"""Blobs and manifests on their way to the real distribution registry and back, with the faults that a proxy plays."""
+"""Transfers of blobs and manifests to and from the real distribution registry, with faults simulated by a proxy."""
 
 import http.server
 import json
@@ -22,7 +22,7 @@ from tests.registry.servers import serving
 pytestmark = pytest.mark.usefixtures("small_parts")
 
 
-def test_a_blob_goes_up_in_parts_and_comes_down(client: Client) -> None:
+def test_blob_is_uploaded_in_parts_and_read(client: Client) -> None:
     arrived: list[int] = []
     assert client.blob_size("a/b", DIGEST) is None
     assert send(client, sent=arrived.append) == len(BLOB)
@@ -41,12 +41,12 @@ def test_blobs_of_any_size(client: Client, size: int) -> None:
     assert client.blob("a/b", digest) == BLOB[:size]
 
 
-def test_a_small_blob_goes_in_one_put(proxy: FaultProxy, client_of: MakeClient) -> None:
+def test_small_blob_is_sent_with_one_put(proxy: FaultProxy, client_of: MakeClient) -> None:
     client_of(proxy).put_blob("a/b", BLOB[:PART])
     assert (proxy.count("PATCH"), proxy.count("PUT"), proxy.uploaded("PUT")) == (0, 1, PART)
 
 
-def test_manifests_tags_and_what_is_not_there(client: Client) -> None:
+def test_manifests_and_tags_and_missing_ones(client: Client) -> None:
     image = made_images.image()
     assert client.manifest("a/b", "1") is None
     assert client.tags("a/b") == []
@@ -59,15 +59,15 @@ def test_manifests_tags_and_what_is_not_there(client: Client) -> None:
     assert client.referrers("a/b", image.manifest.digest) is None
 
 
-def test_the_registry_of_debian_removes_no_tags(client: Client) -> None:
+def test_delete_tag_returns_false_if_unsupported(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
     assert client.delete_tag("a/b", "1") is False
     assert client.manifest("a/b", "1") == image.manifest
 
 
-def test_many_tags_come_in_pages(proxy: FaultProxy, client_of: MakeClient) -> None:
-    """Which the distribution registry 2.8 has none of."""
+def test_tags_follows_pages(proxy: FaultProxy, client_of: MakeClient) -> None:
+    """The distribution registry 2.8 has no pages, so the proxy answers."""
     first = json.dumps({"name": "a/b", "tags": ["1"]}).encode()
     second = json.dumps({"name": "a/b", "tags": ["2", "3"]}).encode()
     link = {"Link": '</v2/a/b/tags/list?last=1&n=2>; rel="next"'}
@@ -76,7 +76,7 @@ def test_many_tags_come_in_pages(proxy: FaultProxy, client_of: MakeClient) -> No
     assert client_of(proxy).tags("a/b") == ["1", "2", "3"]
 
 
-def test_a_blob_is_mounted_from_another_repository(client: Client, proxy: FaultProxy, client_of: MakeClient) -> None:
+def test_mount_blob(client: Client, proxy: FaultProxy, client_of: MakeClient) -> None:
     send(client)
     mounting = client_of(proxy)
     assert mounting.mount_blob("other", DIGEST, "a/b") is True
@@ -90,7 +90,7 @@ def test_a_blob_is_mounted_from_another_repository(client: Client, proxy: FaultP
 
 @pytest.fixture
 def until_noticed(registry: Registry, waits: Waits) -> Callable[[float], None]:
-    """A `sleep` as long as the registry takes to notice that a connection is gone; a real wait is longer than that."""
+    """A `sleep` that waits until the registry has noticed the lost connection; real waits are longer."""
 
     def sleep(seconds: float) -> None:
         waits.append(seconds)
@@ -99,10 +99,10 @@ def until_noticed(registry: Registry, waits: Waits) -> Callable[[float], None]:
     return sleep
 
 
-def test_a_drop_in_the_middle_of_a_part_sends_the_blob_again(
+def test_drop_within_a_part_restarts_the_blob(
     proxy: FaultProxy, client_of: MakeClient, waits: Waits, until_noticed: Callable[[float], None]
 ) -> None:
-    """For the distribution registry forgets an upload that has another length than it has signed."""
+    """The distribution registry rejects an upload whose length differs from the length that it signed."""
     proxy.drop(after=50_000, skip=2)
     arrived: list[int] = []
     sent = send(client_of(proxy, sleep=until_noticed), sent=arrived.append)
@@ -113,7 +113,7 @@ def test_a_drop_in_the_middle_of_a_part_sends_the_blob_again(
     assert waits == [1]
 
 
-def test_a_drop_between_two_parts_sends_nothing_again(
+def test_drop_between_parts_resends_nothing(
     proxy: FaultProxy, client_of: MakeClient, waits: Waits, until_noticed: Callable[[float], None]
 ) -> None:
     proxy.drop(after=0, skip=2)
@@ -125,8 +125,8 @@ def test_a_drop_between_two_parts_sends_nothing_again(
     assert waits == [1]
 
 
-def test_an_answer_that_is_lost_sends_the_blob_again(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
-    """For the distribution registry has signed the bytes that it has into the address that was lost with it."""
+def test_lost_answer_restarts_the_blob(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
+    """The lost answer had the URL into which the distribution registry signed the new length."""
     proxy.drop(after=None, method="PATCH", skip=1)
     send(client_of(proxy))
     assert content(client_of(proxy)) == BLOB
@@ -134,10 +134,10 @@ def test_an_answer_that_is_lost_sends_the_blob_again(proxy: FaultProxy, client_o
     assert waits == [1]
 
 
-def test_an_upload_goes_on_from_what_the_registry_says_it_has(
+def test_upload_resumes_at_the_reported_offset(
     proxy: FaultProxy, client_of: MakeClient, until_noticed: Callable[[float], None]
 ) -> None:
-    """Where that is wrong, as a proxy's word here, the digest says so at the end, and the blob is sent again."""
+    """If the offset is wrong, as the proxy's here, the digest does not match at the end, and the blob is sent again."""
     client = client_of(proxy, sleep=until_noticed)
     asked: list[int] = []
 
@@ -152,7 +152,7 @@ def test_an_upload_goes_on_from_what_the_registry_says_it_has(
     assert content(client) == BLOB
 
 
-def test_the_last_answer_that_is_lost_is_found_out(proxy: FaultProxy, client_of: MakeClient) -> None:
+def test_lost_last_answer_is_detected(proxy: FaultProxy, client_of: MakeClient) -> None:
     proxy.drop(after=None, method="PUT")
     assert send(client_of(proxy)) == len(BLOB)
     assert content(client_of(proxy)) == BLOB
@@ -160,9 +160,7 @@ def test_the_last_answer_that_is_lost_is_found_out(proxy: FaultProxy, client_of:
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_part_that_is_put_off_goes_on_from_there(
-    proxy: FaultProxy, client_of: MakeClient, waits: Waits, status: int
-) -> None:
+def test_refused_part_is_retried(proxy: FaultProxy, client_of: MakeClient, waits: Waits, status: int) -> None:
     proxy.answer(status, method="PATCH", skip=1, times=2)
     send(client_of(proxy))
     assert content(client_of(proxy)) == BLOB
@@ -170,7 +168,7 @@ def test_a_part_that_is_put_off_goes_on_from_there(
     assert waits == [1, 2]
 
 
-def test_the_registry_says_how_long_to_wait(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
+def test_retry_after_sets_the_wait(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     proxy.answer(429, path="tags", headers={"Retry-After": "7"})
     proxy.answer(503, path="tags", skip=1, headers={"Retry-After": date})
@@ -184,7 +182,7 @@ def test_the_registry_says_how_long_to_wait(proxy: FaultProxy, client_of: MakeCl
     assert told[3] == f"{proxy.host}: TOOMANYREQUESTS: slow down; trying again in 0.5 s"
 
 
-def test_a_wait_that_is_too_long_is_left_to_the_user(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
+def test_too_long_retry_after_is_an_error(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
     proxy.answer(429, path="tags", headers={"Retry-After": "3600"})
     said = refusal(lambda: client_of(proxy).tags("a/b"))
     assert said.startswith(f"{proxy.host} asks for a pause of 3600 s (429): run this again after that")
@@ -195,7 +193,7 @@ def test_a_wait_that_is_too_long_is_left_to_the_user(proxy: FaultProxy, client_o
     ("status", "said"),
     [(429, "is asked too often (429)"), (503, "failed at the list of tags (503)")],
 )
-def test_what_does_not_pass_is_given_up(
+def test_requests_are_given_up_after_all_pauses(
     proxy: FaultProxy, client_of: MakeClient, waits: Waits, status: int, said: str
 ) -> None:
     proxy.answer(status, path="tags", times=99)
@@ -203,13 +201,13 @@ def test_what_does_not_pass_is_given_up(
     assert waits == list(transport.PAUSES_S)
 
 
-def test_an_upload_that_never_gets_further_is_given_up(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
+def test_upload_without_progress_is_given_up(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
     proxy.drop(after=10, skip=2, times=99)
     assert "can't be reached" in refusal(lambda: send(client_of(proxy)))
     assert waits == list(transport.PAUSES_S)
 
 
-def test_a_read_goes_on_where_it_was_dropped(client: Client, client_of: MakeClient, waits: Waits) -> None:
+def test_dropped_read_resumes(client: Client, client_of: MakeClient, waits: Waits) -> None:
     send(client)
     with serving(Halves) as host:
         reading = Client(Transport(host, no_login, sleep=waits.sleep))
@@ -219,7 +217,7 @@ def test_a_read_goes_on_where_it_was_dropped(client: Client, client_of: MakeClie
 
 
 class Halves(http.server.BaseHTTPRequestHandler):
-    """A registry whose first two answers of a blob end in the middle of what is left."""
+    """A registry whose first two answers for a blob end half-way."""
 
     ranges: ClassVar[list[str | None]] = []
 
@@ -240,16 +238,16 @@ class Halves(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_a_registry_without_ranges_is_read_from_its_beginning(client: Client, proxy: FaultProxy) -> None:
+def test_read_from_registry_without_ranges(client: Client, proxy: FaultProxy) -> None:
     send(client)
     proxy.answer(200, path="blobs/", times=9, body=BLOB)
     assert content(Client(Transport(proxy.host, no_login)), 70_000) == BLOB[70_000:]
 
 
-def test_a_registry_that_is_killed_and_started_again(
+def test_upload_continues_after_the_registry_was_killed(
     registry: Registry, client_of: MakeClient, proxy: FaultProxy
 ) -> None:
-    """Killed between two parts: what has arrived is not sent again."""
+    """The registry is killed between two parts: parts that have arrived are not sent again."""
 
     def sent(arrived: int) -> None:
         if arrived == 2 * PART and registry.process is not None and not killed:
@@ -269,7 +267,7 @@ def test_a_registry_that_is_killed_and_started_again(
     assert proxy.uploaded() == len(BLOB)
 
 
-def test_a_full_disk_is_said_at_once_and_the_next_run_ends_well(
+def test_full_disk_is_reported_and_the_next_upload_succeeds(
     make_registry: MakeRegistry, client_of: MakeClient, waits: Waits
 ) -> None:
     place = make_registry(disk_bytes=8 << 20)

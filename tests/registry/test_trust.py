@@ -1,4 +1,4 @@
-"""Whom our client of registries asks, by which scheme, and whose certificate it takes."""
+"""Hosts, schemes, proxies and certificates of our registry client."""
 
 import shutil
 import socket
@@ -23,10 +23,10 @@ from tests.registry.registries import Certificate, Registry, make_certificate
 pytestmark = pytest.mark.usefixtures("small_parts")
 
 NONE_S = -1
-"""No time limit at all: a request that is given it is refused before it goes out."""
+"""An invalid time-out: a request that used it would fail before it is sent."""
 
 
-def test_tls_by_a_ca_in_dockers_folder_and_a_login(secure_registry: Registry, client_of: MakeClient) -> None:
+def test_tls_with_ca_in_dockers_folder(secure_registry: Registry, client_of: MakeClient) -> None:
     logins = Logins(CREDENTIALS)
     client = client_of(secure_registry, logins)
     client.ping()
@@ -36,7 +36,7 @@ def test_tls_by_a_ca_in_dockers_folder_and_a_login(secure_registry: Registry, cl
     assert logins.asked == [False]
 
 
-def test_tls_by_the_bundle_of_the_environment(
+def test_tls_with_ca_bundle_of_the_environment(
     secure_registry: Registry, client_of: MakeClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert secure_registry.certificate is not None
@@ -44,7 +44,7 @@ def test_tls_by_the_bundle_of_the_environment(
     client_of(secure_registry, certificates=tmp_path / "none").ping()
 
 
-def test_an_unknown_ca_is_one_sentence_that_says_where_to_put_it(
+def test_error_for_unknown_ca_names_its_folder(
     secure_registry: Registry, client_of: MakeClient, tmp_path: Path
 ) -> None:
     host = secure_registry.host
@@ -63,14 +63,14 @@ def test_an_unknown_ca_is_one_sentence_that_says_where_to_put_it(
         ({"until": timedelta(days=-1)}, "is not valid now (certificate has expired): have it renewed"),
     ],
 )
-def test_a_certificate_that_does_not_fit(
+def test_error_for_invalid_certificate(
     make_registry: MakeRegistry, client_of: MakeClient, tmp_path: Path, options: dict[str, Any], said: str
 ) -> None:
     place = make_registry(certificate=make_certificate(tmp_path / "tls", **options))
     assert f"the certificate of {place.host} {said}" in refusal(client_of(place).ping)
 
 
-def test_a_file_that_is_no_certificate(client_of: MakeClient, registry: Registry, tmp_path: Path) -> None:
+def test_error_for_malformed_ca_file(client_of: MakeClient, registry: Registry, tmp_path: Path) -> None:
     (tmp_path / registry.host).mkdir()
     (tmp_path / registry.host / "ca.crt").write_text("not a certificate")
     said = refusal(lambda: client_of(registry, certificates=tmp_path))
@@ -84,15 +84,13 @@ def test_plain_http_is_for_loopback_only(registry: Registry, monkeypatch: pytest
     assert "and plain HTTP is only used on loopback" in refusal(client.ping)
 
 
-def test_no_proxy_of_the_environment_is_asked_for_this_machine(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loopback_registry_ignores_proxies(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert client.tags("a/b") == []
 
 
-def test_other_hosts_are_asked_through_the_proxy_of_the_environment(
-    monkeypatch: pytest.MonkeyPatch, waits: Waits
-) -> None:
+def test_other_hosts_use_the_proxy(monkeypatch: pytest.MonkeyPatch, waits: Waits) -> None:
     monkeypatch.setenv("https_proxy", "http://user:secret@127.0.0.1:9")
     said = refusal(Client(Transport("registry.example", no_login, sleep=waits.sleep)).ping)
     assert said == (
@@ -109,14 +107,14 @@ def test_other_hosts_are_asked_through_the_proxy_of_the_environment(
         (302, {"Location": "https://127.0.0.1:9/login"}, b""),
     ],
 )
-def test_what_is_no_registry(
+def test_error_for_host_that_is_not_a_registry(
     proxy: FaultProxy, client_of: MakeClient, status: int, headers: dict[str, str], body: bytes
 ) -> None:
     proxy.answer(status, path="^/v2/$", times=9, headers=headers, body=body)
     assert refusal(client_of(proxy).ping).startswith(f"{proxy.host} ")
 
 
-def test_nobody_listens(waits: Waits) -> None:
+def test_error_for_closed_port(waits: Waits) -> None:
     host = f"127.0.0.1:{free_port()}"
     assert refusal(Client(Transport(host, no_login, sleep=waits.sleep)).ping) == (
         f"{host} can't be reached (Connection refused): check that the name and the port are right and that the "
@@ -125,8 +123,8 @@ def test_nobody_listens(waits: Waits) -> None:
     assert waits == []
 
 
-def test_a_host_that_takes_the_call_and_never_speaks(monkeypatch: pytest.MonkeyPatch, waits: Waits) -> None:
-    """Asked by HTTPS and, here on loopback, by HTTP, each with the patience of a first question."""
+def test_silent_host_is_given_up_after_the_short_time_outs(monkeypatch: pytest.MonkeyPatch, waits: Waits) -> None:
+    """On loopback the host is tried with HTTPS and HTTP, each with the short time-outs of a first request."""
     monkeypatch.setattr(transport, "_CONNECT_S", 0.2)
     monkeypatch.setattr(transport, "_FIRST_READ_S", 0.2)
     monkeypatch.setattr(transport, "_READ_S", NONE_S)
@@ -139,7 +137,7 @@ def test_a_host_that_takes_the_call_and_never_speaks(monkeypatch: pytest.MonkeyP
     assert waits == []
 
 
-def test_threads_wait_together_for_a_host_that_never_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_share_one_probe_of_a_silent_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "_CONNECT_S", 0.5)
     monkeypatch.setattr(transport, "_FIRST_READ_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -147,14 +145,14 @@ def test_threads_wait_together_for_a_host_that_never_speaks(monkeypatch: pytest.
         refused = run_parallel(range(4), lambda *_: client.ping())
         assert len({str(each) for each in refused}) == 1
         assert all(isinstance(each, UserError) for each in refused)
-        assert _calls(silent) == 2  # by HTTPS and by HTTP
-        # Nothing is remembered of it.
+        assert _calls(silent) == 2  # HTTPS and HTTP
+        # The failure is not cached.
         refusal(client.ping)
         assert _calls(silent) == 2
 
 
 def _calls(server: socket.socket) -> int:
-    """How many have called a server that has answered none of them yet."""
+    """The number of connections that a server has not accepted yet."""
     server.settimeout(0)
     number = 0
     with suppress(BlockingIOError):
@@ -164,20 +162,20 @@ def _calls(server: socket.socket) -> int:
     return number
 
 
-def test_a_registry_that_has_answered_is_waited_for_longer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_registry_gets_the_long_time_outs(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     client.ping()
     monkeypatch.setattr(transport, "_FIRST_READ_S", NONE_S)
     send(client)
     assert content(client) == BLOB
 
 
-def test_a_bundle_of_the_environment_that_is_not_there(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_missing_ca_bundle(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/bundle")
     said = refusal(Client(Transport(registry.host, no_login)).ping)
     assert "invalid path: /no/such/bundle): fix" in said
 
 
-def test_uploads_that_leave_tls_are_refused(
+def test_upload_location_without_tls_is_refused(
     secure_registry: Registry, make_proxy: MakeProxy, client_of: MakeClient, certificate: Certificate, tmp_path: Path
 ) -> None:
     proxy = make_proxy(secure_registry, certificate=certificate.certificate, key=certificate.key)

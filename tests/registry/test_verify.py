@@ -1,4 +1,4 @@
-"""Verification against the real registry: what is refused, what is converted, and what several tags cost."""
+"""Verification, conversion and tags of images in the real registry."""
 
 import gzip
 from dataclasses import replace
@@ -16,7 +16,7 @@ from tests.registry.fault_proxy import FaultProxy
 OTHER = "sha256:" + "0" * 64
 
 
-def test_what_was_built_passes_by_tag_and_by_digest(client: Client) -> None:
+def test_built_image_passes_by_tag_and_digest(client: Client) -> None:
     image = made_images.image()
     digest = made_images.put(client, "a/b", "1", image)
     assert made_images.check(client, "a/b", "1", image) == image.manifest
@@ -24,7 +24,7 @@ def test_what_was_built_passes_by_tag_and_by_digest(client: Client) -> None:
     assert made_images.check(client, "a/b", digest, replace(image.built, config_digest=None)) == image.manifest
 
 
-def test_everything_that_is_wrong_is_said_at_once(client: Client) -> None:
+def test_all_faults_of_an_image_are_reported_together(client: Client) -> None:
     image = made_images.image(platform="linux/arm64")
     made_images.put(client, "a/b", "1", image)
     said = refusal(lambda: made_images.check(client, "a/b", "1", ExpectedImage(OTHER, (OTHER, OTHER))))
@@ -34,7 +34,7 @@ def test_everything_that_is_wrong_is_said_at_once(client: Client) -> None:
     assert "its layers are not the built ones" in said
 
 
-def test_an_index_an_oci_manifest_and_an_attestation_do_not_pass(client: Client) -> None:
+def test_index_oci_manifest_and_attestation_are_refused(client: Client) -> None:
     image = made_images.image(oci=True)
     made_images.put_index(client, "a/b", "index", image)
     made_images.put(client, "a/b", "oci", image)
@@ -48,13 +48,13 @@ def test_an_index_an_oci_manifest_and_an_attestation_do_not_pass(client: Client)
     )
 
 
-def test_nothing_is_there(client: Client) -> None:
+def test_error_for_missing_manifest_after_a_push(client: Client) -> None:
     assert f"{client.host}/a/b has no manifest 1 after" in refusal(
         lambda: verify.verify_and_tag(client, "a/b", "1", ["2"], verify.ANYTHING)
     )
 
 
-def test_an_index_with_an_attestation_becomes_one_docker_manifest(proxy: FaultProxy, client_of: MakeClient) -> None:
+def test_index_with_attestation_is_converted(proxy: FaultProxy, client_of: MakeClient) -> None:
     client = client_of(proxy)
     image = made_images.image(oci=True)
     made_images.put_index(client, "a/b", "pushed", image)
@@ -68,7 +68,7 @@ def test_an_index_with_an_attestation_becomes_one_docker_manifest(proxy: FaultPr
     assert proxy.uploaded() == 0
 
 
-def test_an_oci_manifest_is_converted_under_its_own_tag(client: Client) -> None:
+def test_oci_manifest_is_converted_under_its_tag(client: Client) -> None:
     image = made_images.image(oci=True)
     made_images.put(client, "a/b", "1", image)
     verified = verify.verify_and_tag(client, "a/b", "1", ["1"], image.built)
@@ -77,8 +77,8 @@ def test_an_oci_manifest_is_converted_under_its_own_tag(client: Client) -> None:
 
 
 @pytest.mark.parametrize("oci", [True, False])
-def test_layers_without_compression_get_it(proxy: FaultProxy, client_of: MakeClient, oci: bool) -> None:
-    """As containerd's store pushes them of a base image that was loaded. A second push uploads nothing."""
+def test_uncompressed_layers_are_gzipped(proxy: FaultProxy, client_of: MakeClient, oci: bool) -> None:
+    """containerd's store pushes the uncompressed layers of a loaded base image. A second push uploads nothing."""
     client = client_of(proxy)
     image = made_images.without_compression(made_images.image((300_000, 2000), oci=oci))
     made_images.put(client, "a/b", "pushed", image)
@@ -87,15 +87,15 @@ def test_layers_without_compression_get_it(proxy: FaultProxy, client_of: MakeCli
     for layer, diff_id in zip(verified.layers, image.built.diff_ids, strict=True):
         packed = client.blob("a/b", layer.digest)
         assert digest_of(gzip.decompress(packed)) == diff_id
-        assert (len(packed), packed[4:8]) == (layer.size, b"\0\0\0\0"), "its size, and no time in it"
+        assert (len(packed), packed[4:8]) == (layer.size, b"\0\0\0\0"), (
+            "the size matches, and gzip's header has no time"
+        )
     proxy.forget()
     assert verify.verify_and_tag(client, "a/b", "pushed", ["2"], image.built) == verified
     assert proxy.uploaded() == 0
 
 
-def test_a_right_manifest_stays_byte_for_byte_and_further_tags_cost_nothing(
-    proxy: FaultProxy, client_of: MakeClient
-) -> None:
+def test_correct_manifest_is_unchanged_and_more_tags_upload_nothing(proxy: FaultProxy, client_of: MakeClient) -> None:
     client = client_of(proxy)
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
@@ -106,7 +106,7 @@ def test_a_right_manifest_stays_byte_for_byte_and_further_tags_cost_nothing(
     assert proxy.count("PUT", "manifests/") == 2
 
 
-def test_what_is_not_right_gets_no_tag(client: Client) -> None:
+def test_unusable_image_gets_no_tag(client: Client) -> None:
     image = made_images.image(oci=True, platform="linux/arm64")
     made_images.put(client, "a/b", "pushed", image)
     assert "the image is for linux/arm64" in refusal(
@@ -115,7 +115,7 @@ def test_what_is_not_right_gets_no_tag(client: Client) -> None:
     assert client.tags("a/b") == ["pushed"]
 
 
-def test_an_index_of_two_images_is_refused(client: Client) -> None:
+def test_index_of_two_images_is_refused(client: Client) -> None:
     images = (made_images.image(oci=True), made_images.image(oci=True, seed=9))
     made_images.put_index(client, "a/b", "pushed", *images)
     assert "has 2 images for linux/amd64" in refusal(
@@ -123,7 +123,7 @@ def test_an_index_of_two_images_is_refused(client: Client) -> None:
     )
 
 
-def test_a_tag_that_another_push_takes_meanwhile(proxy: FaultProxy, client_of: MakeClient) -> None:
+def test_error_for_tag_taken_by_another_push(proxy: FaultProxy, client_of: MakeClient) -> None:
     client = client_of(proxy)
     image, other = made_images.image(), made_images.image(seed=9)
     made_images.put(client, "a/b", "pushed", image)
@@ -135,7 +135,7 @@ def test_a_tag_that_another_push_takes_meanwhile(proxy: FaultProxy, client_of: M
     assert f"/a/b:1 was put on {image.manifest.digest}, but is on {theirs.digest}" in said
 
 
-def test_a_config_that_lies_is_not_believed(proxy: FaultProxy, client_of: MakeClient) -> None:
+def test_error_for_config_with_other_digest(proxy: FaultProxy, client_of: MakeClient) -> None:
     client = client_of(proxy)
     image, other = made_images.image(), made_images.image(platform="linux/arm64")
     made_images.put(client, "a/b", "1", other)
@@ -147,7 +147,7 @@ def test_a_config_that_lies_is_not_believed(proxy: FaultProxy, client_of: MakeCl
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"[" * 100_000, b'{"config": 1}', b'{"config": {"digest": "x"}}'])
-def test_what_is_no_manifest_is_one_sentence(proxy: FaultProxy, client_of: MakeClient, raw: bytes) -> None:
+def test_malformed_manifest_is_one_error(proxy: FaultProxy, client_of: MakeClient, raw: bytes) -> None:
     garbage = Manifest(DOCKER_MANIFEST, raw)
     proxy.answer(200, method="GET", path="manifests", headers={"Content-Type": garbage.media_type}, body=garbage.raw)
     said = refusal(lambda: made_images.check(client_of(proxy), "a/b", "1", ExpectedImage(None, ())))
