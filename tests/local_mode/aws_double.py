@@ -1,7 +1,7 @@
 """A double of AWS for the SDK of this environment, v2 or v3.
 
-Nothing is sent: botocore checks each request against AWS's own description of it, and the SDK gets an answer in the
-shape that it reads.
+Nothing is sent: botocore validates each request with AWS's service model, and the SDK gets an answer of the right
+shape.
 """
 
 import re
@@ -13,10 +13,10 @@ from botocore.validate import ParamValidator
 
 ROLE = "arn:aws:iam::111122223333:role/any"
 ANSWERS = {
-    # Of SageMaker, to what asks for what was made just now.
+    # SageMaker's answers about objects that were created just now.
     "DescribeModel": {"ModelName": "berth"},
     "DescribeEndpointConfig": {"EndpointConfigName": "berth"},
-    # Of other services: whose account this is, what the role may, which buckets there are.
+    # Answers of other services: the account, the role's permissions, the buckets.
     "GetCallerIdentity": {"Account": "111122223333"},
     "GetRole": {"Role": {"Arn": ROLE}},
     "ListBuckets": {"Buckets": []},
@@ -24,7 +24,7 @@ ANSWERS = {
 
 
 class Checker(ParamValidator):  # type: ignore[misc]
-    """botocore's check of a request, which knows the patterns of names and leaves them to AWS."""
+    """botocore's validation of a request, and also of patterns, which botocore leaves to AWS."""
 
     def _validate_string(self, param: Any, shape: Any, errors: Any, name: str) -> None:
         super()._validate_string(param, shape, errors, name)
@@ -39,10 +39,10 @@ requests: dict[str, Any] = {}
 
 
 def install(answers: Mapping[str, Answer]) -> None:
-    """From here on no client of this process sends anything. `answers` go before those of this module."""
+    """Keeps all clients of this process from sending anything. `answers` override those of this module."""
 
     def call(client: Any, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """In the place of botocore's call."""
+        """Replaces botocore's call."""
         model = client.meta.service_model
         report = Checker().validate(parameters, model.operation_model(operation).input_shape)
         assert not report.has_errors(), report.generate_report()

@@ -1,4 +1,4 @@
-"""The real SageMaker SDK in an environment of its own, and the data and model that its jobs take."""
+"""Fixtures: the real SageMaker SDKs in environments of their own, and data and model for their jobs."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def run_sdk(tmp_path: Path, client: docker.DockerClient) -> Iterator[Run]:
 
 @pytest.fixture
 def paste(run_sdk: Run) -> Callable[..., Any]:
-    """`paste(snippet, version=3)`: the requests to SageMaker that it makes, by operation, none of which is sent."""
+    """`paste(snippet, version=3)`: the snippet's requests to SageMaker by operation; none is sent."""
 
     def requests_of(snippet: str, *, version: int) -> Any:
         requests, _ = run_sdk(PASTE, snippet, version=version)
@@ -43,7 +43,7 @@ def paste(run_sdk: Run) -> Callable[..., Any]:
 
 @pytest.fixture
 def fit(tmp_path: Path, run_sdk: Run) -> Fit:
-    """Runs fit_and_predict.py; gives what it printed as a dictionary, with the log."""
+    """Runs fit_and_predict.py; returns its result and the log as a dictionary."""
 
     def fitted(**job: Any) -> dict[str, Any]:
         result, log = run_sdk(FIT, json.dumps(job | {"work": str(tmp_path)}))
@@ -53,7 +53,7 @@ def fit(tmp_path: Path, run_sdk: Run) -> Fit:
 
 
 def remove_what_the_sdk_left(client: docker.DockerClient, work: Path) -> None:
-    """Local mode leaves its stopped containers behind, and the network sagemaker-local, which others may use."""
+    """Removes the stopped containers that local mode leaves, but not its network, which others may use."""
     for container in client.containers.list(all=True, filters={"label": labels.KIT}):
         if container.labels.get("com.docker.compose.project.working_dir", "").startswith(str(work)):
             container.remove(force=True)

@@ -1,7 +1,7 @@
-"""Run by the environment of SDK v2 or v3: launchers of examples/, up to the request for a job, which is not sent.
+"""Runs launchers of examples/ in the environment of SDK v2 or v3, up to the request for a job, which is not sent.
 
-Usage: python example_requests.py JSON, a list of command lines: a launcher, and its arguments. Prints RESULT and, as
-JSON, the request of each.
+Usage: python example_requests.py JSON, a list of command lines (launcher and arguments). Prints RESULT and the requests
+as JSON.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import aws_double
 
 
 def request_of(command: list[str], file: Path) -> Any:
-    """In a process of its own, which ends where the request is made, and has what this one imported."""
+    """Runs a launcher in a forked process, which ends at the request; the fork has this process's imports."""
     if child := os.fork():
         os.waitpid(child, 0)
         return json.loads(file.read_text())

@@ -1,9 +1,9 @@
-"""Run by the environment of SDK v2: a job in local mode, and, if asked, endpoints of what it wrote, each way in turn.
+"""Runs a job in local mode with SDK v2, and on request deploys its model in several ways.
 
-Usage: python fit_and_predict.py JSON, with image_uri, hyperparameters, inputs (channel: folder), work (a folder to
-write in), perhaps instance_count, instance_type and entry_point (a program, which PyTorch runs), and, to deploy,
-serve_image_uri, questions, ways (of WAYS) and what they need: handler (a folder with an inference.py), endpoint_url
-(S3's). Prints one line, RESULT and JSON.
+Usage: python fit_and_predict.py JSON, with image_uri, hyperparameters, inputs (channel: folder) and work (a folder to
+write in); optionally instance_count, instance_type and entry_point (a program for the PyTorch estimator). To deploy:
+serve_image_uri, questions, ways (of WAYS), and if they need it handler (a folder with an inference.py) and endpoint_url
+(of S3). Prints one line, RESULT and JSON.
 """
 
 import json
@@ -25,7 +25,7 @@ from sagemaker.pytorch import PyTorch, PyTorchModel
 from sagemaker.serializers import CSVSerializer, JSONSerializer
 
 ROLE = "arn:aws:iam::111122223333:role/dummy"
-# By it the SDK decides where a framework's code lies, in whichever image.
+# The SDK uses it to decide where a framework's code is, whatever the image.
 VERSIONS = {"framework_version": "2.1", "py_version": "py310"}
 
 
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 def local_session(*, local_code: bool = True) -> LocalSession:
-    """`local_code`: programs stay on this machine; else they go by way of S3."""
+    """local_code: programs stay on this machine; otherwise the SDK uploads them to S3."""
     session = LocalSession(boto3.Session(region_name="us-east-1"), default_bucket="bucket")
     root = tempfile.mkdtemp(dir=work)
     session.config = {"local": {"local_code": local_code, "container_root": root, "serving_port": free_port()}}
@@ -64,13 +64,13 @@ def model(estimator: Any, **deployed: Any) -> Any:
 
 
 def pytorch_model(estimator: Any, **deployed: Any) -> Any:
-    """With a handler by its path on this machine, and no folder."""
+    """Deploys with a handler given by its path on this machine, without source_dir."""
     source = {"entry_point": f"{job['handler']}/inference.py", **VERSIONS}
     return PyTorchModel(**source, **of_model(estimator)).deploy(**deployed)
 
 
 def hugging_face_model(estimator: Any, **deployed: Any) -> Any:
-    """With a handler that goes into the archive, and the archive into S3."""
+    """Deploys with a handler that is packed into the archive, which is uploaded to S3."""
     session = {"sagemaker_session": local_session(local_code=False)}
     source = {"entry_point": "inference.py", "source_dir": job["handler"], "py_version": "py310"}
     return HuggingFaceModel(**source, **of_model(estimator) | session).deploy(**deployed)
@@ -86,7 +86,7 @@ def of_model(estimator: Any) -> dict[str, Any]:
 
 
 def of_estimator(estimator: Any, **deployed: Any) -> Any:
-    """Which hands its own program over."""
+    """Deploys the estimator itself, which passes its own program."""
     return estimator.deploy(image_uri=job["serve_image_uri"], **deployed)
 
 
@@ -99,7 +99,7 @@ WAYS = {
 
 
 def answers_of(predictor: Any) -> dict[str, Any]:
-    """What the endpoint answers: each question, all of them at once, and their rows of CSV. Then it is deleted."""
+    """The endpoint's answers to each question, to all at once, and to CSV rows; then deletes the endpoint."""
     questions = job["questions"]
     try:
         answers = [predictor.predict({"inputs": question}) for question in questions]

@@ -1,9 +1,8 @@
-"""Run by the environment of SDK v2: jobs of its estimators in local mode, one after the other, in one process.
+"""Runs jobs of SDK v2's estimators in local mode, one after the other in one process.
 
 Usage: python jobs_v2.py JSON, with image_uri, work (a folder to write in), jobs (names of JOBS), s3 (the address of
 moto's server, as a container reaches it) and, for run_qa, data (channel: folder) and hyperparameters. Prints RESULT
-and, as JSON, for each job its log, its seconds, and what its ranks left in the model, the result that they made
-together.
+and, as JSON, each job's log, its seconds, and the files that its ranks wrote into the model.
 """
 
 import contextlib
@@ -28,14 +27,14 @@ from sagemaker.local import LocalSession
 from sagemaker.pytorch import PyTorch
 
 ROLE = "arn:aws:iam::111122223333:role/any"
-# The SDK takes these distributions for an instance with GPUs alone; the estimator that it made of them then runs here.
+# The SDK accepts these distributions only for an instance type with GPUs; the estimator then runs here.
 AS_ON_GPUS = "ml.p4d.24xlarge"
 TWO_RANKS = {"BERTH_PROCESSES_PER_HOST": "2"}
 OPTIONS = "-verbose -x NCCL_DEBUG=VERSION"
 VALUES = {"yes": True, "rate": 3e-5, "name": "bert", "list": [1, 2], "encoded": json.dumps("bert"), "none": None}
 
 Job = Callable[[Path], tuple[Any, dict[str, Any]]]
-"""From the folder of the sources: an estimator's class, and its arguments but for those that all jobs have."""
+"""A function of the source folder that returns an estimator's class and its own arguments."""
 
 
 def mpi(processes: int) -> dict[str, Any]:
@@ -43,7 +42,10 @@ def mpi(processes: int) -> dict[str, Any]:
 
 
 def smddp_of_a_repository(_: Path) -> tuple[Any, dict[str, Any]]:
-    """A tuner's job, too: the key that it adds is no argument of the program's. Its log has mpirun's line."""
+    """A job with smdistributed's distribution and a program from git.
+
+    The key that a tuner adds must not become an argument of the program; the log has mpirun's command.
+    """
     distribution = {"smdistributed": {"dataparallel": {"enabled": True, "custom_mpi_options": OPTIONS}}}
     return HuggingFace, {
         "entry_point": "together.py",
@@ -63,7 +65,7 @@ def program(estimator: Any, entry: str = "together.py", folder: str = "", hosts:
 
 
 def shell_script(source: Path) -> tuple[Any, dict[str, Any]]:
-    """With a model from another place, and a wheel of its own folder in a requirements file by another name."""
+    """A job with a model from elsewhere, and a requirements file of another name that has a wheel of its folder."""
     given = {"entry_point": "together.sh", "source_dir": str(source), "model_uri": f"file://{source.parent}/weights"}
     return Estimator, {
         **given,
@@ -73,7 +75,7 @@ def shell_script(source: Path) -> tuple[Any, dict[str, Any]]:
 
 
 def with_dependencies(source: Path) -> tuple[Any, dict[str, Any]]:
-    """Source and dependencies go by S3: local mode leaves dependencies out where it mounts the source."""
+    """Source and dependencies are uploaded to S3: local mode ignores dependencies if it mounts the source."""
     given = {
         "entry_point": "uses_library.py",
         "source_dir": str(source / "dependent"),
@@ -83,12 +85,12 @@ def with_dependencies(source: Path) -> tuple[Any, dict[str, Any]]:
 
 
 def run_qa(hosts: int, **given: Any) -> Job:
-    """Of the estimator with an image alone."""
+    """A job of the generic estimator with only an image."""
     return lambda _: (Estimator, {"instance_count": hosts, "hyperparameters": job["hyperparameters"] | given})
 
 
 def framework(estimator: Any) -> dict[str, Job]:
-    """Each distribution of PyTorch's and HuggingFace's."""
+    """Each distribution of the estimators PyTorch and HuggingFace."""
     torchrun, ddp = {"torch_distributed": {"enabled": True}}, {"pytorchddp": {"enabled": True}}
     smddp = {"smdistributed": {"dataparallel": {"enabled": True}}}
     jobs = {
@@ -129,7 +131,7 @@ WHEEL = "of_the_job-7-py3-none-any.whl"
 
 
 def write_sources(work: Path) -> Path:
-    """The folder that the jobs take their programs from, and beside it the repository of git."""
+    """Makes the folder of the jobs' programs, and next to it the git repository."""
     source = work / "source"
     for name, text in {
         "together.py": TOGETHER,
@@ -155,7 +157,7 @@ def write_sources(work: Path) -> Path:
 
 
 def make_estimator(name: str, source: Path) -> Any:
-    """The estimator of a job, with what all jobs have."""
+    """The estimator of a job, with the arguments that all jobs share."""
     estimator, given = JOBS[name](source)
     in_s3 = "output_path" in given
     session = LocalSession(boto3.Session(region_name="us-east-1"), BUCKET, job["s3"] if in_s3 else None)
@@ -179,7 +181,7 @@ def s3() -> Any:
 
 
 def left(estimator: Any) -> list[Any]:
-    """What the ranks of a job left in its model; of run_qa the metrics, which the first rank writes."""
+    """The files that a job's ranks wrote into its model; for run_qa the metrics."""
     archive = estimator.model_data
     if archive.startswith("s3://"):
         bucket, _, key = archive.removeprefix("s3://").partition("/")
@@ -192,7 +194,7 @@ def left(estimator: Any) -> list[Any]:
 
 
 def run(name: str, source: Path) -> dict[str, Any]:
-    """One job, from `fit` to the model; `error` is the SDK's."""
+    """Runs one job from `fit` to the model; `error` is the SDK's error."""
     log = io.StringIO()
     began = time.monotonic()
     result: dict[str, Any] = {"seen": []}

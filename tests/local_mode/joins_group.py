@@ -1,6 +1,6 @@
-"""A user's script under SDK v3: joins the group that its launcher describes, and writes down who takes part.
+"""A user's script for SDK v3: joins the process group of its launcher, and writes down the members.
 
-`--group` says how: by torch, by accelerate, or not at all. A sum over distinct ranks can't come of one rank alone.
+`--group`: join with torch, with accelerate, or not at all. The sum of distinct powers proves that all ranks took part.
 """
 
 import argparse

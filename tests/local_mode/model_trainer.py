@@ -1,9 +1,9 @@
-"""Run by the environment of SDK v3: jobs of a ModelTrainer in local container mode, one after the other.
+"""Runs jobs of SDK v3's ModelTrainer in local container mode, one after the other.
 
-Usage: python model_trainer.py JSON, a list of jobs, each with name, image_uri, root (a new folder) and what the trainer
-takes: instance_count, inputs (channel: folder), hyperparameters, environment, source_code, and distributed, the name of
-its class and its fields. Perhaps also serve, for an endpoint of its model: image_uri, questions, and folder, a new one
-that gets answers.json. Prints RESULT and, by job's name, its error, empty if it ended well.
+Usage: python model_trainer.py JSON, a list of jobs. Each has name, image_uri, root (a new folder) and the trainer's
+arguments: instance_count, inputs (channel: folder), hyperparameters, environment, source_code, and distributed (class
+name and fields). Optional: serve, for an endpoint of its model, with image_uri, questions and folder (a new one, for
+answers.json). Prints RESULT and each job's error by its name, empty after success.
 """
 
 import json
@@ -48,8 +48,8 @@ def run(job: dict[str, Any]) -> str:
 
 
 def serve(archive: Path, image_uri: str, folder: str, questions: list[Any]) -> None:
-    """What an endpoint answers, by the local session's own requests, which boto3's have the shape of."""
-    # Alone in its folder: the session unpacks an archive next to it, and checks all that lies there.
+    """An endpoint's answers, by requests of the local session, which have the shape of boto3's."""
+    # The archive needs its own folder: the session unpacks it there, and checks every file in it.
     Path(folder).mkdir()
     shutil.copy(archive, folder)
     session = LocalSession()

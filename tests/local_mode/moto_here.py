@@ -1,4 +1,4 @@
-"""moto's server, for jobs that need S3: on an address that containers reach, too."""
+"""moto's server for jobs that need S3, at an address that containers can reach."""
 
 import contextlib
 import ipaddress
@@ -11,14 +11,14 @@ from berth.common import engine
 
 
 def bridge_address() -> str:
-    """This machine's on the engine's own bridge, which the containers of every network reach."""
+    """This machine's address on the engine's bridge, which containers of every network can reach."""
     config = engine.connect().networks.get("bridge").attrs["IPAM"]["Config"][0]
     return str(config.get("Gateway") or next(ipaddress.ip_network(config["Subnet"]).hosts()))
 
 
 @contextlib.contextmanager
 def moto_server() -> Iterator[str]:
-    """Its address, while the block runs."""
+    """Runs the server for a `with` block; yields its address."""
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # else a line for each request
     address = bridge_address()
     server = ThreadedMotoServer(address, 0, verbose=False)

@@ -1,8 +1,8 @@
-"""Run by the environment of SDK v2: MultiDataModel, whose requests reach a container as SageMaker's hosting sends them.
+"""Runs SDK v2's MultiDataModel; its requests reach a container in the way of SageMaker's hosting.
 
 Usage: python multi_model.py JSON, with image_uri, models (archives by name), questions, folder (the container's
-/opt/ml/models) and url (the container's). Prints RESULT and, as JSON, SageMaker's requests, the names that are listed
-and each model's answers.
+/opt/ml/models) and url (of the container). Prints RESULT and, as JSON, the requests to SageMaker, the listed models and
+each model's answers.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ def send(path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
 
 
 def invoke_endpoint(parameters: dict[str, Any]) -> dict[str, Any]:
-    """SageMaker's part: unpack the archive that TargetModel names, load it where it is not, and pass the request on."""
+    """Does SageMaker's part: unpacks and loads the archive of TargetModel if needed, and passes the request on."""
     target = parameters["TargetModel"]
     name = hashlib.sha256(target.encode()).hexdigest()[:32]
     folder = Path(job["folder"], name, "model")

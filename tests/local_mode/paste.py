@@ -1,6 +1,6 @@
-"""Runs a pasted snippet under the SDK of this environment, v2 or v3, as far as the request for a job or an endpoint.
+"""Runs a pasted snippet with the SDK of this environment, v2 or v3, up to the request for a job or an endpoint.
 
-Usage: python paste.py SNIPPET. Prints RESULT and, as JSON, SageMaker's requests by operation, none of which is sent.
+Usage: python paste.py SNIPPET. Prints RESULT and, as JSON, the requests to SageMaker by operation; none is sent.
 """
 
 import json

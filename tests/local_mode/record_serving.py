@@ -1,6 +1,6 @@
-"""Run by the environment of SDK v2: what its models and estimators send for an endpoint or a batch transform.
+"""Records the requests of SDK v2's models and estimators for endpoints and batch transforms.
 
-Usage: python record_serving.py FOLDER (one to write in). Prints RESULT and, as JSON, what reaches the image, by case.
+Usage: python record_serving.py FOLDER (to write in). Prints RESULT and JSON: by case the parts that reach the image.
 """
 
 import io
@@ -26,7 +26,7 @@ from sagemaker.session import Session
 
 SOURCE = f"{sys.argv[1]}/source"
 SESSION = Session(boto3.Session(region_name="eu-west-1"), default_bucket=BUCKET)
-# It checks its settings against their schema twenty times a request.
+# Otherwise the SDK validates its settings twenty times per request.
 sagemaker.utils.validate_sagemaker_config = lambda _: None
 MODEL = f"s3://{BUCKET}/model.tar.gz"
 SERVERS = {"SAGEMAKER_USE_NGINX": "True", "MMS_DEFAULT_WORKERS_PER_MODEL": "2", "MMS_DEFAULT_RESPONSE_TIMEOUT": "500"}
@@ -36,7 +36,7 @@ ARCHIVE = io.BytesIO()
 with tarfile.open(fileobj=ARCHIVE, mode="w:gz") as empty:
     empty.addfile(tarfile.TarInfo("config.json"))
 stored: dict[str, bytes] = {}
-"""S3, by key."""
+"""The double of S3: key → content."""
 containers: list[dict[str, Any]] = []
 transforms: list[dict[str, Any]] = []
 
@@ -62,7 +62,7 @@ def transformed(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def code_of(container: dict[str, Any]) -> list[str]:
-    """The files of code in the model's archive, or in the one that the container is to fetch."""
+    """The code files in the model's archive, or in the archive that the container fetches."""
     uris = [container.get("ModelDataUrl", ""), container.get("Environment", {}).get("SAGEMAKER_SUBMIT_DIRECTORY", "")]
     names: list[str] = []
     for uri in uris:
@@ -79,13 +79,13 @@ def endpoint(model: Callable[[], Any], **given: Any) -> Case:
 
 
 def of(model: Any, **given: Any) -> Callable[[], Any]:
-    """A model, which is made when its case runs."""
+    """A case with a model, which is created when the case runs."""
     settings = {"image_uri": IMAGE, "model_data": MODEL, "role": ROLE, "name": "berth", "sagemaker_session": SESSION}
     return lambda: model(**settings | given)
 
 
 def job(estimator: Any, **given: Any) -> Callable[[], Any]:
-    """An estimator whose job is over."""
+    """An estimator whose job has ended."""
 
     def fitted() -> Any:
         settings = {"image_uri": IMAGE, "role": ROLE, "instance_count": 1, "instance_type": "ml.c5.xlarge"}
@@ -148,7 +148,7 @@ CASES: dict[str, Case] = {
 
 
 def record() -> dict[str, Any]:
-    """What of each case's requests reaches the image."""
+    """The parts of each case's requests that reach the image."""
     completed = {"TrainingJobStatus": "Completed", "ModelArtifacts": {"S3ModelArtifacts": MODEL}}
     aws_double.install(
         {

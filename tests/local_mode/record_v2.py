@@ -1,6 +1,6 @@
-"""Run by the environment of SDK v2: what its estimators send for a job, one case for each way to ask for one.
+"""Records the requests of SDK v2's estimators for training jobs, with a case for each kind of request.
 
-Usage: python record_v2.py FOLDER (one to write in). Prints RESULT and, as JSON, what reaches the image, by case.
+Usage: python record_v2.py FOLDER (to write in). Prints RESULT and, as JSON by case, the parts that reach the image.
 """
 
 import json
@@ -24,7 +24,7 @@ from sagemaker.tuner import ContinuousParameter, HyperparameterTuner
 WORK = Path(sys.argv[1]).resolve()
 SOURCE = str(make_sources(WORK))
 SESSION = Session(boto3.Session(region_name="eu-west-1"), default_bucket=BUCKET)  # each of its own would take a second
-# It checks its settings against their schema twenty times a job, a second in all.
+# Otherwise the SDK validates its settings twenty times per job, which takes a second.
 sagemaker.utils.validate_sagemaker_config = lambda _: None
 DATA: Any = {"train": f"s3://{BUCKET}/train"}
 OPTIONS = "-verbose -x NCCL_DEBUG=VERSION"
@@ -43,7 +43,7 @@ VALUES: Any = {
 
 
 def settings(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """What is the same for all estimators, unless a case gives another value (None: leave it out)."""
+    """The arguments of all estimators; a case overrides them, None omits one."""
     all_of_them = {
         "image_uri": IMAGE,
         "role": ROLE,
@@ -60,12 +60,12 @@ def settings(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def fit(estimator: Any = Estimator, data: Any = DATA, **given: Any) -> Case:
-    """A case: this estimator with these arguments, and its fit."""
+    """A case: an estimator with these arguments, and `fit`."""
     return lambda: estimator(**settings(estimator, given)).fit(data, wait=False, job_name=JOB)
 
 
 def own(estimator: Any, distribution: Any = None, hosts: int = 1, **given: Any) -> Case:
-    """A case: a program of the user's under this estimator."""
+    """A case: an estimator with a user's program."""
     program = {"entry_point": "train.py", "source_dir": SOURCE, "instance_count": hosts}
     return fit(estimator, **program | {"distribution": distribution} | given)
 
@@ -79,7 +79,7 @@ def smddp(**options: Any) -> dict[str, Any]:
 
 
 def tune(estimator: Any, **given: Any) -> Case:
-    """A case: the request of a tuner. SageMaker adds the values that it tries to what is recorded."""
+    """A case: a tuner's request. SageMaker adds the tried values to the recorded hyperparameters."""
     metrics = [{"Name": "loss", "Regex": "loss = ([0-9.]+)"}]
     ranges = {"learning_rate": ContinuousParameter(1e-5, 1e-3)}
 
@@ -129,7 +129,7 @@ GROUPS = [InstanceGroup("cpus", "ml.c5.2xlarge", 1), InstanceGroup("gpus", "ml.p
 
 
 def framework(estimator: Any) -> dict[str, Case]:
-    """What PyTorch and HuggingFace have in common: each distribution, and where their programs come from."""
+    """Cases of both PyTorch and HuggingFace: each distribution, and each source of programs."""
     cases = {
         "no distribution": own(estimator),
         "no distribution, two hosts": own(estimator, hosts=2),

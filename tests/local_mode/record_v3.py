@@ -1,7 +1,7 @@
-"""Run by the environment of SDK v3: what ModelTrainer sends for a job, one case for each way to ask for one.
+"""Records the requests of SDK v3's ModelTrainer, with a case for each kind of request.
 
-Usage: python record_v3.py FOLDER (one to write in). Prints RESULT and, as JSON, what reaches the image, by case; with
-source code, what its driver is told as well.
+Usage: python record_v3.py FOLDER (to write in). Prints RESULT and JSON: by case the parts that reach the image, and
+with source code also the driver's settings.
 """
 
 import json
@@ -26,7 +26,7 @@ VALUES: Any = {"yes": True, "rate": 3e-5, "count": 3, "name": "bert", "list": [1
 SESSION = Session(boto3.Session(region_name="eu-west-1"), default_bucket=BUCKET)
 CODE = SourceCode(source_dir=SOURCE, entry_script="train.py")
 drivers: dict[str, Any] = {}
-"""What the driver of each case is told, by name."""
+"""Case → the settings of its driver."""
 
 
 def train(name: str, code: SourceCode | None = None, *, hosts: int = 1, **given: Any) -> Case:
@@ -81,7 +81,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def without_times(recorded: Any) -> Any:
-    """ModelTrainer makes a job's name of the time, and addresses in S3 of that."""
+    """Replaces the time in the job's name and S3 addresses, so that recordings are equal."""
     return json.loads(re.sub(r"berth-\d{14}(?:-\w+)?", "berth-job", json.dumps(recorded)))
 
 

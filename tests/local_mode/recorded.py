@@ -1,7 +1,7 @@
-"""`make requests`: has the SDKs make their requests for jobs and endpoints, and writes what of them reaches the images.
+"""`make requests`: records the SDKs' requests for jobs and endpoints, reduced to the parts that reach the images.
 
-tests/unit/train and tests/unit/serve read that: a launch plan and a server's settings are tested on what the SDKs
-really send, without them. Of an endpoint SDK v3 sends what its user writes, and nothing else.
+tests/unit/train and tests/unit/serve read the files, so launch plans and server settings are tested with real requests,
+without the SDKs. For an endpoint SDK v3 sends only what its user writes, so it is not recorded.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ PROGRAMS = {
     "tests/unit/train/requests.json": {2: "record_v2.py", 3: "record_v3.py"},
     "tests/unit/serve/requests.json": {2: "record_serving.py"},
 }
-"""Which program makes the requests of a file, by the version of its SDK."""
+"""File → SDK version → the program that makes the requests."""
 
 
 def record(program: str, version: int, work: Path) -> Any:
-    """The requests that a program makes under that SDK, by case."""
+    """The requests of a program with an SDK, by case."""
     requests, _ = run(Path(__file__).with_name(program), str(work), version=version, work=work)
     return requests
 
@@ -33,7 +33,7 @@ def kept(file: str) -> Any:
 
 
 def as_text(recorded: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """JSON, sorted, with a line for each field of a request: short enough to read, and a change is a line."""
+    """Sorted JSON with a line per field of a request, so that diffs are readable."""
     sdks = []
     for sdk, requests in sorted(recorded.items()):
         entries = []

@@ -1,6 +1,6 @@
-"""For record_v2.py and record_v3.py, in the environment of either SDK: what of a request for a job reaches the image.
+"""For record_v2.py and record_v3.py, with either SDK: the parts of a job's request that reach the image.
 
-A case is a function that calls the SDK as far as its request, of which nothing is sent (aws_double.py).
+A case is a function that calls the SDK up to its request, which is not sent (aws_double.py).
 """
 
 import contextlib
@@ -18,15 +18,15 @@ BUCKET = "bucket"
 JOB = "berth-job"
 PROGRAM = "print('a program')\n"
 REPOSITORIES = "https://git.example.com/"
-"""Where `git_config` says that a repository is; git is told that this is a folder here."""
+"""The repository's address in `git_config`; git maps it to a local folder."""
 
 Case = Callable[[], None]
 uploads: dict[str, bytes] = {}
-"""What the case put into S3, by the last two parts of its key."""
+"""The case's uploads to S3, by the last two parts of the key."""
 
 
 def reaching(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of CreateTrainingJob (or of a tuner's definition of its jobs) that a container gets something of."""
+    """The fields of CreateTrainingJob, or of a tuner's job definition, that reach the container."""
     algorithm = request["AlgorithmSpecification"]
     fields = {
         "HyperParameters": request.get("HyperParameters") or request.get("StaticHyperParameters"),
@@ -78,7 +78,7 @@ def record(cases: Mapping[str, Case]) -> dict[str, dict[str, Any]]:
 
 
 def make_sources(work: Path) -> Path:
-    """The folder of everything that the cases name: programs, a package, and beside it a repository of git."""
+    """Makes the folder with the cases' programs and package, and next to it a git repository."""
     source = work / "source"
     for name in ("train.py", "train.sh", "packaged/train.py", "packaged/helper.py", "library/library.py"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def make_sources(work: Path) -> Path:
 
 
 def make_repository(work: Path, files: Mapping[str, str]) -> None:
-    """The repository `examples` of REPOSITORIES, with these files on its branch `main`."""
+    """Makes the repository `examples` of REPOSITORIES, with these files on its branch `main`."""
     repository = work / "repositories/examples"
     repository.mkdir(parents=True)
     for name, text in files.items():
@@ -114,7 +114,7 @@ def git_environment(work: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def only_the_result() -> Iterator[Callable[[Any], None]]:
-    """SDKs print to stdout: in this block that is stderr, and `end(result)` prints RESULT and JSON to the real one."""
+    """Redirects stdout, to which the SDKs print, to stderr; `end(result)` prints RESULT and JSON to the real stdout."""
     real = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
         yield lambda result: print("RESULT " + json.dumps(result), file=real, flush=True)

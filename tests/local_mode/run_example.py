@@ -1,7 +1,7 @@
-"""Run by the environment of SDK v2 or v3: a launcher of examples/ in local mode.
+"""Runs a launcher of examples/ in local mode, in the environment of SDK v2 or v3.
 
-Usage: python run_example.py JSON, with work, a folder to write in, and command, the launcher and its arguments. Prints
-at the end RESULT and, as JSON, the job's error, empty if it ended well.
+Usage: python run_example.py JSON, with work (a folder to write in) and command (the launcher and its arguments). Prints
+RESULT and, as JSON, the job's error, empty after success.
 """
 
 import json

@@ -10,14 +10,14 @@ from typing import Any
 from berth.images.pins import pins
 
 PYTHON = {version: pins.ROOT / f".venv-sdk{version}" / "bin" / "python" for version in (2, 3)}
-# With telemetry, the SDK asks AWS who it is.
+# Telemetry would make the SDK call STS.
 CONFIG = "SchemaVersion: '1.0'\nSageMaker:\n  PythonSDK:\n    Modules:\n      TelemetryOptOut: true\n"
 
 
 def run(program: Path, argument: str, *, version: int, work: Path) -> tuple[Any, str]:
-    """Run it with one argument, in the folder `work`, with nothing of the developer's own AWS settings.
+    """Runs a program with one argument in the folder `work`, without the developer's AWS settings.
 
-    Gives its result, the JSON of its last line that begins with RESULT, and everything that it printed.
+    Returns the JSON of its last line that begins with RESULT, and its whole output.
     """
     (work / "sagemaker-config.yaml").write_text(CONFIG)
     environment = {

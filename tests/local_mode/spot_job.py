@@ -1,8 +1,8 @@
-"""Run by the environment of SDK v2: a job with checkpoints on spot instances, asked of moto's control plane, and of
-local mode, which refuses each of its two halves.
+"""Requests a job with checkpoints on spot instances with SDK v2: from moto's control plane, and in local mode, which
+refuses both checkpoints and spot.
 
-Usage: python spot_job.py ADDRESS, of moto's server. Prints RESULT and, as JSON, the job as DescribeTrainingJob has it,
-and the sentences of local mode.
+Usage: python spot_job.py ADDRESS (of moto's server). Prints RESULT and, as JSON, the job of DescribeTrainingJob and the
+errors of local mode.
 """
 
 import sys
@@ -25,7 +25,7 @@ SETTINGS = {
 
 
 def described(address: str) -> dict[str, Any]:
-    """What SageMaker knows of the job after `fit`."""
+    """The job's description in SageMaker after `fit`."""
     boto_session = boto3.Session(region_name="eu-west-1")
     client = boto_session.client("sagemaker", endpoint_url=address)
     session = Session(boto_session, sagemaker_client=client, default_bucket=BUCKET)
@@ -44,7 +44,7 @@ def described(address: str) -> dict[str, Any]:
 
 
 def refusal(given: dict[str, Any]) -> str:
-    """Local mode's sentence."""
+    """The error of local mode."""
     session = LocalSession(boto3.Session(region_name="eu-west-1"), default_bucket=BUCKET)
     try:
         Estimator(**SETTINGS, **given, instance_type="local", sagemaker_session=session).fit()

@@ -1,4 +1,4 @@
-"""SDK v2's ways from a job to an endpoint in local mode: each answers, and is deleted, in one process of the SDK."""
+"""SDK v2's ways to deploy a job's model in local mode, all in one process of the SDK."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.local_mode.moto_here import moto_server
 from tests.local_mode.test_sdk_v2 import SERVE, TRAIN
 from tests.unit.small_models import add_graph, save_tiny_model
 
-# It would train again where it is imported.
+# Importing it would train again.
 PROGRAM = """
 import os, shutil
 print("the job's program runs")
@@ -38,7 +38,7 @@ def s3() -> Iterator[str]:
         yield address
 
 
-def test_every_way_to_an_endpoint(fit: Any, tmp_path: Path, s3: str, client: docker.DockerClient) -> None:
+def test_each_deployment_of_sdk_v2_answers(fit: Any, tmp_path: Path, s3: str, client: docker.DockerClient) -> None:
     save_tiny_model(tmp_path / "data")
     add_graph(tmp_path / "data")
     for path, text in (("src/train.py", PROGRAM), ("handler/inference.py", HANDLER)):

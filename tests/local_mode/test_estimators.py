@@ -1,6 +1,6 @@
-"""SDK v2's estimators in local mode, with programs of a user's: one job for each launcher and number of hosts.
+"""SDK v2's estimators in local mode with a user's programs: one job per launcher and number of hosts.
 
-What every other way to ask comes to is tested on plans, in tests/unit/train/test_requests.py; `make clients` runs more.
+tests/unit/train/test_requests.py tests the launch plans of all other requests; `make clients` runs more jobs.
 """
 
 import json
@@ -39,13 +39,13 @@ def jobs(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def ended_well(done: Any) -> Any:
-    """A job, whose log a failed test shows."""
+    """A job's result; prints its log, which pytest shows after a failure."""
     print(done["log"])
     assert "error" not in done, done["error"]
     return done
 
 
-def test_a_shell_script_with_a_model_and_requirements_by_another_name(jobs: Any) -> None:
+def test_shell_script_with_model_and_named_requirements(jobs: Any) -> None:
     job = ended_well(jobs[SHELL])
     (seen,) = job["seen"]
     assert (seen["ranks"], seen["rank"], seen["package"], seen["channels"]) == (1, "none", "7", ["SM_CHANNEL_MODEL"])
@@ -54,13 +54,13 @@ def test_a_shell_script_with_a_model_and_requirements_by_another_name(jobs: Any)
     assert re.findall(metric["Regex"], job["log"]) == ["0.5"]
 
 
-def test_dependencies_come_by_s3_with_the_source_and_its_requirements(jobs: Any) -> None:
+def test_dependencies_and_requirements_are_fetched_from_s3(jobs: Any) -> None:
     job = ended_well(jobs[DEPENDENCIES])
     (seen,) = job["seen"]
     assert (seen["ranks"], seen["package"]) == (1, "7")
 
 
-def test_mpi_on_two_hosts_is_one_training_of_four_ranks(jobs: Any) -> None:
+def test_mpi_on_two_hosts_forms_one_group_of_four_ranks(jobs: Any) -> None:
     job = ended_well(jobs[MPI])
     assert [seen["ranks"] for seen in job["seen"]] == [4] * 4
     assert {seen["rank"] for seen in job["seen"]} == set("0123")
@@ -74,13 +74,13 @@ def test_mpi_on_two_hosts_is_one_training_of_four_ranks(jobs: Any) -> None:
     assert len({seen["job"] for seen in job["seen"]} - {""}) == 1
 
 
-def test_a_folder_with_setup_py_is_installed_on_both_hosts_and_runs_as_a_module(jobs: Any) -> None:
+def test_folder_with_setup_py_is_installed_and_run_as_a_module(jobs: Any) -> None:
     job = ended_well(jobs[PACKAGE])
     assert [(seen["ranks"], seen["package"], seen["module"]) for seen in job["seen"]] == [(2, "7", True)] * 2
     assert len({seen["host"] for seen in job["seen"]}) == 2
 
 
-def test_smdistributed_of_a_repository_trains_together_without_the_library(jobs: Any) -> None:
+def test_smdistributed_distribution_forms_one_group_without_the_library(jobs: Any) -> None:
     job = ended_well(jobs[SMDDP])
     assert [(seen["ranks"], seen["nccl_debug"], seen["argv"]) for seen in job["seen"]] == [(2, "VERSION", [])] * 2
     (line,) = (line for line in job["log"].splitlines() if "launch by mpirun: " in line)

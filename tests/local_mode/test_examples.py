@@ -1,4 +1,4 @@
-"""The launchers of examples/ under the real SDKs, v2 and v3: what they ask AWS for, and their jobs in local mode."""
+"""The launchers of examples/ with the real SDKs, v2 and v3: their requests to AWS, and their jobs in local mode."""
 
 import json
 import re
@@ -24,14 +24,14 @@ REQUESTS, RUN = (Path(__file__).with_name(name) for name in ("example_requests.p
 URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth:1"
 ON_AWS = ["--image", URI, "--role", ROLE, "--instance-type", "ml.p4d.24xlarge", "--instance-count", "2"]
 QUESTIONS, TEXT, IMAGES = "question_answering_smddp", "text_classification_model_parallel", "image_classification_vit"
-# Folder, arguments and script of each job; whether it asks for the data parallel library, else for the other one.
+# Folder, arguments and script of each job; whether it uses the data parallel library, otherwise model parallel.
 ASKED = [
     (QUESTIONS, [], "train.py", True),
     (TEXT, [], "train.py", False),
     (IMAGES, ["--parallel", "data"], "train.py", True),
     (IMAGES, ["--parallel", "model"], "train_smp.py", False),
 ]
-# Of each job its SDK, its folder, its arguments, and what its last line says.
+# The SDK, folder, arguments and last line of each job.
 JOBS = {
     f"{name}-v{version}": (version, folder, arguments, last)
     for name, folder, arguments, last in (
@@ -51,7 +51,7 @@ def launcher(folder: str, version: int) -> str:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_what_the_launchers_ask_aws_for(version: int, run_sdk: Any) -> None:
+def test_requests_of_the_smdistributed_launchers(version: int, run_sdk: Any) -> None:
     commands = [[launcher(folder, version), *ON_AWS, *arguments] for folder, arguments, *_ in ASKED]
     requests, _ = run_sdk(REQUESTS, json.dumps(commands), version=version)
     for job, (_, _, script, data_parallel) in zip(requests, ASKED, strict=True):
@@ -61,12 +61,12 @@ def test_what_the_launchers_ask_aws_for(version: int, run_sdk: Any) -> None:
         options = read_launch_options(job["HyperParameters"], script, job.get("Environment", {}))
         assert not options.problems
         assert options.model_parallel.get("partitions") == (None if data_parallel else 2)
-        assert options.smddp == (data_parallel and version == 2), "SDK v3 has no setting for it"
+        assert options.smddp == (data_parallel and version == 2), "SDK v3 has no setting for smddp"
         if version == 2:
             assert json.loads(job["HyperParameters"]["sagemaker_program"]) == script
 
 
-# Folder, arguments, and what the request has: the program (none for run_qa) and the channels.
+# Folder, arguments, and the request's program (none for run_qa) and channels.
 OTHERS: list[tuple[str, list[str], str, list[str]]] = [
     ("text_classification", ["--model", "s3://BUCKET/model"], "train.py", ["model"]),
     ("lora", ["--model", "s3://BUCKET/model"], "train.py", ["model"]),
@@ -82,7 +82,7 @@ OTHERS: list[tuple[str, list[str], str, list[str]]] = [
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_what_the_launchers_without_smdistributed_ask_aws_for(version: int, run_sdk: Any) -> None:
+def test_requests_of_the_other_launchers(version: int, run_sdk: Any) -> None:
     commands = [[launcher(folder, version), *ON_AWS, *arguments] for folder, arguments, *_ in OTHERS]
     requests, _ = run_sdk(REQUESTS, json.dumps(commands), version=version)
     for job, (folder, _, program, channels) in zip(requests, OTHERS, strict=True):
@@ -99,7 +99,7 @@ def test_what_the_launchers_without_smdistributed_ask_aws_for(version: int, run_
             assert job["CheckpointConfig"]["S3Uri"] == "s3://BUCKET/kept"
 
 
-def test_what_a_batch_transform_asks_aws_for(run_sdk: Any) -> None:
+def test_request_of_the_batch_transform_example(run_sdk: Any) -> None:
     places = ["--model", "s3://BUCKET/model.tar.gz", "--input", "s3://BUCKET/in", "--output", "s3://BUCKET/out"]
     words = ["--image", URI, "--role", ROLE, "--instance-type", "ml.c6i.xlarge"]
     (job,), _ = run_sdk(REQUESTS, json.dumps([[launcher("batch_transform", 2), *places, *words]]), version=2)
@@ -111,7 +111,7 @@ def test_what_a_batch_transform_asks_aws_for(run_sdk: Any) -> None:
 
 @dataclass(frozen=True)
 class Ended:
-    """A job that has ended: its error, its log, and the folder that its model was unpacked into."""
+    """An ended job: its error, its log, and the folder with its unpacked model."""
 
     error: str
     log: str
@@ -120,7 +120,7 @@ class Ended:
 
 @pytest.fixture
 def ended(client: docker.DockerClient, tmp_path: Path) -> Callable[[str], Ended]:
-    """`ended(name)`: the job, run by a process of its own: SDK v3 writes where its module was imported."""
+    """`ended(name)`: runs a job in its own process, because SDK v3 writes to the folder of its import."""
 
     def run(name: str) -> Ended:
         version, folder, arguments, _ = JOBS[name]
@@ -137,7 +137,7 @@ def ended(client: docker.DockerClient, tmp_path: Path) -> Callable[[str], Ended]
 
 
 def unpacked(folder: Path) -> Path:
-    """The files of a job's model.tar.gz, which the SDKs put in different places; none where there is none."""
+    """The files of a job's model.tar.gz, whose place depends on the SDK; empty without an archive."""
     for archive in folder.glob("*/model.tar.gz"):
         with tarfile.open(archive) as tar:
             tar.extractall(folder / "unpacked")
@@ -147,7 +147,7 @@ def unpacked(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "name", [*EVERY_TIME, *(pytest.param(name, marks=pytest.mark.nightly) for name in sorted(JOBS.keys() - EVERY_TIME))]
 )
-def test_a_job_in_local_mode_learns_over_two_ranks(name: str, ended: Callable[[str], Ended]) -> None:
+def test_example_learns_on_two_ranks_in_local_mode(name: str, ended: Callable[[str], Ended]) -> None:
     _, folder, arguments, last = JOBS[name]
     job = ended(name)
     assert not job.error, job.log

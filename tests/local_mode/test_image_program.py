@@ -1,4 +1,4 @@
-"""A program that the image brings by ENV SAGEMAKER_PROGRAM: SDK v2's local mode and `run train` run it alike."""
+"""The image's own program (ENV SAGEMAKER_PROGRAM): SDK v2's local mode and `run train` run it alike."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def image(client: docker.DockerClient, tmp_path: Path) -> Iterator[str]:
     client.images.remove(tag, force=True)
 
 
-def test_an_images_program_runs_under_the_sdk_and_run_train_alike(image: str, fit: Any, tmp_path: Path) -> None:
+def test_image_program_runs_alike_in_the_sdk_and_run_train(image: str, fit: Any, tmp_path: Path) -> None:
     data = tmp_path / "data/train"
     data.mkdir(parents=True)
     (data / "rows.csv").write_text("1\n")

@@ -1,4 +1,4 @@
-"""SDK v2's MultiDataModel: what it asks of AWS, and its predictor's requests answered by a container of many models."""
+"""SDK v2's MultiDataModel: its requests to AWS, and its predictor's requests, which a multi-model container answers."""
 
 import json
 import tarfile
@@ -19,7 +19,7 @@ QUESTION = {"question": "What is used?", "context": "This model is used with sag
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """/opt/ml/models, which SageMaker fills."""
+    """The container's /opt/ml/models, which SageMaker would fill."""
     (tmp_path / "models").mkdir()
     return tmp_path / "models"
 
@@ -43,7 +43,7 @@ def served(client: docker.DockerClient, folder: Path) -> Iterator[Served]:
         container.remove(force=True)
 
 
-def test_a_multi_data_model_is_served(run_sdk: Any, tmp_path: Path, folder: Path, served: Served) -> None:
+def test_multi_data_model_is_served(run_sdk: Any, tmp_path: Path, folder: Path, served: Served) -> None:
     archives = {}
     for seed in (0, 1):
         model, archive = tmp_path / f"seed{seed}", tmp_path / f"seed{seed}.tar.gz"

@@ -1,6 +1,6 @@
-"""The Python of README, docs/sdk.md, docs/gpu.md and docs/spot.md asks the real SDKs for a training job.
+"""The Python in README, docs/sdk.md, docs/gpu.md and docs/spot.md requests a training job with the real SDKs.
 
-What is for local mode becomes what its comments say for AWS.
+Lines for local mode are replaced by the AWS variants in their comments.
 """
 
 import re
@@ -29,7 +29,7 @@ ON_AWS = {
 
 
 def programs() -> list[Any]:
-    """Each block of Python that starts a job, with its place and the version of its SDK."""
+    """Every Python block that starts a job, with its place and SDK version."""
     found = []
     for page in ("README.md", "docs/sdk.md", "docs/gpu.md", "docs/spot.md"):
         text = (pins.ROOT / page).read_text()
@@ -43,7 +43,7 @@ def programs() -> list[Any]:
 
 
 @pytest.mark.parametrize(("program", "version"), programs())
-def test_a_pages_program_asks_for_a_job(program: str, version: int, paste: Any, tmp_path: Path) -> None:
+def test_programs_in_pages_request_a_training_job(program: str, version: int, paste: Any, tmp_path: Path) -> None:
     for here, there in ON_AWS.items():
         program = program.replace(here, there)
     (tmp_path / "src").mkdir()

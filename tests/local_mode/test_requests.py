@@ -1,4 +1,4 @@
-"""The SDKs of these environments still send what tests/unit/train plans with, and tests/unit/serve serves by."""
+"""The SDKs still send the recorded requests that tests/unit/train and tests/unit/serve use."""
 
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ from tests.local_mode.recorded import PROGRAMS, kept, record
     ("file", "version", "program"),
     [(file, version, program) for file, programs in PROGRAMS.items() for version, program in programs.items()],
 )
-def test_the_sdk_sends_what_is_recorded(file: str, version: int, program: str, tmp_path: Path) -> None:
+def test_sdk_still_sends_the_recorded_requests(file: str, version: int, program: str, tmp_path: Path) -> None:
     now = record(program, version, tmp_path)
-    assert now == kept(file)[f"v{version}"], "the SDK sends something else: see what, then `make requests`"
+    assert now == kept(file)[f"v{version}"], (
+        "the SDK sends other requests: check the difference, then run `make requests`"
+    )
 
 
-def test_a_spot_job_with_checkpoints_is_taken_by_the_control_plane_and_refused_by_local_mode(run_sdk: Any) -> None:
+def test_spot_job_is_accepted_by_aws_and_refused_by_local_mode(run_sdk: Any) -> None:
     with moto_server() as address:
         said, _ = run_sdk(Path(__file__).with_name("spot_job.py"), address)
     assert said == {

@@ -19,7 +19,7 @@ from tests.local_mode.conftest import remove_what_the_sdk_left
 from tests.local_mode.test_sdk_v2 import RECIPE, SERVE, TRAIN
 
 PROGRAM, SCRIPT = (Path(__file__).with_name(name) for name in ("model_trainer.py", "joins_group.py"))
-# Of the user's script: the hosts, the ranks on each (0: it is no rank), and by what these join their group.
+# Job of the user's script → hosts, ranks per host (0: no rank), and the library that joins the group.
 JOBS = {
     "script": (1, 0, "none"),
     "MPI": (1, 2, "accelerate"),
@@ -37,7 +37,7 @@ QUESTION = {"question": "What is used for inference?", "context": "This model is
 
 @dataclass(frozen=True)
 class Ended:
-    """A job that has ended: its error, its log, the files of its model.tar.gz, and what an endpoint of it answered."""
+    """An ended job: its error, log, files of model.tar.gz, and its endpoint's answers."""
 
     error: str
     log: str
@@ -49,7 +49,7 @@ class Ended:
 def ended(
     client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory, excerpt: Any, pretrained: Path
 ) -> Iterator[dict[str, Ended]]:
-    """All jobs, by name, run by one process: the SDK's import takes seconds."""
+    """All jobs by name. One process runs them, because importing the SDK takes seconds."""
     work = tmp_path_factory.mktemp("jobs")
     jobs = [{"name": "run_qa", **run_qa(work, excerpt, pretrained)}]
     jobs += [{"name": name, **user_job(work, *JOBS[name], launcher=name.partition(",")[0])} for name in JOBS]
@@ -88,7 +88,7 @@ def run_qa(work: Path, excerpt: Any, pretrained: Path) -> dict[str, Any]:
 
 
 def user_job(work: Path, hosts: int, ranks: int, group: str, *, launcher: str) -> dict[str, Any]:
-    """A job of the user's script, with all that a ModelTrainer takes."""
+    """A job of the user's script, with all kinds of arguments of a ModelTrainer."""
     (work / "rows").mkdir(exist_ok=True)
     (work / "rows" / "rows.txt").write_text("1 2 3")
     job: dict[str, Any] = {
@@ -102,7 +102,7 @@ def user_job(work: Path, hosts: int, ranks: int, group: str, *, launcher: str) -
 
 
 def source_code(folder: Path) -> dict[str, str]:
-    """A source folder: the script and its requirements, a wheel that lies next to them."""
+    """Makes a source folder: the script, its requirements, and a wheel."""
     folder.mkdir(exist_ok=True)
     shutil.copy(SCRIPT, folder)
     wheel, info = "berth_sample-1.0-py3-none-any.whl", "berth_sample-1.0.dist-info"
@@ -125,9 +125,9 @@ def model_files(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_script_gets_its_settings_and_trains_together(name: str, ended: dict[str, Ended]) -> None:
-    """Rank 0 writes what it got; the sum is one of distinct ranks, each of which may use every core, and goes over an
-    interface that is there.
+def test_script_gets_its_settings_and_forms_one_group(name: str, ended: dict[str, Ended]) -> None:
+    """Rank 0 writes its settings. The sum must come from distinct ranks; each rank may use every core, and the network
+    interface must exist.
     """
     hosts, ranks, group = JOBS[name]
     assert not ended[name].error, ended[name].log
@@ -151,12 +151,12 @@ def test_a_script_gets_its_settings_and_trains_together(name: str, ended: dict[s
     }
 
 
-def test_one_line_says_what_was_changed_for_mpi(ended: dict[str, Ended]) -> None:
+def test_log_has_one_line_about_changes_for_mpi(ended: dict[str, Ended]) -> None:
     lines = {name: len(re.findall("berth: mpirun: changed for SDK v3's driver: ", ended[name].log)) for name in JOBS}
     assert lines == {name: int(name.startswith("MPI")) for name in JOBS}
 
 
-def test_run_qa_trains_without_source_code_and_its_model_answers(ended: dict[str, Ended]) -> None:
+def test_run_qa_trains_without_source_code_and_its_endpoint_answers(ended: dict[str, Ended]) -> None:
     job = ended["run_qa"]
     assert not job.error, job.log
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= job.model.keys()

@@ -1,4 +1,4 @@
-"""SDK v2's generic Estimator in local mode: the recipe of well-known notebooks on one and two hosts, an endpoint."""
+"""SDK v2's generic Estimator in local mode: the recipe of well-known notebooks on one and two hosts; an endpoint."""
 
 import json
 import os
@@ -31,7 +31,7 @@ RECIPE = {
     "doc_stride": 128,
     "output_dir": "/opt/ml/model",
 }
-# How the notebooks of that recipe read metrics from the log, as the estimator's metric_definitions.
+# The metric_definitions of that recipe's notebooks.
 METRICS = {
     "train_runtime": r"train_runtime.*=\D*(.*?)$",
     "train_samples_per_second": r"train_samples_per_second.*=\D*(.*?)$",
@@ -47,13 +47,13 @@ def inputs(tmp_path: Path, pretrained: Path, excerpt: Any) -> dict[str, str]:
         folder = tmp_path / "data" / channel
         folder.mkdir(parents=True)
         (folder / f"{name}.json").write_text(json.dumps(excerpt(name, questions)))
-    # A copy: the SDK takes no channel from below /root, where a checkout and its environment may lie.
+    # A copy, because the SDK refuses channels below /root, where the checkout may be.
     shutil.copytree(pretrained, tmp_path / "data" / "model")
     return {channel: str(tmp_path / "data" / channel) for channel in ("train", "validation", "model")}
 
 
 def long_question(excerpt: Any) -> dict[str, str]:
-    """A question whose context is far over one window of 384 tokens."""
+    """A question whose context has many times 384 tokens."""
     paragraphs = [each["paragraphs"][0] for each in excerpt("heldout", 12)["data"]]
     context = "\n".join(each["context"] for each in paragraphs)
     assert len(context.split()) > 800  # and a word is a token or more
@@ -61,13 +61,13 @@ def long_question(excerpt: Any) -> dict[str, str]:
 
 
 def captured(regex: str, log: str) -> list[str]:
-    """What a metric's regular expression takes from the lines of a log, without the host's prefix and colours."""
+    """The values that a metric's regular expression finds in a log, without host prefixes and colours."""
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line).partition(" | ")[2].rstrip() for line in log.splitlines()]
     return [found[1] for found in (re.search(regex, line) for line in plain) if found]
 
 
 @pytest.mark.parametrize(("hosts", "way"), [(1, "Model"), (2, "estimator")])
-def test_the_recipe_trains_and_its_model_answers(
+def test_recipe_trains_and_its_endpoint_answers(
     hosts: int, way: str, fit: Any, inputs: dict[str, str], excerpt: Any
 ) -> None:
     questions = [
@@ -107,7 +107,7 @@ def test_the_recipe_trains_and_its_model_answers(
     assert direct == deployed["answers"]
 
 
-def test_a_fault_reaches_the_estimator_on_two_hosts(fit: Any, inputs: dict[str, str]) -> None:
+def test_failure_on_two_hosts_reaches_the_estimator(fit: Any, inputs: dict[str, str]) -> None:
     result = fit(
         image_uri=TRAIN,
         instance_count=2,
@@ -120,7 +120,9 @@ def test_a_fault_reaches_the_estimator_on_two_hosts(fit: Any, inputs: dict[str, 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no NVIDIA GPU here (no nvidia-smi)")
-def test_the_recipe_trains_on_local_gpu(fit: Any, inputs: dict[str, str], client: docker.DockerClient) -> None:
+def test_recipe_trains_with_instance_type_local_gpu(
+    fit: Any, inputs: dict[str, str], client: docker.DockerClient
+) -> None:
     if not client.images.list("berth-train:cu130"):
         pytest.skip("berth-train:cu130 is not built: `make gpu-images` builds it")
     result = fit(image_uri="berth-train:cu130", instance_type="local_gpu", hyperparameters=RECIPE, inputs=inputs)

@@ -1,4 +1,4 @@
-"""What a push prints to be pasted, taken by the real SDKs, v2 and v3: they ask AWS for what it can grant, by digest."""
+"""The snippet that a push prints, run with the real SDKs v2 and v3: valid requests to AWS with the image's digest."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth@sha256:" + "0" * 64
 
 @pytest.fixture(params=[V2, V3], ids=["v2", "v3"])
 def pasted(request: pytest.FixtureRequest, paste: Any) -> Any:
-    """`pasted(image, profile)`: the requests to SageMaker that the snippet makes under one of the SDKs."""
+    """`pasted(image, profile)`: the snippet's requests to SageMaker with one of the SDKs."""
 
     def run(image: str, profile: str = "cpu") -> dict[str, Any]:
         halves = dict(zip((V3, V2), estimator_snippet(image, profile, URI).split(V2), strict=True))
@@ -21,7 +21,7 @@ def pasted(request: pytest.FixtureRequest, paste: Any) -> Any:
     return run
 
 
-def test_a_pasted_estimator_asks_for_a_training_job(pasted: Any) -> None:
+def test_pasted_estimator_requests_a_training_job(pasted: Any) -> None:
     job = pasted("train")["CreateTrainingJob"]
     assert job["AlgorithmSpecification"]["TrainingImage"] == URI
     sources = {each["ChannelName"]: each["DataSource"]["S3DataSource"]["S3Uri"] for each in job["InputDataConfig"]}
@@ -29,7 +29,7 @@ def test_a_pasted_estimator_asks_for_a_training_job(pasted: Any) -> None:
     assert job["ResourceConfig"]["InstanceCount"] == 2
 
 
-def test_a_pasted_model_becomes_an_endpoint(pasted: Any) -> None:
+def test_pasted_model_requests_an_endpoint(pasted: Any) -> None:
     requests = pasted("serve")
     assert requests["CreateModel"]["PrimaryContainer"]["Image"] == URI
     assert requests["CreateModel"]["PrimaryContainer"]["ModelDataUrl"] == "s3://BUCKET/model.tar.gz"
@@ -39,6 +39,6 @@ def test_a_pasted_model_becomes_an_endpoint(pasted: Any) -> None:
     assert "InferenceAmiVersion" not in variant
 
 
-def test_an_endpoint_with_gpus_asks_for_a_host_whose_driver_is_new_enough(pasted: Any) -> None:
+def test_pasted_gpu_endpoint_requests_an_ami_with_a_new_enough_driver(pasted: Any) -> None:
     (variant,) = pasted("serve", "cu130")["CreateEndpointConfig"]["ProductionVariants"]
     assert variant["InferenceAmiVersion"] == "al2023-ami-sagemaker-inference-gpu-4-1"

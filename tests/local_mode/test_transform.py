@@ -1,4 +1,4 @@
-"""SDK v2's Transformer in local mode: a file of records in, a file of answers out, one a line and in order."""
+"""SDK v2's Transformer in local mode: a file of records becomes a file of answers, one per line and in order."""
 
 import csv
 import io
@@ -20,12 +20,12 @@ QUESTIONS = [
     for number in range(40)
 ]
 BAD = 7
-"""The record that asks nothing: its error is in its place."""
+"""The position of the record without a question: an error must be there."""
 WAYS = [(split, strategy) for split in ("Line", "None") for strategy in ("MultiRecord", "SingleRecord")]
 
 
 def written(folder: Path) -> dict[str, Path]:
-    """The questions as JSON lines and as CSV, by their content type."""
+    """The questions as JSON lines and as CSV, by content type."""
     lines = [json.dumps({"inputs": each}) for each in QUESTIONS]
     lines[BAD] = '{"inputs": 3}'
     rows = io.StringIO()
@@ -48,7 +48,7 @@ def check(answers: list[dict[str, Any]]) -> None:
 
 
 def answers_of(content_type: str, texts: list[str]) -> list[dict[str, Any]]:
-    """The answers in all bodies that came back, one after another; AssertionError for a CSV without its columns."""
+    """The answers in all returned bodies, in order; AssertionError for a CSV without its columns."""
     if content_type == JSON_LINES:
         return [json.loads(line) for text in texts for line in text.splitlines() if line.strip()]
     names = ("score", "start", "end", "answer", "error")
@@ -59,7 +59,7 @@ def answers_of(content_type: str, texts: list[str]) -> list[dict[str, Any]]:
 
 
 def test_batch_transforms(run_sdk: Any, tmp_path: Path) -> None:
-    """The example of serve/README.md as it is there, and each way of cutting JSON lines and CSV without a header."""
+    """Runs the example of serve/README.md unchanged, and every way to split JSON lines and CSV without a header."""
     model = tmp_path / "out/model"
     save_tiny_model(model)
     add_graph(model)

@@ -1,4 +1,4 @@
-"""A user's program: one rank, or the only process, leaves in the model what it saw and what its group made together."""
+"""A user's program: each rank, or the only process, writes its settings and its group's result into the model."""
 
 import json
 import os
@@ -15,7 +15,7 @@ if int(os.environ.get("WORLD_SIZE", "1")) > 1:
     ranks = group.get_world_size()
     bits = torch.tensor([2 ** group.get_rank()])
     group.all_reduce(bits)
-    assert bits.item() == 2**ranks - 1, "a sum over distinct ranks can't come of fewer"
+    assert bits.item() == 2**ranks - 1, "the sum needs every rank once"
     group.destroy_process_group()
 try:
     package = version("of-the-job")

@@ -1,8 +1,8 @@
-"""Run by the environment of SDK v2: a batch transform in local mode, and every way in which the SDK cuts a file.
+"""Runs a batch transform in local mode with SDK v2, and every way in which the SDK splits a file.
 
-Usage: python transform.py JSON, with example (code to run, without credentials of AWS), image_uri, model_data (an
-archive) and cuts (rows of file, content type, SplitType and strategy). Prints one line, RESULT and JSON: for each of
-the cuts the bodies that the SDK makes of the file, each with its answer.
+Usage: python transform.py JSON, with example (code to run, without AWS credentials), image_uri, model_data (an archive)
+and cuts (file, content type, SplitType and strategy each). Prints one line, RESULT and JSON: for each cut the request
+bodies that the SDK makes of the file, each with its answer.
 """
 
 import json
