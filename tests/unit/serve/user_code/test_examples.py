@@ -1,13 +1,11 @@
-"""Runs the handlers in serve/README.md, and compares the default `input_fn` with its table."""
+"""Runs the handlers in serve/README.md."""
 
-import io
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from transformers import (
     BertConfig,
@@ -21,21 +19,12 @@ from transformers import (
 
 from berth.contract.served_model import serving_faults
 from berth.images.pins import pins
-from tests.unit.serve.in_process import ONE, error_of
+from tests.unit.serve.in_process import ONE
 from tests.unit.small_models import tiny_tokenizer
 
 PAGE = (pins.ROOT / "serve/README.md").read_text("utf-8")
 SECTION = PAGE.partition("## A model's own code")[2].partition("\n## ")[0]
 ALONE, WITH_MODEL, OTHER_HEAD = re.findall(r"^```python\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
-SHOW = """
-import numpy as np
-
-def model_fn(model_dir):
-    return None
-
-def predict_fn(data, model):
-    return {"array": data.tolist()} if isinstance(data, np.ndarray) else {"value": data}
-"""
 
 
 def test_readme_example_with_predict_fn_only(tiny_model: Path, model: Any, serve: Any) -> None:
@@ -100,27 +89,6 @@ def save_with_head(kind: type[BertPreTrainedModel], folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     kind(BertConfig(vocab_size=len(tokenizer), is_decoder=kind is BertLMHeadModel, **sizes)).save_pretrained(folder)
-
-
-def test_default_input_fn_returns_what_the_readme_says(serve: Any) -> None:
-    client = serve(SHOW)
-    array = io.BytesIO()
-    np.save(array, np.array([[1, 2], [3, 4]]))
-    given: list[tuple[str, bytes, dict[str, Any]]] = [
-        ("application/json", b'{"inputs": [1]}', {"value": {"inputs": [1]}}),
-        ("application/jsonlines", b'{"a": 1}\n2\n', {"value": [{"a": 1}, 2]}),
-        ("text/csv", b"1,two\n3,four\n", {"value": [["1", "two"], ["3", "four"]]}),
-        ("text/csv", b"inputs\nx\n", {"value": {"inputs": ["x"]}}),
-        ("text/csv", b"question,context\nq,c\n", {"value": {"inputs": [{"question": "q", "context": "c"}]}}),
-        ("application/x-npy", array.getvalue(), {"array": [[1, 2], [3, 4]]}),
-    ]
-    headers = {"accept": "application/json"}
-    for media_type, body, data in given:
-        response = client.post("/invocations", content=body, headers={**headers, "content-type": media_type})
-        assert response.json() == data, media_type
-        assert f"| `{media_type}`" in PAGE.partition("what `predict_fn` gets")[2]
-    other = client.post("/invocations", content=b"x", headers={**headers, "content-type": "text/x-other"})
-    assert error_of(other)[:2] == (415, "unsupported_media_type")
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "inference.py"])

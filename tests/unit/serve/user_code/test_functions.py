@@ -25,18 +25,6 @@ def test_handler_gets_one_accepted_type(serve: Any) -> None:
         assert client.post("/invocations", content=b"1", headers={"accept": header}).text == accept, header
 
 
-def test_default_functions_read_only_utf_8(serve: Any) -> None:
-    client = serve("def model_fn(model_dir):\n    return lambda data: data\n")
-    headers = {"content-type": "Application/JSON; charset=UTF-8"}
-    assert client.post("/invocations", content='"ä"'.encode(), headers=headers).json() == "ä"
-    for body, kind, status in (
-        (b"\xff", "text/csv", 400),
-        (b" ", "text/csv", 400),
-        (b"1", "text/csv;charset=latin1", 415),
-    ):
-        assert client.post("/invocations", content=body, headers={"content-type": kind}).status_code == status
-
-
 FUNCTIONS = """
 import asyncio
 
@@ -63,13 +51,6 @@ output_fn = Writer()
 def test_functions_may_be_async_or_callable_objects(serve: Any) -> None:
     response = serve(FUNCTIONS).post("/invocations", json=1)
     assert (response.text, response.headers["content-type"]) == ("[1, 3, True]!", "text/plain")
-
-
-def test_parts_that_output_fn_yields_are_joined(serve: Any) -> None:
-    client = serve(
-        "def model_fn(d):\n    return len\n\ndef output_fn(found, accept):\n    yield str(found)\n    yield b'!'\n"
-    )
-    assert client.post("/invocations", json=[1, 2]).content == b"2!"
 
 
 def test_values_that_predict_fn_yields_are_a_list(serve: Any) -> None:
