@@ -20,6 +20,7 @@ ONE = {
 
 
 _SERVICES: list[Service] = []
+_DEADLINE = 120  # seconds; a worker that imports torch takes a minute on a busy machine
 
 
 def service_of(model_dir: Path, limits: RequestLimits | None = None, **environment: str) -> Service:
@@ -35,7 +36,7 @@ def service_of(model_dir: Path, limits: RequestLimits | None = None, **environme
 def ready_service(model_dir: Path, limits: RequestLimits | None = None, **environment: str) -> Service:
     service = service_of(model_dir, limits, **environment)
     service.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + _DEADLINE
     while True:
         try:
             service.check_ready()
@@ -51,7 +52,7 @@ def failure_of(model_dir: Path, **environment: str) -> str:
     """The error of a service whose model can't be served."""
     service = service_of(model_dir, **environment)
     service.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + _DEADLINE
     while service.failure is None:
         assert time.monotonic() < deadline
         assert not service.pool.available

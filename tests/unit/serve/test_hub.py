@@ -1,14 +1,16 @@
 """HF_MODEL_ID with an empty model folder, and a double of the hub."""
 
+import os
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from berth.runtime.engines.model_folder import ModelFilesError
 from berth.serve.http.app import create_app
-from berth.serve.hub import wanted_files, wants_hub
+from berth.serve.hub import model_folder, wanted_files, wants_hub
 from tests.doubles.hub_double import COMMIT, HubDouble, hub_of
-from tests.unit.serve.in_process import ONE, failure_of, ready_service, stop_all
+from tests.unit.serve.in_process import ONE, ready_service, stop_all
 
 
 def environment(hub: HubDouble, name: str, **more: str) -> dict[str, str]:
@@ -35,6 +37,12 @@ def test_model_is_fetched_from_the_hub_once(tiny_model: Path, tmp_path: Path, re
         assert len(hub.asked) == asked  # fetched once
 
 
+def failed_fetch(folder: Path, **variables: str) -> str:
+    with pytest.raises(ModelFilesError) as caught:
+        model_folder(folder / "model", os.environ | variables, folder / "scratch", print)
+    return str(caught.value)
+
+
 def test_failed_fetch_is_reported_with_the_reason(tiny_model: Path, tmp_path: Path) -> None:
     with hub_of(HubDouble({"me/tiny": tiny_model, "me/gated": tiny_model}, gated=frozenset({"me/gated"}))) as hub:
         for name, revision, reason in (
@@ -43,11 +51,10 @@ def test_failed_fetch_is_reported_with_the_reason(tiny_model: Path, tmp_path: Pa
             ("me/gated", "", "it is gated: accept its terms, and give HF_TOKEN the token of that account"),
             ("a/b/c", "", "it is not a valid hub name, such as owner/model"),
         ):
-            given = environment(hub, name, HF_MODEL_REVISION=revision)
             expected = f"HF_MODEL_ID is `{name}`, which can't be fetched: {reason}"
-            assert failure_of(tmp_path / "model", **given) == expected
+            assert failed_fetch(tmp_path, **environment(hub, name, HF_MODEL_REVISION=revision)) == expected
         gone = hub.url
-    unreached = failure_of(tmp_path / "model", HF_ENDPOINT=gone, HF_MODEL_ID="me/tiny")
+    unreached = failed_fetch(tmp_path, HF_ENDPOINT=gone, HF_MODEL_ID="me/tiny")
     assert unreached.startswith("HF_MODEL_ID is `me/tiny`, which can't be fetched: ")
     assert unreached.endswith(": give the container a way to the hub, or put the model into model.tar.gz")
 
