@@ -181,7 +181,7 @@ class Host:
         )
 
     def accept(self, welcome: Mapping[str, Any], address: str) -> None:
-        """On a worker: take the job's port, and let the ssh of the leader in, which has this address."""
+        """On a worker: use the job's port, and accept the leader's ssh key from its `address`."""
         self.variables["MASTER_PORT"] = str(welcome["master_port"])
         if self._sshd:
             self._sshd.allow(welcome["client_key"], address)
@@ -196,7 +196,7 @@ class Host:
 def plan_notes(plan: Plan, ranks: Sequence[Sequence[str]], *, ended_well: bool) -> list[str]:
     """Warnings for the last line of the log: ranks that trained alone, and idle GPUs. `ranks`: events of this host's.
 
-    After a failure nothing is said of ranks that trained alone: they may have failed before they formed a group.
+    After a failure, ranks without a group are not reported: they may have failed before they formed one.
     """
     if plan.is_run_qa or not ranks:
         return []  # run_qa checks its process group itself

@@ -19,7 +19,7 @@ class LineBuffer:
     def feed(self, data: bytes, now: float) -> list[bytes]:
         """Add `data`, received at `now` (seconds); returns the lines that are now complete, without newlines."""
         *complete, self._pending = (self._pending + data).split(b"\n")
-        lines = [_shown(line) for line in complete]
+        lines = [_last_rewrite(line) for line in complete]
         # Carriage returns at the very end may be part of a \r\n whose \n has not arrived: not yet a rewrite.
         begun = self._pending.rstrip(b"\r")
         returns = self._pending[len(begun) :]
@@ -27,7 +27,7 @@ class LineBuffer:
         if mark and progress.strip():
             if now - self._shown_at >= PROGRESS_SECONDS:
                 self._shown_at = now
-                lines.append(_shown(progress))
+                lines.append(_last_rewrite(progress))
                 self._pending = b"\r" + rest + returns
             else:
                 # Keep only the newest rewrite: older ones will not be shown.
@@ -36,16 +36,16 @@ class LineBuffer:
             size = len(self._pending)
             # Cut before the last character, which may be incomplete.
             cut = next((at for at in range(size - 1, size - 5, -1) if self._pending[at] & 0xC0 != 0x80), size)
-            lines.append(_shown(self._pending[:cut]))
+            lines.append(_last_rewrite(self._pending[:cut]))
             self._pending = self._pending[cut:]
         return lines
 
     def end(self) -> list[bytes]:
         """The rest, when the stream has ended."""
-        rest, self._pending = _shown(self._pending), b""
+        rest, self._pending = _last_rewrite(self._pending), b""
         return [rest] if rest else []
 
 
-def _shown(line: bytes) -> bytes:
+def _last_rewrite(line: bytes) -> bytes:
     """The last rewrite that isn't blank, as a terminal would show it."""
     return next((part for part in reversed(line.split(b"\r")) if part.strip()), b"")

@@ -63,13 +63,13 @@ class Fabric:
             return "no EFA device is on this host"
         if self.closed:
             return (
-                f"this host has {len(self.devices)} EFA devices but {self.closed}; pass /dev/infiniband/uverbs0, 1, … "
-                "in with docker run --device"
+                f"this host has {len(self.devices)} EFA devices but {self.closed}; start the container with docker run "
+                "--device /dev/infiniband/uverbs0 --device /dev/infiniband/uverbs1 …"
             )
         return ""
 
 
-def other_network(settings: Mapping[str, str]) -> str:
+def variable_against_efa(settings: Mapping[str, str]) -> str:
     """The user's variable that keeps NCCL from using EFA even if all parts work; empty if there is none."""
     net, provider = settings.get("NCCL_NET", ""), settings.get("FI_PROVIDER", "")
     if net and net.lower() != STRICT["NCCL_NET"].lower():
@@ -100,7 +100,7 @@ def network_line(fabric: Fabric, backend: str, *, alone: bool = False) -> str:
         return "network: gloo over TCP: gloo does not support EFA"
     count = f"{len(fabric.devices)} device{'s' if len(fabric.devices) > 1 else ''}"
     way = f"TCP: {fabric.missing}" if fabric.missing else f"EFA: {count}, plugin {fabric.plugin}"
-    return f"network: not needed by one host; several would use {way}" if alone else f"network: NCCL over {way}"
+    return f"network: one host needs none; with several, NCCL would use {way}" if alone else f"network: NCCL over {way}"
 
 
 def plugin_names(root: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def plugin_names(root: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _closed(root: Path, devices: Sequence[str]) -> str:
-    """Why an EFA device node can't be opened here, as libfabric will have to; empty if all can."""
+    """Why this container can't open an EFA device node, which libfabric must; empty if it can open all."""
     verbs = {path.name: path / "ibdev" for path in entries(root / "sys/class/infiniband_verbs")}
     nodes = [path for path in entries(root / "dev/infiniband") if path.name.startswith("uverbs")]
     efa_nodes = [path for path in nodes if path.name not in verbs or _text(verbs[path.name]).strip() in devices]

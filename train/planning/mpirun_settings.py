@@ -67,10 +67,10 @@ def user_settings(
     return settings
 
 
-def settings_that_stay(
+def without_conflicts(
     ours: Mapping[str, str], theirs: Mapping[str, UserSetting]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Those of `ours` that conflict with none of `theirs`, and a line of the launch plan for each dropped one."""
+    """The settings of `ours` that do not conflict with `theirs`, and a line of the launch plan for each dropped one."""
     kept, reasons = {}, []
     for name, value in ours.items():
         conflict = next((other for other in (name, *_CONFLICTS.get(name, ())) if other in theirs), None)
@@ -85,6 +85,6 @@ def settings_that_stay(
 
 
 def without_ssh_arguments(options: Sequence[str]) -> tuple[str, ...]:
-    """The custom options without ssh's arguments, which `settings_that_stay` has added to ours."""
+    """The custom options without ssh's arguments, which `without_conflicts` has added to ours."""
     at = next((at for at, word in enumerate(options) if word == SSH_ARGUMENTS), None)
     return tuple(options) if at is None else without_ssh_arguments((*options[: at - 1], *options[at + 2 :]))

@@ -18,7 +18,7 @@ from berth.train.planning import efa, model_parallel, sentences, smddp
 from berth.train.planning.hardware import SMALL_SHM_BYTES, Hardware
 from berth.train.planning.job import Job, divided_channels, hosts_left_out, program_arguments
 from berth.train.planning.mpirun import Launcher, check_version, mpirun_command, our_settings
-from berth.train.planning.mpirun_settings import settings_that_stay, user_settings
+from berth.train.planning.mpirun_settings import user_settings, without_conflicts
 from berth.train.planning.planned_variables import planned_variables
 
 Backend = Literal["smddp", "nccl", "gloo"]
@@ -187,8 +187,8 @@ def make_plan(job: Job, options: LaunchOptions, found: HostFindings, environ: Ma
         reasons=(
             *_reasons(job, options, found, choice),
             *left_out,
-            *sentences.without_effect(settings),
-            *sentences.no_interface(settings, choice.backend),
+            *sentences.ineffective_variables(settings),
+            *sentences.gloo_interface_warning(settings, choice.backend),
         ),
         idle_gpus=_idle_gpus(options, choice, found.hardware.usable_gpus),
         exported=frozenset(options.exports),
@@ -205,7 +205,7 @@ def _command(
     check_version(launcher)
     theirs = user_settings(options.mpi_options, settings, launcher.parameters)
     ours = our_settings(launcher, choice.interface, alone=len(job.hosts) == 1)
-    kept, left_out = settings_that_stay(ours, theirs)
+    kept, left_out = without_conflicts(ours, theirs)
     return mpirun_command(launcher, job.hosts, choice.ranks, kept, options.mpi_options), left_out
 
 
@@ -233,7 +233,7 @@ def _choose(job: Job, options: LaunchOptions, found: HostFindings) -> _Choice:
         why = sentences.independent_trainings(len(job.hosts))
     backend, backend_reason = _backend(gpus, found.library if options.smddp else None)
     if options.smddp and backend != "smddp" and job.program is not None:
-        backend_reason += f"; {smddp.instead(options.smdistributed)}"
+        backend_reason += f"; {smddp.imported_instead(options.smdistributed)}"
     interface = choose_interface(job.network_interface, found.hardware.interfaces, alone=len(job.hosts) == 1)
     return _Choice(kind, ranks, why, backend, backend_reason, interface)
 
@@ -258,7 +258,7 @@ def _problems(
         )
     missing = ""
     if options.efa and len(job.hosts) > 1 and found.fabric is not None:
-        missing = efa.other_network(settings) or _without_efa(choice.backend, found.fabric)
+        missing = efa.variable_against_efa(settings) or _without_efa(choice.backend, found.fabric)
     if missing:
         problems.append(
             f"{REQUIRE_EFA} is set but data between hosts would go over TCP because {missing}; fix that, or unset it."
@@ -293,9 +293,9 @@ def _reasons(job: Job, options: LaunchOptions, found: HostFindings, choice: _Cho
         idle = gpus - choice.ranks
         reasons.append(f"{idle} of {gpus} GPUs stay idle: the job requests {choice.ranks} processes per host")
     if choice.kind == "mpirun" and job.program is not None and (divided := divided_channels(job)):
-        reasons.append(sentences.divided(divided))
+        reasons.append(sentences.divided_channels_warning(divided))
     if hardware.shm is not None and hardware.shm < SMALL_SHM_BYTES:
-        reasons.append(sentences.little_shm(hardware.shm, choice.ranks if choice.backend != "gloo" else 1))
+        reasons.append(sentences.small_shm_warning(hardware.shm, choice.ranks if choice.backend != "gloo" else 1))
     if fabric is not None and (fabric.devices or (choice.backend != "gloo" and not alone)):
         reasons.append(efa.network_line(fabric, choice.backend, alone=alone))
     if options.efa and alone:

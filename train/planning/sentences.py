@@ -6,7 +6,7 @@ _ENDPOINT_VARIABLES = ("HF_MODEL_ID", "HF_TASK")
 _CODE_ARTIFACT = "CA_REPOSITORY_ARN"
 
 
-def without_effect(environ: Mapping[str, str]) -> list[str]:
+def ineffective_variables(environ: Mapping[str, str]) -> list[str]:
     """Variables that have no effect in a training job.
 
     Well-known notebooks set HF_MODEL_ID and HF_TASK for endpoints, and often for training jobs too. AWS's images read
@@ -23,9 +23,9 @@ def without_effect(environ: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def no_interface(settings: Mapping[str, str], backend: str) -> list[str]:
-    """Warns about a GLOO_SOCKET_IFNAME such as `^docker0`. The syntax is NCCL's (all interfaces except docker0); gloo
-    takes it as a name, and torch's error only says that the interface has no address.
+def gloo_interface_warning(settings: Mapping[str, str], backend: str) -> list[str]:
+    """Warns about a GLOO_SOCKET_IFNAME such as `^docker0`. For NCCL this means all interfaces except docker0, but gloo
+    takes it as a name. torch's error says only that the interface has no address.
     """
     name, value = "GLOO_SOCKET_IFNAME", settings.get("GLOO_SOCKET_IFNAME", "")
     if backend != "gloo" or not value.startswith("^"):
@@ -33,30 +33,32 @@ def no_interface(settings: Mapping[str, str], backend: str) -> list[str]:
     return [f"{name} is {value}, but gloo accepts only names of interfaces, such as eth0: its process group can't form"]
 
 
-def divided(channels: Sequence[str]) -> str:
+def divided_channels_warning(channels: Sequence[str]) -> str:
     """Warns a user's program about channels that are divided among the hosts. run_qa refuses them itself."""
     return (
-        f"each host has other files of {', '.join(channels)} (ShardedByS3Key): a program that shares one data set "
-        "among all ranks, as Trainer and DistributedSampler do, trains on some of it twice and on some never, or "
-        "waits for ever; make it FullyReplicated, or share each host's files among its own ranks, in equal steps"
+        f"the files of {', '.join(channels)} are divided among the hosts (ShardedByS3Key), but Trainer and "
+        "DistributedSampler expect the same files on every host: some examples would be used twice or never, or the "
+        "job would hang; use FullyReplicated, or divide each host's files among its own ranks, with the same number "
+        "of steps on every rank"
     )
 
 
-def little_shm(size: int, nccl_ranks: int) -> str:
+def small_shm_warning(size: int, nccl_ranks: int) -> str:
     """Warns about a small /dev/shm of `size` bytes. `nccl_ranks`: ranks on this host that use NCCL; 1 for gloo.
 
-    NCCL creates a file of 9.6 MiB in it for each connection between GPUs without peer access. Docker's default of 64
-    MiB is full with four GPUs (github.com/NVIDIA/nccl/issues/290 and 525). With NVLink NCCL needs little space, so this
-    is not an error.
+    For each connection between GPUs without peer access, NCCL creates a file of 9.6 MiB in /dev/shm. Docker's default
+    of 64 MiB is full with four GPUs (github.com/NVIDIA/nccl/issues/290 and 525). With NVLink, NCCL needs little space,
+    so this is not an error.
     """
-    nccl = (
-        f"NCCL connects {nccl_ranks} GPUs through it, with about 10 MiB for each connection without NVLink, and"
+    cause = (
+        f"NCCL needs about 10 MiB of it for each connection without NVLink between the {nccl_ranks} GPUs"
         if nccl_ranks > 1
-        else "data loader workers or NCCL"
+        else "data loader workers and NCCL use it"
     )
     return (
-        f"/dev/shm has only {size >> 20} MiB: {nccl} may die of a bus error; keep dataloader_num_workers at 0, or give "
-        "the container more (docker run --shm-size, or shm_size in the local session's container_config)"
+        f"/dev/shm has only {size >> 20} MiB: {cause}, and the program crashes with a bus error if it is full; "
+        "give the container more (docker run --shm-size, or shm_size in the local "
+        "session's container_config), or set dataloader_num_workers to 0"
     )
 
 
@@ -64,8 +66,8 @@ def independent_trainings(hosts: int) -> str:
     """Warns that the hosts do not train together.
 
     SageMaker puts every host's /opt/ml/model into one archive and requires distinct names (docs.aws.amazon.com, "How
-    Amazon SageMaker AI Processes Training Output"). In a local job build.py packs the
-    first host's of several files of one name.
+    Amazon SageMaker AI Processes Training Output"). In a local job, if several hosts write a file of the same name,
+    build.py packs the first host's.
     """
     return (
         "your own program runs once per host unless a distribution is asked for: "

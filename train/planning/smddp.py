@@ -46,8 +46,8 @@ class Library:
     present: bool = False
 
 
-def instead(chosen: str) -> str:
-    """What a program's own import of the library gets if AWS's can't be used. `chosen`: BERTH_SMDISTRIBUTED."""
+def imported_instead(chosen: str) -> str:
+    """Which library a program imports if AWS's can't be used. `chosen`: BERTH_SMDISTRIBUTED."""
     if chosen in WITHOUT:
         return f"your program's own import of it fails as well, because {VARIABLE} is {chosen}"
     return "your program's own import of it gets the kit's open implementation, not AWS's library"

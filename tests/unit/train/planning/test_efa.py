@@ -67,7 +67,7 @@ def test_efa_with_all_parts(root: Root) -> None:
     assert efa.network_line(fabric, "nccl") == "network: NCCL over EFA: 4 devices, plugin libnccl-net.so"
     assert efa.network_line(fabric, "smddp") == efa.network_line(fabric, "nccl")
     assert efa.network_line(fabric, "nccl", alone=True) == (
-        "network: not needed by one host; several would use EFA: 4 devices, plugin libnccl-net.so"
+        "network: one host needs none; with several, NCCL would use EFA: 4 devices, plugin libnccl-net.so"
     )
     assert efa.network_line(fabric, "gloo") == "network: gloo over TCP: gloo does not support EFA"
 
@@ -90,8 +90,8 @@ def test_infiniband_device_of_another_driver_is_not_efa(root: Root) -> None:
 def test_devices_without_nodes_in_the_container(root: Root) -> None:
     host = root(efa=4, plugin="libnccl-net.so")
     assert efa.detect(host, environ(host)).missing == (
-        "this host has 4 EFA devices but this container has none of their /dev/infiniband/uverbs nodes; pass "
-        "/dev/infiniband/uverbs0, 1, … in with docker run --device"
+        "this host has 4 EFA devices but this container has none of their /dev/infiniband/uverbs nodes; start the "
+        "container with docker run --device /dev/infiniband/uverbs0 --device /dev/infiniband/uverbs1 …"
     )
 
 
@@ -148,7 +148,12 @@ def plan(fabric: Fabric, hardware: Hardware = GPU8, hosts: int = 2, **variables:
     ("fabric", "hardware", "hosts", "line"),
     [
         (P4D, GPU8, 2, "network: NCCL over EFA: 2 devices, plugin libnccl-net.so"),
-        (P4D, GPU8, 1, "network: not needed by one host; several would use EFA: 2 devices, plugin libnccl-net.so"),
+        (
+            P4D,
+            GPU8,
+            1,
+            "network: one host needs none; with several, NCCL would use EFA: 2 devices, plugin libnccl-net.so",
+        ),
         (Fabric(), GPU8, 2, "network: NCCL over TCP: this image was built without EFA"),
         (Fabric(), GPU8, 1, None),
         (Fabric(), CPU, 2, None),

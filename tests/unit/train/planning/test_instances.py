@@ -82,5 +82,6 @@ def test_plan_warns_about_dockers_default_shared_memory(gpus: int) -> None:
     hardware = Hardware(gpus, "13.0", 48, 64 << 20, ("eth0", "lo"))
     plan = plan_of(job(), hardware)
     (reason,) = (each for each in plan.reasons if "/dev/shm" in each)
-    assert reason.startswith(f"/dev/shm has only 64 MiB: NCCL connects {gpus} GPUs through it, with about 10 MiB")
+    assert reason.startswith("/dev/shm has only 64 MiB: NCCL needs about 10 MiB of it for each connection")
+    assert f"between the {gpus} GPUs" in reason
     assert "docker run --shm-size" in reason

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from berth.train.planning.mpirun_settings import BIND_TO, UserSetting, settings_that_stay, user_settings
+from berth.train.planning.mpirun_settings import BIND_TO, UserSetting, user_settings, without_conflicts
 from berth.train.planning.plan import Plan
 from tests.unit.train.planning.plans import job, plan_of
 
@@ -62,7 +62,7 @@ def test_other_options_drop_no_setting(options: str) -> None:
 def test_setting_is_dropped_if_a_file_of_the_image_sets_the_opposite() -> None:
     theirs = {"btl_tcp_if_exclude": UserSetting("lo", "/etc/x.conf sets")}
     ours = {"btl_tcp_if_include": "eth0", BIND_TO: "none"}
-    assert settings_that_stay(ours, user_settings([], {}, theirs)) == (
+    assert without_conflicts(ours, user_settings([], {}, theirs)) == (
         {BIND_TO: "none"},
         ("/etc/x.conf sets btl_tcp_if_exclude, so mpirun does not get the plan's btl_tcp_if_include eth0",),
     )

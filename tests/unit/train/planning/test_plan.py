@@ -69,9 +69,9 @@ launch plan
   ranks: none, the program runs once
   backend: nccl, over lo: 8 GPUs on each host
   because: your own program runs once per host unless a distribution is asked for
-  because: /dev/shm has only 64 MiB: data loader workers or NCCL may die of a bus error; keep \
-dataloader_num_workers at 0, or give the container more (docker run --shm-size, \
-or shm_size in the local session's container_config)""",
+  because: /dev/shm has only 64 MiB: data loader workers and NCCL use it, and the program crashes with a bus error if \
+it is full; give the container more (docker run --shm-size, or shm_size in the local session's container_config), or \
+set dataloader_num_workers to 0""",
     ),
     "user program with mpi and custom options, at log level debug": (
         job(
@@ -262,8 +262,8 @@ def test_plan_warns_user_program_about_divided_channels(
     channels = {name: {"S3DistributionType": kind} if kind else "File" for name, kind in kinds.items()}
     plan = plan_of(replace(job(hosts, program=program), input_data=channels), CPU, environ)
     found = [reason for reason in plan.reasons if "ShardedByS3Key" in reason]
-    assert [reason.partition(":")[0] for reason in found] == (
-        ["each host has other files of train (ShardedByS3Key)"] if warned else []
+    assert [reason.partition(" (ShardedByS3Key), but ")[0] for reason in found] == (
+        ["the files of train are divided among the hosts"] if warned else []
     )
 
 
