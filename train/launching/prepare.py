@@ -3,7 +3,6 @@
 For run_qa, berth's own program, nothing is done. Every user error is a JobError with one sentence.
 """
 
-import difflib
 import os
 import shutil
 import sys
@@ -13,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from berth.contract import variables
 from berth.contract.errors import JobError
+from berth.contract.nearest import close_match
 from berth.runtime import requirements
 from berth.runtime.hints.program import PackageNote
 from berth.runtime.pip_environment import CHANNEL
@@ -85,8 +85,8 @@ def check_program(job: Job) -> None:
     present = sorted(
         str(path.relative_to(job.code_dir)) for suffix in _SUFFIXES for path in job.code_dir.rglob(f"*{suffix}")
     )
-    near = difflib.get_close_matches(program, present, n=1)
-    hint = f"did you mean {near[0]}" if near else f"programs found: {', '.join(present[:5]) or 'none'}"
+    near = close_match(program, present, 0.6)
+    hint = f"did you mean {near}" if near else f"programs found: {', '.join(present[:5]) or 'none'}"
     raise JobError(
         f"the program {program} is not in {job.code_dir} ({hint}); set entry_point to a file inside source_dir."
     )
@@ -148,7 +148,7 @@ def _requirements(code_dir: Path, environ: Mapping[str, str]) -> list[Wanted]:
         links = ("--find-links", str(folder)) if folder.parts and any((code_dir / folder).glob("*.whl")) else ()
         return [Wanted(name, (*links, "-r", name))]
     if requested:
-        near = difflib.get_close_matches(requested, [path.name for path in code_dir.glob("*.txt")], n=1)
-        hint = f"did you mean {near[0]}?" if near else "name a file inside source_dir."
+        near = close_match(requested, [path.name for path in code_dir.glob("*.txt")], 0.6)
+        hint = f"did you mean {near}?" if near else "name a file inside source_dir."
         raise JobError(f"{variables.REQUIREMENTS} names {requested}, which is not in the source folder: {hint}")
     return []

@@ -8,12 +8,12 @@ Source: github.com/aws/aws-ofi-nccl, and docs.nvidia.com/deeplearning/nccl/user-
 """
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from berth.runtime.interfaces import entries
+from berth.train.planning.mpirun_settings import file_settings
 from berth.train.planning.trial import try_loading
 
 PLUGIN_FOLDER = "opt/amazon/ofi-nccl/lib"
@@ -107,7 +107,8 @@ def plugin_names(root: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The file names that NCCL tries for its network plugin: from NCCL_NET_PLUGIN, in the environment or in
     /etc/nccl.conf, otherwise libnccl-net.so.
     """
-    setting = environ.get("NCCL_NET_PLUGIN") or _setting(root / "etc/nccl.conf", "NCCL_NET_PLUGIN")
+    configured = file_settings(root / "etc/nccl.conf").get("NCCL_NET_PLUGIN")
+    setting = environ.get("NCCL_NET_PLUGIN") or (configured.value if configured else "")
     names = [name.strip() for name in setting.split(",") if name.strip()]
     return tuple(name if ".so" in name else f"libnccl-net-{name}.so" for name in names) or _PLUGINS[:1]
 
@@ -129,11 +130,6 @@ def _closed(root: Path, devices: Sequence[str]) -> str:
 
 def _is_efa(device: Path) -> bool:
     return (device / "device/driver").resolve().name == "efa"
-
-
-def _setting(file: Path, name: str) -> str:
-    match = re.search(rf"^{name}=(.*)$", _text(file), re.MULTILINE)
-    return match[1].strip() if match else ""
 
 
 def _text(file: Path) -> str:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from berth.contract.errors import JobError
+from berth.train.failures.sentence import one_line
 from berth.train.planning.mpirun_settings import (
     BIND_TO,
     SSH_ARGUMENTS,
@@ -123,9 +124,7 @@ def says_abort(line: str) -> bool:
 def abort_sentence(lines: Sequence[str]) -> str:
     """Why mpirun aborts the job: its text after the last line of dashes, up to the line that `says_abort`."""
     begin = max((number + 1 for number, line in enumerate(lines) if _is_edge(line)), default=0)
-    text = " ".join(" ".join(lines[begin:]).split())
-    if len(text) > _ABORT_CHARACTERS:
-        text = f"{text[: _ABORT_CHARACTERS - 1]}…"
+    text = one_line(" ".join(lines[begin:]), _ABORT_CHARACTERS)
     advice = (
         "; correct the network settings, such as btl or btl_tcp_if_exclude, in the custom MPI options and the "
         "variables OMPI_MCA_*, and let the hosts reach each other on all ports (security group)."

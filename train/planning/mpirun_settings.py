@@ -39,7 +39,7 @@ class UserSetting:
 
 
 def file_settings(path: Path) -> dict[str, UserSetting]:
-    """The settings in one of Open MPI's parameter files, by name; empty if the file is missing."""
+    """The settings in a file of lines `name = value`, such as Open MPI's, by name; empty if the file is missing."""
     try:
         lines = path.read_text("utf-8", "replace").splitlines()
     except OSError:
