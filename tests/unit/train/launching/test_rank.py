@@ -75,6 +75,34 @@ def test_exception_becomes_a_report(tmp_path: Path) -> None:
     assert "ValueError: boom\n" in run.text
 
 
+BOOM = "raise ValueError('boom')"
+OWN_SENTENCE = "import os, sys; open(os.environ['BERTH_FAILURE_FILE'], 'w').write('do this.'); sys.exit(42)"
+
+
+@pytest.mark.parametrize(
+    ("code", "changes", "exit_code", "sentence"),
+    [
+        (BOOM, {}, 1, "ValueError: boom (raised at train.py:1)"),
+        (BOOM, {"alone": False}, 1, "algo-2: ValueError: boom (raised at train.py:1)"),
+        (OWN_SENTENCE, {}, 42, "do this."),
+        ("import os; os.kill(os.getpid(), 9)", {}, 137, "train.py on algo-2 was killed by SIGKILL"),
+        ("", {"command": ("/no/such/program",)}, 1, "train.py could not be started"),
+        (
+            "print('runs')",
+            {"environ": mpi(0, size=1), "world_size": 2, "ranks_per_host": 1},
+            1,
+            "mpirun started 1 ranks, 1 on algo-2, but the plan says 2 with 1 on each host",
+        ),
+    ],
+    ids=["exception", "exception on one of several hosts", "own sentence", "SIGKILL", "no program", "too few ranks"],
+)
+def test_failure_is_reported(tmp_path: Path, code: str, changes: dict[str, Any], exit_code: int, sentence: str) -> None:
+    run = Run(tmp_path, code, **changes)
+    assert run.wait() == exit_code
+    assert run.report.sentence.startswith(sentence)
+    assert run.report.code == exit_code
+
+
 RAISES_SLOWLY = """
 import signal, sys, time
 def linger(*exception):
@@ -131,19 +159,6 @@ def test_exception_of_a_ddp_program_becomes_a_report(tmp_path: Path) -> None:
     assert run.report.sentence == "ValueError: boom (raised at train.py:4 in f)"
 
 
-@pytest.mark.parametrize(
-    ("alone", "sentence"),
-    [
-        (True, "ValueError: boom (raised at train.py:1)"),
-        (False, "algo-2: ValueError: boom (raised at train.py:1)"),
-    ],
-)
-def test_report_names_the_host_unless_the_job_has_only_one(tmp_path: Path, alone: bool, sentence: str) -> None:
-    run = Run(tmp_path, "raise ValueError('boom')", alone=alone)
-    assert run.wait() == 1
-    assert run.report.sentence == sentence
-
-
 # Files with the names and roles of mpi4py's, which needs an MPI library. The image tests run the real one.
 RUNNER = {
     "mpi4py/__init__.py": "",
@@ -172,34 +187,6 @@ def test_exception_is_no_echo_if_gloo_prints_an_error_after_it(tmp_path: Path) -
     run = Run(tmp_path, code)
     assert run.wait() == 1
     assert not run.report.echo
-
-
-def test_report_has_the_programs_exit_code_and_sentence(tmp_path: Path) -> None:
-    code = "import os, sys; open(os.environ['BERTH_FAILURE_FILE'], 'w').write('do this.'); sys.exit(42)"
-    run = Run(tmp_path, code)
-    assert run.wait() == 42
-    assert (run.report.sentence, run.report.code) == ("do this.", 42)
-
-
-def test_report_names_the_signal_that_killed_the_program(tmp_path: Path) -> None:
-    run = Run(tmp_path, "import os; os.kill(os.getpid(), 9)")
-    assert run.wait() == 137
-    assert run.report.sentence.startswith("train.py on algo-2 was killed by SIGKILL")
-
-
-def test_report_says_that_the_program_could_not_be_started(tmp_path: Path) -> None:
-    run = Run(tmp_path, "", command=("/no/such/program",))
-    assert run.wait() == 1
-    assert run.report.sentence.startswith("train.py could not be started")
-
-
-def test_wrong_world_size_is_refused(tmp_path: Path) -> None:
-    run = Run(tmp_path, "print('trained alone')", mpi(0, size=1), world_size=2, ranks_per_host=1)
-    assert run.wait() == 1
-    assert run.report.sentence.startswith(
-        "mpirun started 1 ranks, 1 on algo-2, but the plan says 2 with 1 on each host"
-    )
-    assert run.text == ""
 
 
 SIGNALLED = """

@@ -4,6 +4,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,27 +73,29 @@ def test_efa_with_all_parts(root: Root) -> None:
     assert efa.network_line(fabric, "gloo") == "network: gloo over TCP: gloo does not support EFA"
 
 
-def test_image_without_plugin(root: Root) -> None:
-    host = root(efa=4, uverbs=True)
-    assert efa.network_line(efa.detect(host, environ(host)), "nccl") == (
-        "network: NCCL over TCP: this image was built without EFA"
-    )
+PLUGIN = "libnccl-net.so"
 
 
-def test_infiniband_device_of_another_driver_is_not_efa(root: Root) -> None:
-    host = root(mlx=2, uverbs=True, plugin="libnccl-net.so")
-    assert (
-        efa.network_line(efa.detect(host, environ(host)), "nccl")
-        == "network: NCCL over TCP: no EFA device is on this host"
-    )
-
-
-def test_devices_without_nodes_in_the_container(root: Root) -> None:
-    host = root(efa=4, plugin="libnccl-net.so")
-    assert efa.detect(host, environ(host)).missing == (
-        "this host has 4 EFA devices but this container has none of their /dev/infiniband/uverbs nodes; start the "
-        "container with docker run --device /dev/infiniband/uverbs0 --device /dev/infiniband/uverbs1 …"
-    )
+@pytest.mark.parametrize(
+    ("parts", "missing"),
+    [
+        ({"efa": 4, "uverbs": True}, "this image was built without EFA"),
+        ({"mlx": 2, "uverbs": True, "plugin": PLUGIN}, "no EFA device is on this host"),
+        (
+            {"efa": 4, "plugin": PLUGIN},
+            "this host has 4 EFA devices but this container has none of their /dev/infiniband/uverbs nodes; start the "
+            "container with docker run --device /dev/infiniband/uverbs0 --device /dev/infiniband/uverbs1 …",
+        ),
+        (
+            {"efa": 4, "uverbs": True, "plugin": PLUGIN, "needs": "libfabric.so.1"},
+            "the plugin can't be loaded: libfabric.so.1: cannot open shared object file: No such file or directory",
+        ),
+    ],
+    ids=["no plugin", "InfiniBand of another driver", "no device nodes", "dependency of the plugin missing"],
+)
+def test_network_line_says_what_is_missing_for_efa(root: Root, parts: dict[str, Any], missing: str) -> None:
+    host = root(**parts)
+    assert efa.network_line(efa.detect(host, environ(host)), "nccl") == f"network: NCCL over TCP: {missing}"
 
 
 def test_nodes_of_other_devices_and_unreadable_nodes_do_not_count(root: Root) -> None:
@@ -118,13 +121,6 @@ def test_plugin_needs_libcudart(root: Root) -> None:
     broken.write_bytes(b"")  # not deleted, because this machine may have another one
     assert efa.network_line(efa.detect(host, variables), "nccl") == (
         f"network: NCCL over TCP: the plugin can't be loaded: {broken}: file too short"
-    )
-
-
-def test_missing_dependency_of_the_plugin_is_named(root: Root) -> None:
-    host = root(efa=4, uverbs=True, plugin="libnccl-net.so", needs="libfabric.so.1")
-    assert efa.detect(host, environ(host)).missing.startswith(
-        "the plugin can't be loaded: libfabric.so.1: cannot open shared object file"
     )
 
 
