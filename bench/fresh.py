@@ -108,6 +108,7 @@ def main(words: Sequence[str]) -> int:
     log.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="berth-fresh-") as folder, log.open("w") as file:
         found = build_network.gather(os.environ)
+        git("bundle", "create", "--quiet", f"{folder}/kit.bundle", "HEAD")
         lay_out(found, Path(folder))
         with machine(docker, found, Path(folder)) as name:
             command_line = ["sh", "-c", f"cd {HOME} && {_VERSIONS}"]
@@ -138,8 +139,7 @@ def git(*words: str) -> str:
 
 
 def lay_out(found: build_network.Network, folder: Path) -> None:
-    """Write the commit as a bundle, and the network's settings as files for a whole machine."""
-    git("bundle", "create", "--quiet", str(folder / "kit.bundle"), "HEAD")
+    """Write the network's settings as files for a whole machine."""
     texts = {"apt": found.apt, "apt-auth": found.apt_auth, "apt-sources": found.apt_sources}
     # Wheel folders are mounted at the same path.
     index = replace(found.index, links=(*found.index.links, *map(str, found.index.folders)))

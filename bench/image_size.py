@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import program, report
-from bench.plain import PlainImage, build_plain
+from bench.plain import build_plain
 from berth.common import engine
 from berth.common.errors import UserError
 from berth.images.build.base import VARIABLE, local_base
@@ -73,7 +73,7 @@ def plain(name: str, profile: pins.Profile, base: Base) -> ImageSize:
     tag = f"berth-bench-plain:{name}"
     names = [*PIP[name], *(["openvino"] if profile.openvino(name) != pins.NONE else [])]
     packages = [f"{package}=={profile.packages[package]}" for package in names]
-    build_plain(PlainImage(tag, APT[name].split(), packages), profile, base)
+    build_plain(tag, APT[name].split(), packages, profile, base)
     client = engine.connect()
     try:
         return image_size(client, tag)

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from berth.common import engine
 from berth.common.errors import UserError
@@ -16,33 +15,25 @@ from berth.images.pins import pins
 from berth.images.scratch import SECRETS, scratch_folder
 
 
-@dataclass(frozen=True, slots=True)
-class PlainImage:
-    """A plain image. apt: names of Debian packages; pip: requirements and options."""
+def build_plain(tag: str, apt: Sequence[str], pip: Sequence[str], profile: pins.Profile, base: Base) -> None:
+    """Build bench/plain.Dockerfile; progress goes to stderr. UserError if the build fails.
 
-    tag: str
-    apt: Sequence[str]
-    pip: Sequence[str]
-
-
-def build_plain(image: PlainImage, profile: pins.Profile, base: Base) -> None:
-    """Build bench/plain.Dockerfile with the image's tag; progress goes to stderr. UserError if the build fails.
-
-    torch's own index is used only if no local wheel folder has the profile's torch.
+    apt: names of Debian packages; pip: requirements and options. torch's own index is used only if no local wheel
+    folder has the profile's torch.
     """
     network = build_network.gather(os.environ)
     wheels = prepare.link_wheels(network, profile, pins.ROOT)
-    requirements = list(image.pip)
+    requirements = list(pip)
     if profile.torch_index and not any(wheel.name.startswith("torch-") for wheel in wheels):
         requirements = ["--extra-index-url", profile.torch_index, *requirements]
     arguments = {
         "BASE_IMAGE": base.reference,
         "PROFILE": profile.name,
-        "APT_PACKAGES": " ".join(image.apt),
+        "APT_PACKAGES": " ".join(apt),
         "PIP_PACKAGES": " ".join(requirements),
     }
     command = [str(engine.find_client()), "build", "--file", str(pins.ROOT / "bench" / "plain.Dockerfile")]
-    command += ["--tag", image.tag]
+    command += ["--tag", tag]
     command += [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
     began = time.monotonic()
     with scratch_folder(SECRETS, pins.CACHE) as folder:
@@ -50,5 +41,5 @@ def build_plain(image: PlainImage, profile: pins.Profile, base: Base) -> None:
         command += [word for key, path in secrets.items() for word in ("--secret", f"id={key},src={path}")]
         made = subprocess.run([*command, str(pins.ROOT)], env=engine.client_environment(os.environ), stdout=sys.stderr)
     if made.returncode != 0:
-        raise UserError(f"{image.tag} can't be built: see Docker's output above.")
-    print(f"{image.tag}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+        raise UserError(f"{tag} can't be built: see Docker's output above.")
+    print(f"{tag}: {time.monotonic() - began:.0f} s", file=sys.stderr)

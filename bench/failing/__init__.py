@@ -1,1 +1,1 @@
-"""Programs that fail as users' do, one for each way; nothing imports them. `cases` has what the job must say."""
+"""Programs that fail as users' programs do; nothing imports them. `cases` has the expected failure reasons."""

@@ -1,4 +1,4 @@
-"""Ends by abort(), as a C++ library does."""
+"""Calls abort(), as a C++ library does."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Reads its hyperparameters by argparse, and gets one that it does not know."""
+"""Gets a hyperparameter that its argparse parser rejects."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Reads a broken table by a library whose frames have relative names."""
+"""Reads a broken table with a library whose frames have relative file names."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Fails under a progress bar, which leaves its line open."""
+"""Fails while a progress bar has an unfinished line."""
 
 from tqdm import tqdm
 

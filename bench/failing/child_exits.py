@@ -1,4 +1,4 @@
-"""Starts a script that ends itself with a text."""
+"""Starts a script that exits with a text."""
 
 import subprocess
 import sys

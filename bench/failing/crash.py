@@ -1,4 +1,4 @@
-"""Reads memory that it does not own, as a faulty extension does."""
+"""Reads invalid memory, as a faulty extension does."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""DistributedDataParallel over a model of whose layers one has no part in the loss."""
+"""Uses DistributedDataParallel with a model that has a layer without influence on the loss."""
 
 import torch
 from torch import nn

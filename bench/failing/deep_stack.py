@@ -1,4 +1,4 @@
-"""Trainer and a model of many levels, over ids that its vocabulary does not have: a stack of more than 80 frames."""
+"""Trains a deep model with ids outside of its vocabulary: a stack of more than 80 frames."""
 
 import torch
 from torch import nn

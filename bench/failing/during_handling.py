@@ -1,4 +1,4 @@
-"""An exception that came while another was handled."""
+"""Raises an exception while it handles another one."""
 
 
 def main() -> None:

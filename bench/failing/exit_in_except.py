@@ -1,4 +1,4 @@
-"""Prints an exception and ends with a number, as SageMaker's own sample does."""
+"""Prints an exception and exits with a number, as SageMaker's own sample does."""
 
 import sys
 import traceback

@@ -1,4 +1,4 @@
-"""Ends itself with a text of several lines."""
+"""Exits with a text of several lines."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Fails; then a tracker writes its report of 20 lines to stderr, and a __del__ fails as well."""
+"""Fails; then a tracker writes a report of 20 lines to stderr, and a __del__ fails as well."""
 
 import atexit
 import sys

@@ -1,4 +1,4 @@
-"""A group of exceptions, as asyncio's TaskGroup raises it."""
+"""Raises a group of exceptions, as asyncio's TaskGroup does."""
 
 
 def rows() -> list[Exception]:

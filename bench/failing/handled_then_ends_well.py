@@ -1,4 +1,4 @@
-"""Logs an exception that it has handled, and ends well."""
+"""Logs a handled exception and succeeds."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Logs an exception that it has handled, and later ends with a number."""
+"""Logs a handled exception and later exits with a number."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""Logs an exception that it has handled, and later fails of another."""
+"""Logs a handled exception and later fails with another one."""
 
 import logging
 

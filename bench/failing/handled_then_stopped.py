@@ -1,4 +1,4 @@
-"""Logs an exception that it has handled; when it is told to stop, it saves and ends, or, with NO_HANDLER, just ends."""
+"""Logs a handled exception; on SIGTERM it saves and exits, or, with NO_HANDLER, just exits."""
 
 import logging
 import os

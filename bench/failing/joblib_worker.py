@@ -1,4 +1,4 @@
-"""Prepares its rows by joblib, one of whose processes crashes in native code."""
+"""Prepares rows with joblib, one of whose processes crashes in native code."""
 
 import ctypes
 

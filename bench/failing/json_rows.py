@@ -1,4 +1,4 @@
-"""Reads JSON Lines by datasets; a label is a text in the second file."""
+"""Reads JSON Lines with datasets; a label in the second file is a text."""
 
 import json
 import pathlib

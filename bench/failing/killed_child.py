@@ -1,4 +1,4 @@
-"""Checks a subprocess that is killed, as by the kernel for memory."""
+"""Runs a subprocess that is killed, as the kernel does if memory is short."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""One of the ranks that torchrun starts is killed."""
+"""Starts torchrun, one of whose ranks is killed."""
 
 import os
 import subprocess

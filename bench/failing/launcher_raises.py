@@ -1,4 +1,4 @@
-"""Starts another script by os.system and, where that fails, raises an exception of its own."""
+"""Starts another script with os.system and raises its own exception if that fails."""
 
 import os
 import sys

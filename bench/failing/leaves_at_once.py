@@ -1,4 +1,4 @@
-"""Leaves by os._exit, without a word."""
+"""Exits with os._exit, without output."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A data set that fails in a DataLoader's worker."""
+"""Has a data set that fails in a DataLoader's worker."""
 
 from torch.utils.data import DataLoader, Dataset
 

@@ -1,4 +1,4 @@
-"""A message of 100 KB and many lines, one of which looks like a traceback's first."""
+"""Raises a message of 100 KB with many lines, one of which looks like the first line of a traceback."""
 
 ROWS = 6000
 

@@ -1,4 +1,4 @@
-"""A DataLoader's worker that takes more memory than there is."""
+"""Has a DataLoader worker that needs more memory than the container has."""
 
 from torch.utils.data import DataLoader, Dataset
 

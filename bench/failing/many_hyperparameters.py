@@ -1,4 +1,4 @@
-"""Gets as many and as long hyperparameters as SageMaker takes, more than Linux passes in one variable."""
+"""Gets as many long hyperparameters as SageMaker accepts, more than Linux allows in one variable."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Looks at the GPU first, by a tool that is not in the image.
+# Calls a tool that is not in the image.
 set -euo pipefail
 echo "image of $(uname -s)"
 nvidia-smi --list-gpus

@@ -1,4 +1,4 @@
-"""Spawns its workers without asking whether it is the main module."""
+"""Spawns workers without `if __name__ == "__main__"`."""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor

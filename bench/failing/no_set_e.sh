@@ -1,4 +1,4 @@
 #!/bin/bash
-# Goes on after the training has failed, and fails of what the training did not write.
+# Continues after the training failed, and fails because its file is missing.
 python work.py --output out
 cp out/model.safetensors /opt/ml/model/

@@ -1,4 +1,4 @@
-"""Runs a tool that came without its mode bit, as out of a zip file."""
+"""Runs a tool that is not executable, for example because it was unzipped."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Ends itself with the name of a file that is not UTF-8."""
+"""Exits with a file name that is not UTF-8."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Imports a module of its own that was written for Python 2."""
+"""Imports its own module, which was written for Python 2."""
 
 import importlib
 

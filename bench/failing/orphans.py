@@ -1,4 +1,4 @@
-"""Starts 50 helpers that leave it, and looks at what becomes of them."""
+"""Starts 50 background processes that outlive their parents, and counts zombies."""
 
 import os
 import subprocess

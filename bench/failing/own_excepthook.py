@@ -1,4 +1,4 @@
-"""Has an excepthook of its own, which logs one line of JSON into a file and writes nothing to stderr."""
+"""Has its own excepthook, which writes one line of JSON to a file and nothing to stderr."""
 
 import json
 import sys

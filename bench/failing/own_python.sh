@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes an environment of its own and starts a program there with clean variables.
+# Creates its own environment and starts a program there with clean variables.
 set -e
 python -m venv --without-pip /tmp/own
 env -i PATH=/usr/bin:/bin /tmp/own/bin/python -I work.py

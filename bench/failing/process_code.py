@@ -1,4 +1,4 @@
-"""Starts a process of multiprocessing and passes its exit code on."""
+"""Starts a multiprocessing process and exits with its exit code."""
 
 import multiprocessing
 import sys

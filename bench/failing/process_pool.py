@@ -1,4 +1,4 @@
-"""Prepares its rows in a pool of processes."""
+"""Prepares rows in a pool of processes."""
 
 from concurrent.futures import ProcessPoolExecutor
 

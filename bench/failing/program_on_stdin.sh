@@ -1,5 +1,5 @@
 #!/bin/bash
-# Gives Python a program on stdin.
+# Passes Python a program on stdin.
 python - <<'EOF'
 import json
 

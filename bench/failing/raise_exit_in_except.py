@@ -1,4 +1,4 @@
-"""The same by raising SystemExit."""
+"""Prints an exception and raises SystemExit with a number."""
 
 import traceback
 

@@ -1,4 +1,4 @@
-"""An exception with its cause."""
+"""Raises an exception with a cause."""
 
 
 def column(row: dict[str, int]) -> int:

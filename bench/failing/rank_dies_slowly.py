@@ -1,4 +1,4 @@
-"""Rank 1 fails under a progress bar and takes 5 s to end; mpirun ends it meanwhile, for rank 0 fails of that."""
+"""Rank 1 fails and takes 5 s to exit; meanwhile rank 0 fails because of it, and mpirun ends rank 1."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Rank 1 ends itself with 3 and no words, while rank 0 waits for it."""
+"""Rank 1 exits with 3 and without output, while rank 0 waits for it."""
 
 import os
 import sys

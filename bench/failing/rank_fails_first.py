@@ -1,4 +1,4 @@
-"""Rank 1 fails, and rank 0 waits for it in a collective."""
+"""Rank 1 fails while rank 0 waits for it in a collective."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Two ranks that fail in the same moment."""
+"""Two ranks fail at the same time."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Prints what is wrong to stdout, and ends with a number."""
+"""Prints its error to stdout and exits with a number."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A watchdog of its own ends it by SIGTERM."""
+"""The program's own watchdog ends it with SIGTERM."""
 
 import os
 import signal

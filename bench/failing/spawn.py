@@ -1,4 +1,4 @@
-"""Starts its ranks by torch.multiprocessing."""
+"""Starts its ranks with torch.multiprocessing."""
 
 import torch.multiprocessing
 

@@ -1,4 +1,4 @@
-"""Starts another script and lets its failure end this one."""
+"""Starts another script with check=True, which fails."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Starts another script and passes its exit code on."""
+"""Starts another script and exits with its exit code."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Reads its arguments by argparse."""
+"""Reads its arguments with argparse."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""A thread that reads rows fails; the main thread waits for rows in vain and ends with 1."""
+"""A thread that reads rows fails; the main thread waits for rows in vain and exits with 1."""
 
 import queue
 import sys

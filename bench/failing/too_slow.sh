@@ -1,3 +1,3 @@
 #!/bin/bash
-# Gives its program two seconds.
+# Ends its program after two seconds.
 timeout 2 python -c 'import time; print("epoch 1", flush=True); time.sleep(60)'

@@ -1,4 +1,4 @@
-"""Starts torchrun from Python, as scripts do that were written for one process."""
+"""Starts torchrun from Python, as scripts for one process do."""
 
 import subprocess
 import sys

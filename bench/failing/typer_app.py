@@ -1,4 +1,4 @@
-"""A typer app, which draws its own traceback in place of Python's."""
+"""Is a typer app, which prints its own traceback."""
 
 import typer
 

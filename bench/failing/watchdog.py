@@ -1,4 +1,4 @@
-"""Ends itself by faulthandler where a step takes too long."""
+"""Is ended by faulthandler because a step takes too long."""
 
 import faulthandler
 import threading

@@ -1,4 +1,4 @@
-"""What the launchers of this folder start: it fails as a user's training does."""
+"""Is started by the launchers in this folder and fails like a user's training."""
 
 
 def load(label: int) -> None:

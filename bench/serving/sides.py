@@ -17,7 +17,7 @@ from pathlib import Path
 from docker import DockerClient
 from docker.models.images import Image
 
-from bench.plain import PlainImage, build_plain
+from bench.plain import build_plain
 from berth.common import engine, labels
 from berth.common.errors import UserError
 from berth.images.build.base import VARIABLE, find_base
@@ -77,7 +77,7 @@ def peer(client: DockerClient, model: Path) -> Iterator[Side]:
     kit = pins_file.load()
     profile = kit.profile(pins.DEFAULT_PROFILE)
     base = find_base(client, kit, os.environ.get(VARIABLE), lambda line: None)
-    build_plain(PlainImage(_PEER_TAG, _PEER_APT, (*_PEER_PIP, f"torch=={profile.torch}")), profile, base)
+    build_plain(_PEER_TAG, _PEER_APT, (*_PEER_PIP, f"torch=={profile.torch}"), profile, base)
     try:
         yield Side(PEER, _PEER_TAG, model, {"HF_TASK": "question-answering"})
     finally:

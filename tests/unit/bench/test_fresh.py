@@ -23,7 +23,7 @@ def test_settings_of_closed_network_are_written_as_files(tmp_path: Path) -> None
     folder = tmp_path / "machine"
     folder.mkdir()
     fresh.lay_out(closed_network(tmp_path), folder)
-    assert sorted(path.name for path in folder.iterdir()) == ["apt", "apt-sources", "ca.pem", "kit.bundle", "pip"]
+    assert sorted(path.name for path in folder.iterdir()) == ["apt", "apt-sources", "ca.pem", "pip"]
     assert (folder / "pip").read_text() == (
         "[global]\nno-input = true\n"
         "index-url = https://user:secret@corp/simple\n"
@@ -37,7 +37,7 @@ def test_open_network_needs_no_settings(tmp_path: Path) -> None:
     folder = tmp_path / "machine"
     folder.mkdir()
     fresh.lay_out(Network(None, PackageIndex(), (), "", "", ""), folder)
-    assert sorted(path.name for path in folder.iterdir()) == ["kit.bundle"]
+    assert sorted(path.name for path in folder.iterdir()) == []
 
 
 def test_variables_of_login_and_network_are_kept(tmp_path: Path) -> None:

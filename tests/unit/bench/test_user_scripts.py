@@ -18,6 +18,13 @@ RUN = Run(TRAIN, LOSS, ranks=4, losses=(2.3, 0.43))
 GOOD = Ended(0, "", ["loss: 2.31", "loss: nan", "loss: 0.429"], 1.0)
 
 
+@pytest.fixture(scope="module")
+def made_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    make_data(folder, "")
+    return folder
+
+
 def test_code_has_edited_cuda_calls_and_imported_doubles(tmp_path: Path) -> None:
     text = 'import torchnet\ndevice = torch.device("cuda")\ntorch.cuda.set_device(0)\nloss.backward()\n'
     script = replace(TRAIN, blob=blob(text.encode()))
@@ -38,9 +45,8 @@ def test_blob_is_gits_hash() -> None:
     assert blob(b"a\n") == "78981922613b2afb6025042ff6bd878ac1994e85"
 
 
-def test_every_run_has_data_and_launches_its_ranks(tmp_path: Path) -> None:
-    make_data(tmp_path, "")
-    kinds = {path.name for path in tmp_path.iterdir()} | {"text", "image"}  # these are created in the image
+def test_every_run_has_data_and_launches_its_ranks(made_data: Path) -> None:
+    kinds = {path.name for path in made_data.iterdir()} | {"text", "image"}  # these are created in the image
     for run in RUNS:
         assert run.data in kinds
         assert run.replicas * run.parameters.get("partitions", 1) == run.ranks
@@ -83,7 +89,6 @@ def test_weights_may_differ_only_if_expected() -> None:
         assert (find_problems(run, Ended(0, "", ["ends"], 1.0)) == []) is not alone
 
 
-def test_half_of_the_sentence_pairs_match(tmp_path: Path) -> None:
-    make_data(tmp_path, "")
-    lines = (tmp_path / "csv/train/train.csv").read_text().splitlines()
+def test_half_of_the_sentence_pairs_match(made_data: Path) -> None:
+    lines = (made_data / "csv/train/train.csv").read_text().splitlines()
     assert [line.rsplit(",", 1)[1] for line in lines if line.endswith((",0", ",1"))][:4] == ["1", "0", "1", "0"]
