@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--input", default=str(HERE / "questions"), help="a folder or S3 prefix with .jsonl files")
     parser.add_argument("--output", default="answers", help="gets a file NAME.out for each file")
     parser.add_argument("--image", default="berth-serve:cpu", help="on AWS the image_uri of the inference image")
-    parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode takes any")
+    parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode accepts any role")
     parser.add_argument("--instance-type", default="local")
     arguments = parser.parse_args()
     local = arguments.instance_type.startswith("local")

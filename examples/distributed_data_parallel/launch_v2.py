@@ -24,7 +24,7 @@ def local_settings() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--image", default="berth-train:cpu", help="on AWS the image_uri in ECR")
-    parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode takes any")
+    parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode accepts any role")
     parser.add_argument("--instance-type", default="local")
     parser.add_argument("--instance-count", type=int, default=1)
     arguments = parser.parse_args()

@@ -25,7 +25,7 @@ class ImageFolder(Dataset):
             (file, label) for label, name in enumerate(self.classes) for file in sorted((folder / name).iterdir())
         ]
         if not self.files:
-            raise SystemExit(f"{folder} has no images: give it a folder for each class, or leave the channel out.")
+            raise SystemExit(f"{folder} has no images: add a folder per class, or omit the channel.")
 
     def __len__(self) -> int:
         return len(self.files)
@@ -48,7 +48,7 @@ def folders() -> tuple[ImageFolder, ImageFolder]:
     if given := os.environ.get("SM_CHANNEL_TRAIN"):
         train, val = ImageFolder(Path(given)), ImageFolder(Path(os.environ.get("SM_CHANNEL_VAL", given)))
         if train.classes != val.classes:
-            raise SystemExit(f"val has the classes {val.classes}, train has {train.classes}: make them the same.")
+            raise SystemExit(f"val has the classes {val.classes}, train has {train.classes}: use the same classes.")
         return train, val
     made = Path(tempfile.mkdtemp())  # each rank makes its own files
     for name, count, seed in (("train", 64, 0), ("val", 16, 1)):

@@ -58,7 +58,9 @@ def main() -> None:
     sampler = DistributedSampler(training, smp.dp_size(), smp.dp_rank())
     loader = DataLoader(training, batch_size=arguments.batch_size // smp.dp_size(), sampler=sampler, drop_last=True)
     if not len(loader):
-        raise SystemExit(f"{len(training)} images are fewer than a batch of {arguments.batch_size}: make it smaller.")
+        raise SystemExit(
+            f"a batch of {arguments.batch_size} is larger than {len(training)} images: reduce --batch_size."
+        )
     for epoch in range(arguments.epochs):
         sampler.set_epoch(epoch)
         model.train()

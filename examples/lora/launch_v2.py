@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True, help="a pretrained model: a folder here, on AWS its S3 URI")
     parser.add_argument("--image", default="berth-train:mine", help="an image with peft")
-    parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode takes any")
+    parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode accepts any role")
     parser.add_argument("--instance-type", default="local")
     parser.add_argument("--instance-count", type=int, default=1)
     arguments = parser.parse_args()

@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--serve-image", default="", help="the inference image, such as berth-serve:cpu")
     parser.add_argument("--max-steps", type=int, default=20)
     parser.add_argument("--image", default="berth-train:cpu", help="on AWS the image_uri in ECR")
-    parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode takes any")
+    parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode accepts any role")
     parser.add_argument("--instance-type", default="local")
     parser.add_argument("--instance-count", type=int, default=1)
     arguments = parser.parse_args()

@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a pretrained model: a folder here, on AWS its S3 URI")
     parser.add_argument("--max-steps", type=int, default=20)
     parser.add_argument("--image", default="berth-train:cpu", help="on AWS the image_uri in ECR")
-    parser.add_argument("--role", help="local mode needs none")
+    parser.add_argument("--role", help="not needed in local mode")
     parser.add_argument("--instance-type", default="local_cpu")
     parser.add_argument("--instance-count", type=int, default=1)
     arguments = parser.parse_args()

@@ -47,7 +47,7 @@ def read_examples(folder: str | None) -> list[Example]:
         return made_examples()
     file = Path(folder, "train.jsonl")
     if not file.is_file():
-        raise SystemExit(f"{file} is not there: put it into the channel train, or leave the channel out.")
+        raise SystemExit(f"{file} is missing: put it into the channel train, or omit the channel.")
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 

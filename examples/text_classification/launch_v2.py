@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a pretrained model: a folder here, on AWS its S3 URI")
     parser.add_argument("--image", default="berth-train:cpu", help="on AWS the image_uri in ECR")
     parser.add_argument("--serve-image", default="", help="the inference image, such as berth-serve:cpu")
-    parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode takes any")
+    parser.add_argument("--role", default="arn:aws:iam::111122223333:role/any", help="local mode accepts any role")
     parser.add_argument("--instance-type", default="local")
     parser.add_argument("--instance-count", type=int, default=1)
     arguments = parser.parse_args()
@@ -43,7 +43,7 @@ def main() -> None:
         instance_type=arguments.instance_type,
         instance_count=arguments.instance_count,
         base_job_name="text-classification",
-        # A rank for each GPU; without GPUs one for each host.
+        # One rank per GPU; without GPUs one per host.
         environment={"BERTH_DISTRIBUTION": "mpi"},
         hyperparameters={"epochs": 3},
         **(local_settings() if local else {}),

@@ -18,7 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True, help="a pretrained model: a folder here, on AWS its S3 URI")
     parser.add_argument("--image", default="berth-train:cpu", help="on AWS the image_uri in ECR")
-    parser.add_argument("--role", help="local mode needs none")
+    parser.add_argument("--role", help="not needed in local mode")
     parser.add_argument("--instance-type", default="local_cpu")
     parser.add_argument("--instance-count", type=int, default=1)
     arguments = parser.parse_args()
@@ -29,7 +29,7 @@ def main() -> None:
         role=arguments.role,
         compute=Compute(instance_type=arguments.instance_type, instance_count=arguments.instance_count),
         source_code=SourceCode(source_dir=str(HERE), entry_script="train.py"),
-        distributed=Torchrun(),  # a rank for each GPU; without GPUs one
+        distributed=Torchrun(),  # one rank per GPU, or one without GPUs
         hyperparameters={"epochs": 3},
     )
     trainer.train([InputData(channel_name="model", data_source=arguments.model)])

@@ -21,7 +21,7 @@ PARAMETERS = {"partitions": 2, "microbatches": 4, "pipeline": "interleaved", "dd
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--image", default="berth-train:cpu", help="on AWS the image_uri in ECR")
-    parser.add_argument("--role", help="local mode needs none")
+    parser.add_argument("--role", help="not needed in local mode")
     parser.add_argument("--instance-type", default="local_cpu")
     parser.add_argument("--instance-count", type=int, default=1)
     arguments = parser.parse_args()

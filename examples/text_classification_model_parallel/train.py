@@ -44,7 +44,7 @@ def read_pairs(folder: str | None) -> list[Pair]:
         return made_pairs()
     file = Path(folder, "train.jsonl")
     if not file.is_file():
-        raise SystemExit(f"{file} is not there: put it into the channel train, or leave the channel out.")
+        raise SystemExit(f"{file} is missing: put it into the channel train, or omit the channel.")
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
@@ -141,7 +141,7 @@ def main() -> None:
         collate_fn=lambda chosen: encode(chosen, tokenizer, device),
     )
     if not len(loader):
-        raise SystemExit(f"{len(pairs)} pairs are fewer than a batch of {arguments.batch_size}: make it smaller.")
+        raise SystemExit(f"{len(pairs)} pairs are fewer than a batch of {arguments.batch_size}: reduce --batch_size.")
     for epoch in range(arguments.epochs):
         sampler.set_epoch(epoch)
         model.train()

@@ -87,8 +87,8 @@ def test_images_with_two_partitions_and_on_two_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pairs", "expected"),
     [
-        ([], "train.jsonl is not there: put it into the channel train, or leave the channel out."),
-        (OWN, "12 pairs are fewer than a batch of 32: make it smaller."),
+        ([], "train.jsonl is missing: put it into the channel train, or omit the channel."),
+        (OWN, "12 pairs are fewer than a batch of 32: reduce --batch_size."),
     ],
 )
 def test_error_for_wrong_own_pairs(pairs: list[Any], expected: str, tmp_path: Path) -> None:
@@ -101,8 +101,8 @@ def test_error_for_wrong_own_pairs(pairs: list[Any], expected: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("val", "expected"),
     [
-        ("", "train has no images: give it a folder for each class, or leave the channel out."),
-        ("cats", "val has the classes ['cats'], train has ['dogs']: make them the same."),
+        ("", "train has no images: add a folder per class, or omit the channel."),
+        ("cats", "val has the classes ['cats'], train has ['dogs']: use the same classes."),
     ],
 )
 def test_error_for_wrong_own_images(val: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
