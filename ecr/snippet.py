@@ -89,7 +89,7 @@ def estimator_snippet(image: str, profile: str, image_uri: str) -> str:
     if image == "serve":
         cuda = gpu_hosts.parse(known.cuda["cuda"]) if known.cuda else None
         return _SERVE.format(**values, **_host_lines(cuda, values["instance"]))
-    return _TRAIN.format(**values, **(_RUN_QA if known.runs_kit else _OWN_SCRIPT))
+    return _TRAIN.format(**values, **(_RUN_QA if known.runs_berth else _OWN_SCRIPT))
 
 
 def _host_lines(cuda: gpu_hosts.Version | None, instance: str) -> dict[str, str]:

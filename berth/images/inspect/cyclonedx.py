@@ -17,7 +17,7 @@ from typing import Any
 from packageurl import PackageURL
 
 from berth.images.inspect import spdx
-from berth.images.inspect.distributions import KIT, python_packages
+from berth.images.inspect.distributions import BERTH, python_packages
 from berth.images.inspect.dpkg import debian_packages, os_release
 from berth.images.inspect.image_listing import ImageListing
 from berth.images.inspect.packages import BillPackage, FoundPackage
@@ -148,11 +148,11 @@ def _metadata(listing: ImageListing) -> dict[str, Any]:
     }
     return {
         "timestamp": listing.created,
-        "tools": {"components": [{"type": "application", "name": KIT, "version": pins.version()}]},
+        "tools": {"components": [{"type": "application", "name": BERTH, "version": pins.version()}]},
         "component": {
             "type": "container",
             "bom-ref": listing.image_id,
-            "name": f"{KIT}-{title}" if title else listing.image_id,
+            "name": f"{BERTH}-{title}" if title else listing.image_id,
             **({"version": version} if version else {}),
         },
         "properties": [{"name": name, "value": value} for name, value in sorted(properties.items())],

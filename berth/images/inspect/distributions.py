@@ -13,7 +13,7 @@ from berth.images.inspect import spdx
 from berth.images.inspect.image_listing import ImageListing, resolved
 from berth.images.inspect.packages import BillPackage, FoundPackage, hash_of
 
-KIT = "berth"
+BERTH = "berth"
 _METADATA = re.compile(r"(.+/)?[^/]+(\.dist-info/METADATA|\.egg-info/PKG-INFO|\.egg-info)")
 # For evaluating markers: every image has this Python, and requirements of extras are optional.
 _ENVIRONMENT = {
@@ -38,7 +38,7 @@ def python_packages(listing: ImageListing) -> list[FoundPackage]:
 def _package(listing: ImageListing, path: str, fields: RawMetadata) -> FoundPackage:
     name, version = canonicalize_name(fields["name"]), fields["version"]
     # berth is not on PyPI: with a PyPI purl it would be mistaken for another project of that name.
-    kind = "generic" if name == KIT else "pypi"
+    kind = "generic" if name == BERTH else "pypi"
     texts = map(spdx.text_licence, _licence_files(listing, path, fields))
     package = BillPackage(
         name,

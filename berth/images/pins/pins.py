@@ -20,7 +20,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bert
 PATH = ROOT / "docker" / "pins.toml"
 DEFAULT_PROFILE = "cpu"
 IMAGES = ("train", "serve")
-KIT_TRANSFORMERS = 5
+FIRST_TRANSFORMERS = 5
 """The first major version of transformers that run_qa and serve are for."""
 NONE = "none"
 UNPINNED = "unpinned"
@@ -108,9 +108,9 @@ class Profile:
         return self.software.images
 
     @property
-    def runs_kit(self) -> bool:
+    def runs_berth(self) -> bool:
         """Whether berth's own programs, run_qa and serve, run in its images: they need transformers 5."""
-        return int(self.packages["transformers"].partition(".")[0]) >= KIT_TRANSFORMERS
+        return int(self.packages["transformers"].partition(".")[0]) >= FIRST_TRANSFORMERS
 
     def available_images(self, images: Sequence[str]) -> tuple[str, ...]:
         """Those of `images` that it has; UserError if it has none of them."""

@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict
 
-from berth.images.pins.pins import IMAGES, KIT_TRANSFORMERS, NONE
+from berth.images.pins.pins import FIRST_TRANSFORMERS, IMAGES, NONE
 
 MAY_BE_NONE = ("openvino", "nncf", "evaluate", "scikit-learn", "pillow", "tensorboardx")
 """The packages that a software set may set to "none": a training image works without them."""
@@ -67,9 +67,9 @@ def software_faults(table: str, software: SoftwareTable, known: Collection[str])
         if version != NONE and parsed_version(version) is None:
             yield f"{name} of {table} is {version!r}, which is not a version: write it as 4.46.3"
     found = parsed_version(software.transformers)
-    if "serve" in software.images and found and found.major < KIT_TRANSFORMERS:
+    if "serve" in software.images and found and found.major < FIRST_TRANSFORMERS:
         yield (
-            f"{table} has transformers {software.transformers}, but serve needs {KIT_TRANSFORMERS} or newer: write "
+            f"{table} has transformers {software.transformers}, but serve needs {FIRST_TRANSFORMERS} or newer: write "
             'images = ["train"]; images of other profiles serve its models'
         )
     for text in (*software.packages, *software.constraints):

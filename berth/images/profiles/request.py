@@ -10,7 +10,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from berth.images.pins.pins import DEFAULT_PROFILE, IMAGES, KIT_TRANSFORMERS, NONE, Pins
+from berth.images.pins.pins import DEFAULT_PROFILE, FIRST_TRANSFORMERS, IMAGES, NONE, Pins
 from berth.images.pins.software_form import is_day, is_variable, parsed_version, requirement_fault
 
 SET_PACKAGES = ("transformers", "accelerate", "datasets")
@@ -144,7 +144,7 @@ def pinned(requirement: str) -> str | None:
 def images_for(transformers: str) -> tuple[str, ...]:
     """The images of a set with this transformers: berth's server needs transformers 5."""
     found = parsed_version(transformers)
-    return ("train",) if found and found.major < KIT_TRANSFORMERS else IMAGES
+    return ("train",) if found and found.major < FIRST_TRANSFORMERS else IMAGES
 
 
 def tables(complete: CompleteProfile, pins: Pins) -> dict[str, dict[str, Any]]:

@@ -33,7 +33,7 @@ TRAINER = (SCRIPTS / "trainer_alone.py").read_text()
 
 _ROW = pins_file.load().profile(os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE))
 # Whether the images have transformers 4, for which run_qa is not made.
-OLDER = not _ROW.runs_kit
+OLDER = not _ROW.runs_berth
 # Scripts of early 2023 need the versions of hf4; other old versions may lack load_metric.
 collect_ignore = [] if _ROW.software.name == "hf4" else ["test_hf4.py"]
 

@@ -110,7 +110,7 @@ def test_every_way_to_start_the_image_starts_a_job(
         log = container.logs().decode()
     finally:
         container.remove(force=True)
-    if not profile.runs_kit:
+    if not profile.runs_berth:
         assert "berth: failed: run_qa, the kit's own program, is for transformers 5" in log, log
     else:
         assert "berth: launch plan" in log

@@ -2,8 +2,11 @@
 
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -11,6 +14,7 @@ from requests.exceptions import ConnectionError
 from rich.console import Console
 
 from berth.common.errors import UserError
+from berth.common.kept import Kept
 from berth.images.inspect import advisories, outdated, releases
 from berth.images.inspect.advisories import Audit, Vulnerable
 from berth.images.inspect.debian import Update
@@ -21,6 +25,7 @@ from berth.images.locks.index_metadata import parse_project
 from berth.images.locks.locked_packages import LockedPackage
 from berth.images.network.build_network import Network, PackageIndex
 from berth.images.pins import pins_file
+from tests.doubles.http_server import serving
 from tests.doubles.index_and_advisories import IndexAndAdvisoriesDouble
 
 PINS = pins_file.load()
@@ -32,6 +37,19 @@ OLD_TORCH = LockedPackage("torch", "2.5.1", BOTH, ("cu124",), pinned=True)
 
 def file(name: str, python: str | None = ">=3.8", yanked: bool | str = False) -> dict[str, Any]:
     return {"filename": name, "requires-python": python, "yanked": yanked}
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of the double; its index has rich and torch, and it knows no vulnerability."""
+    releases = {
+        "rich": [file("rich-15.0.0-py3-none-any.whl")],
+        "torch": [file("torch-2.13.0-cp311-cp311-linux_x86_64.whl")],
+    }
+    for name, value in {"releases": releases, "vulnerable": {}, "asked": [], "status": 200, "body": None}.items():
+        monkeypatch.setattr(IndexAndAdvisoriesDouble, name, value)
+    with serving(IndexAndAdvisoriesDouble) as address:
+        yield address
 
 
 def network(url: str, *extra: str) -> Network:
@@ -333,3 +351,44 @@ def test_short_reason_of_pip_audit(output: str, reason: str) -> None:
 )
 def test_insecure_and_exit_code(found: Outdated, insecure: bool, exit_code: int) -> None:
     assert (found.insecure, found.exit_code) == (insecure, exit_code)
+
+
+class AskedTwice:
+    """Fakes of Debian's archive and pip-audit that record each request."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times: list[str] = []
+        monkeypatch.setattr(advisories, "_run_audit", self._audit)
+        monkeypatch.setattr(outdated.debian, "ask_archive", self._archive)
+
+    def _audit(self, versions: dict[str, str], *_: object) -> dict[str, Any]:
+        self.times.append("audit")
+        known = [{"id": "PYSEC-1", "fix_versions": ["15.0"]}]
+        return {"dependencies": [{"name": "rich", "version": "14.0.0", "vulns": known}]}
+
+    def _archive(self, *_: object) -> list[Update]:
+        self.times.append("archive")
+        return [Update("libc6", "1", "2", security=True)]
+
+
+def test_answers_are_cached_for_an_hour(service: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = AskedTwice(monkeypatch)
+    (tmp_path / "locks/cpu").mkdir(parents=True)
+    (tmp_path / "locks/cpu/deps-serve.txt").write_text("rich==14.0.0\nunheard-of==1.0\n")
+    image = SimpleNamespace(id="sha256:1")
+    client: Any = SimpleNamespace(images=SimpleNamespace(get=lambda name: image))
+    services = Services(
+        network(f"{service}/simple"), connect=lambda: client, answers=Kept(tmp_path / "answers", 9, 3600)
+    )
+    find = partial(
+        outdated.find_outdated, PINS, ["cpu"], services, images=["berth-serve:cpu"], locks=tmp_path / "locks"
+    )
+    first = find()
+    assert first.insecure
+    IndexAndAdvisoriesDouble.asked.clear()
+    assert find() == first
+    assert sorted(asked.times) == ["archive", "audit"]
+    assert IndexAndAdvisoriesDouble.asked == ["/simple/unheard-of/"], "a failed request is not cached"
+    image.id = "sha256:2"
+    find()
+    assert asked.times.count("archive") == 2, "another image is a separate request"

@@ -106,7 +106,7 @@ def test_hf4_profiles_share_torch_and_have_only_a_training_image() -> None:
     for profile in profiles.values():
         assert (profile.openvino("train"), "nncf" in profile.packages) == (pins.NONE, False)
         assert set(profile.budget) == {"train"}
-        assert not profile.runs_kit
+        assert not profile.runs_berth
 
 
 @pytest.mark.parametrize(

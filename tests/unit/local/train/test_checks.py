@@ -42,7 +42,7 @@ def test_run_qa_is_refused_for_images_with_other_transformers(
 
 
 def test_contract_and_pins_agree_on_run_qas_transformers() -> None:
-    assert own_program.TRANSFORMERS == pins.KIT_TRANSFORMERS
+    assert own_program.TRANSFORMERS == pins.FIRST_TRANSFORMERS
 
 
 @pytest.mark.parametrize(
