@@ -142,14 +142,14 @@ def build_image(
     base: a reference; default: BERTH_BASE_IMAGE, else the pinned base. settings: default: this machine's. target: the
     stage to build. profile: default: the one under test, without the parts that are files.
     """
-    kit = pins_file.load(root / "docker" / "pins.toml")
+    all_pins = pins_file.load(root / "docker" / "pins.toml")
     found = settings or build_network.gather(os.environ)
-    base_image = local_base(engine.connect(), kit, base or os.environ.get(VARIABLE))
+    base_image = local_base(engine.connect(), all_pins, base or os.environ.get(VARIABLE))
     assert base_image is not None, "the base is not on the engine"
     with scratch_folder(SECRETS, pins.CACHE) as folder:
         plan = build_plan(
-            kit,
-            profile or kit.profile(PROFILE).without(pins.FILE_PARTS["train"]),
+            all_pins,
+            profile or all_pins.profile(PROFILE).without(pins.FILE_PARTS["train"]),
             image,
             Revision("test"),
             Provided(base_image, found.write_secrets(folder), found.proxies),
@@ -192,7 +192,7 @@ def canary_image(
     It is built once for all tests, because it takes minutes. Its label berth.kit is train or serve.
     """
     folder = tmp_path_factory.mktemp("canary")
-    kit = copy_kit(folder / "kit")
+    checkout = copy_kit(folder / "kit")
     here = build_network.gather(os.environ)
     ca = folder / "ca.pem"
     ca.write_text(f"# {CANARY}-ca\n" + (here.ca.read_text() if here.ca else Path(certifi.where()).read_text()))
@@ -206,7 +206,7 @@ def canary_image(
     )
     # BuildKit's cache ignores secrets. Changed layer scripts make every step new; `--no-cache` would replace the
     # developer's cached layers.
-    for script in (kit / "docker" / "layers").glob("*.sh"):
+    for script in (checkout / "docker" / "layers").glob("*.sh"):
         with script.open("a") as file:
             file.write(f"# {token_hex(8)}\n")
     hosts = ",".join(filter(None, [PUBLIC_HOSTS, os.environ.get("NO_PROXY"), os.environ.get("no_proxy")]))
@@ -221,7 +221,7 @@ def canary_image(
             "AWS_SESSION_TOKEN": f"{CANARY}-token",
         }.items():
             environment.setenv(name, value)
-        made = build_image(tag, request.param, kit, settings=planted)
+        made = build_image(tag, request.param, checkout, settings=planted)
     try:
         log = made.log.read_text()
         progress = Progress()

@@ -68,13 +68,13 @@ def test_unknown_profile_is_refused_with_and_without_a_name(name: str | None) ->
     ],
 )
 def test_named_image_is_described_by_its_labels(name: str, known_as: str, profile: str, derived: bool) -> None:
-    for kit in ("train", None):
-        found = select_image(CLIENT, kit, "cpu", name)
+    for image in ("train", None):
+        found = select_image(CLIENT, image, "cpu", name)
         assert (found.name, found.image, found.profile, found.derived) == (known_as, "train", profile, derived)
 
 
 @pytest.mark.parametrize(
-    ("name", "kit", "profile", "message"),
+    ("name", "image", "profile", "message"),
     [
         pytest.param(
             "debian:12",
@@ -115,9 +115,9 @@ def test_named_image_is_described_by_its_labels(name: str, known_as: str, profil
         ),
     ],
 )
-def test_unsuitable_image_is_refused(name: str, kit: str | None, profile: str, message: str) -> None:
+def test_unsuitable_image_is_refused(name: str, image: str | None, profile: str, message: str) -> None:
     with pytest.raises(UserError) as refused:
-        select_image(CLIENT, kit, profile, name)
+        select_image(CLIENT, image, profile, name)
     assert str(refused.value) == message
 
 

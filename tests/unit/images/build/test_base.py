@@ -27,17 +27,17 @@ NO_HELPER = "Credentials store error: docker-credential-desktop not installed"
 
 
 class Engine:
-    """A fake engine with the images `here`; its registry has the images `registry` or raises `error`."""
+    """A fake engine with the images `local`; its registry has the images `registry` or raises `error`."""
 
     def __init__(self, local: tuple[str, ...] = (), registry: tuple[str, ...] = (), error: Exception | None = None):
-        self.here, self.registry, self.error = dict.fromkeys(local, "sha256:0"), registry, error
+        self.local, self.registry, self.error = dict.fromkeys(local, "sha256:0"), registry, error
         self.pulled: list[str] = []
         self.images = self
 
     def get(self, name: str) -> Any:
-        if name not in self.here:
+        if name not in self.local:
             raise ImageNotFound("no")
-        return SimpleNamespace(id=self.here[name], attrs={"Os": "linux", "Architecture": "amd64"})
+        return SimpleNamespace(id=self.local[name], attrs={"Os": "linux", "Architecture": "amd64"})
 
     def pull(self, reference: str, _: float) -> list[dict[str, str]]:
         found = [each for each in self.registry if each == reference]
@@ -46,7 +46,7 @@ class Engine:
         if not found:
             return [{"status": "Pulling"}, {"error": "manifest unknown."}]
         self.pulled += found
-        self.here[found[0]] = "sha256:1"
+        self.local[found[0]] = "sha256:1"
         return [{"status": "Downloaded"}]
 
     def get_registry_data(self, name: str) -> None:

@@ -313,14 +313,14 @@ def test_changed_profile_has_outdated_locks(changes: dict[str, Any], message: st
     of_set = {name: each for name, each in changes.items() if hasattr(HF4.software, name)}
     packages = {**HF4.packages, **{name: each for name, each in changes.items() if name not in of_set}}
     packages = {name: version for name, version in packages.items() if version is not None}
-    row = replace(HF4, software=replace(HF4.software, **of_set), packages=packages)
-    assert message in lock_problem(PINS, row, "train", locks.LOCKS)
+    changed_profile = replace(HF4, software=replace(HF4.software, **of_set), packages=packages)
+    assert message in lock_problem(PINS, changed_profile, "train", locks.LOCKS)
 
 
 def test_torch_locks_must_equal_those_of_the_hardware(tmp_path: Path) -> None:
     cpu = replace(CPU, packages={**CPU.packages, "torch": "2.14.0+cpu"})
-    kit = replace(PINS, profiles={**PINS.profiles, "cpu": cpu})
-    message = lock_problem(kit, HF4, "train", locks.LOCKS)
+    all_pins = replace(PINS, profiles={**PINS.profiles, "cpu": cpu})
+    message = lock_problem(all_pins, HF4, "train", locks.LOCKS)
     assert "docker/locks/cpu/pytorch.txt, which profile cpu-hf4 shares, does not match docker/pins.toml" in message
     shutil.copytree(locks.LOCKS, tmp_path / "locks")
     with (tmp_path / "locks" / "cpu-hf4" / "nccl.txt").open("a") as file:

@@ -285,10 +285,10 @@ def test_file_is_found_by_part_or_part_and_version(tmp_path: Path) -> None:
     assert PINS.file("smddp-2.6.0") == file
     with pytest.raises(UserError, match=r"no file 'gdrcopy': name one of efa-1\.47\.0, smddp-2\.6\.0"):
         PINS.file("gdrcopy")
-    kit = with_files(tmp_path, FILE)
+    all_pins = with_files(tmp_path, FILE)
     with pytest.raises(UserError, match=r"has several files for efa: name one of efa-1\.47\.0, efa-1\.0\."):
-        kit.file("efa")
-    found = kit.file("efa-1.0")
+        all_pins.file("efa")
+    found = all_pins.file("efa-1.0")
     assert (found.name, found.key_file, found.key_fingerprint) == ("efa+1.0.tar.gz", "efa.key", "4E9091BC")
 
 

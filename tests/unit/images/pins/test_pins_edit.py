@@ -22,15 +22,15 @@ def test_load_reads_appended_profile(tmp_path: Path) -> None:
     path = tmp_path / "pins.toml"
     path.write_text(appended(TEXT, TABLES))
     assert path.read_text().startswith(TEXT.rstrip())
-    kit, before = pins_file.load(path), pins_file.load()
-    mine = kit.profile("made")
+    all_pins, before = pins_file.load(path), pins_file.load()
+    mine = all_pins.profile("made")
     assert (mine.origin, mine.hardware, mine.images, mine.budget) == ("cpu", "cpu", ("train",), {"train": 400})
     assert {name: mine.packages[name] for name in ("transformers", "datasets")} == {
         "transformers": "4.46.3",
         "datasets": "3.1.0",
     }
     assert mine.software.environment == TABLES["software.made.environment"]
-    assert {name: kit.profiles[name] for name in before.profiles} == before.profiles
+    assert {name: all_pins.profiles[name] for name in before.profiles} == before.profiles
 
 
 def test_removing_appended_tables_restores_the_text() -> None:

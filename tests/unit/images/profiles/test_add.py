@@ -42,7 +42,7 @@ def files(places: Places) -> Files:
     return lambda: {str(each.relative_to(root)): each.read_bytes() for each in root.rglob("*") if each.is_file()}
 
 
-def write(kit: pins.Pins, profile: pins.Profile, folders: object, made: Path) -> list[Path]:
+def write(all_pins: pins.Pins, profile: pins.Profile, folders: object, made: Path) -> list[Path]:
     (made / profile.name).mkdir()
     (made / profile.name / "deps-train.txt").write_text("a==1\n")
     return []
@@ -130,7 +130,9 @@ def test_impossible_proof_is_reported_before_locking(
     monkeypatch.setattr("berth.images.profiles.proof.resolve", resolve)
     written: list[str] = []
     monkeypatch.setattr(
-        add, "write_locks", lambda kit, profile, folders, made: written.append(write(kit, profile, folders, made))
+        add,
+        "write_locks",
+        lambda all_pins, profile, folders, made: written.append(write(all_pins, profile, folders, made)),
     )
     monkeypatch.setattr(add, "complete", lambda request, *_: CompleteProfile(request, HF, [], ""))
     before = files()

@@ -168,9 +168,9 @@ def test_silent_index_is_reported(served: JsonIndex, network: Network) -> None:
 
 
 def test_unreachable_torch_index_is_reported(network: Network) -> None:
-    kit = replace(PINS, profiles={**PINS.profiles, "cpu": replace(CPU, torch_index="http://127.0.0.1:9/none")})
+    all_pins = replace(PINS, profiles={**PINS.profiles, "cpu": replace(CPU, torch_index="http://127.0.0.1:9/none")})
     with pytest.raises(UserError, match=r"Failed to fetch: \S*http://127\.0\.0\.1:9/none/torch/.* have torch 2\.13"):
-        complete(ProfileRequest("own", torch="2.6.0"), kit, network)
+        complete(ProfileRequest("own", torch="2.6.0"), all_pins, network)
 
 
 def test_another_torch_becomes_a_hardware_key(network: Network, tmp_path: Path) -> None:
