@@ -155,6 +155,8 @@ class _JsonHandler(http.server.BaseHTTPRequestHandler):
     def answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
+        # Tests may share a cache: files stay, pages change.
+        self.send_header("Cache-Control", "no-store" if self.path.startswith("/simple/") else "max-age=9999, immutable")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command == "GET":

@@ -40,18 +40,32 @@ FILES = (
 )
 
 
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[JsonIndex]:
-    """An index with some packages, and a folder with the torch of profile cpu."""
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    (tmp_path / "wheels").mkdir()
-    add_torch(tmp_path / "wheels", CPU.torch)
+@pytest.fixture(scope="module")
+def running_index() -> Iterator[JsonIndex]:
+    """An index with some packages."""
     with json_index() as index:
-        monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
         for name, version, day, requires in FILES:
             index.add(name, version, requires, upload_time=f"{day}T00:00:00Z")
         yield index
+
+
+@pytest.fixture(scope="module")
+def uv_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("uv")
+
+
+@pytest.fixture
+def served(running_index: JsonIndex, uv_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> JsonIndex:
+    """The index, to which a test may add files, and a folder with the torch of profile cpu."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(uv_cache))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    (tmp_path / "wheels").mkdir()
+    add_torch(tmp_path / "wheels", CPU.torch)
+    monkeypatch.setenv("UV_DEFAULT_INDEX", running_index.url)
+    monkeypatch.setattr(running_index, "files", dict(running_index.files))
+    monkeypatch.setattr(running_index, "facts", dict(running_index.facts))
+    monkeypatch.setattr(running_index, "silent", False)
+    return running_index
 
 
 def add_torch(folder: Path, version: str) -> None:
