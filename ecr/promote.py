@@ -119,7 +119,7 @@ def _not_found(source: RepositoryClient, reference: str) -> str:
         return f"{source} has no image {reference}: look at its tags and digests, or push it there first."
     tags = [tag for tag in every if not lists_referrers(tag)]
     if not tags:
-        return f"{source} has no image {reference}, and no tag at all: see that this is the repository's name."
+        return f"{source} has no image {reference}, and no tag at all: check the repository's name."
     near = difflib.get_close_matches(reference, tags, n=3, cutoff=0.4) or tags[-3:]
     others = f"{counted(len(tags), 'tag')}, such as {', '.join(near)}"
     return f"{source} has no image {reference}, and {others}: give one of them."

@@ -70,7 +70,7 @@ def run_once(
         try:
             code = int(container.wait(timeout=patience_s)["StatusCode"])
         except (ReadTimeout, ConnectionError):  # a time-out is either, depending on where the answer breaks off
-            raise UserError(f"`{command[0]}` gives no answer in {image}: see that the engine is well.") from None
+            raise UserError(f"`{command[0]}` does not finish in {image}: check the engine, then try again.") from None
         printed, complaint = output.result()
     finally:
         container.remove(force=True, v=True)

@@ -94,7 +94,7 @@ def explain_os_errors(folder: Path, name: str) -> Iterator[None]:
                 f"the disk of {folder} is full, and {name} does not fit: free some room there, then run the command "
                 "again."
             ) from None
-        advice = "see that this user may write there"
+        advice = "check that this user may write there"
         # A file or a dangling link in place of the folder or of one above it.
         blocking = [path for path in (folder, *folder.parents) if os.path.lexists(path) and not path.is_dir()]
         if isinstance(error, NotADirectoryError | FileExistsError) and blocking:

@@ -21,7 +21,7 @@ class FolderSnapshot:
 
     folder: Path
     taken_at: float
-    of_root: frozenset[int]
+    inodes_of_root: frozenset[int]
 
     @classmethod
     def take(cls, folder: Path) -> "FolderSnapshot":
@@ -39,9 +39,9 @@ def chown_folder(client: DockerClient, image: str, folder: Path) -> None:
 
 def chown_new_files(client: DockerClient, image: str, before: FolderSnapshot) -> None:
     """Gives the files that a run's containers wrote as root into a user's folder to the user, and no others."""
-    if os.getuid() == 0 or _inodes_of_root(before.folder) <= before.of_root:
+    if os.getuid() == 0 or _inodes_of_root(before.folder) <= before.inodes_of_root:
         return
-    others = [word for inode in sorted(before.of_root) for word in ("!", "-inum", str(inode))]
+    others = [word for inode in sorted(before.inodes_of_root) for word in ("!", "-inum", str(inode))]
     # -h changes a link itself, not its target, and find follows no links.
     new = ["find", _MOUNTED_AT, "-mindepth", "1", "-user", "0", "-newerct", f"@{before.taken_at:.3f}", *others]
     _run_as_root(client, image, before.folder, [*new, "-exec", "chown", "-h", _caller(), "{}", "+"])

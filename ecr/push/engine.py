@@ -27,7 +27,7 @@ _LONGEST_WAIT_S = 30.0
 # The engine sends no event while it waits for the registry, which may store a layer of a gigabyte.
 SILENCE_S = 900
 # The SDK reads a push's stream with urllib3; its other requests raise errors of requests.
-_GONE = (requests.RequestException, HTTPError)
+_CONNECTION_ERRORS = (requests.RequestException, HTTPError)
 
 
 @contextmanager
@@ -43,13 +43,13 @@ def tagged(client: docker.DockerClient, image_id: str, reference: Reference) -> 
             f"the engine can't tag {image_id[:19]} as {reference} ({error.explanation or error}): check that the image "
             "still exists, or build it again, then push again."
         ) from None
-    except _GONE as error:
+    except _CONNECTION_ERRORS as error:
         raise _gone(error) from None
     try:
         yield
     finally:
         # If the engine has gone away, the push reports it.
-        with suppress(DockerException, *_GONE):
+        with suppress(DockerException, *_CONNECTION_ERRORS):
             if before is None:
                 client.api.remove_image(str(reference), noprune=True)
             elif before != image_id:
@@ -117,7 +117,7 @@ def _try(context: PushContext, reference: Reference, credentials: Credentials | 
                 context.show(state)
     except APIError as error:
         return str(error.explanation or error)
-    except (DockerException, *_GONE) as error:
+    except (DockerException, *_CONNECTION_ERRORS) as error:
         raise _gone(error) from None
     return stream.error
 

@@ -44,7 +44,7 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
     (
         r"server gave HTTP response to HTTPS",
         Remedy.STOP,
-        "{host} speaks plain HTTP, which an engine takes on loopback only: give the registry a certificate, or name it "
+        "{host} uses plain HTTP, which an engine allows on loopback only: give the registry a certificate, or name it "
         "in the engine's insecure-registries (daemon.json).",
     ),
     (
@@ -60,12 +60,12 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
     (
         r"no space left|\b507\b|insufficient storage",
         Remedy.STOP,
-        "{host} has no room left ({message}): make some there, then push again; what arrived is not sent again.",
+        "the disk of {host} is full ({message}): make room there, then push again; what arrived is not sent again.",
     ),
     (
         r"too ?many ?requests|rate (limit )?exceeded|throttl|\b429\b",
         Remedy.RETRY,
-        "{where}: the registry is asked too often ({message}): push again later, what arrived is not sent again.",
+        "{where}: the registry gets too many requests ({message}): push again later, what arrived is not sent again.",
     ),
     (
         r"quota|limit exceeded",
@@ -76,7 +76,7 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
     (
         r"authorization token has expired|no basic auth credentials|unauthorized|\b401\b",
         Remedy.LOGIN,
-        "{host} does not take the login ({message}): check which account it is for, or run `docker login {host}`.",
+        "{host} does not accept the login ({message}): check which account it is for, or run `docker login {host}`.",
     ),
     (
         r"\b50[0234]\b|unavailable|internal server error",
@@ -93,7 +93,7 @@ _TABLE: tuple[tuple[str, Remedy, str], ...] = (
     (
         r"no such host",
         Remedy.STOP,
-        "the engine finds no host {host}: check the region, the account and the spelling.",
+        "the engine can't find the host {host}: check the region, the account and the spelling.",
     ),
 )
 

@@ -88,7 +88,9 @@ def sentence(host: str, repository: str, action: str, answer: RegistryAnswer) ->
     if answer.status == 408:
         return f"{host} waited too long for {action} ({answer.message}): look at the network, then run this again."
     if answer.retryable and answer.status < 500:
-        return f"{host} is asked too often ({answer.message}): run this again later, what arrived is not sent again."
+        return (
+            f"{host} gets too many requests ({answer.message}): run this again later, what arrived is not sent again."
+        )
     if answer.status >= 500:
         return (
             f"{host} failed at {action} ({answer.message}): run this again later, what arrived is not sent again, or "
@@ -101,7 +103,8 @@ def _refused(where: str, host: str, action: str, answer: RegistryAnswer) -> str:
     codes = answer.codes
     if answer.status == 401 or "UNAUTHORIZED" in codes:
         return (
-            f"{host} does not take this login for {action} ({answer.message}): log in with an account that may do that."
+            f"{host} does not accept this login for {action} ({answer.message}): log in with an account that may do "
+            "that."
         )
     if answer.status == 403 or "DENIED" in codes:
         return (
@@ -111,7 +114,7 @@ def _refused(where: str, host: str, action: str, answer: RegistryAnswer) -> str:
         return f"{host} has no repository {where.partition('/')[2]} ({answer.message}): create it, or fix its name."
     if "NAME_INVALID" in codes:
         return (
-            f"{host} does not take {where.partition('/')[2]} for a repository ({answer.message}): give it another name."
+            f"{host} does not accept the repository name {where.partition('/')[2]} ({answer.message}): use another one."
         )
     if any(code in LOST_UPLOAD for code in codes):
         return (

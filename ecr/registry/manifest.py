@@ -206,7 +206,9 @@ def _kind_faults(manifest: Manifest) -> list[str]:
         found.append(f"its schemaVersion is {_short(manifest.parsed.get('schemaVersion'))}, not 2: {_REBUILD}.")
     named = manifest.parsed.get("mediaType", manifest.media_type)
     if named != manifest.media_type:
-        found.append(f"it calls itself {_short(named)}, and the registry {manifest.media_type}: {_REBUILD}.")
+        found.append(
+            f"its mediaType is {_short(named)}, but the registry serves it as {manifest.media_type}: {_REBUILD}."
+        )
     return found
 
 

@@ -85,7 +85,7 @@ def _explain_answer(error: aws.ClientError, action: str, resource: str) -> str:
         )
     reason = without_password(message).rstrip(".") or "no reason given"
     if name == "InvalidParameterException" and action in _POLICY_FILES:
-        return f"ECR does not take the policy of ecr/policies/{_POLICY_FILES[action]} ({reason}): fix that file."
+        return f"ECR does not accept the policy of ecr/policies/{_POLICY_FILES[action]} ({reason}): fix that file."
     return f"AWS refuses {action}{_on(resource)} ({name or status}): {reason}."
 
 

@@ -46,7 +46,7 @@ def test_refused_login_is_renewed_once(secure_registry: Registry, client_of: Mak
 def test_error_for_login_refused_twice_omits_the_password(secure_registry: Registry, client_of: MakeClient) -> None:
     logins = Logins(Credentials("AWS", "old-canary"), Credentials("AWS", "new-canary"), CREDENTIALS)
     said = refusal(lambda: client_of(secure_registry, logins).tags("a/b"))
-    assert said.startswith(f"{secure_registry.host} does not take this login for the list of tags (UNAUTHORIZED: ")
+    assert said.startswith(f"{secure_registry.host} does not accept this login for the list of tags (UNAUTHORIZED: ")
     assert "canary" not in said
     assert logins.asked == [False, True]
 
@@ -131,7 +131,7 @@ def test_expired_bearer_token_is_fetched_again(
 ) -> None:
     monkeypatch.setattr(FakeTokenServer, "lifetime_s", -120)
     client = client_of(token_registry, Logins(CREDENTIALS))
-    assert "does not take this login" in refusal(lambda: client.tags("a/b"))
+    assert "does not accept this login" in refusal(lambda: client.tags("a/b"))
     monkeypatch.setattr(FakeTokenServer, "lifetime_s", 300)
     assert client.tags("a/b") == []
 
@@ -140,7 +140,7 @@ def test_anonymous_bearer_token_allows_pull_only(token_registry: Registry, clien
     send(client_of(token_registry, Logins(CREDENTIALS)))
     nobody = client_of(token_registry)
     assert content(nobody) == BLOB
-    assert "does not take this login for the push of" in refusal(lambda: send(nobody, "other"))
+    assert "does not accept this login for the push of" in refusal(lambda: send(nobody, "other"))
 
 
 def test_error_of_token_server_that_refuses_the_login(token_registry: Registry, client_of: MakeClient) -> None:
@@ -292,5 +292,5 @@ def test_challenge_of_another_host_gets_no_login(
     proxy = make_proxy(registry)
     logins = Logins(CREDENTIALS)
     proxy.answer(307, path="blobs/", times=9, headers={"Location": f"{other.url}/v2/a/b/blobs/{DIGEST}"})
-    assert "does not take this login for the read of" in refusal(lambda: content(client_of(proxy, logins)))
+    assert "does not accept this login for the read of" in refusal(lambda: content(client_of(proxy, logins)))
     assert logins.asked == []

@@ -209,7 +209,7 @@ def test_unusable_or_missing_image_is_not_promoted(client: Client, before: Fault
     said = refusal(lambda: copy(at(client, "a/b"), "othr", at(goal, "c"), ["1"]))
     assert said == f"{client.host}/a/b has no image othr, and 2 tags, such as other: give one of them."
     said = refusal(lambda: copy(at(client, "no/such"), "1", at(goal, "c"), ["1"]))
-    assert said == f"{client.host}/no/such has no image 1, and no tag at all: see that this is the repository's name."
+    assert said == f"{client.host}/no/such has no image 1, and no tag at all: check the repository's name."
     assert before.requests == []
 
 

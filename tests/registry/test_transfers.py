@@ -191,7 +191,7 @@ def test_too_long_retry_after_is_an_error(proxy: FaultProxy, client_of: MakeClie
 
 @pytest.mark.parametrize(
     ("status", "said"),
-    [(429, "is asked too often (429)"), (503, "failed at the list of tags (503)")],
+    [(429, "gets too many requests (429)"), (503, "failed at the list of tags (503)")],
 )
 def test_requests_are_given_up_after_all_pauses(
     proxy: FaultProxy, client_of: MakeClient, waits: Waits, status: int, said: str

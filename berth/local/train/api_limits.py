@@ -88,9 +88,9 @@ def _text(what: str, text: str, shape: Any, elsewhere: str) -> Iterator[str]:
         yield f"{what} has {len(text):,} characters, and SageMaker takes {most:,}: {advice}."
     elif not re.fullmatch(pattern, text):
         if "\n" in text:
-            yield f'{what} has a line break, which SageMaker does not take: write it as JSON, such as "one\\ntwo".'
+            yield f'{what} has a line break, which SageMaker does not accept: write it as JSON, such as "one\\ntwo".'
         else:
-            yield f"{what} has a character that SageMaker does not take: its pattern is {pattern}."
+            yield f"{what} has a character that SageMaker does not accept: its pattern is {pattern}."
 
 
 def _short(name: str) -> str:

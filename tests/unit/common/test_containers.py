@@ -109,7 +109,7 @@ def test_container_that_fails_to_start_is_removed() -> None:
 def test_container_that_times_out_is_removed() -> None:
     engine = FakeEngine(wait=ConnectionError("Read timed out."))
     with pytest.raises(
-        UserError, match=r"^`python` gives no answer in berth-serve:cpu: see that the engine is well\.$"
+        UserError, match=r"^`python` does not finish in berth-serve:cpu: check the engine, then try again\.$"
     ):
         ran(engine, patience_s=1)
     assert engine.there == 0

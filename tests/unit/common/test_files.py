@@ -117,7 +117,7 @@ def test_error_for_full_disk(number: int, tmp_path: Path) -> None:
 
 def test_error_for_read_only_folder(tmp_path: Path) -> None:
     assert explained(OSError(errno.EROFS, "Read-only file system"), tmp_path) == (
-        f"x can't be written to {tmp_path} (Read-only file system): see that this user may write there."
+        f"x can't be written to {tmp_path} (Read-only file system): check that this user may write there."
     )
 
 

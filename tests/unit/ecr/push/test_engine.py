@@ -90,7 +90,7 @@ def test_expired_token_is_renewed_without_a_wait() -> None:
 
 def test_login_refused_twice_is_an_error() -> None:
     engine = ScriptedEngine([failing("no basic auth credentials")])
-    with pytest.raises(UserError, match=r"does not take the login"):
+    with pytest.raises(UserError, match=r"does not accept the login"):
         run(engine)
     assert len(engine.logins) == 2
 

@@ -17,7 +17,7 @@ def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -
     [
         (
             refused(401, "UNAUTHORIZED", "authentication required"),
-            "host does not take this login for the push (UNAUTHORIZED: authentication required): log in with an "
+            "host does not accept this login for the push (UNAUTHORIZED: authentication required): log in with an "
             "account that may do that.",
         ),
         (
@@ -32,12 +32,12 @@ def refused(status: int, code: str = "", message: str = "", body: bytes = b"") -
         ),
         (
             refused(400, "NAME_INVALID", "bad"),
-            "host does not take a/b for a repository (NAME_INVALID: bad): give it another name.",
+            "host does not accept the repository name a/b (NAME_INVALID: bad): use another one.",
         ),
         (
             refused(429, "TOOMANYREQUESTS", "Rate exceeded."),
-            "host is asked too often (TOOMANYREQUESTS: Rate exceeded): run this again later, what arrived is not sent "
-            "again.",
+            "host gets too many requests (TOOMANYREQUESTS: Rate exceeded): run this again later, what arrived is not "
+            "sent again.",
         ),
         (
             refused(404, "BLOB_UPLOAD_INVALID", "blob upload invalid"),

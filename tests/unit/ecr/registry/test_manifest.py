@@ -111,7 +111,10 @@ def test_built_manifest_has_no_faults() -> None:
         (docker(DOCKER_LAYER, FOREIGN_LAYER), f"layer 2 of 2 has the media type {FOREIGN_LAYER}"),
         (docker(DOCKER_LAYER, OCI_LAYER), f"layer 2 of 2 has the media type {OCI_LAYER}, not {DOCKER_LAYER}"),
         (docker(schemaVersion=1), "its schemaVersion is 1, not 2"),
-        (docker(mediaType=OCI_MANIFEST), f"it calls itself {OCI_MANIFEST}, and the registry {DOCKER_MANIFEST}"),
+        (
+            docker(mediaType=OCI_MANIFEST),
+            f"its mediaType is {OCI_MANIFEST}, but the registry serves it as {DOCKER_MANIFEST}",
+        ),
     ],
 )
 def test_faults_of_manifests(manifest: Manifest, beginning: str) -> None:

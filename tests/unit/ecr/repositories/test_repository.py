@@ -246,7 +246,7 @@ def test_error_for_policy_that_ecr_refuses_names_the_file(client: Any) -> None:
     with pytest.raises(UserError) as refusal:
         ensure(client, replace(WANTED, lifecycle=wrong))
     sentence = str(refusal.value)
-    assert sentence.startswith("ECR does not take the policy of ecr/policies/lifecycle.json (")
+    assert sentence.startswith("ECR does not accept the policy of ecr/policies/lifecycle.json (")
     assert "): fix that file; the repository berth-train was made without its lifecycle policy: run" in sentence
 
 
