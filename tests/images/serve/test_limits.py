@@ -74,14 +74,14 @@ WORST = {
 
 @pytest.mark.parametrize("name", WORST)
 def test_costliest_requests_are_refused_within_two_seconds(served: Served, name: str) -> None:
-    asked, status, sentence = WORST[name]
+    content, status, sentence = WORST[name]
     took = []
     with pinging(served) as pings:
         for _ in range(3):  # the best of three counts, because the test machine may be busy
             if name == "60 MB":  # the server closes the connection while the client still sends
-                got, answer, seconds = interrupted(served, asked)
+                got, answer, seconds = interrupted(served, content)
             else:
-                got, answer, seconds = served.request("/invocations", asked)
+                got, answer, seconds = served.request("/invocations", content)
             assert (got, answer["error"].count(sentence)) == (status, 1), answer
             took.append(seconds)
             if min(took) < 2:
@@ -91,13 +91,13 @@ def test_costliest_requests_are_refused_within_two_seconds(served: Served, name:
     assert max(pings, default=0) < 1
 
 
-def interrupted(served: Served, asked: bytes) -> tuple[int, Any, float]:
+def interrupted(served: Served, content: bytes) -> tuple[int, Any, float]:
     """Like `Served.request`, for a client whose connection the server closes while it is still sending."""
     began = time.monotonic()
     answer = b""
-    with served.connect(head(len(asked))) as client, suppress(OSError):
+    with served.connect(head(len(content))) as client, suppress(OSError):
         with suppress(OSError):
-            client.sendall(asked)
+            client.sendall(content)
         while part := client.recv(65536):
             answer += part
     return int(answer.split()[1]), json.loads(answer.partition(b"\r\n\r\n")[2]), time.monotonic() - began
@@ -109,7 +109,7 @@ def head(length: int) -> bytes:
 
 def test_memory_is_freed_after_all_costly_requests_at_once(served: Served) -> None:
     before = served.megabytes()
-    bodies = [asked for name, (asked, _, _) in WORST.items() if name != "60 MB"] * 3
+    bodies = [content for name, (content, _, _) in WORST.items() if name != "60 MB"] * 3
     with pinging(served) as pings, ThreadPoolExecutor(len(bodies)) as pool:
         statuses = {status for status, _, _ in pool.map(lambda each: served.request("/invocations", each), bodies)}
     print(f"{before} MB before, {served.megabytes()} MB after, /ping at most {max(pings):.2f} s")

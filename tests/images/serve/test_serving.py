@@ -108,16 +108,16 @@ def test_short_question_is_answered(served: Served) -> None:
 
 
 def test_questions_of_a_list_are_answered_in_order(served: Served, excerpt: Excerpt) -> None:
-    asked = [QUESTION]
+    questions = [QUESTION]
     for article in excerpt("heldout", 12)["data"]:
         for paragraph in article["paragraphs"]:
-            asked += [
+            questions += [
                 {"question": question["question"], "context": paragraph["context"]} for question in paragraph["qas"]
             ]
-    status, answers = served.request("/invocations", json.dumps({"inputs": asked}).encode())
+    status, answers = served.request("/invocations", json.dumps({"inputs": questions}).encode())
     assert status == 200
-    assert len(answers) == len(asked) >= 13
-    for question, answer in zip(asked, answers, strict=True):
+    assert len(answers) == len(questions) >= 13
+    for question, answer in zip(questions, answers, strict=True):
         assert_answer(answer, question["context"])
     assert answers[0] == pytest.approx(ask(served.endpoint.url, **QUESTION), abs=1e-4)
 
@@ -139,17 +139,17 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_invalid_request_gets_400_with_the_reason(served: Served, name: str) -> None:
-    body, says = REFUSED[name]
-    status, told = served.request("/invocations", body)
+    body, fact = REFUSED[name]
+    status, answer = served.request("/invocations", body)
     assert status == 400
-    assert set(told) == {"error", "error_type"}
-    assert told["error_type"] == "bad_request"
-    assert says in told["error"]
+    assert set(answer) == {"error", "error_type"}
+    assert answer["error_type"] == "bad_request"
+    assert fact in answer["error"]
 
 
 def test_unknown_path_gets_404(served: Served) -> None:
-    status, told = served.request("/predict")
-    assert (status, told["error_type"]) == (404, "not_found")
+    status, answer = served.request("/predict")
+    assert (status, answer["error_type"]) == (404, "not_found")
 
 
 def test_sigterm_ends_the_server_within_five_seconds(archive: Path) -> None:
@@ -186,30 +186,30 @@ def test_ping_and_log_report_a_broken_model_before_the_exit(
     try:
         container.reload()
         url = f"http://127.0.0.1:{container.ports['8080/tcp'][0]['HostPort']}/ping"
-        status, told = wait_for_sentence(url)
+        status, answer = wait_for_outcome(url)
         code = container.wait(timeout=60)["StatusCode"]
         log = container.logs().decode()
     finally:
         container.remove(force=True)
     assert status == 503
-    assert told["error_type"] == "not_ready"
-    assert "the model in /opt/ml/model can't be loaded" in told["error"]
-    assert "save it again" in told["error"]
+    assert answer["error_type"] == "not_ready"
+    assert "the model in /opt/ml/model can't be loaded" in answer["error"]
+    assert "save it again" in answer["error"]
     assert code != 0
-    assert f"berth: error: {told['error']}" in log.splitlines()
+    assert f"berth: error: {answer['error']}" in log.splitlines()
     assert "Traceback" not in log, log
 
 
-def wait_for_sentence(url: str) -> tuple[int, Any]:
+def wait_for_outcome(url: str) -> tuple[int, Any]:
     """Status and body of the first /ping that does not report that the model is being loaded."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
-            status, told = request(url)
+            status, answer = request(url)
         except OSError:
-            status, told = 0, {"error": "being loaded"}
-        if "being loaded" not in told.get("error", ""):
-            return status, told
+            status, answer = 0, {"error": "being loaded"}
+        if "being loaded" not in answer.get("error", ""):
+            return status, answer
         time.sleep(0.2)
     raise AssertionError("/ping still reports that the model is being loaded")
 
@@ -221,12 +221,12 @@ def test_model_without_answer_head_is_refused_before_it_is_served(pretrained: Pa
     config = json.loads((pretrained / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertForQuestionAnswering"]}))
     options = EndpointOptions(tmp_path, IMAGE, port=None)
-    said: list[tuple[float, str]] = []
+    lines: list[tuple[float, str]] = []
     with pytest.raises(UserError, match=r"before it could answer: .*qa_outputs"):
-        with deploy(options, log=lambda line: said.append((time.monotonic(), line))):
+        with deploy(options, log=lambda line: lines.append((time.monotonic(), line))):
             raise AssertionError("a model without an answer head was served")
-    told = next(at for at, line in said if "qa_outputs" in line)
-    assert time.monotonic() - told < 8, "deploy must not wait for the 10 s that the server stays up on an endpoint"
+    reported = next(at for at, line in lines if "qa_outputs" in line)
+    assert time.monotonic() - reported < 8, "deploy must not wait for the 10 s that the server stays up on an endpoint"
 
 
 def test_log_of_a_healthy_server_has_no_warning(served: Served) -> None:

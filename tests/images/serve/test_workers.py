@@ -77,8 +77,8 @@ def test_every_request_is_answered_when_a_worker_is_killed(
 def test_slow_request_gets_504_in_time(serve_model: Serve, model_with_graph: Path) -> None:
     served = serve_model(model_with_graph, {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "1", "OMP_NUM_THREADS": "1"})
     assert "1 with 1 threads each" in served.log()
-    status, told, seconds = served.ask([{**SHORT, "context": "It is used with sagemaker. " * 60}] * 40)
-    assert (status, told["error_type"]) == (504, "too_late")
+    status, answer, seconds = served.ask([{**SHORT, "context": "It is used with sagemaker. " * 60}] * 40)
+    assert (status, answer["error_type"]) == (504, "too_late")
     assert seconds < 3
     # The rest of it is not computed, so the next request does not wait for it.
     assert served.ask(SHORT)[0] == 200
@@ -100,13 +100,13 @@ def test_overload_is_refused_and_no_request_is_lost(serve_model: Serve, model_wi
 def test_request_that_kills_two_workers_is_given_up(serve_model: Serve, model_with_graph: Path) -> None:
     served = serve_model(model_with_graph, {"BERTH_MAX_REQUEST_TOKENS": "300000"})
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(served.ask, [{**SHORT, "context": "It is used with sagemaker. " * 60}] * 300)
+        pending = pool.submit(served.ask, [{**SHORT, "context": "It is used with sagemaker. " * 60}] * 300)
         for _ in range(2):
             time.sleep(1)
             kill_worker(served)
-        status, told, _ = asked.result(90)
-    assert (status, told["error_type"]) == (500, "given_up")
-    assert "2 workers in turn have died (SIGKILL) over this request" in told["error"]
+        status, answer, _ = pending.result(90)
+    assert (status, answer["error_type"]) == (500, "given_up")
+    assert "2 workers in turn have died (SIGKILL) over this request" in answer["error"]
     assert served.ask(SHORT)[0] == 200
 
 
@@ -136,11 +136,11 @@ def log_of(container: Container) -> str:
 
 def test_accepted_requests_are_answered_after_a_stop(served: Served) -> None:
     with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(served.ask, [SHORT] * 6) for _ in range(8)]
+        pending = [pool.submit(served.ask, [SHORT] * 6) for _ in range(8)]
         time.sleep(0.3)
         began = time.monotonic()
         served.container.stop(timeout=30)
         assert time.monotonic() - began < 28
-        assert {each.result(60)[0] for each in asked} == {200}
+        assert {each.result(60)[0] for each in pending} == {200}
     served.container.reload()
     assert served.container.attrs["State"]["ExitCode"] == 0

@@ -17,9 +17,9 @@ def test_answers_equal_those_of_the_former_pipeline(tmp_path: Path) -> None:
     save_seeded_minilm(model)
     add_graph(model)
     theirs = [json.loads(line) for line in KEPT.read_text("utf-8").splitlines()]
-    asked = cases()
+    all_cases = cases()
     found: list[list[Difference]] = [[] for _ in SETTINGS]
-    for case, ours, kept in zip(asked, our_answers(model, asked), theirs, strict=True):
+    for case, ours, kept in zip(all_cases, our_answers(model, all_cases), theirs, strict=True):
         found[case.number].append(difference(ours, kept))
     for (count, parameters), differences in zip(SETTINGS, found, strict=True):
         assert len(differences) == count

@@ -30,11 +30,11 @@ def test_model_is_fetched_from_the_hub_once(tiny_model: Path, tmp_path: Path, re
         client = TestClient(create_app(ready_service(tmp_path / "model", **given)))
         first = client.post("/invocations", json=ONE).json()
         assert first["answer"] in ONE["context"]
-        asked = len(hub.asked)
+        requests = len(hub.asked)
         stop_all()
         again = TestClient(create_app(ready_service(tmp_path / "model", **given)))
         assert again.post("/invocations", json=ONE).json() == first
-        assert len(hub.asked) == asked  # fetched once
+        assert len(hub.asked) == requests  # fetched once
 
 
 def failed_fetch(folder: Path, **variables: str) -> str:

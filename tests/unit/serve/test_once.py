@@ -30,8 +30,8 @@ print(*sorted(path.name for path in folder.iterdir()))
 def test_two_processes_make_the_folder_once(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-c", WORKER, str(tmp_path / "scratch/made-1")]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = sorted(worker.communicate(timeout=60)[0].splitlines() for worker in both)
-    assert said == [["first last"], ["made", "first last"]]
+    outputs = sorted(worker.communicate(timeout=60)[0].splitlines() for worker in both)
+    assert outputs == [["first last"], ["made", "first last"]]
 
 
 def test_make_once_tries_again_after_a_failure(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_every_recorded_request_has_an_expectation() -> None:
 @pytest.mark.parametrize("case", EXPECTED)
 def test_recorded_request_gives_settings_and_code(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = RECORDED[case]
-    answering, chosen, without_effect = EXPECTED[case]
+    answering, changed, without_effect = EXPECTED[case]
     model = tmp_path / "ml/model"
     model.mkdir(parents=True)
     environ = environment_of(request) | {"SAGEMAKER_BASE_DIR": str(model.parent)}
@@ -97,7 +97,7 @@ def test_recorded_request_gives_settings_and_code(case: str, tmp_path: Path, mon
         write_code(request, model)
 
     settings = read_settings(environ)
-    assert settings == ServerSettings(model_dir=model, **chosen)
+    assert settings == ServerSettings(model_dir=model, **changed)
     assert idle_variables(settings, environ) == without_effect
     monkeypatch.setattr(environment, "_download", lambda uri, place: write_code(request, place))
     code = find_code(model, environment.fetch(environ, tmp_path / "scratch"))

@@ -95,8 +95,8 @@ def test_batch_transform_allows_more_tokens_per_body() -> None:
 def test_execution_parameters_follow_workers_payload_and_tokens(
     environ: dict[str, str], workers: int, parameters: tuple[int, str, int]
 ) -> None:
-    chosen = read_settings(environ)
-    found = execution_parameters(chosen, workers, for_questions(limits_of(chosen)).in_transform)
+    settings = read_settings(environ)
+    found = execution_parameters(settings, workers, for_questions(limits_of(settings)).in_transform)
     assert list(found) == ["MaxConcurrentTransforms", "BatchStrategy", "MaxPayloadInMB"]
     assert tuple(found.values()) == parameters
 
@@ -106,9 +106,9 @@ def test_execution_parameters_follow_workers_payload_and_tokens(
     [({}, 6), ({"BERTH_MAX_REQUEST_TOKENS": "512"}, 6), ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "500"}, 500)],
 )
 def test_execution_parameters_of_a_handler_follow_the_payload(environ: dict[str, str], payload_mb: int) -> None:
-    chosen = read_settings(environ)
-    most = for_handler(limits_of(chosen)).in_transform
-    assert execution_parameters(chosen, 1, most)["MaxPayloadInMB"] == payload_mb
+    settings = read_settings(environ)
+    most = for_handler(limits_of(settings)).in_transform
+    assert execution_parameters(settings, 1, most)["MaxPayloadInMB"] == payload_mb
 
 
 @pytest.mark.parametrize(
@@ -173,12 +173,12 @@ def test_variables_of_other_servers_and_unused_hub_variables_are_idle(tmp_path: 
         "SAGEMAKER_TS_BATCH_SIZE",
     )
     others = {"SAGEMAKER_BIND_TO_PORT": "8080", "PATH": "/bin", "SAGEMAKER_REGION": "eu-west-1", "TS_EMPTY": ""}
-    chosen = ServerSettings(model_dir=tmp_path)
-    assert idle_variables(chosen, dict.fromkeys(given, "1") | others) == sorted(given)
+    settings = ServerSettings(model_dir=tmp_path)
+    assert idle_variables(settings, dict.fromkeys(given, "1") | others) == sorted(given)
     hub = {"HF_MODEL_ID": "a/b", "HF_MODEL_REVISION": "main"}
-    assert idle_variables(chosen, hub) == []
+    assert idle_variables(settings, hub) == []
     (tmp_path / "config.json").touch()
-    assert idle_variables(chosen, hub) == sorted(hub)
+    assert idle_variables(settings, hub) == sorted(hub)
 
 
 def test_misspelt_variable_is_refused_with_a_suggestion() -> None:
@@ -190,7 +190,7 @@ def test_misspelt_variable_is_refused_with_a_suggestion() -> None:
 
 
 def test_unknown_berth_variables_are_idle(tmp_path: Path) -> None:
-    chosen = ServerSettings(model_dir=tmp_path)
+    settings = ServerSettings(model_dir=tmp_path)
     others = [
         "SAGEMAKER_MODEL_DIR",
         "SAGEMAKER_MODEL_SERVER_VMARGS",
@@ -198,7 +198,7 @@ def test_unknown_berth_variables_are_idle(tmp_path: Path) -> None:
         *TRAINING_VARIABLES,
     ]
     given = ["SAGEMAKER_MODEL_SERVER_WORKER", "BERTH_COLOUR", "BERTH_DISTRIBUTON", "BERTH_PRECISION"]
-    assert idle_variables(chosen, dict.fromkeys(others + given, "1")) == [
+    assert idle_variables(settings, dict.fromkeys(others + given, "1")) == [
         "BERTH_COLOUR",
         "BERTH_DISTRIBUTON",
     ]
@@ -257,9 +257,9 @@ def test_table_of_variables_has_each_name_once() -> None:
 )
 def test_payload_above_the_limit_on_tokens_is_idle(environ: dict[str, str], most: int) -> None:
     idle = f"SAGEMAKER_MAX_PAYLOAD_IN_MB (its tokens limit a body to {most} bytes: raise BERTH_MAX_REQUEST_TOKENS)"
-    chosen = read_settings(environ)
-    assert idle_with_questions(limits_of(chosen), environ) == ([idle] if most else [])
-    assert idle_variables(chosen, environ) == []
+    settings = read_settings(environ)
+    assert idle_with_questions(limits_of(settings), environ) == ([idle] if most else [])
+    assert idle_variables(settings, environ) == []
 
 
 @pytest.mark.parametrize(("text", "multi_model"), [("", False), ("True", True), (" false ", False)])

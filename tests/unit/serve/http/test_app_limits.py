@@ -57,9 +57,9 @@ def test_lengths_are_checked_before_texts_are_tokenised(tiny_model: Path, inputs
     tokenizer = answering.traits.tokenizer
     traits = replace(answering.traits, tokenizer=NoTokenizer(tokenizer.library, tokenizer.token_types))
     service._answering = replace(answering, traits=traits)
-    status, kind, said = error_for(TestClient(create_app(service)), inputs)
+    status, kind, message = error_for(TestClient(create_app(service)), inputs)
     assert (status, kind) == (413, "too_large")
-    assert said.startswith(sentence)
+    assert message.startswith(sentence)
 
 
 def test_answers_with_too_many_characters_are_refused(client: TestClient) -> None:

@@ -20,7 +20,7 @@ from berth.serve.http.sockets import listen
 from tests.ports import free_port
 
 ENTRY = ("-m", "berth.serve.entry")
-ASKED = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
+REQUEST = {"inputs": {"question": "What is used?", "context": "This model is used with sagemaker for inference."}}
 
 
 class Server:
@@ -87,9 +87,9 @@ def test_server_from_start_to_sigterm(base: Path) -> None:
         )
         ready = server.wait_for("/ping", 200)
         assert (ready.status_code, ready.json()) == (200, {"status": "ready", "precision": "fp32"})
-        answer = server.client.post("/invocations", json=ASKED)
+        answer = server.client.post("/invocations", json=REQUEST)
         assert answer.status_code == 200
-        assert answer.json()["answer"] in ASKED["inputs"]["context"]
+        assert answer.json()["answer"] in REQUEST["inputs"]["context"]
         assert "server" not in answer.headers
         server.process.send_signal(signal.SIGTERM)
         code, lines = server.end()
@@ -122,7 +122,7 @@ def test_stopping_server_refuses_new_requests_and_answers_accepted_ones(base: Pa
                 while (ping := another.get("/ping")).status_code == 200:
                     pass
                 seen.append(ping)
-                seen.append(another.post("/invocations", json=ASKED))
+                seen.append(another.post("/invocations", json=REQUEST))
             yield body[100:]
 
         answered = server.client.post("/invocations", content=in_two_parts())
@@ -160,14 +160,14 @@ def test_slow_request_gets_503_before_sagemakers_sigkill(tmp_path: Path) -> None
     with serving(tmp_path, run=("-c", STOPPED_SOON)) as server:
         server.wait_for("/ping", 200)
         with ThreadPoolExecutor() as clients:
-            asked = clients.submit(server.client.post, "/invocations", json=1)
+            pending = clients.submit(server.client.post, "/invocations", json=1)
             time.sleep(0.5)
             began = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
             code, lines = server.end()
             took = time.monotonic() - began
-    assert asked.result().status_code == 503
-    assert asked.result().json()["error"] == "the server stopped before it could answer: send the request again"
+    assert pending.result().status_code == 503
+    assert pending.result().json()["error"] == "the server stopped before it could answer: send the request again"
     assert (code, lines[-1]) == (0, "berth: stopped, exit code 0")
     assert took - 1 < 2 * (30 - FINISH_WITHIN)  # twice the remaining time, because the machine may be busy
 

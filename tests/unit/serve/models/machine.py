@@ -109,7 +109,7 @@ class Session:
     def run(self, examples: int, steps: int, *, same: bool) -> None:
         """Run `examples` examples of at most `steps` steps; `same`: in each run the same. Raises the first failure."""
         machine = type("Machine", (ModelsMachine,), {"session": self})
-        chosen = settings(
+        options = settings(
             max_examples=examples,
             stateful_step_count=steps,
             derandomize=same,
@@ -119,7 +119,7 @@ class Session:
             suppress_health_check=list(HealthCheck),
         )
         try:
-            run_state_machine_as_test(machine, settings=chosen)
+            run_state_machine_as_test(machine, settings=options)
         except BaseException as error:
             raise self.failure or error from None
         finally:

@@ -67,7 +67,7 @@ def test_load_during_an_unload_of_the_same_name_waits(endpoint: Endpoint, folder
     client, models = endpoint.client, endpoint.models
     (folder / "may_load").touch()
     assert endpoint.load("a", folder).status_code == 200
-    asked = run(ask, endpoint, "a", [1])
+    pending = run(ask, endpoint, "a", [1])
     until((folder / "asked").exists)
     unloads = [run(client.delete, "/models/a") for _ in range(2)]
     until(lambda: endpoint.names() == [])
@@ -75,10 +75,10 @@ def test_load_during_an_unload_of_the_same_name_waits(endpoint: Endpoint, folder
     loaded = run(endpoint.load, "a", folder)
     assert endpoint.load("b", folder).status_code == 200  # others do not wait
     assert models.active == 1, "a stop waits for the request"
-    assert not any(future.done() for future in (asked, loaded, *unloads))
+    assert not any(future.done() for future in (pending, loaded, *unloads))
 
     (folder / "may_answer").touch()
-    assert asked.result().json() == [1]
+    assert pending.result().json() == [1]
     assert [unload.result().status_code for unload in unloads] == [200, 200]
     assert loaded.result().status_code == 200
     assert ask(endpoint, "a", [2]).json() == [2]
@@ -91,13 +91,13 @@ def test_load_during_an_unload_of_the_same_name_waits(endpoint: Endpoint, folder
 def test_one_of_several_loads_during_an_unload_succeeds(endpoint: Endpoint, folder: Path, run: Run) -> None:
     (folder / "may_load").touch()
     assert endpoint.load("a", folder).status_code == 200
-    asked = run(ask, endpoint, "a")
+    pending = run(ask, endpoint, "a")
     until((folder / "asked").exists)
     unload = run(endpoint.client.delete, "/models/a")
     until(lambda: endpoint.names() == [])
     loads = [run(endpoint.load, "a", folder) for _ in range(3)]
     (folder / "may_answer").touch()
-    assert (asked.result().status_code, unload.result().status_code) == (200, 200)
+    assert (pending.result().status_code, unload.result().status_code) == (200, 200)
     assert sorted(load.result().status_code for load in loads) == [200, 409, 409]
 
 
@@ -163,7 +163,7 @@ def test_model_is_unloaded_if_its_worker_can_not_restart(
 def test_stop_during_an_unload_still_answers_accepted_requests(endpoint: Endpoint, folder: Path, run: Run) -> None:
     (folder / "may_load").touch()
     assert endpoint.load("a", folder).status_code == 200
-    asked = run(ask, endpoint, "a", [1])
+    pending = run(ask, endpoint, "a", [1])
     until((folder / "asked").exists)
     unload = run(endpoint.client.delete, "/models/a")
     until(lambda: endpoint.names() == [])
@@ -171,7 +171,7 @@ def test_stop_during_an_unload_still_answers_accepted_requests(endpoint: Endpoin
     endpoint.models.stop()
     assert endpoint.models.active == 1
     (folder / "may_answer").touch()
-    assert asked.result().json() == [1]
+    assert pending.result().json() == [1]
     assert unload.result().status_code == 200
     assert error_of(waiting.result())[:2] == (503, "not_ready")
     assert endpoint.models.active == 0

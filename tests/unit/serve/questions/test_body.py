@@ -44,8 +44,8 @@ def as_csv(*questions: dict[str, str]) -> str:
 
 
 def test_json_lines_are_answered_like_single_requests(client: TestClient) -> None:
-    asked = [{"inputs": OTHER}, ONE, {"inputs": [ONE, OTHER]}, {"inputs": ONE, "parameters": {"top_k": 3}}]
-    answers = lines(post(client, "\n".join(map(json.dumps, asked)), JSON_LINES))
+    records = [{"inputs": OTHER}, ONE, {"inputs": [ONE, OTHER]}, {"inputs": ONE, "parameters": {"top_k": 3}}]
+    answers = lines(post(client, "\n".join(map(json.dumps, records)), JSON_LINES))
     alone = [ask(client, OTHER), ask(client, ONE), ask(client, [ONE, OTHER]), ask(client, ONE, top_k=3)]
     assert without_scores(answers) == without_scores(alone)
 
@@ -77,8 +77,8 @@ def test_csv_rows_are_answered_by_csv_rows(tiny_client: TestClient) -> None:
     response = post(tiny_client, as_csv(ONE, {**ONE, "context": " "}, OTHER), CSV)
     assert (response.status_code, response.headers["content-type"]) == (200, "text/csv; charset=utf-8")
     first, refused, last = csv.reader(io.StringIO(response.text, newline=""))
-    for row, asked in ((first, ONE), (last, OTHER)):
-        answer = ask(tiny_client, asked)
+    for row, question in ((first, ONE), (last, OTHER)):
+        answer = ask(tiny_client, question)
         assert row[1:] == [str(answer["start"]), str(answer["end"]), answer["answer"], ""]
         assert float(row[0]) == pytest.approx(answer["score"], abs=1e-6)
     assert refused == ["", "", "", "", "`inputs.context` is empty: send some text"]
@@ -100,27 +100,27 @@ def test_answer_has_the_accepted_type(tiny_client: TestClient, accept: str, cont
 
 def test_body_with_too_many_tokens_is_refused(tiny_model: Path) -> None:
     client = TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
-    asked = [json.dumps({"question": "Who?", "context": "abc " * 60})] * 10
-    status, kind, sentence = error_of(post(client, "\n".join(asked), JSON_LINES))
+    records = [json.dumps({"question": "Who?", "context": "abc " * 60})] * 10
+    status, kind, sentence = error_of(post(client, "\n".join(records), JSON_LINES))
     assert (status, kind) == (413, "too_large")
     assert "more than 512 tokens" in sentence
     assert "BERTH_MAX_REQUEST_TOKENS" in sentence
-    assert lines(post(client, asked[0], JSON_LINES))[0]["answer"]
+    assert lines(post(client, records[0], JSON_LINES))[0]["answer"]
 
 
 def test_characters_of_refused_records_count_for_the_body(tiny_model: Path) -> None:
     client = TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
-    asked = json.dumps({"question": "Who?", "context": "a " * 900})
-    assert lines(post(client, asked, JSON_LINES))[0]["error"].startswith("the request makes")
-    status, _, sentence = error_of(post(client, f"{asked}\n{asked}", JSON_LINES))
+    record = json.dumps({"question": "Who?", "context": "a " * 900})
+    assert lines(post(client, record, JSON_LINES))[0]["error"].startswith("the request makes")
+    status, _, sentence = error_of(post(client, f"{record}\n{record}", JSON_LINES))
     assert (status, "more than 2048 characters" in sentence) == (413, True)
 
 
 def test_body_that_asks_for_too_many_answers_is_refused(tiny_model: Path) -> None:
     client = TestClient(create_app(ready_service(tiny_model, RequestLimits(tokens=512))))
-    asked = json.dumps({"inputs": ONE, "parameters": {"top_k": 900}})
-    assert len(lines(post(client, f"{asked}\n{asked}", JSON_LINES))) == 2
-    status, _, sentence = error_of(post(client, "\n".join([asked] * 3), JSON_LINES))
+    record = json.dumps({"inputs": ONE, "parameters": {"top_k": 900}})
+    assert len(lines(post(client, f"{record}\n{record}", JSON_LINES))) == 2
+    status, _, sentence = error_of(post(client, "\n".join([record] * 3), JSON_LINES))
     assert (status, "more than 2048 answers" in sentence) == (413, True)
     status, _, sentence = error_of(post(client, json.dumps({"inputs": [ONE] * 3, "parameters": {"top_k": 900}}), JSON))
     assert (status, "gives 2700 answers, over the limit of 2048" in sentence) == (413, True)
@@ -129,9 +129,9 @@ def test_body_that_asks_for_too_many_answers_is_refused(tiny_model: Path) -> Non
 def test_records_after_a_full_response_get_errors(tiny_model: Path) -> None:
     service = ready_service(tiny_model)
     assert isinstance(service.answering, QuestionAnswering)
-    asked = json.dumps({"inputs": ONE, "parameters": {"top_k": 3}})
+    record = json.dumps({"inputs": ONE, "parameters": {"top_k": 3}})
     codec = request_codec(JSON_LINES)
-    prepared = prepare_body("\n".join([asked] * 5).encode(), codec, service.answering.traits)
+    prepared = prepare_body("\n".join([record] * 5).encode(), codec, service.answering.traits)
     logits = [RowLogits(*np.zeros((2, len(row.input_ids)), np.float32)) for row in prepared.rows]
     first = json.loads(answer_body(prepared, logits, codec).splitlines()[0])
     most = 2 * sum(len(answer["answer"]) for answer in first)

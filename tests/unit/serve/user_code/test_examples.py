@@ -77,8 +77,8 @@ def test_readme_example_of_another_head_answers_requests(model: Any, serve: Any)
     save_with_head(BertForSequenceClassification, model())
     assert len([line for line in OTHER_HEAD.splitlines() if line]) == 3
     client = serve(OTHER_HEAD)
-    asked = {"inputs": ["a b", "c"], "parameters": {"top_k": 2}}
-    first, second = client.post("/invocations", json=asked).json()
+    body = {"inputs": ["a b", "c"], "parameters": {"top_k": 2}}
+    first, second = client.post("/invocations", json=body).json()
     assert {each["label"] for each in first} == {each["label"] for each in second} == {"LABEL_0", "LABEL_1"}
 
 

@@ -50,10 +50,10 @@ def predict_fn(data, model):
     return model(question=data["q"], context=data["c"], top_k=2)
 """
     )
-    told = [record.getMessage() for record in caplog.records if record.name == "berth.serve.models.service"]
-    assert [line.partition(": ")[0] for line in told] == ["model", "engine", "handler", "ready"]
-    assert told[0] == f"model: {model()} (model.safetensors, tokenizer.json)"
-    assert "OpenVINO" in told[1]
+    lines = [record.getMessage() for record in caplog.records if record.name == "berth.serve.models.service"]
+    assert [line.partition(": ")[0] for line in lines] == ["model", "engine", "handler", "ready"]
+    assert lines[0] == f"model: {model()} (model.safetensors, tokenizer.json)"
+    assert "OpenVINO" in lines[1]
     first, second = client.post("/invocations", json={"q": ONE["question"], "c": ONE["context"]}).json()
     assert first["score"] >= second["score"]
     assert first["answer"] == ONE["context"][first["start"] : first["end"]]
@@ -78,8 +78,8 @@ def test_clients_wrong_parameter_gets_400_through_a_handler(tiny_model: Path, mo
     """The handler has only model_fn, so inputs and parameters reach the model unchanged."""
     shutil.copytree(tiny_model, model(), dirs_exist_ok=True)
     client = serve("from berth.serve.pipeline import load_pipeline\n\ndef model_fn(d):\n    return load_pipeline(d)\n")
-    asked = {"inputs": ONE, "parameters": {"max_answer_length": 3}}
-    status, kind, sentence = error_of(client.post("/invocations", json=asked))
+    body = {"inputs": ONE, "parameters": {"max_answer_length": 3}}
+    status, kind, sentence = error_of(client.post("/invocations", json=body))
     assert (status, kind) == (400, "bad_request")
     assert "did you mean `max_answer_len`?" in sentence
 
@@ -171,8 +171,8 @@ def transform_fn(model, data, content_type, accept):
     return f"{model} {data} {content_type} {accept}", "text/plain"
 """
     )
-    said = {"content-type": "application/json", "accept": "text/html;q=0.1, application/json"}
-    response = client.post("/invocations", content='"ä"', headers=said)
+    headers = {"content-type": "application/json", "accept": "text/html;q=0.1, application/json"}
+    response = client.post("/invocations", content='"ä"', headers=headers)
     assert (response.status_code, response.text) == (200, '3 "ä" application/json application/json')
     assert client.post("/invocations", content="1").text == "3 1 application/json application/json"
 
@@ -221,26 +221,26 @@ def npy(value: Any, **options: Any) -> bytes:
 def test_default_functions_read_and_write_each_type(serve: Any) -> None:
     client = serve(ECHO)
 
-    def said(body: Any, content_type: str, accept: str) -> Any:
+    def answer(body: Any, content_type: str, accept: str) -> Any:
         return client.post("/invocations", content=body, headers={"content-type": content_type, "accept": accept})
 
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert said(npy(array), NPY, "application/json").json() == array.tolist()
-    assert np.array_equal(np.load(io.BytesIO(said(npy(array), NPY, NPY).content)), array)
-    assert said(npy(array), NPY, "text/csv").text == "0.0,1.0,2.0\r\n3.0,4.0,5.0\r\n"
-    assert said('{"a": 1}\n{"a": 2}\n', "application/jsonlines", "text/csv").text == "a\r\n1\r\n2\r\n"
-    assert said("[1, [2]]", "application/json", "application/jsonlines").text == "1\n[2]\n"
-    assert said("a,b\n1,2\n", "text/csv", "*/*").json() == [["a", "b"], ["1", "2"]]
+    assert answer(npy(array), NPY, "application/json").json() == array.tolist()
+    assert np.array_equal(np.load(io.BytesIO(answer(npy(array), NPY, NPY).content)), array)
+    assert answer(npy(array), NPY, "text/csv").text == "0.0,1.0,2.0\r\n3.0,4.0,5.0\r\n"
+    assert answer('{"a": 1}\n{"a": 2}\n', "application/jsonlines", "text/csv").text == "a\r\n1\r\n2\r\n"
+    assert answer("[1, [2]]", "application/json", "application/jsonlines").text == "1\n[2]\n"
+    assert answer("a,b\n1,2\n", "text/csv", "*/*").json() == [["a", "b"], ["1", "2"]]
     row = {"question": "q", "context": "c"}
-    assert said("question,context\nq,c\n", "text/csv", "*/*").json() == [row]
-    assert error_of(said(b"", "image/png", "*/*")) == (
+    assert answer("question,context\nq,c\n", "text/csv", "*/*").json() == [row]
+    assert error_of(answer(b"", "image/png", "*/*")) == (
         415,
         "unsupported_media_type",
         "Content-Type `image/png` can't be read: send one of application/json, application/jsonlines, text/csv, "
         "application/x-npy, or write an input_fn that reads it",
     )
-    assert error_of(said("[1]", "application/json", "image/png"))[:2] == (406, "not_acceptable")
-    assert error_of(said('{"a": "b"}', "application/json", NPY))[:2] == (406, "not_acceptable")
+    assert error_of(answer("[1]", "application/json", "image/png"))[:2] == (406, "not_acceptable")
+    assert error_of(answer('{"a": "b"}', "application/json", NPY))[:2] == (406, "not_acceptable")
 
 
 FAULTS = """
@@ -293,7 +293,7 @@ def output_fn(prediction, accept):
 def test_endpoint_survives_every_fault_of_a_handler(serve: Any, capfd: pytest.CaptureFixture[str]) -> None:
     client = serve(FAULTS, RequestLimits(seconds=4.0))
 
-    def said(body: str) -> tuple[int, str, str]:
+    def error(body: str) -> tuple[int, str, str]:
         return error_of(client.post("/invocations", json=body))
 
     for body, reason in {
@@ -310,7 +310,7 @@ def test_endpoint_survives_every_fault_of_a_handler(serve: Any, capfd: pytest.Ca
         "nan": "the model's inference.py failed (ValueError: the prediction can't be written as JSON (Out of range "
         "float values are not JSON compliant))",
     }.items():
-        status, kind, sentence = said(body)
+        status, kind, sentence = error(body)
         assert (status, kind) == (500, "handler_failed")
         identifier, _, remedy = sentence.removeprefix(f"{reason}: the log has the traceback under the id ").partition(
             "; "
@@ -318,13 +318,13 @@ def test_endpoint_survives_every_fault_of_a_handler(serve: Any, capfd: pytest.Ca
         assert len(identifier) == 8, sentence
         assert bool(remedy) == (body == "exit")
         assert f"id {identifier}" in capfd.readouterr().err
-    assert said("refuse") == (422, "handler_failed", "too few words")
-    assert said("die") == (
+    assert error("refuse") == (422, "handler_failed", "too few words")
+    assert error("die") == (
         500,
         "given_up",
         "the worker has died (exit code 9) over this request: it is given up",
     )
-    assert said("hang")[:2] == (504, "too_late")
+    assert error("hang")[:2] == (504, "too_late")
     deadline = time.monotonic() + 30
     while client.post("/invocations", json="well").status_code != 200:
         assert time.monotonic() < deadline

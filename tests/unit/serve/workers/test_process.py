@@ -15,15 +15,15 @@ from types import SimpleNamespace
 from berth.serve.workers import process
 from berth.serve.workers.messages import Batch, BatchError
 
-said, lost = json.loads(sys.argv[1])
+error, lost = json.loads(sys.argv[1])
 
 class Engine:
     def logits(self, rows, *, alone):
-        raise RuntimeError(said)
+        raise RuntimeError(error)
 
 def warm_up(loaded):
     if lost:
-        raise RuntimeError(said)
+        raise RuntimeError(error)
 
 process.warm_up = warm_up
 channel = SimpleNamespace(send=lambda message: print(type(message).__name__, message.error.splitlines()[0], flush=True))
@@ -32,22 +32,24 @@ print("lives on")
 """
 
 
-def run(said: str, *, lost: bool) -> tuple[int, list[str], str]:
-    command = [sys.executable, "-P", "-c", RUN, json.dumps([said, lost])]
+def run(error: str, *, lost: bool) -> tuple[int, list[str], str]:
+    command = [sys.executable, "-P", "-c", RUN, json.dumps([error, lost])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 
 def test_worker_exits_if_its_gpu_is_lost() -> None:
-    code, said, log = run(ACCESS, lost=True)
+    code, output, log = run(ACCESS, lost=True)
     assert code == 1
-    assert said == ["BatchError RuntimeError: CUDA error: an illegal memory access was encountered"]
+    assert output == ["BatchError RuntimeError: CUDA error: an illegal memory access was encountered"]
     assert "the model can't use its GPU any more (CUDA error: an illegal memory access was encountered)" in log
 
 
-@pytest.mark.parametrize("said", ["CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling …"])
-def test_worker_survives_a_cuda_error_after_which_the_gpu_works(said: str) -> None:
-    assert run(said, lost=False)[:2] == (0, [f"BatchError RuntimeError: {said}", "lives on"])
+@pytest.mark.parametrize(
+    "error", ["CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling …"]
+)
+def test_worker_survives_a_cuda_error_after_which_the_gpu_works(error: str) -> None:
+    assert run(error, lost=False)[:2] == (0, [f"BatchError RuntimeError: {error}", "lives on"])
 
 
 def test_gpu_is_not_checked_after_other_errors() -> None:
