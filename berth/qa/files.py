@@ -102,7 +102,7 @@ def rows(path: Path) -> Iterator[Row | Fault]:
 
 
 _TEXT_KINDS = (".json", ".jsonl")
-_PACKINGS = (".gz", ".xz")
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 _COLUMNS = ("question", "context")
 _MORE_COLUMNS = ("id", "answers", "is_impossible")
 _CHUNK = 1 << 20
@@ -117,7 +117,7 @@ _SUFFIXES = ".json, .jsonl (also with .gz or .xz) or .parquet"
 def _kind(path: Path) -> str | None:
     """`.json`, `.jsonl` or `.parquet`, without the packing; None for any other file."""
     name = path.name.lower()
-    for packing in _PACKINGS:
+    for packing in _OPENERS:
         if name.endswith(packing):
             inner = Path(name.removesuffix(packing)).suffix
             return inner if inner in _TEXT_KINDS else None
@@ -125,21 +125,11 @@ def _kind(path: Path) -> str | None:
     return suffix if suffix in (*_TEXT_KINDS, ".parquet") else None
 
 
-def _open(path: Path) -> Any:
-    match path.suffix.lower():
-        case ".gz":
-            return gzip.open(path)
-        case ".xz":
-            return lzma.open(path)
-        case _:
-            return path.open("rb")
-
-
 @contextmanager
 def _reading(path: Path) -> Iterator[Any]:
     """The unpacked content of a text file. Raises DataError if the file can't be read or unpacked."""
     try:
-        with _open(path) as file:
+        with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
             yield file
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{path} can't be read ({error}): copy or download it again.") from None

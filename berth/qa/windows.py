@@ -168,8 +168,7 @@ def _lacks_offset(example: Example | tuple[str, str]) -> bool:
 
 def _first_answer(example: Example | tuple[str, str]) -> tuple[int, int] | None:
     """Start and end (exclusive) of the answer to train on, in characters."""
-    if not isinstance(example, Example):
-        raise TypeError("label=True needs examples with answers, not pairs.")
+    assert isinstance(example, Example), "pairs have no answers to label"
     if not example.answers:
         return None
     answer = example.answers[0]

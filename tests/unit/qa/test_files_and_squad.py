@@ -550,12 +550,6 @@ def test_misplaced_answers_are_recognised(answer: Answer) -> None:
     assert list(AnswerCheck().kept([*numbered(10, 0), wrong])) == numbered(10, 0)
 
 
-def test_questions_without_answers_are_kept() -> None:
-    example = Example("q", "Why?", CONTEXT, ())
-    assert list(AnswerCheck().kept([example])) == [example]
-    AnswerCheck().check()
-
-
 @pytest.mark.parametrize(
     ("answer", "message"),
     [

@@ -220,29 +220,21 @@ def test_answers_are_whole_characters(tokenizer: Any, context: str, token: int, 
 
 
 @pytest.mark.parametrize("decoding", [EVALUATION, SERVING, replace(SERVING, n_best=5, no_answer=True)])
-def test_spans_lie_inside_random_text(tokenizer: Any, decoding: Decoding) -> None:
-    check_spans_in_random_text(tokenizer, decoding)
-
-
-@pytest.mark.parametrize("decoding", [EVALUATION, SERVING], ids=["evaluation", "serving"])
-def test_byte_level_spans_lie_inside_random_text(byte_level: Any, decoding: Decoding) -> None:
-    check_spans_in_random_text(byte_level, decoding)
-
-
-def check_spans_in_random_text(tokenizer: Any, decoding: Decoding) -> None:
+def test_spans_lie_inside_random_text(tokenizer: Any, byte_level: Any, decoding: Decoding) -> None:
     rng = random.Random(5)
     numbers = np.random.default_rng(5)
     alphabet = "ab Z9.,\r\n\t\u00a0\u0301\u200b\u200d\ufe0f👩💻é가각ש中नमि\x00ﬁİ\u2028"
     contexts = ["".join(rng.choices(alphabet, k=rng.randint(1, 80))) for _ in range(150)]
-    windows = windows_of(tokenizer, [("What?", context) for context in contexts], 24, 5)
-    logits = numbers.normal(scale=4, size=(2, len(windows), 24))
-    for context, spans in zip(contexts, predict(windows, *logits, contexts, decoding), strict=True):
-        assert 1 <= len(spans) <= decoding.n_best
-        for span in spans:
-            assert 0 <= span.start <= span.end <= len(context)
-            assert span.answer == context[span.start : span.end] == span.answer.strip()
-            assert span.answer or (span.start, span.end) == (0, 0)
-            assert math.isfinite(span.score)
+    for each in (tokenizer, byte_level):
+        windows = windows_of(each, [("What?", context) for context in contexts], 24, 5)
+        logits = numbers.normal(scale=4, size=(2, len(windows), 24))
+        for context, spans in zip(contexts, predict(windows, *logits, contexts, decoding), strict=True):
+            assert 1 <= len(spans) <= decoding.n_best
+            for span in spans:
+                assert 0 <= span.start <= span.end <= len(context)
+                assert span.answer == context[span.start : span.end] == span.answer.strip()
+                assert span.answer or (span.start, span.end) == (0, 0)
+                assert math.isfinite(span.score)
 
 
 @pytest.mark.parametrize("decoding", [EVALUATION, SERVING], ids=["evaluation", "serving"])

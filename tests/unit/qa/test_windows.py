@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from berth.qa.squad import Answer, Example, read
-from berth.qa.tokenizer import PairTokenizer
-from berth.qa.windows import Serving, TooManyWindowsError, Window, WindowError, make_windows, position_count
+from berth.qa.windows import Serving, TooManyWindowsError, Window, WindowError, position_count
 from tests.unit.qa.cutting import windows_of
 
 
@@ -122,13 +121,6 @@ def test_pairs_have_no_labels(tokenizer: Any) -> None:
     assert [(w.example, w.start, w.end) for w in windows] == [(0, None, None), (1, None, None)]
     assert windows[0].input_ids.dtype == np.int32
     assert windows_of(tokenizer, []) == []
-    with pytest.raises(TypeError, match="examples with answers"):
-        windows_of(tokenizer, [("What?", "one")], label=True)
-
-
-def test_windows_without_token_types(tokenizer: Any) -> None:
-    (window,) = make_windows(PairTokenizer.of(tokenizer, token_types=False), [("What?", "one")])
-    assert window.token_type_ids is None
 
 
 def test_word_spans_cover_all_pieces_of_a_word(tokenizer: Any) -> None:

@@ -39,11 +39,11 @@ class Start:
 
 
 def choose(settings: TrainingSettings, job: str, rank: Rank, say: Callable[[str], None]) -> Start:
-    """Choose the checkpoint to resume from, the same on all ranks, which must all call it. Nothing is deleted yet.
+    """Choose the checkpoint to resume from; all ranks must call it, and choose the same one. Nothing is deleted yet.
 
-    That is the path that the user named, else the newest checkpoint that every rank has whole. With
-    overwrite_output_dir only checkpoints of this very job count: SageMaker restarts a job after a spot interruption
-    under the same name, and it must then not begin again.
+    The user's path has precedence; otherwise it is the newest checkpoint that is whole on every rank. With
+    overwrite_output_dir only checkpoints of the same job count: after a spot interruption SageMaker restarts the job
+    under its name, and the training must then not begin again.
     """
     folder, resume = settings.checkpoints, settings.resume
     listing = checkpoint_folder.scan(folder)

@@ -63,15 +63,13 @@ class CheckpointTrainer(Trainer):
         """
         if start.chosen:
             recipe_changes.check_optimizer(start.chosen, self.args)
+            self.last_checkpoint = start.chosen.path
+            self._resumed_recipe = start.chosen.manifest.recipe if start.chosen.manifest else {}
         listing, self._identity, self._job = start.listing, identity, start.job
         # With a limit of 1, Trainer would delete all but the best at the end, even the one that a stop just saved.
         self._limit, self.args.save_total_limit = self.args.save_total_limit, None
         self._known = tuple(each.path for each in listing.whole if each.manifest)
         self._sequence = max(ranks.gather(listing.sequence, self.rank))
-        if start.chosen:
-            self.last_checkpoint = start.chosen.path
-            if start.chosen.manifest:
-                self._resumed_recipe = start.chosen.manifest.recipe
         if self.rank.local_rank == 0:
             checkpoint_folder.remove([*listing.incomplete, *listing.partial])
 

@@ -41,7 +41,7 @@ def channels(paths: Paths, hosts: int = 1) -> frozenset[str]:
             )
         if not (paths.channels / name).exists():
             raise DataError(
-                f"Channel {name} is declared but {paths.channels / name} does not exist: check the address that was "
+                f"Channel {name} is declared but {paths.channels / name} does not exist: check the S3 URI that was "
                 "passed to fit for it."
             )
     if not paths.channels.is_dir():

@@ -43,13 +43,13 @@ class WindowDataset(Dataset[dict[str, Any]]):
         return item
 
 
+@dataclass(frozen=True, slots=True)
 class Collator:
     """Pads a batch on the right to its longest window, or to `length`; rounds up to `multiple` (8 is fast on GPUs)."""
 
-    def __init__(self, pad_token_id: int, length: int | None = None, multiple: int = 1) -> None:
-        self.pad_token_id = pad_token_id
-        self.length = length
-        self.multiple = multiple
+    pad_token_id: int
+    length: int | None = None
+    multiple: int = 1
 
     def __call__(self, items: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Tensors (batch, width) of int64: input_ids, attention_mask, token_type_ids; labels (batch,)."""

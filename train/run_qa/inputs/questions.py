@@ -10,14 +10,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from berth.contract.splits import SPLITS
 from berth.qa.faults import SHOWN, counted
 from berth.qa.files import find
 from berth.qa.squad import AnswerCheck, DataError, Example, QuestionReader
 from berth.runtime.engines.model_check import reason_of
 from berth.train.run_qa.inputs.data import DataSource
 from berth.train.run_qa.recipe import Recipe
-
-HUB_SPLITS = {"train": ("train",), "validation": ("validation", "test"), "test": ("test",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ def _from_hub(source: DataSource, recipe: Recipe) -> Iterable[Mapping[str, Any]]
             f"dataset_name {source.dataset} can't be loaded ({reason_of(reason)}): check the "
             "name, and if the job can't reach the hub, pass the data as channels train and validation."
         ) from reason
-    split = next((name for name in HUB_SPLITS[source.split] if name in loaded), None)
+    split = next((name for name in SPLITS[source.split].channels if name in loaded), None)
     if split is None:
         raise DataError(
             f"dataset_name {source.dataset} has no {source.split} split, only {', '.join(sorted(loaded))}: pass the "

@@ -42,7 +42,9 @@ def settings(env: RankEnvironment = CPU, **values: Any) -> TrainingSettings:
         (CPU, {"pad_to_max_length": True}, {"train_sampling_strategy": "random"}),
         (CPU, {"train_sampling_strategy": "sequential"}, {"train_sampling_strategy": "sequential"}),
         (CPU, {"bf16": True}, {"bf16": True, "use_cpu": True}),
-        (GPU, {"fp16": True}, {"fp16": True}),
+        (replace(GPU, capability=(7, 0)), {"fp16": True}, {"fp16": True}),
+        (replace(GPU, capability=(8, 0)), {"bf16": True}, {"bf16": True}),
+        (replace(GPU, capability=(7, 0)), {"bf16": True, "use_cpu": True}, {"bf16": True}),
         (CPU, {"do_train": False}, {"do_train": False, "do_eval": True}),
         (CPU, {"do_eval": True}, {"do_train": True}),
         (RankEnvironment(), {"dataset_name": "squad"}, {"do_train": True, "do_eval": True}),
@@ -180,12 +182,6 @@ def test_gpu_only_settings_are_dropped_on_a_cpu(name: str) -> None:
     assert any(warning.startswith(f"{name} needs a GPU") for warning in completed.warnings)
     assert settings(GPU, **{name: True}).training[name] is True
     assert name not in settings(GPU, use_cpu=True, **{name: True}).training
-
-
-def test_number_types_that_the_gpu_supports_are_kept() -> None:
-    assert settings(replace(GPU, capability=(7, 0)), fp16=True).training["fp16"] is True
-    assert settings(replace(GPU, capability=(8, 0)), bf16=True).training["bf16"] is True
-    assert settings(replace(GPU, capability=(7, 0)), bf16=True, use_cpu=True).training["bf16"] is True
 
 
 def test_sample_is_random_and_repeatable() -> None:
