@@ -62,10 +62,10 @@ FAULTS = {
     "a worker is killed (docker kill)": Fault(r"host algo-2 was lost while the job ran", kills=("algo-2",)),
     "the leader is killed (docker kill)": Fault(r"the leader algo-1 was lost while the job ran", kills=("algo-1",)),
     f"a host never starts, time-out {RENDEZVOUS_LIMIT} s": Fault(
-        r"host algo-2 never came to the rendezvous at algo-1", absent=("algo-2",), before_training=True
+        r"host algo-2 did not join the leader algo-1", absent=("algo-2",), before_training=True
     ),
     "a host has an invalid setting": Fault(
-        r"host algo-2 stopped before all hosts had come: BERTH_PROCESSES_PER_HOST must be",
+        r"host algo-2 stopped before all hosts had joined: BERTH_PROCESSES_PER_HOST must be",
         environment={"algo-2": {"BERTH_PROCESSES_PER_HOST": "none"}},
         before_training=True,
     ),

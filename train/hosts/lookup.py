@@ -43,7 +43,7 @@ def connect(host: str, port: int, interface: str, timeout: float) -> socket.sock
     if not interface:
         return socket.create_connection((host, port), timeout)
     sources = interface_addresses(interface)
-    error = OSError(f"the interface {interface} has no address to reach it from")
+    error = OSError(f"the interface {interface} has no address from which to reach {host}")
     for family, _, _, _, target in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         if source := sources.get(family):
             try:

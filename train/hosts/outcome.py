@@ -47,7 +47,7 @@ def finish(outcome: Outcome, failure_file: FailureFile, root: Path, notes: Seque
         get_logger().error("failed: %s", outcome.report.sentence)
         try:
             if not failure_file.write(outcome.report):
-                get_logger().info("the program wrote %s itself; it is kept", failure_file.path)
+                get_logger().info("kept %s, which the program wrote", failure_file.path)
         except OSError as error:
             get_logger().error("%s can't be written (%s)", failure_file.path, error.strerror)
     failure_file.give_up_room()

@@ -21,7 +21,7 @@ can send from such an address could take part; nobody else can. The connection s
 (berth.train.hosts.wire).
 
 Anyone may connect. A separate thread greets each connection, and each message of the greeting must arrive within 10 s.
-Until a host has joined, an error on its connection ends only that connection.
+Before a host has joined, an error on its connection ends only that connection.
 """
 
 import contextlib
@@ -116,7 +116,7 @@ class Leader:
 
     def gather(self, timeout: float) -> None:
         """Wait until every worker has joined. JobError names the workers that did not join within `timeout` seconds,
-        that left again, or that can't take part.
+        that were lost, or that can't take part.
         """
         begin = logged = time.monotonic()
         while missing := self._missing():
@@ -124,20 +124,22 @@ class Leader:
             if now - begin >= timeout:
                 logs = "that host's own log" if len(missing) == 1 else "the logs of those hosts"
                 raise JobError(
-                    f"{_names(missing)} never came to the rendezvous at {self.name} within {timeout:.0f} s; look at "
-                    f"{logs}, and let the job's hosts reach each other on all ports (security group)."
+                    f"{_names(missing)} did not join the leader {self.name} within {timeout:.0f} s; look at {logs}, "
+                    "and let the job's hosts reach each other on all ports (security group)."
                 )
             if now - logged >= _LOG_EVERY_SECONDS:
                 logged = now
                 get_logger().info("rendezvous: waiting for %s, %.0f of %.0f s", listed(missing), now - begin, timeout)
             event = _next_event(self._events, min(1.0, max(0.05, timeout - (now - begin))))
             if isinstance(event, Lost):
-                raise JobError(f"host {event.host} left the rendezvous ({event.reason}); look at that host's own log.")
+                raise JobError(
+                    f"host {event.host} was lost before all hosts had joined ({event.reason}); look at that host's own "
+                    "log."
+                )
             if isinstance(event, Message) and event.kind != "joined":
                 report = event.fields.get("report")
-                why = report["sentence"] if report else "look at that host's own log."
-                raise JobError(f"host {event.host} stopped before all hosts had come: {why}")
-
+                reason = report["sentence"] if report else "look at that host's own log."
+                raise JobError(f"host {event.host} stopped before all hosts had joined: {reason}")
         if len(self.workers) > _JOINED_LOGGED:
             get_logger().info("rendezvous: all %d workers have joined", len(self.workers))
 

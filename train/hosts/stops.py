@@ -64,7 +64,7 @@ class SignalForwarder:
             limit = f"has {STOP_SECONDS:.0f} s to save and end"
         else:
             self._deadline = min(self._deadline, time.monotonic() + AT_ONCE_SECONDS)
-            limit = "has to end at once"
+            limit = "must end at once"
         self.active = replace(stop, when=self.active.when if self.active else stop.when)
         self._send(signal.SIGTERM, stop.count)  # before logging, which a slow reader may block
         get_logger().info("%s: stopping this job; the program %s", signal_name(stop.number), limit)

@@ -42,7 +42,7 @@ class LineSocket:
                 self._socket.sendall(line)
         except TimeoutError as error:
             # Part of the line may be sent, so nothing after it could be read. Close; the receiving thread reports this.
-            self._ended = f"it took no message for {self._timeout:.0f} s"
+            self._ended = f"it read nothing for {self._timeout:.0f} s"
             self.close()
             raise WireError(self._ended) from error
         except OSError as error:

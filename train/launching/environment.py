@@ -1,7 +1,7 @@
 """The environment of a host's programs: the container's variables, SageMaker's SM_*, the plan's, then each rank's.
 
-mpirun does not pass it on. `host_environment` is stored in each host's run folder (berth.train.launching.runfolder),
-and a rank's wrapper adds the variables that mpirun gave it (`rank_environment`).
+mpirun does not pass this environment on. `host_environment` is stored in each host's run folder
+(berth.train.launching.runfolder), and a rank's wrapper adds the variables that mpirun gave it (`rank_environment`).
 """
 
 import json

@@ -89,7 +89,7 @@ class LocalRun:
         """Report LauncherOverdue if mpirun does not end after it announced an abort: it may wait for ranks for ever."""
         if not self._ended.wait(_OVERDUE_SECONDS):
             self._aborted = True
-            self._events.put(LauncherOverdue("mpirun said that it aborts the job", _OVERDUE_SECONDS))
+            self._events.put(LauncherOverdue("mpirun announced that it aborts the job", _OVERDUE_SECONDS))
 
     def watch_failures(self) -> None:
         """From now on, report LauncherOverdue if a rank of this host fails and the job still runs some seconds later.

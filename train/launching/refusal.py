@@ -1,7 +1,7 @@
-"""A host that can't take part in the job. It ends the whole job.
+"""A host that can't take part ends the whole job.
 
-It still meets the other hosts, to report the reason: they would otherwise wait for it until their deadline. If it
-can't meet them, it ends alone.
+It still connects to the other hosts, to report the reason; otherwise they would wait for it until their deadline. If it
+can't connect, it ends alone.
 """
 
 import time
@@ -43,7 +43,7 @@ def _follow(context: HostContext, reason: Outcome) -> Outcome:
     except JobError as error:
         get_logger().info("rendezvous: could not report this to the leader: %s", error)
     except Stopped:
-        get_logger().info("rendezvous: did not report this to the leader, because this host was told to stop")
+        get_logger().info("rendezvous: did not report this to the leader, because this host got a stop signal")
     context.finish(outcome or reason)
     if connection is not None:
         connection.send("bye")

@@ -180,7 +180,7 @@ class LeaderLoop:
     def _settle(self) -> Outcome:
         if self.own_code == 0 and not any(self.done.values()) and (not self.everywhere or not self.lost):
             if self.forwarder.active is not None:
-                get_logger().info("the program ended with exit code 0 after the stop, and so does the job")
+                get_logger().info("the program ended with exit code 0 after the stop signal, so the job succeeds")
             return Outcome(0, leaves_model=self.leaves_model or self.host.leaves_model())
         cause = self.forwarder.find_cause(self.host.local_run.reports() + self.reports)
         code = self.own_code or next((code for code in self.done.values() if code), 0)
@@ -189,9 +189,8 @@ class LeaderLoop:
         if self.lost and (cause is None or cause.echo):
             host, reason = next(iter(self.lost.items()))
             return failed(
-                f"host {host} was lost while the job ran ({reason}); look at that host's own log, it may have run out "
-                "of memory "
-                "or been taken away.",
+                f"host {host} was lost while the job ran ({reason}); look at that host's own log: it may have run out "
+                "of memory or been terminated.",
                 host,
             )
         if cause is not None:

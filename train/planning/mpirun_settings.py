@@ -1,8 +1,9 @@
 """Drops those of our mpirun settings that conflict with the user's. Pure, except for reading files.
 
 Open MPI takes a parameter from its command line, its environment or its files. Two that contradict each other, such as
-an include and an exclude list of interfaces, make it hang or refuse to start; of one that is set twice it silently uses
-one value. So ours is dropped if the user has set the same parameter, or its opposite, under any of its names.
+an include and an exclude list of interfaces, make it hang or refuse to start. If a parameter is set twice, it silently
+uses one of the values. So ours is dropped if the user has set the same parameter, or its opposite, under any of its
+names.
 """
 
 from collections.abc import Mapping, Sequence

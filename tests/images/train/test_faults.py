@@ -246,7 +246,7 @@ def test_host_that_never_starts_is_reported(
     seconds = time.time() - began - 5
     first = {name: (tmp_path / name / "output/failure").read_text().splitlines()[0] for name in containers}
     assert set(first.values()) == {first["algo-1"]}
-    assert "algo-3 never came" in first["algo-1"]
+    assert "algo-3 did not join" in first["algo-1"]
     assert all(code != 0 for code in codes.values())
     assert seconds < ENDS_WITHIN
     fault_row("one of three hosts never starts, time-out 5 s", first["algo-1"], codes["algo-1"], seconds)
@@ -269,7 +269,7 @@ def test_invalid_setting_of_one_host_fails_all_hosts_at_once(
     first = {name: (tmp_path / name / "output/failure").read_text().splitlines()[0] for name in containers}
     assert set(first.values()) == {first["algo-1"]}
     assert "BERTH_PROCESSES_PER_HOST must be a whole number from 1 to 256, not 'none'." in first["algo-1"]
-    assert host == "algo-1" or first["algo-1"].startswith(f"host {host} stopped before all hosts had come: ")
+    assert host == "algo-1" or first["algo-1"].startswith(f"host {host} stopped before all hosts had joined: ")
     assert set(codes.values()) == {1}
     assert seconds < ENDS_WITHIN
     fault_row(f"invalid setting of one of three hosts ({host})", first["algo-1"], codes["algo-1"], seconds)

@@ -76,7 +76,7 @@ def test_driver_fails_with_name_of_missing_host(driven: Driven) -> None:
         log = container.logs().decode()
         stream, _ = container.get_archive("/opt/ml/output/failure")
         failure = b"".join(stream).decode()
-    sentence = "host algo-2 never came to the rendezvous at algo-1 within 2 s"
+    sentence = "host algo-2 did not join the leader algo-1 within 2 s"
     assert f"berth: failed: {sentence}" in log
     assert sentence in failure
     assert "Traceback" not in log

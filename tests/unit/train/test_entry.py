@@ -260,7 +260,7 @@ def test_failure_of_a_stopped_job_names_no_host(
 
 
 MPL = "BERTH_DISTRIBUTION must be none, mpi or smddp, not 'mpl'."
-WORKER_STOPPED = "host localhost stopped before all hosts had come: "
+WORKER_STOPPED = "host localhost stopped before all hosts had joined: "
 
 
 def end_within(seconds: float, processes: list[subprocess.Popen[str]], failures: list[Path]) -> list[str]:

@@ -35,7 +35,7 @@ def test_gather_timeout_names_missing_host_on_all_hosts() -> None:
         thread.join(5)
     assert time.monotonic() - begin < 4
     assert outcome.report is not None
-    assert outcome.report.sentence.startswith("host algo-3 never came to the rendezvous at 127.0.0.1 within 1 s")
+    assert outcome.report.sentence.startswith("host algo-3 did not join the leader 127.0.0.1 within 1 s")
     assert timeless(outcomes[0]) == timeless(outcome)
 
 
@@ -77,7 +77,7 @@ def test_gather_reports_why_a_worker_stopped() -> None:
         thread = threading.Thread(target=WorkerLoop(connection, worker).run, daemon=True)
         thread.start()
         with pytest.raises(
-            JobError, match="localhost stopped before all hosts had come: the job was stopped by a signal"
+            JobError, match="localhost stopped before all hosts had joined: the job was stopped by a signal"
         ):
             leader.gather(5)
         leader.broadcast("outcome", **outcome_fields(Outcome(0), 0.0))
@@ -119,13 +119,13 @@ def test_many_hosts_are_abbreviated_in_error_and_log(
     with meeting(tuple(names)) as (leader, _):
         for name in names[:-1]:  # all but algo-9
             join(LEADER, Introduction(name, 1), SimpleQueue(), 5, leader.port)
-        with pytest.raises(JobError, match=r"^host algo-9 never came .* within 0 s"):
+        with pytest.raises(JobError, match=r"^host algo-9 did not join .* within 0 s"):
             leader.gather(0.2)
         join(LEADER, Introduction("algo-9", 1), SimpleQueue(), 5, leader.port)
         leader.gather(5)
     assert capfd.readouterr().out == "berth: rendezvous: all 39 workers have joined\n"
     with meeting(tuple(names)) as (leader, _):
-        with pytest.raises(JobError, match=r"^hosts algo-2, .* algo-7 and 33 more never came to the rendezvous"):
+        with pytest.raises(JobError, match=r"^hosts algo-2, .* algo-7 and 33 more did not join the leader"):
             leader.gather(0)
 
 

@@ -210,6 +210,6 @@ def test_worker_that_reads_nothing_is_lost() -> None:
             deadline = time.monotonic() + 20
             while events.empty() and time.monotonic() < deadline:
                 leader.broadcast("welcome", host_key="k" * 200_000)
-            assert events.get(timeout=5) == Lost(WORKER, "it took no message for 1 s")
+            assert events.get(timeout=5) == Lost(WORKER, "it read nothing for 1 s")
         finally:
             end.set()

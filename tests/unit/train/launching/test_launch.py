@@ -85,7 +85,7 @@ def test_launcher_is_overdue_after_it_announced_an_abort(tmp_path: Path, events:
     code = f"import time; print({ABORT!r}, flush=True); time.sleep(60)"
     with contextlib.closing(LocalRun(tmp_path / "run", events)) as run:
         run.start([sys.executable, "-c", code], os.environ)
-        assert events.get(timeout=10) == LauncherOverdue("mpirun said that it aborts the job", 0.5)
+        assert events.get(timeout=10) == LauncherOverdue("mpirun announced that it aborts the job", 0.5)
         run.stop()
         (report,) = run.reports()
         assert events.get(timeout=10) == Exited(-15)

@@ -55,7 +55,7 @@ def test_a_host_alone_meets_nobody() -> None:
 
 def test_a_host_that_never_came_is_named_to_all() -> None:
     found = meet([LEADER, WORKER, "algo-3"], timeout=1.0)
-    assert str(found[LEADER]).startswith(f"host algo-3 never came to the rendezvous at {LEADER} within 1 s")
+    assert str(found[LEADER]).startswith(f"host algo-3 did not join the leader {LEADER} within 1 s")
     assert found[WORKER] == found[LEADER]
 
 
@@ -121,5 +121,5 @@ def test_the_hook_reads_the_job_from_the_drivers_variables(tmp_path: Path) -> No
     assert prepare(tmp_path / "keys", tmp_path / "home", environ).is_file()
     late = {"SM_HOSTS": f'["algo-2", "{LEADER}"]', "BERTH_RENDEZVOUS_TIMEOUT": "0.1"}
     (tmp_path / "more").mkdir()
-    with pytest.raises(JobError, match="host algo-2 never came"):
+    with pytest.raises(JobError, match="host algo-2 did not join"):
         prepare(tmp_path / "more", tmp_path / "home", environ | late, free_port(0))

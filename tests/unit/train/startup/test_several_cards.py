@@ -90,7 +90,7 @@ def test_a_worker_comes_from_the_address_of_the_interface_that_the_job_names(nam
     of_leader, of_worker = meet(namespaces, "")
     refusal = f"algo-2 resolves to {WORKER['eth1']} here, not to {WORKER['eth0']}"
     assert refusal in of_worker
-    assert "algo-2 never came" in of_leader
+    assert "algo-2 did not join" in of_leader
     of_leader, of_worker = meet(namespaces, "eth1")
     assert f"met {WORKER['eth1']} at {LEADER['eth1']}" in of_leader
     assert "could not reach" not in of_worker
@@ -142,4 +142,4 @@ def test_mpiruns_ssh_comes_from_the_address_that_the_worker_lets_in() -> None:
 def test_an_interface_without_an_address_is_the_reason(namespaces: tuple[str, str]) -> None:
     ip("-n", namespaces[1], "link", "add", "eth2", "type", "veth", "peer", "name", "eth3")
     _, of_worker = meet(namespaces, "eth2")
-    assert "(the interface eth2 has no address to reach it from)" in of_worker
+    assert "(the interface eth2 has no address from which to reach " in of_worker
