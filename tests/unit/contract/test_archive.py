@@ -163,7 +163,7 @@ else:
     def test_unpacking(case: Callable[[Path], object], tmp_path: Path) -> None:
         case(tmp_path)
 
-    def test_a_disk_with_too_little_room_refuses_before_it_is_full(tmp_path: Path) -> None:
+    def test_archive_larger_than_free_disk_is_refused(tmp_path: Path) -> None:
         (tmp_path / "model.tar.gz").write_bytes(tar([member("a", b"x")]))
         with pytest.raises(ArchiveError, match="more than the 0 bytes that the disk has to spare"):
             unpack(tmp_path / "model.tar.gz", tmp_path / "model", ArchiveLimits(spare=2**62))

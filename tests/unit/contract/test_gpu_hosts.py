@@ -21,7 +21,7 @@ def refused(cuda: gpu_hosts.Version, host: gpu_hosts.HostFamily, driver: int) ->
 
 @pytest.mark.parametrize("name", gpu_hosts.FAMILIES)
 @pytest.mark.parametrize("profile", gpu_hosts.PROFILES)
-def test_an_ami_is_named_exactly_where_the_image_would_refuse_the_default_host(name: str, profile: str) -> None:
+def test_ami_is_named_if_image_refuses_default_host(name: str, profile: str) -> None:
     host, cuda = gpu_hosts.FAMILIES[name], gpu_hosts.PROFILES[profile]
     if not gpu_hosts.suits(cuda, host.capability):
         assert refused(cuda, host, 580)
@@ -48,7 +48,7 @@ def test_an_ami_is_named_exactly_where_the_image_would_refuse_the_default_host(n
         ((14, 0), "ml.g5.xlarge", "", ""),
     ],
 )
-def test_which_ami_an_instance_needs(cuda: gpu_hosts.Version, instance: str, endpoint: str, transform: str) -> None:
+def test_ami_of_instance(cuda: gpu_hosts.Version, instance: str, endpoint: str, transform: str) -> None:
     assert (gpu_hosts.endpoint_ami(cuda, instance), gpu_hosts.transform_ami(cuda, instance)) == (endpoint, transform)
 
 
@@ -61,7 +61,7 @@ def cell(profile: str, name: str) -> str:
     return f"AMI {AMI_DRIVERS[ami]}" if ami else "as it is"
 
 
-def test_readme_has_the_table() -> None:
+def test_readme_table_equals_families() -> None:
     text = (pins.ROOT / "README.md").read_text()
     rows = {}
     for line in re.findall(r"^\| (`[a-z0-9-]+`.*) \|$", text, re.MULTILINE):

@@ -20,5 +20,5 @@ def algo(*numbers: int) -> list[str]:
         (["b", "127.0.0.1", "a1", "a"], "127.0.0.1, a, a1, b"),
     ],
 )
-def test_hosts_are_listed_by_number_and_cut(hosts: list[str], line: str) -> None:
+def test_listed_hosts_are_sorted_and_cut(hosts: list[str], line: str) -> None:
     assert listed(hosts) == line

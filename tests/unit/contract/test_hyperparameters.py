@@ -70,13 +70,13 @@ CASES = [
 ]
 
 
-def test_every_option_is_walked() -> None:
+def test_cases_include_every_option() -> None:
     known = {spec.name for cls in (TrainingArguments, Recipe) for spec in dataclasses.fields(cls)}
     assert set(OPTIONS) == known
     assert {case.values[0].name for case in CASES} == known  # type: ignore[union-attr]
 
 
-def test_every_value_in_every_encoding() -> None:
+def test_decode_every_value_in_every_encoding() -> None:
     """One test for the whole table: thousands of cases, none of which is worth a line of its own."""
     wrong = []
     for case in CASES:
@@ -122,13 +122,13 @@ def test_none_leaves_the_default(name: str, text: str) -> None:
         ("/a/checkpoint-5", OPTIONS["resume_from_checkpoint"].type, "/a/checkpoint-5"),
     ],
 )
-def test_by_declared_type(text: Any, declared: Any, value: Any) -> None:
+def test_decode_by_declared_type(text: Any, declared: Any, value: Any) -> None:
     read = decode(text, declared)
     assert read == value
     assert type(read) is type(value)
 
 
-def test_a_text_that_only_looks_encoded_stays() -> None:
+def test_unquote_keeps_unencoded_text() -> None:
     assert unquote('"unfinished') == '"unfinished'
     assert unquote('"a" and "b"') == '"a" and "b"'
 
@@ -169,7 +169,7 @@ DROPPED = sorted(set(DEPRECATED_NAMES) - set(OLD))
 
 @pytest.mark.parametrize("encode", ENCODINGS.values(), ids=list(ENCODINGS))
 @pytest.mark.parametrize("name", OLD)
-def test_old_names(name: str, encode: Callable[[Any], str]) -> None:
+def test_deprecated_names_are_replaced(name: str, encode: Callable[[Any], str]) -> None:
     value, becomes = OLD[name]
     parsed = parse({name: encode(value)}, OPTIONS, DEPRECATED_NAMES)
     assert parsed.values == becomes
@@ -179,14 +179,14 @@ def test_old_names(name: str, encode: Callable[[Any], str]) -> None:
 
 @pytest.mark.parametrize("encode", ENCODINGS.values(), ids=list(ENCODINGS))
 @pytest.mark.parametrize("name", DROPPED)
-def test_names_without_effect(name: str, encode: Callable[[Any], str]) -> None:
+def test_ignored_names_are_logged(name: str, encode: Callable[[Any], str]) -> None:
     for value in (True, 1, "O1"):
         parsed = parse({name: encode(value)}, OPTIONS, DEPRECATED_NAMES)
         assert parsed.values == {}
         assert parsed.notes[0].startswith(f"{name}: ignored, ")
 
 
-def test_what_old_names_become_is_known() -> None:
+def test_replacements_are_known_options() -> None:
     for _, becomes in OLD.values():
         assert set(becomes) <= set(OPTIONS)
 
@@ -214,7 +214,7 @@ def test_what_old_names_become_is_known() -> None:
         ({"optim": "sgd"}, {"optim": "sgd"}),
     ],
 )
-def test_meanings(given: dict[str, str], values: dict[str, Any]) -> None:
+def test_parsed_values(given: dict[str, str], values: dict[str, Any]) -> None:
     assert parse(given, OPTIONS, DEPRECATED_NAMES).values == values
 
 
@@ -244,13 +244,13 @@ def test_meanings(given: dict[str, str], values: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_notes_tell_what_became_of_old_names(given: dict[str, str], notes: list[str]) -> None:
+def test_notes_name_replacements(given: dict[str, str], notes: list[str]) -> None:
     assert parse(given, OPTIONS, DEPRECATED_NAMES).notes == notes
     backwards = parse(dict(reversed(given.items())), OPTIONS, DEPRECATED_NAMES)
     assert len(backwards.notes) == len(notes)
 
 
-def test_whole_warm_up_is_all_steps() -> None:
+def test_warmup_ratio_1_is_all_steps() -> None:
     """warmup_steps 1 would be one step; a ratio of 1 is all of them."""
     steps = parse({"warmup_ratio": "1.0"}, OPTIONS, DEPRECATED_NAMES).values["warmup_steps"]
     assert TrainingArguments(warmup_steps=steps, use_cpu=True).get_warmup_steps(1000) == 1000
@@ -268,7 +268,7 @@ PLATFORM = {
 }
 
 
-def test_platform_keys_are_kept_away() -> None:
+def test_platform_keys_are_ignored() -> None:
     parsed = parse(PLATFORM | {"seed": "1"}, OPTIONS, DEPRECATED_NAMES)
     assert parsed.values == {"seed": 1}
     assert parsed.notes == []
@@ -298,14 +298,14 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("given", "sentence"), MISTAKES)
-def test_mistakes(given: dict[str, str], sentence: str) -> None:
+def test_invalid_hyperparameters(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(HyperparameterError) as caught:
         parse(given, OPTIONS, DEPRECATED_NAMES)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_all_mistakes_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     with pytest.raises(HyperparameterError) as caught:
         parse({"learning_rat": "1", "seed": "x", "fp16_backend": "apex", "max_steps": "2"}, OPTIONS, DEPRECATED_NAMES)
     assert str(caught.value).startswith("3 hyperparameters can't be used: learning_rat is not known")

@@ -12,25 +12,25 @@ from berth.contract.launch_options import (
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
-def test_the_time_to_wait_for_each_other_is_checked_with_all_else(text: str) -> None:
+def test_invalid_rendezvous_timeout(text: str) -> None:
     environ = {"BERTH_RENDEZVOUS_TIMEOUT": text, "BERTH_DISTRIBUTION": "x"}
     told = " ".join(read_launch_options({}, None, environ).problems)
     assert f"BERTH_RENDEZVOUS_TIMEOUT must be a number of seconds above 0, not {text!r}." in told
     assert "BERTH_DISTRIBUTION must be" in told
 
 
-def test_the_time_to_wait_for_each_other() -> None:
+def test_rendezvous_timeout() -> None:
     assert read_timeout({}) is None
     assert read_timeout({"BERTH_RENDEZVOUS_TIMEOUT": " 2.5"}) == 2.5
 
 
 @pytest.mark.parametrize("text", ["0", "3", "-60", "1m", "nan"])
-def test_the_silence_that_a_host_is_lost_by_is_checked(text: str) -> None:
+def test_invalid_peer_timeout(text: str) -> None:
     (told,) = read_launch_options({}, None, {"BERTH_PEER_TIMEOUT": text}).problems
     assert told == f"BERTH_PEER_TIMEOUT must be a number of seconds, 4 or more, not {text!r}."
 
 
-def test_the_silence_that_a_host_is_lost_by() -> None:
+def test_peer_timeout() -> None:
     assert read_peer_timeout({}) is None
     assert read_launch_options({}, None, {"BERTH_PEER_TIMEOUT": "120"}).peer_timeout == 120
     assert read_launch_options({}, None, {"BERTH_PEERS_TIMEOUT": "9"}).problems == (
@@ -39,13 +39,13 @@ def test_the_silence_that_a_host_is_lost_by() -> None:
 
 
 @pytest.mark.parametrize("name", ["BERTH_BACKEND", "BERTH_FAILURE_FILE", "BERTH_RANK_EVENTS"])
-def test_what_the_image_sets_for_programs_is_not_for_a_job_to_set(name: str) -> None:
+def test_job_must_not_set_variables_of_image(name: str) -> None:
     (told,) = read_launch_options({}, None, {name: "x"}).problems
     assert told.startswith(f"{name} is set by the image")
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "$3.06", "3,06", "nan"])
-def test_the_price_of_an_instance_is_checked_with_all_else(text: str) -> None:
+def test_invalid_price_is_reported_with_other_problems(text: str) -> None:
     environ = {"BERTH_PRICE_PER_HOUR": text, "BERTH_DISTRIBUTION": "x"}
     told = read_launch_options({}, None, environ).problems
     assert len(told) == 2
@@ -55,7 +55,7 @@ def test_the_price_of_an_instance_is_checked_with_all_else(text: str) -> None:
     )
 
 
-def test_the_price_of_an_instance() -> None:
+def test_price_per_hour() -> None:
     assert read_price({}) is None
     assert read_price({"BERTH_PRICE_PER_HOUR": " 3.06"}) == 3.06
     assert read_launch_options({}, None, {"BERTH_PRICE_PER_HOU": "1"}).problems == (
@@ -73,6 +73,6 @@ def test_the_price_of_an_instance() -> None:
         ({"BERTH_TRACE": "901-1000"}, range(901, 1001)),
     ],
 )
-def test_the_steps_to_trace(environ: dict[str, str], steps: range) -> None:
+def test_traced_steps(environ: dict[str, str], steps: range) -> None:
     assert read_trace(environ) == steps
     assert read_launch_options({}, None, environ).trace == steps

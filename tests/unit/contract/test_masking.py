@@ -21,14 +21,14 @@ HARMLESS = """
 
 
 @pytest.mark.parametrize("name", SECRET.split())
-def test_names_that_sound_secret(name: str) -> None:
+def test_secret_names(name: str) -> None:
     assert sounds_secret(name)
     assert masked([f"--{name}", "abc"]) == [f"--{name}", "***"]
     assert masked([f"--{name}=abc"]) == [f"--{name}=***"]
 
 
 @pytest.mark.parametrize("name", HARMLESS.split())
-def test_names_that_do_not(name: str) -> None:
+def test_harmless_names(name: str) -> None:
     assert not sounds_secret(name)
     assert masked([f"--{name}", "abc", f"--{name}=abc"]) == [f"--{name}", "abc", f"--{name}=abc"]
 
@@ -49,11 +49,11 @@ def test_names_that_do_not(name: str) -> None:
         ("me@example.com", "me@example.com"),
     ],
 )
-def test_values_under_a_harmless_name(value: str, seen: str) -> None:
+def test_secret_parts_of_values(value: str, seen: str) -> None:
     assert shown("--url", value) == seen
 
 
-def test_variables_for_mpis_ranks_are_shown_by_their_names_alone() -> None:
+def test_values_of_mpirun_exports_are_masked() -> None:
     assert masked(["-x", "A=b", "--x", "HOME", "-y", "A=b"]) == ["-x", "A=***", "--x", "HOME", "-y", "A=b"]
 
 
@@ -73,13 +73,13 @@ def test_variables_for_mpis_ranks_are_shown_by_their_names_alone() -> None:
         ("epoch=1 loss=0.5", "epoch=1 loss=0.5"),
     ],
 )
-def test_a_line_of_somebodys_words(line: str, seen: str) -> None:
+def test_mask_text(line: str, seen: str) -> None:
     assert mask_text(line) == seen
 
 
 @pytest.mark.timeout(30)  # a search that costs the square of the length takes hours
 @pytest.mark.parametrize("word", ["a", "1", "-", "a=1 ", "'a' ", "bearer ", "://a:", "http://"])
-def test_a_text_of_a_megabyte_is_masked_in_one_pass(word: str) -> None:
+def test_masking_time_is_linear(word: str) -> None:
     text = word * (1_000_000 // len(word))
     assert mask_text(text) == text
     assert masked(["--p", text]) == ["--p", text]

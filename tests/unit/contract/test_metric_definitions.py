@@ -88,17 +88,17 @@ LINES = {
 
 
 @pytest.mark.parametrize(("text", "metrics"), LINES.items())
-def test_a_line_gives_its_metrics_and_no_others(text: str, metrics: dict[str, float]) -> None:
+def test_log_line_matches_only_its_metrics(text: str, metrics: dict[str, float]) -> None:
     found = {each["Name"]: match for each in METRIC_DEFINITIONS if (match := re.search(each["Regex"], text))}
     assert {name: float(match[1]) for name, match in found.items()} == metrics
 
 
-def test_every_definition_has_a_line() -> None:
+def test_every_definition_is_tested() -> None:
     named = [name for metrics in LINES.values() for name in metrics]
     assert sorted(named) == sorted(each["Name"] for each in METRIC_DEFINITIONS)
 
 
-def test_the_api_takes_them() -> None:
+def test_definitions_are_within_api_limits() -> None:
     shapes = botocore.loaders.Loader().load_service_model("sagemaker", "service-2")["shapes"]
     assert len(METRIC_DEFINITIONS) <= shapes["MetricDefinitionList"]["max"] == 40
     for each in METRIC_DEFINITIONS:
@@ -106,7 +106,7 @@ def test_the_api_takes_them() -> None:
         assert len(each["Regex"]) <= shapes["MetricRegex"]["max"]
 
 
-def test_a_notebook_gets_them_without_a_package() -> None:
+def test_definitions_need_only_standard_library() -> None:
     program = "from berth.contract.metric_definitions import METRIC_DEFINITIONS; print(len(METRIC_DEFINITIONS))"
     command = [sys.executable, "-S", "-c", program]  # -S: the standard library alone
     done = subprocess.run(command, cwd=pins.ROOT, capture_output=True, text=True, check=True)

@@ -8,11 +8,11 @@ HANDLER = 'give it a code/inference.py with a model_fn: three lines, "A model wi
 
 
 @pytest.mark.parametrize("kind", ["xlnet", "gpt2", "fnet", "layoutlmv3"])
-def test_architectures_that_no_image_can_use(kind: str) -> None:
+def test_unusable_architectures(kind: str) -> None:
     assert f"of type {kind}, which " in unusable({"model_type": kind})
 
 
-def test_a_model_with_another_head_is_named_with_what_to_do() -> None:
+def test_other_head_suggests_handler() -> None:
     config = {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}
     assert other_head(config) == f"this is a BertForSequenceClassification, and the image answers questions: {HANDLER}"
     assert unusable(config) == ""
@@ -28,7 +28,7 @@ def test_a_model_with_another_head_is_named_with_what_to_do() -> None:
         (["BertForMaskedLM", "BertForNextSentencePrediction"], False, "a BertForMaskedLM and BertForNext", True),
     ],
 )
-def test_fine_tuning_is_advised_where_a_model_waits_for_it(
+def test_fine_tuning_is_suggested_for_pretrained_models(
     names: list[str], embedder: bool, named: str, fine_tuning: bool
 ) -> None:
     said = other_head({"architectures": names}, embedder=embedder)
@@ -47,7 +47,7 @@ def test_fine_tuning_is_advised_where_a_model_waits_for_it(
         "x",
     ],
 )
-def test_nothing_to_say(names: object) -> None:
+def test_question_answering_or_unknown_head_has_no_error(names: object) -> None:
     assert not has_other_head({"architectures": names})
     assert other_head({"model_type": "bert", "architectures": names}) == ""
     assert unusable({"model_type": 3}) == ""

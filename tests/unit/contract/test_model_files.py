@@ -33,7 +33,7 @@ def write(folder: Path, names: dict[str, str] | tuple[str, ...]) -> Path:
     ],
     ids=["whole", "an index of weights, a vocabulary", "one level down", "one checkpoint", "more beside it"],
 )
-def test_a_model_that_lacks_nothing(names: tuple[str, ...], tmp_path: Path) -> None:
+def test_complete_model_has_no_fault(names: tuple[str, ...], tmp_path: Path) -> None:
     assert file_faults(write(tmp_path, names), "mine") == []
 
 
@@ -92,21 +92,19 @@ OTHERS: dict[str, tuple[dict[str, str] | tuple[str, ...], list[str]]] = {
 
 
 @pytest.mark.parametrize(("names", "facts"), OTHERS.values(), ids=OTHERS.keys())
-def test_a_folder_that_holds_no_whole_model(
-    names: dict[str, str] | tuple[str, ...], facts: list[str], tmp_path: Path
-) -> None:
+def test_fault_of_incomplete_model(names: dict[str, str] | tuple[str, ...], facts: list[str], tmp_path: Path) -> None:
     (fault,) = file_faults(write(tmp_path, names), "mine")
     assert fault.startswith("mine")
     assert not [fact for fact in facts if fact not in fault], fault
     assert str(tmp_path) not in fault
 
 
-def test_hidden_files_and_code_say_nothing(tmp_path: Path) -> None:
+def test_hidden_files_and_code_are_ignored(tmp_path: Path) -> None:
     (fault,) = file_faults(write(tmp_path, (".cache/model.onnx", "code/model.pkl")), "mine")
     assert "holds no model" in fault
 
 
-def test_an_empty_file_is_none_and_a_tokenizer_may_come_from_elsewhere(tmp_path: Path) -> None:
+def test_empty_weights_are_missing_and_tokenizer_is_optional(tmp_path: Path) -> None:
     write(tmp_path, WHOLE[:2])
     assert file_faults(tmp_path, "mine", tokenizer=False) == []
     (tmp_path / "model.safetensors").write_text("")
@@ -114,5 +112,5 @@ def test_an_empty_file_is_none_and_a_tokenizer_may_come_from_elsewhere(tmp_path:
     assert "no weights" in fault
 
 
-def test_no_folder(tmp_path: Path) -> None:
+def test_fault_of_missing_folder(tmp_path: Path) -> None:
     assert file_faults(tmp_path / "x", "mine") == ["mine does not exist: mount or unpack the model there"]

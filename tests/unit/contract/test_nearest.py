@@ -30,21 +30,21 @@ KNOWN = [*OPTIONS, *DEPRECATED_NAMES, *LAUNCHER_NAMES]
         ("xyzzy", None),
     ],
 )
-def test_short_forms_words_and_letters(name: str, meant: str | None) -> None:
+def test_nearest_by_short_form_words_or_letters(name: str, meant: str | None) -> None:
     assert nearest(name, KNOWN) == meant
 
 
-def test_every_short_form_leads_to_a_hyperparameter_and_is_none_itself() -> None:
+def test_short_forms_are_unique_and_lead_to_hyperparameters() -> None:
     assert [name for name in SHORT_FORMS if name not in KNOWN] == []
     forms = [form for several in SHORT_FORMS.values() for form in several]
     assert len(forms) == len(set(forms))
     assert set(forms) & set(KNOWN) == set()
 
 
-def test_a_short_form_of_what_an_image_does_not_know_is_not_offered() -> None:
+def test_unknown_hyperparameter_is_not_suggested() -> None:
     assert nearest("lr", ["seed"]) is None
 
 
-def test_the_job_names_what_was_meant() -> None:
+def test_parse_suggests_nearest_name() -> None:
     with pytest.raises(HyperparameterError, match=r"lr is not known \(did you mean learning_rate\?\)"):
         parse({"lr": "3e-5"}, OPTIONS, DEPRECATED_NAMES)

@@ -24,12 +24,12 @@ def plain(value: object) -> object:
     return {"tp_size": value.tp_size} if dataclasses.is_dataclass(value) else value  # type: ignore[attr-defined]
 
 
-def test_every_option_stands_in_the_schema_in_its_order() -> None:
+def test_schema_keeps_order_and_choices() -> None:
     assert list(HOST) == list(IMAGE)
     assert [option.choices for option in HOST.values()] == [option.choices for option in IMAGE.values()]
 
 
-def test_every_option_has_a_meaning_and_run_qas_own_default() -> None:
+def test_schema_has_meanings_and_defaults() -> None:
     assert [name for name, option in HOST.items() if not option.meaning] == []
     assert {spec.name for spec in dataclasses.fields(Recipe)} <= set(MEANINGS)
     defaults = {name: option.default for name, option in HOST.items()}
@@ -49,7 +49,7 @@ def test_every_option_has_a_meaning_and_run_qas_own_default() -> None:
     ]
 
 
-def test_every_value_in_every_encoding_is_read_alike() -> None:
+def test_schema_decodes_like_image() -> None:
     wrong = []
     for case in CASES:
         option, value, encode = case.values
@@ -62,14 +62,14 @@ def test_every_value_in_every_encoding_is_read_alike() -> None:
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_old_names_become_the_same(name: str) -> None:
+def test_schema_replaces_deprecated_names_like_image(name: str) -> None:
     raw = {name: json.dumps(OLD[name][0])}
     here, there = parse(raw, HOST, DEPRECATED_NAMES), parse(raw, IMAGE, DEPRECATED_NAMES)
     assert (here.values, here.notes) == (there.values, there.notes)
 
 
 @pytest.mark.parametrize("given", [given for given, _ in MISTAKES])
-def test_mistakes_are_told_in_the_same_words(given: dict[str, str]) -> None:
+def test_schema_reports_problems_like_image(given: dict[str, str]) -> None:
     with pytest.raises(HyperparameterError) as here:
         parse(given, HOST, DEPRECATED_NAMES)
     with pytest.raises(HyperparameterError) as there:
@@ -77,7 +77,7 @@ def test_mistakes_are_told_in_the_same_words(given: dict[str, str]) -> None:
     assert str(here.value) == str(there.value)
 
 
-def test_the_module_prints_the_schema_and_nothing_else() -> None:
+def test_schema_module_prints_only_schema() -> None:
     command = [sys.executable, "-P", "-m", "berth.train.run_qa.schema"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert said == write_schema(IMAGE) + "\n"
@@ -87,6 +87,6 @@ def test_the_module_prints_the_schema_and_nothing_else() -> None:
     "text",
     ["", "[]", "null", '{"version": 2, "options": []}', '{"version": 1, "options": [{"name": "a", "kinds": ["set"]}]}'],
 )
-def test_what_is_no_schema_is_refused(text: str) -> None:
+def test_invalid_schema_is_refused(text: str) -> None:
     with pytest.raises(SchemaError):
         read_schema(text)

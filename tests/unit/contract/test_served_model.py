@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("files", "fact"), KINDS.values(), ids=KINDS.keys())
-def test_both_sides_say_the_same(files: dict[str, str], fact: str, tmp_path: Path) -> None:
+def test_user_machine_and_image_report_same_faults(files: dict[str, str], fact: str, tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -51,7 +51,7 @@ def test_both_sides_say_the_same(files: dict[str, str], fact: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("beside", [{}, {"modules.json": "[]"}])
-def test_a_model_that_answers_questions(beside: dict[str, str], tmp_path: Path) -> None:
+def test_question_answering_model_is_accepted(beside: dict[str, str], tmp_path: Path) -> None:
     for name, text in {**FILES, **beside, "config.json": json.dumps(QA)}.items():
         (tmp_path / name).write_text(text)
     assert serving_faults(tmp_path, "mine") == []

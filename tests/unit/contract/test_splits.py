@@ -24,7 +24,7 @@ from berth.contract.splits import NameCheck, check_names, guess_split
         ("part.json", ""),
     ],
 )
-def test_the_split_that_a_name_says(name: str, split: str) -> None:
+def test_guess_split(name: str, split: str) -> None:
     assert guess_split(PurePath(name)) == split
 
 
@@ -35,7 +35,7 @@ def check(split: str, *names: str) -> NameCheck:
     return check_names(split, FOLDER, [FOLDER / name for name in names])
 
 
-def test_a_file_of_another_split_next_to_its_own_is_refused() -> None:
+def test_foreign_file_next_to_own_files_is_refused() -> None:
     assert check("train", "dev-v1.1.json", "train-v1.1.json") == NameCheck(
         f"The train data would have dev-v1.1.json in {FOLDER}, by its name validation data, next to train-v1.1.json: "
         "put validation data into the channel validation, a separate folder, or set train_file to the file or "
@@ -46,13 +46,13 @@ def test_a_file_of_another_split_next_to_its_own_is_refused() -> None:
     assert "by their names train data" in check("validation", *snapshot).refusal
 
 
-def test_files_of_another_split_alone_are_warned_of() -> None:
+def test_foreign_files_alone_cause_warning() -> None:
     assert check("train", "dev-v1.1.json") == NameCheck(
         warning=f"the train data are dev-v1.1.json in {FOLDER}, by its name validation data"
     )
 
 
-def test_files_that_say_nothing_or_their_own_split() -> None:
+def test_own_or_unnamed_files_are_accepted() -> None:
     for split, names in {
         "train": ["a.json", "b.json", "train.json"],
         "validation": ["dev.json", "test.json", "a.json"],

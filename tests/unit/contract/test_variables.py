@@ -5,13 +5,13 @@ from berth.contract.variables import misspelt, misspelt_ours
 KNOWN = ("BERTH_PRECISION", "BERTH_PAGE")
 
 
-def test_the_nearest_of_those_known() -> None:
+def test_misspelt_names() -> None:
     given = ("BERTH_PRECISON", "BERTH_PAGES", "BERTH_PRECISION", "BERTH_COLOUR", "PATH")
     assert misspelt(given, KNOWN) == {"BERTH_PRECISON": "BERTH_PRECISION", "BERTH_PAGES": "BERTH_PAGE"}
     assert misspelt(given, KNOWN, 0.96) == {"BERTH_PRECISON": "BERTH_PRECISION"}
 
 
-def test_only_ours_have_a_sentence() -> None:
+def test_misspelt_ours_ignores_other_prefixes() -> None:
     assert misspelt_ours(["ERTH_PRECISION", "BERTH_PGE"], KNOWN) == [
         "the variable BERTH_PGE is not known: did you mean BERTH_PAGE?"
     ]

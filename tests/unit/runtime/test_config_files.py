@@ -32,7 +32,7 @@ def write(root: Path, **files: object) -> Path:
     return root
 
 
-def test_what_every_job_has_is_read_without_a_line(tmp_path: Path) -> None:
+def test_files_of_every_job_are_not_logged(tmp_path: Path) -> None:
     write(tmp_path, **EVERY_JOB)
     assert config_files.notes(tmp_path) == []
     assert config_files.notes(tmp_path / "nothing") == []
@@ -41,14 +41,14 @@ def test_what_every_job_has_is_read_without_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["null", "", " \n", "{}"])
-def test_the_entry_and_run_qa_take_the_same_empty_files(text: str, tmp_path: Path) -> None:
+def test_entry_and_run_qa_accept_empty_files(text: str, tmp_path: Path) -> None:
     for name in ("hyperparameters", "resourceconfig", "inputdataconfig"):
         (write(tmp_path) / config_files.FOLDER / f"{name}.json").write_text(text)
     assert read_job(tmp_path, {}).hosts == ("algo-1",)
     assert data.channels(Paths(tmp_path)) == frozenset()
 
 
-def test_the_checkpoint_folder_is_the_one_that_the_job_names(tmp_path: Path) -> None:
+def test_checkpoint_folder_is_local_path_of_job(tmp_path: Path) -> None:
     assert config_files.checkpoint_folder(tmp_path) == tmp_path / "checkpoints"
     assert not config_files.wants_checkpoints(tmp_path)
     named = tmp_path / "mine"
@@ -60,14 +60,14 @@ def test_the_checkpoint_folder_is_the_one_that_the_job_names(tmp_path: Path) -> 
     assert "s3://bucket/checkpoints" in line
 
 
-def test_an_address_alone_means_the_default_folder(tmp_path: Path) -> None:
+def test_checkpoint_config_without_local_path_means_default_folder(tmp_path: Path) -> None:
     write(tmp_path, checkpointconfig={"S3Uri": "s3://bucket/checkpoints"})
     assert config_files.checkpoint_folder(tmp_path) == tmp_path / "checkpoints"
     assert config_files.wants_checkpoints(tmp_path)
 
 
 @pytest.mark.parametrize("path", ["relative/folder", 7])
-def test_a_checkpoint_folder_that_is_no_absolute_path_is_refused(path: object, tmp_path: Path) -> None:
+def test_checkpoint_folder_must_be_absolute_path(path: object, tmp_path: Path) -> None:
     write(tmp_path, checkpointconfig={"LocalPath": path})
     with pytest.raises(JobError, match="checkpoint_local_path"):
         config_files.notes(tmp_path)
@@ -86,7 +86,7 @@ def test_a_checkpoint_folder_that_is_no_absolute_path_is_refused(path: object, t
         ({"debughookconfig": {}}, []),
     ],
 )
-def test_what_the_image_does_not_do_is_named_in_one_line(
+def test_ignored_config_files_are_logged_in_one_line(
     files: dict[str, object], names: list[str], tmp_path: Path
 ) -> None:
     lines = config_files.notes(write(tmp_path, **{**EVERY_JOB, **files}))

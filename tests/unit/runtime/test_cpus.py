@@ -21,7 +21,7 @@ from berth.runtime.cpus import count_cpus, cpu_quota, has_vnni, model_threads
     ],
     ids=["v2", "v2 no limit", "v1", "v1 no limit", "unreadable", "no cgroup"],
 )
-def test_quota(tmp_path: Path, files: dict[str, str], quota: float | None) -> None:
+def test_cpu_quota(tmp_path: Path, files: dict[str, str], quota: float | None) -> None:
     for name, text in files.items():
         path = tmp_path / "sys/fs/cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,11 +52,11 @@ def test_model_threads_follow_omp_num_threads(monkeypatch: pytest.MonkeyPatch, w
     ("flags", "there"),
     [("fpu avx512f avx512_vnni", True), ("fpu avx2 avx_vnni", True), ("fpu avx2 avx512f", False)],
 )
-def test_vnni_is_a_flag_of_the_cpu(tmp_path: Path, flags: str, there: bool) -> None:
+def test_has_vnni_reads_cpu_flags(tmp_path: Path, flags: str, there: bool) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: none\n")
     assert has_vnni(tmp_path) is there
 
 
-def test_a_cpu_that_says_nothing_has_no_vnni(tmp_path: Path) -> None:
+def test_no_vnni_without_cpuinfo(tmp_path: Path) -> None:
     assert not has_vnni(tmp_path)

@@ -27,7 +27,9 @@ def not_run(name: str, error: OSError) -> str:
         (["/"], 126, "berth: error: / can't be run (Permission denied)\n"),
     ],
 )
-def test_what_is_run(arguments: list[str], code: int, error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_command_and_errors(
+    arguments: list[str], code: int, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_command(arguments, "train", lambda: 7, refusal, not_run) == code
     assert capsys.readouterr().err == error
 
@@ -38,7 +40,7 @@ run_command(["sh", "-c", "echo $$; exit 3"], "train", int, lambda _: "", str)
 """
 
 
-def test_another_command_replaces_the_process() -> None:
+def test_other_command_replaces_process() -> None:
     running = subprocess.Popen([sys.executable, "-P", "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
     output, _ = running.communicate(timeout=60)
     assert (running.returncode, output) == (3, f"{running.pid}\n")

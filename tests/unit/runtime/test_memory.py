@@ -36,7 +36,7 @@ def write(root: Path, texts: dict[str, str]) -> Path:
     ],
     ids=["no cgroup", "no limit", "v2", "over it", "the host has less", "v1"],
 )
-def test_what_may_still_be_taken(tmp_path: Path, files: dict[str, str], available: int) -> None:
+def test_available_memory(tmp_path: Path, files: dict[str, str], available: int) -> None:
     below_cgroup = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
     assert memory.available_memory(write(tmp_path, {"proc/meminfo": MEMINFO, **below_cgroup})) == available
 
@@ -51,7 +51,7 @@ def test_what_may_still_be_taken(tmp_path: Path, files: dict[str, str], availabl
     ],
     ids=["v2", "v2 no limit", "v1 no limit", "v1"],
 )
-def test_what_may_be_used(tmp_path: Path, texts: dict[str, str], limit: int | None) -> None:
+def test_memory_limit(tmp_path: Path, texts: dict[str, str], limit: int | None) -> None:
     assert memory.memory_limit(write(tmp_path, texts)) == limit
 
 
@@ -67,5 +67,5 @@ def test_oom_kills(tmp_path: Path, name: str, text: str, kills: int) -> None:
     assert memory.oom_kills(write(tmp_path, {f"sys/fs/cgroup/{name}": text})) == kills
 
 
-def test_this_machine_has_some() -> None:
+def test_available_memory_of_this_machine() -> None:
     assert memory.available_memory() > 10**8

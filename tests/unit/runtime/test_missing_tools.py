@@ -32,7 +32,7 @@ def failure(folder: Path, text: str) -> str:
 
 
 @pytest.mark.usefixtures("no_tools")
-def test_a_repository_becomes_its_archive(tmp_path: Path) -> None:
+def test_git_requirement_becomes_archive(tmp_path: Path) -> None:
     text = (
         "# what we need\npeft @ git+https://github.com/huggingface/peft@v0.17.1\n"
         "git+ssh://git@github.com/us/rows.git@main#egg=rows\n"
@@ -60,7 +60,7 @@ def source(folder: Path, name: str) -> str:
 
 
 @pytest.mark.usefixtures("no_tools")
-def test_a_package_that_is_compiled_is_built_elsewhere(tmp_path: Path) -> None:
+def test_compiled_package_suggests_pip_wheel(tmp_path: Path) -> None:
     sentence = failure(tmp_path, f"\n./{source(tmp_path, 'tinyext')}\n")
     assert sentence == (
         "requirements.txt could not be installed: line 2 (./tinyext-1.0.tar.gz) has no wheel for this image, and "
@@ -118,11 +118,11 @@ LINE = "Collecting {} (from -r requirements.txt (line {}))"
         ),
     ],
 )
-def test_the_tool_and_the_line_are_in_pips_output(output: list[str], text: str, said: str) -> None:
+def test_error_names_tool_and_line(output: list[str], text: str, said: str) -> None:
     assert said in missing_tool_sentence(output, "requirements.txt", text)
 
 
-def test_another_failure_is_not_explained_here() -> None:
+def test_other_failures_have_no_tool_sentence() -> None:
     output = ["ERROR: No matching distribution found for nothing", "      train.py: not found"]
     assert missing_tool_sentence(output, "requirements.txt", "nothing") == ""
 
@@ -148,12 +148,12 @@ def test_another_failure_is_not_explained_here() -> None:
         ("peft==0.17.1", ""),
     ],
 )
-def test_the_archive_of_a_repository(line: str, archive: str) -> None:
+def test_archive_line(line: str, archive: str) -> None:
     assert archive_line(line) == archive
 
 
 @pytest.mark.parametrize("below", ["", "python/"])
-def test_pip_takes_such_a_line(tmp_path: Path, below: str) -> None:
+def test_pip_accepts_archive_line(tmp_path: Path, below: str) -> None:
     """An archive as GitHub makes it, with one folder around all."""
     with zipfile.ZipFile(tmp_path / "v1.0.zip", "w") as archive:
         archive.writestr(

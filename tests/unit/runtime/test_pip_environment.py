@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_the_certificates_that_pip_trusts(
+def test_trusted_certificates(
     environ: dict[str, str], channel: str | None, certificates: list[str], folder: Path
 ) -> None:
     place = folder.parent
@@ -67,13 +67,13 @@ def test_the_certificates_that_pip_trusts(
     assert found.certificates == tuple(place / path for path in certificates)
 
 
-def test_wheels_next_to_the_requirements_are_found(folder: Path) -> None:
+def test_wheels_beside_requirements_are_find_links(folder: Path) -> None:
     assert pip_environment(folder, {}).arguments == ()
     (folder / "a-1.0-py3-none-any.whl").touch()
     assert pip_environment(folder, {}).arguments == ("--find-links", str(folder))
 
 
-def test_pip_keeps_a_cache_where_a_warm_pool_keeps_it(folder: Path) -> None:
+def test_pip_cache_is_in_warm_pool_folder(folder: Path) -> None:
     pool = str(folder.parent / "pool")
     variable = "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"
     assert pip_environment(folder, {}).variables == NO_CACHE
@@ -83,5 +83,5 @@ def test_pip_keeps_a_cache_where_a_warm_pool_keeps_it(folder: Path) -> None:
         assert pip_environment(folder, {variable: pool, **own}).variables == {}
 
 
-def test_what_requests_reads_first_says_the_same_as_pips_own_variable() -> None:
+def test_trust_sets_variables_of_pip_and_requests() -> None:
     assert trust(Path("/a.pem")) == {"PIP_CERT": "/a.pem", "REQUESTS_CA_BUNDLE": "/a.pem"}

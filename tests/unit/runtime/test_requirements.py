@@ -85,11 +85,11 @@ from tests.doubles.package_index import PackageIndex, package_index, wheel
         ),
     ],
 )
-def test_a_failed_install(said: list[str], sentence: str) -> None:
+def test_failed_install_sentence(said: list[str], sentence: str) -> None:
     assert failed_install(said) == sentence
 
 
-def test_what_pip_says_five_times_is_logged_once_in_a_few_words() -> None:
+def test_retries_of_pip_are_logged_once() -> None:
     retry = (
         "WARNING: Retrying (Retry(total={}, connect=None, read=None, redirect=None)) after connection broken "
         "by 'SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: "
@@ -104,7 +104,7 @@ def test_what_pip_says_five_times_is_logged_once_in_a_few_words() -> None:
     ]
 
 
-def test_what_can_not_be_had_is_named_with_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_error_names_searched_places(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("--no-index --find-links .\nno-such-package==1.0\n")
     said: list[str] = []
     with pytest.raises(RequirementsError) as caught:
@@ -168,7 +168,7 @@ def test_install_returns_note_of_replaced_and_conflicting_packages(python: Path,
 
 
 @pytest.mark.slow
-def test_a_certificate_in_a_channel_next_to_the_systems_and_a_warm_pools_cache(
+def test_channel_certificate_and_warm_pool_cache(
     index: PackageIndex, python: Path, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wheel beside it is found without a line for it, and what came over the network is there for the next job."""
@@ -192,7 +192,7 @@ def test_a_certificate_in_a_channel_next_to_the_systems_and_a_warm_pools_cache(
 
 
 @pytest.mark.slow
-def test_a_certificate_in_the_source_folder(
+def test_pip_cert_may_be_in_source_folder(
     index: PackageIndex, python: Path, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PIP_CERT counts, also next to a variable that requests reads first."""
@@ -204,7 +204,7 @@ def test_a_certificate_in_the_source_folder(
 
 
 @pytest.mark.slow
-def test_what_could_not_be_had_where_and_with_which_certificate(
+def test_error_names_index_and_certificate(
     index: PackageIndex, python: Path, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RequirementsError) as caught:
@@ -224,7 +224,7 @@ def test_what_could_not_be_had_where_and_with_which_certificate(
     assert "wrong" not in str(caught.value)
 
 
-def test_a_certificate_that_is_not_there_is_named_before_pip_runs(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_certificate_is_reported_before_pip_runs(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_CERT", "no-such.pem")
     with pytest.raises(RequirementsError) as caught:
         install(code, "no-such-python", print)

@@ -10,7 +10,7 @@ from berth.images.pins.layer_files import SOFTWARE, layer_files
 from berth.runtime import software
 
 
-def test_what_the_build_wrote_is_read(tmp_path: Path) -> None:
+def test_read_software_file_of_build(tmp_path: Path) -> None:
     row = pins_file.load().profile("cpu-hf4")
     path = tmp_path / "software.json"
     path.write_text(layer_files(row)[SOFTWARE])
@@ -18,14 +18,14 @@ def test_what_the_build_wrote_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[1]", '{"name": "hf4"}'])
-def test_what_is_no_such_file_says_nothing(text: str | None, tmp_path: Path) -> None:
+def test_missing_or_damaged_software_file_is_none(text: str | None, tmp_path: Path) -> None:
     path = tmp_path / "software.json"
     if text is not None:
         path.write_text(text)
     assert software.read(path) is None
 
 
-def test_the_line_has_the_versions_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_line_has_installed_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "SHOWN", ("pip", "no-such-package", "pytest"))
     said = software.described(software.Software("hf4", "cpu-hf4", {}))
     assert said == f"software: set hf4 of profile cpu-hf4: pip {version('pip')}, pytest {version('pytest')}"

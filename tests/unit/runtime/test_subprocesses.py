@@ -23,13 +23,13 @@ from berth.runtime.subprocesses import CallResult, call, one_line
         pytest.param(partial(os._exit, 3), "it ended with exit code 3 before it had a result", id="exits"),
     ],
 )
-def test_a_check_that_fails_has_a_sentence(function: Any, error: str) -> None:
+def test_failing_function_returns_one_line_error(function: Any, error: str) -> None:
     ended = call(function, limit=60)
     assert (ended.value, ended.error) == (None, error)
     assert ("Traceback" in ended.trace) == error.startswith("ValueError")
 
 
-def test_a_check_that_hangs_is_stopped() -> None:
+def test_hanging_function_is_stopped() -> None:
     began = time.monotonic()
     assert call(partial(time.sleep, 600), limit=1).error == "it took longer than 1 s and was stopped"
     assert time.monotonic() - began < 30
@@ -50,7 +50,7 @@ class Sleeper:
         return True
 
 
-def test_a_check_that_can_not_be_killed_is_left_behind() -> None:
+def test_interpreter_does_not_wait_for_unkillable_child() -> None:
     """By the interpreter as well, which joins what it knows before it ends."""
     sleeper = Sleeper()
     children = multiprocessing.process._children  # type: ignore[attr-defined]
@@ -62,7 +62,7 @@ def test_a_check_that_can_not_be_killed_is_left_behind() -> None:
         children.discard(sleeper)
 
 
-def test_what_a_check_started_ends_with_it(tmp_path: Path) -> None:
+def test_child_processes_are_killed_with_the_function(tmp_path: Path) -> None:
     """A rank or a compiler that outlives its check would disturb the next one's figures."""
     script = f"sleep 600 & echo $! >{tmp_path}/pid"
     assert call(partial(subprocess.check_call, ["sh", "-c", script]), limit=60) == CallResult(0)
@@ -73,7 +73,7 @@ def test_what_a_check_started_ends_with_it(tmp_path: Path) -> None:
     assert not status.exists() or status.read_text().split()[2] == "Z"
 
 
-def test_the_environment_of_a_check() -> None:
+def test_environment_is_set_in_child_only() -> None:
     assert call(partial(os.getenv, "BERTH_TRIED"), limit=60, environment={"BERTH_TRIED": "yes"}) == CallResult("yes")
     assert "BERTH_TRIED" not in os.environ
 
@@ -98,5 +98,5 @@ def test_the_environment_of_a_check() -> None:
         ),
     ],
 )
-def test_an_exception_in_one_line(error: Exception, says: str) -> None:
+def test_one_line(error: Exception, says: str) -> None:
     assert one_line(error) == says

@@ -11,7 +11,7 @@ import pytest
 from berth.runtime import whole_files
 
 
-def test_an_error_leaves_the_earlier_file_and_nothing_else(tmp_path: Path) -> None:
+def test_failed_write_keeps_previous_file(tmp_path: Path) -> None:
     path = tmp_path / "history.json"
     whole_files.write(path, "[1]")
     assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444
@@ -21,7 +21,7 @@ def test_an_error_leaves_the_earlier_file_and_nothing_else(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_only_this_hosts_leftovers_are_removed(tmp_path: Path) -> None:
+def test_remove_leftovers_keeps_files_of_other_hosts(tmp_path: Path) -> None:
     """Several hosts share folders in the SDK's local mode, and one may write when another has ended."""
     kept = [tmp_path / ".berth-partial-algo-9-00112233-model", tmp_path / "model/.hidden", tmp_path / "model/x"]
     (tmp_path / "model").mkdir()
@@ -44,7 +44,7 @@ def test_only_this_hosts_leftovers_are_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["open", "os.rename"])
-def test_a_killed_writer_leaves_the_earlier_file(moment: str, tmp_path: Path) -> None:
+def test_killed_writer_keeps_previous_file(moment: str, tmp_path: Path) -> None:
     path = tmp_path / "metrics.json"
     whole_files.write(path, "{}")
     child = os.fork()

@@ -21,7 +21,7 @@ def test_by_length(lengths: list[int], batches: list[list[int]]) -> None:
     assert by_length(lengths) == batches
 
 
-def test_every_window_is_in_one_batch_and_padding_is_bounded() -> None:
+def test_batches_contain_every_window_with_bounded_padding() -> None:
     lengths = np.random.default_rng(0).integers(1, 385, size=500).tolist()
     batches = by_length(lengths, size=8, waste=0.05)
     assert sorted(index for batch in batches for index in batch) == list(range(500))
@@ -32,7 +32,7 @@ def test_every_window_is_in_one_batch_and_padding_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(("length", "width"), [(0, 3), (3, 3), (5, 5)])
-def test_what_the_model_takes(length: int, width: int) -> None:
+def test_model_inputs_are_padded(length: int, width: int) -> None:
     ids, types = np.array([5, 6, 7], np.int32), np.array([0, 1, 1], np.int32)
     inputs = model_inputs([(ids, types), (ids[:1], types[:1])], 9, length)
     filled = width - 3

@@ -52,14 +52,14 @@ def conversions_of(model: Path) -> Iterator[int]:
             yield int(path.parent.name)
 
 
-def test_one_of_several_workers_makes_the_graph_and_all_load_it(model: Path, tmp_path: Path) -> None:
+def test_one_worker_makes_graph_and_all_load_it(model: Path, tmp_path: Path) -> None:
     said = lines_of(start_workers(model, tmp_path, 3))
     assert sorted(len(lines) for lines in said) == [1, 1, 2]
     assert {lines[-1].partition(" ")[0] for lines in said} == {"OpenVINO"}
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
 
 
-def test_a_conversion_that_is_killed_is_tried_once_and_all_workers_do_without(model: Path, tmp_path: Path) -> None:
+def test_killed_conversion_is_not_repeated(model: Path, tmp_path: Path) -> None:
     workers = start_workers(model, tmp_path, 2)
     deadline = time.monotonic() + 120
     while not (found := list(conversions_of(model))):
@@ -77,7 +77,7 @@ def test_a_conversion_that_is_killed_is_tried_once_and_all_workers_do_without(mo
     assert {lines[-1].partition(" ")[0] for lines in said} == {"PyTorch"}
 
 
-def test_too_little_memory_is_a_decision_for_all_workers_of_one_server(model: Path, tmp_path: Path) -> None:
+def test_memory_refusal_applies_to_all_workers_of_server(model: Path, tmp_path: Path) -> None:
     kept = tmp_path / "folder" / "digest"
     with pytest.raises(GraphError, match=r"about 40\d MB of memory, and 300 MB are free"):
         make_graph_once(model, kept, "2026.4.1", print, lambda: 300_000_000)
@@ -89,20 +89,20 @@ def test_too_little_memory_is_a_decision_for_all_workers_of_one_server(model: Pa
         make_graph_once(model, kept, "2026.4.1", print, lambda: 200_000_000)
 
 
-def test_a_model_that_can_not_be_loaded_is_one_for_every_worker(model: Path, tmp_path: Path) -> None:
+def test_recorded_model_error_is_raised_by_every_worker(model: Path, tmp_path: Path) -> None:
     kept = tmp_path / "digest"
     refuse(kept, ModelFilesError("the weights lack a head"))
     with pytest.raises(ModelFilesError, match="the weights lack a head"):
         make_graph_once(model, kept, "2026.4.1", print)
 
 
-def test_a_folder_that_can_not_be_written_is_named_with_its_setting(model: Path, tmp_path: Path) -> None:
+def test_unwritable_graph_folder_is_named_with_its_variable(model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(GraphError, match=f"{tmp_path}/file/kept .* set BERTH_GRAPH_DIR"):
         make_graph_once(model, tmp_path / "file/kept/digest", "2026.4.1", print)
 
 
-def test_no_model_takes_the_graph_of_another(tmp_path: Path) -> None:
+def test_graph_folder_depends_on_files_and_version(tmp_path: Path) -> None:
     hashes = [{"config.json": "a"}, {"config.json": "b"}, {"config.json": "a", "vocab.txt": "c"}]
     folders = [kept_folder(tmp_path, each, version) for each in hashes for version in ("2026.4", "2026.5")]
     assert len(set(folders)) == 6

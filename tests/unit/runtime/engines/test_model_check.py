@@ -65,7 +65,7 @@ def save(model: Any, folder: Path, tokenizer: Any = None) -> Path:
 
 
 @pytest.mark.parametrize(("name", "sizes"), TYPED.items(), ids=TYPED.keys())
-def test_token_types_reach_every_model_that_takes_them(name: str, sizes: dict[str, Any], tmp_path: Path) -> None:
+def test_token_types_are_used_by_models_with_type_embedding(name: str, sizes: dict[str, Any], tmp_path: Path) -> None:
     """Though the tokenizer does not list them, as that of ALBERT does not."""
     assert "token_type_ids" not in tiny_tokenizer().model_input_names
     engine = PyTorchEngine(find(save(make(name, sizes), tmp_path)), 1)
@@ -80,7 +80,7 @@ def test_token_types_reach_every_model_that_takes_them(name: str, sizes: dict[st
 
 
 @pytest.mark.parametrize(("name", "sizes"), UNTYPED.items(), ids=UNTYPED.keys())
-def test_other_models_get_none(name: str, sizes: dict[str, Any], tmp_path: Path) -> None:
+def test_token_types_are_not_passed_to_other_models(name: str, sizes: dict[str, Any], tmp_path: Path) -> None:
     """Though the tokenizer lists them, as BERT's does."""
     tokenizer = tiny_tokenizer()
     tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
@@ -88,7 +88,7 @@ def test_other_models_get_none(name: str, sizes: dict[str, Any], tmp_path: Path)
     assert not pairs.token_types
 
 
-def test_a_graph_takes_the_types_too(tmp_path: Path) -> None:
+def test_graph_has_token_type_input(tmp_path: Path) -> None:
     engine = PyTorchEngine(find(save(make("Albert", TYPED["Albert"]), tmp_path)), 1)
     convert.convert(find(tmp_path), tmp_path / FOLDER)
     assert read_manifest(tmp_path / FOLDER).inputs == ("input_ids", "attention_mask", "token_type_ids")
@@ -101,15 +101,15 @@ def fault(model: Any, tokenizer: Any = None) -> str:
     return fault_of(model, pairs)
 
 
-def test_a_sound_model_has_no_fault() -> None:
+def test_good_model_has_no_fault() -> None:
     assert fault(make("Bert", SIZES)) == ""
 
 
-def test_a_head_with_three_outputs_is_refused() -> None:
+def test_fault_for_three_outputs() -> None:
     assert "3 outputs" in fault(make("Bert", SIZES, num_labels=3))
 
 
-def test_a_tokenizer_with_more_ids_than_the_embedding_has_rows_is_refused() -> None:
+def test_fault_for_ids_beyond_embedding() -> None:
     larger = tiny_tokenizer()
     larger.add_tokens(["berth"])
     found = fault(make("Bert", SIZES), larger)
@@ -118,7 +118,7 @@ def test_a_tokenizer_with_more_ids_than_the_embedding_has_rows_is_refused() -> N
     assert "pad_token_id in its config is -1" in fault(make("Bert", SIZES, pad_token_id=-1))
 
 
-def test_faults_are_told_together() -> None:
+def test_all_faults_are_reported_together() -> None:
     larger = tiny_tokenizer()
     larger.add_tokens(["berth"])
     found = fault(make("Bert", SIZES, num_labels=3), larger)
@@ -126,13 +126,13 @@ def test_faults_are_told_together() -> None:
     assert "ids up to" in found
 
 
-def test_a_model_without_positions_is_refused() -> None:
+def test_fault_for_model_without_positions() -> None:
     model = make("Bert", SIZES)
     model.config.max_position_embeddings = -1
     assert "-1 positions" in fault(model)
 
 
-def test_a_tokenizer_without_separators_is_refused() -> None:
+def test_fault_for_tokenizer_without_separator() -> None:
     """GPT-2's, Qwen's and others' that only go on with a text."""
     library = Tokenizer(models.WordLevel({"[UNK]": 0, "who": 1}, unk_token="[UNK]"))
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -141,7 +141,7 @@ def test_a_tokenizer_without_separators_is_refused() -> None:
     assert "no separator" in fault(make("Bert", SIZES), PreTrainedTokenizerFast(tokenizer_object=library))
 
 
-def test_types_beyond_the_models_are_refused() -> None:
+def test_fault_for_token_types_beyond_embedding() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS]:2 $A [SEP]", pair="[CLS]:2 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
@@ -150,12 +150,12 @@ def test_types_beyond_the_models_are_refused() -> None:
     assert fault(make("Bert", SIZES, type_vocab_size=3), tokenizer) == ""
 
 
-def test_a_model_that_fails_on_a_question_is_refused_with_its_reason() -> None:
+def test_fault_for_model_that_raises() -> None:
     xmod = make("Xmod", SIZES | {"pad_token_id": 0, "type_vocab_size": 1})
     assert "fails on a short question (ValueError: Input language unknown" in fault(xmod)
 
 
-def test_both_ways_into_the_server_refuse(tmp_path: Path) -> None:
+def test_engine_and_conversion_check_the_model(tmp_path: Path) -> None:
     larger = tiny_tokenizer()
     larger.add_tokens(["berth"])
     files = find(save(make("Bert", SIZES), tmp_path, larger))
@@ -165,12 +165,12 @@ def test_both_ways_into_the_server_refuse(tmp_path: Path) -> None:
         convert.convert(files, tmp_path / FOLDER)
 
 
-def test_a_reason_is_one_line_and_short() -> None:
+def test_reason_of_is_one_short_line() -> None:
     assert reason_of(OSError("no file.\nand a traceback")) == "OSError: no file"
     assert len(reason_of(OSError("no file " * 100))) < 250
 
 
-def test_a_tokenizer_that_needs_sentencepiece(tmp_path: Path) -> None:
+def test_tokenizer_fault_names_missing_sentencepiece(tmp_path: Path) -> None:
     """transformers asks for tiktoken instead, which does not help."""
     transformers.AlbertConfig().save_pretrained(tmp_path)
     (tmp_path / "spiece.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02")

@@ -35,12 +35,12 @@ def write(folder: Path, files: dict[str, str]) -> Path:
     ],
     ids=["plain", "nested", "archive beside it", "checkpoint inside", "older files"],
 )
-def test_found(tmp_path: Path, files: dict[str, str], folder: str, weights: str, tokenizer: str) -> None:
+def test_find_model_folder(tmp_path: Path, files: dict[str, str], folder: str, weights: str, tokenizer: str) -> None:
     found = find(write(tmp_path, files))
     assert (found.folder, found.weights, found.tokenizer) == (tmp_path / folder, weights, tokenizer)
 
 
-def test_the_threshold_of_the_config(tmp_path: Path) -> None:
+def test_null_threshold_of_config(tmp_path: Path) -> None:
     said = {"model_type": "bert", "null_score_diff_threshold": -1.5}
     assert find(write(tmp_path / "a", COMPLETE)).null_threshold == 0.0
     assert find(write(tmp_path / "b", {**COMPLETE, "config.json": json.dumps(said)})).null_threshold == -1.5
@@ -65,12 +65,12 @@ def test_the_threshold_of_the_config(tmp_path: Path) -> None:
     ],
     ids=["archive only", "two models", "empty weights", "other json", "no json", "all of it"],
 )
-def test_refusals(tmp_path: Path, files: dict[str, str], facts: list[str]) -> None:
+def test_find_reports_faults(tmp_path: Path, files: dict[str, str], facts: list[str]) -> None:
     with pytest.raises(ModelFilesError) as caught:
         find(write(tmp_path, files))
     assert not [fact for fact in facts if fact.format(tmp_path) not in str(caught.value)], caught.value
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(ModelFilesError, match="does not exist"):
         find(tmp_path / "model")

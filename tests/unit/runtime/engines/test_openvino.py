@@ -56,7 +56,7 @@ def load(model: Path, **settings: str) -> tuple[choose.LoadedModel, list[str]]:
     return choose.load(model, choose.settings(environment, 1, cuda=False), said.append), said
 
 
-def test_the_logits_are_pytorchs(
+def test_logits_equal_those_of_pytorch(
     engine: OpenVINOEngine, minilm_model: Path, converted: tuple[Path, GraphManifest]
 ) -> None:
     tokenizer = PairTokenizer.from_json((converted[0] / "tokenizer.json").read_text())
@@ -69,7 +69,7 @@ def test_the_logits_are_pytorchs(
 
 
 @pytest.mark.nightly
-def test_the_spans_of_real_questions_are_pytorchs(
+def test_spans_of_real_questions_equal_those_of_pytorch(
     engine: OpenVINOEngine, minilm_model: Path, converted: tuple[Path, GraphManifest], sample: Path
 ) -> None:
     """A head of random weights leaves many spans nearly equal: nothing is harder to tell apart."""
@@ -102,12 +102,12 @@ def test_logits_do_not_depend_on_the_batch_or_the_threads(engine: OpenVINOEngine
 
 
 @pytest.mark.parametrize(("longest", "most", "length"), [(1, 512, 16), (16, 512, 16), (17, 512, 32), (97, 100, 100)])
-def test_lengths_are_few_and_none_is_beyond_the_models(longest: int, most: int, length: int) -> None:
+def test_padded_length(longest: int, most: int, length: int) -> None:
     assert padded_length(longest, most) == length
 
 
 @pytest.mark.parametrize(("threads", "streams"), [(1, 1), (2, 1), (2, 2)])
-def test_every_property_is_what_was_asked_for(
+def test_compiled_model_has_requested_properties(
     converted: tuple[Path, GraphManifest], threads: int, streams: int
 ) -> None:
     asked = properties("fp32", threads, streams)
@@ -118,7 +118,7 @@ def test_every_property_is_what_was_asked_for(
     assert compiled.get_property("ENABLE_CPU_PINNING") is False
 
 
-def test_the_weights_stay_in_float32(converted: tuple[Path, GraphManifest]) -> None:
+def test_fp32_graph_has_float32_weights(converted: tuple[Path, GraphManifest]) -> None:
     model = engines.get_core().read_model(converted[0] / "fp32.xml")
     kinds = {op.get_output_element_type(0) for op in model.get_ops() if op.get_type_name() == "Constant"}
     assert openvino.Type.f32 in kinds
@@ -140,14 +140,14 @@ signal.raise_signal(signal.SIGTERM)
 """
 
 
-def test_a_signal_is_handled_after_engines_came_and_went(converted: tuple[Path, GraphManifest]) -> None:
+def test_signal_is_handled_after_engines_were_deleted(converted: tuple[Path, GraphManifest]) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-c", SIGNAL_AFTER_TWO_ENGINES, converted[0]], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "handled\n", "")
 
 
-def test_a_model_with_its_graph_needs_no_torch(model: Path) -> None:
+def test_loading_graph_does_not_import_torch(model: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from berth.runtime.engines import choose\n"
         "loaded = choose.load(Path(sys.argv[1]), choose.settings({}, 1, cuda=False), print)\n"
@@ -158,7 +158,7 @@ def test_a_model_with_its_graph_needs_no_torch(model: Path) -> None:
     assert done.stdout == f"OpenVINO {version}, BertForQuestionAnswering, fp32 on 1 threads []\n"
 
 
-def test_a_missing_graph_is_made_and_kept_outside_of_the_model(minilm_model: Path, tmp_path: Path) -> None:
+def test_missing_graph_is_made_outside_model_folder(minilm_model: Path, tmp_path: Path) -> None:
     shutil.copytree(minilm_model, tmp_path / "model")
     before = sorted((tmp_path / "model").rglob("*"))
     loaded, said = load(tmp_path / "model")
@@ -200,7 +200,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize(("damage", "sentence"), DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_graph_that_is_not_this_models_is_never_served(
+def test_damaged_or_foreign_graph_is_not_used(
     model: Path, damage: Callable[[Path], object], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def convert_nothing(source: Path, target: Path) -> None:
@@ -228,14 +228,14 @@ def test_a_graph_that_is_not_this_models_is_never_served(
         ("fp16", "BERTH_PRECISION is fp16, which is for GPUs: use bf16, or leave it out"),
     ],
 )
-def test_a_precision_that_can_not_be_had(model: Path, wanted: str, sentence: str) -> None:
+def test_unavailable_precision(model: Path, wanted: str, sentence: str) -> None:
     with pytest.raises(ModelFilesError) as refused:
         load(model, BERTH_PRECISION=wanted)
     assert str(refused.value) == sentence.format(model)
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_bf16_is_for_a_cpu_that_has_it(model: Path, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bf16_needs_cpu_support(model: Path, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "has_bf16", lambda: there)
     if there:
         assert load(model, BERTH_PRECISION="bf16")[0].engine.info.precision == "bf16"
@@ -244,7 +244,7 @@ def test_bf16_is_for_a_cpu_that_has_it(model: Path, there: bool, monkeypatch: py
         load(model, BERTH_PRECISION="bf16")
 
 
-def test_a_models_own_setting_is_taken_where_nobody_says_another(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precision_of_manifest_is_default(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "has_bf16", lambda: True)
     manifest = read_manifest(model / FOLDER)
     graph.write_manifest(model / FOLDER, replace(manifest, precision="bf16"))
@@ -252,7 +252,7 @@ def test_a_models_own_setting_is_taken_where_nobody_says_another(model: Path, mo
     assert load(model, BERTH_PRECISION="fp32")[0].engine.info.precision == "fp32"
 
 
-def test_a_model_that_can_not_be_converted_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_reports_unusable_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     assert convert.main([str(tmp_path), str(tmp_path / "graph")]) == graph.NO_MODEL
     assert capsys.readouterr().err.startswith(f"{tmp_path} has no weights")

@@ -41,7 +41,7 @@ def test_logits_do_not_depend_on_the_batch(tiny_model: Path) -> None:
         np.testing.assert_allclose(got.end, alone.end_logits[0], atol=1e-5)
 
 
-def test_the_longest_window_of_roberta(tmp_path: Path) -> None:
+def test_longest_window_of_roberta(tmp_path: Path) -> None:
     """RoBERTa's positions begin behind its padding id: of 66 positions 64 can be used."""
     config = RobertaConfig(
         vocab_size=200,
@@ -62,14 +62,14 @@ def test_the_longest_window_of_roberta(tmp_path: Path) -> None:
         engine.logits([row(65, 100, types=False)])
 
 
-def test_what_it_says_of_itself(tiny_model: Path) -> None:
+def test_engine_info(tiny_model: Path) -> None:
     engine = PyTorchEngine(files(tiny_model), 1)
     described = f"PyTorch {torch.__version__}, BertForQuestionAnswering, fp32 on {engine.device}"
     assert engine.info == EngineInfo(described, "fp32", 128, slots=1, rows=4)
 
 
 @pytest.mark.parametrize(("precision", "apart"), [("bf16", 0.1), ("fp16", 0.02)])
-def test_half_precision_is_near_and_named(tiny_model: Path, precision: str, apart: float) -> None:
+def test_half_precision_is_close_to_fp32(tiny_model: Path, precision: str, apart: float) -> None:
     rows = [row(length, 100) for length in (30, 31, 32)]
     half, full = PyTorchEngine(files(tiny_model), 1, precision), PyTorchEngine(files(tiny_model), 1)
     assert half.info.precision == precision
@@ -78,7 +78,7 @@ def test_half_precision_is_near_and_named(tiny_model: Path, precision: str, apar
         assert 0 < np.abs(one.start - other.start).max() < apart
 
 
-def test_what_fits_a_gpu() -> None:
+def test_gpu_precision() -> None:
     assert [gpu_precision(each) for each in ((7, 0), (7, 5), (8, 0), (9, 0), (12, 0))] == ["fp16"] * 2 + ["bf16"] * 3
 
 
@@ -99,9 +99,7 @@ def test_what_fits_a_gpu() -> None:
         ),
     ],
 )
-def test_weights_that_are_no_question_answering_model(
-    tiny_model: Path, tmp_path: Path, change: dict[str, Any], facts: list[str]
-) -> None:
+def test_load_rejects_other_models(tiny_model: Path, tmp_path: Path, change: dict[str, Any], facts: list[str]) -> None:
     """What only the image can tell, for it has transformers."""
     AutoModelForQuestionAnswering.from_pretrained(tiny_model).bert.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)

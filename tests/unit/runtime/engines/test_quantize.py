@@ -64,13 +64,13 @@ def listing(folder: Path) -> dict[str, bytes]:
         (replace(SAME, questions=9, int8_f1=70), Limits(few_questions=True), "the int8 graph loses 10.00 F1"),
     ],
 )
-def test_what_an_int8_graph_may_lose(found: Comparison, limits: Limits, sentence: str) -> None:
+def test_refusal_depends_on_f1_loss_and_number_of_questions(found: Comparison, limits: Limits, sentence: str) -> None:
     reason = refusal(found, limits)
     assert reason.startswith(sentence)
     assert bool(reason) == bool(sentence)
 
 
-def test_handlers_of_others_keep_their_level(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quantisation_keeps_level_of_other_log_handlers(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pytest, for one, adds its handlers to every logger that does not propagate, such as NNCF's."""
     handler = logging.NullHandler()
     monkeypatch.setattr(logging.getLogger("nncf"), "handlers", [handler])
@@ -78,11 +78,11 @@ def test_handlers_of_others_keep_their_level(model: Path, monkeypatch: pytest.Mo
     assert handler.level == logging.NOTSET
 
 
-def test_no_question_is_too_few_whatever_is_allowed() -> None:
+def test_zero_questions_are_too_few() -> None:
     assert too_few(0, ANY) == ("int8 was asked for, and there is no question to measure it on: pass validation data")
 
 
-def test_the_figures_are_those_of_the_answers() -> None:
+def test_compare_scores_answers() -> None:
     """By hand: of four, fp32 has all right; int8 has one half right (F1 2/3), one wrong, and one right elsewhere."""
     text = "ann met bob smith"
     golds = [("ann", 0), ("bob smith", 8), ("bob", 8), ("met", 4)]
@@ -110,7 +110,7 @@ def test_the_figures_are_those_of_the_answers() -> None:
 
 
 @pytest.mark.parametrize(("vnni", "weight_bits"), [(True, 8), (False, 7)])
-def test_weights_and_activations_are_int8_and_the_head_is_not(
+def test_int8_graph_has_int8_layers_and_float_head(
     model: Path, monkeypatch: pytest.MonkeyPatch, vnni: bool, weight_bits: int
 ) -> None:
     monkeypatch.setattr(quantize, "has_vnni", lambda: vnni)
@@ -152,7 +152,7 @@ def ancestors(node: openvino.Node, depth: int = 4) -> set[str]:
     return names
 
 
-def test_the_logits_are_others_and_close(model: Path) -> None:
+def test_int8_logits_are_close_to_fp32(model: Path) -> None:
     quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
     manifest = read_manifest(model / FOLDER)
     tokenizer = PairTokenizer.from_json((model / FOLDER / "tokenizer.json").read_text())
@@ -165,7 +165,7 @@ def test_the_logits_are_others_and_close(model: Path) -> None:
     assert np.corrcoef(fp32, int8)[0, 1] > 0.95
 
 
-def test_fp32_is_served_unless_the_variable_says_int8(model: Path) -> None:
+def test_int8_is_used_only_if_requested(model: Path) -> None:
     quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
     for environment, precision in (({}, "fp32"), ({"BERTH_PRECISION": "int8"}, "int8")):
         loaded = choose.load(model, choose.settings(environment, 1, cuda=False), print)
@@ -174,7 +174,7 @@ def test_fp32_is_served_unless_the_variable_says_int8(model: Path) -> None:
 
 
 @pytest.mark.parametrize(("weight_bits", "precision"), [(8, None), (7, "int8")])
-def test_weights_of_8_bits_are_for_a_cpu_with_vnni(
+def test_8_bit_weights_need_vnni(
     model: Path, monkeypatch: pytest.MonkeyPatch, weight_bits: int, precision: str | None
 ) -> None:
     monkeypatch.setattr(quantize, "has_vnni", lambda: weight_bits == 8)
@@ -195,14 +195,14 @@ def test_weights_of_8_bits_are_for_a_cpu_with_vnni(
         (Limits(), "int8 was asked for, and there are 4 questions to measure its loss on, where 500 are the least"),
     ],
 )
-def test_nothing_is_left_of_a_graph_that_is_refused(model: Path, limits: Limits, sentence: str) -> None:
+def test_refused_int8_graph_is_deleted(model: Path, limits: Limits, sentence: str) -> None:
     before = listing(model / FOLDER)
     with pytest.raises(GraphError, match=sentence):
         quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, limits, print)
     assert listing(model / FOLDER) == before
 
 
-def test_files_of_two_int8_graphs_are_never_served_together(model: Path) -> None:
+def test_interrupted_replacement_leaves_manifest_without_int8(model: Path) -> None:
     """The second file can't be moved: as after a kill between the two."""
     quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
     (model / FOLDER / "int8.bin").unlink()
@@ -212,7 +212,7 @@ def test_files_of_two_int8_graphs_are_never_served_together(model: Path) -> None
     assert list(read_manifest(model / FOLDER).precisions) == ["fp32"]
 
 
-def test_what_nncf_can_not_do_is_a_sentence(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nncf_error_is_reported(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nncf
 
     def refuse(*_: object, **__: object) -> None:
@@ -224,7 +224,7 @@ def test_what_nncf_can_not_do_is_a_sentence(model: Path, monkeypatch: pytest.Mon
         quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
 
 
-def test_a_job_quantises_in_a_process_of_its_own(model: Path) -> None:
+def test_add_int8_runs_in_child_process(model: Path) -> None:
     said: list[str] = []
     quantization.add_int8(model, QUESTIONS, SETTINGS, ANY, said.append)
     assert "int8" in read_manifest(model / FOLDER).precisions
@@ -235,7 +235,7 @@ def test_a_job_quantises_in_a_process_of_its_own(model: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_model_without_a_graph_gets_both_elsewhere(tiny_model: Path, tmp_path: Path) -> None:
+def test_quantize_makes_both_graphs_outside_model(tiny_model: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_model, tmp_path / "model", ignore=shutil.ignore_patterns(FOLDER))
     quantization.write_examples(tmp_path / "data.jsonl", EXAMPLES)
     words = [tmp_path / "model", tmp_path / "graph", "--calibration", tmp_path / "data.jsonl"]
@@ -252,7 +252,7 @@ def test_a_model_without_a_graph_gets_both_elsewhere(tiny_model: Path, tmp_path:
     assert not (tmp_path / "model" / FOLDER).exists()
 
 
-def test_without_validation_data_what_is_measured_did_not_calibrate(tmp_path: Path) -> None:
+def test_questions_of_calibration_are_not_measured(tmp_path: Path) -> None:
     many = [replace(EXAMPLES[n % 12], id=str(n)) for n in range(310)]
     quantization.write_examples(tmp_path / "data.jsonl", many)
     found = quantize.questions_of(tmp_path / "data.jsonl", None, print)

@@ -32,13 +32,13 @@ DRIVERS = {470: (11, 4), 525: (12, 0), 535: (12, 2), 550: (12, 4), 570: (12, 8),
         ("12.4", "p3", 525, []),
     ],
 )
-def test_what_fits_a_host(cuda: str, gpu: str, driver: int, words: list[str]) -> None:
+def test_incompatibility_of_image_gpu_and_driver(cuda: str, gpu: str, driver: int, words: list[str]) -> None:
     sentence = incompatibility(cuda, 2, DriverState(version=DRIVERS[driver], code=0, devices=(GPUS[gpu],) * 2))
     assert (sentence is None) == (not words), sentence
     assert all(word in str(sentence) for word in words)
 
 
-def test_sentences_in_full() -> None:
+def test_full_sentences() -> None:
     def say(cuda: str, gpu: str, driver: int, compat: DriverState | None = None) -> str | None:
         return incompatibility(cuda, 1, DriverState(version=DRIVERS[driver], code=0, devices=(GPUS[gpu],)), compat)
 
@@ -81,13 +81,13 @@ def test_one_unsuitable_gpu_among_others_is_found() -> None:
     assert "Tesla V100" in str(incompatibility("13.0", 2, state))
 
 
-def test_nothing_is_said_without_gpus_or_without_cuda() -> None:
+def test_no_incompatibility_without_gpus_or_cuda() -> None:
     nothing = DriverState(missing="libcuda.so.1: cannot open shared object file")
     assert incompatibility(None, 8, nothing) is None
     assert incompatibility("13.0", 0, nothing) is None
 
 
-def test_devices_without_the_drivers_library() -> None:
+def test_missing_driver_library() -> None:
     state = DriverState(missing="libcuda.so.1: cannot open shared object file: No such file or directory")
     assert incompatibility("13.0", 1, state) == (
         "The host's GPUs are in this container but the driver's library is not (libcuda.so.1: cannot open shared "
@@ -109,7 +109,7 @@ def test_devices_without_the_drivers_library() -> None:
         (12345, "", "CUDA error 12345"),
     ],
 )
-def test_codes_of_cuinit(code: int, name: str, hint: str) -> None:
+def test_error_codes_of_cuinit(code: int, name: str, hint: str) -> None:
     closed = ("/dev/nvidia0: Operation not permitted",)
     sentence = incompatibility("13.0", 1, DriverState(version=(13, 0), code=code, name=name, closed=closed))
     assert sentence is not None
@@ -119,13 +119,13 @@ def test_codes_of_cuinit(code: int, name: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["crashed (SIGSEGV)", "did not answer within 60 s"])
-def test_a_library_that_can_not_be_asked(fault: str) -> None:
+def test_failing_driver_library(fault: str) -> None:
     assert f"the driver's library {fault}: look at nvidia-smi" in str(
         incompatibility("12.4", 1, DriverState(fault=fault))
     )
 
 
-def test_compat_is_for_a_driver_that_is_too_old_only() -> None:
+def test_too_old_driver() -> None:
     assert too_old("12.4", DriverState(version=(11, 4), code=0))
     assert too_old("13.0", DriverState(version=(12, 8), code=0))
     assert not too_old("12.8", DriverState(version=(12, 0), code=0))
@@ -171,23 +171,25 @@ MIG = Device("NVIDIA A100-SXM4-40GB MIG 1g.5gb", (8, 0))
         ),
     ],
 )
-def test_gpus_to_use_of_eight_nodes(devices: list[Device], visible: str | None, every: bool, found: UsableGpus) -> None:
+def test_usable_gpus_with_eight_device_nodes(
+    devices: list[Device], visible: str | None, every: bool, found: UsableGpus
+) -> None:
     assert usable_gpus(8, DriverState(version=(13, 0), code=0, devices=tuple(devices)), visible, every=every) == found
 
 
-def test_more_gpus_than_nodes_are_used() -> None:
+def test_wsl_device_stands_for_all_gpus() -> None:
     """WSL has one device for all."""
     assert usable_gpus(1, DriverState(version=(13, 0), code=0, devices=(GPUS["rtx"],) * 2), None) == UsableGpus(2)
 
 
-def test_the_line_without_a_gpu_names_what_hides_it() -> None:
+def test_no_gpu_names_variable_that_hides_gpus() -> None:
     start = "no GPU is at hand: torch for CUDA 13.0 runs on the CPU "
     passed = f"{start}(docker run --gpus all passes GPUs in)"
     assert no_gpu("13.0", 0, None) == no_gpu("13.0", 0, "") == passed
     assert no_gpu("13.0", 8, "") == f"{start}(CUDA_VISIBLE_DEVICES is '', which hides the 8 here: unset it to use them)"
 
 
-def test_versions() -> None:
+def test_parse_and_minimum_of_cuda_version() -> None:
     assert parse("12.4") == parse("12.4.1") == (12, 4)
     assert parse("13") == (13, 0)
     assert minimum((12, 8)) == (12, 0)

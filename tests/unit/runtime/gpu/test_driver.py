@@ -31,13 +31,13 @@ def test_version_and_devices(fake: dict[str, str]) -> None:
     assert state == DriverState(version=(12, 2), code=0, devices=devices)
 
 
-def test_a_code_that_cuinit_answers_has_the_drivers_own_name(fake: dict[str, str]) -> None:
+def test_cuinit_code_has_name_of_driver(fake: dict[str, str]) -> None:
     state = driver.detect_in_child(fake | {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_INIT": "802"})
     assert (state.version, state.code, state.name) == ((13, 0), 802, "CUDA_ERROR_SYSTEM_NOT_READY")
     assert driver.detect_in_child(fake | {"FAKE_CUDA_INIT": "7"}).name == ""
 
 
-def test_nodes_that_may_not_be_opened_are_named(tmp_path: Path) -> None:
+def test_closed_device_nodes_are_listed(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidia0").touch()
     (tmp_path / "dev/nvidiactl").mkdir()  # opening a folder for writing fails even for root
@@ -47,12 +47,12 @@ def test_nodes_that_may_not_be_opened_are_named(tmp_path: Path) -> None:
     )
 
 
-def test_no_library_at_all(tmp_path: Path) -> None:
+def test_missing_libcuda(tmp_path: Path) -> None:
     state = driver.detect_in_child({**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
     assert state.missing.startswith("libcuda.so.1: cannot open shared object file")
 
 
-def test_a_driver_that_crashes_or_hangs_takes_only_the_child_along(fake: dict[str, str]) -> None:
+def test_crash_or_hang_of_driver_is_a_fault(fake: dict[str, str]) -> None:
     assert driver.detect_in_child(fake | {"FAKE_CUDA_INIT": "crash"}) == DriverState(fault="crashed (SIGABRT)")
     assert driver.detect_in_child(fake | {"FAKE_CUDA_INIT": "hang"}, limit=1) == DriverState(
         fault="did not answer within 1 s"
@@ -77,26 +77,26 @@ class Sleeper:
         return str(self.wait(timeout)), ""
 
 
-def test_a_child_that_can_not_be_killed_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detection_does_not_wait_for_unkillable_child(monkeypatch: pytest.MonkeyPatch) -> None:
     sleeper = Sleeper()
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: sleeper)
     assert driver.detect_in_child({}, limit=1) == DriverState(fault="did not answer within 1 s")
     assert sleeper.killed
 
 
-def test_a_child_that_lasts_too_long_is_killed(tmp_path: Path) -> None:
+def test_run_kills_child_after_limit(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         subprocesses.run(["sh", "-c", "echo $$ >pid; exec sleep 600"], 0.5, os.environ, cwd=str(tmp_path))
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_wsls_device_is_the_one_that_may_not_be_opened(tmp_path: Path) -> None:
+def test_closed_wsl_device_is_listed(tmp_path: Path) -> None:
     (tmp_path / "dev/dxg").mkdir(parents=True)
     assert driver._closed(tmp_path) == (f"{tmp_path}/dev/dxg: Is a directory",)
 
 
-def test_a_persons_own_call_prints_one_line(fake: dict[str, str]) -> None:
+def test_module_prints_state_as_one_line_of_json(fake: dict[str, str]) -> None:
     command = [sys.executable, "-P", "-m", "berth.runtime.gpu.driver"]
     done = subprocess.run(command, env=fake | {"FAKE_CUDA_VERSION": "11040"}, capture_output=True, text=True)
     assert done.stderr == ""
@@ -115,9 +115,7 @@ def test_a_persons_own_call_prints_one_line(fake: dict[str, str]) -> None:
         (["null"], {}, 0),
     ],
 )
-def test_gpus_are_counted_by_their_devices(
-    tmp_path: Path, nodes: list[str], environ: dict[str, str], count: int
-) -> None:
+def test_count_gpus(tmp_path: Path, nodes: list[str], environ: dict[str, str], count: int) -> None:
     (tmp_path / "dev").mkdir()
     for node in nodes:
         (tmp_path / "dev" / node).touch()
@@ -128,7 +126,7 @@ def test_gpus_are_counted_by_their_devices(
     ("text", "cuda"),
     [("cuda: Optional[str] = '13.0'\n", "13.0"), ('cuda = "12.4"\n', "12.4"), ("cuda: Optional[str] = None\n", None)],
 )
-def test_torchs_cuda_is_read_without_importing_it(
+def test_torch_cuda_does_not_import_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, cuda: str | None
 ) -> None:
     (tmp_path / "torch").mkdir()

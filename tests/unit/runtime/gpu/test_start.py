@@ -49,13 +49,13 @@ def begin(folders: tuple[Path, Path]) -> Start:
     return run
 
 
-def test_a_driver_that_is_new_enough_leaves_compat_alone(begin: Start, folders: tuple[Path, Path]) -> None:
+def test_cuda_compat_is_not_used_with_new_driver(begin: Start, folders: tuple[Path, Path]) -> None:
     lines = begin("12.4", 1, **{**OLD, **COMPAT, "FAKE_CUDA_VERSION": "12020"})
     assert len(lines) == 3
     assert lines[1:] == [f"library path: {folders[0]}", "1 GPUs, sentence: None"]
 
 
-def test_compat_takes_the_place_of_a_driver_that_is_too_old(begin: Start, folders: tuple[Path, Path]) -> None:
+def test_cuda_compat_replaces_too_old_driver(begin: Start, folders: tuple[Path, Path]) -> None:
     lines = begin("12.4", 1, **OLD, **COMPAT)
     begins = lines[0].split()
     assert lines == [
@@ -67,32 +67,32 @@ def test_compat_takes_the_place_of_a_driver_that_is_too_old(begin: Start, folder
     ]
 
 
-def test_compat_that_does_not_support_the_gpu_is_named_in_the_refusal(begin: Start, folders: tuple[Path, Path]) -> None:
+def test_error_names_cuda_compat_that_does_not_support_gpu(begin: Start, folders: tuple[Path, Path]) -> None:
     lines = begin("12.4", 1, **OLD, COMPAT_CUDA_VERSION="12040", COMPAT_CUDA_INIT="804")
     assert len(lines) == 3
     assert lines[1] == f"library path: {folders[0]}"
     assert "driver 470 ends at CUDA 11.4 and cuda-compat did not help (CUDA_ERROR_COMPAT_NOT_SUPPORTED" in lines[2]
 
 
-def test_compat_that_is_too_old_itself_does_not_begin_anew(begin: Start) -> None:
+def test_too_old_cuda_compat_is_not_used(begin: Start) -> None:
     lines = begin("13.0", 1, **OLD, **COMPAT)
     assert len(lines) == 3
     assert "cuda-compat did not help (it is too old)" in lines[2]
 
 
-def test_no_loop_where_compat_is_in_the_path_already(begin: Start, folders: tuple[Path, Path]) -> None:
+def test_cuda_compat_in_path_is_not_tried_again(begin: Start, folders: tuple[Path, Path]) -> None:
     path = f"{folders[0]}:{folders[1]}"  # behind the driver's, so that it is not what answers
     lines = begin("12.4", 1, LD_LIBRARY_PATH=path, **OLD, **COMPAT)
     assert len(lines) == 3
     assert "driver 470 ends at CUDA 11.4: use" in lines[2]
 
 
-def test_without_compat_the_refusal_names_it_as_a_way(begin: Start, tmp_path: Path) -> None:
+def test_error_suggests_missing_cuda_compat(begin: Start, tmp_path: Path) -> None:
     lines = begin("12.4", 1, tmp_path, **OLD)
     assert lines[2].endswith("or build the image with cuda-compat.")
 
 
-def test_a_host_without_gpus_gets_one_line(begin: Start, folders: tuple[Path, Path]) -> None:
+def test_host_without_gpus_is_logged(begin: Start, folders: tuple[Path, Path]) -> None:
     assert begin("13.0", 0)[1:] == [
         "log: no GPU is at hand: torch for CUDA 13.0 runs on the CPU (docker run --gpus all passes GPUs in)",
         f"library path: {folders[0]}",
@@ -100,7 +100,7 @@ def test_a_host_without_gpus_gets_one_line(begin: Start, folders: tuple[Path, Pa
     ]
 
 
-def test_the_driver_says_how_many_gpus_there_are(begin: Start) -> None:
+def test_number_of_gpus_comes_from_driver(begin: Start) -> None:
     mig = {"FAKE_CUDA_VERSION": "13000", "FAKE_CUDA_DEVICES": "NVIDIA A100-SXM4-40GB MIG 1g.5gb:8.0"}
     lines = begin("13.0", 8, **mig)
     assert lines[1] == "log: the driver offers 1 of 8 GPUs here (MIG: a process can use one instance)"
@@ -126,7 +126,7 @@ start.check("12.4", 1, print, Path(sys.argv[1]))
 """
 
 
-def test_a_signal_is_heard_by_the_program_that_begins_anew(folders: tuple[Path, Path]) -> None:
+def test_signal_during_restart_is_handled_by_new_program(folders: tuple[Path, Path]) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-c", SIGNALLED, str(folders[1])],
         env={**os.environ, "LD_LIBRARY_PATH": str(folders[0]), **OLD, **COMPAT},

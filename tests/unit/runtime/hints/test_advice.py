@@ -21,7 +21,7 @@ from tests.unit.runtime.hints.programs import NOWHERE
         ("label 7 is out of range. Install a new one.", ""),
     ],
 )
-def test_advice_becomes_a_line_of_requirements(message: str, hint: str) -> None:
+def test_pip_advice_becomes_requirements_line(message: str, hint: str) -> None:
     said = advice.hint(RaisedException("ImportError", message), NOWHERE)
     assert hint in said
     assert bool(said) == bool(hint)

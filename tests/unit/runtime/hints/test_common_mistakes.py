@@ -41,13 +41,13 @@ LOWER = 'type=lambda v: v.lower() == "true"'
         ),
     ],
 )
-def test_arguments_that_the_parser_does_not_take(tmp_path: Path, arguments: list[str], hint: str) -> None:
+def test_rejected_arguments(tmp_path: Path, arguments: list[str], hint: str) -> None:
     lay(tmp_path, {"train.py": FLAGS})
     assert remedy_of(tmp_path, *arguments) == hint
 
 
 @pytest.mark.parametrize("value", ["True", "False"])
-def test_a_flag_that_takes_its_value_by_the_hint(tmp_path: Path, value: str) -> None:
+def test_suggested_type_parses_flag_value(tmp_path: Path, value: str) -> None:
     lay(tmp_path, {"train.py": FLAGS.replace('action="store_true"', LOWER)})
     assert f"fp16={value}" in run(tmp_path, "--fp16", value).stdout
 
@@ -70,7 +70,7 @@ def test_a_flag_that_takes_its_value_by_the_hint(tmp_path: Path, value: str) -> 
         ("--epochs", {}, "; give the job the hyperparameter epochs"),
     ],
 )
-def test_an_argument_that_is_required(tmp_path: Path, name: str, environ: dict[str, str], hint: str) -> None:
+def test_missing_required_argument(tmp_path: Path, name: str, environ: dict[str, str], hint: str) -> None:
     lay(tmp_path, {"train.py": f'{PARSER}parser.add_argument("{name}", required=True)\nparser.parse_args()\n'})
     assert remedy_of(tmp_path, environ=environ) == hint
 
@@ -107,17 +107,17 @@ CHANNELS = {"SM_CHANNEL_TRAIN": "/opt/ml/input/data/train", "SM_CHANNEL_TEST": "
         ),
     ],
 )
-def test_a_variable_that_is_not_set(tmp_path: Path, name: str, environ: dict[str, str], hint: str) -> None:
+def test_missing_environment_variable(tmp_path: Path, name: str, environ: dict[str, str], hint: str) -> None:
     lay(tmp_path, {"train.py": f"import os\nprint(os.environ['{name}'])\n"})
     assert remedy_of(tmp_path, environ=environ) == hint
 
 
-def test_a_key_of_the_users_own_is_none_of_the_environments(tmp_path: Path) -> None:
+def test_key_error_of_own_dict_has_no_hint(tmp_path: Path) -> None:
     lay(tmp_path, {"train.py": "print({}['LOCAL_RANK'])\n"})
     assert remedy_of(tmp_path) == ""
 
 
-def test_torch_without_ranks(tmp_path: Path) -> None:
+def test_process_group_without_rank_variables(tmp_path: Path) -> None:
     lay(tmp_path, {"train.py": "import torch.distributed as d\nd.init_process_group('gloo')\n"})
     assert remedy_of(tmp_path) == RANKS.format("RANK", 0)
 
@@ -134,7 +134,7 @@ def test_torch_without_ranks(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_cuda_in_the_cpu_image(tmp_path: Path, code: str, hint: str) -> None:
+def test_cuda_call_in_cpu_image(tmp_path: Path, code: str, hint: str) -> None:
     lay(tmp_path, {"train.py": f"import torch\n{code}\n"})
     assert hint in remedy_of(tmp_path)
 
@@ -146,13 +146,13 @@ def test_cuda_in_the_cpu_image(tmp_path: Path, code: str, hint: str) -> None:
         (ThisImage("cu130", "13.0"), "this host has no GPU: choose an instance that has one"),
     ],
 )
-def test_cuda_names_the_image_or_the_instance(here: ThisImage, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_hint_names_image_or_instance(here: ThisImage, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "this_image", lambda: here)
     raised = RaisedException("AssertionError", "Torch not compiled with CUDA enabled")
     assert hint in remedy(raised, NOWHERE)
 
 
-def test_weights_of_a_gpu_are_loaded_on_a_cpu() -> None:
+def test_loading_gpu_weights_suggests_map_location() -> None:
     message = "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False."
     assert remedy(RaisedException("RuntimeError", message), NOWHERE) == '; load it with map_location="cpu"'
 
@@ -179,7 +179,7 @@ def test_weights_of_a_gpu_are_loaded_on_a_cpu() -> None:
         ),
     ],
 )
-def test_a_file_that_is_elsewhere(tmp_path: Path, opened: str, hint: str) -> None:
+def test_hint_names_place_of_missing_file(tmp_path: Path, opened: str, hint: str) -> None:
     train = tmp_path / "input/data/train"
     lay(tmp_path, {"input/data/train/rows.csv": "a,b\n", "code/config/settings.json": "{}"})
     lay(tmp_path / "code", {"train.py": f"open('{opened.format(train=train)}')\n"})
@@ -187,7 +187,7 @@ def test_a_file_that_is_elsewhere(tmp_path: Path, opened: str, hint: str) -> Non
     assert said == hint.replace("{train}", str(train))
 
 
-def test_outputs(tmp_path: Path) -> None:
+def test_unwritable_output_paths(tmp_path: Path) -> None:
     lay(tmp_path, {"train.py": f"open('{tmp_path}/model/sub/model.pt', 'w')\n"})
     environ = {"SM_MODEL_DIR": str(tmp_path / "model")}
     assert remedy_of(tmp_path, environ=environ) == (
@@ -198,7 +198,7 @@ def test_outputs(tmp_path: Path) -> None:
     assert remedy(raised, context).startswith("; channels are read-only: write the model to SM_MODEL_DIR")
 
 
-def test_a_command_that_the_image_lacks(tmp_path: Path) -> None:
+def test_missing_command(tmp_path: Path) -> None:
     lay(tmp_path, {"train.py": "import subprocess\nsubprocess.run(['aws', 's3', 'ls'])\n"})
     assert remedy_of(tmp_path, environ={"PATH": "/nowhere"}) == (
         "; the image has no aws: build an image of yours FROM this one that installs it, or use boto3, which the image "
@@ -208,14 +208,14 @@ def test_a_command_that_the_image_lacks(tmp_path: Path) -> None:
     assert "the image has no git" in last_line_remedy(line, NOWHERE)
 
 
-def test_a_hint_that_fails_hides_neither_the_failure_nor_other_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_hint_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replaced_packages, "hint", None)
     monkeypatch.setitem(sys.modules, "berth.runtime.hints.missing_modules", None)  # an import that fails
     assert remedy(RaisedException("RuntimeError", "Attempting to deserialize object on a CUDA device"), NOWHERE)
     assert remedy(RaisedException("ValueError", "no rows"), NOWHERE) == ""
 
 
-def test_every_module_of_the_table_has_its_function() -> None:
+def test_every_module_in_table_has_hint_function() -> None:
     for module in table.EXCEPTION_HINTS:
         assert callable(importlib.import_module(f"berth.runtime.hints.{module}").hint)
     for module in table.LAST_LINE_HINTS:
@@ -246,7 +246,7 @@ NO_HUB = (
         ),
     ],
 )
-def test_libraries_say_of_a_missing_file_what_they_like(tmp_path: Path, call: str, hint: str) -> None:
+def test_missing_file_messages_of_libraries(tmp_path: Path, call: str, hint: str) -> None:
     lay(tmp_path, {"train.py": f"import {call.partition('.')[0]}\n{call}\n"})
     environ = {"SM_CHANNEL_TRAIN": "/x", "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
     assert remedy_of(tmp_path, environ=environ) == hint

@@ -57,14 +57,14 @@ def remedy_for(folder: Path, code: str | Callable[[], object]) -> str:
         ("import subprocess; subprocess.run(['ffmpeg_'])", ["the image has no ffmpeg_"]),
     ],
 )
-def test_what_helps_a_handler(tmp_path: Path, code: str, facts: list[str]) -> None:
+def test_hints_for_handlers(tmp_path: Path, code: str, facts: list[str]) -> None:
     lay(tmp_path, {"code/inference.py": code, "code/parts.py": "", "data/words.txt": ""})
     found = remedy_for(tmp_path, code)
     assert found.startswith("; ")
     assert all(fact in found for fact in facts), found
 
 
-def test_files_that_can_not_be_loaded(tmp_path: Path) -> None:
+def test_hints_for_unloadable_model_files(tmp_path: Path) -> None:
     of_main = b"c__main__\nNet\n."
     assert "Net was pickled in the script" in remedy_for(tmp_path, lambda: pickle.loads(of_main))
     assert "Git LFS" in remedy_for(tmp_path, lambda: pickle.loads(b"version https://git-lfs"))

@@ -17,7 +17,7 @@ from tests.unit.runtime.hints.programs import NOWHERE, lay, remedy_of
         ("nn.Embedding(10, 1)(torch.tensor([99]))", "resize_token_embeddings"),
     ],
 )
-def test_a_label_or_an_id_that_the_model_lacks(tmp_path: Path, code: str, words: str) -> None:
+def test_label_or_token_id_out_of_range(tmp_path: Path, code: str, words: str) -> None:
     lay(tmp_path, {"train.py": f"import torch\nfrom torch import nn\n{code}\n"})
     assert words in remedy_of(tmp_path)
 
@@ -38,5 +38,5 @@ STRATEGIES = "load_best_model_at_end requires the save and eval strategy to matc
         ),
     ],
 )
-def test_what_the_text_tells(kind: str, message: str, words: str) -> None:
+def test_hint_for_known_message(kind: str, message: str, words: str) -> None:
     assert words in remedy(RaisedException(kind, message), NOWHERE)

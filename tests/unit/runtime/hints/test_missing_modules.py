@@ -27,7 +27,7 @@ version = "1"
         ("umap.plot", "the line umap-learn"),
     ],
 )
-def test_a_strangers_module_gets_a_line_of_requirements(tmp_path: Path, module: str, line: str) -> None:
+def test_missing_package_suggests_requirements_line(tmp_path: Path, module: str, line: str) -> None:
     lay(tmp_path, {"train.py": f"import {module}\n", "other.py": ""})
     assert remedy_of(tmp_path) == f"; add {line} to requirements.txt next to your program"
 
@@ -89,13 +89,15 @@ def test_a_strangers_module_gets_a_line_of_requirements(tmp_path: Path, module: 
         ),
     ],
 )
-def test_the_users_own_files_come_first(tmp_path: Path, module: str, files: dict[str, str], hint: str) -> None:
+def test_missing_module_is_first_searched_in_source_folder(
+    tmp_path: Path, module: str, files: dict[str, str], hint: str
+) -> None:
     lay(tmp_path, {"train.py": f"import {module}\n", **files})
     assert remedy_of(tmp_path) == hint.replace("{code}", str(tmp_path))
 
 
 @pytest.mark.parametrize("place", ["src/fraud_detector/__init__.py", "src/fraud_detector.py"])
-def test_a_line_with_a_dot_installs_what_is_in_src(tmp_path: Path, place: str) -> None:
+def test_dot_in_requirements_installs_src_folder(tmp_path: Path, place: str) -> None:
     lay(tmp_path, {"pyproject.toml": PROJECT, place: "WORD = 1\n", "requirements.txt": ".\n"})
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     command += ["--target", str(tmp_path / "installed"), "-r", "requirements.txt"]
@@ -118,7 +120,7 @@ def test_a_line_with_a_dot_installs_what_is_in_src(tmp_path: Path, place: str) -
         ("jobs/train.py", "from ..rows import count", {"rows.py": "count = 1"}, "from rows import count"),
     ],
 )
-def test_a_relative_import_of_a_script(
+def test_relative_import_of_script_suggests_absolute_import(
     tmp_path: Path, program: str, line: str, files: dict[str, str], right: str
 ) -> None:
     lay(tmp_path, {program: f"{line}\n", **files})
@@ -138,6 +140,6 @@ def test_a_relative_import_of_a_script(
         ("random", "from random import choice"),
     ],
 )
-def test_a_file_that_hides_a_package(tmp_path: Path, name: str, code: str) -> None:
+def test_own_file_that_hides_package_is_named(tmp_path: Path, name: str, code: str) -> None:
     lay(tmp_path, {f"{name}.py": "", "train.py": f"{code}\n"})
     assert remedy_of(tmp_path) == f"; your own {name}.py hides the package {name}: rename it"

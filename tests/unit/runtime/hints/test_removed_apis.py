@@ -42,7 +42,7 @@ def hint(message: str, code: str = "", here: ThisImage = NEWEST, *, folder: Path
     return removed_apis.message_hint(message, folder, here)
 
 
-def test_a_script_of_2024_is_sent_to_the_image_that_has_all_of_it_and_not_back(tmp_path: Path) -> None:
+def test_script_of_2024_gets_one_image_for_all_its_names(tmp_path: Path) -> None:
     """From the newest as from the oldest profile: neither has all that it uses."""
     said = hint(KEYWORD.format(ARGUMENTS, "logging_dir"), OF_2024, folder=tmp_path)
     assert said.startswith("; transformers 5.23 has no `logging_dir`: ")
@@ -55,7 +55,7 @@ def test_a_script_of_2024_is_sent_to_the_image_that_has_all_of_it_and_not_back(t
     assert said.endswith(ADD.format("4.57.6"))
 
 
-def test_all_names_of_a_script_are_said_at_once(tmp_path: Path) -> None:
+def test_all_removed_names_of_script_are_listed(tmp_path: Path) -> None:
     said = hint(KEYWORD.format(ARGUMENTS, "evaluation_strategy"), OF_2023, folder=tmp_path)
     assert said.startswith(
         "; transformers 5.23 lacks 13 names of this script: rename evaluation_strategy to eval_strategy"
@@ -83,7 +83,7 @@ def test_all_names_of_a_script_are_said_at_once(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_each_kind_of_message(tmp_path: Path, message: str, words: str) -> None:
+def test_hint_per_kind_of_message(tmp_path: Path, message: str, words: str) -> None:
     assert words in hint(message, folder=tmp_path)
 
 
@@ -112,7 +112,7 @@ def test_each_kind_of_message(tmp_path: Path, message: str, words: str) -> None:
         ),
     ],
 )
-def test_the_image_has_all_that_the_script_uses(
+def test_recommended_image_has_all_names_of_script(
     tmp_path: Path, code: str, here: ThisImage, name: str, image: str
 ) -> None:
     assert image in hint(KEYWORD.format(ARGUMENTS, name), code, here, folder=tmp_path)
@@ -130,12 +130,12 @@ def test_the_image_has_all_that_the_script_uses(
         ("no rows", ""),
     ],
 )
-def test_nothing_is_said_of_what_is_no_removed_api(tmp_path: Path, message: str, code: str) -> None:
+def test_other_errors_have_no_hint(tmp_path: Path, message: str, code: str) -> None:
     assert hint(message, code, folder=tmp_path) == ""
 
 
 @pytest.mark.parametrize(("last", "told"), [("/c/loop.py", True), ("/x/site-packages/peft/model.py", False)])
-def test_only_what_the_users_own_code_calls_counts(last: str, told: bool) -> None:
+def test_only_calls_in_own_code_have_hint(last: str, told: bool) -> None:
     raised = RaisedException("TypeError", KEYWORD.format(ARGUMENTS, "evaluation_strategy"), ["/c/train.py", last])
     assert bool(removed_apis.hint(raised, ProgramContext(Path("/c")))) == told
 
@@ -154,7 +154,7 @@ def installed_keywords(file: str, owner: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("file", "owner"), [("training_args.py", ARGUMENTS), ("trainer.py", TRAINER)])
-def test_the_table_agrees_with_the_installed_release(file: str, owner: str) -> None:
+def test_table_agrees_with_installed_transformers(file: str, owner: str) -> None:
     has, version = installed_keywords(file, owner), Version(importlib.metadata.version("transformers"))
     for name, row in NAMES[owner].items():
         assert row.is_in(version) == (name in has), name

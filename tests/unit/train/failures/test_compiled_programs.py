@@ -100,7 +100,7 @@ def results(folder: Path, ranks: list[subprocess.Popen[str]]) -> list[dict[str, 
 
 
 @pytest.mark.nightly
-def test_a_program_is_compiled_as_without_the_hook_and_computes_the_same(tmp_path: Path) -> None:
+def test_hook_changes_neither_results_nor_compiled_graphs(tmp_path: Path) -> None:
     started = {name: start(tmp_path / name, f"{code}\n{PROGRAM}") for name, code in (("with", HOOK), ("without", ""))}
     watched, plain = (results(tmp_path / name, ranks) for name, ranks in started.items())
     for rank in range(2):

@@ -53,19 +53,19 @@ def deep_stack(frames: int) -> str:
     ],
     ids=["clean", "behind a bar", "before a bar", "deep", "deep, with bars", "above a launcher's"],
 )
-def test_the_users_own_line_is_found_in_what_was_printed(stderr: str) -> None:
+def test_own_line_is_found_in_stderr(stderr: str) -> None:
     sentence = ending_sentence("train.py", 1, stderr.splitlines(), CODE)
     assert str(sentence).startswith("IndexError: index out of range in self (raised at train.py:9)")
 
 
-def test_a_traceback_with_something_behind_it_was_handled() -> None:
+def test_traceback_before_other_lines_is_ignored() -> None:
     later = ["epoch 2", "train.py: error: no rows"]
     assert explain_printed(TRACEBACK.splitlines(), 3, later=later).sentence == (
         "train.py failed; its last line on stderr was: train.py: error: no rows"
     )
 
 
-def test_a_launchers_exception_without_its_childs_stays_the_reason() -> None:
+def test_exception_of_launcher_is_reported_without_child() -> None:
     stderr = """\
 Traceback (most recent call last):
   File "/opt/ml/code/train.py", line 4, in <module>
@@ -86,13 +86,13 @@ RuntimeError: DataLoader worker (pid(s) 712) exited unexpectedly
 
 
 @pytest.mark.parametrize("killed_for_memory", [True, False])
-def test_a_worker_that_was_killed_for_memory_is_reported_as_memory(killed_for_memory: bool) -> None:
+def test_lost_worker_is_reported_as_out_of_memory(killed_for_memory: bool) -> None:
     found = explain_printed((), later=LOST.splitlines(), killed_for_memory=killed_for_memory)
     assert ("out of memory" in found.sentence) is killed_for_memory
     assert "DataLoader worker (pid(s) 712) exited unexpectedly" in found.sentence
 
 
-def test_another_failure_stays_the_cause_though_a_process_of_the_host_was_killed_for_memory() -> None:
+def test_other_exception_is_not_blamed_on_memory() -> None:
     assert "memory" not in explain_printed((), later=TRACEBACK.splitlines(), killed_for_memory=True).sentence
 
 
@@ -133,9 +133,7 @@ CAUSES: dict[str, tuple[tuple[PythonEnd, ...], int, int, int | None]] = {
 
 
 @pytest.mark.parametrize(("records", "pid", "code", "cause"), CAUSES.values(), ids=CAUSES.keys())
-def test_the_record_that_an_exit_belongs_to(
-    records: tuple[PythonEnd, ...], pid: int, code: int, cause: int | None
-) -> None:
+def test_cause_of_exit(records: tuple[PythonEnd, ...], pid: int, code: int, cause: int | None) -> None:
     found = Ends(records).cause(pid, code, ended_at=91)
     assert (found.pid if found else None) == cause
 
@@ -151,14 +149,14 @@ def explained(
     return found.sentence.partition(" (")[0], found.when, found.code, found.echo
 
 
-def test_a_rank_that_a_signal_ends_while_it_dies_keeps_its_own_cause() -> None:
+def test_signal_after_exception_does_not_hide_it() -> None:
     raised = (end(1, 990, "ValueError"),)
     assert explained(raised, -15) == ("ValueError: why", 990, 1, False)
     assert explained(raised, -15, asked_at=995) == ("ValueError: why", 990, 1, False), "however long it takes to die"
     assert explained(raised, 1, asked_at=995) == ("ValueError: why", 990, 1, False)
 
 
-def test_what_a_rank_raises_because_it_was_asked_to_end_explains_nothing() -> None:
+def test_exception_after_stop_signal_is_echo() -> None:
     raised = (end(1, 990, "ValueError"),)
     sentence, when, code, echo = explained(raised, -15, asked_at=980)
     assert (sentence, when, code, echo) == (

@@ -84,20 +84,20 @@ BEHIND = {
 
 
 @pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND.keys())
-def test_the_whole_message_is_told_and_what_stands_behind_it_is_not(behind: str) -> None:
+def test_message_ends_before_noise(behind: str) -> None:
     assert ending_sentence("train.py", 1, LATER.format(behind=behind).splitlines(), CODE) == (
         "ValueError: my data is strange: row 17 has two labels see the wiki (raised at train.py:40 in main)"
     )
 
 
-def test_a_long_message_leaves_room_for_where_it_was_raised() -> None:
+def test_long_message_is_cut_before_place() -> None:
     text = LATER.format(behind="\n" + "very " * 400)
     sentence = ending_sentence("train.py", 1, text.splitlines(), CODE)
     assert sentence.endswith("… (raised at train.py:40 in main)")
     assert 600 < len(sentence) <= SENTENCE_CHARACTERS - len("rank 12345 on algo-12: ")
 
 
-def test_neither_sentence_nor_detail_shows_a_secret() -> None:
+def test_failure_text_masks_secrets() -> None:
     text = FailureReport("GET https://u:pw@h/ failed", detail=("HF_TOKEN=abc",)).text()
     assert text == "GET https://***@h/ failed\nexit code 1\nHF_TOKEN=***\n"
 
@@ -131,7 +131,7 @@ def test_sentence(stderr: str, sentence: str) -> None:
     assert ending_sentence("train.py", 1, stderr.splitlines(), CODE) == sentence
 
 
-def test_memory_is_guessed_only_where_it_was_short(tmp_path: Path) -> None:
+def test_sigkill_suggests_memory_only_near_limit(tmp_path: Path) -> None:
     group = tmp_path / "sys/fs/cgroup"
     group.mkdir(parents=True)
     (group / "memory.max").write_text(str(1000 << 20))
@@ -166,7 +166,7 @@ def test_memory_is_guessed_only_where_it_was_short(tmp_path: Path) -> None:
         (11, False, "rank 1 on algo-2 was killed by SIGSEGV"),
     ],
 )
-def test_killed(tmp_path: Path, number: int, killed_for_memory: bool, begin: str) -> None:
+def test_killed_sentence(tmp_path: Path, number: int, killed_for_memory: bool, begin: str) -> None:
     group = tmp_path / "sys/fs/cgroup"
     group.mkdir(parents=True)
     (group / "memory.peak").write_text(str(900 << 20))
@@ -199,21 +199,21 @@ LITTLE_SHM = {
 
 
 @pytest.mark.parametrize("stderr", LITTLE_SHM.values(), ids=LITTLE_SHM.keys())
-def test_little_shared_memory_is_named_with_the_flag(stderr: str) -> None:
+def test_full_shared_memory_names_shm_size(stderr: str) -> None:
     sentence = ending_sentence("train.py", 1, stderr.splitlines(), CODE)
     assert sentence.startswith("/dev/shm is too small for train.py: give the container more (docker run --shm-size 8g,")
     assert stderr.splitlines()[-1][:60] in sentence
     assert not is_echo(sentence), "NCCL's own words are those of a rank whose peer has gone"
 
 
-def test_a_segment_that_failed_for_another_reason_is_not_taken_for_full() -> None:
+def test_other_errors_do_not_name_shm_size() -> None:
     stderr = NCCL.format(reason=", error: Cuda failure 'invalid argument'")
     assert "--shm-size" not in ending_sentence("train.py", 1, stderr.splitlines(), CODE)
     full_disk = "OSError: [Errno 28] No space left on device: '/opt/ml/model/weights'"
     assert "--shm-size" not in ending_sentence("train.py", 1, [full_disk], CODE)
 
 
-def test_a_bus_error_as_a_shell_and_as_mpirun_tell_it() -> None:
+def test_bus_error_reported_by_shell_or_mpirun() -> None:
     assert ending_sentence("train.sh", 135, ["Bus error (core dumped)"], CODE).startswith(
         "a program that train.sh ran was killed by SIGBUS: /dev/shm is probably full; give the container more (docker "
     )
@@ -221,7 +221,7 @@ def test_a_bus_error_as_a_shell_and_as_mpirun_tell_it() -> None:
     assert failure.launcher_sentence(135, said).startswith("rank 3 on algo-2 was killed by SIGBUS: /dev/shm is ")
 
 
-def test_mpirun_names_a_rank_that_left_no_report() -> None:
+def test_launcher_sentence_names_killed_rank() -> None:
     said = [
         "-" * 40,
         "mpirun noticed that process rank 1 with PID 0 on node algo-2 exited on signal 9 (Killed).",
@@ -230,7 +230,7 @@ def test_mpirun_names_a_rank_that_left_no_report() -> None:
     assert failure.launcher_sentence(137, said).startswith("rank 1 on algo-2 was killed by SIGKILL;")
 
 
-def test_mpirun_failed_itself() -> None:
+def test_launcher_sentence_quotes_mpirun() -> None:
     said = ["-----", "ORTE was unable to reliably start one or more daemons.", "", "-----"]
     assert failure.launcher_sentence(1, said) == (
         "mpirun ended with exit code 1 before any rank reported a failure: ORTE was unable to reliably start one or "
@@ -302,13 +302,13 @@ Executable: stray
 
 
 @pytest.mark.parametrize("said", REFUSED)
-def test_mpirun_refuses_a_custom_option(said: str) -> None:
+def test_launcher_sentence_names_rejected_option(said: str) -> None:
     assert failure.launcher_sentence(1, said.splitlines()) == (
         f"{REFUSED[said]}; correct or remove it in the custom MPI options of distribution."
     )
 
 
-def test_a_script_with_windows_line_ends_that_the_program_runs() -> None:
+def test_windows_line_ends_are_reported() -> None:
     for said in (
         "helper.sh: line 1: $'\\r': command not found",
         "/usr/bin/env: \u2018python3\\r\u2019: No such file or directory",
@@ -344,11 +344,11 @@ def test_cause(reports: list[tuple[str, float, bool]], sentence: str) -> None:
         ("ValueError: no rows", False),
     ],
 )
-def test_echo(text: str, echo: bool) -> None:
+def test_is_echo(text: str, echo: bool) -> None:
     assert is_echo(text) is echo
 
 
-def test_text_keeps_to_what_sagemaker_shows() -> None:
+def test_text_is_at_most_1024_characters() -> None:
     report = FailureReport("it broke", 3, "algo-2", 1, tuple(f"line {number} {'x' * 60}" for number in range(30)))
     text = report.text()
     assert len(text) <= 1024
@@ -356,12 +356,12 @@ def test_text_keeps_to_what_sagemaker_shows() -> None:
     assert text.splitlines()[-1].startswith("line 29")
 
 
-def test_report_travels() -> None:
+def test_report_fields_round_trip() -> None:
     report = FailureReport("it broke", 3, "algo-2", 1, ("a", "b"), 12.5, echo=True)
     assert FailureReport.from_fields(report.to_fields()) == report
 
 
-def test_a_report_is_cut_to_its_lengths() -> None:
+def test_report_fields_are_cut() -> None:
     fields = FailureReport("x\n" * 9999, detail=("y" * 9999,) * 999).to_fields()
     assert len(fields["sentence"]) <= 900
     assert (len(fields["detail"]), len(fields["detail"][0])) == (30, 400)
@@ -373,7 +373,7 @@ def test_failure_file_is_written(tmp_path: Path) -> None:
     assert path.read_text() == "it broke\nalgo-1, exit code 1\n"
 
 
-def test_failure_file_of_the_program_stays_but_an_older_runs_does_not(tmp_path: Path) -> None:
+def test_failure_file_keeps_text_of_program_only(tmp_path: Path) -> None:
     path = tmp_path / "failure"
     path.write_text("of an earlier run")
     file = FailureFile(path)
@@ -390,7 +390,7 @@ def test_exit_code(code: int, shell: int) -> None:
     assert exit_code(code) == shell
 
 
-def test_an_echo_alone_says_that_no_rank_reported_another_reason() -> None:
+def test_lone_echo_is_explained() -> None:
     peer = "RuntimeError: Connection closed by peer [127.0.0.1]:7 (raised at train.py:16)"
     said = failure.with_lone_echo_explained(FailureReport(peer, echo=True)).sentence
     assert said.startswith(f"{peer}; no rank reported another reason")

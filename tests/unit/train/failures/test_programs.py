@@ -47,7 +47,7 @@ def _parameters() -> list[object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", _parameters())
-def test_the_job_says_what_ended_the_program(case: Case, tmp_path: Path) -> None:
+def test_failing_program_is_explained(case: Case, tmp_path: Path) -> None:
     run = Run(tmp_path, case.program, case.environment)
     assert run.wait() == case.code
     assert all(text.encode() in run.log for text in case.log)
@@ -62,9 +62,7 @@ def test_the_job_says_what_ended_the_program(case: Case, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("environment", [{}, {"NO_HANDLER": "1"}], ids=["saves", "has no handler"])
-def test_a_stop_is_not_blamed_on_an_exception_that_was_handled_before(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_stop_is_not_blamed_on_handled_exception(environment: dict[str, str], tmp_path: Path) -> None:
     run = Run(tmp_path, "handled_then_stopped.py", environment)
     until(lambda: b"trains" in run.log)
     asked = time.time()
@@ -75,7 +73,7 @@ def test_a_stop_is_not_blamed_on_an_exception_that_was_handled_before(
     assert b"ConnectionError: S3 said 503" in run.log, "the log has it"
 
 
-def test_lines_of_a_megabyte_and_other_bytes_reach_the_log_as_they_are(tmp_path: Path) -> None:
+def test_long_lines_and_other_bytes_reach_log_unchanged(tmp_path: Path) -> None:
     run = Run(tmp_path, "odd_bytes.py")
     run.wait()
     lines = run.log.split(b"\n")

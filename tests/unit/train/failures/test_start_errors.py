@@ -16,17 +16,17 @@ def refused(command: list[str], environment: dict[str, str], cwd: str = "/") -> 
     return start_error_sentence("train.py", command, environment, caught.value, cwd)
 
 
-def test_a_variable_that_is_too_large_is_named_with_its_size() -> None:
+def test_too_large_variable_is_named() -> None:
     sentence = refused([sys.executable, "-c", ""], {"A": "x", "SM_HPS": "y" * 200_000})
     assert "SM_HPS has 200,008 bytes" in sentence
     assert "131,072" in sentence
 
 
-def test_an_argument_that_is_too_large_is_named_with_its_size() -> None:
+def test_too_large_argument_is_named() -> None:
     assert "argument 3 (zzz" in refused([sys.executable, "-c", "", "z" * 131_072], {})
 
 
-def test_many_variables_that_are_too_large_together() -> None:
+def test_too_large_sum_names_largest_variable() -> None:
     sentence = refused([sys.executable, "-c", ""], {f"V{number}": "x" * (100_000 + number) for number in range(100)})
     assert "the largest is V99 with 100,104" in sentence
     assert f"{os.sysconf('SC_ARG_MAX'):,}" in sentence
@@ -41,7 +41,7 @@ def test_many_variables_that_are_too_large_together() -> None:
     ],
     ids=["no first line", "no interpreter", "not executable"],
 )
-def test_a_file_that_is_no_program(tmp_path: Path, text: str, mode: int, words: str) -> None:
+def test_file_that_can_not_be_executed(tmp_path: Path, text: str, mode: int, words: str) -> None:
     program = tmp_path / "tool"
     program.write_text(text)
     program.chmod(mode)
@@ -50,13 +50,13 @@ def test_a_file_that_is_no_program(tmp_path: Path, text: str, mode: int, words: 
     assert str(program) in sentence
 
 
-def test_no_memory_and_no_process_more() -> None:
+def test_no_memory_or_processes_left() -> None:
     for number, words in ((12, "no memory"), (11, "no room for one more process")):
         error = OSError(number, os.strerror(number))
         assert words in start_error_sentence("train.py", ["python"], {}, error)
 
 
-def test_variables_that_no_program_can_get_are_left_out_and_named() -> None:
+def test_too_large_variables_are_removed_with_warning() -> None:
     at_limit, over = "x" * (MOST_STRING_BYTES - len("A=") - 1), "x" * (MOST_STRING_BYTES - len("B=") + 0)
     kept, warning = passable({"A": at_limit, "B": over, "C": ""})
     assert kept == {"A": at_limit, "C": ""}

@@ -42,18 +42,18 @@ def meet(hosts: Sequence[str], timeout: float = 5.0) -> dict[str, list[Peer] | s
     return found
 
 
-def test_leader_and_worker_have_each_others_keys() -> None:
+def test_leader_and_worker_exchange_keys() -> None:
     assert meet([LEADER, WORKER]) == {
         LEADER: [Peer(WORKER, LEADER, KEYS[WORKER])],
         WORKER: [Peer(LEADER, LEADER, KEYS[LEADER])],
     }
 
 
-def test_a_host_alone_meets_nobody() -> None:
+def test_single_host_exchanges_no_keys() -> None:
     assert meet([LEADER]) == {LEADER: []}
 
 
-def test_a_host_that_never_came_is_named_to_all() -> None:
+def test_missing_host_is_named_on_all_hosts() -> None:
     found = meet([LEADER, WORKER, "algo-3"], timeout=1.0)
     assert str(found[LEADER]).startswith(f"host algo-3 did not join the leader {LEADER} within 1 s")
     assert found[WORKER] == found[LEADER]
@@ -68,14 +68,14 @@ def test_hosts_with_different_images_are_refused(monkeypatch: pytest.MonkeyPatch
     )
 
 
-def test_a_key_of_the_images_user_is_taken(tmp_path: Path) -> None:
+def test_existing_client_key_is_reused(tmp_path: Path) -> None:
     (tmp_path / "home" / ".ssh").mkdir(parents=True)
     (tmp_path / "keys").mkdir()
     theirs = ssh.make_key(tmp_path / "home" / ".ssh" / "id_ed25519")
     assert make_keys(tmp_path / "keys", tmp_path / "home").client_key == theirs
 
 
-def test_a_key_with_a_passphrase_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_client_key_with_passphrase_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".ssh").mkdir()
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", str(tmp_path / ".ssh" / "id_ed25519")]
     subprocess.run(command, check=True)
@@ -83,7 +83,7 @@ def test_a_key_with_a_passphrase_is_refused_in_a_sentence(tmp_path: Path) -> Non
         make_keys(tmp_path, tmp_path)
 
 
-def test_files_let_the_peer_in_from_its_addresses_and_are_nobody_elses(tmp_path: Path) -> None:
+def test_ssh_files_accept_peer_and_are_private(tmp_path: Path) -> None:
     folder, home = tmp_path / "keys", tmp_path / "home"
     folder.mkdir(mode=0o700)
     own = make_keys(folder, home)
@@ -99,7 +99,7 @@ def test_files_let_the_peer_in_from_its_addresses_and_are_nobody_elses(tmp_path:
     assert (home / ".ssh" / "id_ed25519.pub").read_text().strip() == own.client_key
 
 
-def test_a_session_has_the_environment_exactly(tmp_path: Path) -> None:
+def test_ssh_session_has_exact_environment(tmp_path: Path) -> None:
     """/etc/environment would lose what stands behind a #, quotes, and lines after the first."""
     values = {"SM_HPS": '{"text": "a # b \'c\' $HOME"}', "LINES": "one\ntwo", "EMPTY": "", "UMLAUT": "Zürich"}
     (tmp_path / "session").write_text(ssh.session_script(values | {"BASH_FUNC_f%%": "() { :; }", "SHLVL": "7"}))
@@ -115,7 +115,7 @@ def test_a_session_has_the_environment_exactly(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.split("\0")[:-1], done.stderr) == (0, list(values.values()), "")
 
 
-def test_the_hook_reads_the_job_from_the_drivers_variables(tmp_path: Path) -> None:
+def test_sshd_hook_reads_variables_of_driver(tmp_path: Path) -> None:
     (tmp_path / "keys").mkdir()
     environ = {"SM_CURRENT_HOST": LEADER, "SM_MASTER_ADDR": LEADER, "SM_HOSTS": f'["{LEADER}"]'}
     assert prepare(tmp_path / "keys", tmp_path / "home", environ).is_file()

@@ -50,7 +50,7 @@ def corrected(
         ("algo-1:32", 32, 32, 1),
     ],
 )
-def test_the_drivers_line_starts_every_rank_over_an_interface_that_is_there(
+def test_corrected_line_starts_all_ranks_over_existing_interface(
     hosts: str, driver: int, ranks: int, threads: int
 ) -> None:
     arguments, changes = corrected(line(hosts, driver, "ethwe"))
@@ -59,7 +59,7 @@ def test_the_drivers_line_starts_every_rank_over_an_interface_that_is_there(
     assert changes == [*several, INTERFACE, THREADS.format(threads)]
 
 
-def test_an_interface_that_is_there_stays() -> None:
+def test_existing_interface_is_kept() -> None:
     arguments, changes = corrected(line("algo-1,algo-2", 1, "eth0"), named="eth0")
     assert arguments == expected("algo-1,algo-2", 2, 16)
     assert INTERFACE not in changes
@@ -68,7 +68,7 @@ def test_an_interface_that_is_there_stays() -> None:
 @pytest.mark.parametrize(
     "more", [" --bind-to core", " -np 4", " -x NCCL_SOCKET_IFNAME=eth", " -mca btl_tcp_if_include 10.0.0.0/8", " -v"]
 )
-def test_what_the_user_adds_stays(more: str) -> None:
+def test_options_of_user_are_kept(more: str) -> None:
     """A second -np goes before the first, as Open MPI 4.1 reads them."""
     assert corrected(line("algo-1:2", 2, "ethwe", more))[0] == expected("algo-1:2", 2, 8, more)
 
@@ -77,7 +77,7 @@ def test_what_the_user_adds_stays(more: str) -> None:
     ("more", "environ"),
     [(" --mca btl_tcp_if_exclude lo", {}), ("", {"OMPI_MCA_btl_tcp_if_exclude": "lo"})],
 )
-def test_the_opposite_of_what_the_user_sets_is_left_out(more: str, environ: dict[str, str]) -> None:
+def test_interface_list_that_contradicts_user_is_dropped(more: str, environ: dict[str, str]) -> None:
     arguments, changes = corrected(line("algo-1,algo-2", 1, "eth0", more), "eth0", environ)
     given = shlex.join(arguments)
     assert "btl_tcp_if_include" not in given
@@ -85,7 +85,7 @@ def test_the_opposite_of_what_the_user_sets_is_left_out(more: str, environ: dict
     assert "no btl_tcp_if_include, because btl_tcp_if_exclude is set" in changes
 
 
-def test_what_the_user_has_set_is_not_set_again() -> None:
+def test_prefix_and_threads_of_user_are_kept() -> None:
     given = line("algo-1:2", 2, "eth0", " --prefix /opt/mine")
     assert corrected(given, "eth0", {"OMP_NUM_THREADS": "4"}) == (given, [])
     given = line("algo-1:2", 2, "eth0", " --prefix /opt/mine -x OMP_NUM_THREADS=4")
@@ -96,5 +96,5 @@ def test_what_the_user_has_set_is_not_set_again() -> None:
     "text",
     ["--version", "", "-m mpi4py train.py", "-np 2 python -m mpi4py train.py", "--host a -np 1 prterun-of-tomorrow"],
 )
-def test_a_line_that_is_not_the_drivers_stays_whole(text: str) -> None:
+def test_other_lines_are_unchanged(text: str) -> None:
     assert corrected(shlex.split(text)) == (shlex.split(text), [])

@@ -67,11 +67,11 @@ def run(code: str, folder: Path, *, before: str = "") -> list[str]:
         "a module that fails",
     ],
 )
-def test_the_function_is_called_when_its_module_is_there(code: str, lines: list[str], tmp_path: Path) -> None:
+def test_registered_function_is_called_after_import(code: str, lines: list[str], tmp_path: Path) -> None:
     assert run(code, tmp_path) == lines
 
 
-def test_a_module_looks_as_it_would_without(tmp_path: Path) -> None:
+def test_patched_module_looks_unpatched(tmp_path: Path) -> None:
     code = """
     register("library", told)
     import inspect, library
@@ -86,7 +86,7 @@ def test_a_module_looks_as_it_would_without(tmp_path: Path) -> None:
     assert run(code, tmp_path) == ["runs", "told of library", "runs", "told of library"]
 
 
-def test_other_finders_are_asked_as_before(tmp_path: Path) -> None:
+def test_other_finders_are_used(tmp_path: Path) -> None:
     """A library may bring modules that no file has, and a lazy importer puts its own finder first."""
     before = """
     from importlib.abc import Loader, MetaPathFinder

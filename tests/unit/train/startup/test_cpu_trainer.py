@@ -66,7 +66,7 @@ def hooked(arguments: type, monkeypatch: pytest.MonkeyPatch, *, gpus: bool = Fal
     return module.TrainingArguments
 
 
-def test_the_cpu_is_taken_before_the_arguments_look_at_devices(
+def test_arguments_are_changed_before_post_init(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = hooked(Arguments426, monkeypatch)(fp16=True, tf32=True, bf16=True)
@@ -75,7 +75,7 @@ def test_the_cpu_is_taken_before_the_arguments_look_at_devices(
     assert capsys.readouterr().out == "berth: fp16 and tf32 are off: this host has no GPU that torch can use\n"
 
 
-def test_what_asks_for_no_gpu_stays_as_it_is_and_nothing_is_said(
+def test_cpu_arguments_are_kept_without_log(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = hooked(Arguments426, monkeypatch)(xpu_backend="mpi", tf32=False)
@@ -84,7 +84,7 @@ def test_what_asks_for_no_gpu_stays_as_it_is_and_nothing_is_said(
 
 
 @pytest.mark.parametrize(("rank", "speaks"), [("0", True), ("1", False)])
-def test_one_rank_speaks_for_all(
+def test_only_rank_0_logs(
     rank: str, speaks: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = hooked(Arguments426, monkeypatch, RANK=rank, WORLD_SIZE="2")(fp16_full_eval=True)
@@ -92,19 +92,19 @@ def test_one_rank_speaks_for_all(
     assert ("fp16_full_eval is off" in capsys.readouterr().out) is speaks
 
 
-def test_a_newer_one_before_5_chooses_its_backend_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backend_is_not_set_from_4_30_on(monkeypatch: pytest.MonkeyPatch) -> None:
     made = hooked(Arguments446, monkeypatch)(fp16=True)
     assert (made.seen, made.no_cuda, made.ddp_backend) == ((True, False), False, None)
 
 
 @pytest.mark.parametrize(("arguments", "gpus"), [(Arguments5, False), (Arguments426, True)], ids=["5", "a GPU"])
-def test_transformers_5_and_a_host_with_a_gpu_are_left_alone(
+def test_arguments_are_kept_by_transformers_5_and_on_gpu(
     arguments: type, gpus: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert hooked(arguments, monkeypatch, gpus=gpus)(fp16=True).seen == (False, True)
 
 
-def test_a_module_of_the_users_of_that_name_is_left_alone() -> None:
+def test_own_module_of_that_name_is_not_patched() -> None:
     module = ModuleType("transformers.training_args")
     cpu_trainer.after_training_arguments(module)
     assert not hasattr(module, "TrainingArguments")
@@ -115,7 +115,7 @@ def test_a_module_of_the_users_of_that_name_is_left_alone() -> None:
     [({}, "127.0.0.1"), ({"WORLD_SIZE": "2"}, None), ({"MASTER_ADDR": "algo-1"}, "algo-1")],
     ids=["alone", "one of two", "told"],
 )
-def test_a_rank_by_itself_leads_itself(environ: dict[str, str], leader: str | None) -> None:
+def test_single_rank_gets_leader_address(environ: dict[str, str], leader: str | None) -> None:
     cpu_trainer.take_cpu(Arguments426(), environ)
     assert environ.get("MASTER_ADDR") == leader
 
@@ -141,7 +141,7 @@ Path(f"{sys.argv[1]}-{arguments.process_index}").write_text(json.dumps([*found, 
 
 
 @pytest.mark.skipif(not HF4_PYTHON, reason="BERTH_HF4_PYTHON names no Python with transformers 4.26")
-def test_two_ranks_of_the_real_one_train_together(tmp_path: Path) -> None:
+def test_two_ranks_of_transformers_4_26_train_together(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(REAL)
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517"]
     done = subprocess.run(

@@ -16,7 +16,7 @@ PR_SET_NAME = 15
 
 
 @pytest.mark.parametrize("name", [gloo_threads.THREAD, "another"])
-def test_a_thread_that_computes_is_waited_for_if_it_is_gloos(name: str) -> None:
+def test_wait_until_gloo_thread_sleeps(name: str) -> None:
     begun, done = threading.Event(), threading.Event()
 
     def compute() -> None:
@@ -34,7 +34,7 @@ def test_a_thread_that_computes_is_waited_for_if_it_is_gloos(name: str) -> None:
     thread.join()
 
 
-def test_it_has_a_limit(tmp_path: Path) -> None:
+def test_wait_has_limit(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "comm").write_text(f"{gloo_threads.THREAD}\n")
     (tmp_path / "7" / "stat").write_text(f"7 ({gloo_threads.THREAD}) R 1 7")
@@ -43,13 +43,13 @@ def test_it_has_a_limit(tmp_path: Path) -> None:
     assert 0.1 <= time.monotonic() - began < 5
 
 
-def test_threads_that_have_ended_are_not_waited_for(tmp_path: Path) -> None:
+def test_wait_ignores_ended_threads(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     gloo_threads.wait(tmp_path)
 
 
 @pytest.mark.slow
-def test_every_python_that_imports_torch_waits_at_its_end() -> None:
+def test_python_with_torch_waits_at_exit() -> None:
     code = """
 from berth.train.startup import gloo_threads, start_hook
 gloo_threads.wait = lambda: print("at rest")
@@ -62,7 +62,7 @@ print("done")
 
 
 @pytest.mark.slow
-def test_torch_calls_them_by_this_name() -> None:
+def test_name_of_gloo_threads_in_torch() -> None:
     code = f"""
 import contextlib, pathlib, time, torch.distributed as dist
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -30,7 +30,7 @@ class Pickled:
     ],
     ids=["kept as pickles", "a newer datasets", "a user's own datasets", "a newer pyarrow"],
 )
-def test_pickled_types_are_loaded_only_for_a_datasets_that_keeps_them(
+def test_pickled_types_are_enabled_only_for_older_datasets(
     pyarrow: dict[str, type], arrays: dict[str, type], told: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library, features = ModuleType("pyarrow"), ModuleType("datasets.features.features")
@@ -84,13 +84,13 @@ INT = {"_type": "Value", "dtype": "int64"}
     ],
     ids=["none", "tokens", "lists of two", "several columns"],
 )
-def test_a_list_is_the_sequence_of_old(described: Any, features: Any) -> None:
+def test_list_becomes_older_sequence(described: Any, features: Any) -> None:
     module = features_module()
     older_datasets.after_features(module)
     assert module.generate_from_dict(described) == features
 
 
-def test_a_datasets_that_has_lists_is_left_alone() -> None:
+def test_newer_datasets_is_not_patched() -> None:
     module = features_module(List=Sequence)
     own = module.generate_from_dict
     older_datasets.after_features(module)

@@ -25,7 +25,7 @@ def flag(chosen: str, **environ: str) -> str:
 
 
 @pytest.mark.slow
-def test_transformers_5_is_told_of_the_library_only_where_it_is_asked_for() -> None:
+def test_smp_flag_of_transformers_5_needs_open() -> None:
     assert flag("", **ASKED) == "False"
     assert flag("open", **ASKED) == "True"
     assert flag("") == flag("open") == "False", "a job that asks for nothing"
@@ -50,7 +50,7 @@ def module(*, asked: bool | None = None) -> Any:
 
 
 @pytest.mark.parametrize(("asked", "rank", "times"), [(True, "0", 1), (True, "1", 0), (False, "0", 0)])
-def test_one_rank_says_once_that_partitions_are_not_used(
+def test_rank_0_logs_once_that_partitions_are_not_used(
     asked: bool, rank: str, times: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = module(asked=asked)
@@ -61,9 +61,7 @@ def test_one_rank_says_once_that_partitions_are_not_used(
 
 
 @pytest.mark.parametrize(("gpus", "device"), [(False, "cpu"), (True, "cuda:1")])
-def test_the_librarys_devices_are_the_cpu_without_a_gpu(
-    gpus: bool, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_smp_device_is_cpu_without_gpu(gpus: bool, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
     made = module()
     partitioned_trainer.after_training_arguments(made, {})
@@ -71,7 +69,7 @@ def test_the_librarys_devices_are_the_cpu_without_a_gpu(
 
 
 @pytest.mark.parametrize(("version", "optimizer"), [("5.23.0", "made"), ("4.26.0", None)])
-def test_the_scheduler_of_5_finds_an_optimizer(
+def test_scheduler_of_transformers_5_gets_optimizer(
     version: str, optimizer: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Trainer:
@@ -93,7 +91,7 @@ def test_the_scheduler_of_5_finds_an_optimizer(
     assert Trainer().create_scheduler(3, "given") == "given"
 
 
-def test_accelerate_counts_replicas_and_clips_by_the_norm_of_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accelerator_uses_replicas_and_norm_of_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     class Trainer:
         def create_scheduler(self) -> None: ...
 
@@ -118,7 +116,7 @@ def test_accelerate_counts_replicas_and_clips_by_the_norm_of_all_partitions(monk
 
 
 @pytest.mark.parametrize("gpus", [False, True])
-def test_ddp_of_before_5_gets_no_device_that_is_not_there(gpus: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ddp_of_transformers_4_gets_no_device_on_cpu(gpus: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
 

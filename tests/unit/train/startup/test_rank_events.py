@@ -56,20 +56,20 @@ APART = "each of the 4 ranks trained a model of its own, for accelerate took no 
         "accelerate without fsdp",
     ],
 )
-def test_ranks_that_did_not_train_together_are_told_so(ranks: list[list[str]], sentence: str) -> None:
+def test_alone_sentence(ranks: list[list[str]], sentence: str) -> None:
     said = alone_sentence(ranks, 4)
     assert said.startswith(sentence)
     assert bool(said) == bool(sentence)
 
 
-def test_ranks_that_each_started_ranks_of_their_own() -> None:
+def test_alone_sentence_for_torchrun_under_mpirun() -> None:
     joined = ["started by torchrun on this host alone", "process group requested", "process group of 2"]
     said = alone_sentence([joined, joined], 2)
     assert said.startswith("2 trainings ran: mpirun started the program 2 times")
     assert "BERTH_DISTRIBUTION" in said
 
 
-def test_one_rank_is_never_alone() -> None:
+def test_alone_sentence_is_empty_for_one_rank() -> None:
     assert alone_sentence([[]], 1) == ""
 
 
@@ -83,16 +83,16 @@ def test_one_rank_is_never_alone() -> None:
         (8, 2, "2 hosts may each train a model of their own and 7 of 8 GPUs may stay idle"),
     ],
 )
-def test_what_a_script_without_a_distribution_leaves_idle_or_apart(gpus: int, hosts: int, said: str) -> None:
+def test_script_sentence(gpus: int, hosts: int, said: str) -> None:
     assert script_sentence(gpus, hosts).partition(",")[0] == said
 
 
-def test_the_largest_group_that_a_rank_joined() -> None:
+def test_largest_group() -> None:
     assert largest_group([[], ["process group of 2", "process group of 16", "process group of"]]) == 16
     assert largest_group([["mpi"]]) == 0
 
 
-def test_events_are_kept_in_order_by_rank(tmp_path: Path) -> None:
+def test_events_are_read_in_order_per_rank(tmp_path: Path) -> None:
     for rank in ("0", "1"):
         (tmp_path / rank).touch()
     note(str(tmp_path / "1"), "mpi")

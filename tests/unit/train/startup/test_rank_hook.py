@@ -75,12 +75,12 @@ CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-P', '-c', {S
 ALONE = "berth: 2 ranks ran, but no process group of 2 was formed"
 
 
-def test_a_program_without_torch_notes_nothing(tmp_path: Path) -> None:
+def test_program_without_torch_has_no_events(tmp_path: Path) -> None:
     assert run_ranks(MADE, tmp_path, BERTH_RANK_EVENTS="events") == ["", ""]
     assert events(tmp_path) == [[], []]
 
 
-def test_under_a_driver_of_sdk_v3_the_first_rank_says_so_itself_and_once(tmp_path: Path) -> None:
+def test_rank_0_warns_once_under_sdk3(tmp_path: Path) -> None:
     """Not its children, nor the other ranks; where nobody is to read them, no files are left."""
     first, second = run_ranks(CHILD, tmp_path, SM_MASTER_ADDR="algo-1")
     assert first.startswith(ALONE)
@@ -88,7 +88,7 @@ def test_under_a_driver_of_sdk_v3_the_first_rank_says_so_itself_and_once(tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
 
 
-def test_under_a_driver_of_sdk_v3_a_program_that_failed_is_told_nothing_more(tmp_path: Path) -> None:
+def test_failed_program_is_not_warned_under_sdk3(tmp_path: Path) -> None:
     assert run_ranks("import not_installed", tmp_path, code=1, SM_MASTER_ADDR="algo-1") == ["", ""]
 
 
@@ -107,9 +107,7 @@ NOTED = "open(os.environ['BERTH_RANK_EVENTS'], 'a').write('process group of 8')"
     ],
     ids=["GPUs idle", "a process for each GPU", "one GPU", "two hosts"],
 )
-def test_a_script_that_v3_runs_once_says_first_and_last_what_is_idle(
-    script: str, hosts: str, said: list[str], tmp_path: Path
-) -> None:
+def test_script_under_sdk3_warns_at_start_and_end(script: str, hosts: str, said: list[str], tmp_path: Path) -> None:
     environment = {**os.environ, "SM_HOSTS": hosts, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-P", "-c", f"{script}; print('ran')"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -118,12 +116,12 @@ def test_a_script_that_v3_runs_once_says_first_and_last_what_is_idle(
     assert not list(tmp_path.iterdir())
 
 
-def test_without_our_entry_and_v3s_drivers_nothing_is_said(tmp_path: Path) -> None:
+def test_ranks_of_other_launchers_are_not_warned(tmp_path: Path) -> None:
     assert run_ranks(CHILD, tmp_path) == ["", ""]
 
 
 @pytest.mark.slow
-def test_accelerate_is_seen_to_train_apart_beside_a_group_and_then_together(tmp_path: Path) -> None:
+def test_accelerate_without_and_with_process_group_is_noted(tmp_path: Path) -> None:
     """It joins a group of both ranks in either case. The start-up file would have set the variable."""
     run_ranks(MADE + ACCELERATED, tmp_path, ACCELERATE_USE_CPU="false", BERTH_RANK_EVENTS="events")
     seen = ["process group requested", "process group of 2", "accelerate apart", "accelerate together"]
@@ -131,7 +129,7 @@ def test_accelerate_is_seen_to_train_apart_beside_a_group_and_then_together(tmp_
 
 
 @pytest.mark.slow
-def test_accelerate_is_seen_to_take_no_notice_of_fsdp_without_a_gpu(tmp_path: Path) -> None:
+def test_ignored_fsdp_on_cpu_is_noted(tmp_path: Path) -> None:
     assert run_ranks(MADE + SHARDED, tmp_path, BERTH_RANK_EVENTS="events") == ["DistributedType.MULTI_CPU\n"] * 2
     seen = ["process group requested", "process group of 2", "accelerate without fsdp"]
     assert events(tmp_path) == [seen, seen]
@@ -148,7 +146,7 @@ def test_accelerate_is_seen_to_take_no_notice_of_fsdp_without_a_gpu(tmp_path: Pa
     ],
     ids=["never wrapped", "wrapped", "wrapped, with shares of the optimizer", "sharded"],
 )
-def test_the_first_step_shows_whether_the_ranks_train_one_model(
+def test_first_step_notes_exchange_and_weights(
     model: str, optimizer: str, exchanged: int, weights: str, tmp_path: Path
 ) -> None:
     """What is exchanged after it, such as a metric, does not count."""

@@ -22,7 +22,7 @@ DRIVER = "opt/ml/input/data/sm_drivers/distributed_drivers/mpi_driver.py"
         (True, None, False),
     ],
 )
-def test_the_driver_is_known_by_its_channel_and_its_command(
+def test_called_by_driver_checks_channel_and_parent(
     channel: bool, parent: list[str] | None, called: bool, tmp_path: Path
 ) -> None:
     if channel:
@@ -39,7 +39,7 @@ def test_the_driver_is_known_by_its_channel_and_its_command(
     assert not sdk3_driver.called_by_driver(tmp_path)
 
 
-def test_our_launcher_finds_the_real_mpirun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_mpirun_ignores_hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hooks, real = tmp_path / "hooks", tmp_path / "real"
     for folder, version in ((hooks, "0.0"), (real, "4.1.8")):
         folder.mkdir()

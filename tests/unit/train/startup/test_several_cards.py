@@ -85,7 +85,7 @@ def meet(namespaces: tuple[str, str], interface: str) -> tuple[str, str]:
 
 
 @needs_root
-def test_a_worker_comes_from_the_address_of_the_interface_that_the_job_names(namespaces: tuple[str, str]) -> None:
+def test_worker_connects_from_interface_of_job(namespaces: tuple[str, str]) -> None:
     """Without one the kernel takes the first card of the subnet, and the leader can't know whose address that is."""
     of_leader, of_worker = meet(namespaces, "")
     refusal = f"algo-2 resolves to {WORKER['eth1']} here, not to {WORKER['eth0']}"
@@ -98,9 +98,7 @@ def test_a_worker_comes_from_the_address_of_the_interface_that_the_job_names(nam
 
 @needs_root
 @pytest.mark.slow
-def test_a_job_whose_resourceconfig_names_an_interface_runs_over_it(
-    namespaces: tuple[str, str], tmp_path: Path
-) -> None:
+def test_job_uses_interface_of_resourceconfig(namespaces: tuple[str, str], tmp_path: Path) -> None:
     hosts = [LEADER["eth1"], WORKER["eth1"]]
     started = []
     for name, host in zip(namespaces, hosts, strict=True):
@@ -128,7 +126,7 @@ def test_a_job_whose_resourceconfig_names_an_interface_runs_over_it(
     assert f"rendezvous: {WORKER['eth1']} has joined" in texts[0]
 
 
-def test_mpiruns_ssh_comes_from_the_address_that_the_worker_lets_in() -> None:
+def test_ssh_of_mpirun_binds_address_known_to_worker() -> None:
     met = SimpleNamespace(address=WORKER["eth1"], own_address=LEADER["eth1"])
     leader = SimpleNamespace(
         introductions={"algo-2": Introduction("algo-2", 1, "key", 2222)}, connections={"algo-2": met}
@@ -139,7 +137,7 @@ def test_mpiruns_ssh_comes_from_the_address_that_the_worker_lets_in() -> None:
 
 
 @needs_root
-def test_an_interface_without_an_address_is_the_reason(namespaces: tuple[str, str]) -> None:
+def test_error_names_interface_without_address(namespaces: tuple[str, str]) -> None:
     ip("-n", namespaces[1], "link", "add", "eth2", "type", "veth", "peer", "name", "eth3")
     _, of_worker = meet(namespaces, "eth2")
     assert "(the interface eth2 has no address from which to reach " in of_worker

@@ -29,7 +29,7 @@ def wheel(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_ours_where_there_is_none() -> None:
+def test_ours_is_found_without_wheel() -> None:
     done = python(
         "import smdistributed; print(smdistributed.OPEN, smdistributed.__path__[0], smdistributed.__version__)"
     )
@@ -38,7 +38,7 @@ def test_ours_where_there_is_none() -> None:
     assert version.endswith("+berth"), "never taken for AWS's"
 
 
-def test_a_wheel_of_awss_goes_first_and_ours_is_its_other_half(wheel: Path) -> None:
+def test_wheel_of_aws_takes_precedence_and_ours_completes_it(wheel: Path) -> None:
     code = "import smdistributed.dataparallel as d, smdistributed.modelparallel as m; print(d.WHOSE, m.__version__)"
     assert python(code, wheel).stdout == "AWS 1.15.0+berth\n"
     code = "from smdistributed.ranks import launch_variables as found; print(found({})['WORLD_SIZE'])"
@@ -49,7 +49,7 @@ def test_open_puts_ours_first(wheel: Path) -> None:
     assert python("import smdistributed; print(smdistributed.OPEN)", wheel, "open").stdout == "True\n"
 
 
-def test_aws_leaves_ours_out(wheel: Path) -> None:
+def test_aws_disables_ours(wheel: Path) -> None:
     done = python("print(importlib.util.find_spec('smdistributed')); import smdistributed", chosen="aws")
     assert done.stdout == "None\n", "who only asks is told that there is none"
     assert done.stderr.splitlines()[-1] == (
@@ -64,7 +64,7 @@ def test_aws_leaves_ours_out(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_off_leaves_both_out(installed: bool, wheel: Path) -> None:
+def test_off_disables_both(installed: bool, wheel: Path) -> None:
     done = python("import smdistributed", wheel if installed else None, "off")
     assert done.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: No module named 'smdistributed': BERTH_SMDISTRIBUTED is off, which disables AWS's "
@@ -72,10 +72,10 @@ def test_off_leaves_both_out(installed: bool, wheel: Path) -> None:
     )
 
 
-def test_a_value_that_there_is_not_counts_as_none() -> None:
+def test_unknown_value_counts_as_unset() -> None:
     assert python("import smdistributed; print(smdistributed.OPEN)", chosen="yes").stdout == "True\n"
 
 
-def test_who_asks_finds_it_and_nothing_is_imported() -> None:
+def test_find_spec_does_not_import() -> None:
     code = "import sys; print(bool(importlib.util.find_spec('smdistributed')), 'smdistributed' in sys.modules)"
     assert python(code).stdout == "True False\n"

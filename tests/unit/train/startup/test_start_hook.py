@@ -41,13 +41,11 @@ RANK = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "
     ],
     ids=["torchrun", "torchrun, GPUs", "v3's mpirun", "v3's mpirun, GPUs", "mpirun alone", "mpirun on one host"],
 )
-def test_a_rank_gets_what_its_program_needs_to_train_together(
-    environ: dict[str, str], gpus: int, added: dict[str, str]
-) -> None:
+def test_rank_variables(environ: dict[str, str], gpus: int, added: dict[str, str]) -> None:
     assert start_hook.rank_variables(environ, gpus) == added
 
 
-def test_the_software_sets_variables_are_those_of_the_image(tmp_path: Path) -> None:
+def test_software_variables_of_every_profile(tmp_path: Path) -> None:
     path = tmp_path / "software.json"
     assert start_hook.software_variables(str(path)) == {}, "outside of an image"
     for name, row in pins_file.load().profiles.items():
@@ -55,7 +53,7 @@ def test_the_software_sets_variables_are_those_of_the_image(tmp_path: Path) -> N
         assert start_hook.software_variables(str(path)) == row.software.environment, name
 
 
-def test_most_images_pay_no_import_for_their_software_set(tmp_path: Path) -> None:
+def test_software_variables_import_json_only_if_needed(tmp_path: Path) -> None:
     path = tmp_path / "software.json"
     program = (
         "import sys; before = {*sys.modules}\nfrom berth.train.startup import start_hook\n"
@@ -68,7 +66,7 @@ def test_most_images_pay_no_import_for_their_software_set(tmp_path: Path) -> Non
         assert subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.strip() == loaded
 
 
-def test_what_a_job_has_set_is_not_set_by_the_software_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_job_override_software_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_hook, "software_variables", lambda: {"A": "of the set", "B": "of the set"})
     environ = {"A": "of the job"}
     start_hook.start(environ)
@@ -92,7 +90,7 @@ ETHWE = {"SM_NETWORK_INTERFACE_NAME": "ethwe"}
         (OF_TORCHRUN, {}),
     ],
 )
-def test_libraries_meet_over_an_interface_that_is_there(
+def test_interface_variables_name_existing_interface(
     environ: dict[str, str], added: dict[str, str], tmp_path: Path
 ) -> None:
     for name in ("eth0", "eth1", "lo"):
@@ -111,14 +109,14 @@ def test_libraries_meet_over_an_interface_that_is_there(
         (OF_MPIRUN, 4),
     ],
 )
-def test_only_a_rank_of_several_is_told_anything(environ: dict[str, str], size: int) -> None:
+def test_variables_are_set_only_for_several_ranks(environ: dict[str, str], size: int) -> None:
     assert start_hook.world_size(environ) == size
     changed = dict(environ)
     start_hook.start(changed)
     assert (changed != environ) == (size > 1)
 
 
-def test_what_is_set_already_stays() -> None:
+def test_existing_variables_are_kept() -> None:
     environ = OF_MPIRUN | {"ACCELERATE_USE_CPU": "false", "MASTER_PORT": "1", "RANK": "0"}
     start_hook.start(environ)
     assert environ["ACCELERATE_USE_CPU"] == "false"
@@ -126,7 +124,7 @@ def test_what_is_set_already_stays() -> None:
 
 
 @pytest.mark.parametrize(("cuda", "gpus", "usable"), [("13.0", 8, 8), ("13.0", 0, 0), (None, 8, 0)])
-def test_gpus_count_where_torch_is_built_for_them(
+def test_gpus_are_ignored_by_cpu_build_of_torch(
     cuda: str | None, gpus: int, usable: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "torch_cuda", lambda: cuda)
@@ -146,7 +144,7 @@ def test_gpus_count_where_torch_is_built_for_them(
     ],
     ids=["v3's script", "another of its drivers", "our entry", "a rank"],
 )
-def test_only_a_script_that_v3_runs_once_is_told_of_idle_gpus(
+def test_only_single_script_of_sdk3_is_watched(
     environ: dict[str, str], caller: str, watched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
@@ -174,7 +172,7 @@ def site(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_start_up_file_calls_it(site: Path) -> None:
+def test_pth_file_runs_start_hook(site: Path) -> None:
     code = "import os; print(os.environ.get('ACCELERATE_USE_CPU'))"
     assert python(code, site).stdout == "None\n"
     assert python(code, site, environ=OF_TORCHRUN).stdout == "true\n"
@@ -182,7 +180,7 @@ def test_the_start_up_file_calls_it(site: Path) -> None:
     assert (done.stdout, done.stderr) == ("true\n", "")
 
 
-def test_a_python_by_itself_imports_nothing_for_it(site: Path) -> None:
+def test_start_hook_imports_few_modules(site: Path) -> None:
     done = python("print(*sorted(set(sys.modules) - seen))", site)
     assert done.stdout.split() == [
         "berth",
@@ -194,7 +192,7 @@ def test_a_python_by_itself_imports_nothing_for_it(site: Path) -> None:
     ]
 
 
-def test_a_users_own_berth_is_no_error(site: Path, tmp_path: Path) -> None:
+def test_own_package_named_berth_is_no_error(site: Path, tmp_path: Path) -> None:
     (tmp_path / "berth").mkdir()
     (tmp_path / "berth/__init__.py").write_text("")
     done = python("print('on')", site, environ=OF_TORCHRUN | {"PYTHONPATH": str(tmp_path)})

@@ -37,7 +37,7 @@ def run(*command: str, cwd: Path, packages: bool = True) -> subprocess.Completed
 
 
 @pytest.mark.nightly
-def test_it_runs_from_a_bare_checkout_in_any_folder(bare: Path, tmp_path: Path) -> None:
+def test_bench_gpu_runs_from_bare_checkout(bare: Path, tmp_path: Path) -> None:
     assert "ModuleNotFoundError" in run("-c", "import berth.runtime", cwd=tmp_path).stderr
     report = tmp_path / "report.json"
     options = ["--device", "cpu", "--only", "all-reduce", "--only", "inference", "--json", str(report)]
@@ -50,7 +50,7 @@ def test_it_runs_from_a_bare_checkout_in_any_folder(bare: Path, tmp_path: Path) 
     assert told["command"] == f"python -S -P {bare}/bench/gpu.py {' '.join(options)}"
 
 
-def test_without_torch_it_says_so(bare: Path, tmp_path: Path) -> None:
+def test_bench_gpu_without_torch(bare: Path, tmp_path: Path) -> None:
     done = run(str(bare / "bench" / "gpu.py"), cwd=tmp_path, packages=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
@@ -59,7 +59,7 @@ def test_without_torch_it_says_so(bare: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_the_other_folders_the_rest_is_checked(bare: Path, tmp_path: Path) -> None:
+def test_bench_gpu_skips_check_of_missing_folder(bare: Path, tmp_path: Path) -> None:
     shutil.rmtree(bare / "serve")
     options = ["--device", "cpu", "--only", "matrix-product", "--only", "inference"]
     done = run(str(bare / "bench" / "gpu.py"), *options, cwd=tmp_path)

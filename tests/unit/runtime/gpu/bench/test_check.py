@@ -33,7 +33,7 @@ def test_status(measured: Measured, status: Status, ratio: float | None) -> None
     assert (record.status, record.as_dict()["ratio"]) == (status, ratio)
 
 
-def test_the_whole_table() -> None:
+def test_table() -> None:
     records = [
         judge("all-reduce", Measured(385.21, "GB/s", limit=478.116, note="NCCL 2.29.7, 8 ranks, 256 MiB, NVLink")),
         judge("matrix-product", Measured(31.04, "TFLOP/s", limit=125.0, enough=0.6, note="float16, 8192 × 8192")),
@@ -73,7 +73,7 @@ NO_COMPILER = CallResult(
         pytest.param("cuda", NO_COMPILER, failed("torch-compile", NO_COMPILER.error), id="no-compiler-on-a-gpu"),
     ],
 )
-def test_the_record_of_a_process(device: str, ended: CallResult, record: Record) -> None:
+def test_record_of_process_result(device: str, ended: CallResult, record: Record) -> None:
     compiling = next(each for each in check.CHECKS if each.name == "torch-compile")
     assert check.record_of(compiling, device, ended) == record
 
@@ -94,7 +94,7 @@ def seen(cuda: str | None, devices: int) -> CallResult:
         ),
     ],
 )
-def test_where_the_checks_cannot_be_made(device: str, ended: CallResult, says: str) -> None:
+def test_unusable_machine(device: str, ended: CallResult, says: str) -> None:
     refusal = check.unusable(device, ended)
     assert refusal.startswith(says)
     assert bool(refusal) == bool(says)
@@ -107,12 +107,12 @@ def test_where_the_checks_cannot_be_made(device: str, ended: CallResult, says: s
         ("no_such_package.module", "no_such_package.module is not installed here"),
     ],
 )
-def test_a_check_without_its_module_is_skipped(module: str, reason: str) -> None:
+def test_check_with_missing_module_is_skipped(module: str, reason: str) -> None:
     asked = check.Check("inference", len, limit=1, needs=("json", module))  # type: ignore[arg-type]  # never called
     assert check.run_check(asked, "cpu", {}) == skipped("inference", reason)
 
 
-def test_a_row_of_another_package() -> None:
+def test_row_adds_check_of_other_package() -> None:
     found = check.check_of_row("a-question=berth.serve.gpu_check:INFERENCE")
     assert isinstance(found, check.Check)
     assert (found.name, found.measure) == ("a-question", gpu_check.inference)
@@ -120,14 +120,14 @@ def test_a_row_of_another_package() -> None:
     assert check.check_of_row("inference=berth.serve.no_such_module:ROW") == skipped("inference", reason)
 
 
-def test_a_row_of_another_form_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_malformed_row_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         check.main(["--row", "berth.serve.gpu_check"])
     assert "`berth.serve.gpu_check` is not of the form NAME=MODULE:CHECK" in capsys.readouterr().err
 
 
 @pytest.mark.nightly
-def test_a_run_on_the_cpu(tmp_path: Path) -> None:
+def test_run_on_cpu(tmp_path: Path) -> None:
     """The checks that test_bench_gpu.py does not run."""
     report = tmp_path / "report.json"
     names = ["matrix-product", "training-step", "torch-compile"]
@@ -159,7 +159,7 @@ def test_a_run_on_the_cpu(tmp_path: Path) -> None:
     assert found["training-step"]["details"]["tokens"] == 32
 
 
-def test_a_json_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
+def test_unwritable_json_is_refused_before_checks(tmp_path: Path) -> None:
     options = ["--device", "cpu", "--json", str(tmp_path / "no-such-folder" / "report.json")]
     done = subprocess.run([*COMMAND, *options], capture_output=True, text=True)
     assert done.returncode == 1
@@ -170,7 +170,7 @@ def test_a_json_that_cannot_be_written_is_refused_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sigterm_ends_the_check_that_runs(tmp_path: Path) -> None:
+def test_sigterm_ends_running_check(tmp_path: Path) -> None:
     """PID 1 of a container would ignore it, and the check's processes are in a group of their own."""
     running = subprocess.Popen([*COMMAND, "--device", "cpu"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert running.stderr is not None
@@ -190,7 +190,7 @@ def without_gpu() -> str:
 
 
 @pytest.mark.gpu
-def test_a_whole_run_on_the_gpu(tmp_path: Path) -> None:
+def test_run_on_gpu(tmp_path: Path) -> None:
     if reason := without_gpu():
         pytest.skip(reason)
     report = tmp_path / "report.json"

@@ -33,7 +33,7 @@ def test_bus_bandwidth(size: int, seconds: float, ranks: int, gb_per_s: float) -
         ("NVIDIA H200 NVL", 835),
     ],
 )
-def test_chips_whose_names_begin_alike_are_kept_apart(name: str, tflops: float) -> None:
+def test_chip_by_driver_name(name: str, tflops: float) -> None:
     found = peaks.chip(name)
     assert found is not None
     assert found.tflops == tflops
@@ -43,7 +43,7 @@ def test_chips_whose_names_begin_alike_are_kept_apart(name: str, tflops: float) 
 @pytest.mark.parametrize(
     "name", ["NVIDIA GeForce RTX 4090", "NVIDIA L40", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H100 80GB HBM2e", ""]
 )
-def test_another_chip_has_no_limit(name: str) -> None:
+def test_unknown_chip(name: str) -> None:
     assert peaks.chip(name) is None
 
 
@@ -63,7 +63,7 @@ def nvlink(*speeds: str) -> str:
         pytest.param(nvlink(), "3, 16\n", "PCIe 3.0 x16", 15.76, id="no-nvlink"),
     ],
 )
-def test_the_link_of_the_gpus(links: str, pcie: str, name: str, gb_per_s: float) -> None:
+def test_link_from_nvidia_smi(links: str, pcie: str, name: str, gb_per_s: float) -> None:
     found = peaks.link(links, pcie)
     assert found is not None
     assert (found.name, found.gb_per_s) == (name, pytest.approx(gb_per_s))
@@ -77,10 +77,10 @@ def test_the_link_of_the_gpus(links: str, pcie: str, name: str, gb_per_s: float)
         pytest.param("", "9, 16\n", id="a-generation-to-come"),
     ],
 )
-def test_no_link_is_known(links: str, pcie: str) -> None:
+def test_unknown_link(links: str, pcie: str) -> None:
     assert peaks.link(links, pcie) is None
 
 
 @pytest.mark.parametrize(("number", "version"), [(92000, "9.20.0"), (90100, "9.1.0"), (8902, "8.9.2"), (8700, "8.7.0")])
-def test_the_version_of_cudnn(number: int, version: str) -> None:
+def test_cudnn_version(number: int, version: str) -> None:
     assert machine.dotted(number) == version

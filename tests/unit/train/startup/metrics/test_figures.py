@@ -12,13 +12,13 @@ def reference(name: str, *texts: str) -> dict[str, Any]:
     return {"id": name, "answers": {"text": list(texts), "answer_start": [0] * len(texts)}}
 
 
-def test_squad_takes_the_best_gold_answer_and_0_without_a_prediction() -> None:
+def test_squad_uses_best_answer_and_0_without_prediction() -> None:
     references = [reference("a", "the Eiffel Tower", "Tower"), reference("b", "one two"), reference("c", "x")]
     found = figures.squad({"a": "eiffel tower", "b": "two three"}, references)
     assert found == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx(100 * (1 + 0.5) / 3)}
 
 
-def test_squad_v2_judges_answers_silence_and_the_best_threshold() -> None:
+def test_squad_v2_scores_and_best_threshold() -> None:
     references = [reference("a", "Paris"), reference("b", "two words"), reference("c"), reference("d", "the")]
     predictions = {"c": "wrong", "a": "paris", "b": "two", "d": ""}
     no_answer = {"a": 0.1, "b": 0.6, "c": 0.2, "d": 0.9}
@@ -40,7 +40,7 @@ def test_squad_v2_judges_answers_silence_and_the_best_threshold() -> None:
     }
 
 
-def test_squad_v2_of_questions_without_answers_alone_and_of_one_that_lacks_a_prediction() -> None:
+def test_squad_v2_without_answers_and_with_missing_prediction() -> None:
     found = figures.squad_v2({"a": "x", "b": ""}, {"a": 0.3, "b": 0.2}, [reference("a"), reference("b")], threshold=1.0)
     assert (found["exact"], found["NoAns_total"], found["best_f1"], found["best_f1_thresh"]) == (50.0, 2, 100.0, 0.0)
     assert not any(name.startswith("HasAns") for name in found)
@@ -48,7 +48,7 @@ def test_squad_v2_of_questions_without_answers_alone_and_of_one_that_lacks_a_pre
         figures.squad_v2({"a": "x"}, {"a": 0.3}, [reference("a"), reference("b")], threshold=1.0)
 
 
-def test_stsb_and_a_task_that_glue_does_not_have() -> None:
+def test_stsb_and_unknown_glue_task() -> None:
     found = figures.glue("stsb", np.array([1.0, 2.0, 4.0]), np.array([1.0, 3.0, 2.0]))
     assert found == {"pearson": pytest.approx(0.3273268), "spearmanr": pytest.approx(0.5)}
     with pytest.raises(KeyError, match="GLUE has no task 'mlni'"):

@@ -25,18 +25,18 @@ from berth.train.startup.metrics import loading
         ("mine", None, False),
     ],
 )
-def test_whose_a_name_is(path: str, module_type: str | None, ours: bool, tmp_path: Path) -> None:
+def test_is_ours(path: str, module_type: str | None, ours: bool, tmp_path: Path) -> None:
     assert loading.is_ours(path, module_type, tmp_path) == ours
 
 
-def test_a_script_of_the_users_of_that_name_goes_first(tmp_path: Path) -> None:
+def test_own_metric_script_takes_precedence(tmp_path: Path) -> None:
     (tmp_path / "squad").mkdir()
     assert loading.is_ours("squad", None, tmp_path)
     (tmp_path / "squad/squad.py").write_text("")
     assert not loading.is_ours("squad", None, tmp_path)
 
 
-def test_any_other_name_goes_its_usual_way_with_all_that_was_given() -> None:
+def test_other_metrics_are_loaded_by_evaluate() -> None:
     asked: list[Any] = []
 
     def load(path: str, config_name: str | None = None, module_type: str | None = None, **init_kwargs: Any) -> str:
@@ -54,7 +54,7 @@ def test_any_other_name_goes_its_usual_way_with_all_that_was_given() -> None:
     assert asked == [("f1", "multi", None, {"seed": 1}), ("squad", None, "comparison", {})]
 
 
-def test_load_metric_knows_ours_before_datasets_own_and_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_metric_returns_ours_with_any_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
     def own(path: str, config_name: str | None = None, **metric_init_kwargs: Any) -> str:
