@@ -68,11 +68,11 @@ def unpack(archive: Path, folder: Path, limits: ArchiveLimits = DEFAULT_LIMITS) 
 
 
 class _Refused(Exception):
-    """Why an archive is not unpacked; the message is the end of a sentence."""
+    """The reason for refusing an archive; the message is the end of a sentence."""
 
 
 class _Bounded(io.RawIOBase):
-    """Reader of the tar file's bytes; headers may take `left` more bytes before the next file begins."""
+    """Reader of the tar file's bytes. The headers of the next file may have at most `left` more bytes."""
 
     def __init__(self, plain: BinaryIO) -> None:
         self.plain = plain

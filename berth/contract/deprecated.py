@@ -18,7 +18,7 @@ def _dropped(reason: str, *, always: bool = False) -> DeprecatedName:
 
 
 def _switch(new: dict[str, Any], type: Any = bool, off: dict[str, Any] | None = None) -> DeprecatedName:
-    """A yes or no that became one value of another setting."""
+    """A boolean that became one value of another setting."""
 
     def apply(value: Any) -> Applied:
         settings = new if value else (off or {})

@@ -122,7 +122,7 @@ def can_transform(cuda: Version) -> bool:
 
 
 def _ami(cuda: Version, default: int | None, amis: dict[int, str]) -> str:
-    """The AMI with the newest driver of the CUDA's major: torch is most often used with that one."""
+    """The AMI with the newest driver for the same major CUDA version: torch is most often used with that one."""
     needed = needed_driver(cuda)
     if needed is None or (default is not None and default >= needed):
         return ""

@@ -26,7 +26,7 @@ FALSE_WORDS = frozenset({"false", "0", "no", "off", "n", "f"})
 NONE_WORDS = frozenset({"None", "null", ""})
 # Hyperparameter → values that transformers 5 no longer accepts → their replacements.
 DEPRECATED_VALUES = {"optim": {"adamw_hf": "adamw_torch"}}
-QUOTE_LAYERS = 3  # the most seen so far: json.dumps twice in a notebook, and once in a framework estimator
+QUOTE_LAYERS = 3  # the most seen: json.dumps twice in a notebook and once in a framework estimator
 
 PLATFORM_PREFIXES = ("sagemaker_", "_tuning_")
 PLATFORM_NAMES = frozenset({"default_user_module_name"})
@@ -278,7 +278,7 @@ def _int(word: str) -> int:
 
 
 def _number(word: str) -> float:
-    """The number that a text is; NaN for any other text."""
+    """A text as a number; NaN if it is not one."""
     try:
         return float(word)
     except ValueError:

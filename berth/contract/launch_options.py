@@ -298,7 +298,7 @@ def read_trace(environ: Mapping[str, str]) -> range:
 def _processes(
     program: str | None, values: Mapping[str, str], environ: Mapping[str, str], problems: list[str]
 ) -> tuple[int | None, str]:
-    """Processes per host and the setting that says so; the first setting wins.
+    """Processes per host, and the setting that they come from; the first one that is set wins.
 
     A user's program may have its own hyperparameter `processes_per_host`, so it counts only for run_qa.
     """

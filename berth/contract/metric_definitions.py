@@ -8,7 +8,7 @@ train/README.md shows the list.
 _NUMBER = "([0-9.]+)"
 _STEP = "step [0-9]+ of [0-9]+  "
 _TRACE = "trace: steps? [0-9].*  "
-# Metric → expression for the text before its number. A test checks that each one matches only its own line.
+# Metric → expression for the text before its number. Each one must match only its own log line (a test checks it).
 _BEFORE = {
     # During training, every log_seconds.
     "loss": f"{_STEP}loss: ",

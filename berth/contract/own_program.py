@@ -1,4 +1,4 @@
-"""Whether a job runs the user's program or run_qa, which needs transformers 5.
+"""Whether a job runs the user's program or run_qa, which needs transformers 5 or later.
 
 An image with another transformers rejects run_qa; the user's machine checks the same before it starts a container.
 """

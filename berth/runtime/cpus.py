@@ -1,7 +1,7 @@
 """The number of CPUs that this container may use, for both images.
 
 A container with `--cpus 2` on a host with 64 CPUs still sees 64, but 64 threads would only wait for each other. The
-number is the smaller of the CPUs on which the process may be scheduled and the quota of its cgroup. The quota is
+number is the smaller of two: the CPUs on which the process may be scheduled, and the quota of its cgroup. The quota is
 rounded down, because all threads wait for a throttled one.
 """
 

@@ -78,7 +78,7 @@ def _number(path: Path) -> int | None:
 
 
 def _named(path: Path, name: str) -> int:
-    """The number after a name in a file; 0 if it is missing."""
+    """The number after `name` in a file; 0 if file or name is missing."""
     try:
         lines = path.read_text("ascii").splitlines()
     except OSError:

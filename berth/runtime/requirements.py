@@ -44,7 +44,7 @@ _VENDOR = "put the wheels next to it and `--no-index` into its first line"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to install: its name in messages, and pip's arguments for it."""
+    """Something to install: its name in messages, and pip's arguments."""
 
     name: str
     arguments: tuple[str, ...]
@@ -160,7 +160,7 @@ def failed_install(
     name: str = FILE,
     certificates: Sequence[Path] = (),
 ) -> str:
-    """The sentence for pip's output: its error, or an unreachable index, which pip reports as a missing version.
+    """The sentence for a failed pip: its error, or the unreachable index that it reports as a missing version.
 
     places: the `indexes` and `links` that pip printed; it does not print the public index. certificates: the files that
     pip trusted; empty for the system's.
@@ -171,8 +171,8 @@ def failed_install(
         index = places.get("indexes", _PUBLIC_INDEX)
         return (
             f"{name} could not be installed, because the package index {index} can't be reached{package} "
-            f"({obstacle}; trusted certificates: {trusted}); name one that the container reaches by PIP_INDEX_URL, "
-            f"and its certificate by PIP_CERT or, of a job, in a channel called {CHANNEL}, or {_VENDOR}."
+            f"({obstacle}; trusted certificates: {trusted}); set PIP_INDEX_URL to an index that the container can reach, "
+            f"and PIP_CERT to its certificate (a job may have it in a channel called {CHANNEL}), or {_VENDOR}."
         )
     if built := [before for before, line in pairwise(output) if line.strip() == _END_OF_BUILD]:
         package = next((f" {match[1]}" for line in reversed(output) if (match := _COLLECTING.match(line))), "")
@@ -180,7 +180,7 @@ def failed_install(
             f"{name} could not be installed:{package} has no wheel for this image, and its build ended with "
             f"{built[0].strip()}; take a version that has a wheel, or put a wheel of it next to {name}."
             if package
-            else f"{name} could not be installed (a build ended with: {built[0].strip()}); correct what is built."
+            else f"{name} could not be installed (a build ended with: {built[0].strip()}); fix that package."
         )
     if other := next((match[1] for line in output if (match := _OTHER_PYTHON.search(line))), ""):
         wanted = next((match[1] for line in output if (match := _PACKAGE.search(line))), "a requirement")
@@ -197,7 +197,7 @@ def failed_install(
 
 
 def _looked_in(places: Mapping[str, str]) -> str:
-    """The searched places. pip never prints the public index, so it is unknown whether it is turned off."""
+    """The places that pip searched. It never prints the public index, so this can't tell whether that is turned off."""
     if "indexes" not in places and "links" in places:
         return f"wheels in {places['links']}, and the public index unless it is turned off"
     index = f"index: {places.get('indexes', _PUBLIC_INDEX)}"

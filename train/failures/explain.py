@@ -99,7 +99,7 @@ class Explanation:
 
 
 def explain(end: ProgramEnd) -> Explanation:
-    """Explain what ended the program."""
+    """Returns the cause of the program's failure."""
     record = _record(end)
     printed = None if record is not None or end.hooked else end.stderr.ending_traceback()
     if printed is not None and end.ends.hooked and "\n" in printed[0].message:

@@ -151,7 +151,7 @@ class FailureFile:
         self._room = path.with_name(".room-for-failure")
 
     def keep_room(self) -> None:
-        """Reserve disk space for the report, because the job may fail because its disk is full."""
+        """Reserve disk space for the report: the job may fail because the disk is full."""
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._room.write_bytes(bytes(_ROOM_BYTES))

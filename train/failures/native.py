@@ -14,7 +14,7 @@ from berth.train.failures.sentence import one_line, place
 STOPS = (signal.SIGTERM, signal.SIGINT)
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})
 _NEAR_LIMIT = 0.8
-"""Share of the memory limit. A rank that peaked below it was probably not killed for memory."""
+"""Share of the memory limit. A container that peaked below it was probably not killed for memory."""
 MORE_SHM = (
     "give the container more (docker run --shm-size 8g, or shm_size in the local session's container_config), or use "
     "no data loader workers"

@@ -20,7 +20,7 @@ _MEMBERS_SHOWN = 3
 _RULER = re.compile(r"[=-]{6,}")
 # Messages about a full disk: of Linux, of Rust's libraries (safetensors), and of a quota.
 _FULL_DISK = re.compile(r"No space left on device|StorageFull|Disk quota exceeded")
-MORE_DISK = "a disk of this host is full: give the job a larger one (volume_size of the estimator), or write less to it"
+MORE_DISK = "a disk of this host is full: give the job a larger one (volume_size of the estimator), or write less"
 
 
 def one_line(text: str, most: int = SENTENCE_CHARACTERS) -> str:

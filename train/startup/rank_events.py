@@ -49,13 +49,13 @@ def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
         return ""
     if any(LAUNCHED in events for events in ranks):
         return (
-            f"{world_size} trainings ran: mpirun started the program {world_size} times, and each started ranks of its "
-            "own by torchrun; leave BERTH_DISTRIBUTION out, or start the training script without torchrun"
+            f"{world_size} trainings ran: mpirun started the program {world_size} times, and each started ranks "
+            "with torchrun; leave BERTH_DISTRIBUTION out, or start the training script without torchrun"
         )
     if any(_last(events, APART, TOGETHER) == APART for events in ranks):
         return (
-            f"each of the {world_size} ranks trained a model of its own, for accelerate took no part in a process "
-            "group: set use_cpu=True in TrainingArguments, or ACCELERATE_USE_CPU to true in the job's environment"
+            f"each of the {world_size} ranks trained its own model, because accelerate did not join a process group: "
+            "set use_cpu=True in TrainingArguments, or ACCELERATE_USE_CPU to true in the job's environment"
         )
     if any(UNSHARDED in events for events in ranks):
         return (
@@ -69,8 +69,8 @@ def alone_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
     if largest_group(ranks) >= world_size:
         return _differing_sentence(ranks, world_size)
     return (
-        f"{world_size} ranks ran, but no process group of {world_size} was formed, without which each does the whole "
-        "work: call torch.distributed.init_process_group() in the program, as Trainer and Accelerator do, or ask for "
+        f"{world_size} ranks ran, but no process group of {world_size} was formed, so each did the whole work: "
+        "call torch.distributed.init_process_group() in the program, as Trainer and Accelerator do, or ask for "
         "no distribution to run it once"
     )
 
@@ -82,7 +82,7 @@ def _differing_sentence(ranks: Sequence[Sequence[str]], world_size: int) -> str:
         return ""
     return (
         f"the ranks' weights differ: the program joined {world_size} ranks in a process group and exchanged no "
-        "gradients over it, so that each trained a model of its own; wrap the model in DistributedDataParallel, of "
+        "gradients over it, so each trained its own model; wrap the model in DistributedDataParallel, of "
         "torch or of smdistributed.dataparallel"
     )
 
@@ -92,14 +92,14 @@ def script_sentence(gpus: int, hosts: int) -> str:
 
     Empty if there is only one host and at most one GPU.
     """
-    parts = [f"{hosts} hosts may each train a model of their own"] if hosts > 1 else []
+    parts = [f"{hosts} hosts may each train their own model"] if hosts > 1 else []
     if gpus > 1:
         parts.append(f"{gpus - 1} of {gpus} GPUs may stay idle")
     if not parts:
         return ""
     return (
-        f"{' and '.join(parts)}, for ModelTrainer runs your script once per host unless a distribution is asked for: "
-        "give it distributed=Torchrun() to run it once per GPU, or once per host without one, in one training"
+        f"{' and '.join(parts)}, because ModelTrainer runs your script once per host by default: pass "
+        "distributed=Torchrun() to train one model with a process per GPU, or per host without GPUs"
     )
 
 

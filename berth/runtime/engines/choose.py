@@ -33,7 +33,7 @@ class LoadedModel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How to load. `precision`: empty for the default. `folder`: where to keep the graph of a model that has none."""
+    """How to load a model. `precision`: empty for the default. `folder`: for the graph, if the model has none."""
 
     threads: int
     cuda: bool = False
@@ -63,7 +63,7 @@ def load(model_dir: Path, options: EngineSettings, say: Callable[[str], None]) -
     except GraphError as error:
         if options.precision not in ("", "fp32"):
             raise ModelFilesError(f"{error}: {PRECISION_VARIABLE}={options.precision} needs it") from error
-        say(f"PyTorch answers in place of OpenVINO: {error}")
+        say(f"using PyTorch instead of OpenVINO: {error}")
         return _load_pytorch(files, options)
 
 
@@ -140,12 +140,12 @@ def _precision(manifest: GraphManifest, files: ModelFiles, options: EngineSettin
         raise ModelFilesError(_no_int8(files.folder))
     if precision == "int8" and manifest.precisions["int8"].get("weight_bits") == FULL_WEIGHT_BITS and not has_vnni():
         raise ModelFilesError(
-            f"the int8 graph in {files.folder} is for CPUs with VNNI, and this one has none, so its sums would "
+            f"the int8 graph in {files.folder} is for CPUs with VNNI, which this one lacks, so its sums would "
             f"overflow: use an instance type that has it, such as ml.c6i or ml.m6i, or {PRECISION_VARIABLE}=fp32"
         )
     if precision == "bf16" and not has_bf16():
         raise ModelFilesError(
-            "bf16 was asked for, and this CPU does not support it: use an instance type whose CPU has avx512_bf16 or "
+            "bf16 was requested, but this CPU does not support it: use an instance type whose CPU has avx512_bf16 or "
             f"amx_bf16, or {PRECISION_VARIABLE}=fp32"
         )
     return precision
@@ -153,6 +153,6 @@ def _precision(manifest: GraphManifest, files: ModelFiles, options: EngineSettin
 
 def _no_int8(folder: Path) -> str:
     return (
-        f"int8 was asked for, and {folder} has no such graph: add one by `python build.py quantize`, or unset "
+        f"int8 was requested, but {folder} has no such graph: add one with `python build.py quantize`, or unset "
         f"{PRECISION_VARIABLE}"
     )

@@ -100,7 +100,7 @@ def _compare(module: _Logits, graph: openvino.Model, inputs: Sequence[torch.Tens
     for mine, other in zip(ours, theirs, strict=True):
         # Broken weights give NaN in both; the warm-up question reports that with a better error.
         if not np.allclose(mine.numpy()[is_token], other[is_token], rtol=0, atol=_CLOSE, equal_nan=True):
-            raise GraphError(f"OpenVINO's graph of {type(module.model).__name__} gives other logits than the model")
+            raise GraphError(f"OpenVINO's graph of {type(module.model).__name__} gives different logits from the model")
 
 
 def _write(folder: Path, graph: openvino.Model, tokenizer: PairTokenizer, manifest: GraphManifest) -> None:

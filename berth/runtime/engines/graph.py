@@ -71,7 +71,7 @@ def write_manifest(folder: Path, manifest: GraphManifest) -> None:
 def read_manifest(folder: Path) -> GraphManifest:
     """The manifest of the graph in `folder`; GraphError if it is missing, damaged or of another format."""
     path = folder / MANIFEST
-    again = f"remove {folder}, and it is made again"
+    again = f"remove {folder} to have it made again"
     try:
         fields = json.loads(path.read_text("utf-8"))
         if fields["format"] != FORMAT:
@@ -121,7 +121,7 @@ def fault_of(folder: Path, manifest: GraphManifest, openvino: str) -> str:
     if missing:
         return f"the graph in {folder} lacks {missing[0]}"
     if _release(manifest.openvino) > _release(openvino):
-        return f"the graph in {folder} was made by OpenVINO {manifest.openvino}, and this image has {openvino}"
+        return f"the graph in {folder} was made by OpenVINO {manifest.openvino}, which is newer than this image's {openvino}"
     return ""
 
 
@@ -129,7 +129,7 @@ def other_sources(folder: Path, manifest: GraphManifest, hashes: Mapping[str, st
     """Which of the model's files has changed since the graph was made, as a sentence; empty if none."""
     names = sorted(manifest.sources.keys() | hashes.keys())
     changed = [name for name in names if manifest.sources.get(name) != hashes.get(name)]
-    return f"the graph in {folder} was made of another {changed[0]} than the model's" if changed else ""
+    return f"the graph in {folder} was made from a {changed[0]} that differs from the model's" if changed else ""
 
 
 def make(model: Path, target: Path) -> None:
@@ -145,8 +145,8 @@ def make(model: Path, target: Path) -> None:
     if process.returncode < 0:
         killer = signal.Signals(-process.returncode).name
         raise GraphError(
-            f"no graph for OpenVINO was made of {model}: {killer} ended the conversion, as the kernel does if memory "
-            "is short; give the container more"
+            f"no graph for OpenVINO was made of {model}: {killer} ended the conversion; if the kernel ran out of "
+            "memory, give the container more"
         )
     if process.returncode:
         lines = errors.strip().splitlines() or ["no reason was given"]

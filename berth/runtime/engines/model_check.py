@@ -59,7 +59,7 @@ def _faults(model: Any, tokenizer: PairTokenizer) -> Iterator[str]:
     outputs = model.config.num_labels
     if outputs != 2:
         yield (
-            f"its head has {outputs} outputs, and needs 2, for an answer's start and end: fine-tune a model whose "
+            f"its head has {outputs} outputs instead of 2 (start and end of an answer): fine-tune a model whose "
             "config has num_labels 2"
         )
     yield from _faults_of_ids(model, tokenizer)
@@ -75,12 +75,12 @@ def _faults_of_ids(model: Any, tokenizer: PairTokenizer) -> Iterator[str]:
     if largest >= rows:
         piece = str(tokenizer.library.id_to_token(largest)).strip()
         yield (
-            f"its tokenizer has ids up to {largest} ({piece!r}), and its embedding {rows} rows: save the tokenizer "
+            f"its tokenizer has ids up to {largest} ({piece!r}), but its embedding has {rows} rows: save the tokenizer "
             "that it was trained with, or call model.resize_token_embeddings(len(tokenizer)) and train it again"
         )
     padding = getattr(model.config, "pad_token_id", None)
     if padding is not None and not 0 <= padding < rows:
-        yield f"pad_token_id in its config is {padding}, and its embedding has {rows} rows: correct the config"
+        yield f"pad_token_id in its config is {padding}, but its embedding has {rows} rows: correct the config"
 
 
 def _faults_of_pairs(model: Any, tokenizer: PairTokenizer) -> Iterator[str]:
@@ -92,12 +92,12 @@ def _faults_of_pairs(model: Any, tokenizer: PairTokenizer) -> Iterator[str]:
         return
     if parts.index(1) == len(parts) - parts[::-1].index(0):
         yield (
-            f"its tokenizer sets no separator between question and context: {OTHER_ARCHITECTURE}, or save the model's "
-            "own tokenizer with it"
+            f"its tokenizer inserts no separator between question and context: {OTHER_ARCHITECTURE}, or save the "
+            "model's own tokenizer with it"
         )
     types, largest = _type_count(model), max(pair.type_ids)
     if tokenizer.token_types and types and largest >= types:
-        yield f"its tokenizer makes token types up to {largest}, and it has {types}: save its own tokenizer with it"
+        yield f"its tokenizer makes token types up to {largest}, but the model has {types}: save its own tokenizer with it"
 
 
 def _fault_of_a_forward(model: Any, tokenizer: PairTokenizer) -> str:

@@ -78,11 +78,11 @@ def _lost(points: float) -> str:
 def too_few(questions: int, limits: Limits) -> str:
     """Why this number of questions is too small, as a sentence; empty if it is enough."""
     if questions == 0:
-        return "int8 was asked for, and there is no question to measure it on: pass validation data"
+        return "int8 was requested, but there is no question to measure its loss: pass validation data"
     if questions < LEAST_QUESTIONS and not limits.few_questions:
         return (
-            f"int8 was asked for, and there are {questions} questions to measure its loss on, where {LEAST_QUESTIONS} "
-            "are the least: pass more, or accept an uncertain figure (int8_few_questions true, --few-questions)"
+            f"int8 was requested, but there are only {questions} questions to measure its loss, and {LEAST_QUESTIONS} are "
+            "needed: pass more, or accept an uncertain figure (int8_few_questions true, --few-questions)"
         )
     return ""
 

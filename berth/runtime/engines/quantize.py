@@ -115,7 +115,7 @@ def sample(examples: Sequence[Example], most: int) -> list[Example]:
 def quantised(folder: Path, manifest: GraphManifest, windows: Sequence[Window], weight_bits: int) -> Any:
     """The graph in `folder` with activations in int8 and weights of 8 or 7 bits; GraphError if NNCF can't."""
     if find_spec("nncf") is None:
-        raise GraphError("int8 was asked for, but NNCF is not installed here: use the training image")
+        raise GraphError("int8 was requested, but NNCF is not installed here: use the training image")
     import nncf
     from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, OverflowFix
 
@@ -160,7 +160,7 @@ def heads(model: Any) -> list[str]:
 def _answers(
     engine: Engine, windows: Sequence[Window], examples: Sequence[Example], settings: WindowSettings, say: Say
 ) -> list[Span]:
-    """The best span for each question."""
+    """The best span of each question; logs progress."""
     logits = []
     for part in range(_PARTS):
         first, last = (len(windows) * each // _PARTS for each in (part, part + 1))
@@ -193,7 +193,7 @@ def compare(answers: dict[str, list[Span]], examples: Sequence[Example], *, no_a
 
 
 def provide_graph(files: ModelFiles, target: Path, say: Say) -> None:
-    """Ensure that `target` has the model's graph: its own, a copy of the model's, or a new one."""
+    """Ensure that `target` holds the model's graph: keep a valid one, else copy the one in the model folder, else make it."""
     hashes = graph.hash_sources(files.folder)
     for folder in (target, files.folder / FOLDER):
         if not folder.is_dir():
@@ -208,7 +208,7 @@ def provide_graph(files: ModelFiles, target: Path, say: Say) -> None:
         except GraphError as error:
             fault = str(error)
         say(f"int8: {fault}: it is not used")
-    say("int8: the model's graph is made first, in fp32")
+    say("int8: making the model's fp32 graph first")
     graph.make(files.folder, target)
 
 

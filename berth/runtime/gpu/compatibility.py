@@ -13,10 +13,10 @@ _HINTS = {
     34: "the stub of a CUDA toolkit is found before the driver's own library: take its folder out of LD_LIBRARY_PATH",
     100: "the container has no GPU that it may use: start it with docker run --gpus all, and look at "
     "CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES",
-    304: "the container may not use the devices: start it with docker run --gpus all in place of --device",
+    304: "the container may not use the devices: start it with docker run --gpus all instead of --device",
     802: "GPUs joined by NVSwitch wait for the fabric manager: start nvidia-fabricmanager, in the driver's version, on "
     "the host",
-    803: "the driver's library and its kernel module are of two versions: restart the host, whose driver was updated",
+    803: "the driver's library and its kernel module have different versions: restart the host, whose driver was updated",
     804: "cuda-compat does not support this GPU: take its folder out of LD_LIBRARY_PATH",
     999: "load nvidia-uvm on the host (nvidia-modprobe -u -c 0), look at nvidia-smi and dmesg there, or restart it",
 }
@@ -47,7 +47,7 @@ def incompatibility(cuda: str | None, gpus: int, state: DriverState, compat: Dri
     if state.missing:
         return (
             f"{here} but the driver's library is not ({state.missing}): start the container through NVIDIA's runtime, "
-            "docker run --gpus all, instead of handing it the devices alone."
+            "docker run --gpus all, instead of passing only the devices."
         )
     if state.fault:
         return f"{here} but the driver's library {state.fault}: look at nvidia-smi on the host, or restart the host."
@@ -96,7 +96,7 @@ def no_gpu(cuda: str, nodes: int, visible: str | None) -> str:
     hint = "docker run --gpus all passes GPUs in"
     if nodes and visible is not None:
         hint = f"CUDA_VISIBLE_DEVICES is '{visible}', which hides the {nodes} here: unset it to use them"
-    return f"no GPU is at hand: torch for CUDA {cuda} runs on the CPU ({hint})"
+    return f"no GPU is usable: torch for CUDA {cuda} runs on the CPU ({hint})"
 
 
 def _capability(wanted: Version, device: Device) -> str:

@@ -111,7 +111,7 @@ def detect_in_child(environ: Mapping[str, str] = os.environ, limit: float = TIME
         return from_json(json.loads(done.stdout.splitlines()[-1]))
     except (ValueError, KeyError, TypeError, IndexError):
         last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-        return DriverState(fault=f"could not be asked ({last})")
+        return DriverState(fault=f"gave no answer ({last})")
 
 
 def from_json(fields: Mapping[str, Any]) -> DriverState:

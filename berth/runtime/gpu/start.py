@@ -27,7 +27,7 @@ def check(
     *,
     every: bool = True,
 ) -> UsableGpus:
-    """How many GPUs to use, or the error that prevents the start.
+    """Returns how many GPUs to use, or the error that prevents the start.
 
     cuda: torch's CUDA, None for a CPU build. gpus: the number of device nodes. every: whether all are needed. say: gets
     log lines. Does not return if cuda-compat helps: the program is executed again, with SIGTERM and SIGINT blocked

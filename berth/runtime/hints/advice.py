@@ -20,8 +20,8 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
         return add_lines(names)
     if system := next((each for each in _COMMAND.finditer(raised.message) if each["tool"] in _SYSTEM_TOOLS), None):
         return (
-            f"; {_words(system)[0]} is a system package, which a job can't install: build an image of yours FROM this "
-            "one that has it"
+            f"; {_words(system)[0]} is a system package, which a job can't install: build your own image FROM this one "
+            "with it"
         )
     return ""
 

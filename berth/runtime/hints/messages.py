@@ -15,7 +15,7 @@ _REMEDIES = (
     ),
     (
         r"Can't get attribute '(?P<name>\w+)' on <module '(?P<module>[\w.]+)'",
-        "{name} was pickled as part of {module}: pack the {module} that has it",
+        "{name} was pickled as part of {module}: pack the version of {module} that has it",
     ),
     (
         r"Weights only load failed",
@@ -41,12 +41,12 @@ _REMEDIES = (
     ),
     (
         r"^index out of range in self$",
-        "an id is beyond the rows of an embedding: use the model's own tokenizer, call "
+        "an id is larger than the rows of an embedding: use the model's own tokenizer, call "
         "resize_token_embeddings(len(tokenizer)), or cut the texts to the model's positions",
     ),
     (
         r"DataLoader worker \(pid[^)]*\) (?:is killed by signal: Killed|exited unexpectedly)",
-        "a worker that is killed has mostly run out of memory: use fewer num_workers or a smaller batch",
+        "a killed worker has usually run out of memory: use fewer num_workers or a smaller batch",
     ),
 )
 """Pattern of a message → what to do; the first match is used."""

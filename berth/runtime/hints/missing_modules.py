@@ -50,7 +50,9 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
     if module in _PACKAGES:
         return add_lines([module])
     before = own_modules.single_file(module, context) or ";"
-    return f"{before} add the package that has it ({module}, if it is named so) to {FILE} next to your program"
+    return (
+        f"{before} add the package that contains it ({module}, if it has the same name) to {FILE} next to your program"
+    )
 
 
 def add_lines(names: Sequence[str]) -> str:

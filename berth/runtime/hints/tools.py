@@ -9,7 +9,7 @@ _NOT_FOUND = re.compile(r"(?:^|: )([\w.+-]+): (?:command )?not found$")
 _LIBRARY = re.compile(r"(lib[\w+-]+)\.so[\d.]*: cannot open shared object file")
 _IN_PYTHON = {
     "aws": "use boto3, which the image has",
-    "nvidia-smi": "use torch.cuda, which says the same",
+    "nvidia-smi": "use torch.cuda, which has the same information",
     "wget": "use urllib.request",
     "curl": "use urllib.request",
     "unzip": "use shutil.unpack_archive",
@@ -24,7 +24,7 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
     if found := _LIBRARY.search(raised.message):
         if found[1] == "libGL":
             return "; the image has no display libraries: replace opencv-python with opencv-python-headless"
-        return f"; the image has no {found[1]}: build an image of yours FROM this one that installs it"
+        return f"; the image has no {found[1]}: build your own image FROM this one that installs it"
     match = _NO_FILE.search(raised.message)
     called = bool(raised.files) and raised.files[-1].endswith("/subprocess.py")
     return _advice(match[1]) if match and called else ""
@@ -39,4 +39,4 @@ def line_hint(line: str, context: ProgramContext) -> str:
 
 def _advice(command: str) -> str:
     other = f", or {_IN_PYTHON[command]}" if command in _IN_PYTHON else ""
-    return f"; the image has no {command}: build an image of yours FROM this one that installs it{other}"
+    return f"; the image has no {command}: build your own image FROM this one that installs it{other}"

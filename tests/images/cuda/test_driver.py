@@ -132,7 +132,7 @@ def test_cuda_image_without_gpu_reports_cpu(client: docker.DockerClient, tmp_pat
         volumes=[f"{tmp_path}:/opt/ml/code:ro"],
         environment={"SAGEMAKER_PROGRAM": "train.py"},
     ).decode()
-    assert "berth: no GPU is at hand: torch for CUDA" in log
+    assert "berth: no GPU is usable: torch for CUDA" in log
     assert "\nran\n" in log
 
 

@@ -84,7 +84,7 @@ def half_a_copy(model: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (other_weights, "was made of another model.safetensors than the model's: it is not used"),
+        (other_weights, "was made from a model.safetensors that differs from the model's: it is not used"),
         pytest.param(newer_openvino, "was made by OpenVINO 2099.1.0, and this image has ", marks=pytest.mark.nightly),
         pytest.param(half_a_copy, "lacks fp32.bin: it is not used", marks=pytest.mark.nightly),
     ],
@@ -104,7 +104,7 @@ def test_int8_without_its_graph_is_refused(start: StartContainer, model_with_gra
     container = start(model_with_graph, {"BERTH_PRECISION": "int8", "BERTH_FAILURE_GRACE": "0"})
     assert container.wait(timeout=60)["StatusCode"] == 1
     sentence = (
-        "berth: error: int8 was asked for, and /opt/ml/model has no such graph: add one by `python build.py quantize`, "
+        "berth: error: int8 was requested, but /opt/ml/model has no such graph: add one with `python build.py quantize`, "
         "or unset BERTH_PRECISION"
     )
     assert sentence in container.logs().decode()
@@ -123,7 +123,7 @@ def test_a_model_is_quantised_by_one_command_and_served_in_int8(
     words = ("quantize", str(model_with_graph), "--data", str(data), "--output", str(output), "--profile", PROFILE)
     refused = command_line(*words)
     assert (refused.returncode, output.exists()) == (1, False)
-    assert "there are 40 questions to measure its loss on, where 500 are the least" in refused.stderr
+    assert "there are only 40 questions to measure its loss, and 500 are needed" in refused.stderr
 
     done = command_line(*words, "--few-questions", "--max-f1-loss", "100")
     assert done.returncode == 0, done.stdout + done.stderr

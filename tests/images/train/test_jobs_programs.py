@@ -116,7 +116,7 @@ Accelerator()
 @pytest.mark.parametrize(
     ("program", "variables", "note"),
     [
-        (PLAIN, {}, "2 ranks ran, but no process group of 2 was formed, without which each does the whole work: "),
+        (PLAIN, {}, "2 ranks ran, but no process group of 2 was formed, so each did the whole work: "),
         pytest.param(
             ACCELERATOR,
             {"ACCELERATE_USE_CPU": "false"},

@@ -1,6 +1,6 @@
-"""Unpacking archives that a stranger made: what lands in the folder, and what is refused with nothing left behind.
+"""Unpacks archives from untrusted sources: good ones completely, bad ones not at all, with an error.
 
-`python FILE` runs the cases without pytest, for Pythons that have none: that of the training image.
+`python FILE` runs the cases without pytest, as in the training image, which does not have it.
 """
 
 import gzip
@@ -36,7 +36,7 @@ def tar(members: Members) -> bytes:
 
 
 def header(name: str, kind: bytes, size: int) -> bytes:
-    """One header of GNU tar's, which can hold any size, below zero as well."""
+    """A header of GNU tar with any size, also a negative one."""
     info = tarfile.TarInfo(name)
     info.type = kind
     block = bytearray(info.tobuf(tarfile.GNU_FORMAT))
@@ -47,7 +47,7 @@ def header(name: str, kind: bytes, size: int) -> bytes:
 
 
 def climbing_links() -> Members:
-    """What CVE-2025-4517 is made of: folders and links so long that the path they make is not resolved to its end."""
+    """The archive of CVE-2025-4517: folders and links whose path is too long to be resolved completely."""
     long = "d" * 247
     members, path = [], ""
     for step in "abcdefghijklmnop":
@@ -78,25 +78,25 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "many files that are a bomb together": (WHOLE, "its files have more than 1,000 bytes"),
     "too many entries": (tar([member(str(n)) for n in range(6)]), "more than 5 files and folders"),
     "a header of gigabytes": (header("x", tarfile.XHDTYPE, 2**40), "one of its headers is larger"),
-    # In whose words depends on whether this Python has the fix of CVE-2025-8194.
-    "a header of less than nothing": (header("x", tarfile.XHDTYPE, -1024) + WHOLE, "model.tar.gz "),
-    "a file of less than nothing": (header("x", tarfile.REGTYPE, -1024) + WHOLE, "can't be unpacked ("),
+    # The error depends on whether this Python has the fix of CVE-2025-8194.
+    "a header of negative size": (header("x", tarfile.XHDTYPE, -1024) + WHOLE, "model.tar.gz "),
+    "a file of negative size": (header("x", tarfile.REGTYPE, -1024) + WHOLE, "can't be unpacked ("),
     "thousands of names for one file": (header("x", tarfile.GNUTYPE_LONGNAME, 0) * 5000, "can't be unpacked"),
     "a file in a file": (tar([member("a", b"x"), member("a/b", b"x")]), "can't be unpacked"),
-    "a name that no disk takes": (tar([member("x" * 300, b"x")]), "can't be unpacked"),
-    "half": (tar([member("a", os.urandom(900))])[:900], "can't be unpacked"),
-    "half of the gzip": (gzip.compress(os.urandom(100) + WHOLE)[:120], "can't be unpacked"),
+    "a name that is too long": (tar([member("x" * 300, b"x")]), "can't be unpacked"),
+    "half of a tar file": (tar([member("a", os.urandom(900))])[:900], "can't be unpacked"),
+    "half of a gzip file": (gzip.compress(os.urandom(100) + WHOLE)[:120], "can't be unpacked"),
     "a broken header": (WHOLE[:1536] + b"#" * 512 + WHOLE[2048:], "can't be unpacked (a header in it is damaged)"),
     "a broken checksum": (gzip.compress(tar([member("a", b"A")]))[:-8] + b"12345678", "can't be unpacked"),
     "no archive": (b"<html>404</html>", "(it is not a .tar.gz archive): pass a whole model.tar.gz, or a folder."),
-    "a longer file that is none": (b"<html>404</html>" * 100, "it is not a .tar.gz archive"),
+    "a longer file that is no archive": (b"<html>404</html>" * 100, "it is not a .tar.gz archive"),
     "no archive in gzip": (gzip.compress(b"<html>404</html>" * 100), "it is not a .tar.gz archive"),
-    "nothing": (b"", "it is not a .tar.gz archive"),
+    "an empty file": (b"", "it is not a .tar.gz archive"),
 }
 
 
 def refused(folder: Path, packed: bytes) -> str:
-    """The sentence that `packed` is refused with; nothing of it may be left in `folder` or beside it."""
+    """The error for the archive `packed`; checks that no unpacked file is left."""
     archive = folder / "model.tar.gz"
     archive.write_bytes(packed)
     try:
@@ -109,11 +109,11 @@ def refused(folder: Path, packed: bytes) -> str:
         assert sentence.endswith(".")
         assert "\n" not in sentence
         return sentence
-    raise AssertionError("it was unpacked")
+    raise AssertionError("the archive was unpacked")
 
 
-def taken(folder: Path) -> None:
-    """A model as people pack it: with or without a dot before the names, modes kept as far as they matter."""
+def unpacked(folder: Path) -> None:
+    """A typical archive: some names start with ./, a file occurs twice, only the executable bit of modes is kept."""
     script = member("./code/run.sh", b"#!/bin/sh\n")
     script[0].mode = 0o6755
     entries = [
@@ -138,7 +138,7 @@ def taken(folder: Path) -> None:
         assert found["config.json"].stat().st_mode & 0o7777 == 0o644
 
 
-CASES: dict[str, Callable[[Path], object]] = {"a model is unpacked": taken}
+CASES: dict[str, Callable[[Path], object]] = {"a model is unpacked": unpacked}
 
 
 def _refusal(packed: bytes, says: str) -> Callable[[Path], object]:

@@ -1,4 +1,4 @@
-"""One table of hosts and drivers: README, what an image refuses, and the AMIs that are named agree on every row."""
+"""The table of hosts and drivers agrees with README, with the check in the image and with the recommended AMIs."""
 
 import re
 
@@ -53,7 +53,7 @@ def test_ami_of_instance(cuda: gpu_hosts.Version, instance: str, endpoint: str, 
 
 
 def cell(profile: str, name: str) -> str:
-    """What README says of a profile on a family's endpoints."""
+    """The cell in README's table for a profile on a family's endpoints."""
     cuda, host = gpu_hosts.PROFILES[profile], gpu_hosts.FAMILIES[name]
     if not gpu_hosts.suits(cuda, host.capability):
         return "no"

@@ -1,4 +1,4 @@
-"""How many hosts are told in one line."""
+"""Short lists of host names."""
 
 import pytest
 

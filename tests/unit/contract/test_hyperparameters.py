@@ -1,4 +1,4 @@
-"""Every hyperparameter in every encoding that clients send, old names included, and every mistake named.
+"""Parses every hyperparameter in every encoding that clients send, deprecated names, and invalid values.
 
 The encodings are those seen from SDK v2 (plain and framework estimators) and v3, with values that notebooks had encoded
 themselves before.
@@ -29,7 +29,7 @@ ENCODINGS: dict[str, Callable[[Any], str]] = {
 
 
 def samples(option: Option) -> list[Any]:
-    """Values that fit an option's declared type, hard ones among them."""
+    """Values of an option's declared type, including difficult ones."""
     if option.choices:
         return list(option.choices)
     members, open_ended = [option.type], []
@@ -77,7 +77,7 @@ def test_cases_include_every_option() -> None:
 
 
 def test_decode_every_value_in_every_encoding() -> None:
-    """One test for the whole table: thousands of cases, none of which is worth a line of its own."""
+    """One test for thousands of cases, because a test each would take longer."""
     wrong = []
     for case in CASES:
         option, value, encode = case.values
@@ -133,7 +133,7 @@ def test_unquote_keeps_unencoded_text() -> None:
     assert unquote('"a" and "b"') == '"a" and "b"'
 
 
-# name: (value, what becomes of it)
+# Deprecated name → (value, its replacement)
 OLD: dict[str, tuple[Any, dict[str, Any]]] = {
     "evaluation_strategy": ("steps", {"eval_strategy": "steps"}),
     "no_cuda": (True, {"use_cpu": True}),
@@ -173,7 +173,7 @@ def test_deprecated_names_are_replaced(name: str, encode: Callable[[Any], str]) 
     value, becomes = OLD[name]
     parsed = parse({name: encode(value)}, OPTIONS, DEPRECATED_NAMES)
     assert parsed.values == becomes
-    assert len(parsed.notes) == 1, "one line says so"
+    assert len(parsed.notes) == 1, "the log has one line"
     assert parsed.notes[0].startswith(f"{name}: ")
 
 

@@ -1,4 +1,6 @@
-"""What a job may ask of its launch; tests/unit/train/planning/test_plan.py has what becomes of it."""
+"""Reads the BERTH_* variables of a job's launch; tests/unit/train/planning/test_plan.py tests their effect."""
+
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -10,57 +12,49 @@ from berth.contract.launch_options import (
     read_trace,
 )
 
-
-@pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
-def test_invalid_rendezvous_timeout(text: str) -> None:
-    environ = {"BERTH_RENDEZVOUS_TIMEOUT": text, "BERTH_DISTRIBUTION": "x"}
-    told = " ".join(read_launch_options({}, None, environ).problems)
-    assert f"BERTH_RENDEZVOUS_TIMEOUT must be a number of seconds above 0, not {text!r}." in told
-    assert "BERTH_DISTRIBUTION must be" in told
+SECONDS = "a number of seconds above 0"
+SILENCE = "a number of seconds, 4 or more"
+DOLLARS = "the price of an instance per hour in dollars, a plain number above 0"
 
 
-def test_rendezvous_timeout() -> None:
-    assert read_timeout({}) is None
-    assert read_timeout({"BERTH_RENDEZVOUS_TIMEOUT": " 2.5"}) == 2.5
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        *(("BERTH_RENDEZVOUS_TIMEOUT", text, SECONDS) for text in ("0", "-1", "soon", "nan")),
+        *(("BERTH_PEER_TIMEOUT", text, SILENCE) for text in ("0", "3", "-60", "1m", "nan")),
+        *(("BERTH_PRICE_PER_HOUR", text, DOLLARS) for text in ("0", "-1", "$3.06", "3,06", "nan")),
+    ],
+)
+def test_invalid_numbers_are_reported_with_other_problems(name: str, text: str, wanted: str) -> None:
+    first, second = read_launch_options({}, None, {name: text, "BERTH_DISTRIBUTION": "x"}).problems
+    assert first.startswith("BERTH_DISTRIBUTION must be")
+    assert second == f"{name} must be {wanted}, not {text!r}."
 
 
-@pytest.mark.parametrize("text", ["0", "3", "-60", "1m", "nan"])
-def test_invalid_peer_timeout(text: str) -> None:
-    (told,) = read_launch_options({}, None, {"BERTH_PEER_TIMEOUT": text}).problems
-    assert told == f"BERTH_PEER_TIMEOUT must be a number of seconds, 4 or more, not {text!r}."
+@pytest.mark.parametrize(
+    ("read", "name"),
+    [
+        (read_timeout, "BERTH_RENDEZVOUS_TIMEOUT"),
+        (read_peer_timeout, "BERTH_PEER_TIMEOUT"),
+        (read_price, "BERTH_PRICE_PER_HOUR"),
+    ],
+)
+def test_numbers_and_misspelt_names(read: Callable[[Mapping[str, str]], float | None], name: str) -> None:
+    assert read({}) is None
+    assert read({name: " 12.5"}) == 12.5
+    problem = f"the variable {name[:-1]} is not known: did you mean {name}?"
+    assert read_launch_options({}, None, {name[:-1]: "9"}).problems == (problem,)
 
 
-def test_peer_timeout() -> None:
-    assert read_peer_timeout({}) is None
-    assert read_launch_options({}, None, {"BERTH_PEER_TIMEOUT": "120"}).peer_timeout == 120
-    assert read_launch_options({}, None, {"BERTH_PEERS_TIMEOUT": "9"}).problems == (
-        "the variable BERTH_PEERS_TIMEOUT is not known: did you mean BERTH_PEER_TIMEOUT?",
-    )
+def test_timeouts_are_in_launch_options() -> None:
+    options = read_launch_options({}, None, {"BERTH_RENDEZVOUS_TIMEOUT": "2.5", "BERTH_PEER_TIMEOUT": "120"})
+    assert (options.timeout, options.peer_timeout) == (2.5, 120)
 
 
 @pytest.mark.parametrize("name", ["BERTH_BACKEND", "BERTH_FAILURE_FILE", "BERTH_RANK_EVENTS"])
 def test_job_must_not_set_variables_of_image(name: str) -> None:
-    (told,) = read_launch_options({}, None, {name: "x"}).problems
-    assert told.startswith(f"{name} is set by the image")
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "$3.06", "3,06", "nan"])
-def test_invalid_price_is_reported_with_other_problems(text: str) -> None:
-    environ = {"BERTH_PRICE_PER_HOUR": text, "BERTH_DISTRIBUTION": "x"}
-    told = read_launch_options({}, None, environ).problems
-    assert len(told) == 2
-    assert told[1] == (
-        "BERTH_PRICE_PER_HOUR must be the price of an instance per hour in dollars, a plain number above 0, not "
-        f"{text!r}."
-    )
-
-
-def test_price_per_hour() -> None:
-    assert read_price({}) is None
-    assert read_price({"BERTH_PRICE_PER_HOUR": " 3.06"}) == 3.06
-    assert read_launch_options({}, None, {"BERTH_PRICE_PER_HOU": "1"}).problems == (
-        "the variable BERTH_PRICE_PER_HOU is not known: did you mean BERTH_PRICE_PER_HOUR?",
-    )
+    (problem,) = read_launch_options({}, None, {name: "x"}).problems
+    assert problem.startswith(f"{name} is set by the image")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which names and values a log does not show, and which it must not hide."""
+"""Which names and values are masked in logs, and which are not."""
 
 import pytest
 
@@ -77,7 +77,7 @@ def test_mask_text(line: str, seen: str) -> None:
     assert mask_text(line) == seen
 
 
-@pytest.mark.timeout(30)  # a search that costs the square of the length takes hours
+@pytest.mark.timeout(30)  # a regular expression with quadratic time would take hours
 @pytest.mark.parametrize("word", ["a", "1", "-", "a=1 ", "'a' ", "bearer ", "://a:", "http://"])
 def test_masking_time_is_linear(word: str) -> None:
     text = word * (1_000_000 // len(word))

@@ -1,4 +1,4 @@
-"""METRIC_DEFINITIONS as SageMaker reads a log by them: line by line, the first group, a number.
+"""Applies METRIC_DEFINITIONS to log lines like SageMaker: the first group of a match is the number.
 
 tests/unit/train/run_qa/test_run_qa.py has logs of whole jobs.
 """
@@ -20,7 +20,7 @@ from berth.train.run_qa.reporting import summary, trace
 from berth.train.run_qa.reporting.phases import PHASES
 from berth.train.run_qa.reporting.progress import line
 
-OF_A_RANK = {
+RANK_TRACE = {
     "steps": [10, 11],
     "seconds": {"compute": 1.4, "communication": 0.4, "data": 0.2, "other": 0.0},
     "problem": "",
@@ -56,7 +56,7 @@ LINES = {
         "int8_f1": 59.25,
         "int8_exact_match": 46.5,
     },
-    trace.summary([OF_A_RANK, OF_A_RANK], Path("/trace"))[0]: {
+    trace.summary([RANK_TRACE, RANK_TRACE], Path("/trace"))[0]: {
         "trace_step_seconds": 1.0,
         "trace_compute_percent": 70,
         "trace_communication_percent": 20,
@@ -77,8 +77,8 @@ LINES = {
             strict=True,
         )
     ),
-    # What is no metric, though it may look like one.
-    trace.summary([OF_A_RANK], Path("/opt/ml/output/data: other: 1"))[1]: {},
+    # Lines that are no metrics but look similar.
+    trace.summary([RANK_TRACE], Path("/opt/ml/output/data: other: 1"))[1]: {},
     "evaluation 40 % done": {},
     "train data: 600 of 600 questions": {},
     "warning: the checkpoint is at step 20 and the job ends at step 20, so nothing is left to train": {},
@@ -108,7 +108,7 @@ def test_definitions_are_within_api_limits() -> None:
 
 def test_definitions_need_only_standard_library() -> None:
     program = "from berth.contract.metric_definitions import METRIC_DEFINITIONS; print(len(METRIC_DEFINITIONS))"
-    command = [sys.executable, "-S", "-c", program]  # -S: the standard library alone
+    command = [sys.executable, "-S", "-c", program]  # -S: only the standard library
     done = subprocess.run(command, cwd=pins.ROOT, capture_output=True, text=True, check=True)
     assert int(done.stdout) == len(METRIC_DEFINITIONS)
 

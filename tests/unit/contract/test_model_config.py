@@ -1,4 +1,4 @@
-"""What config.json says before any weights are loaded."""
+"""Errors in config.json that are reported before any weights are loaded."""
 
 import pytest
 
@@ -31,9 +31,9 @@ def test_other_head_suggests_handler() -> None:
 def test_fine_tuning_is_suggested_for_pretrained_models(
     names: list[str], embedder: bool, named: str, fine_tuning: bool
 ) -> None:
-    said = other_head({"architectures": names}, embedder=embedder)
-    assert f"this is {named}" in said
-    assert ("run_qa" in said) == fine_tuning
+    sentence = other_head({"architectures": names}, embedder=embedder)
+    assert f"this is {named}" in sentence
+    assert ("run_qa" in sentence) == fine_tuning
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a model folder lacks, told on the machine as in both images."""
+"""What a model folder lacks; the user's machine and both images use the same check."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def write(folder: Path, names: dict[str, str] | tuple[str, ...]) -> Path:
         tuple(f"checkpoint-500/{name}" for name in WHOLE),
         (*WHOLE, "checkpoint-500/config.json", "training_args.bin", "model.onnx"),
     ],
-    ids=["whole", "an index of weights, a vocabulary", "one level down", "one checkpoint", "more beside it"],
+    ids=["complete", "index of weights", "one level down", "one checkpoint", "other files"],
 )
 def test_complete_model_has_no_fault(names: tuple[str, ...], tmp_path: Path) -> None:
     assert file_faults(write(tmp_path, names), "mine") == []
@@ -43,14 +43,14 @@ DIFFUSERS = {"model_index.json": PIPELINE, "unet/config.json": "{}", "vae/config
 EMBEDDER = {"modules.json": "[]", "0_Transformer/config.json": "{}", "1_Pooling/config.json": "{}"}
 OTHERS: dict[str, tuple[dict[str, str] | tuple[str, ...], list[str]]] = {
     "empty": ((), ["holds no model", "code/inference.py"]),
-    "files that say nothing": (("notes.md", "a/b.csv"), ["no config.json", "notes.md, a/b.csv", "code/inference.py"]),
-    "an adapter": (
+    "unknown files": (("notes.md", "a/b.csv"), ["no config.json", "notes.md, a/b.csv", "code/inference.py"]),
+    "adapter": (
         {"adapter_config.json": ADAPTER, "adapter_model.safetensors": "x", "tokenizer.json": "{}"},
         ["a PEFT adapter (LORA) of bert-base-uncased", "merge_and_unload()", "code/inference.py"],
     ),
-    "a damaged adapter": ({"adapter_config.json": "oops"}, ["holds a PEFT adapter and not that model"]),
-    "adapters of a training": ({"checkpoint-5/adapter_config.json": ADAPTER}, ["a PEFT adapter (LORA)"]),
-    "an embedder of old": (EMBEDDER, ["a sentence-transformers model", "code/inference.py"]),
+    "damaged adapter": ({"adapter_config.json": "oops"}, ["holds a PEFT adapter and not that model"]),
+    "adapter in a checkpoint": ({"checkpoint-5/adapter_config.json": ADAPTER}, ["a PEFT adapter (LORA)"]),
+    "embedder": (EMBEDDER, ["a sentence-transformers model", "code/inference.py"]),
     "diffusers": (DIFFUSERS, ["a diffusers pipeline (StableDiffusionPipeline)", "code/inference.py"]),
     "GGUF": (
         ("model-q4.gguf", "README.md"),
@@ -72,15 +72,15 @@ OTHERS: dict[str, tuple[dict[str, str] | tuple[str, ...], list[str]]] = {
         ["checkpoints of a training (checkpoint-500, checkpoint-1000)"],
     ),
     "too deep": (tuple(f"a/b/{name}" for name in WHOLE), ["its config.json too deep (a/b)"]),
-    "only TensorFlow's weights": (
+    "TensorFlow weights": (
         ("config.json", "tf_model.h5", "vocab.txt"),
         ["no weights (", "(tf_model.h5)", "from_tf"],
     ),
-    "only ONNX's weights": (("config.json", "model.onnx", "vocab.txt"), ["no weights (", "an ONNX model (model.onnx)"]),
+    "ONNX weights": (("config.json", "model.onnx", "vocab.txt"), ["no weights (", "an ONNX model (model.onnx)"]),
     "no weights": (("config.json", "tokenizer.json"), ["no weights (`model.safetensors` or `pytorch_model.bin`)"]),
     "no weights one level down": (("a/config.json", "a/vocab.txt"), ["mine/a has no weights"]),
     "no tokenizer": (("config.json", "model.safetensors"), ["no tokenizer (`tokenizer.json` or `vocab.txt`)"]),
-    "two shards lacking": (
+    "missing shards": (
         {"config.json": "{}", "model.safetensors.index.json": SHARDS, "model-1.safetensors": "x", "vocab.txt": "a"},
         ["lacks model-2.safetensors and 1 more, which model.safetensors.index.json names"],
     ),

@@ -1,10 +1,10 @@
-"""Which hyperparameter a name most likely means."""
+"""Suggests the hyperparameter that a name most likely means."""
 
 import pytest
 from transformers import TrainingArguments
 
 from berth.contract.deprecated import DEPRECATED_NAMES
-from berth.contract.hyperparameters import LAUNCHER_NAMES, HyperparameterError, parse
+from berth.contract.hyperparameters import LAUNCHER_NAMES
 from berth.contract.nearest import SHORT_FORMS, nearest
 from berth.train.run_qa.recipe import options
 
@@ -43,8 +43,3 @@ def test_short_forms_are_unique_and_lead_to_hyperparameters() -> None:
 
 def test_unknown_hyperparameter_is_not_suggested() -> None:
     assert nearest("lr", ["seed"]) is None
-
-
-def test_parse_suggests_nearest_name() -> None:
-    with pytest.raises(HyperparameterError, match=r"lr is not known \(did you mean learning_rate\?\)"):
-        parse({"lr": "3e-5"}, OPTIONS, DEPRECATED_NAMES)

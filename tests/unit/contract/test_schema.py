@@ -1,4 +1,4 @@
-"""What the image says of its hyperparameters types and refuses values on the host as it does in the image."""
+"""Options from an image's schema parse and reject values on the user's machine like the image does."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ HOST = read_schema(write_schema(IMAGE))
 
 
 def plain(value: object) -> object:
-    """A settings object's fields that were given: the image's class fills in defaults of its own."""
+    """The passed fields of a settings object; the image's class adds its defaults."""
     return {"tp_size": value.tp_size} if dataclasses.is_dataclass(value) else value  # type: ignore[attr-defined]
 
 
@@ -41,7 +41,7 @@ def test_schema_has_meanings_and_defaults() -> None:
         "token": "",
         "optim": TrainingArguments().optim.value,
     }
-    # transformers' own would be steps, 500 and random.
+    # The defaults of transformers are steps, 500 and random.
     assert [defaults[name] for name in ("save_strategy", "logging_steps", "train_sampling_strategy")] == [
         "epoch",
         "0.02",
@@ -79,8 +79,8 @@ def test_schema_reports_problems_like_image(given: dict[str, str]) -> None:
 
 def test_schema_module_prints_only_schema() -> None:
     command = [sys.executable, "-P", "-m", "berth.train.run_qa.schema"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert said == write_schema(IMAGE) + "\n"
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert output == write_schema(IMAGE) + "\n"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""One check says on the machine and in the image why a model can't be served, in the same words."""
+"""The user's machine and the image report the same reasons why a model can't be served."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ KINDS: dict[str, tuple[dict[str, str], str]] = {
         {**FILES, "modules.json": "[]", "config.json": json.dumps({**QA, "architectures": ["BertModel"]})},
         "this is a BertModel of sentence-transformers",
     ),
-    "an adapter beside a model": (
+    "an adapter next to a model": (
         {**FILES, "config.json": json.dumps(QA), "adapter_config.json": "{}"},
         "holds a model and a PEFT adapter, which would not be used",
     ),

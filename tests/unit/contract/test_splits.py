@@ -1,4 +1,4 @@
-"""Which split a data file is of by its name, and what comes of another split's file."""
+"""Guesses the split of a data file from its name, and checks the files of a split."""
 
 from pathlib import PurePath
 

@@ -1,4 +1,4 @@
-"""Names that were meant to be others."""
+"""Misspelt environment variables."""
 
 from berth.contract.variables import misspelt, misspelt_ours
 

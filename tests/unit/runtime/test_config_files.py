@@ -1,4 +1,4 @@
-"""The files of /opt/ml/input/config: read, ignored with a line, or nobody's business."""
+"""Which files of /opt/ml/input/config are read, and which are logged as ignored."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from berth.train.planning.job import read_job
 from berth.train.run_qa.inputs import data
 from berth.train.run_qa.recipe import Paths
 
-# As SageMaker lays them out, with what a job without any wish has in them.
+# The files and contents that SageMaker writes for a job without options.
 EVERY_JOB = {
     "hyperparameters": {},
     "resourceconfig": {"current_host": "algo-1", "hosts": ["algo-1"]},
@@ -54,7 +54,7 @@ def test_checkpoint_folder_is_local_path_of_job(tmp_path: Path) -> None:
     named = tmp_path / "mine"
     write(tmp_path, checkpointconfig={"LocalPath": f"{named}/", "S3Uri": "s3://bucket/checkpoints"})
     assert Paths(tmp_path).checkpoints == named
-    assert config_files.wants_checkpoints(tmp_path), "before anything has made the folder, too"
+    assert config_files.wants_checkpoints(tmp_path), "even if the folder does not exist yet"
     (line,) = config_files.notes(tmp_path)
     assert str(named) in line
     assert "s3://bucket/checkpoints" in line

@@ -1,4 +1,4 @@
-"""What process 1 does with its arguments: its own command, a refusal, or another command in its place."""
+"""How process 1 handles its arguments: its own command, an error, or another command."""
 
 import subprocess
 import sys

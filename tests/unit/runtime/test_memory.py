@@ -1,4 +1,4 @@
-"""How much memory there is, by a container's files."""
+"""Memory figures of a container, read from its cgroup and /proc/meminfo."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def write(root: Path, texts: dict[str, str]) -> Path:
             500,
         ),
     ],
-    ids=["no cgroup", "no limit", "v2", "over it", "the host has less", "v1"],
+    ids=["no cgroup", "no limit", "v2", "v2 over limit", "host has less", "v1"],
 )
 def test_available_memory(tmp_path: Path, files: dict[str, str], available: int) -> None:
     below_cgroup = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}

@@ -1,4 +1,4 @@
-"""A requirement that needs git or a compiler: real runs of pip without them, and others' output."""
+"""Requirements that need git or a compiler: pip runs without these tools, and recorded output of pip."""
 
 import io
 import os
@@ -18,7 +18,7 @@ GITHUB = "https://github.com/huggingface/peft/archive"
 
 @pytest.fixture
 def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No git and no compiler, and no network that pip asks for setuptools."""
+    """Hide git and compilers, and let pip build without downloading setuptools."""
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -45,7 +45,7 @@ def test_git_requirement_becomes_archive(tmp_path: Path) -> None:
 
 
 def source(folder: Path, name: str) -> str:
-    """A package whose module is compiled, as an archive of its source."""
+    """Write the source archive of a package with a C module; returns its name."""
     setup = f"from setuptools import Extension, setup\nsetup(name={name!r}, version='1.0', "
     setup += f"ext_modules=[Extension({name!r}, ['it.c'])])\n"
     code = '#include <Python.h>\nstatic struct PyModuleDef it = {PyModuleDef_HEAD_INIT, "it", 0, -1, 0};\n'
@@ -74,7 +74,7 @@ LINE = "Collecting {} (from -r requirements.txt (line {}))"
 
 
 @pytest.mark.parametrize(
-    ("output", "text", "said"),
+    ("output", "text", "fact"),
     [
         (
             [
@@ -118,8 +118,8 @@ LINE = "Collecting {} (from -r requirements.txt (line {}))"
         ),
     ],
 )
-def test_error_names_tool_and_line(output: list[str], text: str, said: str) -> None:
-    assert said in missing_tool_sentence(output, "requirements.txt", text)
+def test_error_names_tool_and_line(output: list[str], text: str, fact: str) -> None:
+    assert fact in missing_tool_sentence(output, "requirements.txt", text)
 
 
 def test_other_failures_have_no_tool_sentence() -> None:
@@ -154,7 +154,7 @@ def test_archive_line(line: str, archive: str) -> None:
 
 @pytest.mark.parametrize("below", ["", "python/"])
 def test_pip_accepts_archive_line(tmp_path: Path, below: str) -> None:
-    """An archive as GitHub makes it, with one folder around all."""
+    """GitHub's archives have one folder that contains all files."""
     with zipfile.ZipFile(tmp_path / "v1.0.zip", "w") as archive:
         archive.writestr(
             f"rows-1.0/{below}setup.py",

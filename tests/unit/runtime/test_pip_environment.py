@@ -1,4 +1,4 @@
-"""What pip gets on a closed network: certificates, wheels next to requirements.txt, the cache of a warm pool."""
+"""Settings for pip on a closed network: certificates, wheels next to requirements.txt, the cache of a warm pool."""
 
 from pathlib import Path
 
@@ -33,9 +33,9 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("environ", "channel", "certificates"),
     [
-        pytest.param({}, None, [], id="an-endpoint"),
+        pytest.param({}, None, [], id="endpoint"),
         pytest.param({}, "none", [], id="no-channel"),
-        pytest.param({}, "empty", [], id="a-channel-of-that-name-with-something-else"),
+        pytest.param({}, "empty", [], id="channel-without-certificates"),
         pytest.param({}, "channel", ["system.crt", "channel/ca.pem", "channel/sub/company.CRT"], id="channel"),
         pytest.param({"PIP_CERT": "/abs.pem"}, None, ["/abs.pem"], id="path"),
         pytest.param({"PIP_CERT": "own.pem"}, None, ["code/own.pem"], id="in-the-source-folder"),
@@ -47,14 +47,19 @@ def folder(tmp_path: Path) -> Path:
             id="folder-and-channel",
         ),
         pytest.param(
-            {"REQUESTS_CA_BUNDLE": "/r.pem", "PIP_CERT": "own.pem"}, None, ["code/own.pem"], id="pips-own-wins"
+            {"REQUESTS_CA_BUNDLE": "/r.pem", "PIP_CERT": "own.pem"},
+            None,
+            ["code/own.pem"],
+            id="pip-cert-takes-precedence",
         ),
-        pytest.param({"REQUESTS_CA_BUNDLE": "/r.pem", "CURL_CA_BUNDLE": "/c.pem"}, None, ["/r.pem"], id="of-requests"),
+        pytest.param(
+            {"REQUESTS_CA_BUNDLE": "/r.pem", "CURL_CA_BUNDLE": "/c.pem"}, None, ["/r.pem"], id="requests-bundle"
+        ),
         pytest.param(
             {"CURL_CA_BUNDLE": "/c.pem"},
             "channel",
             ["/c.pem", "channel/ca.pem", "channel/sub/company.CRT"],
-            id="of-curl",
+            id="curl-bundle-and-channel",
         ),
     ],
 )
@@ -62,8 +67,8 @@ def test_trusted_certificates(
     environ: dict[str, str], channel: str | None, certificates: list[str], folder: Path
 ) -> None:
     place = folder.parent
-    told = {"SSL_CERT_FILE": str(place / "system.crt"), **environ}
-    found = pip_environment(folder, told, place / channel if channel else None)
+    environment = {"SSL_CERT_FILE": str(place / "system.crt"), **environ}
+    found = pip_environment(folder, environment, place / channel if channel else None)
     assert found.certificates == tuple(place / path for path in certificates)
 
 

@@ -1,4 +1,4 @@
-"""pip for a user's requirements.txt: what it says, and why it failed; a real index over https."""
+"""pip installs a user's requirements.txt: its output in the log, the reason of a failure, a real index over https."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ from tests.doubles.package_index import PackageIndex, package_index, wheel
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("output", "sentence"),
     [
         pytest.param(
             [
@@ -24,9 +24,9 @@ from tests.doubles.package_index import PackageIndex, package_index, wheel
                 "ERROR: Could not find a version that satisfies the requirement tabulate==0.9.0 (from versions: none)",
             ],
             "requirements.txt could not be installed, because the package index https://pypi.org/simple can't be "
-            "reached for tabulate==0.9.0 (CERTIFICATE_VERIFY_FAILED; trusted certificates: the system's); name one "
-            "that the container reaches by PIP_INDEX_URL, and its certificate by PIP_CERT or, of a job, in a channel "
-            "called certificates, or put the wheels next to it and `--no-index` into its first line.",
+            "reached for tabulate==0.9.0 (CERTIFICATE_VERIFY_FAILED; trusted certificates: the system's); set "
+            "PIP_INDEX_URL to an index that the container can reach, and PIP_CERT to its certificate (a job may have it "
+            "in a channel called certificates), or put the wheels next to it and `--no-index` into its first line.",
             id="no-network",
         ),
         pytest.param(
@@ -44,9 +44,9 @@ from tests.doubles.package_index import PackageIndex, package_index, wheel
                 "error: metadata-generation-failed",
                 "╰─> from file:///tmp/source",
             ],
-            "requirements.txt could not be installed (a build ended with: ValueError: my own reason); correct what is "
-            "built.",
-            id="a-build-that-fails",
+            "requirements.txt could not be installed (a build ended with: ValueError: my own reason); fix that "
+            "package.",
+            id="failed-build-of-source-folder",
         ),
         pytest.param(
             [
@@ -57,7 +57,7 @@ from tests.doubles.package_index import PackageIndex, package_index, wheel
             "requirements.txt could not be installed: scikit-learn==0.24.2 has no wheel for this image, and its build "
             "ended with ModuleNotFoundError: No module named 'pkg_resources'; take a version that has a wheel, or put "
             "a wheel of it next to requirements.txt.",
-            id="a-package-that-does-not-build",
+            id="failed-build-of-package",
         ),
         pytest.param(
             [
@@ -69,24 +69,24 @@ from tests.doubles.package_index import PackageIndex, package_index, wheel
             ],
             "requirements.txt could not be installed: numpy==1.21.6 is not for Python "
             f"{platform.python_version()} of this image; take another version of it, or leave the version out.",
-            id="a-version-for-another-python",
+            id="version-for-other-python",
         ),
         pytest.param(
             ["ERROR: Ignored the following yanked versions: 2.4.0", "ERROR: No matching distribution found for a"],
             "requirements.txt could not be installed (No matching distribution found for a; index: "
             "https://pypi.org/simple); fix it, or put the wheels next to it and `--no-index` into its first line.",
-            id="a-version-that-was-withdrawn",
+            id="yanked-version",
         ),
         pytest.param(
             [],
             "requirements.txt could not be installed (no reason given; index: https://pypi.org/simple); fix it, "
             "or put the wheels next to it and `--no-index` into its first line.",
-            id="nothing",
+            id="no-output",
         ),
     ],
 )
-def test_failed_install_sentence(said: list[str], sentence: str) -> None:
-    assert failed_install(said) == sentence
+def test_failed_install_sentence(output: list[str], sentence: str) -> None:
+    assert failed_install(output) == sentence
 
 
 def test_retries_of_pip_are_logged_once() -> None:
@@ -122,7 +122,7 @@ def test_error_names_searched_places(tmp_path: Path) -> None:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
-    """An index that has `far_away`, named by the one variable, where nothing else is said to pip."""
+    """A package index with `far_away`. PIP_INDEX_URL names it; no other setting of pip is present."""
     for name in list(os.environ):
         if name.startswith("PIP_") or name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"):
             monkeypatch.delenv(name)
@@ -137,7 +137,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIn
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """The interpreter of an environment of its own, with this one's pip behind."""
+    """The interpreter of an empty environment that also finds this environment's packages, such as pip."""
     make_environment(tmp_path / "environment")
     return tmp_path / "environment/bin/python"
 
@@ -171,7 +171,7 @@ def test_install_returns_note_of_replaced_and_conflicting_packages(python: Path,
 def test_channel_certificate_and_warm_pool_cache(
     index: PackageIndex, python: Path, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The wheel beside it is found without a line for it, and what came over the network is there for the next job."""
+    """A wheel next to requirements.txt needs no option. The next job takes the downloaded wheel from the cache."""
     (code / "requirements.txt").write_text("far-away==1.0\nbeside==1.0\n")
     (code / "beside-1.0-py3-none-any.whl").write_bytes(wheel("beside", ""))
     pool = tmp_path / "pool"
@@ -195,7 +195,7 @@ def test_channel_certificate_and_warm_pool_cache(
 def test_pip_cert_may_be_in_source_folder(
     index: PackageIndex, python: Path, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PIP_CERT counts, also next to a variable that requests reads first."""
+    """PIP_CERT takes precedence over REQUESTS_CA_BUNDLE, which the library requests in pip reads first."""
     (code / "own.pem").write_bytes(index.ca.read_bytes())
     monkeypatch.setenv("PIP_CERT", "own.pem")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/etc/ssl/certs/ca-certificates.crt")
@@ -211,7 +211,7 @@ def test_error_names_index_and_certificate(
         install(code, str(python), print)
     assert str(caught.value).startswith(
         f"requirements.txt could not be installed, because the package index {index.shown} can't be reached for "
-        "far-away==1.0 (CERTIFICATE_VERIFY_FAILED; trusted certificates: the system's); name one"
+        "far-away==1.0 (CERTIFICATE_VERIFY_FAILED; trusted certificates: the system's); set PIP_INDEX_URL"
     )
     (code / "other.pem").write_bytes((index.ca.parent / "server.key").read_bytes())
     monkeypatch.setenv("PIP_CERT", "other.pem")

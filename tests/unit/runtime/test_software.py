@@ -1,4 +1,4 @@
-"""Which software set an image says that it carries."""
+"""The software set of an image, read from the file that the build writes."""
 
 from importlib.metadata import version
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Functions in a process of their own: a value or a sentence, whatever becomes of it."""
+"""`call` runs a function in a child process and returns its value or a one-line error, however the child ends."""
 
 import multiprocessing
 import os
@@ -19,7 +19,7 @@ from berth.runtime.subprocesses import CallResult, call, one_line
     ("function", "error"),
     [
         pytest.param(partial(int, "x"), "ValueError: invalid literal for int() with base 10: 'x'", id="raises"),
-        pytest.param(partial(signal.raise_signal, signal.SIGKILL), "it was killed by SIGKILL", id="dies-by-a-signal"),
+        pytest.param(partial(signal.raise_signal, signal.SIGKILL), "it was killed by SIGKILL", id="killed-by-signal"),
         pytest.param(partial(os._exit, 3), "it ended with exit code 3 before it had a result", id="exits"),
     ],
 )
@@ -51,7 +51,7 @@ class Sleeper:
 
 
 def test_interpreter_does_not_wait_for_unkillable_child() -> None:
-    """By the interpreter as well, which joins what it knows before it ends."""
+    """multiprocessing joins every child that it still lists when the interpreter exits."""
     sleeper = Sleeper()
     children = multiprocessing.process._children  # type: ignore[attr-defined]
     children.add(sleeper)
@@ -63,7 +63,7 @@ def test_interpreter_does_not_wait_for_unkillable_child() -> None:
 
 
 def test_child_processes_are_killed_with_the_function(tmp_path: Path) -> None:
-    """A rank or a compiler that outlives its check would disturb the next one's figures."""
+    """gpu-check measures one function after another; a process that one leaves behind would slow down the next."""
     script = f"sleep 600 & echo $! >{tmp_path}/pid"
     assert call(partial(subprocess.check_call, ["sh", "-c", script]), limit=60) == CallResult(0)
     status = Path(f"/proc/{int((tmp_path / 'pid').read_text())}/stat")
@@ -81,12 +81,14 @@ def test_environment_is_set_in_child_only() -> None:
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        pytest.param(RuntimeError("\nNo kernel image\nCompile with …"), "RuntimeError: No kernel image", id="lines"),
-        pytest.param(RuntimeError(), "RuntimeError", id="without-a-word"),
+        pytest.param(
+            RuntimeError("\nNo kernel image\nCompile with …"), "RuntimeError: No kernel image", id="several-lines"
+        ),
+        pytest.param(RuntimeError(), "RuntimeError", id="no-message"),
         pytest.param(
             RuntimeError("backend='inductor' raised:\nInvalidCxxCompiler: None\n\nSet …"),
             "RuntimeError: backend='inductor' raised: InvalidCxxCompiler: None",
-            id="goes-on-after-a-colon",
+            id="second-line-after-colon",
         ),
         pytest.param(
             RuntimeError(
@@ -94,7 +96,7 @@ def test_environment_is_set_in_child_only() -> None:
                 "  File …\nArithmeticError: 3 of 9 sums over 2 ranks are wrong\n"
             ),
             "ArithmeticError: 3 of 9 sums over 2 ranks are wrong",
-            id="of-a-rank",
+            id="traceback-of-rank",
         ),
     ],
 )

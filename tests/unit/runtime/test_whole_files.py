@@ -1,4 +1,4 @@
-"""What is written aside and renamed is there whole or not at all."""
+"""Files that are written under a temporary name and renamed are complete or missing."""
 
 import os
 import signal
@@ -22,13 +22,13 @@ def test_failed_write_keeps_previous_file(tmp_path: Path) -> None:
 
 
 def test_remove_leftovers_keeps_files_of_other_hosts(tmp_path: Path) -> None:
-    """Several hosts share folders in the SDK's local mode, and one may write when another has ended."""
+    """Hosts share folders in the SDK's local mode: one may still write after another has ended."""
     kept = [tmp_path / ".berth-partial-algo-9-00112233-model", tmp_path / "model/.hidden", tmp_path / "model/x"]
     (tmp_path / "model").mkdir()
     for path in kept:
         path.touch()
     child = os.fork()
-    if not child:  # killed in the middle, as by SIGKILL
+    if not child:  # ends in the middle of writing, as if killed by SIGKILL
         (tmp_path / "model/openvino").mkdir()
         with (
             whole_files.scratch(tmp_path / "model/weights") as folder,

@@ -71,7 +71,7 @@ def squad_v2(
 
 
 def _best_threshold(gains: Floats, probabilities: Floats, silent_score: int) -> tuple[float, float]:
-    """The best sum of scores, and the lowest threshold that reaches it; 0.0 if giving no answers is as good.
+    """The best sum of scores, and the lowest threshold that reaches it; 0.0 if giving no answer at all is as good.
 
     gains: each answer's gain over giving none, sorted by probability. silent_score: the sum if no answers are given.
     """

@@ -71,20 +71,20 @@ def half_precision(capability: tuple[int, int]) -> str:
 def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
     """GB/s over each rank's link in an all-reduce of `size` bytes: 2(n-1)/n · size / time.
 
-    A ring sends and receives that many bytes over every link, whatever the number of ranks, so that the figure can be
-    set against the link's own speed (PERFORMANCE.md of NVIDIA/nccl-tests). A switch that sums by itself (NVLink SHARP)
-    needs to move less, and may show more than the link has. 0 for one rank, which sends nothing.
+    A ring sends and receives that many bytes over every link, so the figure can be compared with the link's speed for
+    any number of ranks (PERFORMANCE.md of NVIDIA/nccl-tests). A switch that computes sums itself (NVLink SHARP) moves
+    less data, so the figure may exceed the link's speed. 0 for one rank, which sends nothing.
     """
     return 2 * (ranks - 1) / ranks * size / seconds / 1e9
 
 
 def link(nvlink: str, pcie: str) -> Link | None:
-    """The link of the GPUs of one host, by what `nvidia-smi` says; None where it says nothing.
+    """The link between the GPUs of one host, from the output of `nvidia-smi`; None if it is unknown.
 
-    nvlink: `nvidia-smi nvlink -s`, per GPU a line and under it the speed of each link in one direction. It counts only
-    if every GPU has links. pcie: `nvidia-smi --query-gpu=pcie.link.gen.max,pcie.link.width.max
-    --format=csv,noheader,nounits`. The weakest GPU counts. Pairs of GPUs joined by bridges in a larger box meet the
-    others over PCIe, which this does not see: such a box shows as slow.
+    nvlink: from `nvidia-smi nvlink -s`: a line per GPU, then the speed of each of its links in one direction. NVLink is
+    used only if every GPU has links. pcie: from `nvidia-smi --query-gpu=pcie.link.gen.max,pcie.link.width.max
+    --format=csv,noheader,nounits`. The slowest GPU counts. If only pairs of GPUs are joined by NVLink bridges, the rest
+    communicates over PCIe; this function can't see that, so such a host is reported as slow.
     """
     gpus = re.split(r"^GPU \d+:", nvlink, flags=re.MULTILINE)[1:]
     sums = [sum(map(float, re.findall(r"Link \d+: ([\d.]+) GB/s", gpu))) for gpu in gpus]

@@ -1,4 +1,4 @@
-"""A small model for the engines."""
+"""Small models for the engines."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Batches of like length."""
+"""Batches of windows of similar length, and their padding."""
 
 import numpy as np
 import pytest

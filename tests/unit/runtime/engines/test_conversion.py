@@ -1,4 +1,4 @@
-"""A graph that a model lacks: made once for all workers of a server, or by none of them."""
+"""A missing graph is made once for all workers of a server; if that fails, no worker makes it."""
 
 import json
 import os
@@ -53,9 +53,9 @@ def conversions_of(model: Path) -> Iterator[int]:
 
 
 def test_one_worker_makes_graph_and_all_load_it(model: Path, tmp_path: Path) -> None:
-    said = lines_of(start_workers(model, tmp_path, 3))
-    assert sorted(len(lines) for lines in said) == [1, 1, 2]
-    assert {lines[-1].partition(" ")[0] for lines in said} == {"OpenVINO"}
+    outputs = lines_of(start_workers(model, tmp_path, 3))
+    assert sorted(len(lines) for lines in outputs) == [1, 1, 2]
+    assert {lines[-1].partition(" ")[0] for lines in outputs} == {"OpenVINO"}
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
 
 
@@ -69,12 +69,12 @@ def test_killed_conversion_is_not_repeated(model: Path, tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     os.kill(found[0], signal.SIGKILL)
-    said = lines_of(workers)
-    assert sorted(len(lines) for lines in said) == [2, 3], "one has tried, and the other has not"
-    (reason,) = {lines[-2] for lines in said}
-    assert reason.startswith("PyTorch answers in place of OpenVINO: ")
+    outputs = lines_of(workers)
+    assert sorted(len(lines) for lines in outputs) == [2, 3], "only one worker has tried"
+    (reason,) = {lines[-2] for lines in outputs}
+    assert reason.startswith("using PyTorch instead of OpenVINO: ")
     assert f"no graph for OpenVINO was made of {model}: SIGKILL ended the conversion" in reason
-    assert {lines[-1].partition(" ")[0] for lines in said} == {"PyTorch"}
+    assert {lines[-1].partition(" ")[0] for lines in outputs} == {"PyTorch"}
 
 
 def test_memory_refusal_applies_to_all_workers_of_server(model: Path, tmp_path: Path) -> None:

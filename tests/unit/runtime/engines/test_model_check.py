@@ -1,4 +1,4 @@
-"""What is looked at before a model answers or trains: real models of each architecture, of a few thousand weights."""
+"""The check of model and tokenizer before serving or training, with tiny models of each architecture."""
 
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def save(model: Any, folder: Path, tokenizer: Any = None) -> Path:
 
 @pytest.mark.parametrize(("name", "sizes"), TYPED.items(), ids=TYPED.keys())
 def test_token_types_are_used_by_models_with_type_embedding(name: str, sizes: dict[str, Any], tmp_path: Path) -> None:
-    """Though the tokenizer does not list them, as that of ALBERT does not."""
+    """The tokenizer's model_input_names do not count: ALBERT's lacks token_type_ids."""
     assert "token_type_ids" not in tiny_tokenizer().model_input_names
     engine = PyTorchEngine(find(save(make(name, sizes), tmp_path)), 1)
     (window,) = make_windows(engine.tokenizer, [("who", "they do")])
@@ -81,7 +81,7 @@ def test_token_types_are_used_by_models_with_type_embedding(name: str, sizes: di
 
 @pytest.mark.parametrize(("name", "sizes"), UNTYPED.items(), ids=UNTYPED.keys())
 def test_token_types_are_not_passed_to_other_models(name: str, sizes: dict[str, Any], tmp_path: Path) -> None:
-    """Though the tokenizer lists them, as BERT's does."""
+    """The tokenizer's model_input_names do not count: BERT's lists token_type_ids."""
     tokenizer = tiny_tokenizer()
     tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     _, pairs = load(find(save(make(name, sizes), tmp_path, tokenizer)))
@@ -133,7 +133,7 @@ def test_fault_for_model_without_positions() -> None:
 
 
 def test_fault_for_tokenizer_without_separator() -> None:
-    """GPT-2's, Qwen's and others' that only go on with a text."""
+    """The tokenizers of models that only continue a text, such as GPT-2, insert no separator."""
     library = Tokenizer(models.WordLevel({"[UNK]": 0, "who": 1}, unk_token="[UNK]"))
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     library.normalizer = normalizers.Lowercase()
@@ -146,7 +146,7 @@ def test_fault_for_token_types_beyond_embedding() -> None:
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS]:2 $A [SEP]", pair="[CLS]:2 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    assert "token types up to 2, and it has 2" in fault(make("Bert", SIZES), tokenizer)
+    assert "token types up to 2, but the model has 2" in fault(make("Bert", SIZES), tokenizer)
     assert fault(make("Bert", SIZES, type_vocab_size=3), tokenizer) == ""
 
 
@@ -171,7 +171,7 @@ def test_reason_of_is_one_short_line() -> None:
 
 
 def test_tokenizer_fault_names_missing_sentencepiece(tmp_path: Path) -> None:
-    """transformers asks for tiktoken instead, which does not help."""
+    """The error of transformers asks for tiktoken, which does not help."""
     transformers.AlbertConfig().save_pretrained(tmp_path)
     (tmp_path / "spiece.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02")
     with pytest.raises(ValueError, match="tiktoken") as error:

@@ -1,4 +1,4 @@
-"""OpenVINO against PyTorch: the same logits, from a graph of this model and no other, with the properties asked for."""
+"""The OpenVINO engine: logits equal to PyTorch's, only valid graphs of the model, the requested properties."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def test_logits_equal_those_of_pytorch(
 def test_spans_of_real_questions_equal_those_of_pytorch(
     engine: OpenVINOEngine, minilm_model: Path, converted: tuple[Path, GraphManifest], sample: Path
 ) -> None:
-    """A head of random weights leaves many spans nearly equal: nothing is harder to tell apart."""
+    """With a head of random weights many spans have nearly equal scores, so small errors change their order."""
     tokenizer = PairTokenizer.from_json((converted[0] / "tokenizer.json").read_text())
     examples = read(sample / "squad-heldout.json.xz")
     assert len(examples) >= 500
@@ -182,20 +182,20 @@ def newer(model: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "other weights": (other_weights, "was made of another model.safetensors than the model's"),
-    "another tokenizer": (
+    "other weights": (other_weights, "was made from a model.safetensors that differs from the model's"),
+    "other tokenizer": (
         lambda model: (model / "vocab.txt").write_text("a\n"),
-        "was made of another vocab.txt than the model's",
+        "was made from a vocab.txt that differs from the model's",
     ),
-    "a newer OpenVINO": (newer, "was made by OpenVINO 2031.1.0, and this image has "),
-    "half a copy": (lambda model: (model / FOLDER / "fp32.bin").unlink(), "lacks fp32.bin"),
-    "no graph": (lambda model: (model / FOLDER / "fp32.xml").write_text("<net"), "OpenVINO can't load "),
-    "no manifest": (lambda model: (model / FOLDER / "graph.json").unlink(), "graph.json can't be read"),
-    "another format": (
+    "newer OpenVINO": (newer, "was made by OpenVINO 2031.1.0, which is newer than this image's "),
+    "missing weights": (lambda model: (model / FOLDER / "fp32.bin").unlink(), "lacks fp32.bin"),
+    "invalid graph": (lambda model: (model / FOLDER / "fp32.xml").write_text("<net"), "OpenVINO can't load "),
+    "missing manifest": (lambda model: (model / FOLDER / "graph.json").unlink(), "graph.json can't be read"),
+    "other format": (
         lambda model: (model / FOLDER / "graph.json").write_text('{"format": 9}'),
         "graph.json is of format 9, and this kit reads 1",
     ),
-    "no tokenizer": (lambda model: (model / FOLDER / "tokenizer.json").write_text("{}"), "the tokenizer in "),
+    "invalid tokenizer": (lambda model: (model / FOLDER / "tokenizer.json").write_text("{}"), "the tokenizer in "),
 }
 
 
@@ -212,7 +212,7 @@ def test_damaged_or_foreign_graph_is_not_used(
     assert len(said) == 3
     assert sentence in said[0]
     assert said[0].endswith(": it is not used")
-    assert said[2] == "PyTorch answers in place of OpenVINO: made again from model"
+    assert said[2] == "using PyTorch instead of OpenVINO: made again from model"
     assert loaded.engine.info.description.startswith("PyTorch ")
 
 
@@ -221,7 +221,7 @@ def test_damaged_or_foreign_graph_is_not_used(
     [
         (
             "int8",
-            "int8 was asked for, and {} has no such graph: add one by `python build.py quantize`, or unset "
+            "int8 was requested, but {} has no such graph: add one with `python build.py quantize`, or unset "
             "BERTH_PRECISION",
         ),
         ("fp64", "BERTH_PRECISION is `fp64`: it must be one of fp32, bf16, fp16, int8"),
@@ -240,7 +240,7 @@ def test_bf16_needs_cpu_support(model: Path, there: bool, monkeypatch: pytest.Mo
     if there:
         assert load(model, BERTH_PRECISION="bf16")[0].engine.info.precision == "bf16"
         return
-    with pytest.raises(ModelFilesError, match="bf16 was asked for, and this CPU does not support it: use"):
+    with pytest.raises(ModelFilesError, match="bf16 was requested, but this CPU does not support it: use"):
         load(model, BERTH_PRECISION="bf16")
 
 

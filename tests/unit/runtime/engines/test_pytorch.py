@@ -1,4 +1,4 @@
-"""The PyTorch engine against the model called directly."""
+"""Compares the PyTorch engine with direct calls of the model."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.unit.small_models import tiny_tokenizer
 
 
 def row(length: int, vocabulary: int, types: bool = True) -> WindowTokens:
-    """A row of random tokens, the first half of them the question's."""
+    """A row of random tokens; the first half belongs to the question."""
     ids = np.random.default_rng(length).integers(5, vocabulary, size=length, dtype=np.int32)
     return WindowTokens(ids, (np.arange(length) >= length // 2).astype(np.int32) if types else None)
 
@@ -42,7 +42,7 @@ def test_logits_do_not_depend_on_the_batch(tiny_model: Path) -> None:
 
 
 def test_longest_window_of_roberta(tmp_path: Path) -> None:
-    """RoBERTa's positions begin behind its padding id: of 66 positions 64 can be used."""
+    """RoBERTa's positions start after its padding id, so 64 of 66 positions are usable."""
     config = RobertaConfig(
         vocab_size=200,
         hidden_size=16,
@@ -100,7 +100,7 @@ def test_gpu_precision() -> None:
     ],
 )
 def test_load_rejects_other_models(tiny_model: Path, tmp_path: Path, change: dict[str, Any], facts: list[str]) -> None:
-    """What only the image can tell, for it has transformers."""
+    """Only the image can check this, because it needs transformers."""
     AutoModelForQuestionAnswering.from_pretrained(tiny_model).bert.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

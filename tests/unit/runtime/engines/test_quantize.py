@@ -1,4 +1,4 @@
-"""The int8 graph: what it may lose, that it computes in int8, and that nothing is left of one that is refused."""
+"""The int8 graph: its loss is limited, it computes in int8, and a refused one is deleted."""
 
 import json
 import logging
@@ -58,7 +58,7 @@ def listing(folder: Path) -> dict[str, bytes]:
         (
             replace(SAME, questions=499),
             Limits(),
-            "int8 was asked for, and there are 499 questions to ",
+            "int8 was requested, but there are only 499 questions to ",
         ),
         (replace(SAME, questions=499), Limits(few_questions=True), ""),
         (replace(SAME, questions=9, int8_f1=70), Limits(few_questions=True), "the int8 graph loses 10.00 F1"),
@@ -71,7 +71,7 @@ def test_refusal_depends_on_f1_loss_and_number_of_questions(found: Comparison, l
 
 
 def test_quantisation_keeps_level_of_other_log_handlers(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pytest, for one, adds its handlers to every logger that does not propagate, such as NNCF's."""
+    """pytest adds its handlers to loggers that do not propagate, such as NNCF's."""
     handler = logging.NullHandler()
     monkeypatch.setattr(logging.getLogger("nncf"), "handlers", [handler])
     quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, lambda line: None)
@@ -79,11 +79,13 @@ def test_quantisation_keeps_level_of_other_log_handlers(model: Path, monkeypatch
 
 
 def test_zero_questions_are_too_few() -> None:
-    assert too_few(0, ANY) == ("int8 was asked for, and there is no question to measure it on: pass validation data")
+    assert too_few(0, ANY) == ("int8 was requested, but there is no question to measure its loss: pass validation data")
 
 
 def test_compare_scores_answers() -> None:
-    """By hand: of four, fp32 has all right; int8 has one half right (F1 2/3), one wrong, and one right elsewhere."""
+    """Four questions, scored by hand: fp32 answers all; int8 has a partial answer (F1 2/3), a wrong one, and a right
+    one at another place.
+    """
     text = "ann met bob smith"
     golds = [("ann", 0), ("bob smith", 8), ("bob", 8), ("met", 4)]
     examples = [Example(str(n), "who", text, (Answer(*gold),)) for n, gold in enumerate(golds)]
@@ -130,7 +132,7 @@ def test_int8_graph_has_int8_layers_and_float_head(
         and all(ancestors(source.get_node()) & {"FakeQuantize", "i8"} for source in node.input_values())
     ]
     wide = [node for node in graph.get_ops() if is_int8(node) and abs(node.get_data().astype(int)).max() > 64]
-    # Three tables of embeddings, of which no product is made, have 8 bits in any case.
+    # Three embedding tables, which are no factor of a matrix product, always have 8 bits.
     assert len(wide) == (15 if weight_bits == 8 else 3)
     # Query, key, value, the attention's output and two of the feed-forward, in each of two layers.
     assert len(quantised) == 12
@@ -143,7 +145,7 @@ def is_int8(node: openvino.Node) -> bool:
 
 
 def ancestors(node: openvino.Node, depth: int = 4) -> set[str]:
-    """Types of the node and of what it is computed of, up to `depth` steps back; a constant's is its numbers'."""
+    """Types of the node and of its inputs, up to `depth` steps back; for a constant the type of its numbers."""
     constant = node.get_type_name() == "Constant"
     names = {node.get_output_element_type(0).get_type_name() if constant else node.get_type_name()}
     if depth:
@@ -182,7 +184,7 @@ def test_8_bit_weights_need_vnni(
     monkeypatch.setattr(choose, "has_vnni", lambda: False)
     wanted = choose.settings({"BERTH_PRECISION": "int8"}, 1, cuda=False)
     if precision is None:
-        with pytest.raises(ModelFilesError, match=r"is for CPUs with VNNI, and this one has none, .* ml\.c6i"):
+        with pytest.raises(ModelFilesError, match=r"is for CPUs with VNNI, which this one lacks, .* ml\.c6i"):
             choose.load(model, wanted, print)
     else:
         assert choose.load(model, wanted, print).engine.info.precision == precision
@@ -192,7 +194,7 @@ def test_8_bit_weights_need_vnni(
     ("limits", "sentence"),
     [
         (Limits(max_f1_loss=-101, few_questions=True), "the int8 graph loses "),
-        (Limits(), "int8 was asked for, and there are 4 questions to measure its loss on, where 500 are the least"),
+        (Limits(), "int8 was requested, but there are only 4 questions to measure its loss, and 500 are needed"),
     ],
 )
 def test_refused_int8_graph_is_deleted(model: Path, limits: Limits, sentence: str) -> None:
@@ -203,7 +205,7 @@ def test_refused_int8_graph_is_deleted(model: Path, limits: Limits, sentence: st
 
 
 def test_interrupted_replacement_leaves_manifest_without_int8(model: Path) -> None:
-    """The second file can't be moved: as after a kill between the two."""
+    """int8.bin can't be replaced here, so the state is as after a kill between the two files."""
     quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
     (model / FOLDER / "int8.bin").unlink()
     (model / FOLDER / "int8.bin").mkdir()
@@ -229,7 +231,7 @@ def test_add_int8_runs_in_child_process(model: Path) -> None:
     quantization.add_int8(model, QUESTIONS, SETTINGS, ANY, said.append)
     assert "int8" in read_manifest(model / FOLDER).precisions
     assert re.fullmatch(r"int8: NNCF quantises the graph with \d+ windows of the calibration data", said[0])
-    assert all(line.startswith("int8: ") for line in said), "what NNCF prints is not for the log"
+    assert all(line.startswith("int8: ") for line in said), "output of NNCF must not reach the log"
     with pytest.raises(GraphError, match="the int8 graph loses"):
         quantization.add_int8(model, QUESTIONS, SETTINGS, replace(ANY, max_f1_loss=-101), said.append)
 
@@ -242,7 +244,7 @@ def test_quantize_makes_both_graphs_outside_model(tiny_model: Path, tmp_path: Pa
     command = [sys.executable, "-P", "-m", "berth.runtime.engines.quantize", *map(str, words)]
     few = subprocess.run(command, capture_output=True, text=True)
     assert few.returncode == 1
-    assert few.stderr.startswith("berth: error: int8 was asked for, and there is no question to measure it on")
+    assert few.stderr.startswith("berth: error: int8 was requested, but there is no question to measure its loss")
     assert few.stderr.count("\n") == 1
     assert not (tmp_path / "graph").exists()
     extra = ["--validation", str(tmp_path / "data.jsonl"), "--few-questions", "--max-f1-loss=100", "--max-length=999"]

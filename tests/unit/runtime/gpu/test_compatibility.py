@@ -1,4 +1,4 @@
-"""The whole table: which image on which GPU with which driver, and what the sentence says fits."""
+"""Which images run on which GPUs and drivers, and which host or image the error recommends otherwise."""
 
 import pytest
 
@@ -92,7 +92,7 @@ def test_missing_driver_library() -> None:
     assert incompatibility("13.0", 1, state) == (
         "The host's GPUs are in this container but the driver's library is not (libcuda.so.1: cannot open shared "
         "object file: No such file or directory): start the container through NVIDIA's runtime, docker run --gpus all, "
-        "instead of handing it the devices alone."
+        "instead of passing only the devices."
     )
 
 
@@ -143,14 +143,14 @@ MIG = Device("NVIDIA A100-SXM4-40GB MIG 1g.5gb", (8, 0))
     ("devices", "visible", "every", "found"),
     [
         pytest.param([GPUS["p4d"]] * 8, None, True, UsableGpus(8), id="all"),
-        pytest.param([GPUS["p4d"]] * 7, None, True, UsableGpus(7, LOST), id="one-fell-off-the-bus"),
-        pytest.param([GPUS["p4d"]] * 7, "", True, UsableGpus(7, LOST), id="an-empty-variable-chooses-nothing"),
+        pytest.param([GPUS["p4d"]] * 7, None, True, UsableGpus(7, LOST), id="lost-gpu"),
+        pytest.param([GPUS["p4d"]] * 7, "", True, UsableGpus(7, LOST), id="empty-variable-counts-as-unset"),
         pytest.param(
             [GPUS["p4d"]] * 7,
             None,
             False,
             UsableGpus(7, line=f"the driver offers 7 of 8 GPUs here ({DMESG})"),
-            id="one-fell-off-the-bus-of-a-server",
+            id="lost-gpu-of-server",
         ),
         pytest.param(
             [MIG],
@@ -163,11 +163,15 @@ MIG = Device("NVIDIA A100-SXM4-40GB MIG 1g.5gb", (8, 0))
             "0,1,9,3,4,5,6,7",
             True,
             UsableGpus(2, line="the driver offers 2 of 8 GPUs here (CUDA_VISIBLE_DEVICES is 0,1,9,3,4,5,6,7)"),
-            id="chosen",
+            id="selected-by-variable",
         ),
         pytest.param([], None, False, UsableGpus(0, NONE + "nvidia-smi and dmesg on the host, or use another host.")),
         pytest.param(
-            [], "GPU-1", True, UsableGpus(0, NONE + "CUDA_VISIBLE_DEVICES, or use another host."), id="none-chosen"
+            [],
+            "GPU-1",
+            True,
+            UsableGpus(0, NONE + "CUDA_VISIBLE_DEVICES, or use another host."),
+            id="variable-selects-none",
         ),
     ],
 )
@@ -178,12 +182,12 @@ def test_usable_gpus_with_eight_device_nodes(
 
 
 def test_wsl_device_stands_for_all_gpus() -> None:
-    """WSL has one device for all."""
+    """WSL has one device node for all GPUs."""
     assert usable_gpus(1, DriverState(version=(13, 0), code=0, devices=(GPUS["rtx"],) * 2), None) == UsableGpus(2)
 
 
 def test_no_gpu_names_variable_that_hides_gpus() -> None:
-    start = "no GPU is at hand: torch for CUDA 13.0 runs on the CPU "
+    start = "no GPU is usable: torch for CUDA 13.0 runs on the CPU "
     passed = f"{start}(docker run --gpus all passes GPUs in)"
     assert no_gpu("13.0", 0, None) == no_gpu("13.0", 0, "") == passed
     assert no_gpu("13.0", 8, "") == f"{start}(CUDA_VISIBLE_DEVICES is '', which hides the 8 here: unset it to use them)"

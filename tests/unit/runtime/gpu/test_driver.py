@@ -1,4 +1,4 @@
-"""What the driver says, asked for real of a double of its library, in a process of its own."""
+"""Detects the driver in a child process, with a double of libcuda."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def test_crash_or_hang_of_driver_is_a_fault(fake: dict[str, str]) -> None:
 
 
 class Sleeper:
-    """A child inside a hung driver: it runs on after SIGKILL, and waiting for it without a limit never ends."""
+    """A child in a hung driver: SIGKILL does not end it, and waiting without a limit would never return."""
 
     returncode = None
     stdout = stderr = None

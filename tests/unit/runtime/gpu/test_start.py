@@ -1,4 +1,4 @@
-"""The check before an image trains or serves, in real processes: doubles of the driver's library and of cuda-compat."""
+"""The GPU check before training or serving, in real processes with doubles of libcuda and cuda-compat."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# A program as an entry is one: checks, says what it got, and shows that it may have begun anew.
+# Runs the check as an entry does, and prints the result. It prints "begins" again if it is executed again.
 PROGRAM = """
 import os, sys
 from pathlib import Path
@@ -33,7 +33,7 @@ def folders(libcuda: Callable[..., Path], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def begin(folders: tuple[Path, Path]) -> Start:
-    """`begin("12.4", 1, FAKE_CUDA_…)`: the program's lines, with both libraries there unless `compat` says another."""
+    """`begin("12.4", 1, FAKE_CUDA_…)` runs PROGRAM with the doubles of both libraries; returns its lines."""
 
     def run(cuda: str, gpus: int, compat: Path | None = None, **said: str) -> list[str]:
         done = subprocess.run(
@@ -61,7 +61,7 @@ def test_cuda_compat_replaces_too_old_driver(begin: Start, folders: tuple[Path, 
     assert lines == [
         " ".join(begins),
         f"log: cuda-compat: the host's driver is too old for CUDA 12.4, so {folders[1]} is used instead",
-        " ".join(begins),  # the same process with the same arguments, and once only
+        " ".join(begins),  # the same process with the same arguments, once
         f"library path: {folders[1]}:{folders[0]}",
         "1 GPUs, sentence: None",
     ]
@@ -81,7 +81,7 @@ def test_too_old_cuda_compat_is_not_used(begin: Start) -> None:
 
 
 def test_cuda_compat_in_path_is_not_tried_again(begin: Start, folders: tuple[Path, Path]) -> None:
-    path = f"{folders[0]}:{folders[1]}"  # behind the driver's, so that it is not what answers
+    path = f"{folders[0]}:{folders[1]}"  # after the driver's folder, so that it is not loaded
     lines = begin("12.4", 1, LD_LIBRARY_PATH=path, **OLD, **COMPAT)
     assert len(lines) == 3
     assert "driver 470 ends at CUDA 11.4: use" in lines[2]
@@ -94,7 +94,7 @@ def test_error_suggests_missing_cuda_compat(begin: Start, tmp_path: Path) -> Non
 
 def test_host_without_gpus_is_logged(begin: Start, folders: tuple[Path, Path]) -> None:
     assert begin("13.0", 0)[1:] == [
-        "log: no GPU is at hand: torch for CUDA 13.0 runs on the CPU (docker run --gpus all passes GPUs in)",
+        "log: no GPU is usable: torch for CUDA 13.0 runs on the CPU (docker run --gpus all passes GPUs in)",
         f"library path: {folders[0]}",
         "0 GPUs, sentence: None",
     ]
@@ -109,7 +109,7 @@ def test_number_of_gpus_comes_from_driver(begin: Start) -> None:
     assert lost[2].startswith("7 GPUs, sentence: The driver offers 7 of the 8 GPUs in this container: ")
 
 
-# A signal that comes when there is no way back, and before the new program has a handler.
+# Sends SIGTERM just before execve, so the new program has no handler yet.
 SIGNALLED = """
 import os, signal, sys
 from pathlib import Path

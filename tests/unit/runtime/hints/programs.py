@@ -1,4 +1,4 @@
-"""Programs that fail, run as a job runs them, and what the hints say of their end."""
+"""Runs failing programs as a job does, and returns the hint for their failure."""
 
 import re
 import subprocess
@@ -25,7 +25,7 @@ def lay(folder: Path, files: Mapping[str, str]) -> None:
 def run(
     folder: Path, *arguments: str, program: str = "train.py", environ: Mapping[str, str] = {}
 ) -> subprocess.CompletedProcess[str]:
-    """The program as its rank starts it: in the source folder, which is on Python's path."""
+    """Run the program as its rank does: in the source folder, which is on Python's path."""
     return subprocess.run(
         [sys.executable, program, *arguments],
         cwd=folder,
@@ -36,7 +36,7 @@ def run(
 
 
 def remedy_of(folder: Path, *arguments: str, program: str = "train.py", environ: Mapping[str, str] = {}) -> str:
-    """What the hints say behind the failure of that program."""
+    """The hint for the failure of that program."""
     ended = run(folder, *arguments, program=program, environ=environ)
     assert ended.returncode != 0
     command: Sequence[str] = [sys.executable, program, *arguments]

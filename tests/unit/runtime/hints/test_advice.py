@@ -1,4 +1,4 @@
-"""Other libraries' advice to install a package: the line of requirements.txt that does it."""
+"""Advice of other libraries to install a package becomes a line for requirements.txt."""
 
 import pytest
 from transformers.utils.import_utils import CV2_IMPORT_ERROR

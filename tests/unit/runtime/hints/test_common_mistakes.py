@@ -1,4 +1,4 @@
-"""The common mistakes of scripts that move to SageMaker: a program that makes each, run for real, and what helps."""
+"""Common mistakes of scripts that move to SageMaker: each program runs, and its failure gets a hint."""
 
 import importlib
 import sys
@@ -201,8 +201,7 @@ def test_unwritable_output_paths(tmp_path: Path) -> None:
 def test_missing_command(tmp_path: Path) -> None:
     lay(tmp_path, {"train.py": "import subprocess\nsubprocess.run(['aws', 's3', 'ls'])\n"})
     assert remedy_of(tmp_path, environ={"PATH": "/nowhere"}) == (
-        "; the image has no aws: build an image of yours FROM this one that installs it, or use boto3, which the image "
-        "has"
+        "; the image has no aws: build your own image FROM this one that installs it, or use boto3, which the image has"
     )
     line = "train.sh: line 3: git: command not found"
     assert "the image has no git" in last_line_remedy(line, NOWHERE)

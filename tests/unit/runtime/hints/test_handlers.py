@@ -1,4 +1,4 @@
-"""What helps a handler in the inference image, where there is no job: remedies speak of models and endpoints."""
+"""Hints for handlers in the inference image: they must speak of models and endpoints, not of jobs."""
 
 import pickle
 from collections.abc import Callable
@@ -14,7 +14,7 @@ JOB_HINTS = ("the job", "channel", "fit(", "SM_MODEL_DIR (", "source_dir", "buil
 
 
 def remedy_for(folder: Path, code: str | Callable[[], object]) -> str:
-    """What a handler gets whose file in `folder`/code has this text, or that calls this."""
+    """The hint for a handler that runs this code as `folder`/code/inference.py, or calls this function."""
     context = ProgramContext(folder / "code", serving=True)
     file = folder / "code/inference.py"
     try:
@@ -65,8 +65,8 @@ def test_hints_for_handlers(tmp_path: Path, code: str, facts: list[str]) -> None
 
 
 def test_hints_for_unloadable_model_files(tmp_path: Path) -> None:
-    of_main = b"c__main__\nNet\n."
-    assert "Net was pickled in the script" in remedy_for(tmp_path, lambda: pickle.loads(of_main))
+    pickled_in_script = b"c__main__\nNet\n."
+    assert "Net was pickled in the script" in remedy_for(tmp_path, lambda: pickle.loads(pickled_in_script))
     assert "Git LFS" in remedy_for(tmp_path, lambda: pickle.loads(b"version https://git-lfs"))
 
     import torch

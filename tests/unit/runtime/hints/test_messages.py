@@ -1,4 +1,4 @@
-"""Exceptions whose text is enough: what helps."""
+"""Hints for exceptions that are recognised by their message."""
 
 from pathlib import Path
 
@@ -30,7 +30,11 @@ STRATEGIES = "load_best_model_at_end requires the save and eval strategy to matc
     [
         ("RuntimeError", "DataLoader worker (pid 21) is killed by signal: Killed. ", "fewer num_workers"),
         ("AttributeError", "Can't get attribute 'Net' on <module '__main__' (built-in)>", "in the script that defines"),
-        ("AttributeError", "Can't get attribute 'Net' on <module 'nets' from '/x'>", "pack the nets that has it"),
+        (
+            "AttributeError",
+            "Can't get attribute 'Net' on <module 'nets' from '/x'>",
+            "pack the version of nets that has it",
+        ),
         (
             "ValueError",
             f"{STRATEGIES}IntervalStrategy.EPOCH\n- Save strategy: SaveStrategy.STEPS",

@@ -1,4 +1,4 @@
-"""A module that is not installed: the user's own files first, then the line of requirements.txt."""
+"""Hints for a missing module: its place in the source folder, or a line for requirements.txt."""
 
 import subprocess
 import sys
@@ -21,8 +21,8 @@ version = "1"
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("no_such_lightgbm", "the package that has it (no_such_lightgbm, if it is named so)"),
-        ("no_such_lightgbm.basic", "the package that has it (no_such_lightgbm, if it is named so)"),
+        ("no_such_lightgbm", "the package that contains it (no_such_lightgbm, if it has the same name)"),
+        ("no_such_lightgbm.basic", "the package that contains it (no_such_lightgbm, if it has the same name)"),
         ("docx", "the line python-docx"),
         ("umap.plot", "the line umap-learn"),
     ],
@@ -84,8 +84,8 @@ def test_missing_package_suggests_requirements_line(tmp_path: Path, module: str,
             "own_lines",
             {},
             "; if own_lines is a file of yours, give the job the folder that has it (source_dir, or --code): it got "
-            "train.py alone; otherwise add the package that has it (own_lines, if it is named so) to requirements.txt "
-            "next to your program",
+            "train.py alone; otherwise add the package that contains it (own_lines, if it has the same name) to "
+            "requirements.txt next to your program",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""A script that dies of an argument which its transformers does not have: all such names, and the image for it."""
+"""Hints for scripts whose arguments the installed transformers does not have: replacements, and a suitable image."""
 
 import ast
 import importlib.metadata
@@ -20,12 +20,12 @@ OLD = ThisImage("cpu-hf4", "", {"transformers": "4.26.0", "accelerate": "0.16.0"
 KEYWORD = "{}.__init__() got an unexpected keyword argument '{}'"
 UNUSED = "Some specified arguments are not used by the HfArgumentParser: "
 ADD = "`python build.py profile add mine --from cpu --transformers {}` makes an image for it"
-OF_2024 = """
+SCRIPT_OF_2024 = """
 from transformers import Trainer, TrainingArguments
 arguments = TrainingArguments("/opt/ml/model", eval_strategy="epoch", logging_dir="/opt/ml/output/tensorboard")
 Trainer(model, arguments, processing_class=tokenizer)
 """
-OF_2023 = """
+SCRIPT_OF_2023 = """
 import transformers
 from transformers import AdamW, Trainer, TrainingArguments
 arguments = TrainingArguments(
@@ -43,11 +43,11 @@ def hint(message: str, code: str = "", here: ThisImage = NEWEST, *, folder: Path
 
 
 def test_script_of_2024_gets_one_image_for_all_its_names(tmp_path: Path) -> None:
-    """From the newest as from the oldest profile: neither has all that it uses."""
-    said = hint(KEYWORD.format(ARGUMENTS, "logging_dir"), OF_2024, folder=tmp_path)
+    """Neither the newest nor the oldest profile has all names of the script."""
+    said = hint(KEYWORD.format(ARGUMENTS, "logging_dir"), SCRIPT_OF_2024, folder=tmp_path)
     assert said.startswith("; transformers 5.23 has no `logging_dir`: ")
     assert said.endswith(f"TENSORBOARD_LOGGING_DIR, or {ADD.format('4.57.6')}")
-    said = hint(KEYWORD.format(ARGUMENTS, "eval_strategy"), OF_2024, OLD, folder=tmp_path)
+    said = hint(KEYWORD.format(ARGUMENTS, "eval_strategy"), SCRIPT_OF_2024, OLD, folder=tmp_path)
     assert said.startswith(
         "; transformers 4.26 lacks 2 names of this script: rename eval_strategy to evaluation_strategy"
     )
@@ -56,7 +56,7 @@ def test_script_of_2024_gets_one_image_for_all_its_names(tmp_path: Path) -> None
 
 
 def test_all_removed_names_of_script_are_listed(tmp_path: Path) -> None:
-    said = hint(KEYWORD.format(ARGUMENTS, "evaluation_strategy"), OF_2023, folder=tmp_path)
+    said = hint(KEYWORD.format(ARGUMENTS, "evaluation_strategy"), SCRIPT_OF_2023, folder=tmp_path)
     assert said.startswith(
         "; transformers 5.23 lacks 13 names of this script: rename evaluation_strategy to eval_strategy"
     )
@@ -121,7 +121,7 @@ def test_recommended_image_has_all_names_of_script(
 @pytest.mark.parametrize(
     ("message", "code"),
     [
-        (KEYWORD.format(ARGUMENTS, "eval_strategy"), ""),  # it has it
+        (KEYWORD.format(ARGUMENTS, "eval_strategy"), ""),  # this transformers has it
         (KEYWORD.format(ARGUMENTS, "evaluation_stratgy"), ""),
         (KEYWORD.format("Model", "evaluation_strategy"), ""),
         (KEYWORD.format("Trainer", "tokenizer"), "class Trainer:\n    def __init__(self, model): ...\n"),
@@ -134,10 +134,10 @@ def test_other_errors_have_no_hint(tmp_path: Path, message: str, code: str) -> N
     assert hint(message, code, folder=tmp_path) == ""
 
 
-@pytest.mark.parametrize(("last", "told"), [("/c/loop.py", True), ("/x/site-packages/peft/model.py", False)])
-def test_only_calls_in_own_code_have_hint(last: str, told: bool) -> None:
-    raised = RaisedException("TypeError", KEYWORD.format(ARGUMENTS, "evaluation_strategy"), ["/c/train.py", last])
-    assert bool(removed_apis.hint(raised, ProgramContext(Path("/c")))) == told
+@pytest.mark.parametrize(("last_file", "expected"), [("/c/loop.py", True), ("/x/site-packages/peft/model.py", False)])
+def test_only_calls_in_own_code_have_hint(last_file: str, expected: bool) -> None:
+    raised = RaisedException("TypeError", KEYWORD.format(ARGUMENTS, "evaluation_strategy"), ["/c/train.py", last_file])
+    assert bool(removed_apis.hint(raised, ProgramContext(Path("/c")))) == expected
 
 
 def installed_keywords(file: str, owner: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""The sentence for a program that left no record: what it printed is all that is known."""
+"""Explains programs that left no record, only from their stderr."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ def explain_printed(
     later: Sequence[str] = (),
     **known: bool,
 ) -> Explanation:
-    """What ended the program `name`, whose `lines` on stderr came 5 s before its end and the `later` ones just then."""
+    """Explain the end of the program `name`: `lines` on stderr came 5 s before its end, `later` lines just before."""
     stderr = StderrText()
     for line in lines:
         stderr.add(line, ENDED_AT - 5)

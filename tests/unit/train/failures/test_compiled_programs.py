@@ -1,5 +1,5 @@
-"""Programs of two ranks that compile or shard their model: with the image's start-up hook they compute the same bits,
-and torch.compile makes as many graphs of them, with as few breaks, as without it.
+"""Programs of two ranks that compile or shard their model. With the start hook they must compute the same bits, and
+torch.compile must make as many graphs with as many breaks as without it.
 """
 
 import json
@@ -77,7 +77,7 @@ dist.destroy_process_group()
 
 
 def start(folder: Path, program: str) -> list[subprocess.Popen[str]]:
-    """Two ranks, each in a folder of its own."""
+    """Start two ranks, each in its own folder."""
     ranks = []
     for rank in range(2):
         (folder / str(rank)).mkdir(parents=True)
@@ -94,8 +94,8 @@ def start(folder: Path, program: str) -> list[subprocess.Popen[str]]:
 
 
 def results(folder: Path, ranks: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
-    said = [rank.communicate(timeout=300)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
+    errors = [rank.communicate(timeout=300)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], errors
     return [json.loads((folder / str(rank) / "found").read_text()) for rank in range(2)]
 
 

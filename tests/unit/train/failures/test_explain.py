@@ -1,4 +1,4 @@
-"""What ended a program, from records and from what it printed."""
+"""Explains what ended a program, from records and from stderr."""
 
 from pathlib import Path
 
@@ -51,7 +51,14 @@ def deep_stack(frames: int) -> str:
         BAR + deep_stack(90) + "\r" + BAR,
         TRACEBACK + "\n" + CHILD_FAILED,
     ],
-    ids=["clean", "behind a bar", "before a bar", "deep", "deep, with bars", "above a launcher's"],
+    ids=[
+        "traceback only",
+        "after a progress bar",
+        "before a progress bar",
+        "deep",
+        "deep, with progress bars",
+        "before a launcher's",
+    ],
 )
 def test_own_line_is_found_in_stderr(stderr: str) -> None:
     sentence = ending_sentence("train.py", 1, stderr.splitlines(), CODE)
@@ -107,28 +114,33 @@ LAUNCHER = "subprocess.CalledProcessError"
 ECHO = "torch.distributed.DistBackendError"
 CAUSES: dict[str, tuple[tuple[PythonEnd, ...], int, int, int | None]] = {
     # name: (records, the program's process id, its exit code, the process id of the cause)
-    "its own": ((end(1, 90, "ValueError"),), 1, 1, 1),
-    "a launcher's child": ((end(2, 89, "ValueError", (1,)), end(1, 90, LAUNCHER)), 1, 1, 2),
-    "a launcher's launcher's child": (
+    "exception of the program": ((end(1, 90, "ValueError"),), 1, 1, 1),
+    "child of a launcher": ((end(2, 89, "ValueError", (1,)), end(1, 90, LAUNCHER)), 1, 1, 2),
+    "grandchild below two launchers": (
         (end(3, 88, "ValueError", (1, 2)), end(2, 89, LAUNCHER, (1,)), end(1, 90, LAUNCHER)),
         1,
         1,
         3,
     ),
-    "the first of two children": (
+    "first of two children": (
         (end(2, 88, "KeyError", (1,)), end(3, 89, "ValueError", (1,)), end(1, 90, LAUNCHER)),
         1,
         1,
         2,
     ),
-    "no echo": ((end(2, 88, ECHO, (1,)), end(3, 89, "ValueError", (1,)), end(1, 90, LAUNCHER)), 1, 1, 3),
-    "a child whose exit code is passed on": ((end(2, 89, "ValueError", (1,)), end(1, 90)), 1, 1, 2),
-    "a child that failed long before": ((end(2, 10, "ValueError", (1,)), end(1, 90)), 1, 1, 1),
-    "a child whose failure was handled": ((end(2, 89, "ValueError", (1,)), end(1, 90, "KeyError")), 1, 1, 1),
-    "a text of its own": ((end(2, 89, "ValueError", (1,)), end(1, 90, text="no rows")), 1, 1, 1),
-    "the last Python of a shell": ((end(2, 80, "ValueError"), end(3, 90, "KeyError")), 1, 1, 3),
-    "a Python of a shell that ended with another code": ((end(2, 90, "ValueError"),), 1, 3, None),
-    "torchrun's rank below a shell": ((end(3, 88, "ValueError", (2,)), end(2, 90, LAUNCHER)), 1, 1, 3),
+    "child that is not an echo": (
+        (end(2, 88, ECHO, (1,)), end(3, 89, "ValueError", (1,)), end(1, 90, LAUNCHER)),
+        1,
+        1,
+        3,
+    ),
+    "child whose exit code is passed on": ((end(2, 89, "ValueError", (1,)), end(1, 90)), 1, 1, 2),
+    "child that failed long before": ((end(2, 10, "ValueError", (1,)), end(1, 90)), 1, 1, 1),
+    "child whose failure was handled": ((end(2, 89, "ValueError", (1,)), end(1, 90, "KeyError")), 1, 1, 1),
+    "program with an exit text": ((end(2, 89, "ValueError", (1,)), end(1, 90, text="no rows")), 1, 1, 1),
+    "last Python of a shell": ((end(2, 80, "ValueError"), end(3, 90, "KeyError")), 1, 1, 3),
+    "Python of a shell with another exit code": ((end(2, 90, "ValueError"),), 1, 3, None),
+    "rank of torchrun below a shell": ((end(3, 88, "ValueError", (2,)), end(2, 90, LAUNCHER)), 1, 1, 3),
 }
 
 
@@ -152,7 +164,9 @@ def explained(
 def test_signal_after_exception_does_not_hide_it() -> None:
     raised = (end(1, 990, "ValueError"),)
     assert explained(raised, -15) == ("ValueError: why", 990, 1, False)
-    assert explained(raised, -15, asked_at=995) == ("ValueError: why", 990, 1, False), "however long it takes to die"
+    assert explained(raised, -15, asked_at=995) == ("ValueError: why", 990, 1, False), (
+        "also if the program dies long after the exception"
+    )
     assert explained(raised, 1, asked_at=995) == ("ValueError: why", 990, 1, False)
 
 
@@ -165,4 +179,4 @@ def test_exception_after_stop_signal_is_echo() -> None:
         143,
         True,
     )
-    assert explained(raised, 1, asked_at=980)[3], "an echo"
+    assert explained(raised, 1, asked_at=980)[3], "must be an echo"

@@ -1,4 +1,4 @@
-"""From what a program wrote to the one sentence in /opt/ml/output/failure."""
+"""From a program's stderr to the sentence in /opt/ml/output/failure."""
 
 from pathlib import Path
 
@@ -52,13 +52,13 @@ Traceback (most recent call last):
     raise KeyError("a")
 KeyError: 'a'
 """
-KIT = """\
+BERTH_ERROR = """\
 Traceback (most recent call last):
   File "/v/lib/python3.11/site-packages/berth/train/run_qa.py", line 9, in main
     fit()
 berth.qa.squad.DataError: train.json holds no question; give it SQuAD's layout.
 """
-OPEN_SMDISTRIBUTED = """\
+SMDISTRIBUTED_ERROR = """\
 Traceback (most recent call last):
   File "/opt/ml/code/train.py", line 8, in main
     model(x)
@@ -72,26 +72,26 @@ Traceback (most recent call last):
     raise ValueError(text)
 ValueError: my data is strange: row 17
   has two labels
-see the wiki{behind}
+see the wiki{noise}
 """
-BEHIND = {
-    "nothing": "",
+NOISE = {
+    "no other line": "",
     "torch": "\n[rank1]:[W1122 20:00:00.1 ProcessGroupGloo.cpp:1] Warning: destroy_process_group() was not called",
     "Open MPI": "\n" + "-" * 60 + "\nMPI_ABORT was invoked on rank 1",
-    "a warning": "\n/usr/lib/python3.11/multiprocessing/resource_tracker.py:224: UserWarning: leaked semaphores",
-    "a thread": "\nException ignored in: <function f>",
+    "Python warning": "\n/usr/lib/python3.11/multiprocessing/resource_tracker.py:224: UserWarning: leaked semaphores",
+    "exception in a thread": "\nException ignored in: <function f>",
 }
 
 
-@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND.keys())
-def test_message_ends_before_noise(behind: str) -> None:
-    assert ending_sentence("train.py", 1, LATER.format(behind=behind).splitlines(), CODE) == (
+@pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE.keys())
+def test_message_ends_before_noise(noise: str) -> None:
+    assert ending_sentence("train.py", 1, LATER.format(noise=noise).splitlines(), CODE) == (
         "ValueError: my data is strange: row 17 has two labels see the wiki (raised at train.py:40 in main)"
     )
 
 
 def test_long_message_is_cut_before_place() -> None:
-    text = LATER.format(behind="\n" + "very " * 400)
+    text = LATER.format(noise="\n" + "very " * 400)
     sentence = ending_sentence("train.py", 1, text.splitlines(), CODE)
     assert sentence.endswith("… (raised at train.py:40 in main)")
     assert 600 < len(sentence) <= SENTENCE_CHARACTERS - len("rank 12345 on algo-12: ")
@@ -103,23 +103,26 @@ def test_failure_text_masks_secrets() -> None:
 
 
 SENTENCES = {
-    "in the user's code": (
+    "raised in own code": (
         PLAIN,
         "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0) (raised at lib/qa.py:3 in load)",
     ),
-    "the last of a chain": (CHAINED, "ValueError: no rows in file a.json (raised at train.py:20)"),
+    "last exception of a chain": (CHAINED, "ValueError: no rows in file a.json (raised at train.py:20)"),
     "syntax error": (SYNTAX, "SyntaxError: '(' was never closed (raised at train.py:1)"),
-    "installed code only": (INSTALLED, "KeyError: 'a' (raised at /v/lib/python3.11/site-packages/torch/x.py:1 in fit)"),
-    "a mistake that the kit found": (KIT, "train.json holds no question; give it SQuAD's layout."),
-    "a mistake that the open smdistributed found": (
-        OPEN_SMDISTRIBUTED,
+    "raised in installed code": (
+        INSTALLED,
+        "KeyError: 'a' (raised at /v/lib/python3.11/site-packages/torch/x.py:1 in fit)",
+    ),
+    "error of berth": (BERTH_ERROR, "train.json holds no question; give it SQuAD's layout."),
+    "error of open smdistributed": (
+        SMDISTRIBUTED_ERROR,
         "OutsideStep: The model was called outside a step (raised at train.py:8 in main)",
     ),
-    "sys.exit with a text": (
+    "text without exception": (
         "out of data\n\n",
         "train.py failed; its last line on stderr was: out of data",
     ),
-    "nothing": (
+    "no output": (
         "",
         "train.py failed and wrote nothing to stderr; print the reason to stderr before exiting.",
     ),
@@ -176,7 +179,7 @@ def test_killed_sentence(tmp_path: Path, number: int, killed_for_memory: bool, b
     )
 
 
-# What torch's exception says of NCCL 2.29 (cu130); that of cu124, 2.21, gives no reason.
+# torch's exception with NCCL 2.29 (cu130); NCCL 2.21 (cu124) gives no reason.
 NCCL = """\
 Traceback (most recent call last):
   File "/opt/ml/code/train.py", line 7, in <module>
@@ -203,7 +206,7 @@ def test_full_shared_memory_names_shm_size(stderr: str) -> None:
     sentence = ending_sentence("train.py", 1, stderr.splitlines(), CODE)
     assert sentence.startswith("/dev/shm is too small for train.py: give the container more (docker run --shm-size 8g,")
     assert stderr.splitlines()[-1][:60] in sentence
-    assert not is_echo(sentence), "NCCL's own words are those of a rank whose peer has gone"
+    assert not is_echo(sentence), "NCCL's message alone would count as an echo"
 
 
 def test_other_errors_do_not_name_shm_size() -> None:
@@ -242,7 +245,7 @@ REFUSED = {
     "mpirun: Error: unknown option \"--nonsense\"\nType 'mpirun --help' for usage.": (
         "mpirun does not know the option --nonsense"
     ),
-    # Of `-mca btl`, which takes our Python for its second value.
+    # From `-mca btl`, which takes the path of our Python as its second value.
     "mpirun: Error: unknown option \"-P\"\nType 'mpirun --help' for usage.": (
         "the value, or one of the values, of mpirun's last option is missing"
     ),
@@ -324,7 +327,7 @@ def test_windows_line_ends_are_reported() -> None:
 
 CAUSES = {
     "earliest": ([("b", 2.0, False), ("a", 1.0, False)], "a"),
-    "an echo that came first": ([("echo", 1.0, True), ("real", 2.0, False)], "real"),
+    "earlier echo": ([("echo", 1.0, True), ("real", 2.0, False)], "real"),
     "only echoes": ([("later", 2.0, True), ("first", 1.0, True)], "first"),
 }
 

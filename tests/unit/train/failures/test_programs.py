@@ -1,4 +1,4 @@
-"""Programs that fail as users' do, run by the real wrapper in Pythons with the image's start hook."""
+"""Runs the failing programs of bench/failing with the real wrapper and start hook, and checks their explanations."""
 
 import os
 import shutil
@@ -20,14 +20,14 @@ HOOK = "from berth.train.startup import start_hook\nstart_hook.start()\n"
 
 
 class Run(Wrapped):
-    """One program of bench/failing under a wrapper of its own."""
+    """One program of bench/failing in its own wrapper."""
 
     def __init__(self, tmp_path: Path, name: str, environment: Mapping[str, str] = {}) -> None:
         code = tmp_path / "code"
         shutil.copytree(FAILING, code)
         hook = tmp_path / "hook"
         hook.mkdir()
-        (hook / "sitecustomize.py").write_text(HOOK)  # as the image's .pth file does
+        (hook / "sitecustomize.py").write_text(HOOK)  # like the image's .pth file
         environ = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": f"{hook}:{code}:{os.environ.get('PYTHONPATH', '')}",
@@ -61,16 +61,16 @@ def test_failing_program_is_explained(case: Case, tmp_path: Path) -> None:
     assert not run.report.echo
 
 
-@pytest.mark.parametrize("environment", [{}, {"NO_HANDLER": "1"}], ids=["saves", "has no handler"])
+@pytest.mark.parametrize("environment", [{}, {"NO_HANDLER": "1"}], ids=["with handler", "without handler"])
 def test_stop_is_not_blamed_on_handled_exception(environment: dict[str, str], tmp_path: Path) -> None:
     run = Run(tmp_path, "handled_then_stopped.py", environment)
     until(lambda: b"trains" in run.log)
-    asked = time.time()
+    stopped_at = time.time()
     run.folder.signal(signal.SIGTERM)
     assert run.wait() == 143
-    assert run.report.when >= asked, "a stop explains what shows after it"
+    assert run.report.when >= stopped_at, "the stop is the cause, not the earlier exception"
     assert "S3 said 503" not in run.report.sentence
-    assert b"ConnectionError: S3 said 503" in run.log, "the log has it"
+    assert b"ConnectionError: S3 said 503" in run.log, "the log must contain the exception"
 
 
 def test_long_lines_and_other_bytes_reach_log_unchanged(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Programs that the system refuses to start, refused by the real system."""
+"""Programs that Linux can't start; most errors are real."""
 
 import os
 import subprocess

@@ -91,7 +91,7 @@ def test_int8_settings_that_would_fail_are_refused(env: RankEnvironment, values:
 def test_export_check_refuses_too_few_questions() -> None:
     few, enough = ({"train": 1, "validation": count} for count in (499, 500))
     with pytest.raises(
-        HyperparameterError, match=r"there are 499 questions to measure its loss on, .*int8_few_questions"
+        HyperparameterError, match=r"there are only 499 questions to measure its loss, .*int8_few_questions"
     ):
         export.check(Recipe(export_int8=True), few)
     export.check(Recipe(export_int8=True), enough)

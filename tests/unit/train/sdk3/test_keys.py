@@ -1,4 +1,4 @@
-"""Hosts hand each other their ssh keys over real sockets, and what sshd and ssh are then told."""
+"""Hosts exchange ssh keys over real sockets; the files for sshd and ssh."""
 
 import os
 import stat
@@ -24,7 +24,7 @@ KEYS = {
 
 
 def meet(hosts: Sequence[str], timeout: float = 5.0) -> dict[str, list[Peer] | str]:
-    """What the hosts of KEYS have of each other, or the sentence that each ends with."""
+    """The peers that each host of KEYS has met, or its error."""
     port = free_port(0)
     found: dict[str, list[Peer] | str] = {}
 
@@ -71,8 +71,8 @@ def test_hosts_with_different_images_are_refused(monkeypatch: pytest.MonkeyPatch
 def test_existing_client_key_is_reused(tmp_path: Path) -> None:
     (tmp_path / "home" / ".ssh").mkdir(parents=True)
     (tmp_path / "keys").mkdir()
-    theirs = ssh.make_key(tmp_path / "home" / ".ssh" / "id_ed25519")
-    assert make_keys(tmp_path / "keys", tmp_path / "home").client_key == theirs
+    existing_key = ssh.make_key(tmp_path / "home" / ".ssh" / "id_ed25519")
+    assert make_keys(tmp_path / "keys", tmp_path / "home").client_key == existing_key
 
 
 def test_client_key_with_passphrase_is_refused(tmp_path: Path) -> None:
@@ -100,14 +100,14 @@ def test_ssh_files_accept_peer_and_are_private(tmp_path: Path) -> None:
 
 
 def test_ssh_session_has_exact_environment(tmp_path: Path) -> None:
-    """/etc/environment would lose what stands behind a #, quotes, and lines after the first."""
+    """/etc/environment would lose text after #, quotes, and all lines but the first."""
     values = {"SM_HPS": '{"text": "a # b \'c\' $HOME"}', "LINES": "one\ntwo", "EMPTY": "", "UMLAUT": "Zürich"}
     (tmp_path / "session").write_text(ssh.session_script(values | {"BASH_FUNC_f%%": "() { :; }", "SHLVL": "7"}))
     names = " ".join(values)
-    asked = f'for name in {names}; do printf "%s\\0" "${{!name}}"; done; test "$SHLVL" != 7'
+    script = f'for name in {names}; do printf "%s\\0" "${{!name}}"; done; test "$SHLVL" != 7'
     done = subprocess.run(
         ["/bin/sh", tmp_path / "session"],
-        env={"SSH_ORIGINAL_COMMAND": asked, "SHELL": "/bin/bash", "PATH": os.environ["PATH"]},
+        env={"SSH_ORIGINAL_COMMAND": script, "SHELL": "/bin/bash", "PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
         check=False,

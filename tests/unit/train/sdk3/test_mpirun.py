@@ -1,4 +1,4 @@
-"""The hook `mpirun`: what becomes of the line that SDK v3's driver calls, in local mode and on the service."""
+"""The hook `mpirun` corrects the command line of SDK v3's driver, in local mode and on SageMaker."""
 
 import shlex
 
@@ -7,7 +7,7 @@ import pytest
 from berth.runtime.interfaces import choose_interface
 from berth.train.sdk3.mpirun import correct
 
-# As mpi_driver.py of sagemaker-train 1.27 writes it.
+# The line of mpi_driver.py in sagemaker-train 1.27.
 LINE = (
     "--host {hosts} -np {ranks} --allow-run-as-root --tag-output -mca btl_tcp_if_include {interface}"
     " -mca oob_tcp_if_include {interface} -mca plm_rsh_no_tree_spawn 1 -mca pml ob1 -mca btl ^openib"
@@ -69,7 +69,7 @@ def test_existing_interface_is_kept() -> None:
     "more", [" --bind-to core", " -np 4", " -x NCCL_SOCKET_IFNAME=eth", " -mca btl_tcp_if_include 10.0.0.0/8", " -v"]
 )
 def test_options_of_user_are_kept(more: str) -> None:
-    """A second -np goes before the first, as Open MPI 4.1 reads them."""
+    """The user's options keep their place; of two -np Open MPI 4.1 uses the second."""
     assert corrected(line("algo-1:2", 2, "ethwe", more))[0] == expected("algo-1:2", 2, 8, more)
 
 

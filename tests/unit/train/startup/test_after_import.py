@@ -1,4 +1,4 @@
-"""Functions that are called once a module has been imported: in Pythons of their own, which import for real."""
+"""Functions that are called after a module has been imported; each test uses its own Python."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 
 def run(code: str, folder: Path, *, before: str = "") -> list[str]:
-    """The lines that `code` prints where `folder` is on sys.path; `told` notes each module that is handed over."""
+    """The lines that `code` prints with `folder` on sys.path; it can register the function `show`."""
     (folder / "library").mkdir(exist_ok=True)
     (folder / "library/__init__.py").write_text("print('runs')\nNAME = 'library'\n")
     (folder / "library/inner.py").write_text("from library import NAME\n")
@@ -19,8 +19,8 @@ def run(code: str, folder: Path, *, before: str = "") -> list[str]:
     sys.path.insert(0, {str(folder)!r})
     {before}
     from berth.train.startup.after_import import register
-    def told(module):
-        print("told of", module.__name__)
+    def show(module):
+        print("imported", module.__name__)
     """
     text = textwrap.dedent(start) + textwrap.dedent(code)
     done = subprocess.run([sys.executable, "-P", "-c", text], capture_output=True, text=True, check=True)
@@ -31,40 +31,40 @@ def run(code: str, folder: Path, *, before: str = "") -> list[str]:
 @pytest.mark.parametrize(
     ("code", "lines"),
     [
-        ("register('library', told)", []),
-        ("register('library', told); import library", ["runs", "told of library"]),
-        ("register('library', told); import library, library", ["runs", "told of library"]),
-        ("import library; register('library', told)", ["runs", "told of library"]),
-        ("register('library', told); register('library', told); import library", ["runs", "told of library"]),
+        ("register('library', show)", []),
+        ("register('library', show); import library", ["runs", "imported library"]),
+        ("register('library', show); import library, library", ["runs", "imported library"]),
+        ("import library; register('library', show)", ["runs", "imported library"]),
+        ("register('library', show); register('library', show); import library", ["runs", "imported library"]),
         (
-            "register('library', told); register('library', lambda _: print('and')); import library",
-            ["runs", "told of library", "and"],
+            "register('library', show); register('library', lambda _: print('and')); import library",
+            ["runs", "imported library", "and"],
         ),
-        ("register('library.inner', told); import library.inner", ["runs", "told of library.inner"]),
+        ("register('library.inner', show); import library.inner", ["runs", "imported library.inner"]),
         (
-            "register('library', told); from importlib.util import find_spec; print(find_spec('library').name)",
+            "register('library', show); from importlib.util import find_spec; print(find_spec('library').name)",
             ["library"],
         ),
         ("register('library', lambda module: 1 / 0); import library; print('on')", ["runs", "on"]),
-        ("register('sys', told); import sys", ["told of sys"]),
-        ("register('_cffi_backend', told); import _cffi_backend", ["told of _cffi_backend"]),
-        ("register('absent', told)\ntry:\n import absent\nexcept ModuleNotFoundError: print('absent')", ["absent"]),
-        ("register('broken', told)\ntry:\n import broken\nexcept ValueError: print('broken')", ["broken"]),
+        ("register('sys', show); import sys", ["imported sys"]),
+        ("register('_cffi_backend', show); import _cffi_backend", ["imported _cffi_backend"]),
+        ("register('absent', show)\ntry:\n import absent\nexcept ModuleNotFoundError: print('absent')", ["absent"]),
+        ("register('broken', show)\ntry:\n import broken\nexcept ValueError: print('broken')", ["broken"]),
     ],
     ids=[
-        "never imported",
-        "later",
-        "once",
+        "not imported",
+        "imported later",
+        "imported twice",
         "already imported",
         "registered twice",
         "two functions",
-        "in a package",
-        "looked for and not imported",
-        "a fault of the function",
-        "built in",
-        "an extension",
-        "no such module",
-        "a module that fails",
+        "submodule",
+        "only find_spec",
+        "function raises",
+        "built-in module",
+        "extension module",
+        "missing module",
+        "module raises",
     ],
 )
 def test_registered_function_is_called_after_import(code: str, lines: list[str], tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_registered_function_is_called_after_import(code: str, lines: list[str],
 
 def test_patched_module_looks_unpatched(tmp_path: Path) -> None:
     code = """
-    register("library", told)
+    register("library", show)
     import inspect, library
     from importlib import machinery, reload, resources
     assert type(library.__loader__) is machinery.SourceFileLoader
@@ -83,11 +83,11 @@ def test_patched_module_looks_unpatched(tmp_path: Path) -> None:
     assert resources.files("library").joinpath("inner.py").is_file()
     reload(library)
     """
-    assert run(code, tmp_path) == ["runs", "told of library", "runs", "told of library"]
+    assert run(code, tmp_path) == ["runs", "imported library", "runs", "imported library"]
 
 
 def test_other_finders_are_used(tmp_path: Path) -> None:
-    """A library may bring modules that no file has, and a lazy importer puts its own finder first."""
+    """Another finder may provide modules that have no file."""
     before = """
     from importlib.abc import Loader, MetaPathFinder
     from importlib.machinery import ModuleSpec
@@ -98,6 +98,6 @@ def test_other_finders_are_used(tmp_path: Path) -> None:
             print("makes", module.__name__)
     sys.meta_path.append(Own())
     """
-    code = "register('made', told)\nregister('made_too', told)\nimport made, made_too"
-    lines = ["makes made", "told of made", "makes made_too", "told of made_too"]
+    code = "register('made', show)\nregister('made_too', show)\nimport made, made_too"
+    lines = ["makes made", "imported made", "makes made_too", "imported made_too"]
     assert run(code, tmp_path, before=textwrap.dedent(before).replace("\n", "\n    ")) == lines

@@ -1,5 +1,5 @@
-"""transformers before 5 on a host without a GPU: with a stand-in for its TrainingArguments, and with the real thing in
-two ranks where BERTH_HF4_PYTHON names the Python of an environment that has it. On the image: tests/images/train/.
+"""transformers before 5 on a host without a GPU, with doubles of TrainingArguments. If BERTH_HF4_PYTHON names a Python
+with transformers 4.26, two real ranks train. tests/images/train tests it in the image.
 """
 
 import json
@@ -21,7 +21,7 @@ HF4_PYTHON = os.environ.get("BERTH_HF4_PYTHON", "")
 
 @dataclass
 class Arguments426:
-    """As 4.26 has them."""
+    """Like TrainingArguments of 4.26."""
 
     output_dir: str = ""
     no_cuda: bool = False
@@ -37,7 +37,7 @@ class Arguments426:
 
 @dataclass
 class Arguments446:
-    """As 4.46 has them, where accelerate chooses the backend."""
+    """Like TrainingArguments of 4.46; accelerate chooses the backend."""
 
     no_cuda: bool = False
     use_cpu: bool = False
@@ -58,7 +58,7 @@ class Arguments5:
 
 
 def hooked(arguments: type, monkeypatch: pytest.MonkeyPatch, *, gpus: bool = False, **environ: str) -> Any:
-    """A subclass of `arguments`, with which transformers.training_args has met the hook; its own stays as it was."""
+    """A subclass of `arguments`, patched by the hook like transformers.training_args."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
     module = ModuleType("transformers.training_args")
     module.TrainingArguments = type("TrainingArguments", (arguments,), {})  # type: ignore[attr-defined]
@@ -83,13 +83,13 @@ def test_cpu_arguments_are_kept_without_log(
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(("rank", "speaks"), [("0", True), ("1", False)])
+@pytest.mark.parametrize(("rank", "logs"), [("0", True), ("1", False)])
 def test_only_rank_0_logs(
-    rank: str, speaks: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rank: str, logs: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = hooked(Arguments426, monkeypatch, RANK=rank, WORLD_SIZE="2")(fp16_full_eval=True)
     assert not made.fp16_full_eval
-    assert ("fp16_full_eval is off" in capsys.readouterr().out) is speaks
+    assert ("fp16_full_eval is off" in capsys.readouterr().out) is logs
 
 
 def test_backend_is_not_set_from_4_30_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,9 @@ def test_backend_is_not_set_from_4_30_on(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (made.seen, made.no_cuda, made.ddp_backend) == ((True, False), False, None)
 
 
-@pytest.mark.parametrize(("arguments", "gpus"), [(Arguments5, False), (Arguments426, True)], ids=["5", "a GPU"])
+@pytest.mark.parametrize(
+    ("arguments", "gpus"), [(Arguments5, False), (Arguments426, True)], ids=["transformers 5", "GPU"]
+)
 def test_arguments_are_kept_by_transformers_5_and_on_gpu(
     arguments: type, gpus: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +115,7 @@ def test_own_module_of_that_name_is_not_patched() -> None:
 @pytest.mark.parametrize(
     ("environ", "leader"),
     [({}, "127.0.0.1"), ({"WORLD_SIZE": "2"}, None), ({"MASTER_ADDR": "algo-1"}, "algo-1")],
-    ids=["alone", "one of two", "told"],
+    ids=["single rank", "one of two ranks", "address is set"],
 )
 def test_single_rank_gets_leader_address(environ: dict[str, str], leader: str | None) -> None:
     cpu_trainer.take_cpu(Arguments426(), environ)
@@ -154,5 +156,5 @@ def test_two_ranks_of_transformers_4_26_train_together(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("berth: fp16 is off: this host has no GPU that torch can use") == 1
     first, second = (json.loads((tmp_path / f"out-{rank}").read_text()) for rank in (0, 1))
-    assert first[:4] == [2, 2, "gloo", "cpu"], "16 rows, of which each step takes 4 a rank"
-    assert first == second, "weights as well"
+    assert first[:4] == [2, 2, "gloo", "cpu"], "16 rows: 2 steps with 4 rows per rank"
+    assert first == second, "the ranks have equal weights"

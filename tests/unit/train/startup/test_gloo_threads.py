@@ -1,4 +1,4 @@
-"""Gloo's threads come to rest before a rank's Python ends."""
+"""Python waits for gloo's threads before it exits."""
 
 import ctypes
 import hashlib
@@ -22,7 +22,7 @@ def test_wait_until_gloo_thread_sleeps(name: str) -> None:
     def compute() -> None:
         ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
         begun.set()
-        hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000)  # without Python's lock, for a second
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000)  # computes for a second without the GIL
         done.set()
         time.sleep(0.2)
 
@@ -67,10 +67,10 @@ def test_name_of_gloo_threads_in_torch() -> None:
 import contextlib, pathlib, time, torch.distributed as dist
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 names, deadline = [], time.monotonic() + 60
-while {gloo_threads.THREAD!r} not in names:  # a thread names itself, once it runs
+while {gloo_threads.THREAD!r} not in names:  # a thread sets its name after it has started
     assert time.monotonic() < deadline, names
     time.sleep(0.01)
-    with contextlib.suppress(OSError):  # one of them has ended meanwhile
+    with contextlib.suppress(OSError):  # a thread has ended meanwhile
         names = [each.read_text().strip() for each in pathlib.Path("/proc/self/task").glob("*/comm")]
 """
     subprocess.run([sys.executable, "-c", code], check=True)

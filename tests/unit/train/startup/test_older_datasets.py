@@ -1,4 +1,4 @@
-"""What an older datasets can't read by itself: with stand-ins; the real one reads it on the image of cpu-hf4."""
+"""The patches of an older datasets, tested with doubles; tests/images/train uses the real one in the image cpu-hf4."""
 
 import sys
 from dataclasses import dataclass
@@ -11,35 +11,35 @@ from berth.train.startup import older_datasets
 
 
 class Pickled:
-    """As pyarrow's PyExtensionType."""
+    """Like pyarrow's PyExtensionType."""
 
-    told: ClassVar[list[bool]] = []
+    calls: ClassVar[list[bool]] = []
 
     @classmethod
     def set_auto_load(cls, value: bool) -> None:
-        cls.told.append(value)
+        cls.calls.append(value)
 
 
 @pytest.mark.parametrize(
-    ("pyarrow", "arrays", "told"),
+    ("pyarrow", "arrays", "calls"),
     [
         ({"PyExtensionType": Pickled}, {"_ArrayXDExtensionType": type("Arrays", (Pickled,), {})}, [True]),
         ({"PyExtensionType": Pickled}, {"_ArrayXDExtensionType": type("Arrays", (), {})}, []),
         ({"PyExtensionType": Pickled}, {}, []),
         ({}, {"_ArrayXDExtensionType": type("Arrays", (Pickled,), {})}, []),
     ],
-    ids=["kept as pickles", "a newer datasets", "a user's own datasets", "a newer pyarrow"],
+    ids=["stored as pickles", "newer datasets", "own module datasets", "newer pyarrow"],
 )
 def test_pickled_types_are_enabled_only_for_older_datasets(
-    pyarrow: dict[str, type], arrays: dict[str, type], told: list[bool], monkeypatch: pytest.MonkeyPatch
+    pyarrow: dict[str, type], arrays: dict[str, type], calls: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library, features = ModuleType("pyarrow"), ModuleType("datasets.features.features")
     vars(library).update(pyarrow)
     vars(features).update(arrays)
     monkeypatch.setitem(sys.modules, "pyarrow", library)
-    monkeypatch.setattr(Pickled, "told", [])
+    monkeypatch.setattr(Pickled, "calls", [])
     older_datasets.after_features(features)
-    assert Pickled.told == told
+    assert Pickled.calls == calls
 
 
 @dataclass
@@ -49,14 +49,14 @@ class Value:
 
 @dataclass
 class Sequence:
-    """As datasets before 4 have it, for lists of one kind."""
+    """Like the Sequence of datasets before 4."""
 
     feature: Any
     length: int = -1
 
 
 def features_module(**more: Any) -> Any:
-    """As datasets.features.features of 2.9, which calls generate_from_dict by its name in the module."""
+    """Like datasets.features.features of 2.9, which calls generate_from_dict by its name in the module."""
     module = ModuleType("datasets.features.features")
 
     def generate(described: Any) -> Any:
@@ -82,7 +82,7 @@ INT = {"_type": "Value", "dtype": "int64"}
         ),
         ({"a": {"_type": "List", "feature": {"b": INT}}}, {"a": [{"b": Value("int64")}]}),
     ],
-    ids=["none", "tokens", "lists of two", "several columns"],
+    ids=["no list", "list", "list of lists", "list of several columns"],
 )
 def test_list_becomes_older_sequence(described: Any, features: Any) -> None:
     module = features_module()

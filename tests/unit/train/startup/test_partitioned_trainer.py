@@ -1,4 +1,4 @@
-"""transformers' Trainer in a job that asks for partitions: 5.23's own source in a Python of its own, and stand-ins."""
+"""transformers' Trainer in a job that requests partitions, with doubles; one test uses the installed transformers."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ import torch
 from berth.images.pins import pins
 from berth.train.startup import cpu_trainer, partitioned_trainer
 
-ASKED = {"SM_HP_MP_PARAMETERS": '{"partitions": 2}', "SM_FRAMEWORK_PARAMS": '{"sagemaker_mpi_enabled": true}'}
+REQUEST = {"SM_HP_MP_PARAMETERS": '{"partitions": 2}', "SM_FRAMEWORK_PARAMS": '{"sagemaker_mpi_enabled": true}'}
 
 
 def flag(chosen: str, **environ: str) -> str:
@@ -26,13 +26,13 @@ def flag(chosen: str, **environ: str) -> str:
 
 @pytest.mark.slow
 def test_smp_flag_of_transformers_5_needs_open() -> None:
-    assert flag("", **ASKED) == "False"
-    assert flag("open", **ASKED) == "True"
-    assert flag("") == flag("open") == "False", "a job that asks for nothing"
+    assert flag("", **REQUEST) == "False"
+    assert flag("open", **REQUEST) == "True"
+    assert flag("") == flag("open") == "False", "a job that requests no partitions"
 
 
-def module(*, asked: bool | None = None) -> Any:
-    """A stand-in for transformers.training_args; `asked`: of a job whose wish for partitions is not granted."""
+def module(*, requested: bool | None = None) -> Any:
+    """A double of transformers.training_args. `requested`: whether the job requests partitions that are not used."""
 
     class Arguments:
         def __post_init__(self) -> None: ...
@@ -43,17 +43,17 @@ def module(*, asked: bool | None = None) -> Any:
 
     made: Any = ModuleType("transformers.training_args")
     made.TrainingArguments = Arguments
-    made.is_sagemaker_mp_enabled = lambda: asked is None
-    if asked is not None:
-        made.is_sagemaker_mp_enabled.original = lambda: asked
+    made.is_sagemaker_mp_enabled = lambda: requested is None
+    if requested is not None:
+        made.is_sagemaker_mp_enabled.original = lambda: requested
     return made
 
 
-@pytest.mark.parametrize(("asked", "rank", "times"), [(True, "0", 1), (True, "1", 0), (False, "0", 0)])
+@pytest.mark.parametrize(("requested", "rank", "times"), [(True, "0", 1), (True, "1", 0), (False, "0", 0)])
 def test_rank_0_logs_once_that_partitions_are_not_used(
-    asked: bool, rank: str, times: int, capsys: pytest.CaptureFixture[str]
+    requested: bool, rank: str, times: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = module(asked=asked)
+    made = module(requested=requested)
     partitioned_trainer.after_training_arguments(made, {"RANK": rank})
     for _ in range(2):
         made.TrainingArguments().__post_init__()
@@ -99,8 +99,8 @@ def test_accelerator_uses_replicas_and_norm_of_all_partitions(monkeypatch: pytes
 
         def create_accelerator_and_postprocess(self) -> None: ...
 
-    asked: list[Any] = []
-    model = SimpleNamespace(clip_grad_norm_=lambda *given: asked.append(given) or torch.tensor(7.0))
+    calls: list[Any] = []
+    model = SimpleNamespace(clip_grad_norm_=lambda *given: calls.append(given) or torch.tensor(7.0))
     smp: Any = SimpleNamespace(dp_size=lambda: 2, dp_rank=lambda: 1, state=SimpleNamespace(model=model))
     monkeypatch.setitem(sys.modules, "smdistributed.modelparallel.torch", smp)
     monkeypatch.setattr("accelerate.state.PartialState", SimpleNamespace)
@@ -112,7 +112,7 @@ def test_accelerator_uses_replicas_and_norm_of_all_partitions(monkeypatch: pytes
     trainer.create_accelerator_and_postprocess()
     assert (trainer.accelerator.state.num_processes, trainer.accelerator.state.process_index) == (2, 1)
     assert trainer.accelerator.clip_grad_norm_([], 1.0) == 7.0
-    assert asked == [(1.0, 2.0)]
+    assert calls == [(1.0, 2.0)]
 
 
 @pytest.mark.parametrize("gpus", [False, True])
@@ -120,16 +120,16 @@ def test_ddp_of_transformers_4_gets_no_device_on_cpu(gpus: bool, monkeypatch: py
     seen: list[Any] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus)
 
-    class OfTorch:
+    class TorchDDP:
         def __init__(self, module: Any, **options: Any) -> None:
             seen.append(options)
 
-    of_torch = OfTorch.__init__
-    monkeypatch.setattr(torch.nn.parallel, "DistributedDataParallel", OfTorch)
+    original_init = TorchDDP.__init__
+    monkeypatch.setattr(torch.nn.parallel, "DistributedDataParallel", TorchDDP)
 
     class Trainer:
         def _wrap_model(self, model: Any) -> None:
-            # As accelerate does meanwhile, of 1.0 and later.
+            # Like accelerate from 1.0 on.
             assert not isinstance(model, torch.nn.parallel.DistributedDataParallel)
             torch.nn.parallel.DistributedDataParallel(model, device_ids=[1])  # type: ignore[arg-type]
 
@@ -138,4 +138,4 @@ def test_ddp_of_transformers_4_gets_no_device_on_cpu(gpus: bool, monkeypatch: py
     cpu_trainer.after_trainer(made)
     Trainer()._wrap_model(None)
     assert seen == ([{"device_ids": [1]}] if gpus else [{"device_ids": None, "output_device": None}])
-    assert OfTorch.__init__ is of_torch, "a user's own is not touched"
+    assert TorchDDP.__init__ is original_init, "the patch must be removed afterwards"

@@ -1,4 +1,4 @@
-"""What the events of a host's ranks show of how they trained."""
+"""Warnings that follow from the events of a host's ranks."""
 
 from pathlib import Path
 
@@ -7,19 +7,19 @@ import pytest
 from berth.train.startup.rank_events import alone_sentence, largest_group, note, read_events, script_sentence
 
 JOINED = ["process group requested", "process group of 4"]
-NONE = "4 ranks ran, but no process group of 4 was formed, without which each does the whole work: call torch."
+NO_GROUP = "4 ranks ran, but no process group of 4 was formed, so each did the whole work: call torch."
 DIFFER = "the ranks' weights differ: the program joined 4 ranks in a process group and exchanged no gradients over it"
 FIRST, SECOND = ([*JOINED, f"weights after the first step {digest}"] for digest in ("1a2b3c4d", "4d3c2b1a"))
-APART = "each of the 4 ranks trained a model of its own, for accelerate took no part in a process group: set use_cpu"
+APART = "each of the 4 ranks trained its own model, because accelerate did not join a process group: set use_cpu"
 
 
 @pytest.mark.parametrize(
     ("ranks", "sentence"),
     [
         ([], ""),
-        ([[], []], NONE),
-        ([["process group requested", "process group of 1"]] * 2, NONE),
-        ([["process group requested", "process group of 2"]] * 2, NONE),
+        ([[], []], NO_GROUP),
+        ([["process group requested", "process group of 1"]] * 2, NO_GROUP),
+        ([["process group requested", "process group of 2"]] * 2, NO_GROUP),
         ([JOINED, JOINED], ""),
         ([[*JOINED, "process group requested", "process group of 1"]], ""),
         ([FIRST, SECOND], DIFFER),
@@ -36,23 +36,23 @@ APART = "each of the 4 ranks trained a model of its own, for accelerate took no 
         ([[*JOINED, "accelerate without fsdp"]] * 2, "fsdp had no effect"),
     ],
     ids=[
-        "no rank was started",
-        "no Python, or none that joins anything",
-        "a group of one",
-        "a group for each host",
+        "no ranks",
+        "no events",
+        "group of one",
+        "group per host",
         "one group",
-        "and another",
-        "one group, and weights that differ",
-        "one group, and equal weights",
-        "one rank alone stepped",
-        "weights that differ by what was exchanged",
-        "weights that mpi4py may have made equal later",
-        "a group that did not come",
+        "second group of one",
+        "weights differ",
+        "weights are equal",
+        "weights of one rank",
+        "weights differ after exchange",
+        "weights differ with mpi4py",
+        "failed group",
         "mpi4py",
         "accelerate",
-        "accelerate beside the group",
+        "accelerate apart in a group",
         "accelerate without a group",
-        "accelerate, begun again",
+        "accelerate apart, then together",
         "accelerate without fsdp",
     ],
 )
@@ -79,8 +79,8 @@ def test_alone_sentence_is_empty_for_one_rank() -> None:
         (0, 1, ""),
         (1, 1, ""),
         (8, 1, "7 of 8 GPUs may stay idle"),
-        (0, 2, "2 hosts may each train a model of their own"),
-        (8, 2, "2 hosts may each train a model of their own and 7 of 8 GPUs may stay idle"),
+        (0, 2, "2 hosts may each train their own model"),
+        (8, 2, "2 hosts may each train their own model and 7 of 8 GPUs may stay idle"),
     ],
 )
 def test_script_sentence(gpus: int, hosts: int, said: str) -> None:

@@ -1,4 +1,4 @@
-"""What a rank's own Python notes: with the real torch and accelerate, in processes as our wrapper starts them."""
+"""The events that a rank's Python notes, with the real torch and accelerate, in processes like the wrapper's."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ print(Accelerator().num_processes)
 
 
 def run_ranks(text: str, folder: Path, code: int = 0, **environ: str) -> list[str]:
-    """What two ranks print that run `text`, each in a folder of its own, and end with `code`."""
+    """The output of two ranks that run `text`, each in its own folder, and end with exit code `code`."""
     ranks = []
     for rank in range(2):
         (folder / str(rank)).mkdir()
@@ -33,24 +33,24 @@ def run_ranks(text: str, folder: Path, code: int = 0, **environ: str) -> list[st
         command = [sys.executable, "-P", "-c", f"{START}\n{textwrap.dedent(text)}"]
         pipe = subprocess.PIPE
         ranks.append(subprocess.Popen(command, cwd=folder / str(rank), env=environment, stdout=pipe, text=True))
-    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [code, code]
-    return said
+    return outputs
 
 
 def events(folder: Path) -> list[list[str]]:
-    """The events of the ranks whose files, named `events`, lie in their folders."""
+    """The events in the file `events` of each rank's folder."""
     return [(folder / str(rank) / "events").read_text().splitlines() for rank in range(2)]
 
 
-# As Trainer asks for it, which then trains by DDP.
+# Requests fsdp like Trainer; accelerate then uses DDP on CPUs.
 SHARDED = """
 import os
 from accelerate import Accelerator
 os.environ["ACCELERATE_USE_FSDP"] = "true"
 print(Accelerator().distributed_type)
 """
-# As a script of SMDDP's, which may wrap its model or not.
+# A script for SMDDP; `model` may be wrapped or not.
 STEP = """
 import torch
 import smdistributed.dataparallel.torch.distributed as dist
@@ -81,7 +81,7 @@ def test_program_without_torch_has_no_events(tmp_path: Path) -> None:
 
 
 def test_rank_0_warns_once_under_sdk3(tmp_path: Path) -> None:
-    """Not its children, nor the other ranks; where nobody is to read them, no files are left."""
+    """Children of rank 0 and other ranks do not warn. The event files are removed."""
     first, second = run_ranks(CHILD, tmp_path, SM_MASTER_ADDR="algo-1")
     assert first.startswith(ALONE)
     assert (first.count("\n"), second) == (1, "")
@@ -93,25 +93,25 @@ def test_failed_program_is_not_warned_under_sdk3(tmp_path: Path) -> None:
 
 
 SCRIPT = "from berth.train.startup import rank_hook; import os; [rank_hook.watch_script(os.environ, 8) for _ in '12']"
-IDLE, APART = "berth: 7 of 8 GPUs may stay idle", "berth: 2 hosts may each train a model of their own"
+IDLE, APART = "berth: 7 of 8 GPUs may stay idle", "berth: 2 hosts may each train their own model"
 NOTED = "open(os.environ['BERTH_RANK_EVENTS'], 'a').write('process group of 8')"
 
 
 @pytest.mark.parametrize(
-    ("script", "hosts", "said"),
+    ("script", "hosts", "lines"),
     [
         (SCRIPT, '["algo-1"]', [IDLE, "ran", IDLE]),
         (f"{SCRIPT}; {NOTED}", '["algo-1"]', [IDLE, "ran"]),
         (SCRIPT.replace(" 8", " 1"), '["algo-1"]', ["ran"]),
         (SCRIPT.replace(" 8", " 0"), '["algo-1", "algo-2"]', [APART, "ran", APART]),
     ],
-    ids=["GPUs idle", "a process for each GPU", "one GPU", "two hosts"],
+    ids=["idle GPUs", "process per GPU", "one GPU", "two hosts"],
 )
-def test_script_under_sdk3_warns_at_start_and_end(script: str, hosts: str, said: list[str], tmp_path: Path) -> None:
+def test_script_under_sdk3_warns_at_start_and_end(script: str, hosts: str, lines: list[str], tmp_path: Path) -> None:
     environment = {**os.environ, "SM_HOSTS": hosts, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-P", "-c", f"{script}; print('ran')"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert [line.partition(",")[0] for line in done.stdout.splitlines()] == said
+    assert [line.partition(",")[0] for line in done.stdout.splitlines()] == lines
     assert done.stderr == ""
     assert not list(tmp_path.iterdir())
 
@@ -122,7 +122,7 @@ def test_ranks_of_other_launchers_are_not_warned(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_accelerate_without_and_with_process_group_is_noted(tmp_path: Path) -> None:
-    """It joins a group of both ranks in either case. The start-up file would have set the variable."""
+    """Both Accelerators join a group of two ranks. Normally the start hook sets ACCELERATE_USE_CPU."""
     run_ranks(MADE + ACCELERATED, tmp_path, ACCELERATE_USE_CPU="false", BERTH_RANK_EVENTS="events")
     seen = ["process group requested", "process group of 2", "accelerate apart", "accelerate together"]
     assert events(tmp_path) == [seen, seen]
@@ -142,19 +142,19 @@ def test_ignored_fsdp_on_cpu_is_noted(tmp_path: Path) -> None:
         (LINEAR, SGD, 0, "differ"),
         (f"DistributedDataParallel({LINEAR})", SGD, 0, "are equal"),
         (f"DistributedDataParallel({LINEAR})", ZERO, 1, "are equal"),
-        (f"fully_shard({LINEAR})", SGD, 1, "are shared out"),
+        (f"fully_shard({LINEAR})", SGD, 1, "are sharded"),
     ],
-    ids=["never wrapped", "wrapped", "wrapped, with shares of the optimizer", "sharded"],
+    ids=["not wrapped", "wrapped", "wrapped, sharded optimizer", "sharded"],
 )
 def test_first_step_notes_exchange_and_weights(
     model: str, optimizer: str, exchanged: int, weights: str, tmp_path: Path
 ) -> None:
-    """What is exchanged after it, such as a metric, does not count."""
+    """Exchanges after the first step, such as of a metric, are not noted."""
     run_ranks(MADE + STEP.format(model=model, optimizer=optimizer), tmp_path, BERTH_RANK_EVENTS="events")
     seen = events(tmp_path)
     assert [each[:2] for each in seen] == [["process group requested", "process group of 2"]] * 2
     assert [each.count("exchanged before the first step") for each in seen] == [exchanged] * 2
     digests = [event for each in seen for event in each if event.startswith("weights after the first step ")]
-    count = {"differ": (2, 2), "are equal": (2, 1), "are shared out": (0, 0)}[weights]
+    count = {"differ": (2, 2), "are equal": (2, 1), "are sharded": (0, 0)}[weights]
     assert (len(digests), len(set(digests))) == count
     assert alone_sentence(seen, 2).startswith("the ranks' weights differ") == (weights == "differ")

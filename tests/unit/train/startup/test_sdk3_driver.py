@@ -1,4 +1,4 @@
-"""Who calls a hook: SDK v3's MPI driver, or anybody else."""
+"""Whether SDK v3's driver is the caller of a hook."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Hosts with two network cards in one subnet, in network namespaces: which of its addresses a host is met at."""
+"""Hosts with two network cards in one subnet, in network namespaces: they must use the address that the job names."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from berth.train.hosts import ssh
 from berth.train.hosts.rendezvous import Introduction
 from tests.unit.train.test_entry import START, lay_out
 
-# Not where this machine's user may make no interface; whoever changes this code runs it as root, and so does CI.
+# Only root may create network namespaces. CI runs as root.
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 
 SUBNET = "10.77.0"
@@ -55,7 +55,7 @@ def ip(*words: str) -> None:
 
 @pytest.fixture(scope="module")
 def namespaces() -> Iterator[tuple[str, str]]:
-    """Two hosts on one switch, each with the cards eth0 and eth1 in one subnet."""
+    """Two hosts on one switch, each with the cards eth0 and eth1 in the same subnet."""
     switch, *hosts = (f"berth-{os.getpid()}-{name}" for name in ("switch", "leader", "worker"))
     with contextlib.ExitStack() as stack:
         for name in (switch, *hosts):
@@ -75,7 +75,7 @@ def namespaces() -> Iterator[tuple[str, str]]:
 
 
 def meet(namespaces: tuple[str, str], interface: str) -> tuple[str, str]:
-    """What the leader, to which algo-2 is the worker's eth1, and the worker print."""
+    """The output of leader and worker; for the leader algo-2 resolves to the worker's eth1."""
     leader, worker = [["ip", "netns", "exec", name, sys.executable, "-P", "-c"] for name in namespaces]
     with subprocess.Popen([*leader, LEADS], stdout=subprocess.PIPE, text=True) as leads:
         assert leads.stdout is not None
@@ -86,8 +86,8 @@ def meet(namespaces: tuple[str, str], interface: str) -> tuple[str, str]:
 
 @needs_root
 def test_worker_connects_from_interface_of_job(namespaces: tuple[str, str]) -> None:
-    """Without one the kernel takes the first card of the subnet, and the leader can't know whose address that is."""
-    of_leader, of_worker = meet(namespaces, "")
+    """Without an interface the kernel uses the first card in the subnet, whose address the leader does not know."""
+    leader_output, worker_output = meet(namespaces, "")
     refusal = f"algo-2 resolves to {WORKER['eth1']} here, not to {WORKER['eth0']}"
     assert refusal in of_worker
     assert "algo-2 did not join" in of_leader

@@ -1,4 +1,4 @@
-"""What `import smdistributed` finds, in Pythons of their own: the kit's, AWS's, or a sentence."""
+"""`import smdistributed` finds berth's library, AWS's wheel, or fails with a reason; each in its own Python."""
 
 import os
 import subprocess
@@ -15,14 +15,14 @@ OURS = pins.ROOT / "smdistributed" / "src" / "smdistributed"
 
 def python(code: str, path: Path | None = None, chosen: str = "") -> subprocess.CompletedProcess[str]:
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(path or ""), "BERTH_SMDISTRIBUTED": chosen}
-    # In another folder than the checkout's, whose own folder smdistributed would be found by that name.
+    # Not in the checkout, because Python would import its folder smdistributed.
     command = [sys.executable, "-P", "-c", START + code]
     return subprocess.run(command, env=environ, cwd="/", capture_output=True, text=True)
 
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    """A wheel of AWS's, which holds the one half only."""
+    """A double of AWS's wheel with only one half, dataparallel."""
     for folder in ("smdistributed", "smdistributed/dataparallel"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "__init__.py").write_text("WHOSE = 'AWS'")
@@ -35,14 +35,14 @@ def test_ours_is_found_without_wheel() -> None:
     )
     found, where, version = done.stdout.split()
     assert (found, Path(where).resolve()) == ("True", OURS)
-    assert version.endswith("+berth"), "never taken for AWS's"
+    assert version.endswith("+berth"), "the version must not look like AWS's"
 
 
 def test_wheel_of_aws_takes_precedence_and_ours_completes_it(wheel: Path) -> None:
     code = "import smdistributed.dataparallel as d, smdistributed.modelparallel as m; print(d.WHOSE, m.__version__)"
     assert python(code, wheel).stdout == "AWS 1.15.0+berth\n"
     code = "from smdistributed.ranks import launch_variables as found; print(found({})['WORLD_SIZE'])"
-    assert python(code, wheel).stdout == "1\n", "what both halves need"
+    assert python(code, wheel).stdout == "1\n", "both halves need smdistributed.ranks"
 
 
 def test_open_puts_ours_first(wheel: Path) -> None:
@@ -51,7 +51,7 @@ def test_open_puts_ours_first(wheel: Path) -> None:
 
 def test_aws_disables_ours(wheel: Path) -> None:
     done = python("print(importlib.util.find_spec('smdistributed')); import smdistributed", chosen="aws")
-    assert done.stdout == "None\n", "who only asks is told that there is none"
+    assert done.stdout == "None\n", "find_spec must not raise"
     assert done.stderr.splitlines()[-1] == (
         "ModuleNotFoundError: No module named 'smdistributed': AWS's wheel is not in this image, and "
         "BERTH_SMDISTRIBUTED is aws, which disables berth's open implementation; unset BERTH_SMDISTRIBUTED, or set "

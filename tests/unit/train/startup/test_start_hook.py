@@ -1,4 +1,4 @@
-"""What every Python of the training image does at its start."""
+"""The start hook of every Python in the training image."""
 
 import os
 import subprocess
@@ -14,27 +14,27 @@ from berth.runtime.gpu import driver
 from berth.train.startup import rank_hook, sdk3_driver, start_hook
 
 CPU = {"ACCELERATE_USE_CPU": "true"}
-OF_TORCHRUN = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "algo-1"}
-OF_MPIRUN = {
+TORCHRUN = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "algo-1"}
+MPIRUN = {
     "OMPI_COMM_WORLD_RANK": "3",
     "OMPI_COMM_WORLD_LOCAL_RANK": "1",
     "OMPI_COMM_WORLD_SIZE": "4",
     "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
 }
-OF_SDK3 = {"SM_MASTER_ADDR": "algo-1", "SM_MASTER_PORT": "7777"}
+SDK3 = {"SM_MASTER_ADDR": "algo-1", "SM_MASTER_PORT": "7777"}
 RANK = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
 
 
 @pytest.mark.parametrize(
     ("environ", "gpus", "added"),
     [
-        (OF_TORCHRUN, 0, CPU),
-        (OF_TORCHRUN, 8, {}),
-        (OF_MPIRUN | OF_SDK3, 0, CPU | RANK | {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}),
-        (OF_MPIRUN | OF_SDK3, 2, RANK | {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}),
-        (OF_MPIRUN, 2, RANK | {"MASTER_PORT": "29500"}),
+        (TORCHRUN, 0, CPU),
+        (TORCHRUN, 8, {}),
+        (MPIRUN | SDK3, 0, CPU | RANK | {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}),
+        (MPIRUN | SDK3, 2, RANK | {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}),
+        (MPIRUN, 2, RANK | {"MASTER_PORT": "29500"}),
         (
-            OF_MPIRUN | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
+            MPIRUN | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
             2,
             RANK | {"LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
         ),
@@ -47,7 +47,7 @@ def test_rank_variables(environ: dict[str, str], gpus: int, added: dict[str, str
 
 def test_software_variables_of_every_profile(tmp_path: Path) -> None:
     path = tmp_path / "software.json"
-    assert start_hook.software_variables(str(path)) == {}, "outside of an image"
+    assert start_hook.software_variables(str(path)) == {}, "no file outside an image"
     for name, row in pins_file.load().profiles.items():
         path.write_text(layer_files(row)[SOFTWARE])
         assert start_hook.software_variables(str(path)) == row.software.environment, name
@@ -83,11 +83,11 @@ ETHWE = {"SM_NETWORK_INTERFACE_NAME": "ethwe"}
         (ETHWE, {}),
         (ETHWE | {"NCCL_SOCKET_IFNAME": "ethwe"}, {"NCCL_SOCKET_IFNAME": "eth0"}),
         (ETHWE | {"NCCL_SOCKET_IFNAME": "eth"}, {}),
-        (ETHWE | OF_TORCHRUN, {"GLOO_SOCKET_IFNAME": "eth0"}),
-        (ETHWE | OF_TORCHRUN | {"GLOO_SOCKET_IFNAME": "lo"}, {}),
+        (ETHWE | TORCHRUN, {"GLOO_SOCKET_IFNAME": "eth0"}),
+        (ETHWE | TORCHRUN | {"GLOO_SOCKET_IFNAME": "lo"}, {}),
         ({"SM_NETWORK_INTERFACE_NAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}, {}),
-        ({"SM_NETWORK_INTERFACE_NAME": "eth1"} | OF_TORCHRUN, {"GLOO_SOCKET_IFNAME": "eth1"}),
-        (OF_TORCHRUN, {}),
+        ({"SM_NETWORK_INTERFACE_NAME": "eth1"} | TORCHRUN, {"GLOO_SOCKET_IFNAME": "eth1"}),
+        (TORCHRUN, {}),
     ],
 )
 def test_interface_variables_name_existing_interface(
@@ -105,8 +105,8 @@ def test_interface_variables_name_existing_interface(
         ({"WORLD_SIZE": ""}, 1),
         ({"WORLD_SIZE": "1"}, 1),
         ({"WORLD_SIZE": "two"}, 1),
-        (OF_TORCHRUN, 2),
-        (OF_MPIRUN, 4),
+        (TORCHRUN, 2),
+        (MPIRUN, 4),
     ],
 )
 def test_variables_are_set_only_for_several_ranks(environ: dict[str, str], size: int) -> None:
@@ -117,7 +117,7 @@ def test_variables_are_set_only_for_several_ranks(environ: dict[str, str], size:
 
 
 def test_existing_variables_are_kept() -> None:
-    environ = OF_MPIRUN | {"ACCELERATE_USE_CPU": "false", "MASTER_PORT": "1", "RANK": "0"}
+    environ = MPIRUN | {"ACCELERATE_USE_CPU": "false", "MASTER_PORT": "1", "RANK": "0"}
     start_hook.start(environ)
     assert environ["ACCELERATE_USE_CPU"] == "false"
     assert (environ["MASTER_PORT"], environ["RANK"], environ["WORLD_SIZE"]) == ("1", "0", "4")
@@ -129,7 +129,7 @@ def test_gpus_are_ignored_by_cpu_build_of_torch(
 ) -> None:
     monkeypatch.setattr(driver, "torch_cuda", lambda: cuda)
     monkeypatch.setattr(driver, "count_gpus", lambda root, environ: gpus)
-    environ = dict(OF_TORCHRUN)
+    environ = dict(TORCHRUN)
     start_hook.start(environ)
     assert ("ACCELERATE_USE_CPU" in environ) == (not usable)
 
@@ -137,12 +137,12 @@ def test_gpus_are_ignored_by_cpu_build_of_torch(
 @pytest.mark.parametrize(
     ("environ", "caller", "watched"),
     [
-        (OF_SDK3, "basic_script_driver.py", True),
-        (OF_SDK3, "mpi_driver.py", False),
+        (SDK3, "basic_script_driver.py", True),
+        (SDK3, "mpi_driver.py", False),
         ({}, "basic_script_driver.py", False),
-        (OF_SDK3 | OF_TORCHRUN, "basic_script_driver.py", False),
+        (SDK3 | TORCHRUN, "basic_script_driver.py", False),
     ],
-    ids=["v3's script", "another of its drivers", "our entry", "a rank"],
+    ids=["script driver of SDK v3", "MPI driver of SDK v3", "our entry", "rank"],
 )
 def test_only_single_script_of_sdk3_is_watched(
     environ: dict[str, str], caller: str, watched: bool, monkeypatch: pytest.MonkeyPatch
@@ -158,7 +158,7 @@ def test_only_single_script_of_sdk3_is_watched(
 
 
 def python(code: str, site: Path, *, environ: Mapping[str, str] = {}) -> subprocess.CompletedProcess[str]:
-    """Runs `code` in a Python that has the start-up file's folder among its own."""
+    """Run `code` in a Python that has the folder of the .pth file as a site folder."""
     text = f"import site, sys; seen = set(sys.modules); site.addsitedir({str(site)!r}); {code}"
     environment = {"PATH": os.environ["PATH"], **environ}
     return subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True)
@@ -175,8 +175,8 @@ def site(tmp_path: Path) -> Path:
 def test_pth_file_runs_start_hook(site: Path) -> None:
     code = "import os; print(os.environ.get('ACCELERATE_USE_CPU'))"
     assert python(code, site).stdout == "None\n"
-    assert python(code, site, environ=OF_TORCHRUN).stdout == "true\n"
-    done = python(code, site, environ=OF_TORCHRUN | {"OMPI_COMM_WORLD_RANK": "x", "WORLD_SIZE": "2"})
+    assert python(code, site, environ=TORCHRUN).stdout == "true\n"
+    done = python(code, site, environ=TORCHRUN | {"OMPI_COMM_WORLD_RANK": "x", "WORLD_SIZE": "2"})
     assert (done.stdout, done.stderr) == ("true\n", "")
 
 
@@ -195,5 +195,5 @@ def test_start_hook_imports_few_modules(site: Path) -> None:
 def test_own_package_named_berth_is_no_error(site: Path, tmp_path: Path) -> None:
     (tmp_path / "berth").mkdir()
     (tmp_path / "berth/__init__.py").write_text("")
-    done = python("print('on')", site, environ=OF_TORCHRUN | {"PYTHONPATH": str(tmp_path)})
+    done = python("print('on')", site, environ=TORCHRUN | {"PYTHONPATH": str(tmp_path)})
     assert (done.stdout, done.stderr) == ("on\n", "")

@@ -1,4 +1,4 @@
-"""bench/gpu.py from a bare copy of the checkout, by an interpreter that knows no installed berth."""
+"""Runs bench/gpu.py in a bare copy of the checkout, with an interpreter in which berth is not installed."""
 
 import importlib.util
 import json
@@ -12,13 +12,13 @@ import pytest
 
 from berth.images.pins.pins import ROOT
 
-# -S leaves out what makes site-packages more than a folder, the editable installation of the kit among it.
+# -S skips the .pth files of site-packages, such as that of the editable installation of berth.
 INTERPRETER = [sys.executable, "-S", "-P"]
 
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
-    """The checkout's folders that a GPU machine needs, and nothing that an installation would add."""
+    """A copy of the folders of the checkout that bench/gpu.py needs."""
     checkout = tmp_path / "checkout"
     for folder in ("bench", "berth", "serve"):
         unwanted = shutil.ignore_patterns("__pycache__")
@@ -27,7 +27,7 @@ def bare(tmp_path: Path) -> Path:
 
 
 def run(*command: str, cwd: Path, packages: bool = True) -> subprocess.CompletedProcess[str]:
-    """Runs the interpreter, with the test environment's packages or with none."""
+    """Run the interpreter, with or without the packages of the test environment."""
     torch = importlib.util.find_spec("torch")
     assert torch is not None
     assert torch.origin is not None
@@ -43,11 +43,11 @@ def test_bench_gpu_runs_from_bare_checkout(bare: Path, tmp_path: Path) -> None:
     options = ["--device", "cpu", "--only", "all-reduce", "--only", "inference", "--json", str(report)]
     done = run(str(bare / "bench" / "gpu.py"), *options, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(report.read_text())
-    assert [(each["name"], each["status"]) for each in told["checks"]] == [("all-reduce", "ok"), ("inference", "ok")]
-    assert [each["bytes"] for each in told["checks"][0]["details"]["sizes"]] == [1 << 18, 1 << 20]
-    assert told["checks"][1]["note"].endswith("fp32 on cpu")
-    assert told["command"] == f"python -S -P {bare}/bench/gpu.py {' '.join(options)}"
+    result = json.loads(report.read_text())
+    assert [(each["name"], each["status"]) for each in result["checks"]] == [("all-reduce", "ok"), ("inference", "ok")]
+    assert [each["bytes"] for each in result["checks"][0]["details"]["sizes"]] == [1 << 18, 1 << 20]
+    assert result["checks"][1]["note"].endswith("fp32 on cpu")
+    assert result["command"] == f"python -S -P {bare}/bench/gpu.py {' '.join(options)}"
 
 
 def test_bench_gpu_without_torch(bare: Path, tmp_path: Path) -> None:

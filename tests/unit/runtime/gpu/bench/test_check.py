@@ -1,4 +1,4 @@
-"""The check of the GPUs: its records and table, its processes, and a whole run on the CPU."""
+"""gpu-check: its records and table, its child processes, and runs on the CPU."""
 
 import importlib.util
 import json
@@ -22,10 +22,10 @@ COMMAND = [sys.executable, "-P", "-m", "berth.runtime.gpu.bench.check"]
     ("measured", "status", "ratio"),
     [
         pytest.param(Measured(8.0, "GB/s", limit=10.0, enough=0.5), Status.OK, 0.8, id="enough"),
-        pytest.param(Measured(5.0, "GB/s", limit=10.0, enough=0.5), Status.OK, 0.5, id="just-enough"),
+        pytest.param(Measured(5.0, "GB/s", limit=10.0, enough=0.5), Status.OK, 0.5, id="exactly-enough"),
         pytest.param(Measured(4.0, "GB/s", limit=10.0, enough=0.5), Status.SLOW, 0.4, id="slow"),
-        pytest.param(Measured(4.0, "GB/s"), Status.OK, None, id="no-limit-known"),
-        pytest.param(Measured(None, "GB/s", limit=10.0), Status.OK, None, id="nothing-to-measure"),
+        pytest.param(Measured(4.0, "GB/s"), Status.OK, None, id="unknown-limit"),
+        pytest.param(Measured(None, "GB/s", limit=10.0), Status.OK, None, id="no-value"),
     ],
 )
 def test_status(measured: Measured, status: Status, ratio: float | None) -> None:
@@ -68,9 +68,9 @@ NO_COMPILER = CallResult(
             "cpu",
             NO_COMPILER,
             skipped("torch-compile", "torch.compile needs a C++ compiler on a CPU, and there is none here"),
-            id="no-compiler-on-a-cpu",
+            id="no-compiler-on-cpu",
         ),
-        pytest.param("cuda", NO_COMPILER, failed("torch-compile", NO_COMPILER.error), id="no-compiler-on-a-gpu"),
+        pytest.param("cuda", NO_COMPILER, failed("torch-compile", NO_COMPILER.error), id="no-compiler-on-gpu"),
     ],
 )
 def test_record_of_process_result(device: str, ended: CallResult, record: Record) -> None:
@@ -78,26 +78,26 @@ def test_record_of_process_result(device: str, ended: CallResult, record: Record
     assert check.record_of(compiling, device, ended) == record
 
 
-def seen(cuda: str | None, devices: int) -> CallResult:
+def described(cuda: str | None, devices: int) -> CallResult:
     return CallResult({"versions": {"torch": "2.13.0", "cuda": cuda}, "devices": [{"name": "NVIDIA L4"}] * devices})
 
 
 @pytest.mark.parametrize(
-    ("device", "ended", "says"),
+    ("device", "result", "sentence"),
     [
-        pytest.param("cuda", seen("13.0", 1), "", id="a-gpu"),
-        pytest.param("cpu", seen(None, 0), "", id="a-cpu-that-was-asked-for"),
-        pytest.param("cuda", seen(None, 0), "torch 2.13.0 is a CPU build: use an image of a CUDA", id="a-cpu-build"),
-        pytest.param("cuda", seen("13.0", 0), "There is no GPU that torch can use here: run this on", id="no-gpu"),
+        pytest.param("cuda", described("13.0", 1), "", id="gpu"),
+        pytest.param("cpu", described(None, 0), "", id="requested-cpu"),
+        pytest.param("cuda", described(None, 0), "torch 2.13.0 is a CPU build: use an image of a CUDA", id="cpu-build"),
+        pytest.param("cuda", described("13.0", 0), "There is no GPU that torch can use here: run this on", id="no-gpu"),
         pytest.param(
             "cpu", CallResult(error="OSError: libc10"), "torch can't be used here (OSError: libc10)", id="broken"
         ),
     ],
 )
-def test_unusable_machine(device: str, ended: CallResult, says: str) -> None:
-    refusal = check.unusable(device, ended)
-    assert refusal.startswith(says)
-    assert bool(refusal) == bool(says)
+def test_unusable_machine(device: str, result: CallResult, sentence: str) -> None:
+    refusal = check.unusable(device, result)
+    assert refusal.startswith(sentence)
+    assert bool(refusal) == bool(sentence)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_unusable_machine(device: str, ended: CallResult, says: str) -> None:
     ],
 )
 def test_check_with_missing_module_is_skipped(module: str, reason: str) -> None:
-    asked = check.Check("inference", len, limit=1, needs=("json", module))  # type: ignore[arg-type]  # never called
-    assert check.run_check(asked, "cpu", {}) == skipped("inference", reason)
+    unmet = check.Check("inference", len, limit=1, needs=("json", module))  # type: ignore[arg-type]  # never called
+    assert check.run_check(unmet, "cpu", {}) == skipped("inference", reason)
 
 
 def test_row_adds_check_of_other_package() -> None:
@@ -128,7 +128,7 @@ def test_malformed_row_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.nightly
 def test_run_on_cpu(tmp_path: Path) -> None:
-    """The checks that test_bench_gpu.py does not run."""
+    """Runs the checks that test_bench_gpu.py does not run."""
     report = tmp_path / "report.json"
     names = ["matrix-product", "training-step", "torch-compile"]
     only = [word for name in names for word in ("--only", name)]
@@ -143,11 +143,11 @@ def test_run_on_cpu(tmp_path: Path) -> None:
         f"berth: {name} …" for name in names
     ]
 
-    told = json.loads(report.read_text())
-    assert told["command"].startswith("python -P -m berth.runtime.gpu.bench.check --device cpu --json ")
-    assert f"torch {told['versions']['torch']}" in title
-    assert told["devices"] == []
-    found = {each["name"]: each for each in told["checks"]}
+    result = json.loads(report.read_text())
+    assert result["command"].startswith("python -P -m berth.runtime.gpu.bench.check --device cpu --json ")
+    assert f"torch {result['versions']['torch']}" in title
+    assert result["devices"] == []
+    found = {each["name"]: each for each in result["checks"]}
     assert list(found) == names
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     assert {name: each["status"] for name, each in found.items()} == {
@@ -155,7 +155,7 @@ def test_run_on_cpu(tmp_path: Path) -> None:
         "training-step": "ok",
         "torch-compile": "ok" if compiler else "skipped",
     }
-    assert all(each["value"] > 0 and each["limit"] is None for each in told["checks"] if each["status"] == "ok")
+    assert all(each["value"] > 0 and each["limit"] is None for each in result["checks"] if each["status"] == "ok")
     assert found["training-step"]["details"]["tokens"] == 32
 
 
@@ -171,7 +171,7 @@ def test_unwritable_json_is_refused_before_checks(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_sigterm_ends_running_check(tmp_path: Path) -> None:
-    """PID 1 of a container would ignore it, and the check's processes are in a group of their own."""
+    """Without a handler process 1 of a container would ignore SIGTERM, and the checks' processes would survive."""
     running = subprocess.Popen([*COMMAND, "--device", "cpu"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert running.stderr is not None
     assert running.stderr.readline() == "berth: all-reduce …\n"
@@ -181,7 +181,7 @@ def test_sigterm_ends_running_check(tmp_path: Path) -> None:
 
 
 def without_gpu() -> str:
-    """Why the checks can't be made on a GPU here; empty if they can."""
+    """Why the checks can't run on a GPU here; empty if they can."""
     if shutil.which("nvidia-smi") is None:
         return "no NVIDIA GPU here (no nvidia-smi)"
     import torch
@@ -196,7 +196,7 @@ def test_run_on_gpu(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     done = subprocess.run([*COMMAND, "--json", str(report)], capture_output=True, text=True, timeout=880)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(report.read_text())
-    assert {each["status"] for each in told["checks"]} <= {"ok", "slow"}
-    assert told["versions"]["nccl"] is not None
+    result = json.loads(report.read_text())
+    assert {each["status"] for each in result["checks"]} <= {"ok", "slow"}
+    assert result["versions"]["nccl"] is not None
     assert importlib.util.find_spec("triton") is not None

@@ -1,4 +1,4 @@
-"""What the hardware could do: bus bandwidth, chips by the driver's name, links by what nvidia-smi prints."""
+"""Limits of the hardware: bus bandwidth, chips by the driver's name, links from the output of nvidia-smi."""
 
 import pytest
 
@@ -8,9 +8,9 @@ from berth.runtime.gpu.bench import machine, peaks
 @pytest.mark.parametrize(
     ("size", "seconds", "ranks", "gb_per_s"),
     [
-        pytest.param(10**9, 1.0, 2, 1.0, id="two-send-the-buffer-once"),
-        pytest.param(256 << 20, 0.001, 8, 469.762048, id="eight"),
-        pytest.param(10**9, 1.0, 1, 0.0, id="one-sends-nothing"),
+        pytest.param(10**9, 1.0, 2, 1.0, id="two-ranks"),
+        pytest.param(256 << 20, 0.001, 8, 469.762048, id="eight-ranks"),
+        pytest.param(10**9, 1.0, 1, 0.0, id="one-rank"),
     ],
 )
 def test_bus_bandwidth(size: int, seconds: float, ranks: int, gb_per_s: float) -> None:
@@ -48,7 +48,7 @@ def test_unknown_chip(name: str) -> None:
 
 
 def nvlink(*speeds: str) -> str:
-    """What `nvidia-smi nvlink -s` prints of one GPU."""
+    """The output of `nvidia-smi nvlink -s` for one GPU."""
     links = "".join(f"\t Link {number}: {speed}\n" for number, speed in enumerate(speeds))
     return f"GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n{links}"
 
@@ -57,9 +57,13 @@ def nvlink(*speeds: str) -> str:
     ("links", "pcie", "name", "gb_per_s"),
     [
         pytest.param(nvlink(*["26.562 GB/s"] * 18) * 2, "5, 16\n5, 16\n", "NVLink", 478.116, id="nvlink"),
-        pytest.param(nvlink("25 GB/s", "25 GB/s") + nvlink("25 GB/s", "<inactive>"), "", "NVLink", 25, id="weakest"),
-        pytest.param(nvlink("25 GB/s") + nvlink("<inactive>"), "4, 16\n", "PCIe 4.0 x16", 31.504, id="one-without"),
-        pytest.param("", "4, 16\n4, 8\n", "PCIe 4.0 x8", 15.752, id="weakest-of-pcie"),
+        pytest.param(
+            nvlink("25 GB/s", "25 GB/s") + nvlink("25 GB/s", "<inactive>"), "", "NVLink", 25, id="slowest-nvlink"
+        ),
+        pytest.param(
+            nvlink("25 GB/s") + nvlink("<inactive>"), "4, 16\n", "PCIe 4.0 x16", 31.504, id="one-gpu-without-nvlink"
+        ),
+        pytest.param("", "4, 16\n4, 8\n", "PCIe 4.0 x8", 15.752, id="slowest-pcie"),
         pytest.param(nvlink(), "3, 16\n", "PCIe 3.0 x16", 15.76, id="no-nvlink"),
     ],
 )
@@ -73,8 +77,8 @@ def test_link_from_nvidia_smi(links: str, pcie: str, name: str, gb_per_s: float)
     ("links", "pcie"),
     [
         pytest.param("", "", id="no-nvidia-smi"),
-        pytest.param("", "[N/A], [N/A]\n", id="a-virtual-machine-that-does-not-say"),
-        pytest.param("", "9, 16\n", id="a-generation-to-come"),
+        pytest.param("", "[N/A], [N/A]\n", id="unknown-in-virtual-machine"),
+        pytest.param("", "9, 16\n", id="unknown-generation"),
     ],
 )
 def test_unknown_link(links: str, pcie: str) -> None:

@@ -1,4 +1,4 @@
-"""The figures of squad, squad_v2 and GLUE's stsb, against figures computed by hand."""
+"""Compares squad, squad_v2 and GLUE's stsb with values computed by hand."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def test_squad_v2_scores_and_best_threshold() -> None:
     predictions = {"c": "wrong", "a": "paris", "b": "two", "d": ""}
     no_answer = {"a": 0.1, "b": 0.6, "c": 0.2, "d": 0.9}
     assert figures.squad_v2(predictions, no_answer, references, threshold=0.5) == {
-        # b is above the threshold and has an answer; c has none and got one; d's answer is an article: nothing.
+        # b: above the threshold, though it has an answer. c: answered, though it has none. d: an article counts as "".
         "exact": 25.0,
         "f1": 25.0,
         "total": 4,

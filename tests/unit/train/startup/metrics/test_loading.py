@@ -1,4 +1,4 @@
-"""Which names evaluate.load answers with ours; that they are answered is seen in the image."""
+"""Which metric names evaluate.load and load_metric serve with ours; tests/images/train computes them."""
 
 import sys
 from pathlib import Path
@@ -37,38 +37,38 @@ def test_own_metric_script_takes_precedence(tmp_path: Path) -> None:
 
 
 def test_other_metrics_are_loaded_by_evaluate() -> None:
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def load(path: str, config_name: str | None = None, module_type: str | None = None, **init_kwargs: Any) -> str:
-        asked.append((path, config_name, module_type, init_kwargs))
+        calls.append((path, config_name, module_type, init_kwargs))
         return "theirs"
 
     module = ModuleType("evaluate.loading")
     module.load = load  # type: ignore[attr-defined]
     loading.after_evaluate(module)
-    assert module.load is load, "a user's own evaluate/loading.py"
+    assert module.load is load, "a user's own evaluate/loading.py is not patched"
     module.evaluation_module_factory = None  # type: ignore[attr-defined]
     loading.after_evaluate(module)
     assert module.load("f1", "multi", seed=1) == "theirs"
     assert module.load(path="squad", module_type="comparison") == "theirs"
-    assert asked == [("f1", "multi", None, {"seed": 1}), ("squad", None, "comparison", {})]
+    assert calls == [("f1", "multi", None, {"seed": 1}), ("squad", None, "comparison", {})]
 
 
 def test_load_metric_returns_ours_with_any_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def own(path: str, config_name: str | None = None, **metric_init_kwargs: Any) -> str:
-        asked.append((path, config_name, metric_init_kwargs))
+        calls.append((path, config_name, metric_init_kwargs))
         return "theirs"
 
     old = ModuleType("datasets")
     old.load_metric = own  # type: ignore[attr-defined]
     loading.after_datasets(old)
-    assert old.load_metric is own, "a user's own datasets.py"
+    assert old.load_metric is own, "a user's own datasets.py is not patched"
     old.load_dataset = None  # type: ignore[attr-defined]
     loading.after_datasets(old)
     assert old.load_metric("f1", "multi", seed=1) == "theirs"
-    assert asked == [("f1", "multi", {"seed": 1})]
+    assert calls == [("f1", "multi", {"seed": 1})]
     ours = ModuleType(
         "berth.train.startup.metrics.modules"
     )  # evaluate, which the real one imports, is only in the image
@@ -76,11 +76,11 @@ def test_load_metric_returns_ours_with_any_datasets(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, ours.__name__, ours)
     monkeypatch.setattr(metrics, "modules", ours, raising=False)
     assert old.load_metric("glue", "mrpc", seed=1) == {"config_name": "mrpc", "seed": 1}
-    assert len(asked) == 1
+    assert len(calls) == 1
 
     new = ModuleType("datasets")
     loading.after_datasets(new)
-    assert not hasattr(new, "load_metric"), "a user's own datasets.py"
+    assert not hasattr(new, "load_metric"), "a user's own datasets.py is not patched"
     new.load_dataset = None  # type: ignore[attr-defined]
     loading.after_datasets(new)
     assert callable(new.load_metric)
