@@ -36,7 +36,7 @@ _SHOWN = 3
 
 
 class NameCheck(NamedTuple):
-    """A problem with the names of a split's files: an error, or a warning for the log's last line. Both may be empty."""
+    """A problem with the names of a split's files: an error or a warning for the log's last line; both may be empty."""
 
     refusal: str = ""
     warning: str = ""

@@ -97,7 +97,10 @@ def _faults_of_pairs(model: Any, tokenizer: PairTokenizer) -> Iterator[str]:
         )
     types, largest = _type_count(model), max(pair.type_ids)
     if tokenizer.token_types and types and largest >= types:
-        yield f"its tokenizer makes token types up to {largest}, but the model has {types}: save its own tokenizer with it"
+        yield (
+            f"its tokenizer makes token types up to {largest}, but the model has {types}: save its own tokenizer "
+            "with it"
+        )
 
 
 def _fault_of_a_forward(model: Any, tokenizer: PairTokenizer) -> str:

@@ -81,8 +81,8 @@ def too_few(questions: int, limits: Limits) -> str:
         return "int8 was requested, but there is no question to measure its loss: pass validation data"
     if questions < LEAST_QUESTIONS and not limits.few_questions:
         return (
-            f"int8 was requested, but there are only {questions} questions to measure its loss, and {LEAST_QUESTIONS} are "
-            "needed: pass more, or accept an uncertain figure (int8_few_questions true, --few-questions)"
+            f"int8 was requested, but there are only {questions} questions to measure its loss, and {LEAST_QUESTIONS} "
+            "are needed: pass more, or accept an uncertain figure (int8_few_questions true, --few-questions)"
         )
     return ""
 

@@ -193,7 +193,7 @@ def compare(answers: dict[str, list[Span]], examples: Sequence[Example], *, no_a
 
 
 def provide_graph(files: ModelFiles, target: Path, say: Say) -> None:
-    """Ensure that `target` holds the model's graph: keep a valid one, else copy the one in the model folder, else make it."""
+    """Ensure that `target` holds the model's graph: keep a valid one, else copy the model's own, else make it."""
     hashes = graph.hash_sources(files.folder)
     for folder in (target, files.folder / FOLDER):
         if not folder.is_dir():

@@ -80,6 +80,6 @@ def test_mask_text(line: str, seen: str) -> None:
 @pytest.mark.timeout(30)  # a regular expression with quadratic time would take hours
 @pytest.mark.parametrize("word", ["a", "1", "-", "a=1 ", "'a' ", "bearer ", "://a:", "http://"])
 def test_masking_time_is_linear(word: str) -> None:
-    text = word * (1_000_000 // len(word))
+    text = word * (200_000 // len(word))
     assert mask_text(text) == text
     assert masked(["--p", text]) == ["--p", text]

@@ -152,22 +152,17 @@ def test_archive_line(line: str, archive: str) -> None:
     assert archive_line(line) == archive
 
 
-@pytest.mark.parametrize("below", ["", "python/"])
-def test_pip_accepts_archive_line(tmp_path: Path, below: str) -> None:
+def test_pip_accepts_archive_lines(tmp_path: Path) -> None:
     """GitHub's archives have one folder that contains all files."""
-    with zipfile.ZipFile(tmp_path / "v1.0.zip", "w") as archive:
-        archive.writestr(
-            f"rows-1.0/{below}setup.py",
-            "from setuptools import setup\nsetup(name='rows', version='1.0', py_modules=['rows'])",
-        )
-        archive.writestr(f"rows-1.0/{below}rows.py", "")
-    line = archive_line(
-        f"git+https://github.com/us/rows@v1.0#egg=rows&subdirectory={below.rstrip('/')}"
-        if below
-        else "git+https://github.com/us/rows@v1.0"
-    )
-    line = line.replace("https://github.com/us/rows/archive", tmp_path.as_uri())
-    (tmp_path / "requirements.txt").write_text(f"{line}\n")
+    lines = []
+    for name, inner, fragment in (("rows", "", ""), ("cells", "python/", "#egg=cells&subdirectory=python")):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            setup = f"from setuptools import setup\nsetup(name='{name}', version='1.0', py_modules=['{name}'])"
+            archive.writestr(f"{name}-1.0/{inner}setup.py", setup)
+            archive.writestr(f"{name}-1.0/{inner}{name}.py", "")
+        line = archive_line(f"git+https://github.com/us/{name}@v1.0{fragment}")
+        lines.append(line.replace(f"https://github.com/us/{name}/archive/v1.0", (tmp_path / name).as_uri()))
+    (tmp_path / "requirements.txt").write_text("\n".join(lines))
     command = [
         sys.executable,
         "-m",
@@ -180,4 +175,4 @@ def test_pip_accepts_archive_line(tmp_path: Path, below: str) -> None:
         "requirements.txt",
     ]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    assert (tmp_path / "there/rows.py").exists()
+    assert {"rows.py", "cells.py"} <= {path.name for path in (tmp_path / "there").iterdir()}

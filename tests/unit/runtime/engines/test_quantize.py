@@ -43,6 +43,16 @@ def model(tiny_model: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_model, tmp_path / "model"))
 
 
+@pytest.fixture(scope="module")
+def quantised(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tiny model with an fp32 and an int8 graph."""
+    if not (tiny_model / FOLDER).is_dir():
+        add_graph(tiny_model)
+    folder = Path(shutil.copytree(tiny_model, tmp_path_factory.mktemp("quantised") / "model"))
+    quantize.add_int8(folder / FOLDER, QUESTIONS, SETTINGS, ANY, print)
+    return folder
+
+
 def listing(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -68,14 +78,6 @@ def test_refusal_depends_on_f1_loss_and_number_of_questions(found: Comparison, l
     reason = refusal(found, limits)
     assert reason.startswith(sentence)
     assert bool(reason) == bool(sentence)
-
-
-def test_quantisation_keeps_level_of_other_log_handlers(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pytest adds its handlers to loggers that do not propagate, such as NNCF's."""
-    handler = logging.NullHandler()
-    monkeypatch.setattr(logging.getLogger("nncf"), "handlers", [handler])
-    quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, lambda line: None)
-    assert handler.level == logging.NOTSET
 
 
 def test_zero_questions_are_too_few() -> None:
@@ -116,8 +118,11 @@ def test_int8_graph_has_int8_layers_and_float_head(
     model: Path, monkeypatch: pytest.MonkeyPatch, vnni: bool, weight_bits: int
 ) -> None:
     monkeypatch.setattr(quantize, "has_vnni", lambda: vnni)
+    handler = logging.NullHandler()  # like pytest's, which it adds to loggers that do not propagate, such as NNCF's
+    monkeypatch.setattr(logging.getLogger("nncf"), "handlers", [handler])
     said: list[str] = []
     found = quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, said.append)
+    assert handler.level == logging.NOTSET, "the level of other handlers must not change"
     manifest = read_manifest(model / FOLDER)
     assert manifest.precisions == {"fp32": {}, "int8": {**found.record(), "weight_bits": weight_bits}}
     assert manifest.precision == "fp32"
@@ -154,23 +159,21 @@ def ancestors(node: openvino.Node, depth: int = 4) -> set[str]:
     return names
 
 
-def test_int8_logits_are_close_to_fp32(model: Path) -> None:
-    quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
-    manifest = read_manifest(model / FOLDER)
-    tokenizer = PairTokenizer.from_json((model / FOLDER / "tokenizer.json").read_text())
+def test_int8_logits_are_close_to_fp32(quantised: Path) -> None:
+    manifest = read_manifest(quantised / FOLDER)
+    tokenizer = PairTokenizer.from_json((quantised / FOLDER / "tokenizer.json").read_text())
     windows = make_windows(tokenizer, EXAMPLES, 64, 16)
     fp32, int8 = (
         np.concatenate([np.r_[row.start, row.end] for row in logits_of_all(engine, windows)])
-        for engine in (OpenVINOEngine(model / FOLDER, manifest, name, 1) for name in ("fp32", "int8"))
+        for engine in (OpenVINOEngine(quantised / FOLDER, manifest, name, 1) for name in ("fp32", "int8"))
     )
     assert not np.allclose(fp32, int8, atol=1e-3)
     assert np.corrcoef(fp32, int8)[0, 1] > 0.95
 
 
-def test_int8_is_used_only_if_requested(model: Path) -> None:
-    quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
+def test_int8_is_used_only_if_requested(quantised: Path) -> None:
     for environment, precision in (({}, "fp32"), ({"BERTH_PRECISION": "int8"}, "int8")):
-        loaded = choose.load(model, choose.settings(environment, 1, cuda=False), print)
+        loaded = choose.load(quantised, choose.settings(environment, 1, cuda=False), print)
         assert loaded.engine.info.precision == precision
         assert f", {precision} on " in loaded.engine.info.description
 
@@ -204,9 +207,9 @@ def test_refused_int8_graph_is_deleted(model: Path, limits: Limits, sentence: st
     assert listing(model / FOLDER) == before
 
 
-def test_interrupted_replacement_leaves_manifest_without_int8(model: Path) -> None:
+def test_interrupted_replacement_leaves_manifest_without_int8(quantised: Path, tmp_path: Path) -> None:
     """int8.bin can't be replaced here, so the state is as after a kill between the two files."""
-    quantize.add_int8(model / FOLDER, QUESTIONS, SETTINGS, ANY, print)
+    model = Path(shutil.copytree(quantised, tmp_path / "model"))
     (model / FOLDER / "int8.bin").unlink()
     (model / FOLDER / "int8.bin").mkdir()
     with pytest.raises(IsADirectoryError):

@@ -3,7 +3,7 @@
 import pytest
 
 from berth.contract.gpu_hosts import minimum, parse
-from berth.runtime.gpu.compatibility import UsableGpus, incompatibility, no_gpu, too_old, usable_gpus
+from berth.runtime.gpu.compatibility import UsableGpus, incompatibility, no_gpu, usable_gpus
 from berth.runtime.gpu.driver import Device, DriverState
 
 GPUS = {
@@ -123,14 +123,6 @@ def test_failing_driver_library(fault: str) -> None:
     assert f"the driver's library {fault}: look at nvidia-smi" in str(
         incompatibility("12.4", 1, DriverState(fault=fault))
     )
-
-
-def test_too_old_driver() -> None:
-    assert too_old("12.4", DriverState(version=(11, 4), code=0))
-    assert too_old("13.0", DriverState(version=(12, 8), code=0))
-    assert not too_old("12.8", DriverState(version=(12, 0), code=0))
-    assert not too_old("12.4", DriverState(version=(13, 0), code=803))
-    assert not too_old("13.0", DriverState(missing="no library"))
 
 
 DMESG = "look at nvidia-smi and dmesg on the host"

@@ -10,7 +10,7 @@ from berth.runtime.hints import hardware, replaced_packages, table
 from berth.runtime.hints.images import ThisImage
 from berth.runtime.hints.program import ProgramContext, RaisedException
 from berth.runtime.hints.table import last_line_remedy, remedy
-from tests.unit.runtime.hints.programs import NOWHERE, lay, remedy_of, run
+from tests.unit.runtime.hints.programs import NOWHERE, lay, remedy_in_process, remedy_of, run
 
 PARSER = "import argparse, os\nparser = argparse.ArgumentParser()\n"
 FLAGS = PARSER + (
@@ -118,8 +118,9 @@ def test_key_error_of_own_dict_has_no_hint(tmp_path: Path) -> None:
 
 
 def test_process_group_without_rank_variables(tmp_path: Path) -> None:
-    lay(tmp_path, {"train.py": "import torch.distributed as d\nd.init_process_group('gloo')\n"})
-    assert remedy_of(tmp_path) == RANKS.format("RANK", 0)
+    assert remedy_in_process(tmp_path, "import torch.distributed as d; d.init_process_group('gloo')") == RANKS.format(
+        "RANK", 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,8 +136,7 @@ def test_process_group_without_rank_variables(tmp_path: Path) -> None:
     ],
 )
 def test_cuda_call_in_cpu_image(tmp_path: Path, code: str, hint: str) -> None:
-    lay(tmp_path, {"train.py": f"import torch\n{code}\n"})
-    assert hint in remedy_of(tmp_path)
+    assert hint in remedy_in_process(tmp_path, f"import torch\n{code}")
 
 
 @pytest.mark.parametrize(
@@ -235,10 +235,7 @@ NO_HUB = (
     ("call", "hint"),
     [
         ("datasets.load_dataset('csv', data_files='/opt/ml/input/data/training/x.csv')", NO_CHANNEL),
-        ("datasets.load_dataset('/opt/ml/input/data/training')", NO_CHANNEL),
         ("datasets.load_from_disk('/opt/ml/input/data/training')", NO_CHANNEL),
-        ("transformers.AutoTokenizer.from_pretrained('/opt/ml/input/data/training')", NO_CHANNEL),
-        ("transformers.AutoTokenizer.from_pretrained('bert-base-uncased')", NO_HUB),
         (
             "torch.save({}, '/opt/ml/model/x/y.pt')",
             '; create the folder first: os.makedirs("/opt/ml/model/x", exist_ok=True)',
@@ -246,6 +243,21 @@ NO_HUB = (
     ],
 )
 def test_missing_file_messages_of_libraries(tmp_path: Path, call: str, hint: str) -> None:
+    code = f"import {call.partition('.')[0]}\n{call}"
+    assert remedy_in_process(tmp_path, code, {"SM_CHANNEL_TRAIN": "/x"}) == hint
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("datasets.load_dataset('/opt/ml/input/data/training')", NO_CHANNEL),
+        ("transformers.AutoTokenizer.from_pretrained('/opt/ml/input/data/training')", NO_CHANNEL),
+        ("transformers.AutoTokenizer.from_pretrained('bert-base-uncased')", NO_HUB),
+    ],
+)
+def test_missing_file_messages_of_offline_libraries(tmp_path: Path, call: str, hint: str) -> None:
+    """In a new process: the libraries read HF_HUB_OFFLINE when they are imported."""
     lay(tmp_path, {"train.py": f"import {call.partition('.')[0]}\n{call}\n"})
     environ = {"SM_CHANNEL_TRAIN": "/x", "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
     assert remedy_of(tmp_path, environ=environ) == hint

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from berth.runtime.hints.program import ProgramContext, RaisedException
+from berth.runtime.hints.program import ProgramContext
 from berth.runtime.hints.table import remedy
-from tests.unit.runtime.hints.programs import lay
+from tests.unit.runtime.hints.programs import lay, raised_by
 
 JOB_HINTS = ("the job", "channel", "fit(", "SM_MODEL_DIR (", "source_dir", "build.py build train")
 
@@ -16,21 +16,9 @@ JOB_HINTS = ("the job", "channel", "fit(", "SM_MODEL_DIR (", "source_dir", "buil
 def remedy_for(folder: Path, code: str | Callable[[], object]) -> str:
     """The hint for a handler that runs this code as `folder`/code/inference.py, or calls this function."""
     context = ProgramContext(folder / "code", serving=True)
-    file = folder / "code/inference.py"
-    try:
-        if callable(code):
-            code()
-        else:
-            exec(compile(code, str(file), "exec"), {"__name__": "inference"})
-    except BaseException as error:
-        trace, files = error.__traceback__, []
-        while trace is not None:
-            files.append(trace.tb_frame.f_code.co_filename)
-            trace = trace.tb_next
-        found = remedy(RaisedException(type(error).__name__, str(error), files), context)
-        assert not any(words in found for words in JOB_HINTS), found
-        return found
-    raise AssertionError("nothing was raised")
+    found = remedy(raised_by(code, folder / "code/inference.py"), context)
+    assert not any(words in found for words in JOB_HINTS), found
+    return found
 
 
 @pytest.mark.parametrize(

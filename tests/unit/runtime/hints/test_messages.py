@@ -6,10 +6,9 @@ import pytest
 
 from berth.runtime.hints.program import RaisedException
 from berth.runtime.hints.table import remedy
-from tests.unit.runtime.hints.programs import NOWHERE, lay, remedy_of
+from tests.unit.runtime.hints.programs import NOWHERE, remedy_in_process
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -18,8 +17,7 @@ from tests.unit.runtime.hints.programs import NOWHERE, lay, remedy_of
     ],
 )
 def test_label_or_token_id_out_of_range(tmp_path: Path, code: str, words: str) -> None:
-    lay(tmp_path, {"train.py": f"import torch\nfrom torch import nn\n{code}\n"})
-    assert words in remedy_of(tmp_path)
+    assert words in remedy_in_process(tmp_path, f"import torch\nfrom torch import nn\n{code}")
 
 
 STRATEGIES = "load_best_model_at_end requires the save and eval strategy to match, but found\n- Evaluation strategy: "

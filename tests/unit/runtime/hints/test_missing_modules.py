@@ -96,14 +96,14 @@ def test_missing_module_is_first_searched_in_source_folder(
     assert remedy_of(tmp_path) == hint.replace("{code}", str(tmp_path))
 
 
-@pytest.mark.parametrize("place", ["src/fraud_detector/__init__.py", "src/fraud_detector.py"])
-def test_dot_in_requirements_installs_src_folder(tmp_path: Path, place: str) -> None:
-    lay(tmp_path, {"pyproject.toml": PROJECT, place: "WORD = 1\n", "requirements.txt": ".\n"})
+def test_dot_in_requirements_installs_src_folder(tmp_path: Path) -> None:
+    modules = {"src/fraud_detector/__init__.py": "WORD = 1\n", "src/rows.py": "COUNT = 2\n"}
+    lay(tmp_path, {"pyproject.toml": PROJECT, "requirements.txt": ".\n", **modules})
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     command += ["--target", str(tmp_path / "installed"), "-r", "requirements.txt"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    lay(tmp_path, {"train.py": "import fraud_detector; print(fraud_detector.WORD)"})
-    assert run(tmp_path, environ={"PYTHONPATH": str(tmp_path / "installed")}).stdout == "1\n"
+    lay(tmp_path, {"train.py": "import fraud_detector, rows; print(fraud_detector.WORD, rows.COUNT)"})
+    assert run(tmp_path, environ={"PYTHONPATH": str(tmp_path / "installed")}).stdout == "1 2\n"
 
 
 @pytest.mark.parametrize(

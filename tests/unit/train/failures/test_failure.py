@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from berth.runtime.codes import exit_code
 from berth.runtime.failure_file import SENTENCE_CHARACTERS
 from berth.train.failures import failure
 from berth.train.failures.echo import is_echo
@@ -386,11 +385,6 @@ def test_failure_file_keeps_text_of_program_only(tmp_path: Path) -> None:
     path.write_text("the program's own words, and more of them")
     assert not file.write(FailureReport("ours"))
     assert path.read_text() == "the program's own words, and more of them"
-
-
-@pytest.mark.parametrize(("code", "shell"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
-def test_exit_code(code: int, shell: int) -> None:
-    assert exit_code(code) == shell
 
 
 def test_lone_echo_is_explained() -> None:
