@@ -16,7 +16,7 @@ _HINTS = {
     304: "the container may not use the devices: start it with docker run --gpus all instead of --device",
     802: "GPUs joined by NVSwitch wait for the fabric manager: start nvidia-fabricmanager, in the driver's version, on "
     "the host",
-    803: "the driver's library and its kernel module have different versions: restart the host after its driver's update",
+    803: "the driver's library and its kernel module have different versions: restart the host, whose driver changed",
     804: "cuda-compat does not support this GPU: take its folder out of LD_LIBRARY_PATH",
     999: "load nvidia-uvm on the host (nvidia-modprobe -u -c 0), look at nvidia-smi and dmesg there, or restart it",
 }

@@ -33,7 +33,7 @@ METRICS = {
     "cost_dollars": 0.1234,
 }
 MEASURED = {"examples_per_second": 12.3, "tokens_per_second": 3456, "padding_percent": 8.2}
-# The lines of a job that prints all that one can, each from what writes it or, for `name = number`, as it is written.
+# All metric lines of a job, from the functions that write them, or as text for `name = number`.
 LINES = {
     line("40 of 312", 2.13, 2.5e-5, MEASURED, 1.2e9, 123): {
         "loss": 2.13,

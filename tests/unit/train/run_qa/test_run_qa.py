@@ -236,7 +236,7 @@ def test_int8_export_is_measured_or_refused(
     assert kept["fp32_f1"] == pytest.approx(pair[0].metrics()["eval_f1"], abs=1e-3)
     (end,) = host.run(new_job(tmp_path / "few", tiny_model, few_steps | {"export_int8": "true"}))
     assert end.code == 1
-    assert end.err.startswith("berth: error: int8 was asked for, and there are 10 questions to measure its loss on")
+    assert end.err.startswith("berth: error: int8 was requested, but there are only 10 questions to measure its loss")
     assert "step 1" not in end.out, "the job must fail before the training"
 
 
