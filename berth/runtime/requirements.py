@@ -171,8 +171,8 @@ def failed_install(
         index = places.get("indexes", _PUBLIC_INDEX)
         return (
             f"{name} could not be installed, because the package index {index} can't be reached{package} "
-            f"({obstacle}; trusted certificates: {trusted}); set PIP_INDEX_URL to an index that the container can reach, "
-            f"and PIP_CERT to its certificate (a job may have it in a channel called {CHANNEL}), or {_VENDOR}."
+            f"({obstacle}; trusted certificates: {trusted}); set PIP_INDEX_URL to an index that the container can "
+            f"reach, and PIP_CERT to its certificate (a job may have it in a channel called {CHANNEL}), or {_VENDOR}."
         )
     if built := [before for before, line in pairwise(output) if line.strip() == _END_OF_BUILD]:
         package = next((f" {match[1]}" for line in reversed(output) if (match := _COLLECTING.match(line))), "")

@@ -2,8 +2,8 @@
 
 The finder is last on sys.meta_path, so AWS's wheel is found first; if that has only one half (dataparallel or
 modelparallel), the other comes from ours. BERTH_SMDISTRIBUTED changes this: `open` puts ours first, `aws` finds only
-AWS's, and `off` neither. Therefore our folder is not on sys.path, where it would always be found. This module is loaded in
-every Python of the training image, so it imports nothing else.
+AWS's, and `off` neither. Therefore our folder is not on sys.path, where it would always be found. This module is loaded
+in every Python of the training image, so it imports nothing else.
 """
 
 import sys

@@ -104,8 +104,8 @@ def test_int8_without_its_graph_is_refused(start: StartContainer, model_with_gra
     container = start(model_with_graph, {"BERTH_PRECISION": "int8", "BERTH_FAILURE_GRACE": "0"})
     assert container.wait(timeout=60)["StatusCode"] == 1
     sentence = (
-        "berth: error: int8 was requested, but /opt/ml/model has no such graph: add one with `python build.py quantize`, "
-        "or unset BERTH_PRECISION"
+        "berth: error: int8 was requested, but /opt/ml/model has no such graph: add one with "
+        "`python build.py quantize`, or unset BERTH_PRECISION"
     )
     assert sentence in container.logs().decode()
 

@@ -25,8 +25,8 @@ from tests.doubles.package_index import PackageIndex, package_index, wheel
             ],
             "requirements.txt could not be installed, because the package index https://pypi.org/simple can't be "
             "reached for tabulate==0.9.0 (CERTIFICATE_VERIFY_FAILED; trusted certificates: the system's); set "
-            "PIP_INDEX_URL to an index that the container can reach, and PIP_CERT to its certificate (a job may have it "
-            "in a channel called certificates), or put the wheels next to it and `--no-index` into its first line.",
+            "PIP_INDEX_URL to an index that the container can reach, and PIP_CERT to its certificate (a job may have "
+            "it in a channel called certificates), or put the wheels next to it and `--no-index` into its first line.",
             id="no-network",
         ),
         pytest.param(
