@@ -121,8 +121,8 @@ def fault_of(folder: Path, manifest: GraphManifest, openvino: str) -> str:
     if missing:
         return f"the graph in {folder} lacks {missing[0]}"
     if _release(manifest.openvino) > _release(openvino):
-        f"the graph in {folder} was made by OpenVINO {manifest.openvino}, which is newer than this image's "
-        f"{openvino}"
+        made_by = f"was made by OpenVINO {manifest.openvino}"
+        return f"the graph in {folder} {made_by}, which is newer than this image's {openvino}"
     return ""
 
 
