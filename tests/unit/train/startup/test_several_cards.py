@@ -89,11 +89,11 @@ def test_worker_connects_from_interface_of_job(namespaces: tuple[str, str]) -> N
     """Without an interface the kernel uses the first card in the subnet, whose address the leader does not know."""
     leader_output, worker_output = meet(namespaces, "")
     refusal = f"algo-2 resolves to {WORKER['eth1']} here, not to {WORKER['eth0']}"
-    assert refusal in of_worker
-    assert "algo-2 did not join" in of_leader
-    of_leader, of_worker = meet(namespaces, "eth1")
-    assert f"met {WORKER['eth1']} at {LEADER['eth1']}" in of_leader
-    assert "could not reach" not in of_worker
+    assert refusal in worker_output
+    assert "algo-2 did not join" in leader_output
+    leader_output, worker_output = meet(namespaces, "eth1")
+    assert f"met {WORKER['eth1']} at {LEADER['eth1']}" in leader_output
+    assert "could not reach" not in worker_output
 
 
 @needs_root
@@ -139,5 +139,5 @@ def test_ssh_of_mpirun_binds_address_known_to_worker() -> None:
 @needs_root
 def test_error_names_interface_without_address(namespaces: tuple[str, str]) -> None:
     ip("-n", namespaces[1], "link", "add", "eth2", "type", "veth", "peer", "name", "eth3")
-    _, of_worker = meet(namespaces, "eth2")
-    assert "(the interface eth2 has no address from which to reach " in of_worker
+    _, worker_output = meet(namespaces, "eth2")
+    assert "(the interface eth2 has no address from which to reach " in worker_output
