@@ -18,14 +18,11 @@ from berth.common.files import link_files, same_content, same_size
 from berth.images.build.base import find_base, local_base, name_problems
 from berth.images.build.plan import Base, BuildPlan, Provided, build_plan, refusals
 from berth.images.build.revision import checkout_problems, read_revision
-from berth.images.locks.locks import LOCKS
 from berth.images.network import build_files, build_network, downloads
 from berth.images.network.build_network import Network
 from berth.images.pins import pins
 from berth.images.pins.parts import effects
 from berth.images.scratch import DRY_RUNS, SECRETS, scratch_folder
-
-_FILES = pins.ROOT / "docker" / "files"
 
 
 @dataclass(frozen=True)
@@ -66,12 +63,13 @@ def prepare(
     network = build_network.with_profiles_index(build_network.gather(os.environ), profile.torch_index, os.environ)
     source = downloads.FileSource(downloads.mirror(options.mirror), network.ca)
     wanted = build_files.wanted_files(profile, images)
-    found = {want: build_files.find_valid_file(want, (build_files.CACHE, _FILES), say) for want in wanted}
+    files_folder = pins.ROOT / "docker" / "files"
+    found = {want: build_files.find_valid_file(want, (build_files.CACHE, files_folder), say) for want in wanted}
     missing = [want for want, path in found.items() if path is None]
     refuse(
         checkout_problems(pins.ROOT),
         name_problems(options.base_image),
-        [reason for image in images for reason in refusals(all_pins, profile, image, LOCKS)],
+        [reason for image in images for reason in refusals(all_pins, profile, image, pins.ROOT / "docker" / "locks")],
         source.missing(missing, ask=not options.dry_run),
     )
     revision = read_revision(pins.ROOT, os.environ, say)
@@ -88,7 +86,7 @@ def prepare(
         # The base first, so that a missing engine fails before the downloads.
         base = find_base(engine.connect(), all_pins, options.base_image, say)
         files += [source.fetch(want, build_files.CACHE, say, show) for want in missing]
-    read = [*wheels, *link_files(files, _FILES, same_content)]
+    read = [*wheels, *link_files(files, files_folder, same_content)]
     if options.dry_run and read:
         say(f"the commands below read these files, which `build.py` keeps: {', '.join(map(str, read))}")
     if options.dry_run and provided_secrets:
