@@ -95,6 +95,14 @@ def image(request: pytest.FixtureRequest, client: docker.DockerClient) -> Image:
     return built(client, request.param)
 
 
+@pytest.fixture(
+    params=[*(pytest.param(each, marks=pytest.mark.nightly) for each in IMAGES[:-1]), IMAGES[-1]], scope="session"
+)
+def slow_image(request: pytest.FixtureRequest, client: docker.DockerClient) -> Image:
+    """Like `image`, for tests that take long: except at night only the last image."""
+    return built(client, request.param)
+
+
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
 
 

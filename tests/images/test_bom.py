@@ -30,14 +30,14 @@ def name_of(image: Image) -> str:
 
 
 @pytest.fixture(scope="session")
-def saved(image: Image, client: docker.DockerClient) -> SavedImage:
-    return read_image(client, name_of(image))
+def saved(slow_image: Image, client: docker.DockerClient) -> SavedImage:
+    return read_image(client, name_of(slow_image))
 
 
 @pytest.fixture(scope="session")
-def bill(image: Image, client: docker.DockerClient) -> cyclonedx.Bill:
+def bill(slow_image: Image, client: docker.DockerClient) -> cyclonedx.Bill:
     """It is cached, so a `push` that runs these tests first need not make it again."""
-    return sbom.image_bill(client, name_of(image))
+    return sbom.image_bill(client, name_of(slow_image))
 
 
 def output_of(client: docker.DockerClient, bill: cyclonedx.Bill | SavedImage, *command: str) -> str:

@@ -149,8 +149,8 @@ def test_image_has_no_private_key(image: Image, client: docker.DockerClient) -> 
 
 
 @pytest.mark.kits_own
-def test_image_is_within_its_budget(image: Image, client: docker.DockerClient, profile: pins.Profile) -> None:
-    name = name_of(image)
+def test_image_is_within_its_budget(slow_image: Image, client: docker.DockerClient, profile: pins.Profile) -> None:
+    name = name_of(slow_image)
     measured = image_size(client, f"berth-{name}:{profile.name}", budget_mb=profile.budget[name])
     assert measured.within_budget, measured.verdict()
 

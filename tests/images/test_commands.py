@@ -86,7 +86,7 @@ def test_clean_removes_leftovers_and_keeps_users_objects(
             each.remove()
 
 
-@pytest.fixture(params=["--profile", "--image"])
+@pytest.fixture(params=["--profile", pytest.param("--image", marks=pytest.mark.nightly)])
 def which_server(
     client: docker.DockerClient, profile: pins.Profile, request: pytest.FixtureRequest
 ) -> Iterator[list[str]]:

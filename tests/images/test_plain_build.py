@@ -40,7 +40,7 @@ def plain(client: docker.DockerClient) -> Iterator[str]:
         client.images.remove(TAG, force=True)
 
 
-@pytest.mark.parametrize("image", pins.IMAGES)
+@pytest.mark.parametrize("image", ["train", pytest.param("serve", marks=pytest.mark.nightly)])
 def test_plain_docker_build_makes_the_layers_of_build_py(
     image: str, plain: str, client: docker.DockerClient, profile: pins.Profile, command_line: CommandLine
 ) -> None:

@@ -232,8 +232,16 @@ def test_archive_without_installer_is_refused(
     ("faults", "message"),
     [
         ({"exit_code": 7}, "AWS's EFA installer 1.47.0+double ended with exit code 7: see what it says, or build with"),
-        ({"version": "1.46.0"}, "EFA's installer says that it is version 1.46.0, and docker/pins.toml has 1.47.0+doub"),
-        ({"name": "libother.so"}, "EFA's installer 1.47.0+double brought no /opt/amazon/ofi-nccl/lib/libnccl-net-ofi."),
+        pytest.param(
+            {"version": "1.46.0"},
+            "EFA's installer says that it is version 1.46.0, and docker/pins.toml has 1.47.0+doub",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            {"name": "libother.so"},
+            "EFA's installer 1.47.0+double brought no /opt/amazon/ofi-nccl/lib/libnccl-net-ofi.",
+            marks=pytest.mark.nightly,
+        ),
         (
             {"runtime": True, "plugin_lacks": True},
             "NCCL's plugin of EFA's installer 1.47.0+double can't be loaded, and",
@@ -257,11 +265,12 @@ def test_incomplete_installation_is_refused(
 @pytest.mark.parametrize(
     ("part", "faults", "target", "message"),
     [
-        (
+        pytest.param(
             "smddp",
             {"version": "2.5.0", "name": "smdistributed_dataparallel-2.5.0-py3-none-any.whl"},
             "smdistributed",
             "the wheel holds SMDDP 2.5.0, and docker/pins.toml has 2.6.0+double",
+            marks=pytest.mark.nightly,
         ),
         (
             "smddp",
@@ -275,11 +284,12 @@ def test_incomplete_installation_is_refused(
             "files",
             "libgdrapi.deb has version 2.4-1, and docker/pins.toml has 2.5+double",
         ),
-        (
+        pytest.param(
             "gdrcopy",
             {"name": "libother.so.2"},
             "files",
             "libgdrapi.deb does not contain libgdrapi.so.?: pin the package of the library.",
+            marks=pytest.mark.nightly,
         ),
         ("compat", {"lacks": True}, "compat", "libcuda of cuda-compat 580.1+double can't be loaded: see the reason"),
     ],

@@ -96,8 +96,11 @@ def test_parquet_can_be_read_after_pruning(train: Host) -> None:
 
 @pytest.mark.parametrize(
     ("entrypoint", "command"),
-    [(None, None), (None, ["train"]), (["bash", "-c"], ["train"])],
-    ids=["image-alone", "image-train", "replaced-entrypoint"],
+    [
+        pytest.param(None, None, id="image-alone", marks=pytest.mark.nightly),
+        pytest.param(None, ["train"], id="image-train"),
+        pytest.param(["bash", "-c"], ["train"], id="replaced-entrypoint"),
+    ],
 )
 def test_every_way_to_start_the_image_starts_a_job(
     entrypoint: list[str] | None, command: list[str] | None, client: docker.DockerClient, profile: pins.Profile

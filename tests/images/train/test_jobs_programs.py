@@ -121,9 +121,12 @@ Accelerator()
             ACCELERATOR,
             {"ACCELERATE_USE_CPU": "false"},
             "each of the 2 ranks trained its own model, because accelerate did not ",
-            marks=pytest.mark.transformers5,  # the accelerate of the older image uses NCCL then, and fails
+            marks=[
+                pytest.mark.transformers5,
+                pytest.mark.nightly,
+            ],  # the accelerate of the older image uses NCCL then, and fails
         ),
-        (ACCELERATOR, {"ACCELERATE_USE_FSDP": "true"}, "fsdp had no effect"),
+        pytest.param(ACCELERATOR, {"ACCELERATE_USE_FSDP": "true"}, "fsdp had no effect", marks=pytest.mark.nightly),
     ],
     ids=["no process group", "accelerate ignores the group", "fsdp"],
 )
