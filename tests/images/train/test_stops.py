@@ -86,7 +86,8 @@ def test_job_stopped_by_signal_to_worker_resumes(
     assert ran.outcome.exit_code == 143, ran.log
     assert max(ran.ended.values()) - sent[0] < 30
     sentence = (
-        r"the job was stopped \(SIGTERM\) at step (\d+) of 12: /opt/ml/checkpoints/(checkpoint-\d+-\w+) holds all"
+        r"the job was stopped \(SIGTERM\) at step (\d+) of 12: all steps are saved; .* "
+        r"resumes from /opt/ml/checkpoints/(checkpoint-\d+-\w+)\."
     )
     matches = {re.match(sentence, each) for each in ran.sentences().values()}
     (step, name) = next(iter(matches)).groups()  # type: ignore[union-attr]
