@@ -1,7 +1,7 @@
 """The scripts of bench/user_scripts.py: where each was published, how it is started, and the expected result.
 
-A script is FOLDER/SOURCE/path; SOURCE names a repository and a commit or version. `blob` is git's hash of the expected
-text; another text is an error.
+A script is FOLDER/SOURCE/path; SOURCE names a repository and a commit or version. `blob` is the beginning of git's hash
+of the script, and a script with another hash is an error; if `blob` is empty, the hash is not checked.
 """
 
 import json
@@ -34,7 +34,7 @@ CUDA = (
 )
 """Calls that need a GPU or a missing package → their replacements."""
 TORCH_DDP = (("device_ids=[local_rank]", "device_ids=None"),)
-"""The same for torch's DDP; SMDDP version 1's DDP accepts the original."""
+"""For scripts with torch's DDP, which refuses device_ids on CPUs; the DDP of SMDDP version 1 ignores them there."""
 S3 = (("sync_local_checkpoints_to_s3(local_path=", "(lambda **arguments: None)(local_path="),)
 
 
@@ -62,11 +62,11 @@ class Run:
     """A script, how it is started, and the expected result.
 
     way: `one process`, `mpi`, `dataparallel` or `modelparallel` (with `parameters`, as in mp_parameters). data: a kind
-    of data from bench/scripts/data.py. model: a folder of this data, or `demo` for the demo's model. program: the text
-    of a program that is started instead of the script. checkpoints: runs with the same name share this folder. batch:
-    rows per replica; Trainer logs their sum. figures: pattern of the figures that the script prints. losses: the first
-    and the last of them in one process. fails: pattern of the expected reason of failure. alone: the ranks' weights
-    must differ, and the log must report it.
+    of data from bench/scripts/data.py. model: a folder next to the kinds of data, or `demo` for the demo's model.
+    program: the text of a program that is started instead of the script. checkpoints: name of a checkpoint folder; runs
+    with the same name share it. batch: rows per replica; Trainer logs their sum. figures: pattern of the figures that
+    the script prints. losses: the first and the last figure if the script runs in one process. fails: pattern of the
+    expected reason of failure. alone: the ranks' weights must differ, and the log must report it.
     """
 
     script: Script
@@ -114,7 +114,7 @@ class Run:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that a user sets for hosts without a GPU and without a network."""
+        """The job's variables: mpi, ranks per host, one thread per rank, HF_HUB_OFFLINE for transformers' examples."""
         found = {"HF_HUB_OFFLINE": "1"} if self.data in ("json", "csv") else {}
         if self.ranks > 1:
             found["OMP_NUM_THREADS"] = "1"
@@ -132,7 +132,7 @@ HEAD_MNIST = (
 )
 MNIST_V1 = Script(f"{AWS}@de48dae6", MNIST, "b142c298ed15", ("model_def.py",), CUDA)
 MNIST_V2 = Script(f"{AWS}@01dbfb67", MNIST, "99438a3da3c0", ("model_def.py",), CUDA)
-MNIST_EITHER = Script(f"{AWS}@a75d5f25", MNIST, "9968351753bf", ("model_def.py",), edits=(*CUDA, *TORCH_DDP))
+MNIST_TORCH_DDP = Script(f"{AWS}@a75d5f25", MNIST, "9968351753bf", ("model_def.py",), edits=(*CUDA, *TORCH_DDP))
 MNIST_HEAD = Script(f"{AWS}@2d519b52", HEAD_MNIST, "5b2be043fae9", ("model_def.py",), CUDA)
 PT_MNIST = Script(
     f"{AWS}@de48dae6", f"{PYTORCH}/model_parallel/mnist/utils/pt_mnist.py", "6208707ed932", edits=(*CUDA, *S3)
@@ -151,7 +151,7 @@ _MNIST_LOSS = r"(?:Loss|Average loss): ([0-9.]+|nan)"
 _PACKT_LOSS = r"(?:loss|train_loss|val_loss) ?: ([0-9.]+|nan)"
 _DIVIDES_BY_ZERO = r"ZeroDivisionError: integer (division or modulo|modulo) by zero"
 _EIGHTHS = "batch_size //= world_size // 8"
-_GPT_NOTE = "4 layers of 64, without tensor parallelism"
+_GPT_NOTE = "4 layers with hidden width 64, without tensor parallelism"
 _SHORT = {"epochs": "2"}
 _CHAPTER = {
     "partitions": 1,
@@ -209,17 +209,20 @@ def _examples(version: str, image: str) -> tuple[Run, ...]:
 # transformers 4.26 rejects notebook 09; the failure names the argument to add.
 _REFUSED = r"^ValueError: --load_best_model_at_end requires the save and eval strategy to match"
 _ADD = r'give TrainingArguments save_strategy="epoch" as well$'
-_WORD = ('evaluation_strategy="epoch",', 'evaluation_strategy="epoch", save_strategy="epoch",')
+_WITH_SAVE_STRATEGY = ('evaluation_strategy="epoch",', 'evaluation_strategy="epoch", save_strategy="epoch",')
 _WITHOUT_PUSH = """
 import runpy
 import transformers
 transformers.Trainer.push_to_hub = lambda trainer: print("push_to_hub: left out")
 runpy.run_path("train.py", run_name="__main__")
 """
-_FILMS = {"epochs": "1", "train_batch_size": str(BATCH), "eval_batch_size": "8"}
+_ONE_EPOCH = {"epochs": "1", "train_batch_size": str(BATCH), "eval_batch_size": "8"}
 _NAME, _ID = {"model_name": "/opt/ml/input/data/model"}, {"model_id": "/opt/ml/input/data/model"}
-_SPOT = {**_FILMS, **_ID, "output_dir": "/opt/ml/checkpoints", "fp16": "True", "learning_rate": "3e-5"}
-_HUB = {**_FILMS, **_ID, "fp16": "True", "push_to_hub": "", "hub_model_id": "films", "hub_strategy": "every_save"}
+_SPOT = {**_ONE_EPOCH, **_ID, "output_dir": "/opt/ml/checkpoints", "fp16": "True", "learning_rate": "3e-5"}
+_HUB = {
+    **{**_ONE_EPOCH, **_ID, "fp16": "True"},
+    **{"push_to_hub": "", "hub_model_id": "films", "hub_strategy": "every_save"},
+}
 _VIT = {**_NAME, "num_train_epochs": "1", "per_device_train_batch_size": str(BATCH)}
 _ACCURACY = r"'eval_accuracy': ([0-9.]+)"
 
@@ -257,14 +260,14 @@ _LR = {**_SHORT, "batch_size": "8", "lr": "1e-3"}
 RUNS = (
     *_examples("v4.57.3", CURRENT),
     *_examples("820c46a7", OLDER),
-    Run(_FIRST, arguments={**_FILMS, **_NAME}, **_TEXT),
+    Run(_FIRST, arguments={**_ONE_EPOCH, **_NAME}, **_TEXT),
     Run(_SPOTS, arguments=_SPOT, checkpoints="spot", **_TEXT),
     Run(_SPOTS, arguments={**_SPOT, "epochs": "2"}, checkpoints="spot", note="again, from its checkpoints", **_TEXT),
     Run(_SPOTS, way="mpi", ranks=2, arguments=_SPOT, **_TEXT),
-    Run(_METRICS, arguments={**_FILMS, **_NAME, "checkpoints": "/opt/ml/checkpoints/"}, **_TEXT),
+    Run(_METRICS, arguments={**_ONE_EPOCH, **_NAME, "checkpoints": "/opt/ml/checkpoints/"}, **_TEXT),
     Run(_PUSH, arguments=_HUB, program=_WITHOUT_PUSH, note="without the push", **_TEXT),
     Run(_notebook(_IMAGES), fails=f"{_REFUSED}.*{_ADD}", **_IMAGE),
-    Run(_notebook(_IMAGES, _WORD), note="with save_strategy", **_IMAGE),
+    Run(_notebook(_IMAGES, _WITH_SAVE_STRATEGY), note="with save_strategy", **_IMAGE),
     *(
         Run(
             _SMP_FILE,
@@ -326,7 +329,7 @@ RUNS = (
     _smddp(MNIST_V1, 8, _MNIST_LOSS, losses=(2.29742, 0.9198)),
     _smddp(MNIST_V1, 4, _MNIST_LOSS, fails=_DIVIDES_BY_ZERO, note=_EIGHTHS),
     _smddp(MNIST_V2, 8, _MNIST_LOSS, losses=(2.29742, 0.9198)),
-    _smddp(MNIST_EITHER, 2, _MNIST_LOSS, losses=(2.34388, 0.0641)),
+    _smddp(MNIST_TORCH_DDP, 2, _MNIST_LOSS, losses=(2.34388, 0.0641)),
     _smddp(MNIST_HEAD, 8, _MNIST_LOSS, losses=(2.29742, 0.9198)),
 )
 
@@ -335,12 +338,14 @@ NOT_RUN = {
         "calls apex's compiled amp_C and apex_C on gradients, and FusedLAMB"
     ),
     f"{AWS}@01dbfb67 {PYTORCH}/model_parallel/gpt2/train_gpt_simple.py with the notebook's own options": (
-        "tensor_parallel_degree 4 and shard_optimizer_state: refused for now"
+        "tensor_parallel_degree 4 and shard_optimizer_state: not implemented in open smdistributed"
     ),
-    f"{AWS}@a75d5f25 {PYTORCH}/model_parallel/falcon/train.py": "sharded data parallelism: refused for now",
+    f"{AWS}@a75d5f25 {PYTORCH}/model_parallel/falcon/train.py": (
+        "sharded data parallelism: not implemented in open smdistributed"
+    ),
     f"{AWS}@a75d5f25 {PYTORCH}/data_parallel/fully_sharded_data_parallel/falcon/scripts/train.py": (
         "a model of 7 billion parameters from the hub, bitsandbytes"
     ),
-    f"{PACKT}@2d565cc3 Chapter12/code/train.py": "its text names a model of the hub",
+    f"{PACKT}@2d565cc3 Chapter12/code/train.py": "it loads a hard-coded model of the Hugging Face hub",
 }
 """Published scripts for smdistributed that are not run → why."""

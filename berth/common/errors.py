@@ -1,11 +1,11 @@
-"""UserError, for everything that the user can fix, and collecting several of them."""
+"""UserError is for everything that the user can fix; `refuse` and `Problems` report several problems together."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
 class UserError(Exception):
-    """One sentence that says what is wrong and what to do; the command line prints it and exits with `exit_code`."""
+    """One sentence per problem: what is wrong and what to do. The command line prints it and exits with `exit_code`."""
 
     def __init__(self, sentence: str, exit_code: int = 1) -> None:
         super().__init__(sentence)
@@ -13,14 +13,17 @@ class UserError(Exception):
 
 
 def refuse(*problems: Iterable[str], opening: str = "") -> None:
-    """Raises UserError if there are any problems (sentences), with each once; `opening` comes before the first."""
-    found = list(dict.fromkeys(sentence for several in problems for sentence in several))
+    """Raises a UserError with all problems (sentences), without duplicates, if there are any.
+
+    opening: the words before the first problem.
+    """
+    found = list(dict.fromkeys(sentence for group in problems for sentence in group))
     if found:
         raise UserError(opening + " Also, ".join(found))
 
 
 class Problems:
-    """Collects the errors of several checks, to report them together. Each check runs in a `with problems.noted():`."""
+    """Collects problems to report them together: a check calls `add`, or raises in a `with problems.noted():` block."""
 
     def __init__(self) -> None:
         self._found: list[UserError] = []
@@ -38,7 +41,7 @@ class Problems:
             self._found.append(error)
 
     def refuse(self) -> None:
-        """Raises UserError if there are any problems, with each once."""
+        """Raises a UserError with all problems, without duplicates, if there are any."""
         if self._found:
             codes = {each.exit_code for each in self._found}
             raise UserError(" Also, ".join(dict.fromkeys(map(str, self._found))), codes.pop() if len(codes) == 1 else 1)

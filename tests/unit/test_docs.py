@@ -1,5 +1,5 @@
-"""Paths, tests, make targets, commands, options, links and headings in the pages exist. Generated pages are up to date,
-and README stays short.
+"""Paths, make targets, commands, options, links and headings in the pages exist. Generated files are up to date, and
+README stays short.
 """
 
 import os
@@ -37,14 +37,14 @@ PAGES = (
 )
 FOUND = (path for pattern in ("docs/*.md", "examples/**/README.md") for path in pins.ROOT.glob(pattern))
 DOCS = sorted([*PAGES, *(path.relative_to(pins.ROOT).as_posix() for path in FOUND)])
-# Channels of a job's data, a folder that a user makes, and a unit.
-OTHERS = ("train/", "validation/", "test/", "examples/s")
+# Words with a slash that are not paths of the checkout: folders of a user's channels, and examples per second.
+NOT_PATHS = ("train/", "validation/", "test/", "examples/s")
 LINES_OF_README, WORDS_OF_README = 130, 1000
 
 
 @pytest.fixture(scope="module")
 def tracked() -> frozenset[str]:
-    """Every file of the checkout, and every folder."""
+    """The files of the checkout that git does not ignore, new ones too, and their folders."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=pins.ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     files = [name for name in listed if (pins.ROOT / name).exists()]
@@ -53,7 +53,7 @@ def tracked() -> frozenset[str]:
 
 
 def named_paths(page: str, tracked: frozenset[str]) -> list[str]:
-    """Words in a page's code that begin with a name of the top level or of the page's own folder."""
+    """Words with a slash in a page's code that begin with a file or folder of the root or of the page's folder."""
     text = (pins.ROOT / page).read_text()
     code = [*re.findall(r"```.*?```", text, re.DOTALL), *re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)]
     top = {name for name in tracked if "/" not in name}
@@ -62,7 +62,7 @@ def named_paths(page: str, tracked: frozenset[str]) -> list[str]:
     for word in re.findall(r"[\w.*/…:-]+", " ".join(code)):
         path = word.partition("::")[0].rstrip(".,:")
         first = path.partition("/")[0]
-        if "/" in path[1:] and first and path not in OTHERS and (first in top or str(own / first) in tracked):
+        if "/" in path[1:] and first and path not in NOT_PATHS and (first in top or str(own / first) in tracked):
             found.append(path)
     return sorted(set(found))
 
@@ -78,7 +78,7 @@ def exists(path: str, page: str, tracked: frozenset[str]) -> bool:
 def test_paths_named_in_pages_exist(page: str, tracked: frozenset[str]) -> None:
     found = named_paths(page, tracked)
     missing = [path for path in found if not exists(path, page, tracked)]
-    assert not missing, f"{page} names {', '.join(missing)}"
+    assert not missing, f"{page} names paths that do not exist: {', '.join(missing)}"
     assert found or page != "docs/architecture.md"
 
 
@@ -178,7 +178,7 @@ def test_readme_is_short_and_links_every_page() -> None:
 
 
 def test_generated_pages_are_up_to_date() -> None:
-    """`python docs/make.py` writes them."""
+    """`python docs/make.py` writes docs/cli.md and docs/overview.svg."""
     made = runpy.run_path(str(pins.ROOT / "docs" / "make.py"))
     assert made["CLI"].read_text() == made["cli_page"]()
     assert made["PICTURE"].read_text() == made["picture"]()
@@ -187,19 +187,19 @@ def test_generated_pages_are_up_to_date() -> None:
 def test_gpu_page_shows_the_network_lines_of_a_job() -> None:
     page = (pins.ROOT / "docs/gpu.md").read_text()
     devices = tuple(f"efa_{number}" for number in range(4))
-    without = efa.Fabric(built=True, plugin="libnccl-net.so")
+    no_devices = efa.Fabric(built=True, plugin="libnccl-net.so")
     assert (
         "network: NCCL over EFA: 4 devices, plugin libnccl-net.so" in page
     )  # tests/unit/train/planning/test_efa.py asserts this line
-    assert efa.network_line(without, "nccl") in page
+    assert efa.network_line(no_devices, "nccl") in page
     assert efa.network_line(efa.Fabric(), "nccl") in page
     assert efa.network_line(efa.Fabric(), "gloo") in page
-    for fabric in (efa.Fabric(built=True, obstacle="X"), replace(without, devices=devices, closed="X")):
+    for fabric in (efa.Fabric(built=True, obstacle="X"), replace(no_devices, devices=devices, closed="X")):
         assert efa.network_line(fabric, "nccl").partition("X")[0] in page
 
 
 def test_program_of_the_spot_page_resumes_after_sigterm(tmp_path: Path) -> None:
-    """After SIGTERM the program saves its state and ends with 0; a second run continues at that step."""
+    """After SIGTERM the program saves its state and ends with exit code 0; a second run with this state finishes."""
     page = (pins.ROOT / "docs/spot.md").read_text()
     (program,) = re.findall(r"^```python\n(import json\n.*?)^```", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "train.py").write_text(program.replace("/opt/ml/checkpoints", str(tmp_path)))
@@ -227,7 +227,7 @@ def test_readme_lists_every_folder(tracked: frozenset[str]) -> None:
 
 
 def test_readme_shows_the_measured_answer_of_the_demo() -> None:
-    """README shows the answer to the demo's first question, whose score its measured run has in a table."""
+    """README shows the demo's first answer and its score as in the newest bench/results/*-fresh.md."""
     shown = re.search(r'^\{"score": ([\d.]+),.*"answer": "(\w+)"', (pins.ROOT / "README.md").read_text(), re.MULTILINE)
     assert shown is not None
     measured = sorted((pins.ROOT / "bench" / "results").glob("*-fresh.md"))[-1].read_text()

@@ -32,7 +32,7 @@ def os_release(listing: ImageListing) -> dict[str, str]:
 
 
 def debian_packages(listing: ImageListing) -> list[FoundPackage]:
-    """The packages that dpkg has installed, in the order of its records."""
+    """The installed packages in dpkg's database or in status.d files, in the order of the records."""
     system = os_release(listing)
     return [
         _package(listing, stanza, path, system)
@@ -46,7 +46,8 @@ def debian_packages(listing: ImageListing) -> list[FoundPackage]:
 def licence_names(copyright_file: bytes) -> list[str]:
     """The licences in a copyright file, by SPDX identifier if there is one: GPL-2.0-or-later for GPL-2+.
 
-    For a file that is not machine-readable, the first words of sentences may be among them.
+    If the file is not machine-readable, some may not be names: the word after `License:` may begin a sentence, and the
+    sentence below an underlined title may be about something else.
     """
     text = copyright_file.decode(errors="replace")
     sentences = [" ".join(sentence.split()) for sentence in _SENTENCE.findall(text)]

@@ -1,7 +1,7 @@
 """Doubles of the files that no package index has, and a checkout whose profile cpu contains them.
 
-EFA's installer, SMDDP, GDRCopy and cuda-compat can't be downloaded here. Archives of the same form, signed with test
-keys, replace them; their versions end in +double.
+The tests do not download EFA's installer, SMDDP, GDRCopy and cuda-compat. Small files of the same formats replace them;
+their versions end in +double. A test key signs EFA's archive.
 """
 
 import functools
@@ -98,8 +98,11 @@ class Doubles:
         plugin_lacks: bool = False,
         name: str = "libnccl-net-ofi.so",
     ) -> Path:
-        """An installer's archive. runtime: with a libcudart, so the build loads the plugin; plugin_lacks: loading it
-        fails."""
+        """Makes EFA's archive.
+
+        runtime: it contains a libcudart, so the build loads the plugin. plugin_lacks: the plugin needs a missing
+        library, so it can't be loaded.
+        """
         source = self.folder / "aws-efa-installer"
         root = source / "root"
         shutil.copytree(SOURCE, source)
@@ -146,15 +149,15 @@ class Doubles:
         return self._debian("gdrcopy", library(self.folder / "gdrcopy/usr/lib/x86_64-linux-gnu" / name), version)
 
     def compat(self, *, lacks: bool = False) -> Path:
-        """lacks: its library can't be loaded."""
+        """lacks: libcuda needs a missing library, so it can't be loaded."""
         needed = [library(self.folder / "libabsent.so.1")] if lacks else []
         path = self.folder / "cuda-compat/usr/local/cuda-13.0/compat/libcuda.so.1"
         return self._debian("cuda-compat", library(path, *needed), VERSIONS["cuda-compat"])
 
-    def _debian(self, part: str, found: Path, version: str) -> Path:
-        """A Debian package of one library and its link without a version."""
+    def _debian(self, part: str, shared_object: Path, version: str) -> Path:
+        """Makes a Debian package with one library and a symlink NAME.so to it."""
         root = self.folder / part
-        (found.parent / f"{found.name.partition('.so')[0]}.so").symlink_to(found.name)
+        (shared_object.parent / f"{shared_object.name.partition('.so')[0]}.so").symlink_to(shared_object.name)
         (root / "DEBIAN").mkdir()
         (root / "DEBIAN" / "control").write_text(
             f"Package: lib{part}\nVersion: {version}-1\nArchitecture: amd64\nMaintainer: a <a@b>\nDescription: double\n"
@@ -182,7 +185,8 @@ Pin = Callable[..., pins.Profile]
 def pin(kit_copy: Path, mirror: Path, signers: tuple[Signer, Signer]) -> Pin:
     """`pin(archive, …)` copies archives to the mirror, pins them in the test's checkout and returns its profile cpu.
 
-    EFA's archive gets the signature of `signer` and the key of `key`; fingerprint: whose fingerprint is pinned.
+    signer, key, fingerprint: the index in `signers` of the key that signs EFA's archive, of the public key in efa.key,
+    and of the pinned fingerprint.
     """
 
     def write(
@@ -210,7 +214,7 @@ def pin(kit_copy: Path, mirror: Path, signers: tuple[Signer, Signer]) -> Pin:
 
 @pytest.fixture
 def copy_to_docker_files(mirror: Path, kit_copy: Path) -> Callable[..., None]:
-    """`lay()` copies the mirror's files to docker/files, except `but`."""
+    """`copy_to_docker_files()` copies the mirror's files to docker/files, except the one named `but`."""
 
     def copy(but: str = "") -> None:
         for path in mirror.iterdir():
@@ -224,15 +228,18 @@ def copy_to_docker_files(mirror: Path, kit_copy: Path) -> Callable[..., None]:
 def build_error(
     kit_copy: Path, build_as: Callable[..., docker_build.Built], client: docker.DockerClient
 ) -> Callable[[pins.Profile, str], str]:
-    """`refused(profile, target)`: the first line of a failed build's error; checks that no image is left."""
+    """`build_error(profile, target)` builds, expects an error and returns the error's first line.
 
-    def sentence(profile: pins.Profile, target: str) -> str:
+    It checks that no image is left.
+    """
+
+    def first_line(profile: pins.Profile, target: str) -> str:
         with pytest.raises(UserError, match="The whole log:") as refusal:
             build_as("berth-test:files", "train", kit_copy, target=target, profile=profile)
         assert not client.images.list("berth-test:files")
         return str(refusal.value).splitlines()[0]
 
-    return sentence
+    return first_line
 
 
 @pytest.fixture

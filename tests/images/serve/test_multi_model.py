@@ -31,8 +31,8 @@ class Models:
         status, body, _ = self.served.exchange(method, path, None if value is None else json.dumps(value).encode())
         return status, json.loads(body)
 
-    def load(self, name: str, of: str = "") -> int:
-        status, _ = self.ask("POST", "/models", {"model_name": name, "url": f"/opt/ml/models/{of or name}/model"})
+    def load(self, name: str, folder: str = "") -> int:
+        status, _ = self.ask("POST", "/models", {"model_name": name, "url": f"/opt/ml/models/{folder or name}/model"})
         return status
 
     def answer(self, name: str) -> Any:
@@ -64,9 +64,9 @@ def models(serve_model: Serve, folder: Path) -> Models:
 def test_two_models_answer_differently(models: Models) -> None:
     assert models.ask("GET", "/ping") == (200, {"status": "ready", "models": 0})
     assert [models.load("tiny0"), models.load("tiny1"), models.load("code")] == [200, 200, 200]
-    (first, one), (second, two) = models.answer("tiny0"), models.answer("tiny1")
-    assert (first, second) == (200, 200)
-    assert one["score"] != two["score"]
+    (first_status, first), (second_status, second) = models.answer("tiny0"), models.answer("tiny1")
+    assert (first_status, second_status) == (200, 200)
+    assert first["score"] != second["score"]
     assert models.answer("code") == (200, QUESTION)
     assert models.ask("GET", "/models")[1]["models"] == [
         {"modelName": name, "modelUrl": f"/opt/ml/models/{name}/model"} for name in ("code", "tiny0", "tiny1")
@@ -84,14 +84,14 @@ def test_unloading_frees_memory_after_one_and_after_many_models(models: Models) 
     taken = models.served.megabytes() - before
     assert taken > 200
     assert models.unload("minilm") == 200
-    without = models.served.megabytes()
-    assert without - before < 0.1 * taken, "unloading must free nine tenths of the model's memory"
+    after_unloading = models.served.megabytes()
+    assert after_unloading - before < 0.1 * taken, "unloading must free nine tenths of the model's memory"
     for number in range(LOADS):
         name = f"tiny{number % 2}"
         assert models.load(name) == 200
         assert models.answer(name)[0] == 200
         assert models.unload(name) == 200
-    assert models.served.megabytes() < 1.1 * without
+    assert models.served.megabytes() < 1.1 * after_unloading
     assert models.served.workers() == []
 
 
@@ -123,10 +123,10 @@ def test_stop_ends_the_container_within_five_seconds(models: Models) -> None:
 
 
 HANDLER = """
-import of_the_model
+import model_package
 
 def model_fn(model_dir):
-    return lambda data: of_the_model.VALUE
+    return lambda data: model_package.VALUE
 """
 
 
@@ -137,8 +137,8 @@ def test_each_model_has_its_packages_if_only_tmp_is_writable(serve_model: Serve,
         code = tmp_path / name / "model/code"
         code.mkdir(parents=True)
         (code / "inference.py").write_text(HANDLER)
-        (code / "requirements.txt").write_text("--no-index\nof_the_model\n")
-        (code / "of_the_model-1.0-py3-none-any.whl").write_bytes(wheel("of_the_model", f"VALUE = {value}\n"))
+        (code / "requirements.txt").write_text("--no-index\nmodel_package\n")
+        (code / "model_package-1.0-py3-none-any.whl").write_bytes(wheel("model_package", f"VALUE = {value}\n"))
     options = {"read_only": True, "tmpfs": {"/tmp": "size=64m"}, "mem_limit": "1500m"}
     models = Models(serve_model(tmp_path, MULTI, at="/opt/ml/models", **options))
     assert [models.load("one"), models.load("two")] == [200, 200]

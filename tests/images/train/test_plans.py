@@ -1,4 +1,4 @@
-"""The launch plans of GPU hosts on CPUs: the same numbers of ranks and hosts, over gloo."""
+"""Jobs with as many ranks and hosts as on GPU instances run on CPUs, with gloo."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Container paths in a sentence are replaced by the user's paths."""
+"""Container paths in a job's failure reason become the user's, for channels, code and checkpoints."""
 
 from pathlib import Path
 
@@ -39,5 +39,5 @@ def test_with_own_paths_replaces_container_paths(text: str, replaced: str, job: 
     assert with_own_paths(text, job) == replaced
 
 
-def test_with_own_paths_without_folders_changes_nothing() -> None:
+def test_with_own_paths_changes_nothing_if_job_has_no_folders() -> None:
     assert with_own_paths("/opt/ml/code/train.py", TrainingJob({}, Path("out"))) == "/opt/ml/code/train.py"

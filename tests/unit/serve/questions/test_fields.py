@@ -118,7 +118,7 @@ def with_parameters(**parameters: object) -> object:
         (with_parameters(align_to_words="no"), "`parameters.align_to_words` is a string: it must be true or false"),
     ],
 )
-def test_parse_names_every_fault_with_its_place(value: object, sentence: str) -> None:
+def test_error_of_parse_lists_up_to_ten_faults_with_places(value: object, sentence: str) -> None:
     with pytest.raises(ServeError) as caught:
         parse(value)
     assert (caught.value.status, caught.value.message) == (400, sentence)

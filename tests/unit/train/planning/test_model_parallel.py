@@ -12,16 +12,16 @@ from berth.train.planning.job import Job, decoded_hyperparameters, program_argum
 from berth.train.planning.plan import Plan
 from tests.unit.train.planning.plans import job, plan_of
 
-FOUR = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "4"}
+FOUR_RANKS = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "4"}
 
 
 def planned(parameters: Any, transformers: str = "5.23.0", program: str | None = "train.py", **environ: str) -> Plan:
     text = parameters if isinstance(parameters, str) else json.dumps(parameters)
-    given = job(program=program, **FOUR, mp_parameters=text, epochs="1")
+    given = job(program=program, **FOUR_RANKS, mp_parameters=text, epochs="1")
     return plan_of(given, environ=environ, transformers=transformers)
 
 
-def test_plan_describes_partitions_and_options_without_effect() -> None:
+def test_plan_describes_partitions_and_names_ineffective_options() -> None:
     plan = planned({"partitions": 2, "microbatches": 4, "ddp": True, "memory_weight": 0.5}, "4.26.0")
     assert (plan.kind, plan.world_size) == ("mpirun", 4)
     reasons = [reason for reason in plan.reasons if "model parallel" in reason or "memory_weight" in reason]
@@ -33,14 +33,15 @@ def test_plan_describes_partitions_and_options_without_effect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("transformers", "chosen", "warned"), [("5.23.0", "", True), ("5.23.0", "open", False), ("4.26.0", "", False)]
+    ("transformers", "smdistributed", "warned"),
+    [("5.23.0", "", True), ("5.23.0", "open", False), ("4.26.0", "", False)],
 )
-def test_plan_warns_if_trainer_ignores_partitions(transformers: str, chosen: str, warned: bool) -> None:
-    plan = planned({"partitions": 2, "ddp": True}, transformers, BERTH_SMDISTRIBUTED=chosen)
+def test_plan_warns_if_trainer_ignores_partitions(transformers: str, smdistributed: str, warned: bool) -> None:
+    plan = planned({"partitions": 2, "ddp": True}, transformers, BERTH_SMDISTRIBUTED=smdistributed)
     assert any("ignores the partitions" in reason for reason in plan.reasons) is warned
 
 
-def test_plan_warns_that_trainer_reads_only_partitions() -> None:
+def test_plan_warns_if_trainer_ignores_pipeline_parallel_degree() -> None:
     for name, warned in (("pipeline_parallel_degree", True), ("partitions", False)):
         plan = planned({name: 2}, "4.26.0")
         assert any("Trainer reads the option partitions only" in reason for reason in plan.reasons) is warned

@@ -1,8 +1,8 @@
 """Tensors of other ranks, and the serialization of arguments and results.
 
-A `RemoteTensor` has a shape and a type; its data is fetched only when an operator needs it, so consecutive modules on
-one rank exchange nothing. `Arrival` and `Departure` are autograd nodes that connect the graphs of two ranks: they hand
-the gradient over.
+A `RemoteTensor` has a shape and a type; its data is fetched only when an operator needs it, so a tensor between two
+modules on the same rank is not sent. `Arrival` and `Departure` are autograd nodes that connect the graphs of two ranks:
+they hand the gradient over.
 """
 
 import io
@@ -18,16 +18,19 @@ from .wire import Meta
 
 
 class Handle:
-    """A tensor at its owner, by number. reached: it may have a gradient there. gone: called when it is unused here."""
+    """Refers to a tensor of the rank `owner` by its number there.
 
-    __slots__ = ("gone", "meta", "number", "owner", "reached")
+    reached: the owner may have a gradient for it that is not passed on yet. release: called when the handle is deleted.
+    """
 
-    def __init__(self, number: int, owner: int, meta: Meta, gone: Callable[[int, int], None] | None = None) -> None:
-        self.number, self.owner, self.meta, self.reached, self.gone = number, owner, meta, False, gone
+    __slots__ = ("meta", "number", "owner", "reached", "release")
+
+    def __init__(self, number: int, owner: int, meta: Meta, release: Callable[[int, int], None] | None = None) -> None:
+        self.number, self.owner, self.meta, self.reached, self.release = number, owner, meta, False, release
 
     def __del__(self) -> None:
-        if self.gone is not None:
-            self.gone(self.owner, self.number)
+        if self.release is not None:
+            self.release(self.owner, self.number)
 
 
 class GradientHolder:
@@ -69,9 +72,10 @@ class Arrival(torch.autograd.Function):
 
 
 class Departure(torch.autograd.Function):
-    """A local tensor sent to another rank: backward() of the scalar result continues with the gradient from there.
+    """The node of a local tensor that was sent to another rank, whose gradient `holder` receives.
 
-    The node refers to the tensor as it was sent, so the script may change it in place afterwards.
+    `forward` returns a scalar; backward() of the scalar continues with this gradient. The node refers to the tensor as
+    it was sent, so the script may change it in place afterwards.
     """
 
     @staticmethod
@@ -100,7 +104,7 @@ _KNOWN = {
 
 
 def version(tensor: torch.Tensor) -> int:
-    """How often a tensor was changed in place."""
+    """How often a tensor was changed in place; 0 for inference tensors, for which torch does not count."""
     return 0 if tensor.is_inference() else tensor._version
 
 
@@ -154,7 +158,7 @@ class RemoteTensor(torch.Tensor):
                 return _ANSWERS[name](first)
             if name == "backward":
                 raise RuntimeError(
-                    "loss.backward() stays on this rank, but another rank holds the loss; call model.backward(loss)."
+                    "loss.backward() runs on one rank only, and another rank holds the loss; call model.backward(loss)."
                 )
         return func(*tree_map(local, args), **tree_map(local, kwargs or {}))
 
@@ -178,17 +182,17 @@ def local(each: Any) -> Any:
 def change(tensor: torch.Tensor, after: RemoteTensor) -> None:
     """Apply a remote module's in-place change of an argument to the caller's tensor.
 
-    If gradients are disabled and the tensor requires one, only its data changes, as in torch.
+    If gradients are disabled and the tensor requires a gradient, its data changes and its graph does not, as in torch.
     """
-    follows = torch.is_grad_enabled() or not tensor.requires_grad
-    if isinstance(tensor, RemoteTensor) and not tensor.changed and follows:
+    graph_may_change = torch.is_grad_enabled() or not tensor.requires_grad
+    if isinstance(tensor, RemoteTensor) and not tensor.changed and graph_may_change:
         tensor.handle, tensor._value = after.handle, None
     else:
         local(tensor).copy_(after.value())
 
 
 class _Pickler(pickle.Pickler):
-    """Collects the tensors of an object instead of pickling them; the model's modules are pickled as names."""
+    """Collects the tensors of an object instead of pickling them; modules and tensors in `named` become names."""
 
     def __init__(self, file: io.BytesIO, named: Mapping[int, str]) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -243,14 +247,14 @@ class Names(dict[str, Any]):
         return name
 
 
-class Place:
+class Placeholder:
     """A placeholder for a tensor, to compare the structure of packed objects."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Place) and other.number == self.number
+        return isinstance(other, Placeholder) and other.number == self.number
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -259,5 +263,5 @@ def same_form(one: bytes, other: bytes, count: int) -> bool:
     """Whether two packed objects with `count` tensors differ at most in the tensors' data."""
     if one == other:
         return True
-    places = [Place(number) for number in range(count)]
+    places = [Placeholder(number) for number in range(count)]
     return bool(unpack(one, places, Names()) == unpack(other, places, Names()))

@@ -1,4 +1,8 @@
-"""Modules that must be on one partition: those that share a tensor; those without tensors and their predecessor."""
+"""Groups modules that stay on one partition.
+
+Modules that share a tensor are a group. A module without tensors joins the group of the module before it, or stays on
+partition 0 if it occurs several times in the tree.
+"""
 
 from dataclasses import dataclass, field
 
@@ -29,7 +33,8 @@ class Group:
 class Cut:
     """A way to cut a tree: `opened` modules run on partition 0, `units` are cut out, in the order of their calls.
 
-    groups: units that may be on any partition. fixed: units that must be on partition 0.
+    groups: units that may be on any partition. fixed: units that must be on partition 0, with their tensors and the
+    opened modules' own.
     """
 
     opened: list[str]
@@ -44,7 +49,7 @@ class Cut:
 
     @property
     def most_partitions(self) -> int:
-        """The most partitions for which each has tensors."""
+        """The largest number of partitions that all have tensors."""
         return len(self.groups) + self.anchored
 
 
@@ -53,12 +58,12 @@ def cut(tree: ModuleTree, opened: list[str], units: list[str]) -> Cut:
     fixed = Group()
     for name in opened:
         fixed.tensors.update(tree.own_tensors(name))
-    together = _components(tree, units, fixed.tensors)
+    components = _components(tree, units, fixed.tensors)
     groups: dict[int, Group] = {}
     last = fixed
     for name in units:
         if tree.tensors(name):
-            key = together[name]
+            key = components[name]
             last = fixed if key < 0 else groups.setdefault(key, Group())
             last.add(tree, name)
         elif tree.is_shared(name):
@@ -69,7 +74,10 @@ def cut(tree: ModuleTree, opened: list[str], units: list[str]) -> Cut:
 
 
 def _components(tree: ModuleTree, units: list[str], fixed: Tensors) -> dict[str, int]:
-    """Unit → component of units that share tensors, numbered by its first unit; -1: shares a fixed tensor."""
+    """Maps each unit to its component of units that share tensors: the index of the component's first unit.
+
+    -1: the component has a tensor of `fixed`.
+    """
     components = dict.fromkeys(fixed, -1)
     parents = {-1: -1}
 
