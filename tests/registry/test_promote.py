@@ -152,7 +152,7 @@ def test_moving_tag_is_printed(client: Client, image: made_images.Image) -> None
     digest = made_images.put(client, "a/b", "1", image)
     said: list[str] = []
     copy(at(client, "a/b"), "1", at(client, "c"), [tag], say=said.append)
-    assert said[1:] == [f"{client.host}/c:{tag} will move from {held[:19]}"]
+    assert said[1:] == [f"{client.host}/c:{tag} will move from {held[:19]}, if the repository lets a tag move"]
     found = client.manifest("c", tag)
     assert found is not None
     assert found.digest == digest
