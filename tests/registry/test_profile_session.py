@@ -65,6 +65,7 @@ def commands(registry: Registry) -> list[list[str]]:
     return words
 
 
+@pytest.mark.nightly
 def test_five_commands_of_the_page_push_an_image(checkout: Path, registry: Registry) -> None:
     """The push skips the image's tests, which take minutes."""
     said = []

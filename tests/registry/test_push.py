@@ -128,6 +128,7 @@ def test_push_creates_strict_repository(image: str, pushed: dict[str, dict[str, 
     assert "sagemaker.amazonaws.com" in json.dumps(policy)
 
 
+@pytest.mark.nightly
 def test_another_engine_pulls_the_same_images_by_digest(pushed: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     ours = engine.connect()
     with second_engine(tmp_path) as other:

@@ -198,6 +198,7 @@ def test_error_for_repository_deleted_during_a_push(pushing: Pushing, fault_row:
     fault_row("the repository is deleted meanwhile; then a second push", str(refusal.value), pushing.sent_again())
 
 
+@pytest.mark.nightly
 def test_push_after_a_full_disk_continues(
     make_registry: Callable[..., Registry],
     make_proxy: Callable[..., FaultProxy],
