@@ -115,7 +115,7 @@ def build_plan(
     image: str,
     revision: Revision,
     provided: Provided,
-    root: Path = pins.ROOT,
+    root: Path,
 ) -> BuildPlan:
     """The build of one image from the checkout in `root`."""
     if image not in pins.IMAGES:

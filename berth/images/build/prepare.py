@@ -95,7 +95,7 @@ def prepare(
             "when you no longer need it."
         )
     provided = Provided(base, provided_secrets, network.proxies)
-    return [build_plan(all_pins, profile, image, revision, provided) for image in images]
+    return [build_plan(all_pins, profile, image, revision, provided, pins.ROOT) for image in images]
 
 
 def _base_of_dry_run(all_pins: pins.Pins, requested: str | None, say: Callable[[str], None]) -> Base:
