@@ -50,7 +50,7 @@ def launcher(folder: str, version: int) -> str:
     return str(EXAMPLES / folder / f"launch_v{version}.py")
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.nightly), 3])
 def test_requests_of_the_smdistributed_launchers(version: int, run_sdk: Any) -> None:
     commands = [[launcher(folder, version), *ON_AWS, *arguments] for folder, arguments, *_ in ASKED]
     requests, _ = run_sdk(REQUESTS, json.dumps(commands), version=version)

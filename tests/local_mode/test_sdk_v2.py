@@ -66,7 +66,7 @@ def captured(regex: str, log: str) -> list[str]:
     return [found[1] for found in (re.search(regex, line) for line in plain) if found]
 
 
-@pytest.mark.parametrize(("hosts", "way"), [(1, "Model"), (2, "estimator")])
+@pytest.mark.parametrize(("hosts", "way"), [pytest.param(1, "Model", marks=pytest.mark.nightly), (2, "estimator")])
 def test_recipe_trains_and_its_endpoint_answers(
     hosts: int, way: str, fit: Any, inputs: dict[str, str], excerpt: Any
 ) -> None:
