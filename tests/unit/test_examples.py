@@ -58,6 +58,7 @@ def test_readmes_of_examples_name_each_launcher(launcher: Path) -> None:
     assert f"…/{launcher.name}" in (launcher.parent / "README.md").read_text()
 
 
+@pytest.mark.nightly
 def test_text_classification_example_and_its_handler(tmp_path: Path) -> None:
     """The example trains on a CSV of the user; the handler answers with the CSV's labels."""
     rows = ["text,label", *[f"a {word} day,{label}" for label, word in (("sun", "warm"), ("rain", "wet"))] * 60]
