@@ -19,7 +19,7 @@ def test_entry_log_masks_secrets(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_run_qa_log_masks_secrets(capsys: pytest.CaptureFixture[str]) -> None:
     report.say(LINE)
-    report.error(LINE)
+    report.failure(LINE)
     output = capsys.readouterr()
     assert (output.out, output.err) == (f"{MASKED}\n", f"berth: error: {MASKED}\n")
 

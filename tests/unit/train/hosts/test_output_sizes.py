@@ -96,7 +96,7 @@ def test_full_disk_is_explained(message: str) -> None:
     sentence = ending_sentence("train.py", 1, stderr, "/opt/ml/code")
     assert sentence == (
         f"{message} (raised at train.py:3 in save); a disk of this host is full: give the job a larger one "
-        "(volume_size of the estimator), or write less to it"
+        "(volume_size of the estimator), or write less"
     )
 
 
