@@ -2,6 +2,7 @@
 README stays short.
 """
 
+import json
 import os
 import re
 import runpy
@@ -199,10 +200,10 @@ def test_gpu_page_shows_the_network_lines_of_a_job() -> None:
 
 
 def test_program_of_the_spot_page_resumes_after_sigterm(tmp_path: Path) -> None:
-    """After SIGTERM the program saves its state and ends with exit code 0; a second run with this state finishes."""
+    """After SIGTERM the program saves its step and ends with exit code 0; the next run goes on from the saved step."""
     page = (pins.ROOT / "docs/spot.md").read_text()
     (program,) = re.findall(r"^```python\n(import json\n.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (tmp_path / "train.py").write_text(program.replace("/opt/ml/checkpoints", str(tmp_path)))
+    (tmp_path / "train.py").write_text(program.replace("/opt/ml/checkpoints", str(tmp_path)).replace("(0.1)", "(0.02)"))
     state = tmp_path / "state-0.json"
     command = [sys.executable, "train.py"]
     environment = {name: value for name, value in os.environ.items() if name != "RANK"}
@@ -214,8 +215,10 @@ def test_program_of_the_spot_page_resumes_after_sigterm(tmp_path: Path) -> None:
     assert first.returncode == 0
     step = int(re.findall(r"^stopped at step (\d+)$", output, re.MULTILINE)[0])
     assert 50 <= step < 200
+    assert json.loads(state.read_text()) == {"step": step}
+    state.write_text('{"step": 250}')  # beyond the last step: a program that begins anew would end at 200
     second = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert second.stdout == "finished at step 200\n"
+    assert second.stdout == "finished at step 250\n"
 
 
 def test_readme_lists_every_folder(tracked: frozenset[str]) -> None:
