@@ -10,7 +10,6 @@ of --model is trained on SQuAD v1.1 for one epoch and evaluated on all of dev-v1
 
 import argparse
 import json
-import lzma
 import shutil
 import statistics
 import sys
@@ -41,10 +40,10 @@ def train(data: Path, model: Path, settings: Mapping[str, str], save: Path | Non
     """Run a job and return its metrics. save: a folder for its model. UserError with the log's end if it fails."""
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as made:
         base = Path(made)
-        run_qa.lay_out(base, model.absolute(), settings, "train.json", _text(data / TRAIN))
+        run_qa.lay_out(base, model.absolute(), settings, "train.json", squad.read_text(data / TRAIN))
         validation = base / "input/data/validation"
         validation.mkdir()
-        (validation / "dev.json").write_text(_text(data / DEV))
+        (validation / "dev.json").write_text(squad.read_text(data / DEV))
         ended = run_qa.run(base, "VmHWM")
         print(f"run_qa ended with {ended.code} after {ended.seconds:.0f} s", file=sys.stderr, flush=True)
         if ended.code:
@@ -53,11 +52,6 @@ def train(data: Path, model: Path, settings: Mapping[str, str], save: Path | Non
             shutil.copytree(base / "model", save, dirs_exist_ok=True)
         metrics: dict[str, Any] = json.loads((base / "model/metrics.json").read_text())
         return metrics
-
-
-def _text(path: Path) -> str:
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        return file.read()
 
 
 def random_bert_base(tokenizer: Path, folder: Path) -> None:

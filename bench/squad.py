@@ -27,10 +27,15 @@ def squad_file(part: str, environ: Mapping[str, str] = os.environ) -> Path:
     return path
 
 
+def read_text(path: Path) -> str:
+    """The JSON text of a compressed file."""
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        return file.read()
+
+
 def read_articles(path: Path) -> list[Any]:
     """The articles of a compressed file in SQuAD's layout."""
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        articles: list[Any] = json.load(file)["data"]
+    articles: list[Any] = json.loads(read_text(path))["data"]
     return articles
 
 
