@@ -69,7 +69,7 @@ test: ## everything that CI checks: lint, unit, image and local mode tests; prin
 	done; echo "took: $${took}in all $$SECONDS s"
 
 .PHONY: nightly
-nightly: ## all tests, including those that `make test` leaves out; about two hours
+nightly: browser ## all tests, including those that `make test` leaves out; about two hours
 	@$(MAKE) --no-print-directory test SELECTED=
 
 .PHONY: setup
@@ -255,11 +255,14 @@ $(UV): $(BUILD_TOOLS)
 	@command -v ssh-keygen >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
 	  apt-get install -qq --yes --no-install-recommends openssh-client >/dev/null; } || \
 	  { echo "berth: error: the tests make keys of ssh: 'sudo apt-get install openssh-client'." >&2; exit 1; }
-	@{ command -v chromium && command -v chromedriver; } >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
-	  apt-get install -qq --yes --no-install-recommends chromium chromium-driver >/dev/null; } || \
-	  { echo "berth: error: the tests look at the endpoint's page in a browser: 'sudo apt-get install chromium chromium-driver'." >&2; exit 1; }
 	@$(RUN_UV) pip install --quiet --python $(PYTHON) $(TORCH_FROM) --no-deps --require-hashes -r tests/requirements.txt
 	@touch $@
+
+.PHONY: browser
+browser:
+	@{ command -v chromium && command -v chromedriver; } >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
+	  apt-get install -qq --yes --no-install-recommends chromium chromium-driver >/dev/null; } || \
+	  { echo "berth: error: the nightly tests use the endpoint's page in a browser: 'sudo apt-get install chromium chromium-driver'." >&2; exit 1; }
 
 # The official SQuAD scripts from an independent package: ours must give the same EM and F1.
 .venv-reference/installed: tests/unit/qa/requirements.txt $(UV)

@@ -1,4 +1,4 @@
-"""The page at / in Debian's headless Chromium, by keyboard alone."""
+"""The page at / in Debian's headless Chromium, by keyboard alone. Only `make nightly` installs a browser."""
 
 import os
 import shutil
@@ -19,6 +19,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from tests.ports import free_port
 
+pytestmark = pytest.mark.nightly
 PARTY = "\N{PARTY POPPER}"
 
 
