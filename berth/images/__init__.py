@@ -3,7 +3,7 @@
 commands           commands of build.py; options has the arguments that several of them share
 profiles/          adds, lists and removes profiles
 build/             builds and tests an image
-inspect/           size, contents and outdated packages of an image
+inspect/           size, contents and insecure packages of an image
 doctor, probe      what is missing on this machine
 clean              removes berth's containers, networks and images
 selection, local_image   find an image on the engine

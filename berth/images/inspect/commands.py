@@ -83,7 +83,7 @@ def show_outdated(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Show newer releases, vulnerabilities, Debian's fixes.
+    """Show known vulnerabilities and Debian's updates.
 
     Exit code 1 if anything is insecure; 3 if nothing insecure was found, but a service did not
     answer, as on a closed network. `pins` locks again, with the newest versions that
@@ -95,7 +95,7 @@ def show_outdated(
     profiles = list(all_pins.profiles) if profile is None else [all_pins.profile(profile).name]
     images = [image_name(image, name) for name in profiles for image in all_pins.profile(name).images]
     services = outdated.Services(build_network.gather(os.environ), osv_url, answers=outdated.ANSWERS)
-    with doing("asking the package index") as step:
+    with doing("asking for known vulnerabilities") as step:
         found = outdated.find_outdated(all_pins, profiles, services, images=images, step=step)
     if as_json:
         print_json(found.as_dict())

@@ -1,8 +1,7 @@
-"""Finds outdated and insecure packages: newer releases, known vulnerabilities, and Debian's security updates.
+"""Finds insecure packages: known vulnerabilities, and Debian's security updates.
 
-`find_outdated` asks the package index (releases.py), pip-audit (advisories.py), Docker Hub for the base
-(base_releases.py) and Debian's archive (debian.py). A service that does not answer gives a sentence in
-`unanswered`. Nothing is changed.
+`find_outdated` asks pip-audit (advisories.py) and Debian's archive (debian.py). A service that does not answer gives a
+sentence in `unanswered`. Nothing is changed. It does not look for newer releases.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,18 +19,17 @@ from berth.common.concurrency import BackgroundTask
 from berth.common.engine_errors import RAISED, explain
 from berth.common.errors import UserError
 from berth.common.kept import Kept, answer_key
-from berth.images.inspect import base_releases, debian
+from berth.images.inspect import debian
 from berth.images.inspect.advisories import Vulnerable, ask_advisories
 from berth.images.inspect.debian import Update
-from berth.images.inspect.releases import Newer, ask_index
-from berth.images.locks.locked_packages import LockedPackage, lock_texts, packages_of
+from berth.images.locks.locked_packages import lock_texts, packages_of
 from berth.images.locks.locks import LOCKS
 from berth.images.network.build_network import Network
 from berth.images.pins import pins
 from berth.images.selection import find_built_image
 
 ANSWERS = Kept(pins.CACHE / "answers", 200, 3600)
-"""Answers of the index, the advisory service and Debian's archive from the last hour."""
+"""Answers of the advisory service and Debian's archive from the last hour."""
 NOT_KNOWN = 3
 """The exit code if nothing insecure was found, but a service did not answer."""
 
@@ -46,15 +44,13 @@ class ImageUpdates:
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """All results. unanswered: sentences on failed services, with a remedy; unasked: on things that no service covers.
-    packages: how many were audited; unaudited: how many of them could not be checked.
+    """All results. unanswered: sentences on failed services, with a remedy. packages: how many were audited; unaudited:
+    how many of them could not be checked.
     """
 
-    newer: tuple[Newer, ...] = ()
     vulnerable: tuple[Vulnerable, ...] = ()
     debian: tuple[ImageUpdates, ...] = ()
     unanswered: tuple[str, ...] = ()
-    unasked: tuple[str, ...] = ()
     packages: int = 0
     unaudited: int = 0
 
@@ -81,10 +77,7 @@ class Outdated:
             vulnerable = str(len(self.vulnerable))
         elif self.unaudited == self.packages:
             vulnerable = f"not known ({self.packages} of {self.packages})"
-        return (
-            f"vulnerable packages: {vulnerable}, security updates of Debian: {self._security}, newer releases: "
-            f"{len(self.newer)}{missing}."
-        )
+        return f"vulnerable packages: {vulnerable}, security updates of Debian: {self._security}{missing}."
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -95,12 +88,11 @@ class Outdated:
 class Services:
     """The services to ask. network: this machine's; connect: returns the engine, in which Debian's archive is asked.
 
-    osv_url: a service with OSV's API to ask for advisories instead of PyPI; hub: Docker Hub's API; answers: the cache.
+    osv_url: a service with OSV's API to ask for advisories instead of PyPI; answers: the cache.
     """
 
     network: Network
     osv_url: str | None = None
-    hub: str = base_releases.HUB
     connect: Callable[[], DockerClient] = engine.connect
     answers: Kept | None = None
 
@@ -118,46 +110,22 @@ def find_outdated(
 
     step: called with a description of each step. Raises UserError if there are no locks.
     """
-    unasked: list[str] = []
-    chosen = [all_pins.profile(name) for name in profiles]
-    for file in dict.fromkeys(file for profile in chosen for file in profile.files.values()):
-        unasked.append(
-            f"Releases of {file.part} {file.version} are not checked, because no index lists it: see its publisher's "
-            "site."
-        )
     packages = packages_of(all_pins, profiles, lock_texts(locks))
-    # In the background: each waits for a service. Debian's archive is asked here, so Ctrl-C stops its container.
-    asking = BackgroundTask(lambda: ask_index(packages, services.network, chosen[0].python, services.answers))
+    # In the background, because it waits. Debian's archive is asked here, so Ctrl-C stops its container.
     auditing = BackgroundTask(lambda: ask_advisories(packages, services.network, services.osv_url, services.answers))
-    asking_hub = BackgroundTask(lambda: base_releases.ask_hub(all_pins.base_image, services.network, services.hub))
     asked = []
     for image in images:
         step(f"asking Debian's archive for updates of {image}")
         asked.append(_ask_archive(image, services))
-    step(f"asking the package index for {len(packages)} packages")
-    newer, silent = asking.result()
-    tag, unknown_base = asking_hub.result()
-    if tag:
-        newer.append(Newer(_base_of(all_pins, profiles), tag))
-    elif unknown_base:  # not in `unanswered`, because Debian's archive covers the base's packages
-        unasked.append(unknown_base)
-    step("asking for known vulnerabilities")
+    step(f"asking for known vulnerabilities of {len(packages)} packages")
     audit = auditing.result()
     return Outdated(
-        tuple(newer),
         audit.vulnerable,
         tuple(each for each in asked if isinstance(each, ImageUpdates)),
-        (*silent, *filter(None, [audit.unanswered]), *(each for each in asked if isinstance(each, str))),
-        tuple(unasked),
+        (*filter(None, [audit.unanswered]), *(each for each in asked if isinstance(each, str))),
         audit.packages,
         audit.unknown,
     )
-
-
-def _base_of(all_pins: pins.Pins, profiles: Sequence[str]) -> LockedPackage:
-    name, _, tag = all_pins.base_image.partition("@")[0].partition(":")
-    images = tuple(dict.fromkeys(image for profile in profiles for image in all_pins.profile(profile).images))
-    return LockedPackage(f"{name} (base image)", tag, images, tuple(profiles), pinned=True)
 
 
 def _ask_archive(image: str, services: Services) -> ImageUpdates | str:
@@ -192,20 +160,6 @@ def render(found: Outdated) -> Group:
             parts.append(table)
         else:
             parts.append(Text(f"{each.image}: Debian's archive has nothing newer."))
-    if found.newer:
-        table = _table("newer releases", "package", "version", "newest", "in", "chosen by")
-        for newer in found.newer:
-            chosen = "docker/pins.toml" if newer.locked.pinned else "locks"
-            where = _where(newer.locked.images, newer.locked.profiles)
-            table.add_row(newer.locked.name, newer.locked.version, newer.newest, where, chosen)
-        parts.append(table)
-        parts.append(
-            Text(
-                "Edit docker/pins.toml for what it names, then run `python build.py pins`, which locks again with the "
-                "newest versions that it allows."
-            )
-        )
-    parts += [Text(sentence) for sentence in found.unasked]
     parts += [Text(sentence, style="bold") for sentence in found.unanswered]
     return Group(*parts, Text(found.verdict()))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from berth.common.errors import UserError
 from berth.images.locks.lock_text import entries
-from berth.images.locks.locks import BUILD_TOOLS, cuda_requirements, image_locks
+from berth.images.locks.locks import BUILD_TOOLS, image_locks
 from berth.images.pins import pins
 
 _NAMED = 8
@@ -14,33 +14,26 @@ _NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class LockedPackage:
-    """A package in one version. images, profiles: those whose locks have it; both empty for build tools.
-
-    pinned: whether docker/pins.toml sets the version; if not, locking again may bring a newer one.
-    """
+    """A package in one version. images, profiles: those whose locks have it; both empty for build tools."""
 
     name: str
     version: str
     images: tuple[str, ...]
     profiles: tuple[str, ...]
-    pinned: bool
 
 
 def packages_of(all_pins: pins.Pins, profiles: Sequence[str], texts: Mapping[str, str]) -> list[LockedPackage]:
     """Every package of the profiles' images, sorted by name and version; texts: locks by path, such as build.txt."""
     holders: dict[tuple[str, str], set[str]] = {key: set() for key in _versions(texts, [BUILD_TOOLS]).items()}
-    named = {*all_pins.build_tools}
     for profile in map(all_pins.profile, profiles):
         for image in profile.images:
             for key in _versions(texts, image_locks(profile, image)).items():
                 holders.setdefault(key, set()).update((image, profile.name))
-        named |= {*profile.packages, *(each.partition("==")[0] for each in cuda_requirements(profile))}
     return [
         LockedPackage(
             *key,
             images=tuple(image for image in pins.IMAGES if image in held),
             profiles=tuple(name for name in profiles if name in held),
-            pinned=key[0] in named,
         )
         for key, held in sorted(holders.items())
     ]
