@@ -6,15 +6,15 @@ the same on every engine.
 """
 
 import gzip
-import io
 import json
-import posixpath
 import re
 import subprocess
 import tarfile
+import tempfile
 import threading
+import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,11 +22,19 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import IO, Any
 
+from docker.errors import APIError
+from docker.models.images import Image
+from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
+
 from berth.common.errors import UserError
+from berth.common.files import explain_os_errors
 
 _CHUNK = 1 << 20
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 """The first bytes of a compressed layer."""
+_SAVED = "image-"
+_STALE_S = 3600.0
 # The gzip level with which engines push.
 _LEVEL = 6
 _LABEL_LENGTH = 60
@@ -58,27 +66,53 @@ class SavedLayer:
     made_by: str
 
 
-def saved_layers(read: Callable[[str], bytes], links: Mapping[str, str]) -> list[tuple[SavedLayer, str]]:
-    """The layers of an archive, lowest first, each with the name of its member.
+@contextmanager
+def saved_archive(image: Image, name: str, folder: Path) -> Iterator[Path]:
+    """The archive of `docker save` of an image, in `folder` until the end of the `with` block.
 
-    read: returns the bytes of a member by name; links: targets of the archive's links by name. The older form stores a
-    repeated layer once, with links to it.
+    UserError if the engine can't export the image, if the disk is full, or if the block finds that the archive is
+    incomplete.
     """
-    manifest = json.loads(read("manifest.json"))[0]
-    config = json.loads(read(posixpath.normpath(manifest["Config"])))
+    with explain_os_errors(folder, "the image"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for stale in folder.glob(f"{_SAVED}*"):  # left by killed processes, a gigabyte each
+            if time.time() - stale.stat().st_mtime > _STALE_S:
+                stale.unlink(missing_ok=True)
+        try:
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=_SAVED, suffix=".tar") as file:
+                for chunk in image.save(chunk_size=_CHUNK):
+                    file.write(chunk)
+                file.flush()
+                yield Path(file.name)
+        except APIError as error:
+            reason = str(error.explanation or error).rstrip(".")
+            raise UserError(
+                f"the engine can't export {name}: {reason}; check that its disk has room for a copy of the image."
+            ) from None
+        except (RequestException, HTTPError, tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile):
+            raise UserError(
+                f"the engine sent only a part of {name}: check that it still runs, then run the command again."
+            ) from None
+
+
+def saved_layers(archive: Path) -> list[tuple[SavedLayer, str]]:
+    """The layers in `archive`, lowest first, each with the name of its member."""
+    with tarfile.open(archive) as tar:
+        manifest = json.load(_open_member(tar, "manifest.json"))[0]
+        config = json.load(_open_member(tar, manifest["Config"]))
     diff_ids: list[str] = config["rootfs"]["diff_ids"]
     made_by = layer_labels(config.get("history", []), len(diff_ids))
-    names = [_followed(links, posixpath.normpath(name)) for name in manifest["Layers"]]
-    return [(SavedLayer(*each), name) for *each, name in zip(diff_ids, made_by, names, strict=True)]
+    return [(SavedLayer(*each), name) for *each, name in zip(diff_ids, made_by, manifest["Layers"], strict=True)]
 
 
-def link_target(name: str, target: str) -> str:
-    """The name of the member that an archive's link `name` leads to."""
-    return posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
-
-
-def _followed(links: Mapping[str, str], name: str) -> str:
-    return _followed(links, links[name]) if name in links else name
+def _open_member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
+    """Opens a file of an archive, also by a link: the older form stores a repeated layer once, with links to it."""
+    try:
+        file = tar.extractfile(name)
+    except KeyError:
+        raise tarfile.ReadError(f"no {name}: the archive ended before it") from None
+    assert file is not None, "layers and documents are files or links to files"
+    return file
 
 
 def read_layers(archive: Path, known: Mapping[str, tuple[int, int]], step: Callable[[str], None]) -> list[Layer]:
@@ -86,14 +120,11 @@ def read_layers(archive: Path, known: Mapping[str, tuple[int, int]], step: Calla
 
     known: digest → (size, compressed) of layers that were measured before. step: called after each layer.
     """
-    with tarfile.open(archive) as tar:
-        members = {posixpath.normpath(each.name): each for each in tar}
-        links = {name: link_target(name, each.linkname) for name, each in members.items() if each.issym()}
-        saved = saved_layers(lambda name: _content(tar, members[name]), links)
+    saved = saved_layers(archive)
 
     def size_of(number: int) -> tuple[int, int]:
         layer, member = saved[number]
-        size = known.get(layer.diff_id) or measure_layer(archive, members[member].offset_data, members[member].size)
+        size = known.get(layer.diff_id) or measure_layer(archive, member)
         step(f"layer {number + 1} of {len(saved)} is measured")
         return size
 
@@ -103,14 +134,13 @@ def read_layers(archive: Path, known: Mapping[str, tuple[int, int]], step: Calla
     return [Layer(layer.diff_id, layer.made_by, *size) for (layer, _), size in zip(saved, sizes, strict=True)]
 
 
-def measure_layer(archive: Path, offset: int, length: int) -> tuple[int, int]:
-    """(size, compressed) in bytes of the layer at `offset` in `archive`: plain, and gzipped at level 6, whatever its
-    compression in the archive.
+def measure_layer(archive: Path, member: str) -> tuple[int, int]:
+    """(size, compressed) in bytes of a layer in `archive`: plain, and gzipped at level 6, whatever its compression in
+    the archive.
     """
     worker = zlib.compressobj(_LEVEL, wbits=31)
     size = compressed = 0
-    reader = io.BufferedReader(PieceReader(_pieces(archive, offset, length)), _CHUNK)
-    with plain_layer(reader, reader.peek(len(ZSTD))) as layer:
+    with plain_layer(archive, member) as layer:
         while chunk := layer.read(_CHUNK):
             size += len(chunk)
             compressed += len(worker.compress(chunk))
@@ -118,19 +148,23 @@ def measure_layer(archive: Path, offset: int, length: int) -> tuple[int, int]:
 
 
 @contextmanager
-def plain_layer(reader: IO[bytes], head: bytes) -> Iterator[IO[bytes]]:
-    """The plain tar of a layer from `reader`, which may be compressed; head: its first bytes.
+def plain_layer(archive: Path, member: str) -> Iterator[IO[bytes]]:
+    """The plain tar of a layer, which may be compressed in `archive`.
 
     Python supports zstd from 3.14 on; until then, the program `zstd` unpacks it.
     """
-    if head.startswith(GZIP):
-        unpacked: Any = gzip.GzipFile(fileobj=reader)
-        yield unpacked
-    elif head.startswith(ZSTD):
-        with _unpacked_by_zstd(reader) as plain:
-            yield plain
-    else:
-        yield reader
+    with tarfile.open(archive) as tar:
+        reader = _open_member(tar, member)
+        head = reader.read(len(ZSTD))
+        reader.seek(0)
+        if head.startswith(GZIP):
+            unpacked: Any = gzip.GzipFile(fileobj=reader)
+            yield unpacked
+        elif head == ZSTD:
+            with _unpacked_by_zstd(reader) as plain:
+                yield plain
+        else:
+            yield reader
 
 
 @contextmanager
@@ -161,39 +195,6 @@ def _feed(reader: IO[bytes], target: IO[bytes]) -> None:
             copyfileobj(reader, target, _CHUNK)
     except BrokenPipeError:  # the reader stopped, or the data is not zstd: see the exit code
         pass
-
-
-def _pieces(archive: Path, offset: int, length: int) -> Iterator[bytes]:
-    with archive.open("rb") as file:
-        file.seek(offset)
-        while length:
-            piece = file.read(min(_CHUNK, length))
-            if not piece:
-                raise UserError(f"{archive} ends in the middle of a layer: is the disk full?")
-            length -= len(piece)
-            yield piece
-
-
-class PieceReader(io.RawIOBase):
-    """Pieces of bytes as a file that can be read once, in order."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces: Iterator[bytes] = iter(pieces)
-        self._left = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._left:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return 0
-            self._left = memoryview(piece)
-        count = min(len(buffer), len(self._left))
-        buffer[:count] = self._left[:count]
-        self._left = self._left[count:]
-        return count
 
 
 def layer_labels(history: Sequence[Mapping[str, Any]], count: int) -> list[str]:
@@ -227,9 +228,3 @@ def short_label(created_by: str) -> str:
     text = re.sub(r"^RUN (\|\d+ (\S+=\S* )*)?", "RUN ", text)
     text = re.sub(r"^(RUN )?/bin/sh -c (#\(nop\) )?", r"\1", text).strip()
     return text if len(text) <= _LABEL_LENGTH else text[: _LABEL_LENGTH - 1] + "…"
-
-
-def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = tar.extractfile(member)
-    assert file is not None, "a JSON document is a file in every archive of docker save"
-    return file.read()

@@ -1,34 +1,26 @@
 """Reads an image's contents: its layers, every file of its final file system with sha256, and packages' records.
 
-`read_image` reads the stream of `docker save` once, in both forms (see layers.py), without a copy on disk: 900 MB take
-20 s; 4.5 GB take a minute and 110 MB of memory. The result is cached by image id. Of the files' contents, only
-packages' records are kept (`is_record`), from which `cyclonedx` makes a bill.
+`read_image` reads the archive of `docker save` (see layers.py), 900 MB in about 20 s, and caches the result by image
+id. Of the files' contents, only packages' records are kept (`is_record`), from which `cyclonedx` makes a bill.
 
 `diff` uses this and not image_listing.py, which has no layers, so it could not say which step made a difference. It
 also needs Python 3.11 in the image, and misses files hidden by the engine's mounts, and times of folders.
 """
 
-import gzip
 import hashlib
-import io
 import posixpath
 import re
 import stat
 import tarfile
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from docker import DockerClient
-from docker.errors import APIError
-from requests.exceptions import RequestException
-from urllib3.exceptions import HTTPError
 
-from berth.common.errors import UserError
 from berth.common.kept import Kept, answer_key
-from berth.images.inspect.layers import GZIP, ZSTD, PieceReader, SavedLayer, link_target, plain_layer, saved_layers
+from berth.images.inspect.layers import SavedLayer, plain_layer, saved_archive, saved_layers
 from berth.images.inspect.list_files import LARGEST_RECORD, RECORDS
 from berth.images.pins.pins import CACHE
 from berth.images.selection import find_built_image
@@ -106,18 +98,9 @@ def read_image(
     kept, key = Kept(cache or _USER_CACHE, KEPT), answer_key(image_id, _FORM)
     known = _from_json(kept.load(key))
     if known is None:
-        try:
-            step(f"{image}: reading the files of {len(attributes['RootFS'].get('Layers') or ())} layers")
-            known = read_archive(PieceReader(found.save(chunk_size=_PIECE)))
-        except APIError as error:
-            reason = str(error.explanation or error).rstrip(".")
-            raise UserError(
-                f"the engine can't export {image}: {reason}; check that its disk has room for a copy of the image."
-            ) from None
-        except (RequestException, HTTPError, tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile):
-            raise UserError(
-                f"the engine sent only a part of {image}: check that it still runs, then run the command again."
-            ) from None
+        step(f"{image}: reading the files of {len(attributes['RootFS'].get('Layers') or ())} layers")
+        with saved_archive(found, image, kept.folder) as archive:
+            known = read_archive(archive)
         kept.store(key, _as_json(known))
     return SavedImage(image, image_id, described["created"], described["labels"], *known)
 
@@ -127,57 +110,25 @@ def is_record(path: str) -> bool:
     return bool(_RECORDS.fullmatch(path)) and ".." not in path.split("/")
 
 
-def read_archive(archive: IO[bytes] | io.RawIOBase) -> Known:
-    """The layers, files and records of an archive of `docker save`, read once.
-
-    Its members may come in any order, and the list of layers may come last. So layers are parsed separately, then
-    merged in order.
-    """
-    layers: dict[str, dict[str, LayerEntry]] = {}
-    texts: dict[str, bytes] = {}
-    links: dict[str, str] = {}
-    # surrogateescape keeps names that are not valid Unicode.
-    with tarfile.open(fileobj=archive, mode="r|", bufsize=_PIECE, errors="surrogateescape") as tar:
-        for member in tar:
-            name = _normal(member.name)
-            if member.issym():  # the older form stores a repeated layer once, with links
-                links[name] = link_target(name, member.linkname)
-            elif member.isreg():
-                reader = tar.extractfile(member)
-                assert reader is not None, "a regular file has bytes"
-                head = reader.peek(_HEAD)  # type: ignore[attr-defined]  # a BufferedReader, says tarfile's source
-                if _is_layer(head):
-                    layers[name] = read_layer(reader, head)
-                elif head[:1] in (b"{", b"["):
-                    texts[name] = reader.read(LARGEST_RECORD)
-    if "manifest.json" not in texts:
-        raise tarfile.ReadError("no manifest: the archive ended before it")
-    saved = saved_layers(texts.__getitem__, links)
-    files, records = apply_layers([layers[member] for _, member in saved])
+def read_archive(archive: Path) -> Known:
+    """The layers, files and records of an archive of `docker save`."""
+    saved = saved_layers(archive)
+    files, records = apply_layers(read_layer(archive, member) for _, member in saved)
     return tuple(layer for layer, _ in saved), files, records
 
 
-_HEAD = 512
-
-
-def _is_layer(head: bytes) -> bool:
-    """Whether it starts like gzip, zstd or tar; an empty tar is all zeros."""
-    return head.startswith((GZIP, ZSTD)) or head[257:262] == b"ustar" or (bool(head) and not any(head[:_HEAD]))
-
-
-def read_layer(reader: IO[bytes], head: bytes) -> dict[str, LayerEntry]:
-    """The paths of one layer, compressed or not, including the markers of deleted files (`.wh.…`)."""
+def read_layer(archive: Path, member: str) -> dict[str, LayerEntry]:
+    """The paths of one layer, including the markers of deleted files (`.wh.…`)."""
     found: dict[str, LayerEntry] = {}
-    with plain_layer(reader, head) as plain:
+    # surrogateescape keeps names that are not valid Unicode.
+    with plain_layer(archive, member) as plain:
         with tarfile.open(fileobj=plain, mode="r|", bufsize=_PIECE, errors="surrogateescape") as tar:
-            for member in tar:
-                path = _normal(member.name)
+            for each in tar:
+                path = _normal(each.name)
                 if path:
-                    found[path] = _entry(tar, member, path, found)
-        while plain.read(_PIECE):  # the padding after the tar's end
+                    found[path] = _entry(tar, each, path, found)
+        while plain.read(_PIECE):  # to the end, where a compressed layer has its checksum
             pass
-    while reader.read(_PIECE):  # the rest of this member
-        pass
     return found
 
 

@@ -4,12 +4,7 @@ Size costs time: SageMaker pulls the image for every job and every scale-out. Co
 layers (level 6), which is what hosts download; MB are 10^6 bytes.
 """
 
-import gzip
 import json
-import tarfile
-import tempfile
-import time
-import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,11 +18,9 @@ from rich.text import Text
 
 from berth.common.containers import run_once
 from berth.common.engine import find_image
-from berth.common.errors import UserError
-from berth.common.files import explain_os_errors
 from berth.common.kept import Kept
 from berth.images.inspect import package_sizes
-from berth.images.inspect.layers import Layer, layer_names, read_layers
+from berth.images.inspect.layers import Layer, layer_names, read_layers, saved_archive
 from berth.images.pins.pins import CACHE
 
 TOP_PACKAGES = 15
@@ -38,8 +31,6 @@ FILE_LAYERS = ("efa", "smdistributed", "compat")
 _NOTICED_MB = 0.1
 _USER_CACHE = CACHE / "measured"
 _KEPT = 2000
-_SAVED = "image-"
-_STALE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +114,7 @@ def image_size(
     """
     found, known = find_image(client, image), _kept(cache)
     if known.load(str(found.id)) is None:
-        layers = _layers(found, known, step)
+        layers = _layers(image, found, known, step)
         packages = _packages(client, str(found.id))
         step("the Python packages are measured")
         parts = {"layers": [asdict(each) for each in layers], "packages": [asdict(each) for each in packages]}
@@ -163,7 +154,7 @@ def render_size(measured: ImageSize) -> Group:
     return Group(layers, largest, Text(measured.verdict(), style="" if measured.within_budget else "bold red"))
 
 
-def _layers(image: Image, known: Kept, step: Callable[[str], None]) -> list[Layer]:
+def _layers(name: str, image: Image, known: Kept, step: Callable[[str], None]) -> list[Layer]:
     """Saves the image next to the cache and measures its layers. Known layers are not measured again; if all are known,
     the image is not saved.
     """
@@ -172,22 +163,9 @@ def _layers(image: Image, known: Kept, step: Callable[[str], None]) -> list[Laye
     names = layer_names(image.history(), digests)
     if all(digest in sizes and digest in names for digest in digests):
         return [Layer(digest, names[digest], *sizes[digest]) for digest in digests]
-    with explain_os_errors(known.folder, "the image"):
-        known.folder.mkdir(parents=True, exist_ok=True)
-        for stale in known.folder.glob(f"{_SAVED}*"):  # left by killed processes, a gigabyte each
-            if time.time() - stale.stat().st_mtime > _STALE_S:
-                stale.unlink(missing_ok=True)
-        with tempfile.NamedTemporaryFile(dir=known.folder, prefix=_SAVED, suffix=".tar") as file:
-            for chunk in image.save(chunk_size=1 << 20):
-                file.write(chunk)
-            file.flush()
-            step("the engine has sent the image")
-            try:
-                layers = read_layers(Path(file.name), sizes, step)
-            except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile):
-                raise UserError(
-                    "the engine sent only a part of the image: check that it still runs, then run the command again."
-                ) from None
+    with saved_archive(image, name, known.folder) as archive:
+        step("the engine has sent the image")
+        layers = read_layers(archive, sizes, step)
     for layer in layers:
         known.store(layer.digest, {"size": layer.size, "compressed": layer.compressed})
     return layers

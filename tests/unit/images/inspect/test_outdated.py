@@ -207,7 +207,8 @@ def test_tables_and_verdict_of_outdated() -> None:
         assert expected in text
     assert text.rstrip().endswith(
         "Vulnerabilities of x are not known.\n"
-        "vulnerable packages: 3, security updates of Debian: 1; incomplete, because some answers are missing: see above."
+        "vulnerable packages: 3, security updates of Debian: 1; incomplete, because some answers are missing: see "
+        "above."
     )
     assert json.loads(json.dumps(ALL.as_dict()))["insecure"] is True
 

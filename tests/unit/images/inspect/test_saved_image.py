@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ from requests import Response
 from requests.exceptions import ConnectionError
 
 from berth.common.errors import UserError
-from berth.images.inspect import saved_image as reading
-from berth.images.inspect.saved_image import FileEntry, SavedImage, apply_layers, is_record, read_image
+from berth.images.inspect.saved_image import FileEntry, SavedImage, is_record, read_image
 
 IMAGE_ID = "sha256:" + "1" * 64
 METADATA = "opt/berth/lib/python3.11/site-packages/rich-15.0.0.dist-info/METADATA"
@@ -55,8 +54,12 @@ def diff_id(plain: bytes) -> str:
     return f"sha256:{hashlib.sha256(plain).hexdigest()}"
 
 
-def archive(layers: list[bytes], form: str) -> bytes:
-    """The output of `docker save` for these layers. form: `older` (up to engine 24), or `oci` with gzipped layers."""
+def zstd(plain: bytes) -> bytes:
+    return subprocess.run(["zstd", "-cq"], input=plain, capture_output=True, check=True).stdout
+
+
+def archive(layers: list[bytes], form: str, pack: Callable[[bytes], bytes] = gzip.compress) -> bytes:
+    """The output of `docker save` for these layers. form: `older` (up to engine 24), or `oci` with packed layers."""
     history = [{"created_by": f"RUN step {number}"} for number in range(len(layers))]
     config = json.dumps({"rootfs": {"diff_ids": [diff_id(each) for each in layers]}, "history": history}).encode()
     members: list[tuple[str, Content]] = []
@@ -73,7 +76,7 @@ def archive(layers: list[bytes], form: str) -> bytes:
     else:
         for each in layers:
             names.append(f"blobs/sha256/{hashlib.sha256(each).hexdigest()}")
-            members.append((names[-1], gzip.compress(each)))
+            members.append((names[-1], pack(each)))
         config_name = f"blobs/sha256/{hashlib.sha256(config).hexdigest()}"
         members.append(("oci-layout", b'{"imageLayoutVersion": "1.0.0"}'))
     manifest = json.dumps([{"Config": config_name, "Layers": names}]).encode()
@@ -154,10 +157,10 @@ def test_contents_are_cached_by_image_id(tmp_path: Path) -> None:
     assert engine.times == 2
 
 
-def files_of(*layers: bytes) -> dict[str, tuple[str, int]]:
+def files_of(folder: Path, *layers: bytes) -> dict[str, tuple[str, int]]:
     """The kind of each final file, and the number of the layer it comes from."""
-    plain = [reading.read_layer(io.BytesIO(each), each[:512]) for each in layers]
-    return {path: (file.kind, file.layer) for path, file in apply_layers(plain)[0].items()}
+    found = read(FakeEngine(archive([*layers], "older")), folder)
+    return {path: (file.kind, file.layer) for path, file in found.files.items()}
 
 
 @pytest.mark.parametrize(
@@ -177,12 +180,12 @@ def files_of(*layers: bytes) -> dict[str, tuple[str, int]]:
     ids=["file", "folder", "opaque", "all", "file-for-folder", "link-for-folder", "folder-anew"],
 )
 def test_layer_deletes_and_replaces_files(
-    upper: list[tuple[str, Content]], left: Mapping[str, tuple[str, int]]
+    upper: list[tuple[str, Content]], left: Mapping[str, tuple[str, int]], tmp_path: Path
 ) -> None:
-    assert files_of(layer(("a/", b""), ("a/b/", b""), ("a/b/x", b""), ("c", b"")), layer(*upper)) == left
+    assert files_of(tmp_path, layer(("a/", b""), ("a/b/", b""), ("a/b/x", b""), ("c", b"")), layer(*upper)) == left
 
 
-def test_special_files_and_odd_paths() -> None:
+def test_special_files_and_odd_paths(tmp_path: Path) -> None:
     odd = layer(
         ("null", {"type": tarfile.CHRTYPE, "devmajor": 1, "devminor": 3}),
         ("pipe", {"type": tarfile.FIFOTYPE}),
@@ -191,13 +194,14 @@ def test_special_files_and_odd_paths() -> None:
         ("caf\udce9", b"no Unicode"),
         ("../../etc/x.dist-info/METADATA", b"outside"),
     )
-    found, records = apply_layers([reading.read_layer(io.BytesIO(odd), odd[:512])])
+    image = read(FakeEngine(archive([odd], "older")), tmp_path)
+    found = image.files
     assert (found["null"].kind, found["null"].target) == ("device", "1:3")
     assert found["pipe"].kind == "pipe"
     assert (found["gone"].kind, found["gone"].target) == ("link", "of/a/layer/below")
     assert found["ping"].attributes == "security.capability=0102"
     assert found["caf\udce9"].size == 10
-    assert list(records) == ["etc/x.dist-info/METADATA"], "a path with .. must stay inside the image"
+    assert list(image.records) == ["etc/x.dist-info/METADATA"], "a path with .. must stay inside the image"
 
 
 @pytest.mark.parametrize(
@@ -238,12 +242,12 @@ def test_invalid_image_name_is_reported(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="this machine has no program zstd")
-def test_zstd_layer_is_unpacked() -> None:
-    packed = subprocess.run(["zstd", "-cq"], input=LOWER, capture_output=True, check=True).stdout
-    assert reading.read_layer(io.BytesIO(packed), packed[:512]) == reading.read_layer(io.BytesIO(LOWER), LOWER[:512])
-    for broken in (packed[:-20], packed[:4] + bytes(100)):
-        with pytest.raises((EOFError, tarfile.TarError)):
-            reading.read_layer(io.BytesIO(broken), broken[:512])
+def test_zstd_layer_is_unpacked(tmp_path: Path) -> None:
+    plain = read(FakeEngine(archive([LOWER], "older")), tmp_path / "plain")
+    assert read(FakeEngine(archive([LOWER], "oci", zstd)), tmp_path / "packed") == plain
+    for broken in (zstd(LOWER)[:-20], zstd(LOWER)[:4] + bytes(100)):
+        with pytest.raises(UserError, match="sent only a part"):
+            read(FakeEngine(archive([LOWER], "oci", lambda _, data=broken: data)), tmp_path / "broken")
 
 
 @pytest.mark.parametrize(

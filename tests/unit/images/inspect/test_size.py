@@ -236,10 +236,10 @@ def test_measured_layers_are_cached_across_images(tmp_path: Path, monkeypatch: p
     assert engine.saved == 1
     # Of an image with one more layer, only that layer is measured.
     engine.id, engine.layers = "sha256:3", [PLAIN, b"another"]
-    packed: list[int] = []
-    monkeypatch.setattr(layers, "measure_layer", lambda archive, offset, length: packed.append(length) or (length, 3))
+    packed: list[str] = []
+    monkeypatch.setattr(layers, "measure_layer", lambda archive, member: packed.append(member) or (7, 3))
     third = size.image_size(client, "a", cache=cache)
-    assert ([each.made_by for each in third.layers], packed) == (["deps", "open"], [7])
+    assert ([each.made_by for each in third.layers], packed) == (["deps", "open"], ["1/layer.tar"])
     assert third.layers[0] == first.layers[0]
 
 
