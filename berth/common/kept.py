@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import math
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,24 +17,17 @@ def answer_key(*question: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Documents in `folder`. most: how many are kept; seconds: their lifetime.
-
-    The most recently stored are kept; without a lifetime, the most recently used.
-    """
+    """Documents in `folder`. most: how many are kept, the most recently used ones."""
 
     folder: Path
     most: int
-    seconds: float = math.inf
 
     def load(self, key: str) -> Any:
-        """The document of a key; None if it is missing, unreadable or too old."""
+        """The document of a key; None if it is missing or unreadable."""
         path = self._path(key)
         try:
-            if time.time() - path.stat().st_mtime > self.seconds:
-                return None
             document = json.loads(path.read_text(encoding="utf-8"))
-            if self.seconds == math.inf:
-                path.touch()  # the least recently used is removed first
+            path.touch()  # the least recently used is removed first
         except (OSError, ValueError):
             return None
         return document

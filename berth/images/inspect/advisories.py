@@ -15,7 +15,6 @@ from packaging.version import Version
 
 from berth.common.errors import UserError
 from berth.common.http import without_password
-from berth.common.kept import Kept, answer_key
 from berth.images.locks.locked_packages import LockedPackage, some
 from berth.images.network.build_network import Network
 
@@ -47,10 +46,8 @@ class Audit:
     unanswered: str = ""
 
 
-def ask_advisories(
-    packages: Sequence[LockedPackage], network: Network, osv_url: str | None = None, answers: Kept | None = None
-) -> Audit:
-    """Audits all packages with pip-audit; answers: a cache of recent answers.
+def ask_advisories(packages: Sequence[LockedPackage], network: Network, osv_url: str | None = None) -> Audit:
+    """Audits all packages with pip-audit.
 
     A requirements file can name a package once only, so packages with several versions need several rounds.
     """
@@ -67,7 +64,7 @@ def ask_advisories(
     unknown: list[str] = []
     for number, each in enumerate(rounds):
         try:
-            vulnerable, skipped = parse_audit(_answer(each, network, osv_url, answers))
+            vulnerable, skipped = parse_audit(_run_audit(each, network, osv_url))
         except UserError as error:
             unasked = sum(map(len, rounds[number:]))
             return Audit(tuple(found), len(holders), len(unknown) + unasked, str(error))
@@ -81,18 +78,6 @@ def ask_advisories(
         "them, or name a service with OSV's API with --osv-url."
     )
     return Audit(tuple(found), len(holders), len(unknown), why)
-
-
-def _answer(versions: Mapping[str, str], network: Network, osv_url: str | None, answers: Kept | None) -> dict[str, Any]:
-    """pip-audit's answer, from the cache if possible; an answer that misses a package is not cached."""
-    key = answer_key("advisories", versions, osv_url)
-    kept: dict[str, Any] | None = answers.load(key) if answers else None
-    if kept is not None:
-        return kept
-    found = _run_audit(versions, network, osv_url)
-    if answers and not parse_audit(found)[1]:
-        answers.store(key, found)
-    return found
 
 
 def _with_holders(vulnerable: Vulnerable, holders: Sequence[LockedPackage]) -> Vulnerable:

@@ -10,7 +10,6 @@ from rich.markup import escape
 from berth.common import engine
 from berth.common.console import doing, print_json, result
 from berth.common.errors import UserError
-from berth.common.image_names import image_name
 from berth.images.inspect import diff, outdated, sbom
 from berth.images.network import build_network
 from berth.images.options import (
@@ -93,10 +92,8 @@ def show_outdated(
         raise UserError(f"--osv-url {osv_url!r} is not a URL: give one that begins with https://.")
     all_pins = pins_file.load()
     profiles = list(all_pins.profiles) if profile is None else [all_pins.profile(profile).name]
-    images = [image_name(image, name) for name in profiles for image in all_pins.profile(name).images]
-    services = outdated.Services(build_network.gather(os.environ), osv_url, answers=outdated.ANSWERS)
     with doing("asking for known vulnerabilities") as step:
-        found = outdated.find_outdated(all_pins, profiles, services, images=images, step=step)
+        found = outdated.find_outdated(all_pins, profiles, build_network.gather(os.environ), osv_url, step=step)
     if as_json:
         print_json(found.as_dict())
     else:

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from docker import DockerClient
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +17,7 @@ from berth.common import engine
 from berth.common.concurrency import BackgroundTask
 from berth.common.engine_errors import RAISED, explain
 from berth.common.errors import UserError
-from berth.common.kept import Kept, answer_key
+from berth.common.image_names import image_name
 from berth.images.inspect import debian
 from berth.images.inspect.advisories import Vulnerable, ask_advisories
 from berth.images.inspect.debian import Update
@@ -26,10 +25,7 @@ from berth.images.locks.locked_packages import lock_texts, packages_of
 from berth.images.locks.locks import LOCKS
 from berth.images.network.build_network import Network
 from berth.images.pins import pins
-from berth.images.selection import find_built_image
 
-ANSWERS = Kept(pins.CACHE / "answers", 200, 3600)
-"""Answers of the advisory service and Debian's archive from the last hour."""
 NOT_KNOWN = 3
 """The exit code if nothing insecure was found, but a service did not answer."""
 
@@ -84,39 +80,29 @@ class Outdated:
         return asdict(self) | {"insecure": self.insecure}
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
-    """The services to ask. network: this machine's; connect: returns the engine, in which Debian's archive is asked.
-
-    osv_url: a service with OSV's API to ask for advisories instead of PyPI; answers: the cache.
-    """
-
-    network: Network
-    osv_url: str | None = None
-    connect: Callable[[], DockerClient] = engine.connect
-    answers: Kept | None = None
-
-
 def find_outdated(
     all_pins: pins.Pins,
     profiles: Sequence[str],
-    services: Services,
+    network: Network,
+    osv_url: str | None = None,
     *,
-    images: Sequence[str] = (),
     locks: Path = LOCKS,
     step: Callable[[str], None] = lambda done: None,
 ) -> Outdated:
-    """Asks about the locks of these profiles and about these images of the engine.
+    """Asks about the locks of these profiles and about their images on the engine.
 
-    step: called with a description of each step. Raises UserError if there are no locks.
+    network: this machine's; osv_url: a service with OSV's API to ask for advisories, instead of PyPI; step: called with
+    a description of each step. Raises UserError if there are no locks.
     """
     packages = packages_of(all_pins, profiles, lock_texts(locks))
     # In the background, because it waits. Debian's archive is asked here, so Ctrl-C stops its container.
-    auditing = BackgroundTask(lambda: ask_advisories(packages, services.network, services.osv_url, services.answers))
+    auditing = BackgroundTask(lambda: ask_advisories(packages, network, osv_url))
     asked = []
-    for image in images:
-        step(f"asking Debian's archive for updates of {image}")
-        asked.append(_ask_archive(image, services))
+    for profile in profiles:
+        for image in all_pins.profile(profile).images:
+            name = image_name(image, profile)
+            step(f"asking Debian's archive for updates of {name}")
+            asked.append(_ask_archive(name, network))
     step(f"asking for known vulnerabilities of {len(packages)} packages")
     audit = auditing.result()
     return Outdated(
@@ -128,17 +114,10 @@ def find_outdated(
     )
 
 
-def _ask_archive(image: str, services: Services) -> ImageUpdates | str:
-    """The updates of an image in Debian's archive, perhaps from the cache; a sentence if they are unknown."""
+def _ask_archive(image: str, network: Network) -> ImageUpdates | str:
+    """The updates of an image in Debian's archive; a sentence if they are unknown."""
     try:
-        client = services.connect()
-        key = answer_key("debian", find_built_image(client, image).id, services.network)
-        kept = services.answers.load(key) if services.answers else None
-        if kept is None:
-            kept = [asdict(each) for each in debian.ask_archive(client, image, services.network)]
-            if services.answers:
-                services.answers.store(key, kept)
-        return ImageUpdates(image, tuple(Update(**each) for each in kept))
+        return ImageUpdates(image, tuple(debian.ask_archive(engine.connect(), image, network)))
     except (UserError, *RAISED) as error:
         return f"Debian's updates of {image} are not known: {explain(error) or error}"
 

@@ -40,15 +40,6 @@ def test_most_recently_used_documents_are_kept(tmp_path: Path) -> None:
     assert [kept.load(key) for key in "abc"] == ["a", None, "c"]
 
 
-def test_document_expires_even_if_it_is_read(tmp_path: Path) -> None:
-    kept = Kept(tmp_path, 2, seconds=60)
-    kept.store("a", 1)
-    age(tmp_path / "a.json", 50)
-    assert kept.load("a") == 1
-    age(tmp_path / "a.json", 70)
-    assert kept.load("a") is None
-
-
 def test_error_for_cache_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(UserError, match=r"can't be written to .*/cache is no folder, so move"):

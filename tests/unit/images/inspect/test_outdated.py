@@ -4,21 +4,19 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 from requests.exceptions import ConnectionError
 from rich.console import Console
 
+from berth.common import engine
 from berth.common.errors import UserError
-from berth.common.kept import Kept
 from berth.images.inspect import advisories, outdated
 from berth.images.inspect.advisories import Audit, Vulnerable
 from berth.images.inspect.debian import Update
-from berth.images.inspect.outdated import ImageUpdates, Outdated, Services
+from berth.images.inspect.outdated import ImageUpdates, Outdated
 from berth.images.locks import locked_packages
 from berth.images.locks.locked_packages import LockedPackage
 from berth.images.network.build_network import Network, PackageIndex
@@ -140,11 +138,12 @@ def test_unknown_package_in_several_versions_is_named_once(monkeypatch: pytest.M
     assert "has no answer for rich; run" in found.unanswered
 
 
-def test_lost_engine_is_reported_as_unknown_updates() -> None:
+def test_lost_engine_is_reported_as_unknown_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     def lost() -> NoReturn:
         raise ConnectionError("Connection reset by peer")
 
-    found = outdated._ask_archive("berth-serve:cpu", Services(NETWORK, connect=lost))
+    monkeypatch.setattr(engine, "connect", lost)
+    found = outdated._ask_archive("berth-serve:cpu", NETWORK)
     assert isinstance(found, str)
     assert found.startswith(
         "Debian's updates of berth-serve:cpu are not known: The connection to the Docker engine broke"
@@ -153,26 +152,22 @@ def test_lost_engine_is_reported_as_unknown_updates() -> None:
 
 def test_missing_locks_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there are no locks in"):
-        outdated.find_outdated(PINS, ["cpu"], Services(NETWORK), locks=tmp_path)
+        outdated.find_outdated(PINS, ["cpu"], NETWORK, locks=tmp_path)
 
 
-def test_outdated_reports_unanswered_services(service: str, tmp_path: Path) -> None:
+def test_outdated_reports_unanswered_services(service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cu130").mkdir()
     (tmp_path / "cu130" / "deps-serve.txt").write_text("rich==14.0.0\n")
 
     def no_engine() -> NoReturn:
         raise UserError("no Docker engine answers: run `sh docker/engine.sh`.")
 
-    found = outdated.find_outdated(
-        PINS,
-        ["cu130"],
-        Services(NETWORK, osv_url=f"{service}/v1/query", connect=no_engine),
-        images=["berth-serve:cu130"],
-        locks=tmp_path,
-    )
+    monkeypatch.setattr(engine, "connect", no_engine)
+    found = outdated.find_outdated(PINS, ["cu130"], NETWORK, f"{service}/v1/query", locks=tmp_path)
     assert found == Outdated(
-        unanswered=(
-            "Debian's updates of berth-serve:cu130 are not known: no Docker engine answers: run `sh docker/engine.sh`.",
+        unanswered=tuple(
+            f"Debian's updates of {image}:cu130 are not known: no Docker engine answers: run `sh docker/engine.sh`."
+            for image in ("berth-train", "berth-serve")
         ),
         packages=1,
     )
@@ -253,40 +248,3 @@ def test_short_reason_of_pip_audit(output: str, reason: str) -> None:
 )
 def test_insecure_and_exit_code(found: Outdated, insecure: bool, exit_code: int) -> None:
     assert (found.insecure, found.exit_code) == (insecure, exit_code)
-
-
-class AskedTwice:
-    """Fakes of Debian's archive and pip-audit that record each request."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.times: list[str] = []
-        monkeypatch.setattr(advisories, "_run_audit", self._audit)
-        monkeypatch.setattr(outdated.debian, "ask_archive", self._archive)
-
-    def _audit(self, versions: dict[str, str], *_: object) -> dict[str, Any]:
-        self.times.append("audit")
-        known = [{"id": "PYSEC-1", "fix_versions": ["15.0"]}]
-        return {"dependencies": [{"name": "rich", "version": "14.0.0", "vulns": known}]}
-
-    def _archive(self, *_: object) -> list[Update]:
-        self.times.append("archive")
-        return [Update("libc6", "1", "2", security=True)]
-
-
-def test_answers_are_cached_for_an_hour(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked = AskedTwice(monkeypatch)
-    (tmp_path / "locks/cpu").mkdir(parents=True)
-    (tmp_path / "locks/cpu/deps-serve.txt").write_text("rich==14.0.0\n")
-    image = SimpleNamespace(id="sha256:1")
-    client: Any = SimpleNamespace(images=SimpleNamespace(get=lambda name: image))
-    services = Services(NETWORK, connect=lambda: client, answers=Kept(tmp_path / "answers", 9, 3600))
-    find = partial(
-        outdated.find_outdated, PINS, ["cpu"], services, images=["berth-serve:cpu"], locks=tmp_path / "locks"
-    )
-    first = find()
-    assert first.insecure
-    assert find() == first
-    assert sorted(asked.times) == ["archive", "audit"]
-    image.id = "sha256:2"
-    find()
-    assert asked.times.count("archive") == 2, "another image is a separate request"
