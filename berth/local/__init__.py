@@ -8,7 +8,7 @@ cleanup            removes what a run left, also if it was killed
 chown              gives files that a container wrote as root to the caller
 signals            Ctrl-C and SIGTERM as a flag
 pip_secrets        this machine's CA, index and wheels, for a job's pip
-output_folders     the folders of results, locked for one run at a time
+output_folders     the folders of results
 results            reads a host's /opt/ml without following links that lead out of it
 archive            model.tar.gz: packing and unpacking
 paths              rejects addresses and hub names where a path is needed

@@ -14,7 +14,7 @@ from berth.common.errors import UserError
 from berth.contract.splits import SPLITS
 from berth.local import archive, opt_ml, results
 from berth.local.links import without_links
-from berth.local.output_folders import check_writable, lock_folders, make_folder
+from berth.local.output_folders import check_writable, make_folder
 from berth.local.session import SHM_SIZE, ContainerSpec, RunSession, bind, engine_errors
 from berth.qa import files
 from berth.qa.faults import DataError
@@ -81,11 +81,10 @@ def quantize_model(
             folder = archive.model_folder(request.model, session.scratch)
             home = archive.model_home(folder, request.model, tokenizer=True)
             make_folder(output.parent)
-            with lock_folders([output.parent]):
-                made = session.scratch / "made"
-                made.mkdir()
-                _run(session, _container(_without_links(request, session.scratch), home, made), log)
-                return _pack(home, made, output)
+            made = session.scratch / "made"
+            made.mkdir()
+            _run(session, _container(_without_links(request, session.scratch), home, made), log)
+            return _pack(home, made, output)
 
 
 def _without_links(request: Quantization, scratch: Path) -> Quantization:

@@ -7,7 +7,6 @@ from pathlib import Path
 from berth.common.console import few
 from berth.common.errors import UserError
 from berth.local import archive, opt_ml, results
-from berth.local.output_folders import LOCK_FILE
 from berth.local.session import RunSession
 
 
@@ -88,5 +87,5 @@ def report_deleted_checkpoints(session: RunSession, checkpoints: Path) -> None:
 
 
 def _holds_any(checkpoints: Path) -> bool:
-    """Whether there is more than our lock and incomplete checkpoints of killed ranks."""
-    return any(path.name != LOCK_FILE and not path.name.startswith(".partial-") for path in checkpoints.iterdir())
+    """Whether there is more than incomplete checkpoints of killed ranks."""
+    return any(not path.name.startswith(".partial-") for path in checkpoints.iterdir())

@@ -27,7 +27,7 @@ from berth.local.chown import FolderSnapshot, chown_new_files
 from berth.local.cleanup import CALLS_AT_ONCE
 from berth.local.links import without_links
 from berth.local.log_stream import LogFollower
-from berth.local.output_folders import check_writable, lock_folders, make_folder
+from berth.local.output_folders import check_writable, make_folder
 from berth.local.paths import refuse_address
 from berth.local.pip_secrets import write_pip_secrets
 from berth.local.session import SHM_SIZE, ContainerSpec, RunSession, bind, engine_errors, require_gpus
@@ -146,8 +146,7 @@ def run_training_job(
             job = replace(job, channels=_all_channels(session, job))
             for folder in job.folders:
                 make_folder(folder)
-            with lock_folders(job.folders):
-                return _run(session, job, log, watch)
+            return _run(session, job, log, watch)
 
 
 def check_job(job: TrainingJob, problems: Problems) -> None:

@@ -127,23 +127,6 @@ def test_second_ctrl_c_ends_many_hosts_soon_without_failures(
     assert "algo-8 | READY" in (tmp_path / "stubborn-out" / "train.log").read_text()
 
 
-def test_second_run_with_same_output_or_checkpoints_is_an_error(start: Callable[..., Any], tmp_path: Path) -> None:
-    first = start("first", SLEEPS, "--checkpoints", str(tmp_path / "kept"))
-    wait_for(first, "READY")
-    for words, folder in (
-        (["--output", str(tmp_path / "first-out")], tmp_path / "first-out"),
-        (["--checkpoints", str(tmp_path / "kept")], tmp_path / "kept"),
-    ):
-        second = start(f"second-{folder.name}", SLEEPS, *words)
-        _, stderr = second.communicate(timeout=60)
-        assert second.returncode == 1
-        reason = f"Another run (process {first.pid}) writes to {folder}"
-        assert stderr.endswith(f"berth: error: {reason}: wait for its end, or choose another folder.\n")
-    os.kill(first.pid, signal.SIGINT)
-    first.communicate(timeout=60)
-    assert first.returncode == 130
-
-
 def test_next_run_removes_what_kill_9_left(start: Callable[..., Any], client: docker.DockerClient) -> None:
     killed = start("sleeps", SLEEPS)
     wait_for(killed, "READY")
