@@ -6,14 +6,14 @@ printed, because only its author knows which matter.
 
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from berth.local import opt_ml
@@ -25,7 +25,7 @@ from berth.local.train.job import TrainingJob, TrainOutcome, run_training_job
 _FLOAT = r"(?:-?(?:\d+(?:\.\d+)?|inf)|nan)"
 _STEP = re.compile(rf"\bstep (\d+) of (\d+)\s+loss: ({_FLOAT})")
 _EXAMPLES = re.compile(r"  examples/s: (\d+(?:\.\d+)?)")
-_LEFT = re.compile(r"  left: (?:(\d+):)?(\d+):(\d\d)\b")
+_LEFT = re.compile(r"  left: ([\d:]+)")
 _EVALUATED = re.compile(r"\bevaluation (\d+) % done")
 _METRIC = re.compile(rf"(?:^|\s)\w+ = {_FLOAT}$")
 _ENDED = re.compile(r"berth: the job ends with exit code (\d+)(; )?")
@@ -38,14 +38,14 @@ _STANDS_OUT = re.compile(
 @dataclass(frozen=True, slots=True)
 class TrainingStep:
     """The optimiser's step `number` of `total`, and the mean loss since the last such line. Optional: examples per
-    second, and the seconds until the end of the training.
+    second, and the time until the end of the training, such as 1:02:03.
     """
 
     number: int
     total: int
     loss: float
     examples: float | None = None
-    left: float | None = None
+    left: str = ""
 
 
 class State(StrEnum):
@@ -64,18 +64,39 @@ class State(StrEnum):
 OVER = frozenset({State.STOPPED, State.FAILED, State.ENDED})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HostProgress:
-    """A host's progress by the lines of its log. seen: when `step` was read, by the caller's clock; last_line: the last
-    line without progress.
-    """
+    """A host's progress by the lines of its log; last_line: the last line without progress."""
 
     state: State = State.STARTING
     step: TrainingStep | None = None
-    seen: float = 0.0
     percent: int = 0
     exit_code: int | None = None
     last_line: str = ""
+
+    def take(self, line: str) -> None:
+        """Takes one more line of the host's log."""
+        read = read_progress(line)
+        if ended := _ENDED.match(line):
+            self.state, self.exit_code = State.ENDED, int(ended[1])
+        elif isinstance(read, TrainingStep):
+            self.step = read
+        elif read is not None:
+            self.percent = read
+        if read is None and line:
+            self.last_line = line
+        if self.state not in (State.STOPPING, *OVER):
+            self.state = _next_state(self.state, line, read)
+
+    @property
+    def share(self) -> float | None:
+        """The finished share of the training or evaluation, 0 to 1; None if unknown."""
+        if self.state is State.EVALUATING:
+            return self.percent / 100
+        if self.step is None:
+            return None
+        # The log may not have a line for the last step.
+        return 1.0 if self.exit_code == 0 else self.step.number / max(self.step.total, 1)
 
 
 def read_progress(line: str) -> TrainingStep | int | None:
@@ -88,27 +109,11 @@ def read_progress(line: str) -> TrainingStep | int | None:
             int(found[2]),
             float(found[3]),
             float(examples[1]) if examples else None,
-            int(left[1] or 0) * 3600 + int(left[2]) * 60 + int(left[3]) if left else None,
+            left[1] if left else "",
         )
     if found := _EVALUATED.search(line):
         return int(found[1])
     return None
-
-
-def advance(host: HostProgress, line: str, now: float) -> HostProgress:
-    """The progress of a host after one more line of its log, which came at `now` seconds."""
-    if ended := _ENDED.match(line):
-        return replace(host, state=State.ENDED, exit_code=int(ended[1]), last_line=line)
-    read = read_progress(line)
-    if isinstance(read, TrainingStep):
-        host = replace(host, step=read, seen=now)
-    elif read is not None:
-        host = replace(host, percent=read)
-    elif line:
-        host = replace(host, last_line=line)
-    if host.state in (State.STOPPING, *OVER):
-        return host
-    return replace(host, state=_next_state(host.state, line, read))
 
 
 def _next_state(state: State, line: str, read: TrainingStep | int | None) -> State:
@@ -135,7 +140,6 @@ def stands_out(line: str) -> bool:
 
 
 _LINES_OF_A_BLOCK = 3
-_NARROW = 60
 _STYLES = {State.FAILED: "bold red", State.STOPPING: "yellow", State.STOPPED: "yellow"}
 
 
@@ -160,15 +164,14 @@ class JobScreen:
         self._interrupts: Interrupts | None = None
         self._began = time.monotonic()
         self._console = console
-        self._live = Live(self, console=console, refresh_per_second=4)
+        self._live = Live(get_renderable=self._blocks, console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for name, host in self._hosts.items():
-            if host.state not in OVER:
-                self._hosts[name] = replace(host, state=State.STOPPED)
+        for host in self._running():
+            host.state = State.STOPPED
         self._live.stop()
 
     def watch(self, interrupts: Interrupts) -> None:
@@ -180,7 +183,7 @@ class JobScreen:
         """Takes a line of the job's log, prefixed with its host."""
         name, _, text = line.partition(" | ")
         shown = _shown(text)
-        self._hosts[name] = advance(self._hosts[name], shown.plain, time.monotonic())
+        self._hosts[name].take(shown.plain)
         if (self._shows_all or stands_out(shown.plain)) and not job_log.is_reason(line):
             self._console.print(Text(f"{name} | ").append_text(shown), soft_wrap=True)
 
@@ -192,86 +195,51 @@ class JobScreen:
         """Sets the final state of hosts whose log did not tell it."""
         for name, host in self._hosts.items():
             if host.state not in OVER:
-                self._hosts[name] = replace(host, state=State.FAILED if name in outcome.failures else State.ENDED)
+                host.state = State.FAILED if name in outcome.failures else State.ENDED
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The current blocks, in the terminal's current width."""
-        width = options.max_width - 1  # a shrinking terminal would wrap lines of its full width
-        over = all(host.state in OVER for host in self._hosts.values())
-        whole = not over and len(self._hosts) * _LINES_OF_A_BLOCK + 2 <= console.size.height
+    def _running(self) -> list[HostProgress]:
+        return [host for host in self._hosts.values() if host.state not in OVER]
+
+    def _blocks(self) -> Group:
+        """The current blocks; each shows its host's last line if the terminal is high enough for all of them."""
+        stopping = self._interrupts is not None and self._interrupts.signum is not None
+        running = bool(self._running())
+        whole = running and len(self._hosts) * _LINES_OF_A_BLOCK + 2 <= self._console.size.height
+        columns = (Column(style="bold", no_wrap=True), Column(ratio=1), Column(width=20), Column(no_wrap=True))
+        table = Table.grid(*columns, padding=(0, 1), expand=True)
         for name, host in self._hosts.items():
-            yield _head(name.ljust(max(map(len, self._hosts))), self._seen(host), width)
-            if whole:
-                for text, style in ((_details(host), ""), (host.last_line, "dim")):
-                    if text:
-                        yield _line(f"    {text}", width, style)
-        if not over:
-            yield _line(f"{_duration(time.monotonic() - self._began)} so far; the whole log: {self._path}", width)
+            done = host.share
+            bar: RenderableType = "" if done is None else ProgressBar(total=1.0, completed=done)
+            state = State.STOPPING if stopping and host.state not in OVER else host.state
+            style = "bold red" if host.exit_code else _STYLES.get(state, "")
+            lines = [Text(_doing(host, state), style)]
+            if whole and host.last_line:
+                lines.append(Text(host.last_line, "dim", no_wrap=True, overflow="ellipsis"))
+            table.add_row(name, Group(*lines), bar, "" if done is None else f"{100 * done:3.0f} %")
+        if not running:
+            return Group(table)
+        footer = f"{_duration(time.monotonic() - self._began)} so far; the whole log: {self._path}"
+        return Group(table, Text(footer, no_wrap=True, overflow="ellipsis"))
 
-    def _seen(self, host: HostProgress) -> HostProgress:
-        """The host, with the state STOPPING if a signal has come."""
-        stops = self._interrupts is not None and self._interrupts.signum is not None
-        return replace(host, state=State.STOPPING) if stops and host.state not in OVER else host
 
-
-def _details(host: HostProgress) -> str:
-    """Loss, speed and remaining time, if known."""
-    if host.step is None:
-        return ""
-    parts = [f"loss {host.step.loss:.4f}"]
-    if host.step.examples is not None:
-        parts.append(f"{host.step.examples:.1f} examples/s")
-    if host.state is State.TRAINING and host.step.left is not None:
-        parts.append(f"{_duration(max(0.0, host.step.left + host.seen - time.monotonic()))} left")
+def _doing(host: HostProgress, state: State) -> str:
+    """A host's state, and in a training loss, speed and remaining time, if known."""
+    if state is State.ENDED and host.exit_code is not None:
+        return f"ended, exit code {host.exit_code}"
+    if state is not State.TRAINING or host.step is None:
+        return str(state)
+    step = host.step
+    parts = [f"training step {step.number} of {step.total}", f"loss {step.loss:.4f}"]
+    if step.examples is not None:
+        parts.append(f"{step.examples:.1f} examples/s")
+    if step.left:
+        parts.append(f"{step.left} left")
     return ", ".join(parts)
-
-
-def _head(name: str, host: HostProgress, width: int) -> Table:
-    """A host's first line: its name, its state, and a bar if its progress is known."""
-    grid = Table.grid(padding=(0, 1))
-    style = "bold red" if host.exit_code else _STYLES.get(host.state, "")
-    row: list[RenderableType] = [Text(name, style="bold"), Text(_doing(host), style=style)]
-    columns = [len(name), 29]
-    done = _share(host)
-    if done is not None and width >= _NARROW:
-        columns += [width - sum(columns) - 8, 5]
-        row += [ProgressBar(total=1.0, completed=done), Text(f"{100 * done:3.0f} %")]
-    for each in columns:
-        grid.add_column(width=each, no_wrap=True, overflow="ellipsis")
-    grid.add_row(*row)
-    return grid
-
-
-def _doing(host: HostProgress) -> str:
-    """A host's state in a few words."""
-    match host.state:
-        case State.TRAINING if host.step:
-            return f"training step {host.step.number} of {host.step.total}"
-        case State.ENDED if host.exit_code is not None:
-            return f"ended, exit code {host.exit_code}"
-        case _:
-            return str(host.state)
-
-
-def _share(host: HostProgress) -> float | None:
-    """The finished share of the training or evaluation, 0 to 1; None if unknown."""
-    if host.state is State.EVALUATING:
-        return host.percent / 100
-    if host.step is None:
-        return None
-    # The log may not have a line for the last step.
-    return 1.0 if host.exit_code == 0 else host.step.number / max(host.step.total, 1)
 
 
 def _shown(line: str) -> Text:
     """A line as a terminal would show it: with colours, and only the text after the last carriage return."""
     return Text.from_ansi(line.rstrip("\r").rpartition("\r")[2].expandtabs())
-
-
-def _line(text: str, width: int, style: str = "") -> Text:
-    shown = Text(text, style=style, no_wrap=True)
-    shown.truncate(width, overflow="ellipsis")
-    return shown
 
 
 def _duration(seconds: float) -> str:

@@ -8,7 +8,6 @@ from berth.local.train.job_screen import (
     HostProgress,
     State,
     TrainingStep,
-    advance,
     is_progress,
     read_progress,
     stands_out,
@@ -21,8 +20,10 @@ STEP = "step 40 of 312  loss: 2.1300  learning rate: 2.50e-05  examples/s: 12.3 
     ("line", "progress"),
     [
         pytest.param("step 40 of 312  loss: 2.13  learning rate: 4.50e-04", TrainingStep(40, 312, 2.13), id="step"),
-        pytest.param(f"{STEP}  left: 2:03", TrainingStep(40, 312, 2.13, 12.3, 123), id="with-speed"),
-        pytest.param(f"{STEP}  memory: 1.2 GB  left: 1:02:03", TrainingStep(40, 312, 2.13, 12.3, 3723), id="hours"),
+        pytest.param(f"{STEP}  left: 2:03", TrainingStep(40, 312, 2.13, 12.3, "2:03"), id="with-speed"),
+        pytest.param(
+            f"{STEP}  memory: 1.2 GB  left: 1:02:03", TrainingStep(40, 312, 2.13, 12.3, "1:02:03"), id="hours"
+        ),
         pytest.param("algo-1 | step 1 of 2  loss: 3.0", TrainingStep(1, 2, 3.0), id="step-with-host"),
         pytest.param("step 2 of 9  loss: inf  examples/s: 12.3", TrainingStep(2, 9, math.inf, 12.3), id="infinite"),
         pytest.param("evaluation 20 % done", 20, id="evaluation"),
@@ -39,7 +40,7 @@ def test_read_progress_accepts_nan() -> None:
     step = read_progress("step 3 of 9  loss: nan  learning rate: 5.00e-05  examples/s: 12.3  left: 0:06")
     assert isinstance(step, TrainingStep)
     assert math.isnan(step.loss)
-    assert (step.number, step.examples, step.left) == (3, 12.3, 6)
+    assert (step.number, step.examples, step.left) == (3, 12.3, "0:06")
     assert states("step 2 of 9  loss: 4.1", "step 3 of 9  loss: nan") == [State.TRAINING] * 2
 
 
@@ -84,7 +85,7 @@ def states(*lines: str) -> list[State]:
     """The state of a host after each line."""
     host, found = HostProgress(), []
     for line in lines:
-        host = advance(host, line, 0.0)
+        host.take(line)
         found.append(host.state)
     return found
 
@@ -120,9 +121,10 @@ def test_states_of_a_host_with_own_program() -> None:
 
 def test_host_keeps_its_last_step_and_last_other_line() -> None:
     host = HostProgress()
-    for now, line in enumerate(("train data: channel train", "step 40 of 312  loss: 2.13", "evaluation 50 % done")):
-        host = advance(host, line, now)
+    for line in ("train data: channel train", "step 40 of 312  loss: 2.13", "evaluation 50 % done"):
+        host.take(line)
     assert host == HostProgress(
-        State.EVALUATING, TrainingStep(40, 312, 2.13), seen=1.0, percent=50, last_line="train data: channel train"
+        State.EVALUATING, TrainingStep(40, 312, 2.13), percent=50, last_line="train data: channel train"
     )
-    assert advance(host, "berth: the job ends with exit code 3", 5.0).exit_code == 3
+    host.take("berth: the job ends with exit code 3")
+    assert host.exit_code == 3

@@ -71,7 +71,7 @@ def test_format_of_a_progress_line() -> None:
     assert line("40 of 312", 2.13, 2.5e-5, measured, 1.23e9, 123) == LINE
     assert report.plain(LINE) == LINE
     assert not any(re.search(pattern, LINE) for pattern in report.METRIC_PATTERNS)
-    assert read_progress(f"algo-1 | {LINE}") == TrainingStep(40, 312, 2.13, examples=12.3, left=123)
+    assert read_progress(f"algo-1 | {LINE}") == TrainingStep(40, 312, 2.13, examples=12.3, left="2:03")
 
 
 @pytest.mark.parametrize(
