@@ -52,7 +52,7 @@ class CopyPlan:
 
 @dataclass(frozen=True)
 class Promoted:
-    """A finished promotion: bytes that were sent (retries included), bytes that were not, and the image's tags."""
+    """A finished promotion: the bytes of the blobs that were sent, of those that were not, and the image's tags."""
 
     digest: str
     bytes_sent: int
@@ -173,26 +173,27 @@ def copy_image(
                 retention.keep(target.registry, target.name, document)
     except UserError as error:
         say(f"{target}: the image is copied, but the documents attached to it in FROM are not: {error}")
-    not_sent = sum(blob.size for blob in plan.blobs.values()) - sum(plan.blobs[digest].size for digest in sent)
-    return Promoted(image.digest, sum(sent.values()), not_sent, tags)
+    every = sum(blob.size for blob in plan.blobs.values())
+    return Promoted(image.digest, sent, every - sent, tags)
 
 
-def _copy_blobs(source: RepositoryClient, target: RepositoryClient, plan: CopyPlan, show: ShowLayer) -> dict[str, int]:
-    """Mounts or sends the missing blobs; returns the bytes put on the wire for each blob that was sent."""
-    sent: dict[str, int] = {}
+def _copy_blobs(source: RepositoryClient, target: RepositoryClient, plan: CopyPlan, show: ShowLayer) -> int:
+    """Mounts or sends the missing blobs; returns the bytes of those that were sent."""
 
-    def copy(blob: Descriptor, stopped: threading.Event) -> None:
-        layer, end = short_id(blob.digest), "mounted"
-        if not (plan.same_registry and target.registry.mount_blob(target.name, blob.digest, source.name)):
+    def copy(blob: Descriptor, stopped: threading.Event) -> int:
+        layer = short_id(blob.digest)
+        if plan.same_registry and target.registry.mount_blob(target.name, blob.digest, source.name):
+            show(str(target), LayerState(layer, end="mounted"))
+            return 0
 
-            def progress(arrived: int) -> None:
-                show(str(target), LayerState(layer, arrived, blob.size))
+        def progress(arrived: int) -> None:
+            show(str(target), LayerState(layer, arrived, blob.size))
 
-            sent[blob.digest], end = _send(source, target, blob, progress, stopped), "sent"
-        show(str(target), LayerState(layer, end=end))
+        _send(source, target, blob, progress, stopped)
+        show(str(target), LayerState(layer, end="sent"))
+        return blob.size
 
-    run_all(plan.missing, copy, workers=WORKERS)
-    return sent
+    return sum(run_all(plan.missing, copy, workers=WORKERS))
 
 
 def _send(
@@ -201,16 +202,16 @@ def _send(
     blob: Descriptor,
     progress: Callable[[int], None],
     stopped: threading.Event,
-) -> int:
-    """Sends a blob; returns the bytes put on the wire. progress: called with the bytes that have arrived."""
+) -> None:
+    """Sends a blob. progress: called with the bytes that have arrived."""
 
-    def pieces(offset: int) -> Iterator[bytes]:
-        for piece in source.registry.read_blob(source.name, blob.digest, offset):
+    def pieces() -> Iterator[bytes]:
+        for piece in source.registry.read_blob(source.name, blob.digest):
             if stopped.is_set():
                 raise UserError(f"the copy of {blob.digest} was stopped: run this again to resume it.")
             yield piece
 
-    return target.registry.upload_blob(target.name, blob.digest, blob.size, pieces, progress)
+    target.registry.upload_blob(target.name, blob.digest, blob.size, pieces, progress)
 
 
 def _sizes(target: RepositoryClient, blobs: Sequence[Descriptor]) -> dict[str, int | None]:

@@ -16,7 +16,7 @@ from berth.ecr.registry.challenge import Scopes
 from berth.ecr.registry.errors import RegistryAnswer, sentence
 from berth.ecr.registry.manifest import MEDIA_TYPES, Descriptor, Manifest, descriptor, digest_of, is_digest, json_object
 from berth.ecr.registry.transport import RegistryRequest, RetryableError, Transport
-from berth.ecr.registry.upload import OpenAt, Upload
+from berth.ecr.registry.upload import OpenBlob, Upload
 
 
 class Registry:
@@ -122,14 +122,13 @@ class Registry:
             raise self._refused(repository, action, answer)
         return int(length)
 
-    def read_blob(self, repository: str, digest: str, offset: int = 0) -> Iterator[bytes]:
-        """A blob's pieces from `offset` on; a dropped connection is resumed.
-
-        If read from 0 to its end, the blob is checked: UserError after the last piece if the digest does not match.
+    def read_blob(self, repository: str, digest: str) -> Iterator[bytes]:
+        """A blob's pieces; a dropped connection is resumed. UserError after the last piece if the digest does not
+        match.
         """
         action = f"the read of {digest[:19]}"
         hashed = hashlib.sha256()
-        at, failures = offset, 0
+        at = failures = 0
         while True:
             try:
                 for piece in self._read_on(repository, digest, action, at):
@@ -141,7 +140,7 @@ class Registry:
             except RetryableError as dropped:
                 self._transport.wait(dropped, failures)
                 failures += 1
-        if offset == 0 and f"sha256:{hashed.hexdigest()}" != digest:
+        if f"sha256:{hashed.hexdigest()}" != digest:
             raise self._mismatch(digest, f"sha256:{hashed.hexdigest()}")
 
     def _read_on(self, repository: str, digest: str, action: str, at: int) -> Iterator[bytes]:
@@ -195,21 +194,21 @@ class Registry:
         repository: str,
         digest: str,
         size: int,
-        open_at: OpenAt,
+        open_blob: OpenBlob,
         sent: Callable[[int], None] = lambda _: None,
-    ) -> int:
-        """Sends a missing blob; returns the bytes put on the wire, retries included.
+    ) -> None:
+        """Sends a missing blob.
 
-        open_at: returns the blob's bytes from an offset, and may be called several times; sent: called with the bytes
-        that have arrived, a number that may decrease when the upload starts again.
+        open_blob: returns the blob's bytes, and may be called several times; sent: called with the bytes that have
+        arrived, a number that decreases when the upload starts again.
         """
-        return Upload(self._transport, _quoted(repository), digest, size, open_at, sent).run()
+        Upload(self._transport, _quoted(repository), digest, size, open_blob, sent).run()
 
     def put_blob(self, repository: str, content: bytes) -> str:
         """Sends a small blob, unless the repository has it; returns its digest."""
         digest = digest_of(content)
         if self.blob_size(repository, digest) is None:
-            self.upload_blob(repository, digest, len(content), lambda offset: iter((content[offset:],)))
+            self.upload_blob(repository, digest, len(content), lambda: iter((content,)))
         return digest
 
     def _pages(self, path: str, action: str, repository: str, understood: tuple[int, ...]) -> Iterator[RegistryAnswer]:

@@ -50,11 +50,11 @@ def _gzipped(registry: Registry, repository: str, layer: Descriptor) -> Descript
             layer, media_type=_PLAIN[layer.media_type], digest=f"sha256:{digest.hexdigest()}", size=file.tell()
         )
         if registry.blob_size(repository, found.digest) is None:
-            registry.upload_blob(repository, found.digest, found.size, lambda offset: _pieces(file, offset))
+            registry.upload_blob(repository, found.digest, found.size, lambda: _pieces(file))
     return found
 
 
-def _pieces(file: IO[bytes], offset: int) -> Iterator[bytes]:
-    file.seek(offset)
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    file.seek(0)
     while piece := file.read(_PIECE):
         yield piece

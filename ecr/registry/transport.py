@@ -49,7 +49,7 @@ class RegistryRequest:
     """A request to a registry.
 
     path: below the host, or a URL that the registry gave; action: its purpose, for errors; scopes: the permissions that
-    it needs; sending: called with the bytes of `body` each time they are sent.
+    it needs.
     """
 
     method: str
@@ -59,7 +59,6 @@ class RegistryRequest:
     scopes: Scopes = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    sending: Callable[[int], None] = lambda _: None
 
 
 class RetryableError(Exception):
@@ -178,8 +177,6 @@ class Transport:
         renewed = False
         while True:
             authorization = self._authenticator.header(request.scopes) if own else None
-            if request.body:
-                request.sending(len(request.body))
             with self._exchange(request, url, authorization) as (answer, pieces):
                 # After a redirect to another host, a 401 is final, too.
                 if answer.status != 401 or renewed or not own or origin(answer.url) != origin(url):

@@ -12,14 +12,14 @@ DIGEST = digest_of(BLOB)
 MISSING = "sha256:" + "0" * 64
 
 
-def open_blob(offset: int) -> Iterator[bytes]:
-    for start in range(offset, len(BLOB), 33_333):
+def open_blob() -> Iterator[bytes]:
+    for start in range(0, len(BLOB), 33_333):
         yield BLOB[start : start + 33_333]
 
 
-def send(client: Client, repository: str = "a/b", sent: Callable[[int], None] = lambda _: None) -> int:
-    return client.upload_blob(repository, DIGEST, len(BLOB), open_blob, sent)
+def send(client: Client, repository: str = "a/b", sent: Callable[[int], None] = lambda _: None) -> None:
+    client.upload_blob(repository, DIGEST, len(BLOB), open_blob, sent)
 
 
-def content(client: Client, offset: int = 0, repository: str = "a/b") -> bytes:
-    return b"".join(client.read_blob(repository, DIGEST, offset))
+def content(client: Client, repository: str = "a/b") -> bytes:
+    return b"".join(client.read_blob(repository, DIGEST))

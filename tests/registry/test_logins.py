@@ -198,8 +198,7 @@ def test_redirect_to_another_host_gets_no_login(
     with serving(Store) as store:
         proxy.answer(307, path=f"blobs/{DIGEST}", times=2, headers={"Location": f"http://{store}/blob?signed=1"})
         assert content(client) == BLOB
-        assert content(client, 1000) == BLOB[1000:]
-    assert Store.seen == [("/blob?signed=1", None, None), ("/blob?signed=1", None, "bytes=1000-")]
+    assert Store.seen == [("/blob?signed=1", None, None)]
     assert proxy.requests[-1].authorization.startswith("Basic ")
 
 
