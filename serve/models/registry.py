@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _POLL_INTERVAL = 0.02
 """Seconds between two checks whether an unloading model has answered all accepted requests."""
 # The container is at fault, not the model: answered with 507, so that SageMaker unloads another model and tries again.
-_RESOURCE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+_RESOURCE_ERRORS = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
 _LISTED = "GET /models lists the models that are loaded"
 
 
@@ -160,7 +160,7 @@ class ModelRegistry:
         """Load the model in the folder `url` as `name`. If a model of that name is being unloaded, wait for that first.
 
         ServeError if the name or folder is invalid or holds no model (400), the name is in use (409), there is not
-        enough memory or disk (507), the model can't be served (500), or it is unloaded meanwhile (503). After an error
+        enough memory (507), the model can't be served (500), or it is unloaded meanwhile (503). After an error
         nothing of the model is left.
         """
         self.check_ready()
@@ -251,7 +251,7 @@ class ModelRegistry:
         """Its worker can't be started or restarted. From now on SageMaker gets 404, and may load it again."""
         assert service.failure is not None
         if not model.loaded.done():
-            kind = Kind.NO_MEMORY if service.pool.lacked_room else Kind.BROKEN_MODEL
+            kind = Kind.NO_MEMORY if service.pool.lacked_memory else Kind.BROKEN_MODEL
             model.loaded.set_exception(ServeError(kind, service.failure))
         elif model.state is ModelState.READY:
             log.error("%s: unloaded, because its worker can't be started again: POST /models loads it", model.name)

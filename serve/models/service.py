@@ -133,8 +133,6 @@ class Service:
         return {"precision": ready.info.precision} if isinstance(ready, Ready) else {"handler": "the model's own"}
 
     def _begin(self, ready: Ready | HandlerReady) -> None:
-        for line in ready.unused:
-            log.warning("%s%s", self._log_prefix, line)
         if isinstance(ready, HandlerReady):
             self._set_answering(HandlerAnswering(self.pool, for_handler(self.limits)))
             idle = [] if ready.uses_our_model else idle_with_handler(self._environ)

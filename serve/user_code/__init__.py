@@ -1,6 +1,6 @@
 """A user's handler (inference.py), in the worker processes.
 
-find          finds its file, decides whether it is a handler, and lists files without effect
+find          finds its file, and decides whether it is a handler
 environment   code from S3, and the packages of requirements.txt in an environment on top of the image's
 context       the object `context`: its functions read the request from it, and set status and headers of the answer
 functions     imports it and calls its functions

@@ -3,7 +3,6 @@
 So no model can change the server's packages, and the image may be read-only. Also fetches code from S3.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -27,16 +26,12 @@ NOTE = "replaced.json"
 """File in an environment: the packages of the image that its requirements replaced, for error messages."""
 
 
-class NoRoomError(ModelFilesError):
-    """There is not enough disk for the packages."""
-
-
 def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -> str:
     """The python to run this handler with: this one, or that of an environment below `scratch` with its requirements
     and the image's packages.
 
     The first worker makes the environment, which takes seconds to minutes; the others wait and use it. ModelFilesError
-    if it can't be made, NoRoomError if the disk is full.
+    if it can't be made.
     """
     requirements_file = code.requirements
     if requirements_file is None:
@@ -51,8 +46,6 @@ def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -
         try:
             note = requirements.install(requirements_file.parent, python, lambda line: say(f"pip: {line}"))
         except RequirementsError as error:
-            if os.strerror(errno.ENOSPC) in str(error):  # in pip's own words
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
             raise ModelFilesError(f"{requirements_file.parent}: {error}") from None
         if note:
             say(f"warning: {note.text}")
@@ -61,10 +54,8 @@ def interpreter_for(code: UserCode, scratch: Path, say: Callable[[str], None]) -
     try:
         make_once(place, install)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "give it more disk, or memory if that folder is in memory" if full else "make that folder writable"
         sentence = f"the container can't write the packages of {code.requirements} into {scratch} ({error.strerror})"
-        raise (NoRoomError if full else ModelFilesError)(f"{sentence}: {advice}") from error
+        raise ModelFilesError(f"{sentence}: make that folder writable, or give it more room") from error
     return python
 
 

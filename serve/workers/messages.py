@@ -33,8 +33,6 @@ class Ready:
     warm_up_seconds: float
     not_run: str = ""
     """Which file of the model's code is not run, and why, for the log."""
-    unused: Sequence[str] = ()
-    """Warnings about files without effect (berth.serve.user_code.find.unused_files)."""
     seconds_per_token: float = 0.0
     """Seconds per token of one slot after the warm-up; 0 if they were not measured."""
 
@@ -59,8 +57,6 @@ class HandlerReady:
     model: str = ""
     """Our model and its engine, for the log, if the handler has no model_fn."""
     engine: str = ""
-    unused: Sequence[str] = ()
-    """See Ready."""
     slots: int = 1
     rows: int = 1
     uses_our_model: bool = False
@@ -82,8 +78,6 @@ class Failed:
     """From a worker that can't load its model and exits: the reason in one sentence."""
 
     sentence: str
-    no_room: bool = False
-    """Whether the disk was full."""
 
 
 @dataclass(frozen=True, slots=True)

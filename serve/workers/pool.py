@@ -64,9 +64,8 @@ class WorkerPool:
         self._on_ready: Callable[[Ready | HandlerReady], None] = lambda _: None
         self._on_failure: Callable[[str], None] = lambda _: None
         self.failure: str | None = None
-        self.lacked_room = False
-        """Whether the last worker that died before it was ready ran out of disk, or was killed by SIGKILL (probably by
-        the kernel, because memory ran out)."""
+        self.lacked_memory = False
+        """Whether SIGKILL ended the last worker that died before it was ready: probably the kernel's, for memory."""
         self.first: Ready | HandlerReady | None = None
         """The message of the first worker that was ready; those of all others must match it."""
 
@@ -194,8 +193,8 @@ class WorkerPool:
             match message:
                 case Ready() | HandlerReady():
                     self._note_ready(worker, message)
-                case Failed(sentence, no_room):
-                    worker.failure, worker.no_room = sentence, no_room
+                case Failed(sentence):
+                    worker.failure = sentence
                 case BatchResults(number, results):
                     for job in self._dispatcher.complete(worker.slots, number, results, now):
                         self._afterwards.append(partial(_resolve, job))
@@ -241,7 +240,7 @@ class WorkerPool:
         ready; or after _MOST_STARTS deaths in a row.
         """
         self._unready_deaths += 1
-        self.lacked_room = worker.no_room or worker.ended_by == "SIGKILL"
+        self.lacked_memory = worker.ended_by == "SIGKILL"
         if not worker.failure and self.first is not None and self._unready_deaths < _MOST_STARTS:
             log.warning("a worker has died while it loaded the model (%s): it is restarted", worker.ended_by)
             self._start(worker.settings, _PAUSE * self._unready_deaths)

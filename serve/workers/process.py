@@ -31,8 +31,8 @@ from berth.serve.configuration import settings
 from berth.serve.errors import ServeError
 from berth.serve.observing import log
 from berth.serve.questions.question_answering import warm_up
-from berth.serve.user_code.environment import NoRoomError, fetch, interpreter_for
-from berth.serve.user_code.find import NoHandler, UserCode, find_code, unused_files
+from berth.serve.user_code.environment import fetch, interpreter_for
+from berth.serve.user_code.find import NoHandler, UserCode, find_code
 from berth.serve.workers.messages import (
     Batch,
     BatchError,
@@ -176,17 +176,14 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
     try:
         folder = hub.model_folder(Path(model_dir), os.environ, SCRATCH, logger.info)
         code = _user_code(folder, arguments)
-        unused = unused_files(folder, code)
         if isinstance(code, UserCode):
-            _run_handler(channel, code, folder, int(threads), cuda=device == "cuda", unused=unused)
+            _run_handler(channel, code, folder, int(threads), cuda=device == "cuda")
         settings.check_for_questions(os.environ)
         # Our model needs no file from the hub: if one is missing, loading must fail at once, not try to reach the hub.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
-        not_run = "; ".join(filter(None, (code.reason, *unused)))
-        loaded, ready = load(folder, int(threads), cuda=device == "cuda", not_run=not_run)
-        ready = replace(ready, not_run=code.reason, unused=unused)
+        loaded, ready = load(folder, int(threads), cuda=device == "cuda", not_run=code.reason)
     except (ModelFilesError, ServeError, settings.SettingError) as error:
-        channel.send(Failed(str(error), isinstance(error, NoRoomError)))
+        channel.send(Failed(str(error)))
         return
     except OSError as error:
         channel.send(_failed_by(error, model_dir))
@@ -204,25 +201,20 @@ def main(arguments: Sequence[str] = tuple(sys.argv[1:])) -> None:
 
 def _failed_by(error: OSError, model_dir: str) -> Failed:
     """The message about a file that can't be read or written."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     if error.filename is None:
         logger.exception("loading failed")
-        return Failed(f"the model in {model_dir} can't be loaded ({error}): the log has the details", full)
+        return Failed(f"the model in {model_dir} can't be loaded ({error}): the log has the details")
     if isinstance(error, PermissionError):
         sentence = f"{error.filename} can't be read by this container's user ({os.getuid()}): give it the right to"
         return Failed(sentence)
-    advice = "give the container more disk" if full else "unpack the model again"
-    return Failed(f"{error.filename} can't be used ({error.strerror}): {advice}", full)
+    advice = "give the container more disk" if error.errno == errno.ENOSPC else "unpack the model again"
+    return Failed(f"{error.filename} can't be used ({error.strerror}): {advice}")
 
 
 def _user_code(model_dir: Path, arguments: Sequence[str]) -> UserCode | NoHandler:
     """The model's handler, if it has one. If the handler needs packages, this process restarts with their python."""
     environ = fetch(os.environ, SCRATCH)
-    try:
-        code = find_code(model_dir, environ)
-    except ModelFilesError as error:
-        unused = unused_files(model_dir, NoHandler())
-        raise ModelFilesError("; ".join((str(error), *unused))) from error
+    code = find_code(model_dir, environ)
     if isinstance(code, NoHandler):
         return code
     python = interpreter_for(code, SCRATCH, logger.info)
@@ -231,9 +223,7 @@ def _user_code(model_dir: Path, arguments: Sequence[str]) -> UserCode | NoHandle
     return code
 
 
-def _run_handler(
-    channel: Channel, code: UserCode, model_dir: Path, threads: int, *, cuda: bool, unused: Sequence[str]
-) -> NoReturn:
+def _run_handler(channel: Channel, code: UserCode, model_dir: Path, threads: int, *, cuda: bool) -> NoReturn:
     """Load and run the user's handler, in the main thread, because some libraries work only there."""
     began = time.monotonic()
     log.configure(os.environ, user_code=True)
@@ -248,7 +238,7 @@ def _run_handler(
     faulthandler.dump_traceback_later(_LONG_LOAD)
     handler = UserHandler(code, code.model_dir(model_dir), defaults, gpu_id=0 if cuda else None)
     faulthandler.cancel_dump_traceback_later()
-    ready = HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began, unused=unused)
+    ready = HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began)
     if loaded := defaults.loaded:
         ready = replace(ready, model=_describe(loaded.files), engine=loaded.engine.info.description)
     ready = replace(ready, uses_our_model=any(name in sys.modules for name in choose.ENGINES))

@@ -56,8 +56,6 @@ class Worker:
         """How it ended, such as `SIGKILL` or `exit code 1`; empty while it runs."""
         self.failure = ""
         """The error that it sent before it exited; empty if it sent none."""
-        self.no_room = False
-        """Whether the reason was a full disk."""
         self.was_ready = False
         self._command = command
         self._on_message = on_message

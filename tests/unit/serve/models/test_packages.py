@@ -2,14 +2,14 @@
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from berth.runtime.engines.model_folder import ModelFilesError
 from berth.runtime.requirements import RequirementsError
-from berth.serve.user_code.environment import NoRoomError, interpreter_for
+from berth.serve.user_code.environment import interpreter_for
 from berth.serve.user_code.find import UserCode
 from tests.unit.serve.in_process import error_of
 from tests.unit.serve.models.endpoint import ECHO, Endpoint, add_model, add_wheel
@@ -57,19 +57,22 @@ def test_failed_installation_leaves_no_files(endpoint: Endpoint) -> None:
     assert endpoint.nothing_is_left()
 
 
-def full_for_pip() -> NoReturn:
-    raise RequirementsError("Could not install packages due to an OSError: [Errno 28] No space left on device; …")
-
-
-def full_for_us() -> NoReturn:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@pytest.mark.parametrize("fail", [full_for_pip, full_for_us])
-def test_full_disk_during_installation_raises_no_room_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail: Callable[[], NoReturn]
+@pytest.mark.parametrize(
+    "error",
+    [
+        RequirementsError("Could not install packages due to an OSError: [Errno 28] No space left on device; …"),
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+    ],
+    ids=["of-pip", "of-berth"],
+)
+def test_full_disk_during_installation_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise error
+
     (tmp_path / "requirements.txt").write_text("x")
-    monkeypatch.setattr("berth.runtime.requirements.install", lambda *_: fail())
-    with pytest.raises(NoRoomError, match=str(tmp_path / "requirements.txt")):
+    monkeypatch.setattr("berth.runtime.requirements.install", fail)
+    with pytest.raises(ModelFilesError, match="No space left on device") as raised:
         interpreter_for(UserCode(tmp_path / "inference.py", frozenset()), tmp_path / "scratch", print)
+    assert str(tmp_path) in str(raised.value)

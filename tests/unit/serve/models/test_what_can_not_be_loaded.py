@@ -116,7 +116,7 @@ def test_folder_that_vanishes_during_a_load_gets_500(endpoint: Endpoint, monkeyp
     assert endpoint.nothing_is_left()
 
 
-@pytest.mark.parametrize(("number", "status"), [(28, 507), (24, 507), (11, 507), (13, 500)])
+@pytest.mark.parametrize(("number", "status"), [(12, 507), (24, 507), (11, 507), (28, 500), (13, 500)])
 def test_status_of_a_worker_that_can_not_be_started(endpoint: Endpoint, number: int, status: int) -> None:
     def start(folder: Path, scratch: Path) -> None:
         raise OSError(number, os.strerror(number), str(scratch))
