@@ -8,7 +8,7 @@ from typing import Any
 from berth.serve.configuration import variables
 from berth.serve.configuration.variables import Variable
 from berth.serve.hub import wants_hub
-from berth.serve.limits import MEBIBYTE, PAYLOAD, PAYLOAD_VARIABLE, REQUEST_TOKENS, TOKENS_VARIABLE, RequestLimits
+from berth.serve.limits import MEBIBYTE, PAYLOAD, REQUEST_TOKENS, RequestLimits
 from berth.serve.questions.codecs import CODECS, split
 
 SECONDS, BATCH_SECONDS = 55, 595  # SageMaker waits 60 s for an answer; a batch transform waits 600 s by default
@@ -80,29 +80,14 @@ def check_for_questions(environ: Mapping[str, str]) -> None:
 
 
 def idle_variables(server_settings: ServerSettings, environ: Mapping[str, str]) -> list[str]:
-    """The variables that are set but have no effect on this server, with a handler or without; some with the reason."""
+    """The variables that are set but have no effect on this server, with a handler or without."""
     hub_variables = (variables.MODEL_ID, variables.MODEL_REVISION)
     uses_hub = wants_hub(server_settings.model_dir, environ)
 
     def is_read(variable: Variable) -> bool:
         return (variable.many or not server_settings.multi_model) and (variable not in hub_variables or uses_hub)
 
-    without_effect, overruled = variables.without_effect(environ, is_read), variables.overruled(environ, is_read)
-    return sorted([*variables.unused_names(environ), *without_effect, *overruled])
-
-
-def idle_with_questions(limits: RequestLimits, environ: Mapping[str, str]) -> list[str]:
-    """The variables that are set but have no effect if our own model answers."""
-    if limits.payload <= limits.body_of_tokens or not variables.PAYLOAD_MB.read(environ):
-        return []
-    advice = f"its tokens limit a body to {limits.body_of_tokens} bytes: raise {TOKENS_VARIABLE}"
-    return [f"{PAYLOAD_VARIABLE} ({advice})"]
-
-
-def idle_with_handler(environ: Mapping[str, str]) -> list[str]:
-    """The variables that are set but have no effect if a model's handler answers without our model."""
-    many = variables.MULTI_MODEL.read(environ)
-    return sorted(variables.without_effect(environ, lambda each: not each.of_our_model or (many and not each.many)))
+    return sorted([*variables.unused_names(environ), *variables.without_effect(environ, is_read)])
 
 
 def execution_parameters(settings: ServerSettings, workers: int, most: int) -> dict[str, int | str]:

@@ -82,8 +82,6 @@ class Variable:
     aliases: tuple[str, ...] = ()
     many: bool = True
     """Whether it has an effect on a multi-model endpoint."""
-    of_our_model: bool = False
-    """Whether it has an effect only if our model is loaded: to answer itself, or for a handler without model_fn."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,9 +103,9 @@ class Variable:
         return [name for name in self.names if environ.get(name, "").strip()]
 
 
-PRECISION = Variable(choose.PRECISION_VARIABLE, one_of(*choose.PRECISIONS), of_our_model=True)
-GRAPH_DIR = Variable(choose.FOLDER_VARIABLE, Path, Path(choose.DEFAULT_FOLDER), many=False, of_our_model=True)
-MAX_REQUEST_TOKENS = Variable(TOKENS_VARIABLE, whole(512, 100_000_000), REQUEST_TOKENS, of_our_model=True)
+PRECISION = Variable(choose.PRECISION_VARIABLE, one_of(*choose.PRECISIONS))
+GRAPH_DIR = Variable(choose.FOLDER_VARIABLE, Path, Path(choose.DEFAULT_FOLDER), many=False)
+MAX_REQUEST_TOKENS = Variable(TOKENS_VARIABLE, whole(512, 100_000_000), REQUEST_TOKENS)
 LOG_FORMAT = Variable(log.FORMAT_VARIABLE, one_of(*log.FORMATS), log.FORMATS[0])
 PAGE = Variable("BERTH_PAGE", one_of("on", "off"), "on", many=False)
 FAILURE_GRACE = Variable("BERTH_FAILURE_GRACE", whole(0, 3600), 10, many=False)
@@ -166,11 +164,3 @@ def without_effect(environ: Mapping[str, str], is_read: Callable[[Variable], boo
     for variable in VARIABLES:
         if not is_read(variable):
             yield from variable.set_names(environ)
-
-
-def overruled(environ: Mapping[str, str], is_read: Callable[[Variable], bool]) -> Iterator[str]:
-    """The names that are set but ignored, because another name of the same variable has priority."""
-    for variable in VARIABLES:
-        first, *others = variable.set_names(environ) or [""]
-        if is_read(variable):
-            yield from (f"{name} ({first} is set)" for name in others)

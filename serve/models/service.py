@@ -6,13 +6,12 @@ any state to stopping, in which accepted requests are still answered.
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from berth.qa.tokenizer import PairTokenizer
 from berth.serve.admission import Share
 from berth.serve.configuration import variables
-from berth.serve.configuration.settings import idle_with_handler, idle_with_questions
 from berth.serve.errors import Kind, ServeError
 from berth.serve.limits import BodyLimits, RequestLimits, for_handler
 from berth.serve.models.answering import Answering, HandlerAnswering, QuestionAnswering
@@ -135,12 +134,10 @@ class Service:
     def _begin(self, ready: Ready | HandlerReady) -> None:
         if isinstance(ready, HandlerReady):
             self._set_answering(HandlerAnswering(self.pool, for_handler(self.limits)))
-            idle = [] if ready.uses_our_model else idle_with_handler(self._environ)
             if ready.model:
                 self._say(f"model: {ready.model}")
                 self._say(f"engine: {ready.engine}")
             self._say(f"handler: {ready.file} ({', '.join(ready.functions)})")
-            self._warn_of_idle(idle, "with this model's own code")
             self._say(f"ready: loaded in {ready.load_seconds:.1f} s")
             return
         tokenizer = PairTokenizer.from_json(ready.tokenizer)
@@ -153,17 +150,12 @@ class Service:
         self._say(f"engine: {ready.info.description}")
         if ready.not_run:
             self._say(f"handler: the image's own; {ready.not_run}")
-        self._warn_of_idle(idle_with_questions(self.limits, self._environ), "on this model")
         warm_up = 1000 * ready.warm_up_seconds
         self._say(f"ready: loaded in {ready.load_seconds:.1f} s, warm-up question in {warm_up:.0f} ms")
 
     def _set_answering(self, answering: Answering) -> None:
         self.bodies.most = answering.body_limits.at_once
         self._answering = answering
-
-    def _warn_of_idle(self, names: Sequence[str], where: str) -> None:
-        if names:
-            log.warning("%sset, and without effect %s: %s", self._log_prefix, where, ", ".join(names))
 
     def _say(self, line: str) -> None:
         log.info("%s%s", self._log_prefix, line)

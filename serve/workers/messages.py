@@ -59,8 +59,6 @@ class HandlerReady:
     engine: str = ""
     slots: int = 1
     rows: int = 1
-    uses_our_model: bool = False
-    """Whether our model has been loaded, by us or by the handler itself (berth.serve.pipeline)."""
 
 
 def is_same_engine(one: Ready | HandlerReady, other: Ready | HandlerReady) -> bool:

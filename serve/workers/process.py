@@ -241,7 +241,6 @@ def _run_handler(channel: Channel, code: UserCode, model_dir: Path, threads: int
     ready = HandlerReady(str(code.file), sorted(code.functions), time.monotonic() - began)
     if loaded := defaults.loaded:
         ready = replace(ready, model=_describe(loaded.files), engine=loaded.engine.info.description)
-    ready = replace(ready, uses_our_model=any(name in sys.modules for name in choose.ENGINES))
     channel.send(ready)
     while True:
         _answer_next(channel, handler)

@@ -19,8 +19,6 @@ PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 PRECISION_VARIABLE = "BERTH_PRECISION"
 FOLDER_VARIABLE = "BERTH_GRAPH_DIR"
 DEFAULT_FOLDER = "/tmp/berth-graph"
-ENGINES = ("berth.runtime.engines.openvino", "berth.runtime.engines.pytorch")
-"""The engines' modules. They are imported only when a model is loaded."""
 
 
 class LoadedModel(NamedTuple):

@@ -56,7 +56,7 @@ def test_readme_and_security_have_the_body_limits() -> None:
 
 
 def _scope(variable: Variable) -> str:
-    return ", ".join(["one model"] * (not variable.many) + ["our model"] * variable.of_our_model) or "always"
+    return "always" if variable.many else "one model"
 
 
 def _mebibytes(size: int) -> str:

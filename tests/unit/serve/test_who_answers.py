@@ -15,7 +15,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from berth.images.pins import pins
-from berth.serve.configuration.settings import limits_of, read_settings
 from berth.serve.http.app import create_app
 from berth.serve.limits import MEBIBYTE
 from tests.unit.serve.in_process import ONE, error_of, failure_of, ready_service
@@ -34,13 +33,6 @@ def transform_fn(model, body, content_type, accept, context):
     seen = {"type": type(body).__name__, "bytes": len(body), "content_type": content_type, "accept": accept}
     seen["text"] = body if isinstance(body, str) else None
     return json.dumps(seen | {"headers": headers, "offline": os.environ.get("HF_HUB_OFFLINE")}), "application/json"
-"""
-LOADS_OUR_MODEL = """
-from pathlib import Path
-from berth.runtime.engines import choose
-
-def model_fn(model_dir):
-    return choose.load(Path(model_dir), choose.EngineSettings(1), print)
 """
 QUESTION = json.dumps({"inputs": ONE}).encode()
 
@@ -241,41 +233,6 @@ class TestHub:
         path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
         ready_service(tiny_model, PYTHONPATH=path, NOTED=str(tmp_path / "noted"))
         assert (tmp_path / "noted").read_text() == "1"
-
-
-VARIABLES = {"BERTH_MAX_REQUEST_TOKENS": "5000", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "7"}
-
-
-class TestVariablesWithoutEffect:
-    """variables without effect"""
-
-    @pytest.fixture(autouse=True)
-    def variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, value in VARIABLES.items():
-            monkeypatch.setenv(name, value)
-
-    def named(self, folder: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
-        caplog.clear()
-        ready_service(folder, limits_of(read_settings(VARIABLES)))
-        return [record.getMessage() for record in caplog.records if "without effect" in record.getMessage()]
-
-    def test_of_a_handler(self, handler_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-        (line,) = self.named(handler_folder, caplog)
-        assert line.endswith(": BERTH_MAX_REQUEST_TOKENS")
-
-    @pytest.mark.parametrize("loads", ["", LOADS_OUR_MODEL], ids=["we load it", "it loads it"])
-    def test_of_a_handler_with_our_model(
-        self, loads: str, tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        folder = shutil.copytree(tiny_model, tmp_path / "model")
-        (folder / "code").mkdir()
-        (folder / "code/inference.py").write_text(f"{loads}\ndef predict_fn(data, model):\n    return 1\n")
-        assert self.named(folder, caplog) == []
-
-    def test_of_our_model(self, tiny_model: Path, caplog: pytest.LogCaptureFixture) -> None:
-        (line,) = self.named(tiny_model, caplog)
-        assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in line
-        assert "raise BERTH_MAX_REQUEST_TOKENS" in line
 
 
 def test_readme_table_has_a_row_per_class() -> None:

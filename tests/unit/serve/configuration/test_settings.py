@@ -11,8 +11,6 @@ from berth.serve.configuration.settings import (
     check_for_questions,
     execution_parameters,
     idle_variables,
-    idle_with_handler,
-    idle_with_questions,
     limits_of,
     read_settings,
 )
@@ -225,41 +223,12 @@ def test_idle_variables_of_a_multi_model_endpoint() -> None:
         "TS_DEFAULT_WORKERS_PER_MODEL",
     ]
     one = environ | {"SAGEMAKER_MULTI_MODEL": "false"}
-    assert idle_variables(read_settings(one), one) == [
-        "TS_DEFAULT_WORKERS_PER_MODEL (SAGEMAKER_MODEL_SERVER_WORKERS is set)",
-    ]
-
-
-def test_variables_of_our_model_are_idle_with_a_handler() -> None:
-    of_our_model = ["BERTH_GRAPH_DIR", "BERTH_MAX_REQUEST_TOKENS", "BERTH_PRECISION"]
-    values = dict.fromkeys(of_our_model, "1000") | {"BERTH_PAGE": "off", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "100"}
-    assert idle_with_handler(values) == of_our_model
-    # BERTH_GRAPH_DIR is idle on every multi-model endpoint, which the server reports at start.
-    assert idle_with_handler(values | {"SAGEMAKER_MULTI_MODEL": "true"}) == of_our_model[1:]
+    assert idle_variables(read_settings(one), one) == []
 
 
 def test_table_of_variables_has_each_name_once() -> None:
     names = [name for variable in VARIABLES for name in variable.names]
     assert len(names) == len(set(names))
-
-
-@pytest.mark.parametrize(
-    ("environ", "most"),
-    [
-        ({}, 0),
-        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, 0),
-        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "2"}, 0),
-        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "3"}, 2 * MEBIBYTE),
-        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "3", "BERTH_MAX_REQUEST_TOKENS": "65536"}, 0),
-        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "128", "SAGEMAKER_BATCH": "true"}, 0),
-        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "129", "SAGEMAKER_BATCH": "true"}, 128 * MEBIBYTE),
-    ],
-)
-def test_payload_above_the_limit_on_tokens_is_idle(environ: dict[str, str], most: int) -> None:
-    idle = f"SAGEMAKER_MAX_PAYLOAD_IN_MB (its tokens limit a body to {most} bytes: raise BERTH_MAX_REQUEST_TOKENS)"
-    settings = read_settings(environ)
-    assert idle_with_questions(limits_of(settings), environ) == ([idle] if most else [])
-    assert idle_variables(settings, environ) == []
 
 
 @pytest.mark.parametrize(("text", "multi_model"), [("", False), ("True", True), (" false ", False)])
