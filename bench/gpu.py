@@ -18,7 +18,7 @@ def main() -> int:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     from berth.runtime.gpu.bench import check
 
-    return check.main(["--row", "inference=berth.serve.gpu_check:INFERENCE", *sys.argv[1:]])
+    return check.main(sys.argv[1:])
 
 
 if __name__ == "__main__":

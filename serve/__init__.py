@@ -13,6 +13,6 @@ user_code      a user's handler (inference.py), in a worker
 What several of them use: `errors` and their HTTP statuses, `responses`, `configuration` (environment variables),
 `observing` (log and metrics), `hub` (fetches HF_MODEL_ID), `once` (one worker makes files that all use).
 
-Two names that users know: `pipeline` (our model without a server, for handlers) and `gpu_check` (a row of the command
+Two names that users know: `pipeline` (our model without a server, for handlers) and `gpu_check` (a check of the command
 `gpu-check`).
 """

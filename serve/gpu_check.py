@@ -1,4 +1,4 @@
-"""The row `inference` of `gpu-check`: a model with random weights answers one question repeatedly.
+"""The check `inference` of `gpu-check`: a model with random weights answers one question repeatedly.
 
 It does what the server does, without HTTP: find and load the model, check the question, make windows, run the engine,
 make the answer.
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from berth.runtime.cpus import model_threads
-from berth.runtime.gpu.bench.record import Check, Measured
+from berth.runtime.gpu.bench.record import Measured
 
 QUESTION = "What does the image do before it is used?"
 CONTEXT = "The image checks the GPUs of its host before it is used, and says in a table what they do. " * 12
@@ -62,10 +62,6 @@ def inference(device: str) -> Measured:
             "latency_ms_90": timed[int(0.9 * len(timed))] * 1e3,
         },
     )
-
-
-INFERENCE = Check("inference", inference, 180.0, ("transformers", "numpy"))
-"""The value of berth.runtime.gpu.bench.check's option `--row`."""
 
 
 def _save(folder: Path, sizes: dict[str, Any]) -> None:

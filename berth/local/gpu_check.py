@@ -32,8 +32,6 @@ from berth.local.session import (
 
 _FOLDER = "/check"
 _FILE = "report.json"
-# A check in the inference image; the training image skips it.
-_ROW = "inference=berth.serve.gpu_check:INFERENCE"
 
 
 def measure_gpus(
@@ -91,7 +89,7 @@ def _check(client: DockerClient, image: str, log: Callable[[str], None], say: Ca
         spec = ContainerSpec(
             "check",
             entrypoint=["python", "-P", "-m", "berth.runtime.gpu.bench.check"],
-            command=["--row", _ROW, "--json", f"{_FOLDER}/{_FILE}"],
+            command=["--json", f"{_FOLDER}/{_FILE}"],
             mounts=[bind(_FOLDER, folder)],
             gpus=True,
             shm_size=SHM_SIZE,

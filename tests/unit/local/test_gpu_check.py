@@ -72,7 +72,7 @@ def test_gpu_check_runs_both_images_and_writes_one_report(engine: Engine, tmp_pa
         assert made["image"] == image
         assert [*made["entrypoint"], *made["command"]] == [
             *("python", "-P", "-m", "berth.runtime.gpu.bench.check"),
-            *("--row", "inference=berth.serve.gpu_check:INFERENCE", "--json", "/check/report.json"),
+            *("--json", "/check/report.json"),
         ]
         assert made["device_requests"] == [{**made["device_requests"][0], "Count": -1, "Capabilities": [["gpu"]]}]
         assert (made["network_mode"], made["shm_size"]) == ("none", "1g")

@@ -2,7 +2,7 @@
 
 check        runs the checks; prints a table and writes JSON
 collectives  check: all-reduce
-compute      checks: matrix product, training step, torch.compile (berth.serve adds inference)
+compute      checks: matrix product, training step (berth.serve.gpu_check has the one of inference)
 peaks        maximum speed of chips and links; pure
 machine      versions of hardware and software
 record       the result of a check; the table

@@ -1,30 +1,26 @@
 """Measures a machine's GPUs and compares them with the hardware's limits; prints a table and writes JSON.
 
-Usage: python -P -m berth.runtime.gpu.bench.check [--row NAME=MODULE:CHECK …] [--json FILE] [--device cpu]
-       [--only CHECK …]
+Usage: python -P -m berth.runtime.gpu.bench.check [--json FILE] [--device cpu] [--only CHECK …]
 
 all-reduce       collectives.py  the bandwidth between the GPUs, over NCCL
 matrix-product   compute.py      16-bit products next to the chip's peak
 training-step    compute.py      a step of a BERT-large for question answering
-torch-compile    compute.py      the compiler, from empty caches
+inference        berth.serve.gpu_check, which only the inference image has; elsewhere the check is skipped
 
-`--row` adds a check of another package, such as inference=berth.serve.gpu_check:INFERENCE; it is skipped if the package
-is not installed. Each check runs in a separate process (subprocesses.call), so that it can't affect the next one. The
-table goes to stdout, progress to stderr. Exit code 1 if a check failed or there is no GPU. `--device cpu` runs small
-checks without a GPU and without limits.
+Each check runs in a separate process (subprocesses.call), so that it can't affect the next one. The table goes to
+stdout, progress to stderr. Exit code 1 if a check failed or there is no GPU. `--device cpu` runs small checks without a
+GPU and without limits.
 """
 
 import argparse
 import importlib
 import json
 import os
-import re
 import shlex
 import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -44,13 +40,19 @@ DESCRIBE_LIMIT = 120.0
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 # `--device cpu` hides the GPUs of the machine.
 HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
+INFERENCE = "berth.serve.gpu_check"
+
+
+def _inference(device: str) -> Measured:
+    measured: Measured = importlib.import_module(INFERENCE).inference(device)
+    return measured
 
 
 CHECKS = (
     Check("all-reduce", collectives.all_reduce, 300.0),
     Check("matrix-product", compute.matrix_product, 180.0),
     Check("training-step", compute.training_step, 300.0, ("transformers",)),
-    Check("torch-compile", compute.torch_compile, 300.0),
+    Check("inference", _inference, 180.0, (INFERENCE, "transformers", "numpy")),
 )
 
 
@@ -60,29 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start.unblock_signals()
     parser = _parser()
     options = parser.parse_args(arguments)
-    checks = {check.name: check for check in (*CHECKS, *options.row)}
-    if unknown := [name for name in options.only or () if name not in checks]:
-        parser.error(f"there is no check {unknown[0]}; choose from {', '.join(checks)}")
+    names = [check.name for check in CHECKS]
+    if unknown := [name for name in options.only or () if name not in names]:
+        parser.error(f"there is no check {unknown[0]}; choose from {', '.join(names)}")
     try:
-        return _run([check for name, check in checks.items() if not options.only or name in options.only], options)
+        return _run([check for check in CHECKS if not options.only or check.name in options.only], options)
     except KeyboardInterrupt:
         _say("interrupted")
         return 130
 
 
-def check_of_row(row: str) -> Check | Record:
-    """The check for NAME=MODULE:CHECK, or a record that it is skipped because the module is not installed."""
-    parts = re.fullmatch(r"([\w-]+)=([\w.]+):(\w+)", row)
-    if parts is None:
-        raise argparse.ArgumentTypeError(f"`{row}` is not of the form NAME=MODULE:CHECK")
-    name, module, attribute = parts.groups()
-    if not is_installed(module):
-        return skipped(name, why_skipped(module))
-    check: Check = getattr(importlib.import_module(module), attribute)
-    return replace(check, name=name)
-
-
-def _run(checks: Sequence[Check | Record], options: argparse.Namespace) -> int:
+def _run(checks: Sequence[Check], options: argparse.Namespace) -> int:
     if not is_installed("torch"):
         return _refuse("torch is not installed here: install it, or run this in one of the kit's images.")
     if options.json and not os.access(options.json.absolute().parent, os.W_OK):
@@ -100,7 +90,7 @@ def _run(checks: Sequence[Check | Record], options: argparse.Namespace) -> int:
     records = []
     for check in checks:
         _say(f"{check.name} …")
-        records.append(check if isinstance(check, Record) else run_check(check, options.device, environment))
+        records.append(run_check(check, options.device, environment))
         if trace := records[-1].measured.details.get("traceback"):
             print(trace, file=sys.stderr, flush=True)
     print(machine.title(described.value))
@@ -116,29 +106,15 @@ def run_check(check: Check, device: str, environment: dict[str, str]) -> Record:
     for module in check.needs:
         if not is_installed(module):
             return skipped(check.name, why_skipped(module))
-    return record_of(check, device, subprocesses.call(partial(check.measure, device), check.limit, environment))
-
-
-def record_of(check: Check, device: str, result: CallResult) -> Record:
-    """The record of a check, from the result of its process.
-
-    On a CPU torch.compile needs a C++ compiler, which no image has; then the check is skipped.
-    """
-    if isinstance(result.value, Measured):
-        return judge(check.name, result.value)
-    if device == "cpu" and "No working C++ compiler" in result.error:
-        return skipped(check.name, "torch.compile needs a C++ compiler on a CPU, and there is none here")
-    return failed(check.name, result.error, result.trace)
+    result = subprocesses.call(partial(check.measure, device), check.limit, environment)
+    return failed(check.name, result.error, result.trace) if result.error else judge(check.name, result.value)
 
 
 def why_skipped(module: str) -> str:
     """Why a check that needs a module is skipped."""
-    kit, _, rest = module.partition(".")
-    if kit != "berth":
-        return f"{module} is not installed here"
-    folder = rest.partition(".")[0]
-    image = "inference" if folder == "serve" else "training"
-    return f"berth.{folder} is not in this image: the {image} image has it"
+    if module == INFERENCE:
+        return "berth.serve is not in this image: the inference image has it"
+    return f"{module} is not installed here"
 
 
 def unusable(device: str, described: CallResult) -> str:
@@ -175,20 +151,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -P -m berth.runtime.gpu.bench.check",
         description="Measure this machine's GPUs; exit code 1 if a check fails.",
     )
-    parser.add_argument(
-        "--row",
-        action="append",
-        default=[],
-        type=check_of_row,
-        metavar="NAME=MODULE:CHECK",
-        help="add a check of another package (repeatable)",
-    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: small checks without a GPU")
     names = ", ".join(check.name for check in CHECKS)
-    parser.add_argument(
-        "--only", action="append", metavar="CHECK", help=f"run only this check (repeatable): {names}, or one of --row"
-    )
+    parser.add_argument("--only", action="append", metavar="CHECK", help=f"run only this check (repeatable): {names}")
     return parser
 
 

@@ -1,12 +1,9 @@
-"""Checks of single GPUs: a matrix product, a training step, a compiled training step, all with random data and weights.
+"""Checks of single GPUs: a matrix product and a training step, with random data and weights.
 
-The matrix product runs on every GPU of the host, the others only on the first. On `cpu` everything is small, to test
-the check itself.
+The matrix product runs on every GPU of the host, the step only on the first. On `cpu` everything is small, to test the
+check itself.
 """
 
-import os
-import tempfile
-import time
 from typing import Any
 
 from berth.runtime.gpu.bench import peaks, timing
@@ -14,14 +11,12 @@ from berth.runtime.gpu.bench.record import Measured
 
 SIDE = {"cuda": 8192, "cpu": 256}  # rows and columns of a matrix: large enough to keep any current chip busy
 TOLERANCE = 1e-2  # relative error of a 16-bit product
-COMPILED_TOLERANCE = 1e-3  # of float32 gradients, summed in another order
 BATCH, WINDOW = {"cuda": 8, "cpu": 2}, {"cuda": 384, "cpu": 32}
 # The sizes of BERT-large (Devlin et al. 2019, section 3), and of a small model to test the check.
 BERT: dict[str, dict[str, Any]] = {
     "cuda": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
     "cpu": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128},
 }
-WIDTH, HEADS = {"cuda": 1024, "cpu": 64}, {"cuda": 16, "cpu": 4}
 
 
 def precision(device: str, index: int = 0) -> Any:
@@ -132,55 +127,6 @@ def training_step(device: str) -> Measured:
             "loss_first": losses[0].item(),
             "loss_last": losses[-1].item(),
         },
-    )
-
-
-def torch_compile(device: str) -> Measured:
-    """Seconds that torch.compile needs for the forward and backward pass of a transformer block, with empty caches.
-
-    A filled cache would hide a missing compiler. ArithmeticError if output or gradients differ from eager mode.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        # torch and Triton read these when they are imported, which this process has not done yet.
-        os.environ["TORCHINDUCTOR_CACHE_DIR"], os.environ["TRITON_CACHE_DIR"] = f"{folder}/inductor", f"{folder}/triton"
-        return _compile(device)
-
-
-def _compile(device: str) -> Measured:
-    import torch
-
-    torch.manual_seed(0)
-    width = WIDTH[device]
-    block = torch.nn.TransformerEncoderLayer(
-        width, HEADS[device], 4 * width, dropout=0.0, activation="gelu", batch_first=True, device=device
-    )
-    compiled = torch.compile(block, fullgraph=True)
-    # Weights are needed: the plain sum of a normalized output is constant, so its gradients would be rounding errors.
-    inputs, weights = torch.randn(2, BATCH[device], WINDOW[device], width, device=device)
-
-    def step(module: Any) -> list[Any]:
-        block.zero_grad(set_to_none=True)
-        output = module(inputs)
-        (output * weights).sum().backward()
-        return [output.detach(), *(each.grad for each in block.parameters())]
-
-    expected = step(block)
-    timing.synchronize(device)
-    began = time.perf_counter()
-    found = step(compiled)
-    timing.synchronize(device)
-    seconds = time.perf_counter() - began
-    errors = [_relative_error(one, other) for one, other in zip(found, expected, strict=True)]
-    wrong = [error for error in errors if not error < COMPILED_TOLERANCE]  # NaN is wrong as well
-    if wrong:
-        raise ArithmeticError(f"the compiled step is {wrong[0]:.2g} off the eager one, more than {COMPILED_TOLERANCE}")
-    eager_ms = timing.seconds_of(lambda: step(block), device) * 1e3
-    compiled_ms = timing.seconds_of(lambda: step(compiled), device) * 1e3
-    return Measured(
-        seconds,
-        "s",
-        note=f"from empty caches; a step {compiled_ms:.3g} ms, eager {eager_ms:.3g} ms, error {max(errors):.1g}",
-        details={"eager_ms": eager_ms, "compiled_ms": compiled_ms, "relative_error": max(errors)},
     )
 
 
