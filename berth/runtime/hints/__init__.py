@@ -12,9 +12,8 @@ images              the profile, or the command, for an image with the versions 
 removed_pipeline    the question-answering pipeline, which transformers 5 does not have
 removed_apis        arguments and imports that the image's transformers does not have
 arguments           command line arguments that argparse rejected
-endpoint            a handler that needs variables of jobs, missing files, or the Hub
-environment         a variable that the job does not set, such as LOCAL_RANK or a channel's
-places              files and folders in another place: channels, outputs, the source folder
+environment         a variable that job or endpoint does not set, such as LOCAL_RANK or a channel's
+places              files and folders in another place: channels, outputs, the source folder, the model
 tools               a command or library that the image does not have
 hardware            CUDA on a host or in an image without it
 sources             parses the user's source files

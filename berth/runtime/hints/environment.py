@@ -1,4 +1,4 @@
-"""Environment variables that a program reads and the job does not set."""
+"""Environment variables that a program reads and its job or endpoint does not set."""
 
 import re
 
@@ -14,17 +14,20 @@ _RANK_VARIABLES = (
     "OMPI_COMM_WORLD_LOCAL_RANK",
 )
 _TORCH_RENDEZVOUS = re.compile(r"env:// rendezvous: environment variable (\w+) expected, but not set")
+_JOB_VARIABLES = re.compile(r"SM_\w+|(?:LOCAL_|WORLD_)?RANK|(?:LOCAL_)?WORLD_SIZE")
 _CHANNEL, _HYPERPARAMETER = "SM_CHANNEL_", "SM_HP_"
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
-    """Where the value is, or how the job gets the variable."""
+    """Where the value is, or how the program gets the variable."""
     if match := _TORCH_RENDEZVOUS.search(raised.message):
         return _rank_variable(match[1])
     name = raised.message.strip("'\"")
     from_os = bool(raised.files) and (raised.files[-1] == "<frozen os>" or raised.files[-1].endswith("/os.py"))
     if raised.kind != "KeyError" or not from_os:
         return ""
+    if context.serving:
+        return _of_endpoint(name)
     if name in _RANK_VARIABLES:
         return _rank_variable(name)
     if name.startswith(_CHANNEL):
@@ -38,6 +41,12 @@ def hint(raised: RaisedException, context: ProgramContext) -> str:
     return (
         f'; the job has no such variable: give it one, environment={{"{name}": "…"}} (with build.py run: -e {name}=…)'
     )
+
+
+def _of_endpoint(name: str) -> str:
+    if _JOB_VARIABLES.fullmatch(name):
+        return f"; {name} is a variable of training jobs: model_fn gets the model's folder as model_dir"
+    return f'; the endpoint has no such variable: give the model env={{"{name}": "…"}} (with build.py run: -e {name}=…)'
 
 
 def _rank_variable(name: str) -> str:

@@ -54,7 +54,8 @@ _REMEDIES = (
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
     """What to save, pack or change instead."""
-    del context
+    if raised.name == "SystemExit" and context.serving:
+        return '; a handler must not end its process: put what runs as a script under if __name__ == "__main__"'
     for pattern, remedy in _REMEDIES:
         if match := re.search(pattern, raised.message):
             return f"; {remedy.format(**match.groupdict())}"

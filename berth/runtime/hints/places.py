@@ -1,4 +1,4 @@
-"""Hints for a file or folder that is not where the program looks for it: channels, outputs, the source folder."""
+"""Hints for a file or folder that is not where a job's program or a handler looks for it."""
 
 import re
 from pathlib import Path
@@ -18,20 +18,32 @@ _PATHS = tuple(
         r"Parent directory (?P<path>\S+) does not exist",
     )
 )
-NO_HUB = re.compile(r"couldn't connect to 'https://huggingface\.co'|on the Hub \((?:OfflineMode|ConnectionError|Local)")
+_NO_HUB = re.compile(
+    r"couldn't connect to 'https://huggingface\.co'|on the Hub \((?:OfflineMode|ConnectionError|Local)"
+)
 _INPUT, _MODEL, _OUTPUT = Path("/opt/ml/input/data"), Path("/opt/ml/model"), Path("/opt/ml/output")
+_UNWRITABLE = re.compile(r"Permission denied|Read-only file system")
 _SHOWN = 5
 _LISTED = 2000
 
 
 def hint(raised: RaisedException, context: ProgramContext) -> str:
     """Where the file is, or where the program may write."""
-    if NO_HUB.search(raised.message.replace("\u2019", "'")):
+    no_hub = _NO_HUB.search(raised.message.replace("\u2019", "'"))
+    text = next((match["path"] for each in _PATHS if (match := each.search(raised.message))), "")
+    if context.serving:
+        if no_hub:
+            return (
+                "; this endpoint does not reach the Hub: pack the files into model.tar.gz and load them from model_dir"
+            )
+        if _UNWRITABLE.search(raised.message):
+            return "; a model's folder may be read-only: write to /tmp"
+        return _missing_in_model(Path(text), context) if text else ""
+    if no_hub:
         return (
             "; the job does not reach the Hub: put the files into a channel, such as model, and load "
             'os.environ["SM_CHANNEL_MODEL"]'
         )
-    text = next((match["path"] for each in _PATHS if (match := each.search(raised.message))), "")
     if not text:
         return ""
     if text.startswith("s3:"):
@@ -61,10 +73,10 @@ def _missing(path: Path, context: ProgramContext, channels: dict[str, Path]) -> 
     if inside:
         return _in_channel(path, inside, channels[inside])
     for name, folder in channels.items():
-        if found := find_below(path.name, folder):
+        if found := _find_below(path.name, folder):
             inner = found.relative_to(folder)
             return f'; channel {name} has it: os.path.join(os.environ["SM_CHANNEL_{name.upper()}"], "{inner}")'
-    if not path.is_absolute() and (found := find_below(path.name, context.code_dir)):
+    if not path.is_absolute() and (found := _find_below(path.name, context.code_dir)):
         return f"; your source folder has it as {found.relative_to(context.code_dir)}"
     listed = " and ".join(f"{name} ({folder})" for name, folder in channels.items())
     if path.is_relative_to(_INPUT) and path != _INPUT:
@@ -89,6 +101,15 @@ def _in_channel(path: Path, name: str, folder: Path) -> str:
     return f"; channel {name} has {has}" + (f": did you mean {near}?" if near else "")
 
 
-def find_below(name: str, folder: Path) -> Path | None:
+def _missing_in_model(path: Path, context: ProgramContext) -> str:
+    """The hint for a file that a handler misses."""
+    model = context.code_dir.parent if context.code_dir.name == "code" else _MODEL
+    for folder, variable in ((context.code_dir, "os.path.dirname(__file__)"), (model, "model_dir")):
+        if found := _find_below(path.name, folder):
+            return f'; the model has it: os.path.join({variable}, "{found.relative_to(folder)}")'
+    return "; a handler's files are in model_dir and beside its own file (__file__)"
+
+
+def _find_below(name: str, folder: Path) -> Path | None:
     """A file or folder with this name below a folder; only the first 2,000 entries are searched."""
     return next((each for _, each in zip(range(_LISTED), folder.rglob("*"), strict=False) if each.name == name), None)

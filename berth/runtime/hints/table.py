@@ -22,13 +22,10 @@ EXCEPTION_HINTS = (
     "environment",
     "hardware",
     "tools",
-    "endpoint",
     "places",
     "advice",
 )
 """Modules whose `hint` takes an exception."""
-JOB_HINTS = ("environment", "places")
-"""Modules whose hints apply only to training jobs."""
 LAST_LINE_HINTS = ("arguments", "tools")
 """Modules whose `line_hint` takes a line."""
 
@@ -36,8 +33,7 @@ LAST_LINE_HINTS = ("arguments", "tools")
 def remedy(raised: RaisedException, context: ProgramContext) -> str:
     """The hint for the exception that ended a program; "" if there is none."""
     one_line = replace(raised, message=" ".join(raised.message.split()))
-    modules = [each for each in EXCEPTION_HINTS if not (context.serving and each in JOB_HINTS)]
-    return _first(modules, "hint", one_line, context)
+    return _first(EXCEPTION_HINTS, "hint", one_line, context)
 
 
 def last_line_remedy(line: str, context: ProgramContext) -> str:
