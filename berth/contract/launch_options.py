@@ -25,7 +25,6 @@ LEAST_PEER_TIMEOUT = 4.0
 """Seconds. Hosts send a heartbeat every second, and the time-out must be more than two intervals long."""
 TRACE = "BERTH_TRACE"
 MOST_TRACED = 100
-PRICE = "BERTH_PRICE_PER_HOUR"
 SMDISTRIBUTED = "BERTH_SMDISTRIBUTED"
 _SMDISTRIBUTED = ("open", "aws", "off")
 MP_PARAMETERS = "mp_parameters"
@@ -37,7 +36,6 @@ _VARIABLES = (
     REQUIRE_EFA,
     LOG_LEVEL,
     TRACE,
-    PRICE,
     SMDISTRIBUTED,
 )
 _SET_FOR_PROGRAMS = ("BERTH_BACKEND", "BERTH_FAILURE_FILE", "BERTH_RANK_EVENTS")
@@ -230,7 +228,6 @@ def _variables(options: LaunchOptions, environ: Mapping[str, str], problems: lis
 
     timeout, peer_timeout = collect(read_timeout), collect(read_peer_timeout)
     trace = collect(read_trace) or range(0)
-    collect(read_price)  # only checked here; run_qa reads it when it starts
     return replace(
         options,
         efa=efa,
@@ -260,11 +257,6 @@ def read_peer_timeout(environ: Mapping[str, str]) -> float | None:
     """Seconds of silence after which a host counts as lost, None if not set. Raises JobError if it is too short."""
     what = f"a number of seconds, {LEAST_PEER_TIMEOUT:.0f} or more"
     return _positive(environ, PEER_TIMEOUT, what, least=LEAST_PEER_TIMEOUT)
-
-
-def read_price(environ: Mapping[str, str]) -> float | None:
-    """Dollars per hour of one instance, None if not set. Raises JobError unless it is a positive number."""
-    return _positive(environ, PRICE, "the price of an instance per hour in dollars, a plain number above 0")
 
 
 def _positive(environ: Mapping[str, str], name: str, what: str, least: float = 0.0) -> float | None:

@@ -33,7 +33,6 @@ _BEFORE = {
         f"seconds_{phase}": f"summary  {phase}: +"
         for phase in ("start", "features", "training", "evaluation", "saving", "total")
     },
-    "cost_dollars": "summary  cost: +",
     "job_examples_per_second": "summary  examples/s: +",
     "job_tokens_per_second": "summary  tokens/s: +",
     "job_padding_percent": "summary  padding: +",

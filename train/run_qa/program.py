@@ -24,7 +24,7 @@ from transformers.integrations.integration_utils import get_available_reporting_
 from berth.contract.deprecated import DEPRECATED_NAMES
 from berth.contract.errors import JobError
 from berth.contract.hyperparameters import HyperparameterError, read
-from berth.contract.launch_options import read_price, read_trace
+from berth.contract.launch_options import read_trace
 from berth.contract.splits import SPLITS
 from berth.qa.spans import LogitsError
 from berth.qa.squad import DataError
@@ -94,7 +94,6 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
     rank = Rank.from_environment(environment)
     say: Callable[[str], None] = report.say if rank.leads else lambda text: None
     clock = PhaseClock(process_age())
-    price = read_price(environment)
     channels = data.channels(paths, rank.hosts)
     settings = _settings(paths, channels, rank, environment, say)
     recipe, training = settings.recipe, settings.training
@@ -134,7 +133,7 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
         with suppress(AgreedStop):
             _work(trainer, loaded, settings, inputs, paths, figures)
         if trainer.stopping.agreed and trainer.stopping.leaves_model and rank.leads:
-            records.finish(paths, trainer.lines, figures, price, trainer.state.log_history)
+            records.finish(paths, trainer.lines, figures, trainer.state.log_history)
         trainer.stopping.end(paths.model)
         for note in (note for each in inputs.questions.values() for note in each.notes):
             say(note)
@@ -145,7 +144,7 @@ def run(environment: Mapping[str, str], signal: StopSignal) -> None:
             signal.end_with(f"after the training: the model is in {paths.model}, without its int8 graph and figures.")
             questions = CalibrationData(inputs.calibration, inputs.questions["validation"].examples)
             export.add_int8(recipe, questions, paths.model, say)
-        records.finish(paths, trainer.lines, figures, price, trainer.state.log_history)
+        records.finish(paths, trainer.lines, figures, trainer.state.log_history)
     say(f"done: model, metrics.json and history.json are in {paths.model}")
 
 

@@ -7,14 +7,12 @@ import pytest
 from berth.contract.launch_options import (
     read_launch_options,
     read_peer_timeout,
-    read_price,
     read_timeout,
     read_trace,
 )
 
 SECONDS = "a number of seconds above 0"
 SILENCE = "a number of seconds, 4 or more"
-DOLLARS = "the price of an instance per hour in dollars, a plain number above 0"
 
 
 @pytest.mark.parametrize(
@@ -22,7 +20,6 @@ DOLLARS = "the price of an instance per hour in dollars, a plain number above 0"
     [
         *(("BERTH_RENDEZVOUS_TIMEOUT", text, SECONDS) for text in ("0", "-1", "soon", "nan")),
         *(("BERTH_PEER_TIMEOUT", text, SILENCE) for text in ("0", "3", "-60", "1m", "nan")),
-        *(("BERTH_PRICE_PER_HOUR", text, DOLLARS) for text in ("0", "-1", "$3.06", "3,06", "nan")),
     ],
 )
 def test_invalid_numbers_are_reported_with_other_problems(name: str, text: str, wanted: str) -> None:
@@ -36,7 +33,6 @@ def test_invalid_numbers_are_reported_with_other_problems(name: str, text: str, 
     [
         (read_timeout, "BERTH_RENDEZVOUS_TIMEOUT"),
         (read_peer_timeout, "BERTH_PEER_TIMEOUT"),
-        (read_price, "BERTH_PRICE_PER_HOUR"),
     ],
 )
 def test_numbers_and_misspelt_names(read: Callable[[Mapping[str, str]], float | None], name: str) -> None:

@@ -15,22 +15,16 @@ import pytest
 from berth.contract.metric_definitions import METRIC_DEFINITIONS
 from berth.images.pins import pins
 from berth.runtime.engines.quantization import Comparison
-from berth.runtime.rank import Rank
 from berth.train.run_qa.reporting import summary, trace
 from berth.train.run_qa.reporting.phases import PHASES
 from berth.train.run_qa.reporting.progress import line
 
-RANK_TRACE = {
-    "steps": [10, 11],
-    "seconds": {"compute": 1.4, "communication": 0.4, "data": 0.2, "other": 0.0},
-    "problem": "",
-}
+RANK_TRACE = {"seconds": [{"compute": 0.7, "communication": 0.2, "data": 0.1, "other": 0.0}] * 2, "problem": ""}
 METRICS = {
     "seconds": {phase: 10.0 + turn for turn, phase in enumerate(PHASES)},
     "examples_per_second": 12.25,
     "tokens_per_second": 3456.2,
     "padding_percent": 1.5,
-    "cost_dollars": 0.1234,
 }
 MEASURED = {"examples_per_second": 12.3, "tokens_per_second": 3456, "padding_percent": 8.2}
 # All metric lines of a job, from the functions that write them, or as text for `name = number`.
@@ -56,7 +50,7 @@ LINES = {
         "int8_f1": 59.25,
         "int8_exact_match": 46.5,
     },
-    trace.summary([RANK_TRACE, RANK_TRACE], Path("/trace"))[0]: {
+    trace.summary([10, 11], [RANK_TRACE, RANK_TRACE], Path("/trace"))[0]: {
         "trace_step_seconds": 1.0,
         "trace_compute_percent": 70,
         "trace_communication_percent": 20,
@@ -65,11 +59,10 @@ LINES = {
     },
     **dict(
         zip(
-            summary.table(METRICS, Rank(0, 0, 4, 2), 0.57),
+            summary.table(METRICS),
             [
                 *({f"seconds_{phase}": 10.0 + turn} for turn, phase in enumerate(PHASES)),
                 {"seconds_total": 60.0},
-                {"cost_dollars": 0.12},
                 {"job_examples_per_second": 12.2},
                 {"job_tokens_per_second": 3456},
                 {"job_padding_percent": 1.5},
@@ -78,7 +71,7 @@ LINES = {
         )
     ),
     # Lines that are no metrics but look similar.
-    trace.summary([RANK_TRACE], Path("/opt/ml/output/data: other: 1"))[1]: {},
+    trace.summary([10], [RANK_TRACE], Path("/opt/ml/output/data: other: 1"))[1]: {},
     "evaluation 40 % done": {},
     "train data: 600 of 600 questions": {},
     "warning: the checkpoint is at step 20 and the job ends at step 20, so nothing is left to train": {},

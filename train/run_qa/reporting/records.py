@@ -37,15 +37,14 @@ def history(log: TrainerLog) -> list[dict[str, float]]:
     return items
 
 
-def finish(paths: Paths, lines: LineCallback, metrics: Mapping[str, Any], price: float | None, log: TrainerLog) -> None:
-    """Write all files of a finished job, and log the table of its metrics. `price`: as for summary.cost."""
-    seconds = lines.clock.spent()
-    metrics = {**metrics, "seconds": seconds, **summary.cost(sum(seconds.values()), lines.rank.hosts, price)}
+def finish(paths: Paths, lines: LineCallback, metrics: Mapping[str, Any], log: TrainerLog) -> None:
+    """Write all files of a finished job, and log the table of its metrics."""
+    metrics = {**metrics, "seconds": lines.clock.spent()}
     for folder in (paths.model, paths.output_data):
         report.save(folder / "metrics.json", _numbers(metrics))
         report.save(folder / "history.json", history(log))
     _write_curve(paths.output_data, log)
-    for line in summary.table(metrics, lines.rank, price):
+    for line in summary.table(metrics):
         lines.say(line)
 
 

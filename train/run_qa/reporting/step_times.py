@@ -27,37 +27,24 @@ def times_of(events: Iterable[Event]) -> dict[str, float]:
         if kind := _kind(event):
             start = float(event["ts"])
             edges += [(start, kind, 1), (start + float(event["dur"]), kind, -1)]
-    category = _category_on_gpu if any(kind == "kernel" for _, kind, _ in edges) else _category_on_cpu
+    on_gpu = any(kind == "kernel" for _, kind, _ in edges)
     seconds = dict.fromkeys(CATEGORIES, 0.0)
     active: Counter[str] = Counter()  # events that run between two edges, by kind
     before = 0.0
     for now, kind, change in sorted(edges):
         if active["step"]:
-            seconds[category(active)] += (now - before) / 1e6
+            seconds[_category(active, on_gpu=on_gpu)] += (now - before) / 1e6
         active[kind] += change
         before = now
     return seconds
 
 
-def percentages(seconds: Mapping[str, float]) -> dict[str, int]:
-    """Each category's share of the sum, in whole percent."""
-    total = sum(seconds.values()) or 1.0
-    return {name: round(100 * each / total) for name, each in seconds.items()}
-
-
-def _category_on_gpu(active: Counter[str]) -> str:
-    if active["kernel"]:
+def _category(active: Counter[str], *, on_gpu: bool) -> str:
+    """On a CPU all operators compute, except those that prepare a batch or wait for other ranks."""
+    waits = active["blocking"] and not on_gpu
+    if active["kernel"] if on_gpu else active["operator"] and not active["data"] and not waits:
         return "compute"
-    if active["exchange"]:
-        return "communication"
-    return "data" if active["data"] else "other"
-
-
-def _category_on_cpu(active: Counter[str]) -> str:
-    """All operators compute, except those that prepare a batch or wait for other ranks."""
-    if active["operator"] and not active["data"] and not active["blocking"]:
-        return "compute"
-    if active["exchange"] or active["blocking"]:
+    if active["exchange"] or waits:
         return "communication"
     return "data" if active["data"] else "other"
 
@@ -67,16 +54,14 @@ def _kind(event: Event) -> str:
     if event.get("ph") != "X":
         return ""
     name, category = str(event["name"]), event.get("cat")
-    if category == "kernel":
-        return "exchange" if "nccl" in name.lower() else "kernel"
-    if category in ("gpu_memcpy", "gpu_memset"):
-        return "kernel"
-    if category == "cpu_op":
-        return "blocking" if name.startswith(_BLOCKING) else "operator"
     if category == "user_annotation":
         if name.startswith("gloo:"):
             return "exchange"
-        if name.removeprefix(STEP_MARK).isdecimal():
-            return "step"
-        return "data" if name == DATA_MARK else ""
-    return ""
+        if name == DATA_MARK:
+            return "data"
+        return "step" if name.removeprefix(STEP_MARK).isdecimal() else ""
+    if category == "cpu_op":
+        return "blocking" if name.startswith(_BLOCKING) else "operator"
+    if category == "kernel" and "nccl" in name.lower():
+        return "exchange"
+    return "kernel" if category in ("kernel", "gpu_memcpy", "gpu_memset") else ""

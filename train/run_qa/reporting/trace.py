@@ -19,7 +19,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from berth.contract.launch_options import TRACE
 from berth.runtime.rank import Rank
 from berth.train.run_qa import ranks
-from berth.train.run_qa.reporting.step_times import CATEGORIES, DATA_MARK, STEP_MARK, percentages, times_of
+from berth.train.run_qa.reporting.step_times import CATEGORIES, DATA_MARK, STEP_MARK, times_of
 
 
 class TraceCallback(TrainerCallback):
@@ -81,20 +81,17 @@ class TraceCallback(TrainerCallback):
 
     def _finish(self) -> None:
         """Write this rank's files, and the summary on rank 0; all ranks must call it together."""
-        if not self._profiles:
+        profiles, self._profiles = self._profiles, {}
+        if not profiles:
             return
-        seconds = dict.fromkeys(CATEGORIES, 0.0)
-        steps, problem = list(self._profiles), ""
+        mine: dict[str, Any] = {"seconds": [], "problem": ""}
         try:
-            for step, each in self._profiles.items():
-                events = write_trace(each, self.folder / f"trace-rank-{self.rank.rank}-step-{step}.json.gz")
-                for name, spent in times_of(events).items():
-                    seconds[name] += spent
+            for step, profiled in profiles.items():
+                events = write_trace(profiled, self.folder / f"trace-rank-{self.rank.rank}-step-{step}.json.gz")
+                mine["seconds"].append(times_of(events))
         except (OSError, ValueError) as error:  # a full disk must not end the training
-            steps, problem = [], str(error)
-        self._profiles.clear()
-        mine = {"steps": steps, "seconds": seconds, "problem": problem}
-        for line in summary(ranks.gather(mine, self.rank), self.folder):
+            mine["problem"] = str(error)
+        for line in summary(list(profiles), ranks.gather(mine, self.rank), self.folder):
             self.say(line)
 
 
@@ -107,24 +104,28 @@ def write_trace(profiled: profile, path: Path) -> list[dict[str, Any]]:
     return events
 
 
-def summary(results: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
-    """Log lines from the results of all ranks: the mean over ranks, with the minimum and maximum in brackets."""
+def summary(steps: Sequence[int], results: Sequence[Mapping[str, Any]], folder: Path) -> list[str]:
+    """Log lines: the mean over ranks, with the minimum and maximum in brackets.
+
+    results: of each rank, the `seconds` by category of each step, or the `problem`.
+    """
     lines = [
         f"warning: trace: the files of rank {rank} are not written: {result['problem']}"
         for rank, result in enumerate(results)
         if result["problem"]
     ]
-    measured = [result for result in results if result["steps"]]
+    measured = [
+        {name: sum(step[name] for step in result["seconds"]) for name in CATEGORIES}
+        for result in results
+        if not result["problem"]
+    ]
     if not measured:
         return lines
-    steps = measured[0]["steps"]
-    mean = {name: sum(result["seconds"][name] for result in measured) / len(measured) for name in CATEGORIES}
-    shares = percentages(mean)
-    rank_shares = [percentages(result["seconds"]) for result in measured]
+    totals = [sum(seconds.values()) for seconds in measured]
     which = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
-    parts = [f"trace: {which}", f"step: {sum(mean.values()) / len(steps):.3f} s"]
+    parts = [f"trace: {which}", f"step: {sum(totals) / len(totals) / len(steps):.3f} s"]
     for name in CATEGORIES:
-        values = [share[name] for share in rank_shares]
-        spread = f" ({min(values)} to {max(values)})" if len(measured) > 1 else ""
-        parts.append(f"{name}: {shares[name]} %{spread}")
+        shares = [100 * seconds[name] / total for seconds, total in zip(measured, totals, strict=True)]
+        spread = f" ({min(shares):.0f} to {max(shares):.0f})" if len(shares) > 1 else ""
+        parts.append(f"{name}: {sum(shares) / len(shares):.0f} %{spread}")
     return [*lines, "  ".join(parts), f"trace: files for ui.perfetto.dev, one per rank and step: {folder}"]

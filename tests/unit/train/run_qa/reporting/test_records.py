@@ -33,7 +33,6 @@ summary  training:        310.5 s
 summary  evaluation:       44.2 s
 summary  saving:            3.9 s
 summary  total:           364.7 s
-summary  cost:             0.12 dollars (2 hosts, 0.57 an hour each)
 summary  examples/s:       12.3
 summary  tokens/s:         3456
 summary  padding:           8.4 %
@@ -49,7 +48,7 @@ def test_history_selects_losses_and_scores_of_trainers_log() -> None:
 def test_nan_and_infinity_are_omitted(tmp_path: Path) -> None:
     log = [{**LOG[0], "loss": math.nan}, {**LOG[2], "loss": math.inf}]
     lines = LineCallback(Rank(), lambda text: None, PhaseClock(3.0, lambda: 0.0), 10)
-    records.finish(Paths(tmp_path), lines, {"train_loss": math.nan, "train_steps": 20}, None, log)
+    records.finish(Paths(tmp_path), lines, {"train_loss": math.nan, "train_steps": 20}, log)
     for name in ("metrics.json", "history.json"):
         text = (tmp_path / "model" / name).read_text()
         assert "NaN" not in text
@@ -68,17 +67,15 @@ def test_summary_table() -> None:
         "padding_percent": 8.41,
         "eval_f1": 59.341,
         "eval_exact_match": 47.0,
-        **summary.cost(sum(seconds.values()), 2, 0.57),
     }
-    assert metrics["cost_dollars"] == round(364.7 / 3600 * 2 * 0.57, 4)
-    assert "\n".join(summary.table(metrics, Rank(0, 0, 4, 2), 0.57)) == TABLE
+    assert "\n".join(summary.table(metrics)) == TABLE
 
 
 def test_finish_writes_all_files_and_logs_the_table(tmp_path: Path) -> None:
     log_lines: list[str] = []
     lines = LineCallback(Rank(), log_lines.append, PhaseClock(3600.0, lambda: 0.0), 10)
-    records.finish(Paths(tmp_path), lines, {"eval_f1": 59.0}, 2.0, LOG)
-    metrics = {"eval_f1": 59.0, "seconds": dict.fromkeys(PHASES, 0.0) | {"start": 3600.0}, "cost_dollars": 2.0}
+    records.finish(Paths(tmp_path), lines, {"eval_f1": 59.0}, LOG)
+    metrics = {"eval_f1": 59.0, "seconds": dict.fromkeys(PHASES, 0.0) | {"start": 3600.0}}
     for folder in ("model", "output/data"):
         assert json.loads((tmp_path / folder / "metrics.json").read_text()) == metrics
         assert json.loads((tmp_path / folder / "history.json").read_text()) == HISTORY
@@ -86,7 +83,6 @@ def test_finish_writes_all_files_and_logs_the_table(tmp_path: Path) -> None:
     assert (tmp_path / "output/data/training.svg").read_text() == curve.draw(HISTORY, "training to step 20")
     assert log_lines[5:] == [
         "summary  total:          3600.0 s",
-        "summary  cost:             2.00 dollars (1 host, 2 an hour each)",
         "summary  F1:              59.00",
     ]
 

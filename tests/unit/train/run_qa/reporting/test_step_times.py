@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from berth.train.run_qa.reporting.step_times import percentages, times_of
+from berth.train.run_qa.reporting.step_times import times_of
 
 
 def event(category: str, name: str, start: float, end: float, thread: int = 1) -> dict[str, Any]:
@@ -63,8 +63,3 @@ def test_several_steps_are_added_up() -> None:
     later = [{**each, "ts": each["ts"] + 30e6} for each in (DATA, *ON_A_CPU)]
     events = [STEP, DATA, *ON_A_CPU, event("user_annotation", "step 4", 30, 40), *later]
     assert tuple(times_of(events).values()) == pytest.approx((11, 4, 2, 3))
-
-
-def test_percentages_are_whole() -> None:
-    assert percentages({"a": 2, "b": 1, "c": 1.01}) == {"a": 50, "b": 25, "c": 25}
-    assert percentages({"a": 0.0}) == {"a": 0}

@@ -85,27 +85,26 @@ def test_write_error_of_a_trace_is_only_a_warning(tmp_path: Path) -> None:
     assert line.startswith("warning: trace: the files of rank 0 are not written: [Errno 17] File exists")
 
 
-def rank_result(compute: float, communication: float, problem: str = "") -> dict[str, Any]:
-    """The result of one rank for two steps of a second each."""
-    seconds = {"compute": compute, "communication": communication, "data": 0.2, "other": 0.0}
-    return {"steps": [] if problem else [10, 11], "seconds": seconds, "problem": problem}
+def rank_result(compute: float, communication: float, steps: int = 2, problem: str = "") -> dict[str, Any]:
+    """The result of one rank for steps of a second each."""
+    seconds = {"compute": compute, "communication": communication, "data": 0.1, "other": 0.0}
+    return {"seconds": [] if problem else [seconds] * steps, "problem": problem}
 
 
 def test_summary_shows_mean_and_spread_over_ranks() -> None:
     files = "trace: files for ui.perfetto.dev, one per rank and step: /opt/ml/output/data/trace"
-    folder = Path("/opt/ml/output/data/trace")
-    assert summary([rank_result(1.4, 0.4)], folder) == [
+    folder, steps = Path("/opt/ml/output/data/trace"), (10, 11)
+    assert summary(steps, [rank_result(0.7, 0.2)], folder) == [
         "trace: steps 10 to 11  step: 1.000 s  compute: 70 %  communication: 20 %  data: 10 %  other: 0 %",
         files,
     ]
-    assert summary([rank_result(1.4, 0.4), rank_result(1.2, 0.6)], folder) == [
+    assert summary(steps, [rank_result(0.7, 0.2), rank_result(0.6, 0.3)], folder) == [
         "trace: steps 10 to 11  step: 1.000 s  compute: 65 % (60 to 70)  communication: 25 % (20 to 30)  "
         "data: 10 % (10 to 10)  other: 0 % (0 to 0)",
         files,
     ]
-    failed = rank_result(0, 0, "[Errno 28] No space left on device")
+    failed = rank_result(0, 0, problem="[Errno 28] No space left on device")
     warning = "warning: trace: the files of rank 1 are not written: [Errno 28] No space left on device"
-    assert summary([rank_result(1.4, 0.4), failed], folder)[0] == warning
-    one = {**rank_result(1.4, 0.4), "steps": [10]}
-    assert summary([one], folder)[0].startswith("trace: step 10  step: 2.000 s  compute: 70 %")
-    assert summary([], folder) == []
+    assert summary(steps, [rank_result(0.7, 0.2), failed], folder)[0] == warning
+    one = rank_result(0.7, 0.2, steps=1)
+    assert summary([10], [one], folder)[0].startswith("trace: step 10  step: 1.000 s  compute: 70 %")
