@@ -11,8 +11,7 @@ own_program         which program a job runs, and which transformers run_qa need
 masking             hides secrets in logs
 model_files         the files that a model folder must hold
 other_models        recognises folders without a usable model: an adapter, a pickle, checkpoints …
-model_config        reasons in config.json why a model can't answer questions
-served_model        whether the server can answer questions with a model
+served_model        whether the server can answer questions with a model, from its files and config.json
 splits              which channels run_qa reads for which task
 host_names          short lists of host names
 gpu_hosts           GPUs and drivers of SageMaker's hosts, the driver that each CUDA needs, AMIs with a newer one

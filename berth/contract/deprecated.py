@@ -17,7 +17,18 @@ def _dropped(reason: str, *, always: bool = False) -> DeprecatedName:
     return DeprecatedName(str, lambda value: ({}, f"ignored, {reason}"), always=always)
 
 
-def _switch(new: dict[str, Any], type: Any = bool, off: dict[str, Any] | None = None) -> DeprecatedName:
+def _refused(type: Any, reason: str) -> DeprecatedName:
+    """A setting that is rejected unless it asks for nothing. `reason`: the end of the error."""
+
+    def apply(value: Any) -> Applied:
+        if value:
+            raise ValueError(reason)
+        return {}, "ignored, it asks for nothing"
+
+    return DeprecatedName(type, apply)
+
+
+def _switch(new: dict[str, Any], off: dict[str, Any] | None = None) -> DeprecatedName:
     """A boolean that became one value of another setting."""
 
     def apply(value: Any) -> Applied:
@@ -25,7 +36,7 @@ def _switch(new: dict[str, Any], type: Any = bool, off: dict[str, Any] | None = 
         text = " and ".join(f"{name} {content}" for name, content in settings.items())
         return settings, f"taken as {text}" if text else "ignored, it asks for nothing"
 
-    return DeprecatedName(type, apply)
+    return DeprecatedName(bool, apply)
 
 
 def _inside(new: str, key: str, type: Any) -> DeprecatedName:
@@ -41,29 +52,11 @@ def _warmup_ratio(ratio: float) -> Applied:
     return {"warmup_steps": share}, f"taken as warmup_steps {ratio:g} of all steps"
 
 
-def _save_safetensors(value: Any) -> Applied:
-    return {}, "ignored, models are always written as safetensors"
-
-
 def _half_backend(value: str) -> Applied:
     if value == "apex":
         raise ValueError("can't be apex, which transformers 5 dropped: leave it out to use torch's own mixed precision")
     return {}, "ignored, mixed precision is torch's own"
 
-
-def _sharded_ddp(value: Any) -> Applied:
-    if value is False:
-        return {}, "ignored, it asks for nothing"
-    raise ValueError("no longer exists: use fsdp instead")
-
-
-def _model_parallel(value: dict[str, Any] | str) -> Applied:
-    if not value:
-        return {}, "ignored, it asks for nothing"
-    raise ValueError("asks for model parallelism, which run_qa does not use: leave it out to train data-parallel")
-
-
-_GONE_HARDWARE = "transformers 5 no longer has it"
 
 DEPRECATED_NAMES: dict[str, DeprecatedName] = {
     # Renamed.
@@ -99,29 +92,17 @@ DEPRECATED_NAMES: dict[str, DeprecatedName] = {
     "fp16_opt_level": _dropped("mixed precision is torch's own"),
     "half_precision_backend": DeprecatedName(str, _half_backend),
     "fp16_backend": DeprecatedName(str, _half_backend),
-    "save_safetensors": DeprecatedName(bool, _save_safetensors),
+    "save_safetensors": _dropped("models are always written as safetensors"),
     "include_inputs_for_metrics": _dropped("exact match and F1 need the text only"),
     "include_tokens_per_second": _dropped("the log reports tokens/s already"),
     "overwrite_cache": _dropped("windows are computed in memory for every job"),
     "preprocessing_num_workers": _dropped("the tokenizer uses all cores already"),
     "use_fast_tokenizer": _dropped("the tokenizer must be a fast one"),
     "push_to_hub_organization": _dropped("put the organisation into hub_model_id"),
-    **{
-        name: _dropped(_GONE_HARDWARE)
-        for name in (
-            "use_mps_device",
-            "tpu_num_cores",
-            "tpu_metrics_debug",
-            "xpu_backend",
-            "use_ipex",
-            "jit_mode_eval",
-            "past_index",
-            "ray_scope",
-            "torchdynamo",
-            "use_legacy_prediction_loop",
-        )
-    },
     # Rejected if set, because ignoring them would silently change the result.
-    "sharded_ddp": DeprecatedName(str | bool, _sharded_ddp),
-    "mp_parameters": DeprecatedName(dict[str, Any] | str, _model_parallel),
+    "sharded_ddp": _refused(str | bool, "no longer exists: use fsdp instead"),
+    "mp_parameters": _refused(
+        dict[str, Any] | str,
+        "asks for model parallelism, which run_qa does not use: leave it out to train data-parallel",
+    ),
 }

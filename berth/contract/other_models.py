@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -142,30 +143,21 @@ _MARKERS: Mapping[str, Callable[[Path], str]] = {
 
 def _file_names(folder: Path) -> tuple[str, ...]:
     """Names below the folder, shallow ones first, without hidden files and folders called `code`."""
-    return tuple(sorted(_walk(folder), key=lambda name: (name.count("/"), name)))
+    names = islice(_walk(folder), _MOST_FILES)
+    return tuple(sorted(names, key=lambda name: (name.count("/"), name)))
 
 
 def _walk(folder: Path) -> Iterator[str]:
-    left = _MOST_FILES
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "code")
-        for name in sorted(files):
-            if not name.startswith("."):
-                left -= 1
-                yield (Path(root) / name).relative_to(folder).as_posix()
-        if left < 0:
-            return
+        paths = (Path(root, name) for name in sorted(files) if not name.startswith("."))
+        yield from (path.relative_to(folder).as_posix() for path in paths)
 
 
 def _deep_models(files: tuple[str, ...]) -> list[str]:
     """Folders more than one level down with a config.json and a file that may be its weights."""
-    places: dict[str, set[str]] = {}
-    for name in files:
-        path = PurePosixPath(name)
-        places.setdefault(str(path.parent), set()).add(path.name)
-    return [
-        place for place, names in places.items() if "config.json" in names and any(_is_weights(name) for name in names)
-    ]
+    with_weights = dict.fromkeys(str(PurePosixPath(name).parent) for name in files if _is_weights(name))
+    return [place for place in with_weights if f"{place}/config.json" in files]
 
 
 def _is_weights(name: str) -> bool:

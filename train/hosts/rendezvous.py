@@ -52,8 +52,6 @@ _ACCEPT_AGAIN_SECONDS = 1.0
 _REASON_CHARACTERS = 1000
 _LATE_SECONDS = 60.0
 _BYE_SECONDS = 2.0
-_JOINED_LOGGED = 4
-"""With up to so many workers the leader logs each one that joins; with more, only that all have joined."""
 
 
 class Stopped(Exception):
@@ -140,8 +138,6 @@ class Leader:
                 report = event.fields.get("report")
                 reason = report["sentence"] if report else "look at that host's own log."
                 raise JobError(f"host {event.host} stopped before all hosts had joined: {reason}")
-        if len(self.workers) > _JOINED_LOGGED:
-            get_logger().info("rendezvous: all %d workers have joined", len(self.workers))
 
     def _missing(self) -> list[str]:
         """The workers that have not joined or can't take part."""
@@ -221,7 +217,7 @@ class Leader:
                 reason = str(error)
             if reason is not None:
                 self._refuse(lines, address, reason)
-            elif len(self.workers) <= _JOINED_LOGGED:
+            else:
                 get_logger().info("rendezvous: %s has joined", introduction.host)
         except Exception as error:  # a bug in berth: close this connection; the worker retries
             get_logger().error("rendezvous: greeting %s failed (%s: %s)", address, type(error).__name__, error)

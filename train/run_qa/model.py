@@ -15,8 +15,8 @@ from typing import Any
 
 from berth.contract.archive import ArchiveError, unpack
 from berth.contract.errors import JobError
-from berth.contract.model_config import has_other_head, unusable
 from berth.contract.model_files import NULL_THRESHOLD, WEIGHTS, file_faults, first_file, model_home
+from berth.contract.served_model import has_other_head, unusable
 from berth.qa.tokenizer import PairTokenizer
 from berth.runtime.engines.model_check import fault_of, reason_of, takes_token_types, tokenizer_fault
 from berth.train.run_qa.recipe import Paths, Recipe

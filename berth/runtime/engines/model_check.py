@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from berth.contract.model_config import OTHER_ARCHITECTURE
+from berth.contract.served_model import OTHER_ARCHITECTURE
 from berth.qa.tokenizer import PairTokenizer
 from berth.qa.windows import position_count
 from berth.runtime.software import is_installed

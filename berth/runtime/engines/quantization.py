@@ -89,8 +89,6 @@ def too_few(questions: int, limits: Limits) -> str:
 
 def refusal(comparison: Comparison, limits: Limits) -> str:
     """Why the int8 graph is not kept, as a sentence with its figures; empty if it is kept."""
-    if reason := too_few(comparison.questions, limits):
-        return reason
     if comparison.f1_loss > limits.max_f1_loss:
         return (
             f"the int8 graph loses {comparison.f1_loss:.2f} F1, more than {limits.max_f1_loss:g}, and is not kept "
@@ -137,8 +135,6 @@ def add_int8(
 
     GraphError with one sentence if it loses too much or can't be made.
     """
-    if reason := too_few(len(questions.validation), limits):
-        raise GraphError(reason)
     with TemporaryDirectory(prefix="berth-int8-") as scratch:
         files = {"calibration": questions.calibration, "validation": questions.validation}
         for name, examples in files.items():

@@ -70,8 +70,6 @@ def add_int8(folder: Path, data: CalibrationData, settings: WindowSettings, limi
     manifest = read_manifest(folder)
     tokenizer = PairTokenizer.from_json((folder / TOKENIZER).read_text("utf-8"))
     length = min(settings.max_length, manifest.max_length)
-    if reason := too_few(len(data.validation), limits):
-        raise GraphError(reason)
     questions = sample(data.validation, MOST_QUESTIONS)
     stride = settings.stride if settings.stride < length else length // 2
     shrink = Serving(shrink_stride=True)  # as a server does; a job refuses such questions

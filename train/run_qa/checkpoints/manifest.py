@@ -73,15 +73,9 @@ def read(folder: Path) -> CheckpointManifest | str:
         return CUT_OFF
     try:
         known = {field.name: content[field.name] for field in fields(CheckpointManifest)}
-        known["files"] = {
-            str(name): StoredFile(int(file["bytes"]), str(file["sha256"])) for name, file in known["files"].items()
-        }
-        known["recipe"] = dict(known["recipe"])
-        known["identity"] = {str(name): str(digest) for name, digest in known["identity"].items()}
-        numbers = ("step", "sequence", "ranks", "per_device_batch", "accumulation")
-        known |= {name: int(known[name]) for name in numbers}
-        return CheckpointManifest(**known) if min(known[name] for name in numbers[2:]) > 0 else OTHER_VERSION
-    except (ValueError, KeyError, TypeError, AttributeError):
+        known["files"] = {name: StoredFile(file["bytes"], file["sha256"]) for name, file in known["files"].items()}
+        return CheckpointManifest(**known)
+    except (KeyError, TypeError, AttributeError):
         return OTHER_VERSION
 
 

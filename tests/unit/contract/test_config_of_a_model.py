@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.contract.model_config import has_other_head, other_head, unusable
+from berth.contract.served_model import has_other_head, other_head, unusable
 
 HANDLER = 'give it a code/inference.py with a model_fn: three lines, "A model with another head" in serve/README.md'
 
