@@ -14,7 +14,7 @@ software         the image's software set, from docker/pins.toml
 requirements     installs a user's requirements.txt with pip; missing_tools explains builds that fail because a tool is
                  missing
 whole_files      writes files and folders atomically
-subprocesses     runs a command or a function in a child process with a time limit
+subprocesses     runs a command in a child process with a time limit
 gpu              checks whether torch can run on this host's driver and GPUs, and measures them
 hints            suggests fixes when a user's program fails
 engines          run models: windows → logits

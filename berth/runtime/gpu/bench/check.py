@@ -7,21 +7,20 @@ matrix-product   compute.py      16-bit products next to the chip's peak
 training-step    compute.py      a step of a BERT-large for question answering
 inference        berth.serve.gpu_check, which only the inference image has; elsewhere the check is skipped
 
-Each check runs in a separate process (subprocesses.call), so that it can't affect the next one. The table goes to
-stdout, progress to stderr. Exit code 1 if a check failed or there is no GPU. `--device cpu` runs small checks without a
+Each check runs in a separate process (child.py), so that it can't affect the next one. The table goes to stdout,
+progress to stderr. Exit code 1 if a check failed or there is no GPU. `--device cpu` runs small checks without a
 GPU and without limits.
 """
 
 import argparse
-import importlib
 import json
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,11 +28,10 @@ from typing import Any
 from berth.contract import gpu_hosts
 from berth.runtime import subprocesses
 from berth.runtime.gpu import driver, start
-from berth.runtime.gpu.bench import collectives, compute, machine
+from berth.runtime.gpu.bench import collectives, machine
 from berth.runtime.gpu.bench.record import Check, Measured, Record, Status, failed, judge, skipped, table
 from berth.runtime.log import ERROR_PREFIX, PREFIX
 from berth.runtime.software import is_installed
-from berth.runtime.subprocesses import CallResult
 
 DESCRIBE_LIMIT = 120.0
 # No check needs the network, and the libraries' hub clients must not use it.
@@ -41,18 +39,11 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 # `--device cpu` hides the GPUs of the machine.
 HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
 INFERENCE = "berth.serve.gpu_check"
-
-
-def _inference(device: str) -> Measured:
-    measured: Measured = importlib.import_module(INFERENCE).inference(device)
-    return measured
-
-
 CHECKS = (
-    Check("all-reduce", collectives.all_reduce, 300.0),
-    Check("matrix-product", compute.matrix_product, 180.0),
-    Check("training-step", compute.training_step, 300.0, ("transformers",)),
-    Check("inference", _inference, 180.0, (INFERENCE, "transformers", "numpy")),
+    Check("all-reduce", "berth.runtime.gpu.bench.collectives:all_reduce", 300.0),
+    Check("matrix-product", "berth.runtime.gpu.bench.compute:matrix_product", 180.0),
+    Check("training-step", "berth.runtime.gpu.bench.compute:training_step", 300.0, ("transformers",)),
+    Check("inference", f"{INFERENCE}:inference", 180.0, (INFERENCE, "transformers", "numpy")),
 )
 
 
@@ -83,20 +74,17 @@ def _run(checks: Sequence[Check], options: argparse.Namespace) -> int:
         if usable.refusal:
             return _refuse(usable.refusal)
     environment = OFFLINE | collectives.ENVIRONMENT | (HIDDEN if options.device == "cpu" else {})
-    described = subprocesses.call(partial(machine.describe, options.device), DESCRIBE_LIMIT, environment)
-    refusal = unusable(options.device, described)
-    if refusal:
+    described, error = measure("berth.runtime.gpu.bench.machine:describe", options.device, DESCRIBE_LIMIT, environment)
+    if refusal := unusable(options.device, described, error):
         return _refuse(refusal)
     records = []
     for check in checks:
         _say(f"{check.name} …")
         records.append(run_check(check, options.device, environment))
-        if trace := records[-1].measured.details.get("traceback"):
-            print(trace, file=sys.stderr, flush=True)
-    print(machine.title(described.value))
+    print(machine.title(described))
     print(table(records), flush=True)
     if options.json:
-        text = json.dumps(report(options.device, described.value, records), indent=2, ensure_ascii=False)
+        text = json.dumps(report(options.device, described, records), indent=2, ensure_ascii=False)
         options.json.write_text(f"{text}\n", encoding="utf-8")
     return 1 if any(record.status is Status.FAILED for record in records) else 0
 
@@ -106,8 +94,23 @@ def run_check(check: Check, device: str, environment: dict[str, str]) -> Record:
     for module in check.needs:
         if not is_installed(module):
             return skipped(check.name, why_skipped(module))
-    result = subprocesses.call(partial(check.measure, device), check.limit, environment)
-    return failed(check.name, result.error, result.trace) if result.error else judge(check.name, result.value)
+    value, error = measure(check.function, device, check.limit, environment)
+    return failed(check.name, error) if error else judge(check.name, Measured(**value))
+
+
+def measure(function: str, device: str, limit: float, environment: dict[str, str]) -> tuple[Any, str]:
+    """What a function returns in a child process, as plain types, or its error as one line."""
+    command = [sys.executable, "-P", "-m", "berth.runtime.gpu.bench.child", function, device]
+    try:
+        done = subprocesses.run(command, limit, {**os.environ, **environment}, stderr=2)
+    except subprocess.TimeoutExpired:
+        return None, f"it took longer than {limit:.0f} s and was stopped"
+    if done.returncode < 0:
+        return None, f"it was killed by {signal.Signals(-done.returncode).name}"
+    if not done.stdout:
+        return None, f"it ended with exit code {done.returncode} before it had a result"
+    result = json.loads(done.stdout)
+    return result.get("value"), result.get("error", "")
 
 
 def why_skipped(module: str) -> str:
@@ -117,13 +120,13 @@ def why_skipped(module: str) -> str:
     return f"{module} is not installed here"
 
 
-def unusable(device: str, described: CallResult) -> str:
-    """The error if the checks can't run on `device`, with what to do; empty if they can."""
-    if described.error:
-        return f"torch can't be used here ({described.error}): install it again, in a build for this machine."
-    if device == "cpu" or described.value["devices"]:
+def unusable(device: str, described: Any, error: str = "") -> str:
+    """The error if the checks can't run on `device`, with what to do; empty if they can. error: of `described`."""
+    if error:
+        return f"torch can't be used here ({error}): install it again, in a build for this machine."
+    if device == "cpu" or described["devices"]:
         return ""
-    version = described.value["versions"]
+    version = described["versions"]
     if version["cuda"] is None:
         return (
             f"torch {version['torch']} is a CPU build: use an image of a CUDA profile "

@@ -5,7 +5,7 @@ divided by the manufacturer's limit. A check is slow if its ratio is below what 
 Slow is only a hint; the exit code depends on failed checks.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -43,10 +43,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check: name, function that measures a device, time limit in seconds, and required modules."""
+    """A check: name, the function that measures a device (`module:name`), time limit in seconds, required modules."""
 
     name: str
-    measure: Callable[[str], Measured]
+    function: str
     limit: float
     needs: tuple[str, ...] = ()
 
@@ -70,9 +70,9 @@ def judge(name: str, measured: Measured) -> Record:
     return Record(name, Status.SLOW if slow else Status.OK, measured)
 
 
-def failed(name: str, reason: str, trace: str = "") -> Record:
-    """The record of a failed check; `trace` is for the JSON."""
-    return Record(name, Status.FAILED, Measured(note=reason, details={"traceback": trace} if trace else {}))
+def failed(name: str, reason: str) -> Record:
+    """The record of a failed check."""
+    return Record(name, Status.FAILED, Measured(note=reason))
 
 
 def skipped(name: str, reason: str) -> Record:

@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from berth.runtime.gpu.bench import check
 from berth.runtime.gpu.bench.record import Measured, Status, failed, judge, skipped, table
-from berth.runtime.subprocesses import CallResult
 
 COMMAND = [sys.executable, "-P", "-m", "berth.runtime.gpu.bench.check"]
 
@@ -37,7 +37,7 @@ def test_table() -> None:
         judge("all-reduce", Measured(385.21, "GB/s", limit=478.116, note="NCCL 2.29.7, 8 ranks, 256 MiB, NVLink")),
         judge("matrix-product", Measured(31.04, "TFLOP/s", limit=125.0, enough=0.6, note="float16, 8192 × 8192")),
         judge("training-step", Measured(61.23, "ms")),
-        failed("all-reduce-2", "RuntimeError: NCCL error.\nSecond line", "Traceback …"),
+        failed("all-reduce-2", "RuntimeError: NCCL error.\nSecond line"),
         skipped("inference", "berth.serve is not in this image"),
     ]
     assert (
@@ -52,8 +52,8 @@ inference       –           –                   skipped  berth.serve is not 
     )
 
 
-def described(cuda: str | None, devices: int) -> CallResult:
-    return CallResult({"versions": {"torch": "2.13.0", "cuda": cuda}, "devices": [{"name": "NVIDIA L4"}] * devices})
+def described(cuda: str | None, devices: int) -> dict[str, Any]:
+    return {"versions": {"torch": "2.13.0", "cuda": cuda}, "devices": [{"name": "NVIDIA L4"}] * devices}
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,34 @@ def described(cuda: str | None, devices: int) -> CallResult:
         pytest.param("cpu", described(None, 0), "", id="requested-cpu"),
         pytest.param("cuda", described(None, 0), "torch 2.13.0 is a CPU build: use an image of a CUDA", id="cpu-build"),
         pytest.param("cuda", described("13.0", 0), "There is no GPU that torch can use here: run this on", id="no-gpu"),
-        pytest.param(
-            "cpu", CallResult(error="OSError: libc10"), "torch can't be used here (OSError: libc10)", id="broken"
-        ),
     ],
 )
-def test_unusable_machine(device: str, result: CallResult, sentence: str) -> None:
+def test_unusable_machine(device: str, result: dict[str, Any], sentence: str) -> None:
     refusal = check.unusable(device, result)
     assert refusal.startswith(sentence)
     assert bool(refusal) == bool(sentence)
+
+
+@pytest.mark.parametrize(
+    ("function", "limit", "error"),
+    [
+        ("fractions:Fraction", 60, "ValueError: Invalid literal for Fraction: 'true'"),
+        ("os:system", 60, ""),
+        ("test_check_measures:kills_itself", 60, "it was killed by SIGKILL"),
+        ("test_check_measures:exits", 60, "it ended with exit code 3 before it had a result"),
+        ("test_check_measures:hangs", 2, "it took longer than 2 s and was stopped"),
+    ],
+)
+def test_measure_returns_value_or_error_as_one_line(function: str, limit: float, error: str, tmp_path: Path) -> None:
+    (tmp_path / "test_check_measures.py").write_text(
+        "import os, time\n"
+        "def kills_itself(device): os.kill(os.getpid(), 9)\n"
+        "def exits(device): os._exit(3)\n"
+        "def hangs(device): time.sleep(600)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    value, found = check.measure(function, "true", limit, {"PYTHONPATH": path})
+    assert (value, found) == (None if error else 0, error)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +102,7 @@ def test_unusable_machine(device: str, result: CallResult, sentence: str) -> Non
 )
 def test_check_with_missing_module_is_skipped(module: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "is_installed", lambda name: name == "json")
-    unmet = check.Check("inference", len, limit=1, needs=("json", module))  # type: ignore[arg-type]  # never called
+    unmet = check.Check("inference", "never:called", limit=1, needs=("json", module))
     assert check.run_check(unmet, "cpu", {}) == skipped("inference", reason)
 
 
