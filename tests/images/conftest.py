@@ -46,8 +46,8 @@ def profile() -> pins.Profile:
     return pins_file.load().profile(PROFILE)
 
 
-def built(client: docker.DockerClient, name: str) -> Image:
-    """The image that was built last. A missing image is an error: a skip would hide that nothing was tested."""
+def image_under_test(client: docker.DockerClient, name: str) -> Image:
+    """The image under test: the one built last, or the user's. Missing is an error: a skip would hide that."""
     if NAMED and name == NAMED_KIT:
         return engine.find_image(client, NAMED)
     try:
@@ -59,7 +59,7 @@ def built(client: docker.DockerClient, name: str) -> Image:
 def running(client: docker.DockerClient, name: str) -> Iterator[Host]:
     """A sleeping container without network, for testinfra."""
     container = client.containers.run(
-        built(client, name).id,
+        image_under_test(client, name).id,
         ["3600"],
         entrypoint=["sleep"],
         network_mode="none",
@@ -92,15 +92,15 @@ def either(request: pytest.FixtureRequest) -> Host:
 @pytest.fixture(params=IMAGES, scope="session")
 def image(request: pytest.FixtureRequest, client: docker.DockerClient) -> Image:
     """Each image in turn, as the engine describes it."""
-    return built(client, request.param)
+    return image_under_test(client, request.param)
 
 
 @pytest.fixture(
     params=[*(pytest.param(each, marks=pytest.mark.nightly) for each in IMAGES[:-1]), IMAGES[-1]], scope="session"
 )
 def slow_image(request: pytest.FixtureRequest, client: docker.DockerClient) -> Image:
-    """Like `image`, for tests that take long: except at night only the last image."""
-    return built(client, request.param)
+    """Like `image`, for long tests: only nightly runs use every image, other runs use the last one."""
+    return image_under_test(client, request.param)
 
 
 CommandLine = Callable[..., subprocess.CompletedProcess[str]]
@@ -151,7 +151,7 @@ def build_image(
     stage to build. profile: default: the one under test, without the parts that are files.
     """
     all_pins = pins_file.load(root / "docker" / "pins.toml")
-    found = settings or build_network.gather(os.environ)
+    network = settings or build_network.gather(os.environ)
     base_image = local_base(engine.connect(), all_pins, base or os.environ.get(VARIABLE))
     assert base_image is not None, "the base is not on the engine"
     with scratch_folder(SECRETS, pins.CACHE) as folder:
@@ -160,7 +160,7 @@ def build_image(
             profile or all_pins.profile(PROFILE).without(pins.FILE_PARTS["train"]),
             image,
             Revision("test"),
-            Provided(base_image, found.write_secrets(folder), found.proxies),
+            Provided(base_image, network.write_secrets(folder), network.proxies),
             root,
         )
         options = (*plan.options, *(("--target", target) if target else ()))
@@ -293,7 +293,7 @@ def derive(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
             command += ["--secret", f"id={name},src={path}"]
         for name in here.proxies:
             command += ["--build-arg", name]
-        done = subprocess.run(
+        finished = subprocess.run(
             [*command, str(folder)],
             env=engine.client_environment(os.environ),
             stdout=subprocess.PIPE,
@@ -301,7 +301,7 @@ def derive(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
             text=True,
             timeout=300,
         )
-        assert done.returncode == 0, done.stdout
+        assert finished.returncode == 0, finished.stdout
         made.append(tag)
         return tag
 

@@ -16,7 +16,7 @@ from berth.images.inspect.saved_image import SavedImage, read_image
 from berth.images.pins import pins, pins_file
 
 # The engine mounts its own files over these.
-OF_THE_ENGINE = {"etc/hostname", "etc/hosts", "etc/resolv.conf"}
+ENGINE_FILES = {"etc/hostname", "etc/hosts", "etc/resolv.conf"}
 # Debian packages whose copyright file names a licence only in prose, and NVIDIA's empty package.
 WITHOUT_LICENCE = {"libcrypt1", "libcrypt-dev", "cuda-toolkit"}
 PYTHON = """
@@ -52,14 +52,14 @@ def test_file_hashes_equal_those_of_sha256sum(saved: SavedImage, client: docker.
     lines = output_of(client, saved, "bash", "-c", "find / -xdev -type f -print0 | xargs -0 sha256sum").splitlines()
     seen = {line[66:].lstrip("/"): line[:64] for line in lines}
     found = {path: file.sha256 for path, file in saved.files.items() if file.kind == "file"}
-    assert {path: sha256 for path, sha256 in seen.items() if path not in {*OF_THE_ENGINE, ".dockerenv"}} == {
-        path: sha256 for path, sha256 in found.items() if path not in OF_THE_ENGINE
+    assert {path: sha256 for path, sha256 in seen.items() if path not in {*ENGINE_FILES, ".dockerenv"}} == {
+        path: sha256 for path, sha256 in found.items() if path not in ENGINE_FILES
     }
 
 
 def test_files_of_the_engine_are_empty(saved: SavedImage) -> None:
     """They would name the machine that built the image and its name servers."""
-    assert [path for path in OF_THE_ENGINE if path in saved.files and saved.files[path].size] == []
+    assert [path for path in ENGINE_FILES if path in saved.files and saved.files[path].size] == []
 
 
 def test_bill_has_exactly_the_packages_of_dpkg(bill: cyclonedx.Bill, client: docker.DockerClient) -> None:

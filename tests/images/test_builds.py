@@ -45,15 +45,21 @@ def test_dry_run_command_builds_the_same_image(
     tag = f"berth-{image}:{profile.name}"
     # Omit the parts that the image under test lacks, because this build moves its tag.
     labels = client.images.get(tag).labels
-    left_out = [part for part in profile.files if labels.get(f"berth.{part}", pins.NONE) == pins.NONE]
-    words = ("build", image, "--profile", profile.name, *(word for part in left_out for word in ("--without", part)))
+    omitted = [part for part in profile.files if labels.get(f"berth.{part}", pins.NONE) == pins.NONE]
+    words = (
+        "build",
+        image,
+        "--profile",
+        profile.name,
+        *(word for part in omitted for word in ("--without", part)),
+    )
     built = command_line(*words)
     assert built.returncode == 0, built.stderr
     before = client.images.get(tag).id
     printed = command_line(*words, "--dry-run")
     assert printed.returncode == 0, printed.stderr
-    done = subprocess.run(printed.stdout, shell=True, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    rebuilt = subprocess.run(printed.stdout, shell=True, capture_output=True, text=True, timeout=300)
+    assert rebuilt.returncode == 0, rebuilt.stderr
     assert client.images.get(tag).id == before
 
 
@@ -148,7 +154,7 @@ def test_unsuitable_base_is_refused_with_the_reason(
 
 
 # A wheel in uv's cache is changed; a second install uses it silently in spite of the hashes.
-_WITH_A_CHANGED_CACHE = """
+_CHANGED_CACHE_SCRIPT = """
 set -eu
 export UV_OFFLINE=1
 with_a_cache() {
@@ -186,7 +192,7 @@ def test_manipulated_wheel_cache_does_not_change_a_layer(
     }
     message = client.containers.run(
         f"berth-train:{profile.name}",
-        ["sh", "-c", _WITH_A_CHANGED_CACHE],
+        ["sh", "-c", _CHANGED_CACHE_SCRIPT],
         volumes={str(path): {"bind": f"/tmp/{name}", "mode": "ro"} for path, name in mounts.items()},
         network_mode="none",
         remove=True,

@@ -121,7 +121,7 @@ def test_serve_answers_until_ctrl_c_and_removes_its_container(
         server.send_signal(signal.SIGINT)
         log, _ = server.communicate(timeout=60)
     assert server.returncode == 0
-    assert f"listening on port {port}" in log, "the URL for users"
+    assert f"listening on port {port}" in log, "the log has the port of this machine"
     assert not client.containers.list(all=True, filters={"label": f"{labels.PID}={server.pid}"})
 
 

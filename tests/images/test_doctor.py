@@ -13,11 +13,11 @@ def test_leftovers_are_networks_of_killed_runs(
 ) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    here = owner.this_process()
-    gone = owner.Owner(ended.pid, here.started, here.machine)
+    live_owner = owner.this_process()
+    ended_owner = owner.Owner(ended.pid, live_owner.started, live_owner.machine)
     made = [
         client.networks.create(name, labels=whose.labels(name))
-        for name, whose in (("berth-test-gone", gone), ("berth-test-lives", here))
+        for name, whose in (("berth-test-gone", ended_owner), ("berth-test-lives", live_owner))
     ]
     try:
         found = _leftovers()

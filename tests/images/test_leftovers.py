@@ -20,7 +20,7 @@ from berth.local.chown import FolderSnapshot, chown_new_files
 COLLEAGUE = 4242
 
 
-def gone() -> owner.Owner:
+def ended_owner() -> owner.Owner:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     return replace(owner.this_process(), pid=child.pid)
@@ -28,9 +28,9 @@ def gone() -> owner.Owner:
 
 def test_network_that_the_engine_keeps_is_only_a_warning(client: docker.DockerClient, profile: pins.Profile) -> None:
     image = f"berth-train:{profile.name}"
-    network = client.networks.create("berth-test-stuck", labels=gone().labels("stuck"))
+    network = client.networks.create("berth-test-stuck", labels=ended_owner().labels("stuck"))
     # While a container uses the network, Docker 20.10 refuses with 403 and newer versions with 409.
-    keeps = client.containers.run(image, ["300"], entrypoint=["sleep"], network=network.name, detach=True)
+    user_container = client.containers.run(image, ["300"], entrypoint=["sleep"], network=network.name, detach=True)
     lines: list[str] = []
     try:
         cleanup.remove_stale_runs(client, image, lines.append)
@@ -39,7 +39,7 @@ def test_network_that_the_engine_keeps_is_only_a_warning(client: docker.DockerCl
         assert warning.startswith("Warning: the engine did not remove the network berth-test-stuck (")
         assert "systemctl restart docker" in warning
     finally:
-        keeps.remove(force=True)
+        user_container.remove(force=True)
     lines.clear()
     cleanup.remove_stale_runs(client, image, lines.append)
     assert lines == ["Removed 1 container(s) and network(s) that the run stuck had left behind."]

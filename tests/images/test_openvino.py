@@ -33,7 +33,7 @@ print(json.dumps({
     "telemetry": openvino.tools.ovc.convert_impl.tm.__name__,
 }))
 """
-# NNCF would send its telemetry first; tests/unit/runtime/engines measure the quantised model.
+# The images' NNCF must quantise without sending telemetry. tests/unit/runtime/engines measure the quantised model.
 QUANTISING = """
 import json
 import nncf, numpy, openvino, torch
@@ -78,7 +78,7 @@ class Telemetry:
 def has_openvino(image: Image, profile: pins.Profile) -> Image:
     """An image with OpenVINO; skips the inference images with CUDA, which have none."""
     if profile.openvino(image.labels["berth.kit"]) == pins.NONE:
-        pytest.skip(f"the image {image.labels['berth.kit']} of {profile.name} has no OpenVINO, and a test says so")
+        pytest.skip(f"the image {image.labels['berth.kit']} of {profile.name} has no OpenVINO; another test checks it")
     return image
 
 
@@ -146,9 +146,9 @@ def test_sent_telemetry_would_be_counted(has_openvino: Image, client: docker.Doc
 def test_no_package_requires_the_telemetry(either: Host) -> None:
     """Otherwise pip would install it for a job whose requirements include openvino."""
     listing = "import importlib.metadata as m; print([r for d in m.distributions() for r in d.requires or ()])"
-    asked_for = either.check_output(f"timeout 60 python -c '{listing}'")
-    assert "numpy" in asked_for
-    assert TELEMETRY.replace("_", "-") not in asked_for
+    requirements = either.check_output(f"timeout 60 python -c '{listing}'")
+    assert "numpy" in requirements
+    assert TELEMETRY.replace("_", "-") not in requirements
     assert either.run(f"python -c 'import {TELEMETRY}'").rc != 0
 
 

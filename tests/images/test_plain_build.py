@@ -17,9 +17,9 @@ TAG = "berth-test-plain:1"
 
 def plain_build(target: str, **arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the command of docker/README.md with the base of this machine."""
-    found = {"BASE_IMAGE": os.environ.get(base.VARIABLE) or pins_file.load().base_image, **arguments}
+    build_arguments = {"BASE_IMAGE": os.environ.get(base.VARIABLE) or pins_file.load().base_image, **arguments}
     words = ["build", "--progress=plain", "--file", "docker/Dockerfile", "--target", target, "--tag", TAG, "."]
-    words += [word for name, value in found.items() for word in ("--build-arg", f"{name}={value}")]
+    words += [word for name, value in build_arguments.items() for word in ("--build-arg", f"{name}={value}")]
     return subprocess.run(
         [str(engine.find_client()), *words],
         cwd=pins.ROOT,

@@ -21,10 +21,12 @@ def layers_up_to_torch(client: docker.DockerClient, name: str) -> list[str]:
 @pytest.mark.kits_own
 def test_profiles_of_one_hardware_share_layers_up_to_torch(client: docker.DockerClient, profile: pins.Profile) -> None:
     """A host or registry with one of these profiles has most of the others' bytes."""
-    rows = [row for row in PINS.profiles.values() if row.hardware == profile.hardware and "train" in row.images]
-    here = [row.name for row in rows if client.images.list(image_name("train", row.name))]
+    same_hardware = [
+        each for each in PINS.profiles.values() if each.hardware == profile.hardware and "train" in each.images
+    ]
+    built = [each.name for each in same_hardware if client.images.list(image_name("train", each.name))]
     if profile.hardware == pins.DEFAULT_PROFILE:
-        assert {"cpu", "cpu-hf4"} <= {*here}, "run `make images` first"
-    found = {name: layers_up_to_torch(client, image_name("train", name)) for name in here}
-    assert len(found[profile.name]) == 7, "base, python, cuda, math, cudnn, nccl, pytorch"
-    assert [name for name, layers in found.items() if layers != found[profile.name]] == []
+        assert {"cpu", "cpu-hf4"} <= {*built}, "run `make images` first"
+    layers_of = {name: layers_up_to_torch(client, image_name("train", name)) for name in built}
+    assert len(layers_of[profile.name]) == 7, "base, python, cuda, math, cudnn, nccl, pytorch"
+    assert [name for name, layers in layers_of.items() if layers != layers_of[profile.name]] == []

@@ -20,10 +20,10 @@ def difference(
     """The difference between the image under test and a second build of the checkout."""
     labels = client.images.get(canary_image).labels
     first = f"berth-{labels['berth.kit']}:{profile.name}"
-    had = client.images.get(first).labels
-    more = [part for part in PARTS if had.get(f"berth.{part}", pins.NONE) != pins.NONE]
-    if more:
-        pytest.skip(f"{first} holds {', '.join(more)}, which no second build of the tests takes")
+    first_labels = client.images.get(first).labels
+    file_parts = [part for part in PARTS if first_labels.get(f"berth.{part}", pins.NONE) != pins.NONE]
+    if file_parts:
+        pytest.skip(f"{first} contains {', '.join(file_parts)}, which the second build omits")
     before = diff.inspect_image(client, first)
     return diff.compare(before, diff.inspect_image(client, canary_image, cache=tmp_path_factory.mktemp("contents")))
 

@@ -18,7 +18,7 @@ CANARY = b"berth-canary-7f3a91"  # conftest.py plants it
 # Includes the first line of a key's body, because libraries that read keys contain only the line before it.
 PRIVATE_KEY = re.compile(rb"-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY-----\s+([\w-]+: [^\n]*\s+)*[A-Za-z0-9+/]{40}")
 # GnuTLS contains public test keys (lib/crypto-selftests-pk.c).
-KNOWN_TO_ALL = re.compile(r"/libgnutls\.so[.\d]*$")
+PUBLIC_TEST_KEYS = re.compile(r"/libgnutls\.so[.\d]*$")
 HOST_KEY = re.compile(r"(^|[:/])etc/ssh/ssh_host_\w+_key$")
 CHUNK, OVERLAP = 1 << 20, 1024
 
@@ -98,7 +98,7 @@ def test_layers_config_and_history_contain_no_secret(
 
 def test_layers_contain_no_private_key(searched: Searched) -> None:
     """Debian makes ssh's host keys when it installs ssh; a key that a later step deletes would still be pulled."""
-    assert [name for name in searched.private_keys if not KNOWN_TO_ALL.search(name)] == []
+    assert [name for name in searched.private_keys if not PUBLIC_TEST_KEYS.search(name)] == []
 
 
 def test_bytecode_is_checked_by_hash(searched: Searched) -> None:

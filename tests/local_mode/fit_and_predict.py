@@ -25,7 +25,7 @@ from sagemaker.pytorch import PyTorch, PyTorchModel
 from sagemaker.serializers import CSVSerializer, JSONSerializer
 
 ROLE = "arn:aws:iam::111122223333:role/dummy"
-# The SDK uses it to decide where a framework's code is, whatever the image.
+# The SDK decides by these versions where a framework's code is, whatever the image.
 VERSIONS = {"framework_version": "2.1", "py_version": "py310"}
 
 
@@ -60,23 +60,23 @@ def estimator_of(job: dict[str, Any]) -> Any:
 
 
 def model(estimator: Any, **deployed: Any) -> Any:
-    return Model(predictor_cls=Predictor, **of_model(estimator)).deploy(**deployed)
+    return Model(predictor_cls=Predictor, **model_arguments(estimator)).deploy(**deployed)
 
 
 def pytorch_model(estimator: Any, **deployed: Any) -> Any:
     """Deploys with a handler given by its path on this machine, without source_dir."""
     source = {"entry_point": f"{job['handler']}/inference.py", **VERSIONS}
-    return PyTorchModel(**source, **of_model(estimator)).deploy(**deployed)
+    return PyTorchModel(**source, **model_arguments(estimator)).deploy(**deployed)
 
 
 def hugging_face_model(estimator: Any, **deployed: Any) -> Any:
     """Deploys with a handler that is packed into the archive, which is uploaded to S3."""
     session = {"sagemaker_session": local_session(local_code=False)}
     source = {"entry_point": "inference.py", "source_dir": job["handler"], "py_version": "py310"}
-    return HuggingFaceModel(**source, **of_model(estimator) | session).deploy(**deployed)
+    return HuggingFaceModel(**source, **model_arguments(estimator) | session).deploy(**deployed)
 
 
-def of_model(estimator: Any) -> dict[str, Any]:
+def model_arguments(estimator: Any) -> dict[str, Any]:
     return {
         "image_uri": job["serve_image_uri"],
         "model_data": estimator.model_data,
@@ -85,7 +85,7 @@ def of_model(estimator: Any) -> dict[str, Any]:
     }
 
 
-def of_estimator(estimator: Any, **deployed: Any) -> Any:
+def deploy_estimator(estimator: Any, **deployed: Any) -> Any:
     """Deploys the estimator itself, which passes its own program."""
     return estimator.deploy(image_uri=job["serve_image_uri"], **deployed)
 
@@ -94,7 +94,7 @@ WAYS = {
     "Model": model,
     "PyTorchModel": pytorch_model,
     "HuggingFaceModel": hugging_face_model,
-    "estimator": of_estimator,
+    "estimator": deploy_estimator,
 }
 
 
@@ -126,7 +126,7 @@ except RuntimeError as error:
     result["error"] = str(error)
 if "error" not in result:
     for way in job.get("ways", []):
-        # To wait would be to sleep for 30 s: in local mode the endpoint is there when the call returns.
+        # wait=True would sleep for 30 s, although in local mode the endpoint is ready when the call returns.
         serialized = {"serializer": JSONSerializer(), "deserializer": JSONDeserializer()}
         result[way] = answers_of(
             WAYS[way](estimator, initial_instance_count=1, instance_type="local", wait=False, **serialized)

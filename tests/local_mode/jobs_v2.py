@@ -27,7 +27,7 @@ from sagemaker.local import LocalSession
 from sagemaker.pytorch import PyTorch
 
 ROLE = "arn:aws:iam::111122223333:role/any"
-# The SDK accepts these distributions only for an instance type with GPUs; the estimator then runs here.
+# The SDK accepts these distributions only for an instance type with GPUs. The job itself runs on this machine.
 AS_ON_GPUS = "ml.p4d.24xlarge"
 TWO_RANKS = {"BERTH_PROCESSES_PER_HOST": "2"}
 OPTIONS = "-verbose -x NCCL_DEBUG=VERSION"
@@ -57,18 +57,22 @@ def smddp_of_a_repository(_: Path) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def program(estimator: Any, entry: str = "together.py", folder: str = "", hosts: int = 1, **given: Any) -> Job:
+def program(estimator: Any, entry: str = "together.py", folder: str = "", hosts: int = 1, **arguments: Any) -> Job:
     return lambda source: (
         estimator,
-        {"entry_point": entry, "source_dir": str(source / folder), "instance_count": hosts, **given},
+        {"entry_point": entry, "source_dir": str(source / folder), "instance_count": hosts, **arguments},
     )
 
 
 def shell_script(source: Path) -> tuple[Any, dict[str, Any]]:
-    """A job with a model from elsewhere, and a requirements file of another name that has a wheel of its folder."""
-    given = {"entry_point": "together.sh", "source_dir": str(source), "model_uri": f"file://{source.parent}/weights"}
+    """A job with a separate model. Its requirements file has a name of its own and installs a wheel from the source."""
+    arguments = {
+        "entry_point": "together.sh",
+        "source_dir": str(source),
+        "model_uri": f"file://{source.parent}/weights",
+    }
     return Estimator, {
-        **given,
+        **arguments,
         "metric_definitions": [{"Name": "loss", "Regex": "loss = ([0-9.]+)"}],
         "environment": {"SAGEMAKER_REQUIREMENTS": "gpu.txt"},
     }
@@ -76,17 +80,17 @@ def shell_script(source: Path) -> tuple[Any, dict[str, Any]]:
 
 def with_dependencies(source: Path) -> tuple[Any, dict[str, Any]]:
     """Source and dependencies are uploaded to S3: local mode ignores dependencies if it mounts the source."""
-    given = {
+    arguments = {
         "entry_point": "uses_library.py",
         "source_dir": str(source / "dependent"),
         "dependencies": [str(source.parent / "library")],
     }
-    return PyTorch, {**given, "output_path": None}
+    return PyTorch, {**arguments, "output_path": None}
 
 
-def run_qa(hosts: int, **given: Any) -> Job:
+def run_qa(hosts: int, **arguments: Any) -> Job:
     """A job of the generic estimator with only an image."""
-    return lambda _: (Estimator, {"instance_count": hosts, "hyperparameters": job["hyperparameters"] | given})
+    return lambda _: (Estimator, {"instance_count": hosts, "hyperparameters": job["hyperparameters"] | arguments})
 
 
 def framework(estimator: Any) -> dict[str, Job]:
@@ -158,8 +162,8 @@ def write_sources(work: Path) -> Path:
 
 def make_estimator(name: str, source: Path) -> Any:
     """The estimator of a job, with the arguments that all jobs share."""
-    estimator, given = JOBS[name](source)
-    in_s3 = "output_path" in given
+    estimator, arguments = JOBS[name](source)
+    in_s3 = "output_path" in arguments
     session = LocalSession(boto3.Session(region_name="us-east-1"), BUCKET, job["s3"] if in_s3 else None)
     session.config = {"local": {"local_code": not in_s3, "container_root": tempfile.mkdtemp(dir=job["work"])}}
     everywhere = {
@@ -171,7 +175,7 @@ def make_estimator(name: str, source: Path) -> Any:
         "output_path": f"file://{tempfile.mkdtemp(dir=job['work'])}",
         "py_version": "py311" if estimator is HuggingFace else None,
     }
-    made = estimator(**{key: value for key, value in (everywhere | given).items() if value is not None})
+    made = estimator(**{key: value for key, value in (everywhere | arguments).items() if value is not None})
     made.instance_type = "local"
     return made
 
@@ -180,7 +184,7 @@ def s3() -> Any:
     return boto3.client("s3", endpoint_url=job["s3"])
 
 
-def left(estimator: Any) -> list[Any]:
+def result_files(estimator: Any) -> list[Any]:
     """The files that a job's ranks wrote into its model; for run_qa the metrics."""
     archive = estimator.model_data
     if archive.startswith("s3://"):
@@ -204,8 +208,8 @@ def run(name: str, source: Path) -> dict[str, Any]:
             result["metrics"] = estimator.metric_definitions
             channels = {} if estimator.entry_point else job["data"]
             estimator.fit({channel: f"file://{folder}" for channel, folder in channels.items()} or None)
-        result["seen"] = left(estimator)
-    except Exception as error:  # the next job runs all the same
+        result["seen"] = result_files(estimator)
+    except Exception as error:  # the next job must run in any case
         result["error"] = f"{type(error).__name__}: {error}"
     return result | {"seconds": round(time.monotonic() - began, 1), "log": log.getvalue()}
 

@@ -16,13 +16,13 @@ import torch.distributed as dist
 parser = argparse.ArgumentParser()
 for name in ("text", "settings", "rate", "flag", "group"):
     parser.add_argument(f"--{name}")
-found: dict[str, Any] = vars(parser.parse_args())
-found |= {"environment": os.environ["GREETING"], "package": berth_sample.VALUE}
-found["rows"] = (Path(os.environ["SM_CHANNEL_TRAIN"]) / "rows.txt").read_text()
+record: dict[str, Any] = vars(parser.parse_args())
+record |= {"environment": os.environ["GREETING"], "package": berth_sample.VALUE}
+record["rows"] = (Path(os.environ["SM_CHANNEL_TRAIN"]) / "rows.txt").read_text()
 
-if found["group"] == "torch":
+if record["group"] == "torch":
     dist.init_process_group("gloo")
-elif found["group"] == "accelerate":
+elif record["group"] == "accelerate":
     from accelerate import Accelerator
 
     assert Accelerator().num_processes == int(os.environ["WORLD_SIZE"])
@@ -38,5 +38,5 @@ if dist.is_initialized():
     dist.all_gather_object(ranks, me)
     dist.destroy_process_group()
 if rank == 0:
-    found |= {"sum": int(total), "ranks": ranks}
-    Path(os.environ["SM_MODEL_DIR"], "group.json").write_text(json.dumps(found))
+    record |= {"sum": int(total), "ranks": ranks}
+    Path(os.environ["SM_MODEL_DIR"], "group.json").write_text(json.dumps(record))

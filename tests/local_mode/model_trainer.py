@@ -48,7 +48,7 @@ def run(job: dict[str, Any]) -> str:
 
 
 def serve(archive: Path, image_uri: str, folder: str, questions: list[Any]) -> None:
-    """An endpoint's answers, by requests of the local session, which have the shape of boto3's."""
+    """Deploys an archive, and writes its endpoint's answers. The local session's methods resemble boto3's."""
     # The archive needs its own folder: the session unpacks it there, and checks every file in it.
     Path(folder).mkdir()
     shutil.copy(archive, folder)

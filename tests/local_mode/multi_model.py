@@ -1,4 +1,4 @@
-"""Runs SDK v2's MultiDataModel; its requests reach a container in the way of SageMaker's hosting.
+"""Runs SDK v2's MultiDataModel; passes its requests to a container as SageMaker's hosting does.
 
 Usage: python multi_model.py JSON, with image_uri, models (archives by name), questions, folder (the container's
 /opt/ml/models) and url (of the container). Prints RESULT and, as JSON, the requests to SageMaker, the listed models and
@@ -42,8 +42,8 @@ def send(path: str, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
     try:
         with urlopen(Request(job["url"] + path, body, headers), timeout=60) as answer:
             return answer.status, answer.read()
-    except HTTPError as refused:
-        return refused.code, refused.read()
+    except HTTPError as error:
+        return error.code, error.read()
 
 
 def invoke_endpoint(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -55,8 +55,8 @@ def invoke_endpoint(parameters: dict[str, Any]) -> dict[str, Any]:
         with tarfile.open(fileobj=io.BytesIO(bucket["models/" + target])) as archive:
             archive.extractall(folder)
         load = {"model_name": name, "url": f"/opt/ml/models/{name}/model"}
-        status, said = send("/models", json.dumps(load).encode(), {"Content-Type": "application/json"})
-        assert status == 200, said
+        status, reply = send("/models", json.dumps(load).encode(), {"Content-Type": "application/json"})
+        assert status == 200, reply
     headers = {"X-Amzn-SageMaker-Target-Model": target}
     for header, field in (("Content-Type", "ContentType"), ("Accept", "Accept")):
         if field in parameters:

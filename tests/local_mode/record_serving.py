@@ -51,18 +51,18 @@ def get(parameters: dict[str, Any]) -> dict[str, Any]:
     return {"Body": io.BytesIO(body), "ContentLength": len(body), "ETag": "0"}
 
 
-def created(parameters: dict[str, Any]) -> dict[str, Any]:
+def create_model(parameters: dict[str, Any]) -> dict[str, Any]:
     containers.append(parameters["PrimaryContainer"])
     return {"ModelArn": "arn:aws:sagemaker:eu-west-1:111122223333:model/berth"}
 
 
-def transformed(parameters: dict[str, Any]) -> dict[str, Any]:
+def create_transform_job(parameters: dict[str, Any]) -> dict[str, Any]:
     transforms.append(parameters)
     return {"TransformJobArn": "arn:aws:sagemaker:eu-west-1:111122223333:transform-job/berth"}
 
 
 def code_of(container: dict[str, Any]) -> list[str]:
-    """The code files in the model's archive, or in the archive that the container fetches."""
+    """The code files in the model's archive and in the archive that the container fetches."""
     uris = [container.get("ModelDataUrl", ""), container.get("Environment", {}).get("SAGEMAKER_SUBMIT_DIRECTORY", "")]
     names: list[str] = []
     for uri in uris:
@@ -73,33 +73,33 @@ def code_of(container: dict[str, Any]) -> list[str]:
     return sorted(name for name in names if name != "config.json")
 
 
-def endpoint(model: Callable[[], Any], **given: Any) -> Case:
+def endpoint(model: Callable[[], Any], **arguments: Any) -> Case:
     settings = {"initial_instance_count": 1, "instance_type": "ml.m5.xlarge", "endpoint_name": "berth", "wait": False}
-    return lambda: model().deploy(**settings | given)
+    return lambda: model().deploy(**settings | arguments)
 
 
-def of(model: Any, **given: Any) -> Callable[[], Any]:
-    """A case with a model, which is created when the case runs."""
+def using(model: Any, **arguments: Any) -> Callable[[], Any]:
+    """A function that creates a model, called when the case runs."""
     settings = {"image_uri": IMAGE, "model_data": MODEL, "role": ROLE, "name": "berth", "sagemaker_session": SESSION}
-    return lambda: model(**settings | given)
+    return lambda: model(**settings | arguments)
 
 
-def job(estimator: Any, **given: Any) -> Callable[[], Any]:
+def job(estimator: Any, **arguments: Any) -> Callable[[], Any]:
     """An estimator whose job has ended."""
 
     def fitted() -> Any:
         settings = {"image_uri": IMAGE, "role": ROLE, "instance_count": 1, "instance_type": "ml.c5.xlarge"}
         quiet = {"sagemaker_session": SESSION, "debugger_hook_config": False, "disable_profiler": True}
-        made = estimator(**settings | quiet | given)
+        made = estimator(**settings | quiet | arguments)
         made.fit({"train": f"s3://{BUCKET}/train"}, wait=False, job_name=JOB)
         return made
 
     return fitted
 
 
-def transform(model: Callable[[], Any], **given: Any) -> Case:
+def transform(model: Callable[[], Any], **arguments: Any) -> Case:
     def case() -> None:
-        transformer = model().transformer(1, "ml.m5.xlarge", output_path=f"s3://{BUCKET}/answers", **given)
+        transformer = model().transformer(1, "ml.m5.xlarge", output_path=f"s3://{BUCKET}/answers", **arguments)
         transformer.transform(f"s3://{BUCKET}/questions", content_type="application/jsonlines", wait=False)
 
     return case
@@ -109,25 +109,25 @@ CODE = {"entry_point": "inference.py", "source_dir": SOURCE}
 TRAINING = {"entry_point": "train.py", "source_dir": SOURCE}
 DEPLOYED = {"image_uri": IMAGE, "model_name": "berth"}
 CASES: dict[str, Case] = {
-    "Model": endpoint(of(Model)),
-    "Model, variables of other servers": endpoint(of(Model, env=SERVERS)),
-    "Model, SAGEMAKER_MODEL_SERVER_TIMEOUT": endpoint(of(Model, env={"SAGEMAKER_MODEL_SERVER_TIMEOUT": "30"})),
-    "Model, entry_point": endpoint(of(Model, entry_point=f"{SOURCE}/inference.py")),
-    "Model, entry_point and source_dir": endpoint(of(Model, **CODE)),
-    "Model, network isolation": endpoint(of(Model, enable_network_isolation=True, **CODE)),
-    "Model, serverless": endpoint(of(Model), serverless_inference_config=ServerlessInferenceConfig()),
+    "Model": endpoint(using(Model)),
+    "Model, variables of other servers": endpoint(using(Model, env=SERVERS)),
+    "Model, SAGEMAKER_MODEL_SERVER_TIMEOUT": endpoint(using(Model, env={"SAGEMAKER_MODEL_SERVER_TIMEOUT": "30"})),
+    "Model, entry_point": endpoint(using(Model, entry_point=f"{SOURCE}/inference.py")),
+    "Model, entry_point and source_dir": endpoint(using(Model, **CODE)),
+    "Model, network isolation": endpoint(using(Model, enable_network_isolation=True, **CODE)),
+    "Model, serverless": endpoint(using(Model), serverless_inference_config=ServerlessInferenceConfig()),
     "Model, asynchronous": endpoint(
-        of(Model), async_inference_config=AsyncInferenceConfig(output_path=f"s3://{BUCKET}/answers")
+        using(Model), async_inference_config=AsyncInferenceConfig(output_path=f"s3://{BUCKET}/answers")
     ),
-    "PyTorchModel": endpoint(of(PyTorchModel, **VERSION)),
-    "PyTorchModel, code and workers": endpoint(of(PyTorchModel, model_server_workers=2, **VERSION, **CODE)),
+    "PyTorchModel": endpoint(using(PyTorchModel, **VERSION)),
+    "PyTorchModel, code and workers": endpoint(using(PyTorchModel, model_server_workers=2, **VERSION, **CODE)),
     "PyTorchModel, code of before framework_version 1.2": endpoint(
-        of(PyTorchModel, framework_version="1.1", py_version="py3", **CODE)
+        using(PyTorchModel, framework_version="1.1", py_version="py3", **CODE)
     ),
-    "HuggingFaceModel": endpoint(of(HuggingFaceModel, **PY)),
-    "HuggingFaceModel, code": endpoint(of(HuggingFaceModel, **PY, **CODE)),
+    "HuggingFaceModel": endpoint(using(HuggingFaceModel, **PY)),
+    "HuggingFaceModel, code": endpoint(using(HuggingFaceModel, **PY, **CODE)),
     "HuggingFaceModel, of the hub": endpoint(
-        of(HuggingFaceModel, model_data=None, env={"HF_MODEL_ID": "me/model", "HF_TASK": "question-answering"}, **PY)
+        using(HuggingFaceModel, model_data=None, env={"HF_MODEL_ID": "me/model", "HF_TASK": "question-answering"}, **PY)
     ),
     "Estimator": endpoint(job(Estimator), **DEPLOYED),
     "Estimator, entry_point": endpoint(job(Estimator, **TRAINING), **DEPLOYED),
@@ -140,9 +140,13 @@ CASES: dict[str, Case] = {
     "MultiDataModel": endpoint(
         lambda: MultiDataModel("berth", f"s3://{BUCKET}/models/", image_uri=IMAGE, role=ROLE, sagemaker_session=SESSION)
     ),
-    "Model, transformer": transform(of(Model)),
+    "Model, transformer": transform(using(Model)),
     "Model, transformer with all that it takes": transform(
-        of(Model), strategy="SingleRecord", max_payload=1, max_concurrent_transforms=2, env={"BERTH_PRECISION": "fp32"}
+        using(Model),
+        strategy="SingleRecord",
+        max_payload=1,
+        max_concurrent_transforms=2,
+        env={"BERTH_PRECISION": "fp32"},
     ),
 }
 
@@ -152,8 +156,8 @@ def record() -> dict[str, Any]:
     completed = {"TrainingJobStatus": "Completed", "ModelArtifacts": {"S3ModelArtifacts": MODEL}}
     aws_double.install(
         {
-            "CreateModel": created,
-            "CreateTransformJob": transformed,
+            "CreateModel": create_model,
+            "CreateTransformJob": create_transform_job,
             "DescribeTrainingJob": lambda _: {"TrainingJobName": JOB, **completed},
             "PutObject": put,
             "GetObject": get,
@@ -175,7 +179,7 @@ def record() -> dict[str, Any]:
         fields = {field: container.get(field) for field in ("ModelDataUrl", "Environment", "Mode")}
         fields["Code"] = code_of(container)
         recorded[name] = {field: value for field, value in fields.items() if value}
-        for request in transforms:  # of which a container is told that it is one, whatever stands in it
+        for request in transforms:  # recorded even without these fields: a container is told of every transform
             wanted = ("Environment", "BatchStrategy", "MaxPayloadInMB", "MaxConcurrentTransforms")
             recorded[name]["Transform"] = {field: request[field] for field in wanted if field in request}
     return recorded

@@ -23,7 +23,7 @@ from sagemaker.tuner import ContinuousParameter, HyperparameterTuner
 
 WORK = Path(sys.argv[1]).resolve()
 SOURCE = str(make_sources(WORK))
-SESSION = Session(boto3.Session(region_name="eu-west-1"), default_bucket=BUCKET)  # each of its own would take a second
+SESSION = Session(boto3.Session(region_name="eu-west-1"), default_bucket=BUCKET)  # one for all: each takes a second
 # Otherwise the SDK validates its settings twenty times per job, which takes a second.
 sagemaker.utils.validate_sagemaker_config = lambda _: None
 DATA: Any = {"train": f"s3://{BUCKET}/train"}
@@ -42,7 +42,7 @@ VALUES: Any = {
 }
 
 
-def settings(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
+def settings(estimator: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments of all estimators; a case overrides them, None omits one."""
     all_of_them = {
         "image_uri": IMAGE,
@@ -56,18 +56,18 @@ def settings(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
     }
     if estimator is HuggingFace:
         all_of_them["py_version"] = "py311"
-    return {name: value for name, value in (all_of_them | given).items() if value is not None}
+    return {name: value for name, value in (all_of_them | arguments).items() if value is not None}
 
 
-def fit(estimator: Any = Estimator, data: Any = DATA, **given: Any) -> Case:
+def fit(estimator: Any = Estimator, data: Any = DATA, **arguments: Any) -> Case:
     """A case: an estimator with these arguments, and `fit`."""
-    return lambda: estimator(**settings(estimator, given)).fit(data, wait=False, job_name=JOB)
+    return lambda: estimator(**settings(estimator, arguments)).fit(data, wait=False, job_name=JOB)
 
 
-def own(estimator: Any, distribution: Any = None, hosts: int = 1, **given: Any) -> Case:
+def own(estimator: Any, distribution: Any = None, hosts: int = 1, **arguments: Any) -> Case:
     """A case: an estimator with a user's program."""
     program = {"entry_point": "train.py", "source_dir": SOURCE, "instance_count": hosts}
-    return fit(estimator, **program | {"distribution": distribution} | given)
+    return fit(estimator, **program | {"distribution": distribution} | arguments)
 
 
 def mpi(**options: Any) -> dict[str, Any]:
@@ -78,13 +78,13 @@ def smddp(**options: Any) -> dict[str, Any]:
     return {"smdistributed": {"dataparallel": {"enabled": True, **options}}}
 
 
-def tune(estimator: Any, **given: Any) -> Case:
+def tune(estimator: Any, **arguments: Any) -> Case:
     """A case: a tuner's request. SageMaker adds the tried values to the recorded hyperparameters."""
     metrics = [{"Name": "loss", "Regex": "loss = ([0-9.]+)"}]
     ranges = {"learning_rate": ContinuousParameter(1e-5, 1e-3)}
 
     def case() -> None:
-        made = estimator(**settings(estimator, {"hyperparameters": {"epochs": 1}} | given))
+        made = estimator(**settings(estimator, {"hyperparameters": {"epochs": 1}} | arguments))
         HyperparameterTuner(made, "loss", ranges, metrics, objective_type="Minimize").fit(
             DATA, job_name=JOB, wait=False
         )

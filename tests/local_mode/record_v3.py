@@ -29,7 +29,7 @@ drivers: dict[str, Any] = {}
 """Case → the settings of its driver."""
 
 
-def train(name: str, code: SourceCode | None = None, *, hosts: int = 1, **given: Any) -> Case:
+def train(name: str, code: SourceCode | None = None, *, hosts: int = 1, **arguments: Any) -> Case:
     def case() -> None:
         trainer = ModelTrainer(
             training_image=IMAGE,
@@ -38,7 +38,7 @@ def train(name: str, code: SourceCode | None = None, *, hosts: int = 1, **given:
             sagemaker_session=SESSION,
             compute=Compute(instance_type="ml.c5.2xlarge", instance_count=hosts),
             source_code=code,
-            **given,
+            **arguments,
         )
         inputs = [InputData(channel_name="train", data_source=f"s3://{BUCKET}/train")]
         trainer.train(inputs, wait=False, logs=False)

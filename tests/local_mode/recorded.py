@@ -27,7 +27,7 @@ def record(program: str, version: int, work: Path) -> Any:
     return requests
 
 
-def kept(file: str) -> Any:
+def read_recorded(file: str) -> Any:
     """The requests in a file, by SDK and case."""
     return json.loads((pins.ROOT / file).read_text())
 

@@ -1,4 +1,4 @@
-"""For record_v2.py and record_v3.py, with either SDK: the parts of a job's request that reach the image.
+"""Shared code of the programs that run with an SDK; `record` keeps the fields of a job's request that reach the image.
 
 A case is a function that calls the SDK up to its request, which is not sent (aws_double.py).
 """
@@ -25,7 +25,7 @@ uploads: dict[str, bytes] = {}
 """The case's uploads to S3, by the last two parts of the key."""
 
 
-def reaching(request: Mapping[str, Any]) -> dict[str, Any]:
+def image_fields(request: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of CreateTrainingJob, or of a tuner's job definition, that reach the container."""
     algorithm = request["AlgorithmSpecification"]
     fields = {
@@ -73,7 +73,7 @@ def record(cases: Mapping[str, Case]) -> dict[str, dict[str, Any]]:
         print(name, file=sys.stderr)
         case()
         (request,) = requests
-        recorded[name] = reaching(request)
+        recorded[name] = image_fields(request)
     return recorded
 
 

@@ -10,10 +10,10 @@ import runpy
 import sys
 import tempfile
 
-told = json.loads(sys.argv[1])
-os.chdir(told["work"])
-tempfile.tempdir = told["work"]  # where the containers' folders lie, by which they are found again
-sys.argv = told["command"]
+job = json.loads(sys.argv[1])
+os.chdir(job["work"])
+tempfile.tempdir = job["work"]  # for the containers' folders, by which the cleanup finds the containers
+sys.argv = job["command"]
 error = ""
 try:
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -33,7 +33,7 @@ def run(program: Path, argument: str, *, version: int, work: Path) -> tuple[Any,
     if "DOCKER_HOST" in os.environ:
         environment["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
     with (work / "sdk.log").open("w") as log:
-        done = subprocess.run(
+        process = subprocess.run(
             [PYTHON[version], program, argument],
             env=environment,
             stdout=subprocess.PIPE,
@@ -42,7 +42,7 @@ def run(program: Path, argument: str, *, version: int, work: Path) -> tuple[Any,
             timeout=800,
         )
     output = (work / "sdk.log").read_text()
-    sys.stdout.write(output + done.stdout)  # the SDK's errors go to either
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, f"the SDK's program ended with {done.returncode} and no result"
-    return json.loads(lines[-1].removeprefix("RESULT ")), output + done.stdout
+    sys.stdout.write(output + process.stdout)  # the SDK's errors go to either stream
+    lines = [line for line in process.stdout.splitlines() if line.startswith("RESULT ")]
+    assert lines, f"the SDK's program ended with {process.returncode} and no result"
+    return json.loads(lines[-1].removeprefix("RESULT ")), output + process.stdout

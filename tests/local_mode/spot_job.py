@@ -24,7 +24,7 @@ SETTINGS = {
 }
 
 
-def described(address: str) -> dict[str, Any]:
+def describe_job(address: str) -> dict[str, Any]:
     """The job's description in SageMaker after `fit`."""
     boto_session = boto3.Session(region_name="eu-west-1")
     client = boto_session.client("sagemaker", endpoint_url=address)
@@ -39,15 +39,15 @@ def described(address: str) -> dict[str, Any]:
         disable_profiler=True,
     )
     estimator.fit({"train": f"s3://{BUCKET}/train"}, wait=False, job_name=JOB)
-    found: dict[str, Any] = client.describe_training_job(TrainingJobName=JOB)
-    return {name: found.get(name) for name in ("CheckpointConfig", "EnableManagedSpotTraining", "StoppingCondition")}
+    job: dict[str, Any] = client.describe_training_job(TrainingJobName=JOB)
+    return {name: job.get(name) for name in ("CheckpointConfig", "EnableManagedSpotTraining", "StoppingCondition")}
 
 
-def refusal(given: dict[str, Any]) -> str:
+def refusal(arguments: dict[str, Any]) -> str:
     """The error of local mode."""
     session = LocalSession(boto3.Session(region_name="eu-west-1"), default_bucket=BUCKET)
     try:
-        Estimator(**SETTINGS, **given, instance_type="local", sagemaker_session=session).fit()
+        Estimator(**SETTINGS, **arguments, instance_type="local", sagemaker_session=session).fit()
     except ValueError as error:
         return str(error)
     return ""
@@ -55,4 +55,4 @@ def refusal(given: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     with only_the_result() as end:
-        end({"job": described(sys.argv[1]), "checkpoints": refusal(CHECKPOINTS), "spot": refusal(SPOT)})
+        end({"job": describe_job(sys.argv[1]), "checkpoints": refusal(CHECKPOINTS), "spot": refusal(SPOT)})

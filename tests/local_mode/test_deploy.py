@@ -12,7 +12,7 @@ from tests.local_mode.moto_here import moto_server
 from tests.local_mode.test_sdk_v2 import SERVE, TRAIN
 from tests.unit.small_models import add_graph, save_tiny_model
 
-# Importing it would train again.
+# An endpoint must not import this program: that would train again.
 PROGRAM = """
 import os, shutil
 print("the job's program runs")

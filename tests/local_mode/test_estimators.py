@@ -31,18 +31,18 @@ def jobs(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) 
     work = tmp_path_factory.mktemp("jobs")
     names = [SHELL, DEPENDENCIES, MPI, PACKAGE, SMDDP]
     with moto_server() as s3:
-        wanted = json.dumps({"image_uri": TRAIN, "work": str(work), "jobs": names, "s3": s3})
+        request = json.dumps({"image_uri": TRAIN, "work": str(work), "jobs": names, "s3": s3})
         try:
-            yield sdk.run(Path(__file__).with_name("jobs_v2.py"), wanted, version=2, work=work)[0]
+            yield sdk.run(Path(__file__).with_name("jobs_v2.py"), request, version=2, work=work)[0]
         finally:
             remove_what_the_sdk_left(client, work)
 
 
-def ended_well(done: Any) -> Any:
+def ended_well(result: Any) -> Any:
     """A job's result; prints its log, which pytest shows after a failure."""
-    print(done["log"])
-    assert "error" not in done, done["error"]
-    return done
+    print(result["log"])
+    assert "error" not in result, result["error"]
+    return result
 
 
 def test_shell_script_with_model_and_named_requirements(jobs: Any) -> None:

@@ -25,7 +25,7 @@ URI = "111122223333.dkr.ecr.eu-west-1.amazonaws.com/berth:1"
 ON_AWS = ["--image", URI, "--role", ROLE, "--instance-type", "ml.p4d.24xlarge", "--instance-count", "2"]
 QUESTIONS, TEXT, IMAGES = "question_answering_smddp", "text_classification_model_parallel", "image_classification_vit"
 # Folder, arguments and script of each job; whether it uses the data parallel library, otherwise model parallel.
-ASKED = [
+SMDISTRIBUTED = [
     (QUESTIONS, [], "train.py", True),
     (TEXT, [], "train.py", False),
     (IMAGES, ["--parallel", "data"], "train.py", True),
@@ -52,9 +52,9 @@ def launcher(folder: str, version: int) -> str:
 
 @pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.nightly), 3])
 def test_requests_of_the_smdistributed_launchers(version: int, run_sdk: Any) -> None:
-    commands = [[launcher(folder, version), *ON_AWS, *arguments] for folder, arguments, *_ in ASKED]
+    commands = [[launcher(folder, version), *ON_AWS, *arguments] for folder, arguments, *_ in SMDISTRIBUTED]
     requests, _ = run_sdk(REQUESTS, json.dumps(commands), version=version)
-    for job, (_, _, script, data_parallel) in zip(requests, ASKED, strict=True):
+    for job, (_, _, script, data_parallel) in zip(requests, SMDISTRIBUTED, strict=True):
         assert job["AlgorithmSpecification"]["TrainingImage"] == URI
         assert job["ResourceConfig"].items() >= {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2}.items()
         assert job["HyperParameters"]["epochs"] in ("4", "6")
@@ -110,7 +110,7 @@ def test_request_of_the_batch_transform_example(run_sdk: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedJob:
     """An ended job: its error, its log, and the folder with its unpacked model."""
 
     error: str
@@ -119,10 +119,10 @@ class Ended:
 
 
 @pytest.fixture
-def ended(client: docker.DockerClient, tmp_path: Path) -> Callable[[str], Ended]:
-    """`ended(name)`: runs a job in its own process, because SDK v3 writes to the folder of its import."""
+def run_job(client: docker.DockerClient, tmp_path: Path) -> Callable[[str], EndedJob]:
+    """`run_job(name)`: runs a job in its own process, because SDK v3 writes to the folder of its import."""
 
-    def run(name: str) -> Ended:
+    def run(name: str) -> EndedJob:
         version, folder, arguments, _ = JOBS[name]
         command = [launcher(folder, version), "--image", TRAIN, *arguments]
         try:
@@ -131,7 +131,7 @@ def ended(client: docker.DockerClient, tmp_path: Path) -> Callable[[str], Ended]
             )
         finally:
             remove_what_the_sdk_left(client, tmp_path)
-        return Ended(error, log, unpacked(tmp_path))
+        return EndedJob(error, log, unpacked(tmp_path))
 
     return run
 
@@ -147,9 +147,9 @@ def unpacked(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "name", [*EVERY_TIME, *(pytest.param(name, marks=pytest.mark.nightly) for name in sorted(JOBS.keys() - EVERY_TIME))]
 )
-def test_example_learns_on_two_ranks_in_local_mode(name: str, ended: Callable[[str], Ended]) -> None:
+def test_example_learns_on_two_ranks_in_local_mode(name: str, run_job: Callable[[str], EndedJob]) -> None:
     _, folder, arguments, last = JOBS[name]
-    job = ended(name)
+    job = run_job(name)
     assert not job.error, job.log
     losses = [float(text) for text in re.findall(r"epoch \d+: loss ([\d.]+)", job.log)]
     assert losses[-1] < 0.1 < losses[0], job.log

@@ -44,8 +44,8 @@ def programs() -> list[Any]:
 
 @pytest.mark.parametrize(("program", "version"), programs())
 def test_programs_in_pages_request_a_training_job(program: str, version: int, paste: Any, tmp_path: Path) -> None:
-    for here, there in ON_AWS.items():
-        program = program.replace(here, there)
+    for local, remote in ON_AWS.items():
+        program = program.replace(local, remote)
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text("print(1)\n")
     program = program.replace('"src"', repr(str(tmp_path / "src")))

@@ -36,7 +36,7 @@ QUESTION = {"question": "What is used for inference?", "context": "This model is
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedJob:
     """An ended job: its error, log, files of model.tar.gz, and its endpoint's answers."""
 
     error: str
@@ -46,22 +46,22 @@ class Ended:
 
 
 @pytest.fixture(scope="module")
-def ended(
+def jobs(
     client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory, excerpt: Any, pretrained: Path
-) -> Iterator[dict[str, Ended]]:
+) -> Iterator[dict[str, EndedJob]]:
     """All jobs by name. One process runs them, because importing the SDK takes seconds."""
     work = tmp_path_factory.mktemp("jobs")
     jobs = [{"name": "run_qa", **run_qa(work, excerpt, pretrained)}]
     jobs += [{"name": name, **user_job(work, *JOBS[name], launcher=name.partition(",")[0])} for name in JOBS]
     roots = {job["name"]: work / f"root-{number}" for number, job in enumerate(jobs)}
-    told = [{"image_uri": TRAIN, "root": str(roots[job["name"]]), **job} for job in jobs]
+    requests = [{"image_uri": TRAIN, "root": str(roots[job["name"]]), **job} for job in jobs]
     try:
-        errors, output = sdk.run(PROGRAM, json.dumps(told), version=3, work=work)
+        errors, output = sdk.run(PROGRAM, json.dumps(requests), version=3, work=work)
         logs = re.split(r"^JOB (.+)$", output, flags=re.MULTILINE)
         by_name = dict(zip(logs[1::2], logs[2::2], strict=True))
         answers = work / "archive" / "answers.json"
         yield {
-            name: Ended(
+            name: EndedJob(
                 error=errors[name],
                 log=by_name[name],
                 model=model_files(root),
@@ -125,15 +125,15 @@ def model_files(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_script_gets_its_settings_and_forms_one_group(name: str, ended: dict[str, Ended]) -> None:
+def test_script_gets_its_settings_and_forms_one_group(name: str, jobs: dict[str, EndedJob]) -> None:
     """Rank 0 writes its settings. The sum must come from distinct ranks; each rank may use every core, and the network
     interface must exist.
     """
     hosts, ranks, group = JOBS[name]
-    assert not ended[name].error, ended[name].log
+    assert not jobs[name].error, jobs[name].log
     local_ranks = [str(rank) for rank in range(ranks)] or [None]
     interface = "eth0" if ranks else None
-    assert json.loads(ended[name].model["group.json"]) == {
+    assert json.loads(jobs[name].model["group.json"]) == {
         "text": HYPERPARAMETERS["text"],
         "settings": '{"a": [1, 2]}',
         "rate": "3e-05",
@@ -151,13 +151,13 @@ def test_script_gets_its_settings_and_forms_one_group(name: str, ended: dict[str
     }
 
 
-def test_log_has_one_line_about_changes_for_mpi(ended: dict[str, Ended]) -> None:
-    lines = {name: len(re.findall("berth: mpirun: changed for SDK v3's driver: ", ended[name].log)) for name in JOBS}
+def test_log_has_one_line_about_changes_for_mpi(jobs: dict[str, EndedJob]) -> None:
+    lines = {name: len(re.findall("berth: mpirun: changed for SDK v3's driver: ", jobs[name].log)) for name in JOBS}
     assert lines == {name: int(name.startswith("MPI")) for name in JOBS}
 
 
-def test_run_qa_trains_without_source_code_and_its_endpoint_answers(ended: dict[str, Ended]) -> None:
-    job = ended["run_qa"]
+def test_run_qa_trains_without_source_code_and_its_endpoint_answers(jobs: dict[str, EndedJob]) -> None:
+    job = jobs["run_qa"]
     assert not job.error, job.log
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= job.model.keys()
     assert json.loads(job.model["metrics.json"])["world_size"] == 1

@@ -96,7 +96,7 @@ def test_recipe_trains_and_its_endpoint_answers(
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= files.keys()
     assert not [name for name in files if name.startswith("checkpoint")]
     assert f"ranks: 1 on each host, {hosts} in all" in result["log"]
-    assert metrics["world_size"] == hosts  # of the group that trained, which run_qa compares with what was planned
+    assert metrics["world_size"] == hosts  # the ranks that formed the group
 
     deployed = result[way]
     assert deployed["list"] == deployed["answers"]

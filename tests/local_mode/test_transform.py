@@ -20,11 +20,11 @@ QUESTIONS = [
     for number in range(40)
 ]
 BAD = 7
-"""The position of the record without a question: an error must be there."""
+"""The position of the record without a question: its answer must be an error."""
 WAYS = [(split, strategy) for split in ("Line", "None") for strategy in ("MultiRecord", "SingleRecord")]
 
 
-def written(folder: Path) -> dict[str, Path]:
+def write_questions(folder: Path) -> dict[str, Path]:
     """The questions as JSON lines and as CSV, by content type."""
     lines = [json.dumps({"inputs": each}) for each in QUESTIONS]
     lines[BAD] = '{"inputs": 3}'
@@ -68,9 +68,9 @@ def test_batch_transforms(run_sdk: Any, tmp_path: Path) -> None:
         packed.add(model, ".")
     (tmp_path / "questions").mkdir()
     (tmp_path / "others").mkdir()
-    lines = written(tmp_path / "questions")[JSON_LINES]
+    lines = write_questions(tmp_path / "questions")[JSON_LINES]
     (tmp_path / "questions/questions.csv").unlink()
-    files = written(tmp_path / "others")
+    files = write_questions(tmp_path / "others")
     (tmp_path / ".sagemaker").mkdir()
     (tmp_path / ".sagemaker/config.yaml").write_text(
         f"local: {{serving_port: {free_port()}, container_root: {tmp_path}}}\n"
@@ -85,8 +85,8 @@ def test_batch_transforms(run_sdk: Any, tmp_path: Path) -> None:
         "model_data": str(archive),
         "cuts": cuts,
     }
-    found, _ = run_sdk(PROGRAM, json.dumps(job))
+    exchanges, _ = run_sdk(PROGRAM, json.dumps(job))
     check(answers_of(JSON_LINES, [(tmp_path / f"answers/{lines.name}.out").read_text()]))
-    for (_, kind, split, strategy), exchanged in zip(cuts, found, strict=True):
+    for (_, kind, split, strategy), exchanged in zip(cuts, exchanges, strict=True):
         assert len(exchanged) == (len(QUESTIONS) if (split, strategy) == ("Line", "SingleRecord") else 1)
         check(answers_of(kind, [answer for _, answer in exchanged]))

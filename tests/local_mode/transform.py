@@ -29,13 +29,13 @@ model = Model(
     env={"SAGEMAKER_BATCH": "True"},
 )
 model.deploy(1, "local", endpoint_name="cuts", wait=False)
-found: list[list[tuple[str, Any]]] = []
+exchanges: list[list[tuple[str, Any]]] = []
 for file, content_type, split_type, strategy in job["cuts"]:
     batches = get_batch_strategy_instance(strategy, get_splitter_instance(split_type))
-    found.append([])
+    exchanges.append([])
     for body in batches.pad(file, 1):
         answer = session.sagemaker_runtime_client.invoke_endpoint(body, "cuts", content_type, content_type)
         text = body if isinstance(body, str) else body.decode()
-        found[-1].append((text, answer["Body"].read().decode()))
+        exchanges[-1].append((text, answer["Body"].read().decode()))
 session.sagemaker_client.delete_endpoint("cuts")
-print("RESULT " + json.dumps(found))
+print("RESULT " + json.dumps(exchanges))

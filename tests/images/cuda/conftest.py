@@ -11,7 +11,10 @@ Python = Callable[..., str]
 
 @pytest.fixture
 def python(image: Image, client: docker.DockerClient) -> Python:
-    """`python("print(6 * 7)", "word", NCCL_DEBUG="INFO")`: the program's stdout and stderr, in each image."""
+    """`python("print(6 * 7)", "word", NCCL_DEBUG="INFO")` runs a program in each image.
+
+    It returns stdout and stderr. before: a shell command that runs first.
+    """
 
     def run(program: str, *arguments: str, before: str = "true", **variables: str) -> str:
         script = f'{before} && exec timeout 240 python -B -c "$@"'

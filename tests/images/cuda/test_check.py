@@ -10,9 +10,9 @@ Python = Callable[..., str]
 RUN = """
 import json, subprocess, sys
 words = [sys.executable, "-P", "-m", "berth.runtime.gpu.bench.check", "--device", "cpu", "--json", "/tmp/check.json"]
-done = subprocess.run(words, capture_output=True, text=True)
+result = subprocess.run(words, capture_output=True, text=True)
 records = json.load(open("/tmp/check.json"))["checks"]
-print(json.dumps([done.returncode, {each["name"]: each["status"] for each in records}, done.stdout]))
+print(json.dumps([result.returncode, {each["name"]: each["status"] for each in records}, result.stdout]))
 """
 
 

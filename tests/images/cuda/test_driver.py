@@ -25,11 +25,11 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def on_a_gpu(client: docker.DockerClient, tmp_path: Path, libcuda: Callable[..., Path]) -> Run:
-    """`on_a_gpu("train", FAKE_…, library=True, compat=False)`: exit code, log and failure file of a container with a
-    device node /dev/nvidia0. The training image runs a program that prints its first library folder.
+    """`on_a_gpu("train", FAKE_…, library=True, compat=False)`: exit code, log and the failure file's first line, of a
+    container with a device node /dev/nvidia0. The training image runs a program that prints its first library folder.
     """
 
-    def ended(
+    def run(
         image: str, variables: Mapping[str, str], *, library: bool = True, compat: bool = False
     ) -> tuple[int, str, str]:
         code, output = tmp_path / "code", tmp_path / "output"
@@ -60,7 +60,7 @@ def on_a_gpu(client: docker.DockerClient, tmp_path: Path, libcuda: Callable[...,
         failure = output / "failure"
         return exit_code, log, failure.read_text().splitlines()[0] if failure.exists() else ""
 
-    return ended
+    return run
 
 
 REFUSED = {
@@ -138,5 +138,5 @@ def test_cuda_image_without_gpu_reports_cpu(client: docker.DockerClient, tmp_pat
 
 def test_driver_module_prints_json(client: docker.DockerClient) -> None:
     command = ["python", "-P", "-m", "berth.runtime.gpu.driver"]
-    seen = json.loads(client.containers.run(f"berth-train:{PROFILE}", command, remove=True, network_mode="none"))
-    assert seen["missing"].startswith("libcuda.so.1: cannot open shared object file")
+    host = json.loads(client.containers.run(f"berth-train:{PROFILE}", command, remove=True, network_mode="none"))
+    assert host["missing"].startswith("libcuda.so.1: cannot open shared object file")

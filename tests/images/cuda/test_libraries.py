@@ -1,4 +1,4 @@
-"""CUDA, cuDNN and NCCL in the images: pinned versions, one copy of each, found in every way."""
+"""CUDA, cuDNN and NCCL in the images: pinned versions, and one copy of each, which every program finds."""
 
 import json
 import re
@@ -64,10 +64,10 @@ for name in names:
     ctypes.CDLL(name)
 loaded = {line.split()[-1] for line in open("/proc/self/maps") if "/lib" in line and ".so" in line}
 files = {}
-for folder, _, found in os.walk("/", followlinks=False):
+for folder, _, entries in os.walk("/", followlinks=False):
     if folder.startswith(("/proc", "/sys")):
         continue
-    for name in found:
+    for name in entries:
         path = os.path.join(folder, name)
         if re.match(r"lib(cu|nv|nccl)[A-Za-z_]*.*\\.so", name) and not os.path.islink(path):
             files.setdefault(re.sub(r"(-[0-9a-f]{8})?\\.so.*", "", name), []).append(path)
@@ -112,8 +112,8 @@ for top in ("/opt", "/usr", "/lib"):
             with open(path, "rb") as file:
                 if file.read(4) != b"\\x7fELF":
                     continue
-            said = subprocess.run(["ldd", path], capture_output=True, text=True)
-            for line in said.stdout.splitlines():
+            listing = subprocess.run(["ldd", path], capture_output=True, text=True)
+            for line in listing.stdout.splitlines():
                 if "not found" in line:
                     missing.setdefault(line.split()[0], []).append(path)
 print(json.dumps(missing))
@@ -123,7 +123,7 @@ print(json.dumps(missing))
 def test_shared_objects_miss_only_the_driver(python: Python) -> None:
     """The driver's libraries come from the host, with NVIDIA's runtime."""
     missing = json.loads(python(UNRESOLVED))
-    # Libraries that are loaded before: MPI's for mpi4py, one of scipy's for another, and torch's for torchvision.
+    # Libraries that are already loaded: MPI's for mpi4py, one of scipy's for another, and torch's for torchvision.
     loaded_before = {"libmpi.so.40": "/mpi4py/MPI.openmpi.", "libquadmath-": "/scipy.libs/libgfortran-"}
     loaded_before |= dict.fromkeys(("libc10", "libtorch"), "/torchvision/_C.so")
     for name, paths in missing.items():

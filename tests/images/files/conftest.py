@@ -95,13 +95,13 @@ class Doubles:
         exit_code: int = 0,
         packages: str = "",
         runtime: bool = False,
-        plugin_lacks: bool = False,
+        plugin_unloadable: bool = False,
         name: str = "libnccl-net-ofi.so",
     ) -> Path:
         """Makes EFA's archive.
 
-        runtime: it contains a libcudart, so the build loads the plugin. plugin_lacks: the plugin needs a missing
-        library, so it can't be loaded.
+        runtime: it contains a libcudart, so the build loads the plugin. plugin_unloadable: the plugin needs a library
+        that is missing.
         """
         source = self.folder / "aws-efa-installer"
         root = source / "root"
@@ -112,7 +112,7 @@ class Doubles:
         needed = [fabric]
         if runtime:
             needed.append(library(root / "usr/local/lib/libcudart.so"))
-        if plugin_lacks:
+        if plugin_unloadable:
             needed.append(library(self.folder / "libabsent.so.1"))
         library(amazon / "ofi-nccl/lib" / name, *needed)
         for path in ("efa/include/fabric.h", "efa/lib/libfabric.a", "openmpi/bin/mpirun", "openmpi5/bin/mpirun"):
@@ -148,9 +148,9 @@ class Doubles:
     def gdrcopy(self, *, version: str = VERSIONS["gdrcopy"], name: str = "libgdrapi.so.2") -> Path:
         return self._debian("gdrcopy", library(self.folder / "gdrcopy/usr/lib/x86_64-linux-gnu" / name), version)
 
-    def compat(self, *, lacks: bool = False) -> Path:
-        """lacks: libcuda needs a missing library, so it can't be loaded."""
-        needed = [library(self.folder / "libabsent.so.1")] if lacks else []
+    def compat(self, *, unloadable: bool = False) -> Path:
+        """unloadable: libcuda needs a library that is missing."""
+        needed = [library(self.folder / "libabsent.so.1")] if unloadable else []
         path = self.folder / "cuda-compat/usr/local/cuda-13.0/compat/libcuda.so.1"
         return self._debian("cuda-compat", library(path, *needed), VERSIONS["cuda-compat"])
 
@@ -197,8 +197,8 @@ def pin(kit_copy: Path, mirror: Path, signers: tuple[Signer, Signer]) -> Pin:
         text = path.read_text()
         for part, archive in parts.items():
             shutil.copy(archive, mirror)
-            found = hashlib.sha256(archive.read_bytes()).hexdigest()
-            text += f'\n[files."{part}-{VERSIONS[part]}"]\nfile = "{archive.name}"\nsha256 = "{sha256 or found}"\n'
+            digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+            text += f'\n[files."{part}-{VERSIONS[part]}"]\nfile = "{archive.name}"\nsha256 = "{sha256 or digest}"\n'
             text = text.replace("[profiles.cpu]\n", f'[profiles.cpu]\n{part} = "{VERSIONS[part]}"\n')
             if part == "efa":
                 text += f'key_url = "https://invalid/efa.key"\nkey_fingerprint = "{signers[fingerprint].fingerprint}"\n'
@@ -214,11 +214,11 @@ def pin(kit_copy: Path, mirror: Path, signers: tuple[Signer, Signer]) -> Pin:
 
 @pytest.fixture
 def copy_to_docker_files(mirror: Path, kit_copy: Path) -> Callable[..., None]:
-    """`copy_to_docker_files()` copies the mirror's files to docker/files, except the one named `but`."""
+    """`copy_to_docker_files()` copies the mirror's files to docker/files, except the one named `omit`."""
 
-    def copy(but: str = "") -> None:
+    def copy(omit: str = "") -> None:
         for path in mirror.iterdir():
-            if path.name != but:
+            if path.name != omit:
                 shutil.copy(path, kit_copy / "docker" / "files")
 
     return copy

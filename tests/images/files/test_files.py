@@ -23,12 +23,12 @@ CopyFiles = Callable[..., None]
 BuildError = Callable[[pins.Profile, str], str]
 
 
-LOOK = r"""
+INSPECTION = r"""
 import ctypes, importlib.metadata, json, os, pathlib, subprocess
-def said(*words): return subprocess.run(words, capture_output=True, text=True).stdout.strip()
+def output(*words): return subprocess.run(words, capture_output=True, text=True).stdout.strip()
 def files(*folders):
     return [str(p) for f in folders for p in pathlib.Path(f).rglob("*") if p.is_file() and p.name != "lock"]
-cache = said("ldconfig", "-p")
+cache = output("ldconfig", "-p")
 for name in ("libnccl-net.so", "libnccl-net-ofi.so", "libfabric.so.1", "libgdrapi.so.2", "libsmddp.so",
              "/usr/local/cuda-compat/libcuda.so.1"):
     ctypes.CDLL(name)
@@ -38,7 +38,7 @@ try:
 except RuntimeError as error:
     imported = str(error)
 print(json.dumps({
-    "fi_info": said("fi_info", "--version"),
+    "fi_info": output("fi_info", "--version"),
     "smddp": importlib.metadata.version("smdistributed-dataparallel"),
     "imported": imported,
     "libcuda": "libcuda" in cache,
@@ -81,7 +81,7 @@ def test_all_parts_are_built_from_a_mirror(
             replace(plan, tags=("berth-test:doubles",)), engine.find_client(), lambda *_: None
         )
         image = client.images.get("berth-test:doubles")
-        words = {"entrypoint": ["python", "-c", LOOK], "network_mode": "none", "remove": True}
+        words = {"entrypoint": ["python", "-c", INSPECTION], "network_mode": "none", "remove": True}
         seen = json.loads(client.containers.run(image.id, **words))
     finally:
         if client.images.list("berth-test:doubles"):
@@ -161,9 +161,9 @@ def test_file_of_one_part_does_not_rebuild_other_parts(
         ({"signer": 1}, "efa-installer.tar.gz.sig is not a signature by the key in efa.key: delete"),
         ({"key": 1, "fingerprint": 1}, "efa-installer.tar.gz.sig is not a signature by the key in efa.key: delete"),
     ],
-    ids=["hash", "another-key", "not-by-the-key-beside-it", "the-key-beside-it-is-another"],
+    ids=["hash", "unpinned-key", "another-signer", "another-efa.key-and-fingerprint"],
 )
-def test_installer_with_another_hash_is_refused(
+def test_installer_with_another_hash_or_key_is_refused(
     faults: dict[str, Any],
     message: str,
     doubles: Any,
@@ -207,7 +207,7 @@ def test_missing_file_is_refused(
 ) -> None:
     """Plain `docker build`; build.py would refuse earlier."""
     profile = pin(doubles.efa())
-    copy_to_docker_files(but=absent)
+    copy_to_docker_files(omit=absent)
     found = build_error(profile, "files")
     assert found.startswith(
         f"{absent}, which efa 1.47.0+double needs, is not in docker/files and can't be downloaded {why}"
@@ -243,7 +243,7 @@ def test_archive_without_installer_is_refused(
             marks=pytest.mark.nightly,
         ),
         (
-            {"runtime": True, "plugin_lacks": True},
+            {"runtime": True, "plugin_unloadable": True},
             "NCCL's plugin of EFA's installer 1.47.0+double can't be loaded, and",
         ),
     ],
@@ -291,7 +291,12 @@ def test_incomplete_installation_is_refused(
             "libgdrapi.deb does not contain libgdrapi.so.?: pin the package of the library.",
             marks=pytest.mark.nightly,
         ),
-        ("compat", {"lacks": True}, "compat", "libcuda of cuda-compat 580.1+double can't be loaded: see the reason"),
+        (
+            "compat",
+            {"unloadable": True},
+            "compat",
+            "libcuda of cuda-compat 580.1+double can't be loaded: see the reason",
+        ),
     ],
     ids=[
         "smddp-of-another-version",
