@@ -99,7 +99,7 @@ def each_row(found: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[str]:
 
 def difference(group: Sequence[dict[str, Any]], name: str) -> str:
     """The largest difference of a group, with its case's limit if that is above 2e-6."""
-    worst = max(group, key=lambda each: each["found"][name])
+    worst = max(group, key=lambda each: each["errors"][name])
     limit = worst["limits"][name]
     return f"{worst['found'][name]:.1e}" + (f" (limit {limit:.1e})" if limit > 2e-6 else "")
 
@@ -118,7 +118,7 @@ def follow(path: Path, ended: threading.Event) -> None:
             file.seek(at)
             for line in file:
                 found = json.loads(line)
-                print(found["case"], found["found"], file=sys.stderr, flush=True)
+                print(found["case"], found["errors"], file=sys.stderr, flush=True)
             at = file.tell()
 
 
@@ -144,7 +144,7 @@ def kind_rows(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
     """A row per kind: the number of cases, how many have no difference at all, and the largest differences."""
     for kind in dict.fromkeys(each["kind"] for each in cases):
         group = [each for each in cases if each["kind"] == kind]
-        same = sum(not any(each["found"].values()) for each in group)
+        same = sum(not any(each["errors"].values()) for each in group)
         description = MODELS.get(kind, "random trees, partitions and schedules")
         yield report.row(
             kind,

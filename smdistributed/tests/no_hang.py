@@ -182,7 +182,7 @@ JOBS = {
 def begin(name, size, script, port):
     """Start a job's ranks with a port for rank 0. Process id → job, rank."""
     shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
-    shared["MASTER_PORT"], started = port, {}
+    shared["MASTER_PORT"], jobs_of_children = port, {}
     for rank in range(size):
         child = os.fork()
         if child == 0:
@@ -190,30 +190,30 @@ def begin(name, size, script, port):
             become(rank, RESULTS / f"{name} {rank}.txt")
             script(rank)
             sys.exit()
-        started[child] = (name, rank)
-    return started
+        jobs_of_children[child] = (name, rank)
+    return jobs_of_children
 
 
 def main(ports):
     """Run AT_A_TIME jobs at a time, each with one of the ports."""
     torch.set_num_threads(1)
-    left, ranks, began = list(JOBS), {}, {}
-    found = {name: {} for name in JOBS}
-    while left or ranks:
-        while left and len(ranks) < AT_A_TIME:
-            name = left.pop(0)
+    waiting, ranks, began = list(JOBS), {}, {}
+    endings = {name: {} for name in JOBS}
+    while waiting or ranks:
+        while waiting and len(ranks) < AT_A_TIME:
+            name = waiting.pop(0)
             began[name] = time.monotonic()
             ranks |= begin(name, *JOBS[name], ports.pop())
         child, status = os.waitpid(-1, os.WNOHANG)
         if child in ranks:
             name, rank = ranks.pop(child)
             output = (RESULTS / f"{name} {rank}.txt").read_text()
-            found[name][rank] = (os.waitstatus_to_exitcode(status), time.monotonic() - began[name], output)
+            endings[name][rank] = (os.waitstatus_to_exitcode(status), time.monotonic() - began[name], output)
         for child, (name, _) in list(ranks.items()):
             if time.monotonic() - began[name] > LIMIT:
                 os.kill(child, signal.SIGKILL)
         time.sleep(0.02)
-    (RESULTS / "found.json").write_text(json.dumps(found))
+    (RESULTS / "endings.json").write_text(json.dumps(endings))
 
 
 if __name__ == "__main__":

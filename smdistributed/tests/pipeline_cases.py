@@ -13,12 +13,12 @@ from new_start import start
 STEPS, RATE, LIMIT = 9, 0.1, 2e-6
 RATES = {"minilm": 0.01}
 """Learning rates of models whose training diverges with RATE."""
-IN_ONE_PIECE = {
+BIT_EQUAL = {
     2: ("mlp", "dicts", "vit", "roberta", "bert", "minilm", "gpt2"),
     4: ("mlp", "roberta", "bert", "minilm", "gpt2"),
 }
-"""By partitions, models whose gradients come in one piece. Others have a tensor that several ranks take, so that what
-made it goes backward once for each: the same numbers are summed in another order."""
+"""Number of partitions → models that deterministic_server makes bit-equal to one process. In other models several ranks
+use one tensor: its backward pass then runs once per rank, and the same numbers are summed in another order."""
 
 
 def raised(function, *args, **kwargs):
@@ -97,20 +97,21 @@ def gradients_of(model):
 
 @functools.lru_cache(maxsize=8)
 def noise(kind, count, steps):
-    """How far two runs of one process lie apart at most, of those that divide a batch into 1, 2, `count` and twice
-    `count` microbatches: it is rounding, and one pair tells little of its size.
+    """The largest differences between runs of one process with 1, 2, `count` and twice `count` microbatches.
+
+    They are rounding errors. All pairs are compared, because one pair says little about the size of such errors.
     """
     size, rate = 2 * count, RATES.get(kind, RATE)
     others = [OneProcess(kind, other, size, steps, rate) for other in {1, 2, size} - {count}]
     runs = [one_process(kind, count, size, steps, rate), *others]
-    found = [differences(one, other) for one, other in itertools.combinations(runs, 2)]
-    return {name: max(each[name] for each in found) for name in found[0]}
+    pairs = [differences(one, other) for one, other in itertools.combinations(runs, 2)]
+    return {name: max(each[name] for each in pairs) for name in pairs[0]}
 
 
 class Pipeline:
-    """The training of all ranks: every one of them has its losses, gradients, parameters and momentum, of all ranks.
+    """A training by all ranks. Every rank has the losses, gradients, parameters and momentum of the whole job.
 
-    `place` may put modules onto partitions.
+    place: a function that puts the model's modules onto partitions.
     """
 
     def __init__(self, kind, size, steps, place=None):
@@ -147,8 +148,8 @@ class Pipeline:
 def equality(kind, config, steps=STEPS, place=None):
     """Errors against one process after some steps; {} on ranks other than 0.
 
-    The limit is 2e-6, or three times what two runs of one process with other microbatches differ by, if that is more;
-    0 if calls are in a fixed order and both add up the same numbers in it.
+    The limit is 2e-6, or three times `noise` if that is more. It is 0 with deterministic_server if one process sums the
+    same numbers in the same order.
     """
     start(config)
     began = time.time()
@@ -157,13 +158,13 @@ def equality(kind, config, steps=STEPS, place=None):
     if smp.rank():
         return {}
     alone = reference(kind, config, smp.size(), steps)
-    found = differences(pipeline, alone)
+    errors = differences(pipeline, alone)
     # Halves and quarters of a loss have gradients that are halves and quarters, to the last bit.
-    same = config.get("deterministic_server") and smp.dp_size() == 1 and count in (1, 2, 4, 8)
-    same = same and kind in IN_ONE_PIECE[config["partitions"]] and pipeline_models.DEVICE == "cpu"
-    limits = dict.fromkeys(found, 0.0 if same else LIMIT)
-    if max(found.values()) > LIMIT and not same:
+    bit_equal = config.get("deterministic_server") and smp.dp_size() == 1 and count in (1, 2, 4, 8)
+    bit_equal = bit_equal and kind in BIT_EQUAL[config["partitions"]] and pipeline_models.DEVICE == "cpu"
+    limits = dict.fromkeys(errors, 0.0 if bit_equal else LIMIT)
+    if max(errors.values()) > LIMIT and not bit_equal:
         limits = {name: max(LIMIT, 3 * each) for name, each in noise(kind, count, steps).items()}
-    bad = {name: (each, limits[name]) for name, each in found.items() if each > limits[name]}
-    print(f"{kind} {config} {found} {time.time() - began:.1f} s", flush=True)
-    return {"case": f"{kind} {config}", "found": found, "bad": bad, "limits": limits}
+    bad = {name: (each, limits[name]) for name, each in errors.items() if each > limits[name]}
+    print(f"{kind} {config} {errors} {time.time() - began:.1f} s", flush=True)
+    return {"case": f"{kind} {config}", "errors": errors, "bad": bad, "limits": limits}

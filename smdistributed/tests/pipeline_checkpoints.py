@@ -52,10 +52,10 @@ def alike(one, other):
     return list(one) == list(other) and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def same(found, expected):
+def same(results, expected):
     """Whether two results are bit-equal and not empty."""
     assert len(expected["parameters"]) == len(expected["momentum"]) > 50
-    return all(alike(found[name], expected[name]) for name in ("parameters", "momentum"))
+    return all(alike(results[name], expected[name]) for name in ("parameters", "momentum"))
 
 
 def save_all(folder, run):
@@ -74,9 +74,9 @@ def resume(folder, run, way):
     if way.startswith("checkpoint"):
         assert smp.resume_from_checkpoint(folder, "third", partial=way.endswith("partial")) == {"step": 3}
     else:
-        found = smp.load(f"{folder}/plain", partial=way.endswith("partial"))
-        run.model.load_state_dict(found["model"])
-        run.optimizer.load_state_dict(found["optimizer"])
+        loaded = smp.load(f"{folder}/plain", partial=way.endswith("partial"))
+        run.model.load_state_dict(loaded["model"])
+        run.optimizer.load_state_dict(loaded["optimizer"])
 
 
 WAYS = ("checkpoint partial", "checkpoint full", "plain partial", "plain full")
@@ -84,7 +84,7 @@ WAYS = ("checkpoint partial", "checkpoint full", "plain partial", "plain full")
 
 def resumes(folder, expected):
     """Compare 3 + 3 steps with 6 steps, loading before the first step or after the partition."""
-    found = {}
+    equal = {}
     # With replicas, `elsewhere` tests every way.
     ways = (*WAYS, "checkpoint partial, partitioned", "plain full, partitioned") if smp.size() == 2 else WAYS[:2]
     for way in ways:
@@ -93,8 +93,8 @@ def resumes(folder, expected):
             run.train([7])
         resume(folder, run, way.partition(",")[0])
         losses = run.train(range(3, 6))
-        found[way] = [torch.equal(losses, expected["losses"][3:]), same(run.results(), expected)]
-    return found
+        equal[way] = [torch.equal(losses, expected["losses"][3:]), same(run.results(), expected)]
+    return equal
 
 
 def resumes_dropout(folder):
@@ -107,25 +107,25 @@ def resumes_dropout(folder):
     smp.barrier()
     run = Run(dropout=0.2)
     smp.resume_from_checkpoint(f"{folder}/dropout")
-    found = run.train(range(2, 4))
+    losses = run.train(range(2, 4))
     assert not torch.equal(expected[2:], Run().train(range(4))[2:])
-    return torch.equal(found, expected[2:])
+    return torch.equal(losses, expected[2:])
 
 
 def elsewhere(folder, expected):
-    """Resume in other processes with more replicas, all with the same batch, so the results are equal."""
-    found = {}
+    """Resume in other processes with more replicas. All get the same batch, so the results are equal."""
+    equal = {}
     for way in WAYS:
         run = Run()
         resume(folder, run, way)
         losses = run.train(range(3, 6), parts=1)
-        found[way] = [torch.equal(losses, expected["losses"][3:]), same(run.results(), expected)]
-    return found
+        equal[way] = [torch.equal(losses, expected["losses"][3:]), same(run.results(), expected)]
+    return equal
 
 
 def saved_again(folder):
     """Save directly after resuming, without a step."""
-    found = []
+    results = []
     for way in ("checkpoint partial", "checkpoint full"):
         run = Run()
         resume(folder, run, way)
@@ -136,8 +136,8 @@ def saved_again(folder):
             run = Run()
             resume(f"{folder}/again", run, again)
             run.model.partition()
-            found.append(run.results())
-    return found
+            results.append(run.results())
+    return results
 
 
 def one_process():
@@ -147,7 +147,7 @@ def one_process():
 
 
 def pretrained(folder, run):
-    """Load a full checkpoint with transformers; the names of different tensors."""
+    """Load a full checkpoint with transformers; returns the names of tensors that differ."""
     smp.save_checkpoint(f"{folder}/pretrained", "pytorch_model.bin", partial=False, model=run.model)
     smp.barrier()
     if smp.rank() == 0:
@@ -162,34 +162,34 @@ def pretrained(folder, run):
 def refused(folder):
     """The errors of checkpoints that can't be loaded or saved."""
     Run(partitions=4 if smp.size() == 4 else 1)
-    found = {"degrees": pipeline_cases.raised(smp.resume_from_checkpoint, folder, "third")}
+    errors = {"degrees": pipeline_cases.raised(smp.resume_from_checkpoint, folder, "third")}
     pipeline_cases.start({"partitions": 2})
-    found["no model"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "third")
+    errors["no model"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "third")
     smp.DistributedModel(pipeline_models.build(KIND))
-    found["no optimizer"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "third", partial=False)
+    errors["no optimizer"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "third", partial=False)
     assert smp.resume_from_checkpoint(folder, "third", load_optimizer=False) == {"step": 3}
     run = Run()
-    found["missing"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "fourth")
-    found["no newest"] = pipeline_cases.raised(smp.resume_from_checkpoint, f"{folder}/nowhere")
+    errors["missing"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "fourth")
+    errors["no newest"] = pipeline_cases.raised(smp.resume_from_checkpoint, f"{folder}/nowhere")
     if smp.rank() == 0:
         shutil.copytree(f"{folder}/third_partial", f"{folder}/lost_partial")
         pathlib.Path(folder, "lost_partial", "model_1_0.pt").unlink()
         shutil.copytree(f"{folder}/third_partial", f"{folder}/other_partial")
         pathlib.Path(folder, "other_partial", "manifest.json").unlink()
     smp.barrier()
-    found["a part is lost"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "lost")
-    found["no manifest"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "other")
-    found["plain model"] = pipeline_cases.raised(smp.save_checkpoint, folder, "x", model=run.plain)
-    found["content"] = pipeline_cases.raised(
+    errors["a part is lost"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "lost")
+    errors["no manifest"] = pipeline_cases.raised(smp.resume_from_checkpoint, folder, "other")
+    errors["plain model"] = pipeline_cases.raised(smp.save_checkpoint, folder, "x", model=run.plain)
+    errors["content"] = pipeline_cases.raised(
         smp.save_checkpoint, folder, "x", model=run.model, user_content=lambda: None
     )
     run.train([0])
     partial = smp.DistributedOptimizer(torch.optim.SGD(run.model.local_parameters(), lr=0.1))
-    found["optimizer of one rank"] = pipeline_cases.raised(partial.state_dict)
-    found["optimizer"] = pipeline_cases.raised(
+    errors["optimizer of one rank"] = pipeline_cases.raised(partial.state_dict)
+    errors["optimizer"] = pipeline_cases.raised(
         run.optimizer.load_state_dict, {**run.optimizer.local_state_dict(), "_smp_partitions": 3}
     )
-    return found
+    return errors
 
 
 def interrupted(folder, expected):
@@ -203,10 +203,7 @@ def interrupted(folder, expected):
     if smp.mp_rank() == 1:
         files.write = fails
     try:
-        said = (
-            pipeline_cases.raised(smp.save_checkpoint, folder, "third", model=run.model, optimizer=run.optimizer)
-            or "another replica's"
-        )
+        message = pipeline_cases.raised(smp.save_checkpoint, folder, "third", model=run.model, optimizer=run.optimizer)
     finally:
         files.write = plain
     smp.barrier()
@@ -222,7 +219,7 @@ def interrupted(folder, expected):
     smp.save_checkpoint(folder, "third", model=run.model, optimizer=run.optimizer)
     smp.barrier()
     names = sorted(path.name for path in pathlib.Path(folder, "third_partial").iterdir())
-    return said or "another replica's", whole, leftovers, names
+    return message or "another replica's", whole, leftovers, names
 
 
 def fails(value, path, **_):

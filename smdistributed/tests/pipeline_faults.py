@@ -88,7 +88,7 @@ def step_in_step(model, x):
 
 
 def fault(name):
-    """Make one mistake; what this rank raises."""
+    """Make one mistake; returns what this rank raises."""
     model, x = fresh(), torch.randn(4, 8)
     train_step(model, x)
     if name == "remote":
@@ -101,9 +101,9 @@ def fault(name):
         model.module.blocks[-1].grows = True
         return [pipeline_cases.raised(train_step, model, x) for _ in range(4)][-1]
     if name == "mismatch":
-        found = pipeline_cases.raised(test_step if smp.pp_rank() == 0 else train_step, model, x)
+        error = pipeline_cases.raised(test_step if smp.pp_rank() == 0 else train_step, model, x)
         assert pipeline_cases.raised(train_step, model, x) is None, "the next step works"
-        return found
+        return error
     calls = {
         "batch": lambda: train_step(model, torch.randn(3, 8)),
         "argument": lambda: train_step(model, x, threading.Lock()),
@@ -142,22 +142,23 @@ def two_forwards():
     two_losses(model, x)
     for part in x.chunk(2):
         ((plain(part).square().mean() + plain(2 * part).square().mean()) / 2).backward()
-    found = pipeline_cases.gradients_of(model)
-    return pipeline_cases.worst(found, {name: each.grad for name, each in plain.named_parameters()})
+    gradients = pipeline_cases.gradients_of(model)
+    return pipeline_cases.worst(gradients, {name: each.grad for name, each in plain.named_parameters()})
 
 
 def separated(kind, config):
-    """Transfers between two owners of which another message came between the two ends; only rank 0 knows any.
+    """Count the transfers between two owners, and list those whose two requests were not sent one after the other.
 
-    That once corrupted gradients silently: of two transfers between the same ranks, one end took the other's.
+    Only rank 0 sends such requests. Another message between the two once corrupted gradients silently: one end of a
+    transfer received the data of another transfer between the same ranks.
     """
     sent, plain = [], wire.Wire.send
 
-    def noted(self, destination, message):
+    def record_and_send(self, destination, message):
         sent.append((destination, message))
         plain(self, destination, message)
 
-    wire.Wire.send = noted
+    wire.Wire.send = record_and_send
     try:
         pipeline_repeats.trained(kind, config)
     finally:
@@ -180,17 +181,17 @@ def _together(sent):
 
 
 def swapped():
-    """Two transfers in the wrong order; what the receiver raises."""
+    """Receive two transfers in the wrong order; returns what the receiver raises."""
     pipeline_cases.start({"partitions": smp.size(), "microbatches": 1})
     ends = wire.Wire(smp.get_pp_process_group(), None, CPU)
-    meta, found = wire.Meta((3,), torch.float32), None
+    meta, error = wire.Meta((3,), torch.float32), None
     if smp.rank() == 0:
         for transfer in (7, 8):
             ends.send_tensors(1, transfer, [meta], [torch.full((3,), float(transfer))])
         ends.drain()
     if smp.rank() == 1:
         incoming = [ends.expect_tensors(0, transfer, [meta]) for transfer in (8, 7)]
-        found = pipeline_cases.raised(incoming[0].wait)
+        error = pipeline_cases.raised(incoming[0].wait)
         incoming[1]._work.wait()
     smp.barrier()
-    return found
+    return error

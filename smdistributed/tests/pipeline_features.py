@@ -81,7 +81,7 @@ def sums_over_microbatches():
 
 
 def evaluates():
-    """A step without gradients, with torch.no_grad only inside, and also outside of the step function."""
+    """A step without gradients: torch.no_grad inside the step function, then also outside."""
     model, _, alone = start("bert")
     _, tensors = mine("bert", 1, 8)
 
@@ -91,12 +91,12 @@ def evaluates():
         with torch.no_grad():
             return {"logits": model(*tensors[:2]).start_logits, "loss": 1.5}
 
-    found = test_step(model, *tensors)
+    outputs = test_step(model, *tensors)
     with torch.no_grad():
         again = test_step(model, *tensors)["logits"].concat()
         expected = alone.eval()(*tensors[:2]).start_logits
-    assert found["loss"] == [1.5, 1.5]
-    assert torch.equal(found["logits"].concat(), again)
+    assert outputs["loss"] == [1.5, 1.5]
+    assert torch.equal(outputs["logits"].concat(), again)
     assert all(each.grad is None for each in model.local_parameters())
     return float((again - expected).abs().max())
 
@@ -131,12 +131,12 @@ def autocast():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return model(*tensors[:2]).start_logits
 
-    found = test_step(model, *tensors).concat()
+    logits = test_step(model, *tensors).concat()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         halves = zip(*(each.chunk(2) for each in tensors[:2]), strict=True)
         expected = torch.cat([alone(*half).start_logits for half in halves])
-    assert found.dtype == expected.dtype == torch.bfloat16
-    return float((found - expected).abs().max())
+    assert logits.dtype == expected.dtype == torch.bfloat16
+    return float((logits - expected).abs().max())
 
 
 def hooks():
@@ -181,12 +181,12 @@ def resumes():
     go(model, optimizer, 2)
     states = [(model.local_state_dict(), optimizer.local_state_dict()), (model.state_dict(), optimizer.state_dict())]
     states = [copy.deepcopy(each) for each in states]
-    expected, found = go(model, optimizer, 2), []
-    for of_model, of_optimizer in states:
+    expected, equal = go(model, optimizer, 2), []
+    for model_state, optimizer_state in states:
         model, optimizer, _ = start("gpt2", deterministic_server=True)
-        model.load_state_dict(of_model)
-        optimizer.load_state_dict(of_optimizer)
-        found.append(torch.equal(go(model, optimizer, 2), expected))
+        model.load_state_dict(model_state)
+        optimizer.load_state_dict(optimizer_state)
+        equal.append(torch.equal(go(model, optimizer, 2), expected))
     model.load_state_dict(states[0][0])
     model.load_state_dict(states[1][0])
     whole = model.state_dict()
@@ -195,8 +195,8 @@ def resumes():
     try:
         model.load_state_dict({"nothing": torch.ones(1)})
     except RuntimeError as error:
-        found.append("does not fit" in str(error))
-    return found
+        equal.append("does not fit" in str(error))
+    return equal
 
 
 class Statistics(nn.Module):
@@ -265,8 +265,8 @@ class Changing(nn.Module):
         seen, inner, holder, more = [], {}, SimpleNamespace(count=0, tensor=None), [x.detach() * 0]
         notes = {"inner": inner}
         for place, block in enumerate(self.blocks):
-            x, given = block(x, seen, notes, holder, more=more if place % 2 else None)
-            assert given is notes, "the caller's own"
+            x, returned_notes = block(x, seen, notes, holder, more=more if place % 2 else None)
+            assert returned_notes is notes, "the caller's own"
         assert notes["inner"] is inner
         assert (len(seen), holder.count) == (4, 4)
         return sum(seen) + inner["last"] + notes["first"] + holder.tensor + more[0]
@@ -315,7 +315,7 @@ def clipped():
     """The clipped norm and gradients, compared with torch's function in one process."""
     model, optimizer, alone = start("mlp")
     whole, tensors = mine("mlp", 1, 8)
-    found = []
+    errors = []
     for clip, kind in (
         (model.clip_grad_norm_, 2.0), (model.clip_grad_norm_, math.inf), (optimizer.clip_master_grads, 2.0),
     ):  # fmt: skip
@@ -325,11 +325,11 @@ def clipped():
         expected = reference("mlp", alone, whole, 2 * smp.dp_size())
         norm = nn.utils.clip_grad_norm_(alone.parameters(), math.inf, kind)
         nn.utils.clip_grad_norm_(alone.parameters(), norm / 2, kind)
-        found.append(abs(float(clip(float(norm) / 2, kind)) - float(norm)))
-        found.append(pipeline_cases.worst(pipeline_cases.gradients_of(model), expected))
-    of_torch = smp.allgather(float(nn.utils.clip_grad_norm_(model.parameters(), math.inf)), smp.PP_GROUP)
-    assert min(of_torch) > 0, "each sees its own partition's, which together are the whole"
-    return max(*found, abs(math.hypot(*of_torch) - float(norm) / 2))
+        errors.append(abs(float(clip(float(norm) / 2, kind)) - float(norm)))
+        errors.append(pipeline_cases.worst(pipeline_cases.gradients_of(model), expected))
+    local_norms = smp.allgather(float(nn.utils.clip_grad_norm_(model.parameters(), math.inf)), smp.PP_GROUP)
+    assert min(local_norms) > 0, "torch's function must see gradients on every rank"
+    return max(*errors, abs(math.hypot(*local_norms) - float(norm) / 2))
 
 
 ALL = (

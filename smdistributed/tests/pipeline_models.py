@@ -165,12 +165,12 @@ def call(kind, model, tensors):
         output = model(pixel_values=tensors[0]).logits
         return output, F.cross_entropy(output, tensors[1])
     if kind == "gpt2":
-        found = model(input_ids=tensors[0], attention_mask=tensors[1], labels=tensors[0])
+        result = model(input_ids=tensors[0], attention_mask=tensors[1], labels=tensors[0])
     elif kind == "roberta":
-        found = model(input_ids=tensors[0], attention_mask=tensors[1], labels=tensors[2])
+        result = model(input_ids=tensors[0], attention_mask=tensors[1], labels=tensors[2])
     else:
-        found = model(
+        result = model(
             input_ids=tensors[0], attention_mask=tensors[1], start_positions=tensors[2], end_positions=tensors[3]
         )
-        return found.start_logits, found.loss
-    return found.logits, found.loss
+        return result.start_logits, result.loss
+    return result.logits, result.loss

@@ -107,12 +107,12 @@ def option(name, expected, **arguments):
         optimizer.step()
         return optimizer.loss_scale
 
-    found = trained(model, optimizer, train_step, update, expected)
+    results = trained(model, optimizer, train_step, update, expected)
     saved = optimizer.state_dict()
     _, fresh = wrapped(**{name: True})
     fresh = smp.DistributedOptimizer(fresh, **arguments)
     fresh.load_state_dict(saved)
-    return found | {"resumed": fresh.loss_scale}
+    return results | {"resumed": fresh.loss_scale}
 
 
 def all_of():

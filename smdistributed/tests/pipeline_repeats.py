@@ -25,7 +25,7 @@ class Reused(nn.Module):
 
 
 class Noisy(nn.Module):
-    """Dropout in modules, in functions, in a Sequential, in what is called twice, and in the model itself."""
+    """Dropout in modules, in functions, in a Sequential, in a block that is called twice, and in the model itself."""
 
     def __init__(self):
         super().__init__()
@@ -65,14 +65,18 @@ def enable_checkpoints(checkpoints, plain):
 def trained(kind, config, checkpoints=None, *, dropout=None):
     """Train a few steps; parameters and losses. dropout: its seed, None without dropout."""
     pipeline_cases.start(config)
-    plain, of = with_dropout(kind) if dropout is not None else (pipeline_models.build(kind), kind)
+    plain, batch_kind = with_dropout(kind) if dropout is not None else (pipeline_models.build(kind), kind)
     enable_checkpoints(checkpoints, plain)
     optimizer = smp.DistributedOptimizer(pipeline_cases.optimizer_of(plain))
     model = smp.DistributedModel(plain)
 
     @smp.step
     def train_step(model, *tensors):
-        loss = pipeline_models.call(of, model, tensors)[1] if kind != "noisy" else model(tensors[0]).square().mean()
+        loss = (
+            pipeline_models.call(batch_kind, model, tensors)[1]
+            if kind != "noisy"
+            else model(tensors[0]).square().mean()
+        )
         model.backward(loss)
         return loss
 
@@ -80,8 +84,8 @@ def trained(kind, config, checkpoints=None, *, dropout=None):
     torch.manual_seed(dropout or 0)
     for seed in range(STEPS):
         optimizer.zero_grad()
-        found = train_step(model, *pipeline_models.batch(of, seed, 2 * config["microbatches"]))
-        losses.append(found.stack())
+        outputs = train_step(model, *pipeline_models.batch(batch_kind, seed, 2 * config["microbatches"]))
+        losses.append(outputs.stack())
         optimizer.step()
     return {**model.state_dict(), "losses": torch.stack(losses)}
 
@@ -93,13 +97,13 @@ def alike(one, other):
 def independent(kind, counts, checkpoints=None):
     """The largest difference of trainings with dropout on several numbers of partitions, also with checkpoints."""
     configs = [{"partitions": count, "microbatches": 4} for count in counts]
-    expected, *found = [trained(kind, config, dropout=7) for config in configs]
+    expected, *others = [trained(kind, config, dropout=7) for config in configs]
     if checkpoints:
-        found.append(trained(kind, configs[-1], checkpoints, dropout=7))
+        others.append(trained(kind, configs[-1], checkpoints, dropout=7))
     assert pipeline_cases.worst(expected, trained(kind, configs[0], dropout=8)) > 1e-3, (
         "another seed must change the result"
     )
-    return max(pipeline_cases.worst(expected, each) for each in found)
+    return max(pipeline_cases.worst(expected, each) for each in others)
 
 
 def by_hand(kind, microbatches):
@@ -109,22 +113,22 @@ def by_hand(kind, microbatches):
     losses = []
     for seed in range(STEPS):
         optimizer.zero_grad()
-        found = []
+        step_losses = []
         tensors = pipeline_models.batch(kind, seed, 2 * microbatches)
         for part in zip(*(each.chunk(microbatches) for each in tensors), strict=True):
             loss = pipeline_models.call(kind, plain, part)[1]
             loss.backward()
-            found.append(loss.detach())
+            step_losses.append(loss.detach())
         for parameter in plain.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(microbatches)
-        losses.append(torch.stack(found))
+        losses.append(torch.stack(step_losses))
         optimizer.step()
     return {**plain.state_dict(), "losses": torch.stack(losses)}
 
 
 def to_the_last_bit(kind, partitions, microbatches=4):
-    """Compare two runs with deterministic_server with torch; the names of different tensors."""
+    """Compare two runs with deterministic_server with torch; returns the names of tensors that differ."""
     config = {"partitions": partitions, "microbatches": microbatches, "deterministic_server": True}
-    expected, *found = by_hand(kind, microbatches), trained(kind, config), trained(kind, config)
-    return [name for each in found for name in expected if not torch.equal(expected[name], each[name])]
+    expected, *runs = by_hand(kind, microbatches), trained(kind, config), trained(kind, config)
+    return [name for each in runs for name in expected if not torch.equal(expected[name], each[name])]

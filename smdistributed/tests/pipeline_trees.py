@@ -1,7 +1,7 @@
-"""Random module trees, partitions and schedules: hypothesis draws them on rank 0, all ranks run them, and it compares.
+"""Random module trees, partitions and schedules: hypothesis draws them on rank 0, all ranks run them, rank 0 compares.
 
-A tree is nested tuples, which say how to build a module. Every module but `Fork` takes and gives one tensor; the ways
-they call each other are those in which models do: in a row, around, twice, in dicts, without gradients, in place.
+A tree is nested tuples, which say how to build a module. Every module except `Fork` and `Join` takes and
+returns one tensor. Modules call each other as in real models: in a row, around, twice, without gradients, in place.
 """
 
 import itertools
@@ -238,7 +238,7 @@ def compared(count, steps, partitions, seed=0):
         while (case := shared(None)) is not None:
             gathered(run(case, steps))
         return [], ""
-    found = []
+    equal_cases = []
 
     @hypothesis.seed(seed)
     @hypothesis.settings(max_examples=count, database=None, deadline=None, suppress_health_check=hypothesis.HealthCheck)
@@ -252,13 +252,13 @@ def compared(count, steps, partitions, seed=0):
         texts = [each for each in outcomes if isinstance(each, str)]
         assert not texts, (case, texts)
         assert not outcomes[0]["bad"], (case, outcomes[0])
-        found.append(outcomes[0])
+        equal_cases.append(outcomes[0])
 
     try:
         property_holds()
-        return found, ""
+        return equal_cases, ""
     except BaseException as error:
-        return found, "".join(traceback.format_exception(error))
+        return equal_cases, "".join(traceback.format_exception(error))
     finally:
         shared(None)
 

@@ -19,13 +19,13 @@ import logging
 logging.disable(logging.WARNING)
 smp.init({"partitions": 2})
 import pipeline_checkpoints, pipeline_precision
-found = pipeline_checkpoints.all_of(RESULTS)
-found["precision"] = pipeline_precision.all_of()
+results = pipeline_checkpoints.all_of(RESULTS)
+results["precision"] = pipeline_precision.all_of()
 if "OTHER" in os.environ:
     other = os.environ["OTHER"]
     expected = torch.load(f"{other}/{smp.pp_rank()}.pt", weights_only=False)["expected"]
-    found["elsewhere"] = pipeline_checkpoints.elsewhere(other, expected)
-result(found)
+    results["elsewhere"] = pipeline_checkpoints.elsewhere(other, expected)
+result(results)
 """
 
 
@@ -52,7 +52,7 @@ def four_ranks(two_ranks: list[Any], folder: Path, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(params=["two_ranks", pytest.param("four_ranks", marks=pytest.mark.nightly)])
-def found(request: pytest.FixtureRequest) -> list[Any]:
+def ranks(request: pytest.FixtureRequest) -> list[Any]:
     return list(request.getfixturevalue(request.param))
 
 
@@ -62,16 +62,16 @@ def largest_difference(one: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 @pytest.mark.slow
-def test_resumed_job_equals_uninterrupted_job_to_the_last_bit(found: list[Any]) -> None:
+def test_resumed_job_equals_uninterrupted_job_to_the_last_bit(ranks: list[Any]) -> None:
     """Losses, parameters and momentum after 3 + 3 steps, for every way to save, loaded before or after a first step."""
-    for rank in found:
-        assert len(rank["resumes"]) == (6 if len(found) == 2 else 2)
+    for rank in ranks:
+        assert len(rank["resumes"]) == (6 if len(ranks) == 2 else 2)
         assert [way for way, equal in rank["resumes"].items() if equal != [True, True]] == []
 
 
 @pytest.mark.slow
-def test_dropout_resumes_its_random_state(found: list[Any]) -> None:
-    assert [rank["dropout"] for rank in found] == [True] * len(found)
+def test_dropout_resumes_its_random_state(ranks: list[Any]) -> None:
+    assert [rank["dropout"] for rank in ranks] == [True] * len(ranks)
 
 
 @pytest.mark.nightly
@@ -82,32 +82,32 @@ def test_more_replicas_resume_to_the_last_bit(four_ranks: list[Any]) -> None:
 
 
 @pytest.mark.slow
-def test_checkpoint_saved_directly_after_resuming_is_complete(found: list[Any]) -> None:
-    assert [rank["again"] for rank in found] == [[True] * 4] * len(found)
+def test_checkpoint_saved_directly_after_resuming_is_complete(ranks: list[Any]) -> None:
+    assert [rank["again"] for rank in ranks] == [[True] * 4] * len(ranks)
 
 
 @pytest.mark.slow
-def test_full_checkpoint_is_the_state_dict_of_one_process(found: list[Any]) -> None:
-    for rank in found:
+def test_full_checkpoint_is_the_state_dict_of_one_process(ranks: list[Any]) -> None:
+    for rank in ranks:
         assert rank["file"]
         for name in ("parameters", "momentum"):
             assert largest_difference(rank["saved"][name], rank["one process"][name]) < 2e-6
 
 
 @pytest.mark.slow
-def test_full_checkpoint_loads_in_transformers(found: list[Any]) -> None:
-    assert [rank["pretrained"] for rank in found] == [[]] * len(found)
+def test_full_checkpoint_loads_in_transformers(ranks: list[Any]) -> None:
+    assert [rank["pretrained"] for rank in ranks] == [[]] * len(ranks)
 
 
 @pytest.mark.slow
-def test_old_partial_checkpoints_are_deleted(found: list[Any]) -> None:
-    assert [rank["pruned"] for rank in found] == [(3, ["2_partial", "3_partial"])] * len(found)
+def test_old_partial_checkpoints_are_deleted(ranks: list[Any]) -> None:
+    assert [rank["pruned"] for rank in ranks] == [(3, ["2_partial", "3_partial"])] * len(ranks)
 
 
 @pytest.mark.slow
-def test_interrupted_save_keeps_previous_checkpoint(found: list[Any]) -> None:
+def test_interrupted_save_keeps_previous_checkpoint(ranks: list[Any]) -> None:
     expected = [f"{kind}_{rank}_0.pt" for kind in ("model", "optimizer") for rank in (0, 1)]
-    for number, rank in enumerate(found):
+    for number, rank in enumerate(ranks):
         message, resumed, leftovers, names = rank["interrupted"]
         expected_text = "mp_rank 1: OSError: [Errno 28] No space left" if number < 2 else "another replica's"
         assert expected_text in message
@@ -133,16 +133,16 @@ ERRORS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ERRORS)
-def test_every_rank_reports_error_of_checkpoint(found: list[Any], name: str) -> None:
-    for rank in found[:2]:
+def test_every_rank_reports_error_of_checkpoint(ranks: list[Any], name: str) -> None:
+    for rank in ranks[:2]:
         assert ERRORS[name] in rank["refused"][name]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "tolerance"), [("GradScaler", 1e-4), ("fp16", 1e-4), ("bf16", 1e-6)])
-def test_half_precision_equals_one_process(found: list[Any], name: str, tolerance: float) -> None:
+def test_half_precision_equals_one_process(ranks: list[Any], name: str, tolerance: float) -> None:
     """With float16 one rank has an infinite gradient, and all ranks skip that step."""
-    for rank in found:
+    for rank in ranks:
         result = rank["precision"][name]
         assert result["losses"] < tolerance
         assert result["parameters"] < tolerance
@@ -152,8 +152,8 @@ def test_half_precision_equals_one_process(found: list[Any], name: str, toleranc
 
 
 @pytest.mark.slow
-def test_loss_scale_resumes(found: list[Any]) -> None:
-    assert [rank["precision"]["fp16"]["resumed"] for rank in found] == [512.0] * len(found)
+def test_loss_scale_resumes(ranks: list[Any]) -> None:
+    assert [rank["precision"]["fp16"]["resumed"] for rank in ranks] == [512.0] * len(ranks)
 
 
 def checkpoint(folder: Path, text: str) -> Path:

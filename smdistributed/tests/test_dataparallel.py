@@ -31,7 +31,7 @@ def train(model, rank, size):
     return {{name.removeprefix("module."): tensor.detach() for name, tensor in model.named_parameters()}}
 
 stderr = io.StringIO()
-found = {{"alone": train(network(), 0, 1)}}
+results = {{"alone": train(network(), 0, 1)}}
 """
 UNDER_MPIRUN = """
 for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
@@ -42,23 +42,23 @@ VERSION_1 = f"""
 import smdistributed.dataparallel.torch.distributed as dist
 from smdistributed.dataparallel.torch.parallel.distributed import DistributedDataParallel as DDP
 
-found["before"] = (dist.is_available(), dist.is_initialized())
+results["before"] = (dist.is_available(), dist.is_initialized())
 with contextlib.redirect_stderr(stderr):
     dist.init_process_group(backend="nccl", init_method="env://")
     dist.init_process_group()
 rank, size = dist.get_rank(), dist.get_world_size()
-found["where"] = (dist.is_initialized(), rank, size, dist.get_local_rank(), dist.get_local_size())
-found["stderr"] = stderr.getvalue()
+results["where"] = (dist.is_initialized(), rank, size, dist.get_local_rank(), dist.get_local_size())
+results["stderr"] = stderr.getvalue()
 
 model = DDP(network(), broadcast_buffers=False)
 with model.no_sync():
     model(torch.ones(2, 4) * (rank + 1)).square().sum().backward()
-found["apart"] = model.module[0].weight.grad.clone()
-found["weights"] = train(DDP(network(), broadcast_buffers=False), rank, size)
-found["default"] = train(DDP(network(), None, None, True, dist.group.WORLD, 1), rank, size)
-found["devices"] = train(DDP(network(), device_ids=[dist.get_local_rank()], output_device=0), rank, size)
+results["apart"] = model.module[0].weight.grad.clone()
+results["weights"] = train(DDP(network(), broadcast_buffers=False), rank, size)
+results["default"] = train(DDP(network(), None, None, True, dist.group.WORLD, 1), rank, size)
+results["devices"] = train(DDP(network(), device_ids=[dist.get_local_rank()], output_device=0), rank, size)
 plain = torch.distributed.new_group(backend="gloo")
-found["plain"] = train(nn.parallel.DistributedDataParallel(network(), process_group=plain), rank, size)
+results["plain"] = train(nn.parallel.DistributedDataParallel(network(), process_group=plain), rank, size)
 
 def mine(kind=torch.float):
     return torch.tensor([1, 2], dtype=kind) * (rank + 1)
@@ -68,30 +68,30 @@ def reduced(op, kind=torch.float, **more):
     work = dist.all_reduce(tensor, op=op, **more)
     return tensor if work is None else (work.wait(), work.wait(), tensor)[2]
 
-found["sum"] = reduced(dist.ReduceOp.SUM)
-found["none"] = reduced(None)
-found["average"] = reduced(dist.ReduceOp.AVERAGE)
-found["whole average"] = reduced(dist.ReduceOp.AVERAGE, torch.long)
-found["average later"] = reduced(dist.ReduceOp.AVERAGE, async_op=True)
-found["sum later"] = reduced(dist.ReduceOp.SUM, async_op=True)
-found["min"] = reduced(dist.ReduceOp.MIN)
-found["max"] = reduced(dist.ReduceOp.MAX)
-found["torch's"] = reduced(torch.distributed.ReduceOp.MAX)
+results["sum"] = reduced(dist.ReduceOp.SUM)
+results["none"] = reduced(None)
+results["average"] = reduced(dist.ReduceOp.AVERAGE)
+results["whole average"] = reduced(dist.ReduceOp.AVERAGE, torch.long)
+results["average later"] = reduced(dist.ReduceOp.AVERAGE, async_op=True)
+results["sum later"] = reduced(dist.ReduceOp.SUM, async_op=True)
+results["min"] = reduced(dist.ReduceOp.MIN)
+results["max"] = reduced(dist.ReduceOp.MAX)
+results["torch's"] = reduced(torch.distributed.ReduceOp.MAX)
 for name, op in (("reduce", dist.ReduceOp.SUM), ("reduce average", dist.ReduceOp.AVERAGE)):
-    found[name] = mine()
-    dist.reduce(found[name], 1, op)
-found["broadcast"] = mine()
-dist.broadcast(found["broadcast"], src=1)
-found["all_gather"] = [torch.zeros(2), torch.zeros(2)]
-dist.all_gather(found["all_gather"], mine())
-found["all_to_all"] = torch.zeros(2)
-dist.all_to_all_single(found["all_to_all"], mine())
+    results[name] = mine()
+    dist.reduce(results[name], 1, op)
+results["broadcast"] = mine()
+dist.broadcast(results["broadcast"], src=1)
+results["all_gather"] = [torch.zeros(2), torch.zeros(2)]
+dist.all_gather(results["all_gather"], mine())
+results["all_to_all"] = torch.zeros(2)
+dist.all_to_all_single(results["all_to_all"], mine())
 # Rank 0 sends one element to each rank; rank 1 sends both of its elements to itself.
-found["all_to_all split"] = torch.zeros(3 if rank else 1)
-taken, given = ([1, 2], [0, 2]) if rank else ([1, 0], [1, 1])
-dist.all_to_all_single(found["all_to_all split"], mine(), taken, given)
-found["barrier"] = (dist.barrier(), dist.barrier(async_op=True).wait())
-result(found)
+results["all_to_all split"] = torch.zeros(3 if rank else 1)
+output_sizes, input_sizes = ([1, 2], [0, 2]) if rank else ([1, 0], [1, 1])
+dist.all_to_all_single(results["all_to_all split"], mine(), output_sizes, input_sizes)
+results["barrier"] = (dist.barrier(), dist.barrier(async_op=True).wait())
+result(results)
 """
 VERSION_2 = """
 import smdistributed.dataparallel.torch.torch_smddp
@@ -104,31 +104,31 @@ with contextlib.redirect_stderr(stderr):
     dist.init_process_group(backend="smddp")
     half = dist.new_group([1])
 rank, size = dist.get_rank(), dist.get_world_size()
-found["stderr"], found["backends"] = stderr.getvalue(), (dist.get_backend(), rank == 1 and dist.get_backend(half))
-found["weights"] = train(DDP(network()), rank, size)
-found["plain"] = train(DDP(network(), process_group=dist.new_group(backend="gloo")), rank, size)
+results["stderr"], results["backends"] = stderr.getvalue(), (dist.get_backend(), rank == 1 and dist.get_backend(half))
+results["weights"] = train(DDP(network()), rank, size)
+results["plain"] = train(DDP(network(), process_group=dist.new_group(backend="gloo")), rank, size)
 sharded = network()
 mesh = init_device_mesh("cpu", (2,))
 for part in (sharded[0], sharded):
     fully_shard(part, mesh=mesh)
-found["fsdp"] = {name: tensor.full_tensor() for name, tensor in train(sharded, rank, size).items()}
-found["shares"] = sharded[0].weight.to_local().shape
+results["fsdp"] = {name: tensor.full_tensor() for name, tensor in train(sharded, rank, size).items()}
+results["shares"] = sharded[0].weight.to_local().shape
 
 mine = torch.tensor([1.0, 2.0]) * (rank + 1)
-found["all_reduce"] = mine.clone()
-dist.all_reduce(found["all_reduce"])
-found["all_gather"] = [torch.zeros(2), torch.zeros(2)]
-dist.all_gather(found["all_gather"], mine)
-found["all_gather_into"] = torch.zeros(4)
-dist.all_gather_into_tensor(found["all_gather_into"], mine)
-found["reduce_scatter"] = torch.zeros(1)
-dist.reduce_scatter(found["reduce_scatter"], list(mine.split(1)))
-found["reduce_scatter_tensor"] = torch.zeros(1)
-dist.reduce_scatter_tensor(found["reduce_scatter_tensor"], mine)
-found["objects"] = [None, None]
-dist.all_gather_object(found["objects"], {"rank": rank})
+results["all_reduce"] = mine.clone()
+dist.all_reduce(results["all_reduce"])
+results["all_gather"] = [torch.zeros(2), torch.zeros(2)]
+dist.all_gather(results["all_gather"], mine)
+results["all_gather_into"] = torch.zeros(4)
+dist.all_gather_into_tensor(results["all_gather_into"], mine)
+results["reduce_scatter"] = torch.zeros(1)
+dist.reduce_scatter(results["reduce_scatter"], list(mine.split(1)))
+results["reduce_scatter_tensor"] = torch.zeros(1)
+dist.reduce_scatter_tensor(results["reduce_scatter_tensor"], mine)
+results["objects"] = [None, None]
+dist.all_gather_object(results["objects"], {"rank": rank})
 dist.barrier()
-result(found)
+result(results)
 dist.destroy_process_group()
 """
 LINE = "smddp: open implementation, not AWS's library: 2 ranks over gloo\n"

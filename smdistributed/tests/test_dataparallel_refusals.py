@@ -27,18 +27,18 @@ def test_model_before_init_process_group_is_an_error() -> None:
         DistributedDataParallel(torch.nn.Linear(1, 1))
 
 
-@pytest.mark.parametrize(("device", "given"), [("meta", {"device_ids": [3], "output_device": 3}), ("cpu", {})])
+@pytest.mark.parametrize(("device", "expected"), [("meta", {"device_ids": [3], "output_device": 3}), ("cpu", {})])
 def test_device_ids_are_passed_only_for_models_off_the_cpu(
-    device: str, given: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    device: str, expected: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch rejects device_ids for a model on the CPU. The meta device represents a GPU here."""
-    taken: dict[str, object] = {}
+    passed: dict[str, object] = {}
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(
-        torch.nn.parallel.DistributedDataParallel, "__init__", lambda *_, **options: taken.update(options)
+        torch.nn.parallel.DistributedDataParallel, "__init__", lambda *_, **options: passed.update(options)
     )
     DistributedDataParallel(torch.nn.Linear(1, 1, device=device), device_ids=[3], output_device=3)
-    assert {name: value for name, value in taken.items() if "device" in name} == given
+    assert {name: value for name, value in passed.items() if "device" in name} == expected
 
 
 def test_group_of_some_ranks_is_an_error() -> None:
@@ -70,6 +70,6 @@ def test_tensorflow_is_an_error() -> None:
     with pytest.raises(ImportError) as error:
         importlib.import_module("berth.smdistributed.dataparallel.tensorflow")
     assert str(error.value) == (
-        "smdistributed.dataparallel.tensorflow is for TensorFlow, and this is for PyTorch; use a TensorFlow image, or "
-        "smdistributed.dataparallel.torch."
+        "smdistributed.dataparallel.tensorflow is for TensorFlow, and this library is for PyTorch; use a TensorFlow "
+        "image, or smdistributed.dataparallel.torch."
     )

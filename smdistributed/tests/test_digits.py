@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import StepLR
 
-class Seeing(nn.Module):
+class Features(nn.Module):
     def __init__(self):
         super().__init__()
         self.wide, self.deep = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 8, 3)
@@ -23,21 +23,21 @@ class Seeing(nn.Module):
     def forward(self, pixels):
         return F.max_pool2d(F.relu(self.deep(F.relu(self.wide(pixels)))), 2).flatten(1)
 
-class Telling(nn.Module):
+class Classifier(nn.Module):
     def __init__(self):
         super().__init__()
         self.hidden, self.out = nn.Linear(128, 32), nn.Linear(32, 10)
 
-    def forward(self, seen):
-        return F.log_softmax(self.out(F.relu(self.hidden(seen))), 1)
+    def forward(self, features):
+        return F.log_softmax(self.out(F.relu(self.hidden(features))), 1)
 
 class Digits(nn.Module):
     def __init__(self):
         super().__init__()
-        self.seeing, self.telling = Seeing(), Telling()
+        self.features, self.classifier = Features(), Classifier()
 
     def forward(self, pixels):
-        return self.telling(self.seeing(pixels))
+        return self.classifier(self.features(pixels))
 
 def digits(count):
     # Each image has a bar at the digit's position, and noise.
@@ -85,15 +85,15 @@ for epoch in range(3):
     schedule.step()
 model.eval()
 with torch.no_grad():
-    far, right = check_step(model, *check)
+    check_loss, correct = check_step(model, *check)
 smp.barrier()
 if smp.dp_rank() == 0:
     parts = {"model": model.local_state_dict(), "optimizer": optimizer.local_state_dict()}
     smp.save(parts, f"{RESULTS}/digits.pt", partial=True)
 smp.barrier()
 own = dict(smp.load(f"{RESULTS}/digits.pt", partial=True)["model"]) if smp.dp_rank() == 0 else {}
-result({"losses": losses, "far": sum(far), "right": sum(right), "weights": model.state_dict(), "own": own,
-        "where": (smp.pp_rank(), smp.dp_rank())})
+result({"losses": losses, "check_loss": sum(check_loss), "correct": sum(correct), "weights": model.state_dict(),
+        "own": own, "where": (smp.pp_rank(), smp.dp_rank())})
 """
 ONE_PROCESS = """
 schedule = StepLR(optimizer, step_size=1, gamma=0.7)
@@ -110,9 +110,9 @@ for epoch in range(3):
     schedule.step()
 with torch.no_grad():
     output = network(check[0])
-far = F.nll_loss(output, check[1], reduction="sum").item()
-right = int((output.argmax(1) == check[1]).sum())
-result({"losses": losses, "far": far, "right": right, "weights": network.state_dict()})
+check_loss = F.nll_loss(output, check[1], reduction="sum").item()
+correct = int((output.argmax(1) == check[1]).sum())
+result({"losses": losses, "check_loss": check_loss, "correct": correct, "weights": network.state_dict()})
 """
 
 
@@ -135,8 +135,8 @@ def test_losses_and_weights_equal_one_process(alone: dict[str, Any], pipeline: l
         assert rank["losses"] == pytest.approx(alone["losses"][replica::2], abs=1e-5)
         for name, weight in alone["weights"].items():
             assert torch.allclose(rank["weights"][name], weight, atol=1e-5), name
-        assert rank["far"] == pytest.approx(alone["far"], abs=1e-3)
-        assert rank["right"] == alone["right"]
+        assert rank["check_loss"] == pytest.approx(alone["check_loss"], abs=1e-3)
+        assert rank["correct"] == alone["correct"]
     assert alone["losses"][-1] < alone["losses"][0] / 2
 
 

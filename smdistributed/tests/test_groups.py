@@ -16,49 +16,49 @@ from berth.smdistributed.modelparallel.torch import groups
 EXCHANGE = """
 smp.init({"partitions": 2, "ddp": True, "placement_strategy": "spread"})
 smp.init()
-found = {name: getattr(smp, name)() for name in (
+results = {name: getattr(smp, name)() for name in (
     "rank", "size", "local_rank", "local_size", "pp_rank", "pp_size", "dp_rank", "dp_size", "mp_rank", "mp_size",
     "rdp_rank", "rdp_size", "tp_rank", "tp_size", "get_pp_group", "get_mp_group", "get_dp_group", "is_initialized")}
-found["gathered"] = smp.allgather({"rank": smp.rank()}, smp.PP_GROUP)
+results["gathered"] = smp.allgather({"rank": smp.rank()}, smp.PP_GROUP)
 smp.barrier(); smp.dp_barrier(); smp.mp_barrier(); smp.pp_barrier()
 if smp.rank() == 1:
     smp.broadcast("from 1", smp.WORLD)
-    found["received"] = "from 1"
+    results["received"] = "from 1"
 else:
-    found["received"] = smp.recv_from(1, rank_type=smp.RankType.WORLD_RANK)
+    results["received"] = smp.recv_from(1, rank_type=smp.RankType.WORLD_RANK)
 if smp.pp_rank() == 0:
     smp.send(("to", smp.rank()), 1, smp.RankType.PP_RANK)
 else:
-    found["sent"] = smp.recv_from(0, smp.RankType.PP_RANK)
+    results["sent"] = smp.recv_from(0, smp.RankType.PP_RANK)
 summed = torch.tensor([smp.rank() + 1.0])
 dist.all_reduce(summed, group=smp.get_dp_process_group())
-found["summed"] = summed.item()
+results["summed"] = summed.item()
 try:
     smp.recv_from(2, smp.RankType.PP_RANK)
 except ValueError as error:
-    found["no such rank"] = str(error)
+    results["no such rank"] = str(error)
 try:
     smp.init({"partitions": 4, "ddp": True})
 except RuntimeError as error:
-    found["again"] = str(error)
-result(found)
+    results["again"] = str(error)
+result(results)
 """
 
 
 @pytest.mark.slow
 def test_ranks_groups_and_objects_on_four_ranks(tmp_path: Path) -> None:
-    found = rank_jobs.run(EXCHANGE, 4, tmp_path)
-    first, last = found[0], found[3]
-    assert [each["rank"] for each in found] == [0, 1, 2, 3]
-    assert [each["pp_rank"] for each in found] == [each["mp_rank"] for each in found] == [0, 0, 1, 1]
-    assert [each["dp_rank"] for each in found] == [each["rdp_rank"] for each in found] == [0, 1, 0, 1]
+    ranks = rank_jobs.run(EXCHANGE, 4, tmp_path)
+    first, last = ranks[0], ranks[3]
+    assert [each["rank"] for each in ranks] == [0, 1, 2, 3]
+    assert [each["pp_rank"] for each in ranks] == [each["mp_rank"] for each in ranks] == [0, 0, 1, 1]
+    assert [each["dp_rank"] for each in ranks] == [each["rdp_rank"] for each in ranks] == [0, 1, 0, 1]
     assert (first["size"], first["pp_size"], first["dp_size"], first["tp_size"], first["tp_rank"]) == (4, 2, 2, 1, 0)
     assert (last["local_rank"], last["local_size"], last["is_initialized"]) == (3, 4, True)
     assert (last["get_pp_group"], last["get_mp_group"], last["get_dp_group"]) == ([1, 3], [1, 3], [2, 3])
     assert last["gathered"] == [{"rank": 1}, {"rank": 3}]
-    assert [each["received"] for each in found] == ["from 1"] * 4
-    assert (found[2]["sent"], found[3]["sent"]) == (("to", 0), ("to", 1))
-    assert [each["summed"] for each in found] == [3.0, 3.0, 7.0, 7.0]
+    assert [each["received"] for each in ranks] == ["from 1"] * 4
+    assert (ranks[2]["sent"], ranks[3]["sent"]) == (("to", 0), ("to", 1))
+    assert [each["summed"] for each in ranks] == [3.0, 3.0, 7.0, 7.0]
     assert first["no such rank"] == "PP_RANK 2 does not exist; this rank's group has 0 to 1."
     assert first["again"].startswith("smp.init was called before with other parameters")
 
@@ -68,9 +68,9 @@ def test_process_without_launcher_is_a_world_of_one(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(rank_jobs.OPENING + "smp.init()\nprint(smp.rank(), smp.size(), smp.pp_size(), smp.local_rank())")
     env = rank_jobs.environment(tmp_path)
-    done = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "0 1 1 0\n"), done.stderr
-    assert "smp: open implementation, not AWS's library: 1 partitions × 1 replicas" in done.stderr
+    process = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=60)
+    assert (process.returncode, process.stdout) == (0, "0 1 1 0\n"), process.stderr
+    assert "smp: open implementation, not AWS's library: 1 partitions × 1 replicas" in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_rank_before_init_is_an_error() -> None:
 
 
 def test_tensorflow_is_an_error() -> None:
-    with pytest.raises(ImportError, match="is for TensorFlow, and this image is for PyTorch"):
+    with pytest.raises(ImportError, match="is for TensorFlow, and this library is for PyTorch"):
         __import__("berth.smdistributed.modelparallel.tensorflow")
 
 

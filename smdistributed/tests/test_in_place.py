@@ -45,11 +45,11 @@ def test_take_over_keeps_the_callers_objects() -> None:
 def test_result_contains_the_callers_objects() -> None:
     cache: list[int] = []
     changed = [1]
-    found = as_in_one_process(WithArguments((changed, {"cache": changed, "n": 1}), ((changed,), {})), ((cache,), {}))
+    result = as_in_one_process(WithArguments((changed, {"cache": changed, "n": 1}), ((changed,), {})), ((cache,), {}))
     assert cache == [1]
-    assert found[0] is cache
-    assert found[1]["cache"] is cache
-    assert as_in_one_process(found, ((), {})) is found
+    assert result[0] is cache
+    assert result[1]["cache"] is cache
+    assert as_in_one_process(result, ((), {})) is result
 
 
 def test_same_form_compares_packed_names() -> None:

@@ -42,18 +42,18 @@ def is_local(name: str) -> bool:
 
 
 def test_shared_tensor_is_sent_once(module: Tied) -> None:
-    found = model_state.entries(module)
-    assert list(found) == list(Tied().state_dict())
-    on_cpu = model_state.on_cpu({name: each for name, each in found.items() if is_local(name)})
+    entries = model_state.entries(module)
+    assert list(entries) == list(Tied().state_dict())
+    on_cpu = model_state.on_cpu({name: each for name, each in entries.items() if is_local(name)})
     assert on_cpu["first.weight"] is on_cpu["last.weight"]
     assert not on_cpu["first.weight"].requires_grad
 
 
 def test_load_changes_only_local_parts(module: Tied) -> None:
-    given = Tied()
-    given.first.count = given.remote.count = 3
-    model_state.load(module, given.state_dict(), is_local, strict=True)
-    assert torch.equal(module.first.weight, given.first.weight)
+    source = Tied()
+    source.first.count = source.remote.count = 3
+    model_state.load(module, source.state_dict(), is_local, strict=True)
+    assert torch.equal(module.first.weight, source.first.weight)
     assert (module.first.count, module.remote.count) == (3, 0)
     assert is_remote_parameter(module.remote.weight)
 
@@ -68,9 +68,9 @@ def test_load_changes_only_local_parts(module: Tied) -> None:
     ],
 )
 def test_mismatch_is_reported_also_for_remote_parts(module: Tied, changes: dict[str, Any], message: str) -> None:
-    given = {**Tied().state_dict(), **changes}
-    given = {name: each for name, each in given.items() if each is not None}
+    states = {**Tied().state_dict(), **changes}
+    states = {name: each for name, each in states.items() if each is not None}
     with pytest.raises(RuntimeError) as raised:
-        model_state.load(module, given, is_local, strict=True)
+        model_state.load(module, states, is_local, strict=True)
     assert message in str(raised.value)
     assert "as many partitions as it was saved with" in str(raised.value)

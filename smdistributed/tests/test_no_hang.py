@@ -16,7 +16,7 @@ LIMIT = 15.0
 JOBS = 15
 """The number of jobs in no_hang.py."""
 Ended = tuple[int, float, str]
-"""A rank's exit code, the second of its exit, and its output."""
+"""A rank's exit code, the time of its exit in seconds since its job began, and its output."""
 
 
 @pytest.fixture(scope="session")
@@ -24,15 +24,15 @@ def jobs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, 
     """How each rank of each job ended. The jobs run once for all pytest workers."""
     shared = tmp_path_factory.getbasetemp()
     folder = (shared if worker_id == "master" else shared.parent) / "no-hang"
-    script, noted = Path(__file__).with_name("no_hang.py"), folder / "found.json"
+    script, endings_file = Path(__file__).with_name("no_hang.py"), folder / "endings.json"
     with FileLock(folder.with_suffix(".lock")):
-        if not noted.exists():
+        if not endings_file.exists():
             folder.mkdir(exist_ok=True)
             command, environment = [sys.executable, str(script)], rank_jobs.environment(folder)
             command += [str(free_port()) for _ in range(JOBS)]
             subprocess.run(command, env=environment, check=True, timeout=rank_jobs.LIMIT)
-    found = json.loads(noted.read_text())
-    return {name: {int(rank): tuple(each) for rank, each in ranks.items()} for name, ranks in found.items()}
+    endings = json.loads(endings_file.read_text())
+    return {name: {int(rank): tuple(each) for rank, each in ranks.items()} for name, ranks in endings.items()}
 
 
 @pytest.mark.slow

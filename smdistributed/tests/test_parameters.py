@@ -31,11 +31,11 @@ def test_options_of_published_notebook() -> None:
         "partitions": 4,
         "ddp": True,
     }
-    found = parse(given, 8)
-    assert (found.pipeline_parallel_degree, found.partitions, found.microbatches, found.ddp) == (4, 4, 4, True)
-    assert (found.placement_strategy, found.pipeline) == ("spread", "interleaved")
-    assert [line.split()[0] for line in found.remarks] == ["optimize"]
-    assert (found.active_microbatches, found.open_microbatches) == (None, 6)
+    parsed = parse(given, 8)
+    assert (parsed.pipeline_parallel_degree, parsed.partitions, parsed.microbatches, parsed.ddp) == (4, 4, 4, True)
+    assert (parsed.placement_strategy, parsed.pipeline) == ("spread", "interleaved")
+    assert [line.split()[0] for line in parsed.remarks] == ["optimize"]
+    assert (parsed.active_microbatches, parsed.open_microbatches) == (None, 6)
 
 
 @pytest.mark.parametrize("placement", ["cluster", "spread", *("".join(letters) for letters in permutations("DPT"))])
@@ -116,8 +116,8 @@ def test_disabled_option_without_effect_is_not_reported() -> None:
 
 
 def test_parameter_server_is_reported_as_without_effect() -> None:
-    found = parse({"partitions": 1, "parameter_server": {"enabled": True}})
-    assert found.remarks == (
+    parsed = parse({"partitions": 1, "parameter_server": {"enabled": True}})
+    assert parsed.remarks == (
         "parameter_server changes nothing here: it is for TensorFlow, and not an option of model parallelism.",
     )
 
@@ -134,7 +134,7 @@ def test_internal_options_are_reported_as_without_effect() -> None:
         ("partitons", "partitons is not an option of smdistributed modelparallel; did you mean partitions?"),
         ("Microbatches", "Microbatches is not an option of smdistributed modelparallel; did you mean microbatches?"),
         ("zzz", "zzz is not an option of smdistributed modelparallel; remove it."),
-        ("horovod", "horovod is for TensorFlow, and this kit is for PyTorch; use ddp instead."),
+        ("horovod", "horovod is for TensorFlow, and this library is for PyTorch; use ddp instead."),
         ("trace_device", "trace_device is an argument of smp.DistributedModel; give it there."),
         (
             "hybrid_shard_degree",
@@ -200,7 +200,7 @@ def test_all_problems_are_reported_together() -> None:
         "fp16": True,
         "bf16": True,
     }
-    found = problems(given, 3)
-    assert len(found) == 6
+    sentences = problems(given, 3)
+    assert len(sentences) == 6
     with pytest.raises(ParameterError, match=r"did you mean partitions\? Also, pipeline is 'x'"):
         parse(given)

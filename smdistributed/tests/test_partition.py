@@ -91,9 +91,9 @@ def test_inner_module_is_split_only_for_better_balance() -> None:
 
 
 def test_modules_with_shared_parameter_stay_together() -> None:
-    found = automatic(Tied(), 2)
-    assert owner("words", found) == owner("head", found)
-    assert found == {f"encoder.layer.{each}": 1 for each in (1, 2, 3)}
+    partitions = automatic(Tied(), 2)
+    assert owner("words", partitions) == owner("head", partitions)
+    assert partitions == {f"encoder.layer.{each}": 1 for each in (1, 2, 3)}
 
 
 def test_module_sharing_a_parameter_with_its_parent_stays_on_partition_0() -> None:
@@ -232,10 +232,10 @@ def test_set_partition_needs_init_and_an_unpartitioned_model(
 
 def test_owners_has_every_name_of_parameters_and_buffers() -> None:
     model = nn.Sequential(Tied(), nn.BatchNorm1d(20))
-    found = owners(model, {"0.encoder": 1, "1": 2})
-    assert found["0.encoder.layer.3.0.bias"] == 1
-    assert found["0.words.weight"] == found["0.head.weight"] == 0
-    assert found["1.running_mean"] == found["1.weight"] == 2
+    partitions = owners(model, {"0.encoder": 1, "1": 2})
+    assert partitions["0.encoder.layer.3.0.bias"] == 1
+    assert partitions["0.words.weight"] == partitions["0.head.weight"] == 0
+    assert partitions["1.running_mean"] == partitions["1.weight"] == 2
 
 
 def test_table_has_partitions_modules_parameters_and_memory() -> None:
@@ -296,7 +296,7 @@ def models(draw: st.DrawFn, depth: int = 3) -> nn.Module:
 @settings(max_examples=200)
 def test_plan_of_any_model_is_valid(model: nn.Module, degree: int) -> None:
     try:
-        found = automatic(model, degree)
+        partitions = automatic(model, degree)
     except PartitionError:
         leaves = {id(each) for each in model.modules() if isinstance(each, nn.Linear)}
         several = len(leaves) < len(
@@ -305,15 +305,17 @@ def test_plan_of_any_model_is_valid(model: nn.Module, degree: int) -> None:
         assert len(leaves) < degree or several
         return
     tree = ModuleTree(model)
-    assert set(found.values()) == set(range(1, degree)), "only partition 0 may be missing in the plan"
-    assert not [(a, b) for a in found for b in found if a.startswith(f"{b}.")], "a planned module contains another one"
-    assert all(tree.is_called(name) for name in found)
+    assert set(partitions.values()) == set(range(1, degree)), "only partition 0 may be missing in the plan"
+    assert not [(a, b) for a in partitions for b in partitions if a.startswith(f"{b}.")], (
+        "a planned module contains another one"
+    )
+    assert all(tree.is_called(name) for name in partitions)
     placed: dict[int, int] = {}
     tensors = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
-    for name, index in owners(model, found).items():
+    for name, index in owners(model, partitions).items():
         assert placed.setdefault(id(tensors[name]), index) == index, f"{name} is on two partitions"
     held = [0.0] * degree
-    places = owners(model, found)
+    places = owners(model, partitions)
     for name, parameter in model.named_parameters():
         held[places[name]] += parameter.numel()
     assert all(held), "a partition has no parameters"

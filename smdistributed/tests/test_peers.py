@@ -70,7 +70,7 @@ def test_message_of_one_rank_reaches_all_others() -> None:
     assert second.peers.failed == hub.peers.failed == {1: (1, "é" * 100_000)}
     one.close()
     assert "Rank 1 ended without an error message" in str(second.cause([0]))
-    with pytest.raises(RankLost, match="Rank 1 ended"), second.named([0]):
+    with pytest.raises(RankLost, match="Rank 1 ended"), second.explain_errors([0]):
         raise RuntimeError
     for each in (hub, second):
         each.end("")

@@ -11,13 +11,13 @@ import logging
 logging.disable(logging.WARNING)
 smp.init({"partitions": int(os.environ["WORLD_SIZE"]), "microbatches": 2})
 import pipeline_cases, pipeline_faults, pipeline_features, pipeline_repeats
-found = {}
+results = {}
 """
 BOTH = """
-found["faults"] = {name: pipeline_faults.fault(name) for name in pipeline_faults.FAULTS}
-found["features"] = {each.__name__: each() for each in pipeline_features.ALL}
-found["two forwards"] = pipeline_faults.two_forwards()
-found["swapped"] = pipeline_faults.swapped()
+results["faults"] = {name: pipeline_faults.fault(name) for name in pipeline_faults.FAULTS}
+results["features"] = {each.__name__: each() for each in pipeline_features.ALL}
+results["two forwards"] = pipeline_faults.two_forwards()
+results["swapped"] = pipeline_faults.swapped()
 """
 TWO = """
 cases = [
@@ -27,10 +27,10 @@ cases = [
     ("bert", dict(microbatches=4)), ("gpt2", dict(microbatches=2)), ("skips", dict(microbatches=4)),
     ("dicts", dict(microbatches=3)), ("bert", dict(microbatches=4, deterministic_server=True)),
 ]
-found["cases"] = [pipeline_cases.equality(kind, {"partitions": 2, **more}) for kind, more in cases]
-found["to the last bit"] = [pipeline_repeats.to_the_last_bit(kind, 2) for kind in ("mlp", "roberta", "gpt2")]
-found["with dropout"] = [pipeline_repeats.independent("noisy", (1, 2))]
-result(found)
+results["cases"] = [pipeline_cases.equality(kind, {"partitions": 2, **more}) for kind, more in cases]
+results["to the last bit"] = [pipeline_repeats.to_the_last_bit(kind, 2) for kind in ("mlp", "roberta", "gpt2")]
+results["with dropout"] = [pipeline_repeats.independent("noisy", (1, 2))]
+result(results)
 """
 FOUR = """
 whole, half = dict(partitions=4), dict(partitions=2, ddp=True)
@@ -41,14 +41,14 @@ cases = [
     ("vit", dict(half, microbatches=2)), ("roberta", dict(half, microbatches=4, placement_strategy="TPD")),
     ("gpt2", dict(half, microbatches=2, pipeline="simple")),
 ]
-found["cases"] = [pipeline_cases.equality(kind, config) for kind, config in cases]
-found["to the last bit"] = [pipeline_repeats.to_the_last_bit(kind, 4) for kind in ("bert", "gpt2")]
+results["cases"] = [pipeline_cases.equality(kind, config) for kind, config in cases]
+results["to the last bit"] = [pipeline_repeats.to_the_last_bit(kind, 4) for kind in ("bert", "gpt2")]
 branches = dict(whole, microbatches=4, deterministic_server=True)
-found["alike"] = pipeline_repeats.alike(*[pipeline_repeats.trained("skips", branches) for _ in range(2)])
+results["alike"] = pipeline_repeats.alike(*[pipeline_repeats.trained("skips", branches) for _ in range(2)])
 noisy = [("noisy", "library"), ("bert", "transformers"), ("gpt2", None)]
-found["with dropout"] = [pipeline_repeats.independent(kind, (1, 2, 4), checkpoints) for kind, checkpoints in noisy]
-found["separated"] = pipeline_faults.separated("bert", dict(whole, microbatches=8))
-result(found)
+results["with dropout"] = [pipeline_repeats.independent(kind, (1, 2, 4), checkpoints) for kind, checkpoints in noisy]
+results["separated"] = pipeline_faults.separated("bert", dict(whole, microbatches=8))
+result(results)
 """
 
 
@@ -56,51 +56,51 @@ ON_4 = pytest.param((4, FOUR), id="4 ranks", marks=pytest.mark.nightly)
 
 
 @pytest.fixture(scope="module", params=[pytest.param((2, TWO), id="2 ranks"), ON_4])
-def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """The results of each rank."""
     size, body = request.param
     folder = tmp_path_factory.mktemp("ranks")
     return rank_jobs.run(BODY + BOTH + body, size, folder, imports=["pipeline_models"])
 
 
-def test_pipeline_equals_one_process(found: list[Any]) -> None:
+def test_pipeline_equals_one_process(ranks: list[Any]) -> None:
     """Loss, gradients, parameters and momentum of 9 steps, within 2e-6 or three times the noise."""
-    cases = found[0]["cases"]
+    cases = ranks[0]["cases"]
     assert len(cases) == 10
     assert [each["case"] for each in cases if each["bad"]] == [], cases
 
 
-@pytest.mark.parametrize("found", [ON_4], indirect=True)
-def test_both_ends_of_a_transfer_are_requested_together(found: list[Any]) -> None:
+@pytest.mark.parametrize("ranks", [ON_4], indirect=True)
+def test_both_ends_of_a_transfer_are_requested_together(ranks: list[Any]) -> None:
     """Otherwise two owners see their transfers in different orders, and gradients are swapped."""
-    count, apart = found[0]["separated"]
+    count, apart = ranks[0]["separated"]
     assert count > 100
     assert not apart
 
 
-def test_swapped_transfers_raise(found: list[Any]) -> None:
-    assert "Transfer 7 arrived instead of 8" in found[1]["swapped"]
+def test_swapped_transfers_raise(ranks: list[Any]) -> None:
+    assert "Transfer 7 arrived instead of 8" in ranks[1]["swapped"]
 
 
-def test_deterministic_server_equals_one_process_to_the_last_bit(found: list[Any]) -> None:
+def test_deterministic_server_equals_one_process_to_the_last_bit(ranks: list[Any]) -> None:
     """Parameters and losses of two runs, also with tied embeddings; the process runs the microbatches in order."""
-    assert found[0]["to the last bit"]
-    assert all(different == [] for different in found[0]["to the last bit"])
+    assert ranks[0]["to the last bit"]
+    assert all(different == [] for different in ranks[0]["to the last bit"])
 
 
-@pytest.mark.parametrize("found", [ON_4], indirect=True)
-def test_deterministic_server_repeats_to_the_last_bit(found: list[Any]) -> None:
+@pytest.mark.parametrize("ranks", [ON_4], indirect=True)
+def test_deterministic_server_repeats_to_the_last_bit(ranks: list[Any]) -> None:
     """Also if several ranks use one tensor, whose gradients are then added in another order than in one process."""
-    assert found[0]["alike"]
+    assert ranks[0]["alike"]
 
 
-def test_dropout_does_not_depend_on_the_number_of_partitions(found: list[Any]) -> None:
+def test_dropout_does_not_depend_on_the_number_of_partitions(ranks: list[Any]) -> None:
     """It must not depend on activation checkpoints either, which compute it twice."""
-    assert max(found[0]["with dropout"]) < 2e-6
+    assert max(ranks[0]["with dropout"]) < 2e-6
 
 
-def test_two_forward_passes_before_one_backward_pass(found: list[Any]) -> None:
-    assert found[0]["two forwards"] < 1e-6
+def test_two_forward_passes_before_one_backward_pass(ranks: list[Any]) -> None:
+    assert ranks[0]["two forwards"] < 1e-6
 
 
 MISTAKES = {
@@ -122,18 +122,18 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistake_raises_on_every_rank(found: list[Any], name: str) -> None:
-    for rank in found:
+def test_mistake_raises_on_every_rank(ranks: list[Any], name: str) -> None:
+    for rank in ranks:
         assert MISTAKES[name] in str(rank["faults"][name])
 
 
-def test_module_outside_a_step_is_an_error(found: list[Any]) -> None:
-    assert "was called outside a step" in found[0]["faults"]["module outside"]
-    assert all(rank["faults"]["module outside"] for rank in found)
+def test_module_outside_a_step_is_an_error(ranks: list[Any]) -> None:
+    assert "was called outside a step" in ranks[0]["faults"]["module outside"]
+    assert all(rank["faults"]["module outside"] for rank in ranks)
 
 
-def test_wrapping_again_returns_the_same_model(found: list[Any]) -> None:
-    assert [rank["faults"]["same model"] for rank in found] == [None] * len(found)
+def test_wrapping_again_returns_the_same_model(ranks: list[Any]) -> None:
+    assert [rank["faults"]["same model"] for rank in ranks] == [None] * len(ranks)
 
 
 @pytest.mark.parametrize(
@@ -150,21 +150,21 @@ def test_wrapping_again_returns_the_same_model(found: list[Any]) -> None:
         "clipped",
     ],
 )
-def test_feature_equals_one_process(found: list[Any], name: str) -> None:
-    assert max(rank["features"][name] for rank in found) < 2e-6
+def test_feature_equals_one_process(ranks: list[Any], name: str) -> None:
+    assert max(rank["features"][name] for rank in ranks) < 2e-6
 
 
-def test_hooks_run_once_on_the_rank_of_their_module(found: list[Any]) -> None:
+def test_hooks_run_once_on_the_rank_of_their_module(ranks: list[Any]) -> None:
     """Two steps of two microbatches; the first module is on partition 0, the last on 1."""
-    assert found[0]["features"]["hooks"] == [{"a": 4, "out": 0}, {"a": 0, "out": 4}]
+    assert ranks[0]["features"]["hooks"] == [{"a": 4, "out": 0}, {"a": 0, "out": 4}]
 
 
-def test_local_state_dicts_resume_to_the_last_bit(found: list[Any]) -> None:
-    assert [rank["features"]["resumes"] for rank in found] == [[True, True, True]] * len(found)
+def test_local_state_dicts_resume_to_the_last_bit(ranks: list[Any]) -> None:
+    assert [rank["features"]["resumes"] for rank in ranks] == [[True, True, True]] * len(ranks)
 
 
-def test_pipeline_sends_few_more_than_the_least_bytes(found: list[Any]) -> None:
-    """Per microbatch: hidden states, mask and the logits' gradient there; gradient and logits back."""
-    sent, (batch, length) = found[0]["features"]["wire_bytes"]
+def test_pipeline_sends_hardly_more_than_the_least_bytes(ranks: list[Any]) -> None:
+    """Per microbatch one way: hidden states, mask and the logits' gradient. The other way: their gradient and the logits."""
+    sent, (batch, length) = ranks[0]["features"]["wire_bytes"]
     hidden, logits, mask = batch * length * 32 * 4, batch * length * 2 * 4, batch * length * length
     assert sum(sent) <= 1.05 * (2 * hidden + 2 * logits + mask)

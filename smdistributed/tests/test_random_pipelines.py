@@ -21,6 +21,6 @@ result(pipeline_trees.compared({COUNT}, {STEPS}, [2]))
 
 @pytest.mark.nightly
 def test_random_pipelines_equal_one_process(tmp_path: Path) -> None:
-    found, problem = rank_jobs.run(BODY, 2, tmp_path, imports=["pipeline_models"])[0]
+    cases, problem = rank_jobs.run(BODY, 2, tmp_path, imports=["pipeline_models"])[0]
     assert not problem, problem
-    assert len(found) >= COUNT
+    assert len(cases) >= COUNT

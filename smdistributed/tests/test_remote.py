@@ -30,9 +30,9 @@ def test_pack_extracts_tensors_of_any_object() -> None:
     one, other = torch.ones(2), torch.zeros(3)
     packed, tensors = pack({"a": [one, (other, one)], "b": SimpleNamespace(c=other), "d": 1})
     assert len(tensors) == 2, "each tensor must be packed once"
-    found = unpack(packed, [each + 1 for each in tensors])
-    assert found["a"][0] is found["a"][1][1]
-    assert torch.equal(found["b"].c, torch.ones(3))
+    received = unpack(packed, [each + 1 for each in tensors])
+    assert received["a"][0] is received["a"][1][1]
+    assert torch.equal(received["b"].c, torch.ones(3))
     with pytest.raises(TypeError, match="It can't be sent to another rank"):
         pack(threading.Lock())
 
@@ -58,10 +58,10 @@ TENSORS = [
 
 def test_payload_can_contain_tensors_of_any_kind() -> None:
     metas = [Meta((2,), torch.float32) if each is None else wire.meta_of(each) for each in TENSORS]
-    found = wire.empty(wire.fill(5, metas, TENSORS, CPU), 5, metas)
-    for sent, after in zip(TENSORS, found, strict=True):
+    received = wire.tensors_of(wire.fill(5, metas, TENSORS, CPU), 5, metas)
+    for sent, after in zip(TENSORS, received, strict=True):
         assert (sent is None and after is None) or torch.equal(sent, after)  # type: ignore[arg-type]
-    one, other = found[0], found[3]
+    one, other = received[0], received[3]
     assert one is not None
     assert other is not None
     before = other._version
@@ -72,11 +72,11 @@ def test_payload_can_contain_tensors_of_any_kind() -> None:
 def test_payload_of_another_transfer_raises() -> None:
     metas = [Meta((2,), torch.float32)]
     with pytest.raises(wire.TransferError, match="Transfer 5 arrived instead of 6"):
-        wire.empty(wire.fill(5, metas, [torch.ones(2)], CPU), 6, metas)
-    empty = wire.poison(6, metas, CPU)
-    assert empty.numel() == wire.layout(metas)[1]
+        wire.tensors_of(wire.fill(5, metas, [torch.ones(2)], CPU), 6, metas)
+    poisoned = wire.poison(6, metas, CPU)
+    assert poisoned.numel() == wire.layout(metas)[1]
     with pytest.raises(wire.Poisoned):
-        wire.empty(empty, 6, metas)
+        wire.tensors_of(poisoned, 6, metas)
 
 
 def remote(value: torch.Tensor, *, requires_grad: bool = False) -> tuple[RemoteTensor, list[Any]]:

@@ -17,9 +17,9 @@ MPIRUN = {
     "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
 }
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}
-MET = {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}
-HERE = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-ALONE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **HERE}
+LEADER = {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}
+LOOPBACK = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+ALONE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **LOOPBACK}
 SECOND = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 FIFTH = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
 
@@ -29,12 +29,12 @@ FIFTH = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": 
     [
         ({}, ALONE),
         ({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, ALONE),
-        (TORCHRUN | MET, TORCHRUN | MET),
-        (MPIRUN | MET, FIFTH | MET),
-        (MPIRUN | TORCHRUN, TORCHRUN | HERE),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, SECOND | HERE),
-        (MPIRUN | {"SM_HOSTS": '["algo-1", "algo-2"]'}, FIFTH | HERE | {"MASTER_ADDR": "algo-1"}),
-        (MPIRUN | {"SMDATAPARALLEL_SERVER_ADDR": "algo-9"}, FIFTH | HERE | {"MASTER_ADDR": "algo-9"}),
+        (TORCHRUN | LEADER, TORCHRUN | LEADER),
+        (MPIRUN | LEADER, FIFTH | LEADER),
+        (MPIRUN | TORCHRUN, TORCHRUN | LOOPBACK),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, SECOND | LOOPBACK),
+        (MPIRUN | {"SM_HOSTS": '["algo-1", "algo-2"]'}, FIFTH | LOOPBACK | {"MASTER_ADDR": "algo-1"}),
+        (MPIRUN | {"SMDATAPARALLEL_SERVER_ADDR": "algo-9"}, FIFTH | LOOPBACK | {"MASTER_ADDR": "algo-9"}),
     ],
 )
 def test_launch_variables_of_mpirun_and_torchrun(environ: dict[str, str], expected: dict[str, str]) -> None:
@@ -77,16 +77,16 @@ def test_smddprun_starts_program_with_launch_variables(tmp_path: Path) -> None:
     code = (
         "import os, sys; print(os.environ['RANK'], os.environ['SMDATAPARALLEL_LOCAL_RANK'], *sys.argv[1:]); sys.exit(3)"
     )
-    done = smddprun(tmp_path, sys.executable, "-c", code, "--epochs", "1", **MPIRUN, **MET)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "5 1 --epochs 1\n", "")
+    process = smddprun(tmp_path, sys.executable, "-c", code, "--epochs", "1", **MPIRUN, **LEADER)
+    assert (process.returncode, process.stdout, process.stderr) == (3, "5 1 --epochs 1\n", "")
 
 
 def test_smddprun_reports_program_that_cannot_start(tmp_path: Path) -> None:
     missing = smddprun(tmp_path, "no-such-program", **MPIRUN)
     assert missing.returncode == 127
     assert missing.stderr == "smddprun: program no-such-program not found; pass a program on PATH, or its path.\n"
-    lost = smddprun(tmp_path, sys.executable, **MPIRUN)
-    assert (lost.returncode, lost.stderr[:34]) == (2, "smddprun: MASTER_ADDR is not set, ")
+    without_address = smddprun(tmp_path, sys.executable, **MPIRUN)
+    assert (without_address.returncode, without_address.stderr[:34]) == (2, "smddprun: MASTER_ADDR is not set, ")
 
 
 def test_smddprun_prints_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,13 +47,13 @@ def test_indivisible_batch_is_an_error() -> None:
 
 
 def test_merged_keeps_containers() -> None:
-    found = merged([{"loss": torch.tensor(float(each)), "rest": [torch.ones(2) * each, each]} for each in range(3)])
-    assert found["loss"].reduce_mean() == 1.0
-    assert found["loss"].reduce_sum() == 3.0
-    assert torch.equal(found["loss"].concat(), torch.tensor([0.0, 1.0, 2.0]))
-    assert found["rest"][0].concat().shape == (6,)
-    assert found["rest"][0].stack().shape == (3, 2)
-    assert found["rest"][1] == [0, 1, 2]
+    outputs = merged([{"loss": torch.tensor(float(each)), "rest": [torch.ones(2) * each, each]} for each in range(3)])
+    assert outputs["loss"].reduce_mean() == 1.0
+    assert outputs["loss"].reduce_sum() == 3.0
+    assert torch.equal(outputs["loss"].concat(), torch.tensor([0.0, 1.0, 2.0]))
+    assert outputs["rest"][0].concat().shape == (6,)
+    assert outputs["rest"][0].stack().shape == (3, 2)
+    assert outputs["rest"][1] == [0, 1, 2]
     assert merged([None, None]) is None
     assert isinstance(merged([OrderedDict(a=torch.ones(1))]), OrderedDict)
     assert isinstance(merged([Pair(torch.ones(1), 1)]), Pair)

@@ -27,13 +27,13 @@ def coordinates(topology: Topology) -> list[tuple[int, int, int]]:
 
 
 def test_dpt_equals_documentation() -> None:
-    found = coordinates(Topology(8, 2, 2, "DPT"))
-    assert found == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1)]
+    ranks = coordinates(Topology(8, 2, 2, "DPT"))
+    assert ranks == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1)]
 
 
 def test_ptd_equals_documentation() -> None:
-    found = coordinates(Topology(8, 2, 2, "PTD"))
-    assert found == [(0, 0, 0), (1, 0, 0), (0, 0, 1), (1, 0, 1), (0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1)]
+    ranks = coordinates(Topology(8, 2, 2, "PTD"))
+    assert ranks == [(0, 0, 0), (1, 0, 0), (0, 0, 1), (1, 0, 1), (0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1)]
 
 
 @pytest.mark.parametrize(

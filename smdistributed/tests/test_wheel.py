@@ -21,9 +21,9 @@ SOURCES = [each for each in code_metrics.sources(pins.ROOT) if each.path.is_rela
 
 
 def test_library_imports_nothing_of_berth() -> None:
-    found = [each for each in code_metrics.imports(SOURCES) if not each.module.startswith(".")]
-    assert len(found) > 20
-    foreign = [f"{each.where}: {each.module}" for each in found if each.module.partition(".")[0] not in ALLOWED]
+    imports = [each for each in code_metrics.imports(SOURCES) if not each.module.startswith(".")]
+    assert len(imports) > 20
+    foreign = [f"{each.where}: {each.module}" for each in imports if each.module.partition(".")[0] not in ALLOWED]
     assert not foreign, "\n".join(foreign)
 
 
@@ -53,8 +53,8 @@ def test_wheel_is_built_by_setuptools_and_imported(tmp_path: Path) -> None:
     subprocess.run(make, check=True, timeout=120)
     (wheel,) = tmp_path.glob("berth_smdistributed-*+berth-py3-none-any.whl")
     with ZipFile(wheel) as archive:
-        held = {name for name in archive.namelist() if name.endswith(".py")}
-    assert held == {str(each.path.relative_to(PACKAGE.parent)) for each in SOURCES}
+        packed = {name for name in archive.namelist() if name.endswith(".py")}
+    assert packed == {str(each.path.relative_to(PACKAGE.parent)) for each in SOURCES}
     installed = tmp_path / "installed"
     subprocess.run([*pip, "install", *alone, "--target", str(installed), str(wheel)], check=True, timeout=120)
     code = """
@@ -63,8 +63,8 @@ print(smdistributed.__file__, torch.distributed.Backend.SMDDP)
 """
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(installed)}
     command = [sys.executable, "-P", "-c", code]
-    done = subprocess.run(command, env=environ, cwd="/", capture_output=True, text=True, timeout=120)
-    assert done.stdout == f"{installed}/smdistributed/__init__.py smddp\n", done.stderr
+    process = subprocess.run(command, env=environ, cwd="/", capture_output=True, text=True, timeout=120)
+    assert process.stdout == f"{installed}/smdistributed/__init__.py smddp\n", process.stderr
     smddprun = subprocess.run(
         [installed / "bin" / "smddprun", "--help"], env=environ, capture_output=True, text=True, timeout=60
     )

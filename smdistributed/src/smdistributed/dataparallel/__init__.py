@@ -2,7 +2,7 @@
 
 launch      `smddprun`, which starts a rank
 torch       the library: the collectives of version 1, and the torch.distributed backend of version 2
-tensorflow  raises ImportError: this is for PyTorch
+tensorflow  raises ImportError: this library is for PyTorch
 """
 
 __version__ = "2.5.0+berth"

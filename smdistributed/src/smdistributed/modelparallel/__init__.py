@@ -2,7 +2,7 @@
 
 parameters  parses and checks the options of a job; pure, without torch
 torch       `import smdistributed.modelparallel.torch as smp`
-tensorflow  raises ImportError: this is for PyTorch
+tensorflow  raises ImportError: this library is for PyTorch
 """
 
 __version__ = "1.15.0+berth"

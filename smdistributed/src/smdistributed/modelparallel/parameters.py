@@ -31,7 +31,8 @@ class ModelParallelParameters:
     """The checked options of a job. remarks: log lines, such as one per accepted option without effect.
 
     default_partition: for modules that no `smp.partition` assigns; None with the automatic partition.
-    active_microbatches: how many microbatches may be open at a time; None: pipeline_parallel_degree + 2.
+    active_microbatches: how many microbatches may be open at a time; None: all with the pipeline `simple`, else
+    pipeline_parallel_degree + 2.
     ddp_dist_backend: gloo: tensors of GPUs are exchanged through the host's memory; auto is nccl.
     """
 
@@ -60,7 +61,7 @@ class ModelParallelParameters:
 
     @property
     def open_microbatches(self) -> int:
-        """How many microbatches may be open at a time."""
+        """How many microbatches may be open at a time, unless `simple` opens all."""
         return self.active_microbatches or self.pipeline_parallel_degree + 2
 
 
@@ -143,7 +144,7 @@ ACCEPTED: Mapping[str, tuple[Kind, str]] = {
     "parameter_server": (_anything, "it is for TensorFlow, and not an option of model parallelism"),
     "processes_per_host": (_anything, "it is an option of mpi in distribution, and belongs there"),
     "ddp_port": (_anything, "the launcher chooses the port"),
-    "fast_mode": (_anything, "modules that follow each other on a partition exchange nothing as it is"),
+    "fast_mode": (_anything, "consecutive modules on one partition exchange nothing in any case"),
     "static_mode": (_anything, "every step is scheduled by itself"),
     "overlapping_allreduce": (_anything, _ALL_REDUCE),
     "bucket_cap_mb": (_anything, _ALL_REDUCE),
@@ -161,8 +162,8 @@ _VERSION_2 = (
 )
 _MODEL_ARGUMENT = "is an argument of smp.DistributedModel; give it there."
 REFUSED: Mapping[str, str] = {
-    "horovod": "is for TensorFlow, and this kit is for PyTorch; use ddp instead.",
-    "xla": "is for TensorFlow, and this kit is for PyTorch; remove it.",
+    "horovod": "is for TensorFlow, and this library is for PyTorch; use ddp instead.",
+    "xla": "is for TensorFlow, and this library is for PyTorch; remove it.",
     "hybrid_shard_degree": _VERSION_2,
     "sm_activation_offloading": _VERSION_2,
     "fsdp_cache_flush_warnings": _VERSION_2,

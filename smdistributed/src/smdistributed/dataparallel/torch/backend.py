@@ -23,11 +23,14 @@ def register() -> None:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=[device])
 
 
-def _create(options: Any, given: Any) -> Any:
-    """Called by torch.distributed per process group. options: store, ranks and time-out; given: NCCL's options."""
+def _create(options: Any, backend_options: Any) -> Any:
+    """Called by torch.distributed per process group.
+
+    options: store, ranks and time-out. backend_options: NCCL's options, or None.
+    """
     backend = "NCCL" if torch.cuda.is_available() else "gloo"
     _announce(options.group_rank, options.group_size, backend)
-    group = _nccl(options, given) if backend == "NCCL" else _gloo(options)
+    group = _nccl(options, backend_options) if backend == "NCCL" else _gloo(options)
     group._set_sequence_number_for_group()
     return group
 
@@ -45,8 +48,8 @@ def _gloo(options: Any) -> Any:
     return group
 
 
-def _nccl(options: Any, given: Any) -> Any:
-    nccl_options = given or dist.ProcessGroupNCCL.Options()
+def _nccl(options: Any, backend_options: Any) -> Any:
+    nccl_options = backend_options or dist.ProcessGroupNCCL.Options()
     nccl_options._timeout = options.timeout
     nccl_options.global_ranks_in_group = options.global_ranks_in_group
     nccl_options.group_name = options.group_id

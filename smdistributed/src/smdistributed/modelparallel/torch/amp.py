@@ -45,11 +45,11 @@ class GradScaler(torch.amp.GradScaler):
         allow_fp16: bool,  # noqa: FBT001
     ) -> dict[torch.device, torch.Tensor]:
         """Like torch's, with found_inf of all partitions; a rank without gradients takes part too."""
-        found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
+        per_device = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
         if pp_size() > 1:
-            here = max((float(each) for each in found.values()), default=0.0)
-            anywhere = reduced(here, dist.ReduceOp.MAX, "smp.amp.GradScaler.step()")
-            found = found or {found_inf.device: found_inf}
-            for each in found.values():
-                each.fill_(anywhere)
-        return found
+            on_this_rank = max((float(each) for each in per_device.values()), default=0.0)
+            on_any_rank = reduced(on_this_rank, dist.ReduceOp.MAX, "smp.amp.GradScaler.step()")
+            per_device = per_device or {found_inf.device: found_inf}
+            for each in per_device.values():
+                each.fill_(on_any_rank)
+        return per_device

@@ -63,10 +63,10 @@ def _candidates(tree: ModuleTree, degree: int) -> list[Cut]:
         return memory_of(tree.tensors(name))
 
     opened, units = ([""], list(tree.children(""))) if tree.can_open("") else ([], [])
-    found = [cut(tree, opened, units)] if units else [cut(tree, [""], [])]
+    cuts = [cut(tree, opened, units)] if units else [cut(tree, [""], [])]
     average = cost("") / degree
     while len(opened) < _MOST_OPENED:
-        latest = found[-1]
+        latest = cuts[-1]
         fits = latest.most_partitions >= degree
         if fits and _fullest(latest, degree) <= _NEAR_IDEAL * average:
             break
@@ -78,5 +78,5 @@ def _candidates(tree: ModuleTree, degree: int) -> list[Cut]:
         place = units.index(largest)
         units[place : place + 1] = tree.children(largest)
         opened.append(largest)
-        found.append(cut(tree, opened, units))
-    return found
+        cuts.append(cut(tree, opened, units))
+    return cuts

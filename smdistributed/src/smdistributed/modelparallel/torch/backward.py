@@ -54,10 +54,10 @@ class BackwardPass:
     def _unwind(self, microbatch: Microbatch) -> None:
         """Replay the tape in reverse. Its records stay, because a second loss may reach them and find spent graphs."""
         waiting: list[tuple[Put, Incoming]] = []
-        done: list[Record] = []
+        replayed: list[Record] = []
         while microbatch.tape:
             record = microbatch.tape.pop()
-            done.append(record)
+            replayed.append(record)
             if isinstance(record, Fetched):
                 self._continue_here(microbatch, waiting)
                 self._give_gradient(microbatch, record)
@@ -68,7 +68,7 @@ class BackwardPass:
             elif record.handle.reached and record.departure is not None:
                 waiting.append((record, self._ask_gradient(microbatch, record.handle)))
         self._continue_here(microbatch, waiting)
-        microbatch.tape.extend(reversed(done))
+        microbatch.tape.extend(reversed(replayed))
 
     def _give_gradient(self, microbatch: Microbatch, record: Fetched) -> None:
         gradient = record.holder.take()

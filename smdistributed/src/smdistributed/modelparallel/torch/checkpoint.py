@@ -82,10 +82,10 @@ def save_checkpoint(
     num_kept = more.get("num_kept_partial_checkpoints")
     if num_kept is not None and num_kept < 1:
         raise ValueError(f"num_kept_partial_checkpoints is {num_kept}; keep at least 1.")
-    for given, kind in ((model, DistributedModel), (optimizer, DistributedOptimizer)):
-        if given is not None and not isinstance(given, kind):
+    for argument, kind in ((model, DistributedModel), (optimizer, DistributedOptimizer)):
+        if argument is not None and not isinstance(argument, kind):
             raise TypeError(
-                f"smp.save_checkpoint can't save a {type(given).__name__}; wrap it with smp.{kind.__name__} first."
+                f"smp.save_checkpoint can't save a {type(argument).__name__}; wrap it with smp.{kind.__name__} first."
             )
     if rdp_rank() != 0:
         return
@@ -97,24 +97,24 @@ def save_checkpoint(
 
 
 def _save_partial(folder: Path, tag: str, parts: Mapping[str, Any], user_content: Any, num_kept: int | None) -> None:
-    place, beside = folder / f"{tag}_partial", folder / f".{tag}_partial.incomplete"
+    place, unfinished = folder / f"{tag}_partial", folder / f".{tag}_partial.incomplete"
     hosts = _hosts()
-    first = hosts.index(socket.gethostname()) == mp_rank()
+    first_on_host = hosts.index(socket.gethostname()) == mp_rank()
 
     def clear() -> None:
-        if first:
-            files.remove(beside)
+        if first_on_host:
+            files.remove(unfinished)
 
     def write() -> None:
         for kind, each in parts.items():
-            files.write(each.local_state_dict(), beside / _rankinfo(kind))
-        if first:
-            files.write(user_content, beside / _USER_CONTENT)
-            files.write_text(json.dumps({"degrees": _degrees(), "parts": list(parts)}), beside / _MANIFEST)
+            files.write(each.local_state_dict(), unfinished / _rankinfo(kind))
+        if first_on_host:
+            files.write(user_content, unfinished / _USER_CONTENT)
+            files.write_text(json.dumps({"degrees": _degrees(), "parts": list(parts)}), unfinished / _MANIFEST)
 
     def publish(host: str) -> None:
-        if first and host == socket.gethostname():
-            files.put_in_place(beside, place)
+        if first_on_host and host == socket.gethostname():
+            files.put_in_place(unfinished, place)
             files.write_text(tag, folder / _NEWEST)
             if num_kept:
                 files.keep_newest(folder, "_partial", num_kept)
@@ -127,12 +127,12 @@ def _save_partial(folder: Path, tag: str, parts: Mapping[str, Any], user_content
 
 def _save_full(folder: Path, tag: str, parts: Mapping[str, Any], user_content: Any) -> None:
     whole = {kind: each.state_dict() for kind, each in parts.items()}
-    first = _hosts().index(socket.gethostname()) == mp_rank()
+    first_on_host = _hosts().index(socket.gethostname()) == mp_rank()
 
     def write() -> None:
-        if not first:
+        if not first_on_host:
             return
-        # The model comes last: if the new one is there, all files are.
+        # The model comes last: if the new model exists, so do the other files.
         together = {folder / f"optimizer_{tag}": whole["optimizer"]} if "optimizer" in whole else {}
         together |= {folder / f"user_content_{tag}": user_content}
         together |= {folder / tag: whole["model"]} if "model" in whole else {}
@@ -201,8 +201,8 @@ def resume_from_checkpoint(
     read = functools.partial(_read_partial if partial else _read_full, folder, tag, skipped)
     parts, content = _on_all(read, folder, _RESUME)
     if "model" in parts:
-        given = parts["model"]
-        state.model.load_state_dict(translate_function(given) if translate_function else given, strict=strict)
+        states = parts["model"]
+        state.model.load_state_dict(translate_function(states) if translate_function else states, strict=strict)
     if "optimizer" in parts:
         state.optimizer.load_state_dict(parts["optimizer"])
     return content
@@ -244,14 +244,14 @@ def _read_full(folder: Path, tag: str | None, skipped: Sequence[str]) -> tuple[d
     if not (folder / tag).is_file():
         raise SMPCheckpointError(f"{folder / tag} does not exist; check path and tag, or resume with partial=True.")
     parts: dict[str, Any] = {"model": folder / tag}
-    beside, content = folder / f"optimizer_{tag}", folder / f"user_content_{tag}"
-    if beside.is_file() and "optimizer" not in skipped:
-        parts["optimizer"] = beside
+    optimizer_file, content_file = folder / f"optimizer_{tag}", folder / f"user_content_{tag}"
+    if optimizer_file.is_file() and "optimizer" not in skipped:
+        parts["optimizer"] = optimizer_file
     _check_targets(parts, folder / tag)
     parts["model"] = torch.load(parts["model"], "cpu", weights_only=True)
     if "optimizer" in parts:
         parts["optimizer"] = torch.load(parts["optimizer"], "cpu", weights_only=False)
-    return parts, torch.load(content, "cpu", weights_only=False) if content.is_file() else None
+    return parts, torch.load(content_file, "cpu", weights_only=False) if content_file.is_file() else None
 
 
 def _check_targets(kinds: Iterable[str], place: Path) -> None:

@@ -36,13 +36,13 @@ from .messages import (
 )
 from .remote import Departure, GradientHolder, Handle, RemoteTensor, arrive, change, local, pack, unpack, version
 from .seeds import begin_stream, draw, may_draw, mixed, random_state, set_random_state
-from .server import FORMS, StepMismatch, training_of
+from .server import MOST_FORMS, StepMismatch, training_of
 from .stand_in import is_remote_parameter, local_parameters
 from .tape import Called, Fetched, Microbatch, Moved, Put, Sending
 from .threads import MicrobatchThreads
 from .wire import Incoming, Poisoned, Wire, meta_of
 
-RESULTS = 1 << 12
+MOST_RESULTS = 1 << 12
 """The most tensors that a call may return: each call reserves a block of this many tensor numbers."""
 
 
@@ -180,10 +180,10 @@ class Coordinator:
     def _wait(self, wait: Callable[[], Any]) -> Any:
         """Wait for another rank while other microbatches run."""
         microbatch = self.microbatch
-        first = microbatch.backward != self._schedule.simple
+        preferred = microbatch.backward != self._schedule.simple
         microbatch.random = random_state()
         try:
-            return self._baton.wait(wait, 0 if first else 1, microbatch.index)
+            return self._baton.wait(wait, 0 if preferred else 1, microbatch.index)
         except Poisoned as error:
             raise RemoteFailed from error
         finally:
@@ -264,7 +264,7 @@ class Coordinator:
     def _learn(self, key: Any, number: int, form: Form | None) -> Form:
         if form is None:
             raise RemoteFailed
-        if len(self._forms) < FORMS:
+        if len(self._forms) < MOST_FORMS:
             self._forms[key] = (number, form)
         return form
 
@@ -272,8 +272,8 @@ class Coordinator:
         self, microbatch: Microbatch, request: Call, owner: int, inputs: list[Handle], form: Form
     ) -> list[Any]:
         grad = request.modes.grad
-        gone = None if grad else self._release_callback(microbatch)
-        handles = [Handle(request.results + place, owner, meta, gone) for place, meta in enumerate(form.metas)]
+        release = None if grad else self._release_callback(microbatch)
+        handles = [Handle(request.results + place, owner, meta, release) for place, meta in enumerate(form.metas)]
         if grad:
             microbatch.tape.append(Called(" → ".join(request.names), owner, request.results, inputs, handles))
         device, fetch = self._wire.device, self._fetch
@@ -282,18 +282,18 @@ class Coordinator:
     def _release_callback(self, microbatch: Microbatch) -> Callable[[int, int], None]:
         """A callback for a tensor that is no longer used here; the next call tells the owner to release it."""
 
-        def gone(owner: int, number: int) -> None:
+        def release(owner: int, number: int) -> None:
             if not microbatch.over:
                 self._unneeded[owner].append((microbatch.index, number))
 
-        return gone
+        return release
 
     def _take_unneeded(self, owner: int) -> tuple[tuple[int, int], ...]:
         taken, self._unneeded[owner] = self._unneeded[owner], []
         return tuple(taken)
 
     def _number(self) -> int:
-        return next(self._numbers) * RESULTS
+        return next(self._numbers) * MOST_RESULTS
 
     def _bring(self, tensor: torch.Tensor, owner: int, sending: Sending) -> Handle:
         """The handle of a tensor at an owner; sends the tensor with this call if it is not there yet."""
@@ -310,9 +310,9 @@ class Coordinator:
             )
         wants = tensor.requires_grad and torch.is_grad_enabled()
         key = (id(tensor), version(tensor), owner, wants)
-        found = microbatch.puts.get(key)
-        if found is not None and found[0]() is tensor:
-            return found[1]
+        earlier = microbatch.puts.get(key)
+        if earlier is not None and earlier[0]() is tensor:
+            return earlier[1]
         put = Put(Handle(self._number(), owner, meta_of(tensor)._replace(requires_grad=wants)))
         if wants:
             put.departure = Departure.apply(tensor, put.holder)  # type: ignore[no-untyped-call]
@@ -324,8 +324,8 @@ class Coordinator:
     def _move(self, microbatch: Microbatch, handle: Handle, owner: int, sending: Sending) -> Handle:
         if handle.owner == owner:
             return handle
-        if found := microbatch.copies.get((handle.number, owner)):
-            return found
+        if earlier := microbatch.copies.get((handle.number, owner)):
+            return earlier
         copy = Handle(self._number(), owner, handle.meta)
         microbatch.copies[handle.number, owner] = copy
         microbatch.tape.append(Moved(handle, copy))
@@ -336,9 +336,9 @@ class Coordinator:
         microbatch, handle = self.microbatch, tensor.handle
         if tensor.microbatch is not microbatch:
             raise OutsideStep("A tensor of another microbatch or step was used")
-        incoming = self._expect(handle)
-        self._wire.send(handle.owner, Push(microbatch.index, handle.number, handle.meta, self._wire.rank, incoming[1]))
-        (value,) = self._wait(incoming[0].wait)
+        incoming, transfer = self._expect(handle)
+        self._wire.send(handle.owner, Push(microbatch.index, handle.number, handle.meta, self._wire.rank, transfer))
+        (value,) = self._wait(incoming.wait)
         if not handle.meta.requires_grad or torch.is_inference_mode_enabled():
             return value  # type: ignore[no-any-return]
         fetched = Fetched(handle, GradientHolder())
@@ -355,6 +355,6 @@ class Coordinator:
         """The backward pass from these tensors, here and at all owners."""
         microbatch = self.microbatch
         self.went_backward = True
-        here = [local(tensor) for tensor in tensors]
+        values = [local(tensor) for tensor in tensors]
         with self._baton.backward(microbatch.index):
-            self._backward.run(microbatch, here, gradients)
+            self._backward.run(microbatch, values, gradients)

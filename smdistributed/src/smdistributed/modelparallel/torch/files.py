@@ -19,27 +19,27 @@ def write(value: Any, path: Path, *, pickle_module: Any = pickle, pickle_protoco
 
 def write_all(values: Mapping[Path, Any], *, pickle_module: Any = pickle, pickle_protocol: int = 2) -> None:
     """`write` for several files: all are written before the first is renamed; they are renamed in order."""
-    beside = {path: _beside(path) for path in values}
+    temporary = {path: _temporary(path) for path in values}
     try:
         for path, value in values.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            with beside[path].open("wb") as file:
+            with temporary[path].open("wb") as file:
                 torch.save(value, file, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
                 file.flush()
                 os.fsync(file.fileno())
         for path in values:
-            beside[path].replace(path)
+            temporary[path].replace(path)
     finally:
-        for each in beside.values():
+        for each in temporary.values():
             each.unlink(missing_ok=True)
 
 
 def write_text(text: str, path: Path) -> None:
     """Write a text file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _beside(path)
-    beside.write_text(text)
-    beside.replace(path)
+    temporary = _temporary(path)
+    temporary.write_text(text)
+    temporary.replace(path)
 
 
 def put_in_place(finished: Path, place: Path) -> None:
@@ -65,17 +65,17 @@ def recover(place: Path) -> None:
 
 def keep_newest(folder: Path, ending: str, count: int) -> None:
     """Remove the oldest folders with this suffix, except the `count` newest."""
-    found = [path for path in folder.iterdir() if path.is_dir() and path.name.endswith(ending)]
-    found = [path for path in found if not path.name.startswith(".")]
-    for path in sorted(found, key=lambda each: each.stat().st_mtime_ns)[:-count]:
+    folders = [path for path in folder.iterdir() if path.is_dir() and path.name.endswith(ending)]
+    folders = [path for path in folders if not path.name.startswith(".")]
+    for path in sorted(folders, key=lambda each: each.stat().st_mtime_ns)[:-count]:
         # Rename it first: a half-removed folder must not look like a checkpoint.
-        gone = path.with_name(f".{path.name}.gone")
+        hidden = path.with_name(f".{path.name}.hidden")
         with contextlib.suppress(FileNotFoundError):
-            path.rename(gone)
-        remove(gone)
+            path.rename(hidden)
+        remove(hidden)
 
 
-def _beside(path: Path) -> Path:
+def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.incomplete")
 
 

@@ -26,7 +26,7 @@ class GradientExchange:
 
     def __init__(self, group: Any, *, passes: int = 1, average: bool = True) -> None:
         self._group, self._passes, self._average = group, passes, average
-        self._done = 0
+        self._steps = 0
         self._earlier: list[torch.Tensor | None] = []
 
     def before(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -45,14 +45,14 @@ class GradientExchange:
             if parameter.grad is not None and self._average and microbatches > 1:
                 parameter.grad.div_(microbatches)
         if function is not None:
-            self._done += 1
+            self._steps += 1
             if self._passes == 1:
                 self._reduce(parameters, function)
         for parameter, earlier in zip(parameters, self._earlier, strict=True):
             if earlier is not None:
                 parameter.grad = earlier if parameter.grad is None else earlier.add_(parameter.grad)
         self._earlier = []
-        if function is not None and self._passes > 1 and self._done % self._passes == 0:
+        if function is not None and self._passes > 1 and self._steps % self._passes == 0:
             self._reduce(parameters, function)
 
     def _reduce(self, parameters: Sequence[nn.Parameter], function: str) -> None:
@@ -60,8 +60,11 @@ class GradientExchange:
             return
         ranks = dist.get_process_group_ranks(self._group)
         watch = state.watch
-        with watch.waiting("the exchange of gradients between replicas", ranks), watch.named(ranks, replicas=True):
-            self._reduce_together(parameters, agreed(self._group, ranks, function, parameters))
+        with (
+            watch.waiting("the exchange of gradients between replicas", ranks),
+            watch.explain_errors(ranks, replicas=True),
+        ):
+            self._reduce_together(parameters, agree_on_gradients(self._group, ranks, function, parameters))
 
     def _reduce_together(self, parameters: Sequence[nn.Parameter], has_gradient: Sequence[int]) -> None:
         """has_gradient: per parameter, whether any replica has a gradient."""
@@ -124,7 +127,9 @@ class GradientsInOrder:
             self._next += 1
 
 
-def agreed(group: Any, ranks: Sequence[int], function: str, parameters: Sequence[nn.Parameter]) -> Sequence[int]:
+def agree_on_gradients(
+    group: Any, ranks: Sequence[int], function: str, parameters: Sequence[nn.Parameter]
+) -> Sequence[int]:
     """Per parameter, whether any replica has a gradient; RankLost unless all replicas are in the same step.
 
     A replica whose step failed does not take part; the watch ends the wait then.
@@ -138,9 +143,9 @@ def agreed(group: Any, ranks: Sequence[int], function: str, parameters: Sequence
     # Of each pair, the maximum of a value and of its negative: they are opposite only if all replicas agree.
     maxima: list[int] = values.tolist()
     if maxima[0] != -maxima[1]:
-        elsewhere = state.watch.failed_at(ranks) if state.watch.failures < maxima[0] else None
+        failure = state.watch.failed_at(ranks) if state.watch.failures < maxima[0] else None
         raise RankLost(
-            elsewhere
+            failure
             or "A step failed at this replica and not at the others, so they no longer train the same model; start the "
             "job again from its latest checkpoint."
         )

@@ -96,8 +96,8 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     state.groups = _make_groups(topology, dist.get_rank())
     state.initialized = True
     if topology.world_size > 1 and not state.watch.connected:
-        everyone = topology.world_size
-        state.watch = connect(dist.get_rank(), everyone, os.environ["MASTER_ADDR"], lambda obj: allgather(obj, WORLD))
+        size = topology.world_size
+        state.watch = connect(dist.get_rank(), size, os.environ["MASTER_ADDR"], lambda obj: allgather(obj, WORLD))
     if dist.get_rank() == 0:
         _announce(parameters, topology)
 
@@ -262,7 +262,7 @@ def exchanged(obj: Any, group: CommGroup, what: str) -> list[Any]:
     """
     ranks = group_ranks(group)
     gathered: list[Any] = [None] * len(ranks)
-    with state.watch.waiting(what, ranks, together=True), state.watch.named(ranks):
+    with state.watch.waiting(what, ranks, together=True), state.watch.explain_errors(ranks):
         dist.all_gather_object(gathered, (what, obj), group=process_group(group))
     for other, (called, _) in zip(ranks, gathered, strict=True):
         if called != what:
@@ -275,7 +275,7 @@ def reduced(value: float, operation: Any, what: str) -> float:
     total = torch.tensor(value, dtype=torch.float64)
     if pp_size() > 1:
         ranks = group_ranks(PP_GROUP)
-        with state.watch.waiting(what, ranks), state.watch.named(ranks):
+        with state.watch.waiting(what, ranks), state.watch.explain_errors(ranks):
             dist.all_reduce(total, operation, group=process_group(PP_GROUP))
     return float(total)
 
@@ -284,14 +284,14 @@ def broadcast(obj: Any, group: CommGroup) -> None:
     """Send a picklable object to every other rank of the group; each of them calls `recv_from`."""
     for other in group_ranks(group):
         if other != dist.get_rank():
-            with state.watch.waiting(_PAIR, [other]), state.watch.named([other]):
+            with state.watch.waiting(_PAIR, [other]), state.watch.explain_errors([other]):
                 dist.send_object_list([obj], other)
 
 
 def send(obj: Any, dest_rank: int, rank_type: RankType) -> None:
     """Send a picklable object to one rank, which calls `recv_from`."""
     other = _global_rank(dest_rank, rank_type)
-    with state.watch.waiting(_PAIR, [other]), state.watch.named([other]):
+    with state.watch.waiting(_PAIR, [other]), state.watch.explain_errors([other]):
         dist.send_object_list([obj], other)
 
 
@@ -299,6 +299,6 @@ def recv_from(src_rank: int, rank_type: RankType) -> Any:
     """The object that a rank sent or broadcast."""
     received: list[Any] = [None]
     other = _global_rank(src_rank, rank_type)
-    with state.watch.waiting(_PAIR, [other]), state.watch.named([other]):
+    with state.watch.waiting(_PAIR, [other]), state.watch.explain_errors([other]):
         dist.recv_object_list(received, other)
     return received[0]

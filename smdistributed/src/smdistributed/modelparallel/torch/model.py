@@ -130,27 +130,27 @@ class DistributedModel(nn.Module):
         if rank() == 0:
             print(table(self.module, self._plan, pp_size()), file=sys.stderr, flush=True)
         place_checkpoints(self.module, self._plan)
-        ranks, here = get_pp_group(), pp_rank()
+        ranks, own_partition = get_pp_group(), pp_rank()
         pipelines = state.topology.groups(state.topology.pp_group)
         control = get_pp_process_group()
         over_gloo = device.type == "cpu" or state.parameters.ddp_dist_backend == "gloo"
         self._wire = Wire(control, None if over_gloo else nccl_groups(pipelines, rank()), device)
         named: dict[str, Any] = {**dict(self.module.named_modules()), **dict(self.module.named_parameters())}
         for name, parameter in list(self.module.named_parameters()):
-            if self._owners[name] != here:
+            if self._owners[name] != own_partition:
                 offload_parameter(parameter, f"{name}, which is on partition {self._owners[name]}")
         parameters = state.parameters
-        if here == 0:
+        if own_partition == 0:
             simple = parameters.pipeline == "simple"
-            wide = simple and parameters.active_microbatches is None
-            open_microbatches = parameters.microbatches if wide else parameters.open_microbatches
+            opens_all = simple and parameters.active_microbatches is None
+            open_microbatches = parameters.microbatches if opens_all else parameters.open_microbatches
             first = First(
                 self._wire, ranks[1:], named, Schedule(simple, open_microbatches, parameters.deterministic_server)
             )
-            put_stand_ins(self.module, self._plan, ranks, here, first.ask)
+            put_stand_ins(self.module, self._plan, ranks, own_partition, first.ask)
             self._pipeline = first
         else:
-            put_stand_ins(self.module, self._plan, ranks, here, _refuse)
+            put_stand_ins(self.module, self._plan, ranks, own_partition, _refuse)
             self._pipeline = Other(self._wire, ranks[0], named, in_order=parameters.deterministic_server)
 
     # ---- a step ----
@@ -163,7 +163,10 @@ class DistributedModel(nn.Module):
     def run_step(self, function: str, bodies: Bodies) -> list[Any]:
         """Run a step function's microbatches on all ranks and return the result of each. For smp.step."""
         everyone, pipeline = get_world_group(), get_pp_group()
-        with state.watch.waiting(STEP, pipeline if self.partitioned else everyone), state.watch.named(everyone):
+        with (
+            state.watch.waiting(STEP, pipeline if self.partitioned else everyone),
+            state.watch.explain_errors(everyone),
+        ):
             self.partition()
         parameters = [each for each in self.local_parameters() if each.requires_grad]
         self._exchange.before(parameters)
@@ -309,7 +312,10 @@ class DistributedModel(nn.Module):
         return {name: each for name, each in model_state.entries(self.module).items() if self._is_local(name)}
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """The state dict of the whole model; with several partitions on the CPU, and all ranks of a replica call it."""
+        """The state dict of the whole model.
+
+        With several partitions it is on the CPU, and all ranks of a replica call it.
+        """
         if not self.partitioned or pp_size() == 1:
             return self.module.state_dict(*args, **kwargs)
         return model_state.gathered(self._local_entries(), list(model_state.entries(self.module)))
@@ -319,13 +325,13 @@ class DistributedModel(nn.Module):
 
         RuntimeError for names that are missing or unknown, unless `strict` is false.
         """
-        given = {name: each for name, each in state_dict.items() if name != model_state.IS_PARTIAL}
+        states = {name: each for name, each in state_dict.items() if name != model_state.IS_PARTIAL}
         if state_dict.get(model_state.IS_PARTIAL) and pp_size() > 1:
-            for part in exchanged(model_state.on_cpu(given), PP_GROUP, "model.load_state_dict()"):
-                given = {**part, **given}
+            for part in exchanged(model_state.on_cpu(states), PP_GROUP, "model.load_state_dict()"):
+                states = {**part, **states}
         if self.partitioned and pp_size() > 1:
-            return model_state.load(self.module, given, self._is_local, strict=strict)
-        return self.module.load_state_dict(given, strict=strict)
+            return model_state.load(self.module, states, self._is_local, strict=strict)
+        return self.module.load_state_dict(states, strict=strict)
 
     def cpu(self) -> "DistributedModel":
         """NotImplementedError if the model is spread over GPUs; state_dict() gathers it on the CPU."""

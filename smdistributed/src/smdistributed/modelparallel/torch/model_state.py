@@ -17,7 +17,7 @@ _EXTRA_STATE = "_extra_state"  # torch's name for a module's state besides tenso
 
 
 def entries(module: nn.Module) -> dict[str, Any]:
-    """A module's state dict, which may include parameters of other ranks, without values.
+    """A module's state dict. It includes parameters of other ranks, which have no values here.
 
     A tensor with several names stays one object, so that it is sent and saved once.
     """
@@ -55,16 +55,16 @@ def gathered(local: Mapping[str, Any], order: Sequence[str]) -> "OrderedDict[str
 
 
 def load(
-    module: nn.Module, given: Mapping[str, Any], is_local: Callable[[str], bool], *, strict: bool
+    module: nn.Module, states: Mapping[str, Any], is_local: Callable[[str], bool], *, strict: bool
 ) -> "nn.modules.module._IncompatibleKeys":
     """Load this rank's entries. RuntimeError for wrong shapes and, if `strict`, for missing or unknown names."""
     own = module.state_dict(keep_vars=True)
-    missing, unknown = [name for name in own if name not in given], [name for name in given if name not in own]
-    tensors = {name: each for name, each in own.items() if name in given and not name.endswith(_EXTRA_STATE)}
+    missing, unknown = [name for name in own if name not in states], [name for name in states if name not in own]
+    tensors = {name: each for name, each in own.items() if name in states and not name.endswith(_EXTRA_STATE)}
     wrong = [
-        f"{name} is {tuple(given[name].shape)}, not {tuple(each.shape)}"
+        f"{name} is {tuple(states[name].shape)}, not {tuple(each.shape)}"
         for name, each in tensors.items()
-        if given[name].shape != each.shape
+        if states[name].shape != each.shape
     ]
     problems = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
     if wrong or (strict and problems):
@@ -75,7 +75,7 @@ def load(
     with torch.no_grad():
         for name in own:
             if name in tensors and is_local(name):
-                tensors[name].copy_(given[name])
-            elif name in given and is_local(name):
-                module.get_submodule(name.rpartition(".")[0]).set_extra_state(given[name])
+                tensors[name].copy_(states[name])
+            elif name in states and is_local(name):
+                module.get_submodule(name.rpartition(".")[0]).set_extra_state(states[name])
     return nn.modules.module._IncompatibleKeys(missing, unknown)

@@ -54,10 +54,10 @@ class ModuleTree:
     def children(self, name: str) -> list[str]:
         """The called modules that replace an opened module, in order; those in containers too."""
         if name not in self._children:
-            found: list[str] = []
+            called: list[str] = []
             for child in self._direct(name):
-                found += [child] if self.is_called(child) else self.children(child)
-            self._children[name] = found
+                called += [child] if self.is_called(child) else self.children(child)
+            self._children[name] = called
         return self._children[name]
 
     def _direct(self, name: str) -> list[str]:

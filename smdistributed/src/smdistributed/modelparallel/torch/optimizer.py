@@ -89,8 +89,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """This rank's parameters with their places."""
         if not state.partitioned or pp_size() == 1:
             return list(enumerate(self._in_order()))
-        here = {id(parameter) for _, parameter in state.model.local_named_parameters()}
-        return [(place, parameter) for place, parameter in enumerate(self._in_order()) if id(parameter) in here]
+        local_ids = {id(parameter) for _, parameter in state.model.local_named_parameters()}
+        return [(place, parameter) for place, parameter in enumerate(self._in_order()) if id(parameter) in local_ids]
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """Update this rank's parameters. With fp16 the step is skipped on all ranks if gradients overflowed on one."""
@@ -98,10 +98,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if not state.parameters.fp16:
             return super().step(closure)
         self._unscale()
-        done = None if self.overflow else super().step(closure)
+        result = None if self.overflow else super().step(closure)
         self._loss_scale.update(overflow=self.overflow)
         self._unscaled = False
-        return done
+        return result
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002
         """Like torch's zero_grad."""
@@ -133,8 +133,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if self._pending is not None:
             kept = self._pending.states
         else:
-            here = {place for place, _ in self._local()}
-            kept = {place: values for place, values in whole["state"].items() if place in here}
+            local_places = {place for place, _ in self._local()}
+            kept = {place: values for place, values in whole["state"].items() if place in local_places}
         return {**whole, "state": kept, **self._extra(), IS_PARTIAL: True, _PARTITIONS: pp_size()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -160,25 +160,27 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if partial and state_dict.get(_PARTITIONS, pp_size()) != pp_size():
             raise RuntimeError(
                 f"The optimizer's state is a partial one of {state_dict[_PARTITIONS]} partitions, and this job has "
-                f"{pp_size()}; take as many, or load a full state dict."
+                f"{pp_size()}; use as many, or load a full state dict."
             )
         if state.parameters.fp16 and _LOSS_SCALE in state_dict:
             self._loss_scale.load_state_dict(state_dict[_LOSS_SCALE])
         if state.model is not None and _STEPS in state_dict:
             state.model.steps = state_dict[_STEPS]
-        given = {"state": state_dict["state"], "param_groups": state_dict["param_groups"]}
+        states = {"state": state_dict["state"], "param_groups": state_dict["param_groups"]}
         if pp_size() == 1:
-            super().load_state_dict(given)
+            super().load_state_dict(states)
             return
         # Load the learning rates now, because schedulers read them before the first step.
-        super().load_state_dict({**given, "state": {}})
-        waiting = self._pending is not None
-        self._pending = _States(given["state"], partial)
+        super().load_state_dict({**states, "state": {}})
+        hook_registered = self._pending is not None
+        self._pending = _States(states["state"], partial)
         if state.partitioned:
             self._load_pending()
-        elif not waiting:
+        elif not hook_registered:
             if state.model is None:
-                raise RuntimeError("The optimizer's state is loaded after smp.DistributedModel; wrap the model first.")
+                raise RuntimeError(
+                    "The optimizer's state can be loaded only after smp.DistributedModel; wrap the model first."
+                )
             state.model.register_post_partition_hook(self._load_pending)
 
     def _load_pending(self, *_: Any) -> None:
@@ -186,15 +188,15 @@ class DistributedOptimizer(torch.optim.Optimizer):
         if self._pending is None:
             return
         states = self._pending.states
-        here = {place for place, _ in self._local()}
+        local_places = {place for place, _ in self._local()}
         if self._pending.partial:
             # Gather the states of all ranks only if the partition has changed since they were saved.
             what = "optimizer.load_state_dict()"
-            places = exchanged((here, set(states)), PP_GROUP, what)
+            places = exchanged((local_places, set(states)), PP_GROUP, what)
             everywhere = set().union(*(available for _, available in places))
             if not all(needed & everywhere <= available for needed, available in places):
                 states = self._merged(states, what)
-        kept = {place: values for place, values in states.items() if place in here}
+        kept = {place: values for place, values in states.items() if place in local_places}
         self._pending = None
         super().load_state_dict({**super().state_dict(), "state": kept})
 

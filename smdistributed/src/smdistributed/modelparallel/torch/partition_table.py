@@ -46,11 +46,11 @@ def _names(
         tensors = [*module.named_parameters(name), *module.named_buffers(name)]
         place = places[tensors[0][0]] if tensors else owner(name, plan)
         return [(name or type(module).__name__, place)] if tensors or name in plan else []
-    found = []
+    below_children = []
     for child, below in module.named_children():
-        found += _names(below, plan, places, f"{name}.{child}" if name else child)
+        below_children += _names(below, plan, places, f"{name}.{child}" if name else child)
     own = [each for each, _ in module.named_parameters(name, recurse=False)]
-    return [*((each, 0) for each in own), *found]
+    return [*((each, 0) for each in own), *below_children]
 
 
 def ranges(names: list[str]) -> Iterator[str]:

@@ -76,9 +76,9 @@ class Peers:
 
     def missing(self, me: int, mine: Waiting) -> str | None:
         """A log line with the ranks that have not made a collective call; only for the lowest rank that waits."""
-        here = [rank for rank in mine.ranks if rank == me or self.waiting.get(rank) == mine]
-        late = [str(rank) for rank in mine.ranks if rank not in here]
-        if not late or here[0] != me:
+        joined = [rank for rank in mine.ranks if rank == me or self.waiting.get(rank) == mine]
+        late = [str(rank) for rank in mine.ranks if rank not in joined]
+        if not late or joined[0] != me:
             return None
         return f"rank {me} waits for rank {' and '.join(late)} in {mine.what}, which every rank of the group must call."
 

@@ -117,19 +117,19 @@ class Other:
 Ask = Callable[[tuple[str, ...], int, tuple[Any, ...], dict[str, Any]], Any]
 
 
-def put_stand_ins(root: nn.Module, plan: Mapping[str, int], ranks: Sequence[int], here: int, ask: Ask) -> None:
+def put_stand_ins(root: nn.Module, plan: Mapping[str, int], ranks: Sequence[int], own_partition: int, ask: Ask) -> None:
     """Redirect the calls of other ranks' modules; consecutive ones in an nn.Sequential share one request.
 
-    ranks: the pipeline's ranks by partition. here: this rank's partition.
+    ranks: the pipeline's ranks by partition. own_partition: this rank's partition.
     """
     owner_of = {id(root.get_submodule(name)): index for name, index in plan.items()}
     name_of = {id(root.get_submodule(name)): name for name in plan}
-    if here == 0:
+    if own_partition == 0:
         for module in list(root.modules()):
             if can_run_at_once(module) and id(module) not in owner_of:
                 _merge(module, owner_of, name_of, ranks, ask)
     for name, index in plan.items():
-        if index != here:
+        if index != own_partition:
             redirect_module(root.get_submodule(name), _asking(ask, name, ranks[index]))
 
 

@@ -41,7 +41,7 @@ from .seeds import seeded
 from .stand_in import local_parameters
 from .wire import Incoming, Poisoned, TransferError, Wire, meta_of
 
-FORMS = 4096
+MOST_FORMS = 4096
 """The most forms of results to remember."""
 
 
@@ -193,8 +193,8 @@ class ModuleServer:
                 holders.append((number, GradientHolder()))
                 value = arrive(value, holders[-1][1])
             inputs.append(value)
-        args, kwargs = given = unpack(request.arguments, inputs, self._named)
-        before = self._snapshot(given, inputs)
+        args, kwargs = arguments = unpack(request.arguments, inputs, self._named)
+        before = self._snapshot(arguments, inputs)
         modules = [self._named[name] for name in request.names]
         set_training(modules, request.modes)
         with in_modes(request.modes):
@@ -210,10 +210,10 @@ class ModuleServer:
             state.graphs[request.results] = Graph([each for each in results if each[1].requires_grad], holders)
         return form
 
-    def _snapshot(self, given: Any, inputs: Sequence[torch.Tensor]) -> ArgumentSnapshot:
-        args, kwargs = given
-        packed = pack(given, self._known(inputs))[0] if can_change((*args, *kwargs.values())) else None
-        return ArgumentSnapshot(given, inputs, [version(each) for each in inputs], packed)
+    def _snapshot(self, arguments: Any, inputs: Sequence[torch.Tensor]) -> ArgumentSnapshot:
+        args, kwargs = arguments
+        packed = pack(arguments, self._known(inputs))[0] if can_change((*args, *kwargs.values())) else None
+        return ArgumentSnapshot(arguments, inputs, [version(each) for each in inputs], packed)
 
     def _known(self, inputs: Sequence[torch.Tensor | None]) -> dict[int, str]:
         return {**self._ids, **{id(each): input_name(place) for place, each in enumerate(inputs) if each is not None}}
@@ -236,7 +236,7 @@ class ModuleServer:
     def _check(self, request: Call, form: Form) -> None:
         """RuntimeError if the result's form is not the one that the coordinator assumed without waiting."""
         if request.expected is None:
-            if len(self._forms) < FORMS:
+            if len(self._forms) < MOST_FORMS:
                 self._forms[request.results] = form
             return
         expected = self._forms[request.expected]
@@ -260,8 +260,8 @@ class ModuleServer:
         state = self._state(request.microbatch)
         try:
             graph = state.graphs.pop(request.call)
-            found = [(tensor, state.gradients.pop(number, None)) for number, tensor in graph.results]
-            reached = [(tensor, gradient) for tensor, gradient in found if gradient is not None]
+            results = [(tensor, state.gradients.pop(number, None)) for number, tensor in graph.results]
+            reached = [(tensor, gradient) for tensor, gradient in results if gradient is not None]
             if reached:
                 part = self._in_order and self._in_order.part(request.microbatch, request.backward_pass)
                 with part or nullcontext():

@@ -81,7 +81,7 @@ class Watch:
             self._mine, self._together = before
 
     @contextmanager
-    def named(self, ranks: Sequence[int], *, replicas: bool = False) -> Iterator[None]:
+    def explain_errors(self, ranks: Sequence[int], *, replicas: bool = False) -> Iterator[None]:
         """In this context torch.distributed talks to these ranks; its RuntimeErrors become RankLost with the cause.
 
         replicas: the ranks hold the same partition, so the cause may be a failed step of another replica.
@@ -103,9 +103,9 @@ class Watch:
         """Wait for an exchange with these ranks. RankLost if a step failed at one, which then never joins it."""
         pause = 5e-5
         while not work.is_completed():
-            if found := self.peers.failed_more_often(self.failures, ranks):
+            if failure := self.peers.failed_more_often(self.failures, ranks):
                 self._abandoned.append(work)  # keep it alive: torch's thread still uses it
-                raise RankLost(found)
+                raise RankLost(failure)
             time.sleep(pause)
             pause = min(1.5 * pause, 0.05)
         work.wait()
@@ -255,7 +255,7 @@ def end_process(sentence: str) -> None:
 
 
 def keep_alive(link: socket.socket) -> None:
-    """Make the kernel detect a host that is gone within about ten seconds."""
+    """Make the kernel notice within about ten seconds that a host is gone."""
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):  # macOS lacks one of them

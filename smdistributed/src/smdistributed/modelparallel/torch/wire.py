@@ -1,8 +1,9 @@
 """The traffic between two ranks: control messages over gloo, and payloads of tensors over NCCL or gloo.
 
-A control message is pickled into a frame, or a second one if it is long. Messages arrive in the order in which they
-were sent. A payload is one buffer: a header with the transfer's number, then the tensors. Neither NCCL nor gloo with a
-single tag distinguishes transfers, so both ends must issue them in the same order; the number detects mistakes.
+A control message is pickled into one frame; the body of a long one follows in a second frame. Messages arrive in the
+order in which they were sent. A payload is one buffer: a header with the transfer's number, then the tensors. Neither
+NCCL nor gloo with a single tag distinguishes transfers, so both ends must issue them in the same order; the number
+detects mistakes.
 """
 
 import itertools
@@ -87,7 +88,7 @@ def poison(transfer: int, metas: Sequence[Meta], device: torch.device) -> torch.
     return buffer
 
 
-def empty(buffer: torch.Tensor, transfer: int, metas: Sequence[Meta]) -> list[torch.Tensor | None]:
+def tensors_of(buffer: torch.Tensor, transfer: int, metas: Sequence[Meta]) -> list[torch.Tensor | None]:
     """The tensors of a payload, which share its memory. TransferError if it belongs to another transfer, Poisoned if it
     has no data.
     """
@@ -122,9 +123,9 @@ class Incoming:
 
     def wait(self) -> list[torch.Tensor | None]:
         """Wait for the payload and return its tensors on the device."""
-        with state.watch.named([self._source]):
+        with state.watch.explain_errors([self._source]):
             self._work.wait()
-        tensors = empty(self._buffer, self._transfer, self._metas)
+        tensors = tensors_of(self._buffer, self._transfer, self._metas)
         return [tensor if tensor is None else tensor.to(self._device) for tensor in tensors]
 
 
@@ -138,7 +139,7 @@ class IncomingMessage:
 
     def wait(self) -> Any:
         """Wait for the message and return it."""
-        with state.watch.named([self._source]):
+        with state.watch.explain_errors([self._source]):
             self._work.wait()
             size, tag = self._buffer[:_PREFIX].view(torch.int64).tolist()
             body = self._overflow(size, tag) if tag else self._buffer[_PREFIX : _PREFIX + size]
@@ -178,7 +179,7 @@ class Wire:
             dist.recv(body, source, group=self._control, tag=tag)
             return body
 
-        with state.watch.named([source]):
+        with state.watch.explain_errors([source]):
             work = dist.irecv(buffer, source, group=self._control, tag=_CONTROL)
         return IncomingMessage(work, buffer, overflow, source)
 
@@ -200,7 +201,7 @@ class Wire:
     def expect_tensors(self, source: int, transfer: int, metas: Sequence[Meta]) -> Incoming:
         """Start to receive the next payload of a rank. Payloads arrive in the order of these calls."""
         buffer = torch.empty(layout(metas)[1], dtype=torch.uint8, device=self._payload_device)
-        with state.watch.named([source]):
+        with state.watch.explain_errors([source]):
             work = dist.irecv(buffer, source, group=self._group(source, self.rank), tag=_TENSORS)
         return Incoming(work, buffer, transfer, metas, (source, self.device))
 
@@ -208,7 +209,7 @@ class Wire:
         """Wait until everything was sent."""
         pending, self._pending = self._pending, []
         for work, _, destination in pending:
-            with state.watch.named([destination]):
+            with state.watch.explain_errors([destination]):
                 work.wait()
 
     def _group(self, source: int, destination: int) -> Any:
@@ -219,7 +220,7 @@ class Wire:
 
     def _send(self, buffer: torch.Tensor, destination: int, group: Any, tag: int) -> None:
         """Send a buffer, and keep it alive until it was sent."""
-        with state.watch.named([destination]):
+        with state.watch.explain_errors([destination]):
             work = dist.isend(buffer, destination, group=group, tag=tag)
         self._pending.append((work, buffer, destination))
         if len(self._pending) > 128:
@@ -232,10 +233,10 @@ def nccl_groups(pipelines: Sequence[Sequence[int]], rank: int) -> dict[tuple[int
     Each direction has its own group of two, because NCCL runs the sends and receives of a group in order: two ranks
     that send to each other in one group would deadlock.
     """
-    found = {}
+    groups = {}
     for ranks in pipelines:
         for pair in itertools.permutations(ranks, 2):
             group = dist.new_group(list(pair))
             if rank in pair:
-                found[pair] = group
-    return found
+                groups[pair] = group
+    return groups

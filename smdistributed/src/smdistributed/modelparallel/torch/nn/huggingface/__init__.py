@@ -1,1 +1,1 @@
-"""Functions between state dicts of Hugging Face's models and those of smp.nn: of gpt2, which scripts import."""
+"""Functions that translate state dicts between Hugging Face's models and smp.nn. Published scripts import gpt2."""
