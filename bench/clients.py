@@ -75,7 +75,7 @@ SHORT = {"max_steps": 2, "max_seq_length": 128, "doc_stride": 32, "per_device_tr
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobResult:
     """One job. hosts, together: the requested numbers; processes: how many ran; ranks: the sizes of their groups."""
 
     client: str
@@ -99,18 +99,18 @@ class Ended:
         return report.row(self.client, self.hosts, result, self.processes, ranks, f"{self.seconds:.0f}")
 
 
-def run_v2(image: str, work: Path) -> Iterator[Ended]:
+def run_v2(image: str, work: Path) -> Iterator[JobResult]:
     """All jobs of SDK v2, in one process."""
     channels = {name: str(folder) for name, folder in small.write_channels(work / "data").items()}
     with moto_server() as s3:
         settings = {"image_uri": image, "work": str(work), "jobs": list(V2), "s3": s3}
         settings |= {"data": channels, "hyperparameters": SHORT}
         jobs, _ = sdk.run(PROGRAMS / "jobs_v2.py", json.dumps(settings), version=2, work=work)
-    for name, done in jobs.items():
-        yield ended(f"v2 {name}", V2[name], done["seen"], done["seconds"], done.get("error", ""))
+    for name, result in jobs.items():
+        yield job_result(f"v2 {name}", V2[name], result["seen"], result["seconds"], result.get("error", ""))
 
 
-def run_v3(image: str, work: Path) -> Iterator[Ended]:
+def run_v3(image: str, work: Path) -> Iterator[JobResult]:
     """All jobs of SDK v3, in a process per job; the seconds include the SDK's import."""
     source = work / "source"
     source.mkdir()
@@ -128,13 +128,13 @@ def run_v3(image: str, work: Path) -> Iterator[Ended]:
         seconds = time.monotonic() - began
         written = [path for path in (root / "model").glob("*.json") if path.name.startswith(("seen-", "metrics."))]
         seen = [json.loads(path.read_text()) for path in written]
-        yield ended(f"v3 {name}", (hosts, together), seen, seconds, errors[name])
+        yield job_result(f"v3 {name}", (hosts, together), seen, seconds, errors[name])
 
 
-def ended(client: str, requested: tuple[int, int], seen: Sequence[Any], seconds: float, error: str) -> Ended:
+def job_result(client: str, requested: tuple[int, int], seen: Sequence[Any], seconds: float, error: str) -> JobResult:
     """The job, from the files that its processes wrote."""
     ranks = [size for each in seen for size in group_sizes(each)]
-    return Ended(client, *requested, len(ranks), frozenset(ranks), seconds, " ".join(error.split())[:200])
+    return JobResult(client, *requested, len(ranks), frozenset(ranks), seconds, " ".join(error.split())[:200])
 
 
 def group_sizes(written: Any) -> list[int]:
@@ -144,15 +144,15 @@ def group_sizes(written: Any) -> list[int]:
 
 def versions(image: str) -> str:
     """The versions of the image and the SDKs."""
-    found = [f"{image} ({str(find_built_image(engine.connect(), image).id)[7:19]})"]
+    parts = [f"{image} ({str(find_built_image(engine.connect(), image).id)[7:19]})"]
     for version, package in _PACKAGES.items():
         code = f"import importlib.metadata as m; print(m.version('{package}'))"
         printed = subprocess.run([sdk.PYTHON[version], "-c", code], capture_output=True, text=True, check=True).stdout
-        found.append(f"{package} {printed.strip()}")
-    return ", ".join(found)
+        parts.append(f"{package} {printed.strip()}")
+    return ", ".join(parts)
 
 
-def make_page(versions: str, rows: Sequence[Ended]) -> str:
+def make_page(versions: str, rows: Sequence[JobResult]) -> str:
     """The page of results."""
     setting = [
         f"`make clients`, {machine.this_cpu()}, {len(machine.parse_cores(None))} cores; {versions}.",
@@ -171,9 +171,9 @@ def main(words: Sequence[str]) -> int:
     image = parser.parse_args(words).image
     if missing := [path for path in sdk.PYTHON.values() if not path.exists()]:
         raise UserError(f"{missing[0]} is missing: run `make clients`, which installs the SDKs first.")
-    found = versions(image)
-    rows: list[Ended] = []
-    clients: tuple[Callable[[str, Path], Iterator[Ended]], ...] = (run_v2, run_v3)
+    tested_versions = versions(image)
+    rows: list[JobResult] = []
+    clients: tuple[Callable[[str, Path], Iterator[JobResult]], ...] = (run_v2, run_v3)
     with LOG.open("w") as log, contextlib.redirect_stdout(log):  # the SDKs' and the containers' logs
         for client in clients:
             with tempfile.TemporaryDirectory() as work:
@@ -184,7 +184,7 @@ def main(words: Sequence[str]) -> int:
                 finally:
                     remove_what_the_sdk_left(engine.connect(), Path(work))
     path = pins.ROOT / "bench" / "results" / f"{time.strftime('%Y-%m-%d')}-clients.md"
-    path.write_text(make_page(found, rows))
+    path.write_text(make_page(tested_versions, rows))
     print(f"{path.relative_to(pins.ROOT)}; the jobs' logs are in {LOG.relative_to(pins.ROOT)}")
     return 0 if all(row.right for row in rows) else 1
 

@@ -3,8 +3,8 @@
 Usage: python -m bench.code_metrics [FOLDER]
 
 They are counted with `ast` over the source that ships; bench and tests have a row each. Docstrings, comments and blank
-lines are no statements. self and cls are no parameters; a command's parameters (`@app.command(…)`) are its options and
-not counted. tests/unit/test_structure.py defines the limits and uses the same functions.
+lines are not statements. The parameters self and cls are not counted, nor those of a command (`@app.command(…)`), which
+are its options. tests/unit/test_structure.py defines the limits and uses the same functions.
 """
 
 import ast
@@ -47,14 +47,14 @@ class Source:
         return tuple(part for part in parts[parts[0] == "berth" :] if part != "__init__")
 
 
-def sources(root: Path, left_out: Collection[str] = NOT_SHIPPED) -> list[Source]:
+def sources(root: Path, excluded: Collection[str] = NOT_SHIPPED) -> list[Source]:
     """The Python files that git lists, by default those that ship."""
     listed = subprocess.run(["git", "-C", str(root), "ls-files", "*.py"], capture_output=True, text=True)
     if listed.returncode != 0:
         raise UserError(f"git can't list the files of {root} ({listed.stderr.strip()}): give the folder of a clone.")
     paths = [Path(line) for line in listed.stdout.splitlines()]
     shipped = [
-        path for path in paths if not any(path.is_relative_to(each) for each in left_out) and (root / path).exists()
+        path for path in paths if not any(path.is_relative_to(each) for each in excluded) and (root / path).exists()
     ]
     texts = [(path, (root / path).read_text()) for path in shipped]
     return [Source(path, text.count("\n"), ast.parse(text)) for path, text in texts]
@@ -67,16 +67,16 @@ def statements(tree: ast.Module) -> int:
     return len(nodes) - len(texts)
 
 
-def size(name: str, found: Sequence[Source]) -> str:
+def size(name: str, files: Sequence[Source]) -> str:
     """A row: files, lines, statements, and nodes of the syntax tree, whose number dense code does not reduce."""
-    nodes = sum(1 for source in found for _ in ast.walk(source.tree))
-    lines = sum(source.lines for source in found)
-    return f"| {name} | {len(found)} | {lines} | {sum(statements(source.tree) for source in found)} | {nodes} |"
+    nodes = sum(1 for source in files for _ in ast.walk(source.tree))
+    lines = sum(source.lines for source in files)
+    return f"| {name} | {len(files)} | {lines} | {sum(statements(source.tree) for source in files)} | {nodes} |"
 
 
-def functions(found: list[Source]) -> Iterator[tuple[Source, Function]]:
+def functions(files: list[Source]) -> Iterator[tuple[Source, Function]]:
     """Every function and method with its file."""
-    for source in found:
+    for source in files:
         for node in ast.walk(source.tree):
             if isinstance(node, Function):
                 yield source, node
@@ -89,8 +89,8 @@ def length(function: Function) -> int:
 
 def parameters(function: Function) -> int:
     """The number of parameters except self and cls."""
-    each = function.args
-    names = [arg.arg for arg in (*each.posonlyargs, *each.args, *each.kwonlyargs)]
+    arguments = function.args
+    names = [arg.arg for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     return len([name for name in names if name not in ("self", "cls")])
 
 
@@ -100,10 +100,10 @@ def is_command(function: Function) -> bool:
     return any(isinstance(each, ast.Attribute) and each.attr in ("command", "callback") for each in called)
 
 
-def classes_twice(found: list[Source]) -> dict[str, list[str]]:
+def classes_twice(files: list[Source]) -> dict[str, list[str]]:
     """Class names that exist in several files → FILE:LINE of each."""
     places = defaultdict(list)
-    for source in found:
+    for source in files:
         for node in source.tree.body:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{source.path}:{node.lineno}")
@@ -125,9 +125,9 @@ class Import:
         return rest.partition(".")[0] if top == "berth" else ""
 
 
-def imports(found: list[Source]) -> Iterator[Import]:
+def imports(files: list[Source]) -> Iterator[Import]:
     """Every import, those inside functions too; `from berth import images` counts as berth.images."""
-    for source in found:
+    for source in files:
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Import):
                 modules = [alias.name for alias in node.names]
@@ -141,30 +141,30 @@ def imports(found: list[Source]) -> Iterator[Import]:
                 yield Import(f"{source.path}:{node.lineno}", source.folder, module)
 
 
-def arrows(found: list[Source]) -> Counter[tuple[str, str]]:
+def arrows(files: list[Source]) -> Counter[tuple[str, str]]:
     """(importing folder, imported folder) → number of imports; imports within a folder are skipped."""
-    return Counter((each.folder, each.target) for each in imports(found) if each.target and each.target != each.folder)
+    return Counter((each.folder, each.target) for each in imports(files) if each.target and each.target != each.folder)
 
 
-def inner_imports(found: list[Source]) -> Iterator[tuple[Import, tuple[str, ...], tuple[str, ...]]]:
+def inner_imports(files: list[Source]) -> Iterator[tuple[Import, tuple[str, ...], tuple[str, ...]]]:
     """Every import of a berth module: (import, parts of the importing module's name, parts of the imported one's)."""
-    modules = {source.module for source in found}
-    where = {str(source.path): source.module for source in found}
-    for source in found:
+    modules = {source.module for source in files}
+    where = {str(source.path): source.module for source in files}
+    for source in files:
         for node in ast.walk(source.tree):
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("berth."):
                 continue
             package = tuple((node.module or "").split(".")[1:])
             for alias in node.names:
                 target = (*package, alias.name) if (*package, alias.name) in modules else package
-                named = Import(f"{source.path}:{node.lineno}", source.folder, ".".join(("berth", *target)))
-                yield named, where[str(source.path)], target
+                imported = Import(f"{source.path}:{node.lineno}", source.folder, ".".join(("berth", *target)))
+                yield imported, where[str(source.path)], target
 
 
-def circles(found: list[Source]) -> list[str]:
+def circles(files: list[Source]) -> list[str]:
     """A line per cycle of folders or modules in the same folder that import each other, directly or not."""
     arrows_of: dict[tuple[str, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for _, source, target in inner_imports(found):
+    for _, source, target in inner_imports(files):
         for depth in range(min(len(source), len(target))):
             if source[depth] != target[depth]:
                 arrows_of[source[:depth]][source[depth]].add(target[depth])
@@ -178,11 +178,11 @@ def circles(found: list[Source]) -> list[str]:
     return lines
 
 
-def aliases(found: list[Source]) -> list[str]:
+def aliases(files: list[Source]) -> list[str]:
     """Modules and names of berth that are imported under another name, with FILE:LINE."""
     return [
         f"{source.path}:{node.lineno}: {alias.name} as {alias.asname}"
-        for source in found
+        for source in files
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
@@ -192,19 +192,19 @@ def aliases(found: list[Source]) -> list[str]:
 
 def report(root: Path) -> Iterator[str]:
     """The figures as lines of Markdown."""
-    found = sources(root)
-    every = list(functions(found))
+    files = sources(root)
+    every = list(functions(files))
     yield "| folder | files | lines | statements | nodes |"
     yield "|---|---|---|---|---|"
-    for folder in sorted({source.folder for source in found}):
-        yield size(folder, [source for source in found if source.folder == folder])
-    yield size("all that ships", found)
-    others = sources(root, left_out=())
+    for folder in sorted({source.folder for source in files}):
+        yield size(folder, [source for source in files if source.folder == folder])
+    yield size("all that ships", files)
+    others = sources(root, excluded=())
     for folder in ("bench", "tests"):
         yield size(folder, [source for source in others if source.folder == folder])
     yield ""
-    sizes = sorted(found, key=lambda source: -source.lines)
-    median, largest = statistics.median(source.lines for source in found), sizes[0]
+    sizes = sorted(files, key=lambda source: -source.lines)
+    median, largest = statistics.median(source.lines for source in files), sizes[0]
     yield f"* lines of a file: median {median:.0f}, largest {largest.lines} ({largest.path})"
     by_length = sorted(every, key=lambda each: -length(each[1]))
     longest = ", ".join(f"{node.name} {length(node)}" for _, node in by_length[:5])
@@ -212,14 +212,14 @@ def report(root: Path) -> Iterator[str]:
     yield f"* functions over 60 lines: {sum(length(node) > 60 for _, node in every)}"
     wide = [(node.name, parameters(node)) for _, node in every if parameters(node) > 6 and not is_command(node)]
     yield f"* functions with more than 6 parameters, except commands: {len(wide)} {dict(wide) if wide else ''}".rstrip()
-    twice = classes_twice(found)
+    twice = classes_twice(files)
     yield f"* class names that exist twice: {len(twice)} {', '.join(twice)}".rstrip()
-    named = aliases(found)
-    yield f"* modules and names of berth imported under another name: {len(named)}"
+    renamed = aliases(files)
+    yield f"* modules and names of berth imported under another name: {len(renamed)}"
     yield ""
     yield "| folder | imports |"
     yield "|---|---|"
-    counted = arrows(found)
+    counted = arrows(files)
     for folder in sorted({source for source, _ in counted}):
         yield f"| {folder} | {', '.join(f'{t} ({n})' for (s, t), n in sorted(counted.items()) if s == folder)} |"
 

@@ -6,8 +6,9 @@ The image serves on one CPU with 2 GB: as an endpoint, as a batch transform, and
 --requests bodies of each content type, one after the other, at its limits and one byte above. Memory is the peak of the
 container's control group minus its usage before the first body. Time is the CPU time of process 1, because the time of
 the model depends on its size; with a handler it is the time until the answer. A /ping per second must be answered
-within one second. Exit code 1 if a body took more than 300 MB or 2 s, in a batch transform 600 MB, or if the container
-exited. Needs the prerequisites of bench/serve.py except for the peer's, an engine on this machine, and root.
+within one second. Exit code 1 if a body took more than 300 MB or 2 s (in a batch transform 600 MB, without a limit of
+time), if a /ping was late, or if a request got no answer, 502, or, without a handler, 500. Needs the prerequisites of
+bench/serve.py except for the peer's, an engine on this machine, and root.
 """
 
 import argparse
@@ -83,37 +84,37 @@ class Cost:
 
     def fault(self, bounds: Bounds) -> str:
         """What exceeds the bounds; empty if nothing does."""
-        found = []
+        excesses = []
         # A slow machine may answer 503 or 504.
         if self.status in (LOST, 502) or (self.status == 500 and not bounds.handler):
-            found.append(f"status {self.status}")
+            excesses.append(f"status {self.status}")
         if self.megabytes > bounds.megabytes:
-            found.append(f"{self.megabytes} MB")
+            excesses.append(f"{self.megabytes} MB")
         if bounds.seconds and self.seconds > bounds.seconds and not self.body.pause:
-            found.append(f"{self.seconds:.1f} s")
+            excesses.append(f"{self.seconds:.1f} s")
         if max(self.pings, default=0.0) > PING_WITHIN:
-            found.append(f"/ping took {max(self.pings):.1f} s")
+            excesses.append(f"/ping took {max(self.pings):.1f} s")
         shown = f"{self.body.content_type}, {self.body.name}"
-        return f"{', '.join(found)}: {shown}" if found else ""
+        return f"{', '.join(excesses)}: {shown}" if excesses else ""
 
 
 @contextmanager
 def pinging(port: int) -> Iterator[list[float]]:
     """The seconds of each /ping sent during the `with` block; infinite if the status is not 200."""
-    done = threading.Event()
-    took: list[float] = []
+    stop = threading.Event()
+    durations: list[float] = []
 
     def ping() -> None:
-        while not done.wait(PING_EVERY):
+        while not stop.wait(PING_EVERY):
             status, seconds = timed(port, "GET", "/ping", within=10.0)
-            took.append(seconds if status == 200 else float("inf"))
+            durations.append(seconds if status == 200 else float("inf"))
 
     thread = threading.Thread(target=ping)
     thread.start()
     try:
-        yield took
+        yield durations
     finally:
-        done.set()
+        stop.set()
         thread.join()
 
 
@@ -170,16 +171,16 @@ def render(costs: dict[str, list[Cost]], bounds: dict[str, Bounds]) -> list[str]
     """A table of the costs, and a list of the bodies that exceed the bounds."""
     columns = ("served", " bodies", "content type", " 200", " 4xx", " most MB", " most s", " slowest /ping, s")
     rows = []
-    for name, found in costs.items():
-        for content_type in dict.fromkeys(cost.body.content_type for cost in found):
-            these = [cost for cost in found if cost.body.content_type == content_type]
+    for name, measured in costs.items():
+        for content_type in dict.fromkeys(cost.body.content_type for cost in measured):
+            these = [cost for cost in measured if cost.body.content_type == content_type]
             answered = sum(cost.status == 200 for cost in these)
             refused = sum(400 <= cost.status < 500 for cost in these)
             megabytes, seconds = max(cost.megabytes for cost in these), max(cost.seconds for cost in these)
             ping = max((ping for cost in these for ping in cost.pings), default=0.0)
             figures = (answered, refused, megabytes, f"{seconds:.2f}", f"{ping:.2f}")
             rows.append(report.row(name, len(these), content_type, *figures))
-    faults = [fault for name, found in costs.items() for cost in found if (fault := cost.fault(bounds[name]))]
+    faults = [fault for name, measured in costs.items() for cost in measured if (fault := cost.fault(bounds[name]))]
     exceeding = [f"Over the bounds: {len(faults)}.", *(f"- {fault}" for fault in faults[:_SHOWN])]
     return [*report.table(columns, rows), "", *exceeding]
 
@@ -211,7 +212,7 @@ def main(words: Sequence[str]) -> int:
         description = sides.describe(client, side)
     setting = f"{program.setting('cost', words, client, cores)}, {MEMORY} of memory."
     print(report.page("Cost of expensive bodies", [setting, description], *render(costs, bounds)))
-    return 1 if any(cost.fault(bounds[name]) for name, found in costs.items() for cost in found) else 0
+    return 1 if any(cost.fault(bounds[name]) for name, measured in costs.items() for cost in measured) else 0
 
 
 def _scene(name: str, count: int, handler: Path, model: Path) -> tuple[list[CostlyBody], dict[str, str], Path]:

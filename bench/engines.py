@@ -61,7 +61,7 @@ ENGINES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunningEngine:
     """A running engine. environment: the variables with which commands reach it; by_hand: those for Debian 13's client
     and buildx; folder: a folder that the engine can mount.
     """
@@ -74,8 +74,8 @@ class Place:
 
 
 @dataclass
-class Row:
-    """The column of one engine. cells: step → result; failed: the steps without a one-line error."""
+class Column:
+    """The column of one engine in the table. cells: step → result; failed: the steps without a one-line error."""
 
     engine: str
     cells: dict[str, str] = field(default_factory=dict)
@@ -95,53 +95,53 @@ def command(environment: Mapping[str, str], *words: str) -> "subprocess.Complete
     )
 
 
-def error_of(done: "subprocess.CompletedProcess[str]") -> str:
+def error_of(process: "subprocess.CompletedProcess[str]") -> str:
     """The one-line error of a failed command, or its last line of output."""
-    text = done.stderr + done.stdout
+    text = process.stderr + process.stdout
     sentences = re.findall(r"berth: error: (.*?)(?: The whole log: .*)?$", text, re.MULTILINE)
-    return sentences[-1] if sentences else f"no sentence, code {done.returncode}: {text.strip().splitlines()[-1:]}"
+    return sentences[-1] if sentences else f"no sentence, code {process.returncode}: {text.strip().splitlines()[-1:]}"
 
 
-def step(row: Row, place: Place, name: str, *words: str) -> "subprocess.CompletedProcess[str]":
+def step(row: Column, place: RunningEngine, name: str, *words: str) -> "subprocess.CompletedProcess[str]":
     """Run a command of build.py as a step, and record its time or its error."""
     began = time.monotonic()
-    done = command(place.environment, sys.executable, "build.py", *words)
+    process = command(place.environment, sys.executable, "build.py", *words)
     took = time.monotonic() - began
-    print(f"{row.engine}: {name}: code {done.returncode}, {took:.0f} s", file=sys.stderr)
-    row.cells[name] = f"{took:.0f} s" if done.returncode == 0 else error_of(done)
-    if done.returncode != 0 and "no sentence" in row.cells[name]:
+    print(f"{row.engine}: {name}: code {process.returncode}, {took:.0f} s", file=sys.stderr)
+    row.cells[name] = f"{took:.0f} s" if process.returncode == 0 else error_of(process)
+    if process.returncode != 0 and "no sentence" in row.cells[name]:
         row.failed.append(name)
-        print(done.stdout[-3000:], done.stderr[-3000:], file=sys.stderr)
-    return done
+        print(process.stdout[-3000:], process.stderr[-3000:], file=sys.stderr)
+    return process
 
 
-def media_type(place: Place, name: str, reference: str) -> str:
+def media_type(place: RunningEngine, name: str, reference: str) -> str:
     """The kind of the manifest in the registry."""
     url = f"{place.registry.url}/v2/{name}/manifests/{reference}"
     names = {manifests.DOCKER_MANIFEST: "Docker v2", manifests.OCI_MANIFEST: "OCI", manifests.OCI_INDEX: "OCI index"}
     request = urllib.request.Request(url, headers={"Accept": ", ".join(manifests.MEDIA_TYPES)})
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
-            found = str(answer.headers["Content-Type"])
+            kind = str(answer.headers["Content-Type"])
     except urllib.error.HTTPError as error:
         return f"status {error.code}"
-    return names.get(found, found)
+    return names.get(kind, kind)
 
 
-def copy_image(place: Place, name: str) -> None:
+def copy_image(place: RunningEngine, name: str) -> None:
     """Copy an image from this machine's engine."""
     saved = subprocess.Popen([engine.find_client(), "save", name], stdout=subprocess.PIPE)
     with saved:
         place.client.images.load(saved.stdout)  # type: ignore[arg-type]  # a pipe is read in parts
 
 
-def measure(row: Row, place: Place, start: str) -> None:
+def measure(row: Column, place: RunningEngine, start: str) -> None:
     """Run all steps on one engine."""
     channels = small.write_channels(place.folder / "channels")
     copy_image(place, start)
     doctor = command(place.environment, sys.executable, "build.py", "doctor")
-    found = re.findall(r"^ missing +(.*?)  +(.*)$", doctor.stdout, re.MULTILINE)
-    row.cells["doctor: missing"] = "; ".join(f"{name.lower()}, {text.strip()}" for name, text in found) or "nothing"
+    missing = re.findall(r"^ missing +(.*?)  +(.*)$", doctor.stdout, re.MULTILINE)
+    row.cells["doctor: missing"] = "; ".join(f"{name.lower()}, {text.strip()}" for name, text in missing) or "nothing"
     built = step(row, place, "build", "build", "all")
     if built.returncode != 0:
         for image in pins.IMAGES:
@@ -173,7 +173,7 @@ def measure(row: Row, place: Place, start: str) -> None:
     row.cells["clean"] += f"; left: {', '.join(left)}" if left else ""
 
 
-def serve_and_ask(place: Place, model: Path) -> str:
+def serve_and_ask(place: RunningEngine, model: Path) -> str:
     """Start `run serve` and send a request; the status of the answer and the seconds until then."""
     began = time.monotonic()
     words = [sys.executable, "build.py", "run", "serve", "--model", str(model), "--port", str(PORT)]
@@ -195,7 +195,7 @@ def serve_and_ask(place: Place, model: Path) -> str:
         server.wait(60)
 
 
-def by_hand(row: Row, place: Place, start: str) -> None:
+def by_hand(row: Column, place: RunningEngine, start: str) -> None:
     """Build and push the inference image with `docker build` and `docker push`, and with bake; record the number of
     cached steps and the kind of manifest.
     """
@@ -212,10 +212,10 @@ def by_hand(row: Row, place: Place, start: str) -> None:
         began = time.monotonic()
         text = ""
         for words in commands:
-            done = command(place.by_hand, *words)
-            text += done.stdout + done.stderr
-            if done.returncode != 0:
-                row.cells[way] = f"failed: {text.strip().splitlines()[-1] if text.strip() else done.returncode}"
+            process = command(place.by_hand, *words)
+            text += process.stdout + process.stderr
+            if process.returncode != 0:
+                row.cells[way] = f"failed: {text.strip().splitlines()[-1] if text.strip() else process.returncode}"
                 break
         else:
             cached = len(re.findall(r"^#\d+ CACHED", text, re.MULTILINE))
@@ -227,26 +227,30 @@ def by_hand(row: Row, place: Place, start: str) -> None:
 
 
 @contextmanager
-def started(kind: Kind, roots: Path, folder: Path) -> Iterator[Place]:
+def started(kind: Kind, roots: Path, folder: Path) -> Iterator[RunningEngine]:
     """Start an engine, and a registry on this machine's loopback. roots: the folder for root file systems."""
     with ExitStack() as stack:
         (folder / "registry").mkdir(parents=True)
         registry = stack.enter_context(registries.running(registries.Registry(folder / "registry")))
         newest = root_of(roots, "trixie", debian_engine.DOCKER)
         client = debian_engine.client_variables(newest, folder / "client")
-        seen = folder / "engine"
+        shared = folder / "engine"
         if not kind.release:
-            (seen / "tmp").mkdir(parents=True)
-            ours = {"BERTH_DIST": str(seen)}
-            yield Place(engine.connect(), ours, {**client, **ours}, seen, registry)
+            (shared / "tmp").mkdir(parents=True)
+            ours = {"BERTH_DIST": str(shared)}
+            yield RunningEngine(engine.connect(), ours, {**client, **ours}, shared, registry)
             return
         root = root_of(roots, kind.release, debian_engine.PODMAN if kind.podman else debian_engine.DOCKER)
-        run = debian_engine.running_podman(root, seen, registry.host) if kind.podman else None
-        found = stack.enter_context(run or debian_engine.running(root, seen, kind.settings))
-        (seen / "tmp").mkdir()
-        more = {"DOCKER_HOST": found.address, "TMPDIR": str(seen / "tmp"), "BERTH_DIST": str(seen)}
-        yield Place(
-            found.client, {**(client if kind.podman else found.environment), **more}, {**client, **more}, seen, registry
+        run = debian_engine.running_podman(root, shared, registry.host) if kind.podman else None
+        running = stack.enter_context(run or debian_engine.running(root, shared, kind.settings))
+        (shared / "tmp").mkdir()
+        reach = {"DOCKER_HOST": running.address, "TMPDIR": str(shared / "tmp"), "BERTH_DIST": str(shared)}
+        yield RunningEngine(
+            running.client,
+            {**(client if kind.podman else running.environment), **reach},
+            {**client, **reach},
+            shared,
+            registry,
         )
 
 
@@ -257,7 +261,7 @@ def root_of(roots: Path, release: str, packages: str) -> Path:
     return root if root.is_dir() else debian_engine.make_root(folder, release, packages)
 
 
-def describe(place: Place) -> str:
+def describe(place: RunningEngine) -> str:
     """The engine's name, version and image store."""
     version = place.client.version()
     if engine.is_podman(version):
@@ -275,7 +279,7 @@ def main(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         for name in names:
             with started(ENGINES[name], Path(scratch, "roots"), Path(scratch, name)) as place:
-                row = Row(describe(place))
+                row = Column(describe(place))
                 measure(row, place, start)
                 rows.append(row)
     columns = list(dict.fromkeys(name for row in rows for name in row.cells))

@@ -2,8 +2,9 @@
 
 Usage: python -m bench.failures [--only PROGRAM] [IMAGE …] > bench/results/DATE-failures.md
 
-The default image is berth-train:cpu. To compare, pass the image from before a change first. A row says "yes" if the
-last image's first line of /opt/ml/output/failure is as `bench.failing.cases` expects. Exit code 1 if one is not.
+The default image is berth-train:cpu. To compare, pass the image from before a change first. A row says "yes" if exit
+code, log and first line of /opt/ml/output/failure of the last image are as `bench.failing.cases` expects. Exit code 1
+if a row says "no".
 """
 
 import ast

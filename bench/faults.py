@@ -35,9 +35,9 @@ _READY_WITHIN, _ENDS_WITHIN = 90.0, 60.0
 @contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
     """Mount a disk of 1 MB at `folder`."""
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
-    if done.returncode:
-        raise UserError(f"a small disk can't be mounted ({done.stderr.decode().strip()}): run this as root.")
+    process = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
+    if process.returncode:
+        raise UserError(f"a small disk can't be mounted ({process.stderr.decode().strip()}): run this as root.")
     try:
         yield
     finally:

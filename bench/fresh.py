@@ -98,25 +98,27 @@ def main(words: Sequence[str]) -> int:
         raise UserError("the Debian needs root: run `sudo make fresh`.")
     client = engine.connect()
     docker = str(engine.find_client())
-    room = shutil.disk_usage(client.info()["DockerRootDir"]).free / 1e9
-    if room < DISK_GB:
-        raise UserError(f"the engine's disk has {room:.0f} GB free, but up to {DISK_GB} are needed: free some first.")
+    free_gb = shutil.disk_usage(client.info()["DockerRootDir"]).free / 1e9
+    if free_gb < DISK_GB:
+        raise UserError(
+            f"the engine's disk has {free_gb:.0f} GB free, but up to {DISK_GB} are needed: free some first."
+        )
     commit = git("rev-parse", "--short=12", "HEAD")
     if git("status", "--porcelain"):
         print(f"fresh: uncommitted changes are ignored; testing {commit}", flush=True)
     log = pins.ROOT / "out" / "fresh.log"
     log.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="berth-fresh-") as folder, log.open("w") as file:
-        found = build_network.gather(os.environ)
+        network = build_network.gather(os.environ)
         git("bundle", "create", "--quiet", f"{folder}/kit.bundle", "HEAD")
-        lay_out(found, Path(folder))
-        with machine(docker, found, Path(folder)) as name:
+        lay_out(network, Path(folder))
+        with machine(docker, network, Path(folder)) as name:
             command_line = ["sh", "-c", f"cd {HOME} && {_VERSIONS}"]
             versions = subprocess.run([docker, "exec", name, *command_line], capture_output=True, text=True).stdout
             outcomes = []
             for command in commands:
                 print(f"fresh: make {command}", flush=True)
-                outcomes.append(run(docker, name, command, settings(found, os.environ), file))
+                outcomes.append(run(docker, name, command, settings(network, os.environ), file))
                 if outcomes[-1].code != 0:
                     break
     text = make_page(commit, versions, outcomes)
@@ -127,25 +129,25 @@ def main(words: Sequence[str]) -> int:
     if tuple(commands) == COMMANDS:
         path = pins.ROOT / "bench" / "results" / f"{time.strftime('%Y-%m-%d')}-fresh.md"
         path.write_text(text)
-        print(f"fresh: {path}")
+        print(f"fresh: wrote {path}")
     return 0
 
 
 def git(*words: str) -> str:
-    done = subprocess.run(["git", "-C", str(pins.ROOT), *words], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise UserError(f"`git {words[0]}` failed ({done.stderr.strip()}): run this in a clone.")
-    return done.stdout.strip()
+    process = subprocess.run(["git", "-C", str(pins.ROOT), *words], capture_output=True, text=True)
+    if process.returncode != 0:
+        raise UserError(f"`git {words[0]}` failed ({process.stderr.strip()}): run this in a clone.")
+    return process.stdout.strip()
 
 
-def lay_out(found: build_network.Network, folder: Path) -> None:
+def lay_out(network: build_network.Network, folder: Path) -> None:
     """Write the network's settings as files for a whole machine."""
-    texts = {"apt": found.apt, "apt-auth": found.apt_auth, "apt-sources": found.apt_sources}
+    texts = {"apt": network.apt, "apt-auth": network.apt_auth, "apt-sources": network.apt_sources}
     # Wheel folders are mounted at the same path.
-    index = replace(found.index, links=(*found.index.links, *map(str, found.index.folders)))
+    index = replace(network.index, links=(*network.index.links, *map(str, network.index.folders)))
     texts["pip"] = index.pip_conf() if index else ""
-    if found.ca:
-        (folder / "ca.pem").write_bytes(found.ca.read_bytes())
+    if network.ca:
+        (folder / "ca.pem").write_bytes(network.ca.read_bytes())
         texts["apt"] += 'Acquire::https::CaInfo "/machine/ca.pem";\n'
         texts["pip"] = (texts["pip"] or "[global]\n") + "cert = /machine/ca.pem\n"
     for name, text in texts.items():
@@ -155,11 +157,11 @@ def lay_out(found: build_network.Network, folder: Path) -> None:
     folder.chmod(0o755)  # apt reads the CA as the user _apt
 
 
-def settings(found: build_network.Network, environ: Mapping[str, str]) -> dict[str, str]:
+def settings(network: build_network.Network, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of the user's shell: those of a login, and the network's."""
     plain = {"HOME": "/root", "LANG": "C.UTF-8", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-    kept = [*found.proxies, "PIP_DEFAULT_TIMEOUT", "UV_HTTP_TIMEOUT"]
-    ca = {"SSL_CERT_FILE": "/machine/ca.pem", "REQUESTS_CA_BUNDLE": "/machine/ca.pem"} if found.ca else {}
+    kept = [*network.proxies, "PIP_DEFAULT_TIMEOUT", "UV_HTTP_TIMEOUT"]
+    ca = {"SSL_CERT_FILE": "/machine/ca.pem", "REQUESTS_CA_BUNDLE": "/machine/ca.pem"} if network.ca else {}
     return {**plain, **{name: environ[name] for name in kept if name in environ}, **ca}
 
 
@@ -168,13 +170,13 @@ print(platform.python_version())'), $(make --version | head -n 1), $(git --versi
 
 
 @contextmanager
-def machine(docker: str, found: build_network.Network, folder: Path) -> Iterator[str]:
+def machine(docker: str, network: build_network.Network, folder: Path) -> Iterator[str]:
     """Start and set up the Debian, still without an engine; yields the container's name and removes it at the end."""
     name = f"berth-fresh-{os.getpid()}"
     tag = f"berth-base:fresh-{os.getpid()}"
     command = [docker, "run", "--detach", "--init", *POWERS, "--name", name, "--hostname", "debian"]
     command += ["--shm-size", "4g", "--volume", "/var/lib/docker", "--volume", f"{folder}:/machine:ro"]
-    command += [word for wheels in found.index.folders for word in ("--volume", f"{wheels}:{wheels}:ro")]
+    command += [word for wheels in network.index.folders for word in ("--volume", f"{wheels}:{wheels}:ro")]
     for label, value in owner.this_process().labels(name).items():
         command += ["--label", f"{label}={value}"]
     try:
@@ -182,10 +184,12 @@ def machine(docker: str, found: build_network.Network, folder: Path) -> Iterator
         base = ["sh", str(pins.ROOT / "docker" / "base.sh"), tag, *([str(sources)] if sources.exists() else [])]
         if subprocess.run(base, env={**os.environ, "DOCKER": docker}, stdout=subprocess.DEVNULL).returncode != 0:
             raise UserError("the Debian could not be created: see docker/base.sh's output above.")
-        _must([*command, tag, "sleep", "infinity"], "this machine's engine can't start the Debian")
+        _run_or_raise([*command, tag, "sleep", "infinity"], "this machine's engine can't start the Debian")
         print(f"fresh: {name} runs Debian; installing {', '.join(PACKAGES)}", flush=True)
-        environment = [f"{key}={value}" for key, value in settings(found, os.environ).items()]
-        _must([docker, "exec", name, "env", "-i", *environment, "sh", "-c", _SET_UP], "the Debian can't be set up")
+        environment = [f"{key}={value}" for key, value in settings(network, os.environ).items()]
+        _run_or_raise(
+            [docker, "exec", name, "env", "-i", *environment, "sh", "-c", _SET_UP], "the Debian can't be set up"
+        )
         yield name
     finally:
         # A second Ctrl-C must not interrupt the removal of gigabytes.
@@ -194,10 +198,10 @@ def machine(docker: str, found: build_network.Network, folder: Path) -> Iterator
         subprocess.run([docker, "rmi", tag], capture_output=True)
 
 
-def _must(command: Sequence[str], what: str) -> None:
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        raise UserError(f"{what}: {http.in_few_words(done.stderr)}.")
+def _run_or_raise(command: Sequence[str], what: str) -> None:
+    process = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if process.returncode != 0:
+        raise UserError(f"{what}: {http.in_few_words(process.stderr)}.")
 
 
 def run(docker: str, name: str, command: str, variables: Mapping[str, str], log: TextIO) -> Outcome:

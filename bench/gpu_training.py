@@ -38,8 +38,8 @@ TRAIN, DEV = squad.FILES["train"], squad.FILES["heldout"]
 
 def train(data: Path, model: Path, settings: Mapping[str, str], save: Path | None = None) -> dict[str, Any]:
     """Run a job and return its metrics. save: a folder for its model. UserError with the log's end if it fails."""
-    with tempfile.TemporaryDirectory(prefix="berth-bench-") as made:
-        base = Path(made)
+    with tempfile.TemporaryDirectory(prefix="berth-bench-") as scratch:
+        base = Path(scratch)
         run_qa.lay_out(base, model.absolute(), settings, "train.json", squad.read_text(data / TRAIN))
         validation = base / "input/data/validation"
         validation.mkdir()
@@ -67,9 +67,9 @@ def compare(data: Path, model: Path, pairs: int) -> str:
     """Rows of samples per second, default and padded, which take turns, and the median of the ratios."""
     figures: dict[str, list[float]] = {"False": [], "True": []}
     for _ in range(pairs):
-        for padded, found in figures.items():
+        for padded, speeds in figures.items():
             metrics = train(data, model, SPEED | {"pad_to_max_length": padded})
-            found.append(float(metrics["train_samples_per_second"]))
+            speeds.append(float(metrics["train_samples_per_second"]))
     ratio = statistics.median(one / other for one, other in zip(figures["False"], figures["True"], strict=True))
     rows = [
         report.row(
@@ -86,9 +86,9 @@ def main(words: Sequence[str]) -> int:
     options = _parse(words)
     if not torch.cuda.is_available():
         raise UserError("torch finds no GPU here: run this on a machine where nvidia-smi lists one.")
-    with tempfile.TemporaryDirectory(prefix="berth-bench-") as made:
-        random_bert_base(options.model, Path(made))
-        table = compare(options.squad, Path(made), options.pairs)
+    with tempfile.TemporaryDirectory(prefix="berth-bench-") as scratch:
+        random_bert_base(options.model, Path(scratch))
+        table = compare(options.squad, Path(scratch), options.pairs)
     metrics = train(options.squad, options.model, EPOCH, options.save)
     epoch = (
         f"One epoch of SQuAD v1.1, model {options.model.name}: {metrics['train_runtime']:.0f} s, "

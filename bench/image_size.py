@@ -61,8 +61,8 @@ def floor(profile: pins.Profile) -> int:
             if lock_text.locked_names(lock.read_text()):
                 command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
                 # A closed network may not reach torch's index; it is not needed if a local folder has torch.
-                here = [wheel.name for wheel in build_network.wanted_wheels(folders, [lock.read_text()])]
-                if profile.torch_index and not any(name.startswith("torch-") for name in here):
+                local_wheels = [wheel.name for wheel in build_network.wanted_wheels(folders, [lock.read_text()])]
+                if profile.torch_index and not any(name.startswith("torch-") for name in local_wheels):
                     command += ["--extra-index-url", profile.torch_index]
                 subprocess.run([*command, "--dest", folder, "--requirement", str(lock)], check=True, stdout=sys.stderr)
         return sum(wheel.stat().st_size for wheel in Path(folder).iterdir())

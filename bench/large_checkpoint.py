@@ -18,7 +18,7 @@ from typing import Any
 
 from bench import program, report
 from bench.jobs import kept, run_qa, small
-from bench.jobs.run_qa import Ended
+from bench.jobs.run_qa import JobEnd
 from berth.common.errors import UserError
 from berth.local.demo import pretrained_model
 
@@ -40,16 +40,17 @@ HYPERPARAMETERS = {
 class Measured:
     """Three starts: an uninterrupted job, a killed job, and the second start of the killed one. Sizes are in bytes.
 
-    left: the complete checkpoints after the kill; half: bytes written of the next one; metrics: of both jobs.
+    complete: names of the complete checkpoints after the kill; partial_bytes: written of the next one; metrics: of both
+    jobs.
     """
 
     model: int
     checkpoint: int
-    whole: Ended
-    killed: Ended
-    again: Ended
-    half: int
-    left: Sequence[str]
+    whole: JobEnd
+    killed: JobEnd
+    restarted: JobEnd
+    partial_bytes: int
+    complete: Sequence[str]
     metrics: tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
@@ -80,11 +81,11 @@ def measure(folder: Path, layers: int) -> Measured:
         return sum(size(path) for path in checkpoints.glob(".partial-*/checkpoint-2")) > checkpoint / 2
 
     killed = run_qa.run(killed_base, "VmHWM", is_half_written)
-    half = sum(size(path) for path in checkpoints.glob(".partial-*"))
-    left = kept.whole(checkpoints)
-    again = run_qa.run(killed_base, "VmHWM")
+    partial_bytes = sum(size(path) for path in checkpoints.glob(".partial-*"))
+    complete = kept.whole(checkpoints)
+    restarted = run_qa.run(killed_base, "VmHWM")
     metrics = (_metrics(whole_base), _metrics(killed_base))
-    return Measured(size(folder / "model"), checkpoint, whole, killed, again, half, left, metrics)
+    return Measured(size(folder / "model"), checkpoint, whole, killed, restarted, partial_bytes, complete, metrics)
 
 
 def _metrics(base: Path) -> dict[str, Any]:
@@ -92,37 +93,41 @@ def _metrics(base: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text())) if path.is_file() else {}
 
 
-def faults(found: Measured) -> list[str]:
+def faults(measured: Measured) -> list[str]:
     """A sentence per loss."""
     lost = []
-    if found.again.code:
-        lost.append(f"the second start ended with {found.again.code}: {found.again.log[-2000:]}")
-    if found.killed.code != -signal.SIGKILL or [name.split("-")[1] for name in found.left] != ["1"]:
-        lost.append(f"after the kill (exit code {found.killed.code}) the complete checkpoints are {list(found.left)}")
-    if "going on from" not in found.again.log:
+    if measured.restarted.code:
+        lost.append(f"the second start ended with {measured.restarted.code}: {measured.restarted.log[-2000:]}")
+    if measured.killed.code != -signal.SIGKILL or [name.split("-")[1] for name in measured.complete] != ["1"]:
+        lost.append(
+            f"after the kill (exit code {measured.killed.code}) the complete checkpoints are {list(measured.complete)}"
+        )
+    if "going on from" not in measured.restarted.log:
         lost.append("the second start did not resume from a checkpoint")
-    expected, resumed = (metrics.get("weights_sha256") for metrics in found.metrics)
+    expected, resumed = (metrics.get("weights_sha256") for metrics in measured.metrics)
     if expected != resumed:
         lost.append(f"the weights differ from the uninterrupted job's: {resumed}, not {expected}")
     return lost
 
 
-def render(title: str, setting: str, found: Measured, lost: Sequence[str]) -> str:
+def render(title: str, setting: str, measured: Measured, lost: Sequence[str]) -> str:
     """A page of the figures."""
-    seconds = found.metrics[0]["seconds"]
+    seconds = measured.metrics[0]["seconds"]
     rows = [
-        ("the model's files", f"{found.model / 1e9:.2f} GB"),
-        ("a checkpoint: model, AdamW's state, manifest", f"{found.checkpoint / 1e9:.2f} GB"),
-        ("the uninterrupted job: two steps, two checkpoints, the model", f"{found.whole.seconds:.0f} s"),
+        ("the model's files", f"{measured.model / 1e9:.2f} GB"),
+        ("a checkpoint: model, AdamW's state, manifest", f"{measured.checkpoint / 1e9:.2f} GB"),
+        ("the uninterrupted job: two steps, two checkpoints, the model", f"{measured.whole.seconds:.0f} s"),
         ("its steps", f"{seconds.get('training', 0):.0f} s"),
         ("its saves (two checkpoints, the model)", f"{seconds.get('saving', 0):.0f} s"),
-        ("its peak memory", f"{found.whole.memory / 1e9:.2f} GB"),
-        ("written of the second checkpoint before the kill", f"{found.half / 1e9:.2f} GB"),
-        ("the second start: one step, a checkpoint, the model", f"{found.again.seconds:.0f} s"),
-        ("its peak memory", f"{found.again.memory / 1e9:.2f} GB"),
-        ("weights of both jobs", "differ" if lost else f"equal, sha256 {found.metrics[0]['weights_sha256'][:12]}"),
+        ("its peak memory", f"{measured.whole.memory / 1e9:.2f} GB"),
+        ("written of the second checkpoint before the kill", f"{measured.partial_bytes / 1e9:.2f} GB"),
+        ("the second start: one step, a checkpoint, the model", f"{measured.restarted.seconds:.0f} s"),
+        ("its peak memory", f"{measured.restarted.memory / 1e9:.2f} GB"),
+        ("weights of both jobs", "differ" if lost else f"equal, sha256 {measured.metrics[0]['weights_sha256'][:12]}"),
     ]
-    lines = [line for line in found.again.log.splitlines() if line.startswith(("going on", "step", "train_", "done"))]
+    lines = [
+        line for line in measured.restarted.log.splitlines() if line.startswith(("going on", "step", "train_", "done"))
+    ]
     figures = report.table(["", " "], [report.row(name, value) for name, value in rows])
     return report.page(
         title, [f"{setting}."], *figures, "", "Log of the second start:", "", "```", *lines, "```", *lost
@@ -135,9 +140,9 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     setting = program.setting("large_checkpoint", words)
     with tempfile.TemporaryDirectory(prefix="berth-large-checkpoint-") as scratch:
-        found = measure(Path(scratch), options.layers)
-        lost = faults(found)
-        page = render("A checkpoint of several gigabytes", setting, found, lost)
+        measured = measure(Path(scratch), options.layers)
+        lost = faults(measured)
+        page = render("A checkpoint of several gigabytes", setting, measured, lost)
     print(page.replace(scratch, "FOLDER"))
     return 1 if lost else 0
 

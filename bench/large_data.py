@@ -73,7 +73,7 @@ def peak_memory(group: Path) -> int:
     return next((int((group / name).read_text()) for name in names if (group / name).is_file()), 0)
 
 
-def render(options: argparse.Namespace, setting: str, job: run_qa.Ended, figures: dict[str, float]) -> str:
+def render(options: argparse.Namespace, setting: str, job: run_qa.JobEnd, figures: dict[str, float]) -> str:
     """A page of the figures."""
     rows = {
         "training data, one file of JSON lines": f"{options.gigabytes * 1000:.0f} MB",

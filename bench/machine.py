@@ -16,7 +16,7 @@ def describe_cpu(cpuinfo: str) -> str:
     name = re.search(r"^model name\s*: (.*)$", cpuinfo, re.MULTILINE)
     flags = re.search(r"^flags\s*: (.*)$", cpuinfo, re.MULTILINE)
     family = [re.search(rf"^{field}\s*: (\d+)$", cpuinfo, re.MULTILINE) for field in ("cpu family", "model")]
-    numbers = "/".join(found[1] for found in family if found)
+    numbers = "/".join(match[1] for match in family if match)
     has = [flag for flag in FLAGS if flags and flag in flags[1].split()]
     return f"{name[1].strip() if name else 'CPU'} (family/model {numbers or 'unknown'}; {', '.join(has) or 'no AVX2'})"
 
@@ -35,13 +35,13 @@ def parse_cores(text: str | None) -> list[int]:
         return allowed
     if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
         raise UserError(f"--cores is {text!r}: write numbers, such as 0,1 or 0-3.")
-    found: set[int] = set()
+    cores: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    if not found or not found <= set(allowed):
+        cores.update(range(int(first), int(last or first) + 1))
+    if not cores or not cores <= set(allowed):
         raise UserError(f"--cores is {text!r}: this process may use {as_text(allowed)}.")
-    return sorted(found)
+    return sorted(cores)
 
 
 def as_text(cores: Iterable[int]) -> str:

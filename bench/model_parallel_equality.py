@@ -46,9 +46,9 @@ logging.disable(logging.WARNING)
 import new_start, pipeline_cases, pipeline_trees
 smp.init({{"partitions": 2, **new_start.gpu_options()}})
 rows = open(f"{{RESULTS}}/rows", "a") if smp.rank() == 0 else None
-def note(found):
+def note(row):
     if rows:
-        print(json.dumps(found), file=rows, flush=True)
+        print(json.dumps(row), file=rows, flush=True)
 """
 PRODUCT = """
 for kind, config in json.loads(os.environ["CASES"]):
@@ -57,8 +57,8 @@ result(None)
 """
 TREES = """
 count, steps, partitions, seed = json.loads(os.environ["CASES"])
-found, problem = pipeline_trees.compared(count, steps, partitions, seed)
-for each in found:
+cases, problem = pipeline_trees.compared(count, steps, partitions, seed)
+for each in cases:
     note({"kind": "tree", "config": {}, **each})
 result(problem)
 """
@@ -78,19 +78,19 @@ def product(size: int, models: Sequence[str], microbatches: Sequence[int]) -> It
                 yield kind, {**config, "placement_strategy": placement, "deterministic_server": True}
 
 
-def describe(found: dict[str, Any], size: int) -> tuple[str, ...]:
+def describe(case: dict[str, Any], size: int) -> tuple[str, ...]:
     """The first cells of a row, which are equal for cases that differ only in their microbatches."""
-    config = found["config"]
+    config = case["config"]
     replicas = size // config["partitions"]
     fixed = ", deterministic" if config.get("deterministic_server") else ""
     placement = config["placement_strategy"] if replicas > 1 else "–"
-    return found["kind"], str(config["partitions"]), str(replicas), placement, f"{config['pipeline']}{fixed}"
+    return case["kind"], str(config["partitions"]), str(replicas), placement, f"{config['pipeline']}{fixed}"
 
 
-def each_row(found: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[str]:
+def each_row(cases: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[str]:
     """A row for the cases that differ only in their microbatches, with their largest differences."""
     grouped: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for size, each in found:
+    for size, each in cases:
         grouped.setdefault(describe(each, size), []).append(each)
     for first, group in grouped.items():
         counts = ", ".join(str(each["config"]["microbatches"]) for each in group)
@@ -112,26 +112,26 @@ def equal(group: Sequence[dict[str, Any]]) -> str:
 
 def follow(path: Path, ended: threading.Event) -> None:
     """Print each completed case to stderr."""
-    at = 0
+    position = 0
     while not ended.wait(1.0):
         with path.open() as file:
-            file.seek(at)
+            file.seek(position)
             for line in file:
-                found = json.loads(line)
-                print(found["case"], found["errors"], file=sys.stderr, flush=True)
-            at = file.tell()
+                case = json.loads(line)
+                print(case["case"], case["errors"], file=sys.stderr, flush=True)
+            position = file.tell()
 
 
 def launch(body: str, cases: Any, size: int, limit: float) -> tuple[list[dict[str, Any]], str]:
     """Run a launch. Returns the rows that rank 0 wrote, also before a failure or a hang, and the problem or ""."""
-    with tempfile.TemporaryDirectory(prefix="berth-equality-") as made:
-        path = Path(made) / "rows"
+    with tempfile.TemporaryDirectory(prefix="berth-equality-") as scratch:
+        path = Path(scratch) / "rows"
         path.touch()
         ended = threading.Event()
         watch = threading.Thread(target=follow, args=(path, ended))
         watch.start()
         try:
-            problem = rank_jobs.run(body, size, Path(made), OPENING, limit=limit, CASES=json.dumps(cases))[0] or ""
+            problem = rank_jobs.run(body, size, Path(scratch), OPENING, limit=limit, CASES=json.dumps(cases))[0] or ""
         except Exception as error:  # the rows written so far are still reported
             problem = f"{type(error).__name__}: {error}"
         finally:
@@ -162,16 +162,16 @@ def gpus() -> str:
     return f"models on {len(names)} × {names[0]}" if names else "no GPU"
 
 
-def render(found: Sequence[tuple[int, dict[str, Any]]], problems: Sequence[str]) -> Iterator[str]:
+def render(cases: Sequence[tuple[int, dict[str, Any]]], problems: Sequence[str]) -> Iterator[str]:
     """The lines of the page below the setting."""
-    good = not problems and not any(each["bad"] for _, each in found)
-    yield f"{len(found)} cases. {'All are equal.' if good else 'Not all are equal.'}\n"
+    good = not problems and not any(each["bad"] for _, each in cases)
+    yield f"{len(cases)} cases. {'All are equal.' if good else 'Not all are equal.'}\n"
     names = ["kind", "model", "cases", "without any difference", *QUANTITIES, "equal"]
-    yield from report.table(names, kind_rows([each for _, each in found]))
+    yield from report.table(names, kind_rows([each for _, each in cases]))
     for problem in problems:
         yield f"\n```\n{problem[-3000:]}\n```"
     yield "\n## By partitions, replicas and schedule\n"
-    drawn = [(size, each) for size, each in found if each["kind"] in MODELS]
+    drawn = [(size, each) for size, each in cases if each["kind"] in MODELS]
     yield from report.table(COLUMNS, each_row(drawn))
 
 
@@ -184,7 +184,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the drawn cases")
     options = parser.parse_args(words)
     sizes, counts = ([int(each) for each in text.split(",")] for text in (options.ranks, options.microbatches))
-    found: list[tuple[int, dict[str, Any]]] = []
+    results: list[tuple[int, dict[str, Any]]] = []
     problems: list[str] = []
     began = time.monotonic()
     for size in sizes:
@@ -192,9 +192,9 @@ def main(words: Sequence[str]) -> int:
         share = options.trees // 2 if size in (2, 4) else 0
         drawn = (share, 9, [2] if size == 2 else [2, 4], options.seed)
         launches = [(PRODUCT, cases, 60.0 + 60.0 * len(cases)), (TREES, drawn, 60.0 + 60.0 * share)]
-        for body, given, limit in launches[: 2 if share else 1]:
-            rows, problem = launch(body, given, size, limit)
-            found += [(size, each) for each in rows]
+        for body, batch_of_cases, limit in launches[: 2 if share else 1]:
+            rows, problem = launch(body, batch_of_cases, size, limit)
+            results += [(size, each) for each in rows]
             problems += [problem] if problem else []
     weights = "real weights" if os.environ.get("BERTH_MINILM") else "random weights"
     setting = [
@@ -206,8 +206,8 @@ def main(words: Sequence[str]) -> int:
         "two runs of one process with different numbers of microbatches, if that is larger. On CPUs it is 0 (to the "
         "last bit) with a deterministic server if both sides add the same numbers in the same order.",
     ]
-    print(report.page("Pipelines against one process", setting, *render(found, problems)))
-    return 1 if problems or any(each["bad"] for _, each in found) else 0
+    print(report.page("Pipelines against one process", setting, *render(results, problems)))
+    return 1 if problems or any(each["bad"] for _, each in results) else 0
 
 
 if __name__ == "__main__":

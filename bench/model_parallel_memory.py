@@ -16,12 +16,12 @@ KINDS = ("parameters", "gradients", "optimizer", "activations")
 COLUMNS = ["partitions", "rank", *KINDS, "total", "of one partition's"]
 
 
-def table(found: Mapping[int, Sequence[Mapping[str, int]]]) -> list[str]:
+def table(by_partitions: Mapping[int, Sequence[Mapping[str, int]]]) -> list[str]:
     """A row per rank and number of partitions, in MB."""
-    first = found[min(found)]
+    first = by_partitions[min(by_partitions)]
     whole = max(sum(each.values()) for each in first)
     rows = []
-    for partitions, ranks in found.items():
+    for partitions, ranks in by_partitions.items():
         for rank, each in enumerate(ranks):
             total = sum(each[kind] for kind in KINDS)
             sizes = [f"{size / 1e6:,.1f}" for size in (*(each[kind] for kind in KINDS), total)]
@@ -37,7 +37,7 @@ def main(words: Sequence[str]) -> int:
     )
     model_parallel_launch.add_sizes(parser, layers=12, hidden=768, rows=8, length=128, words=30522)
     options = parser.parse_args(words)
-    found = {
+    by_partitions = {
         partitions: model_parallel_launch.run(
             "memory", partitions, options, partitions=partitions, microbatches=options.microbatches
         )
@@ -48,7 +48,7 @@ def main(words: Sequence[str]) -> int:
         f"{described} {options.microbatches} microbatches, AdamW, automatic partition by parameters. One partition has "
         "one open microbatch, p partitions have at most p + 2 (option `active_microbatches`). MB (1e6 bytes)."
     )
-    print(report.page("Memory of each rank of a pipeline", [setting], *report.table(COLUMNS, table(found))))
+    print(report.page("Memory of each rank of a pipeline", [setting], *report.table(COLUMNS, table(by_partitions))))
     return 0
 
 

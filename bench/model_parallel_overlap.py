@@ -38,30 +38,30 @@ def ideal(seconds: float, microbatches: int, partitions: int = PARTITIONS) -> fl
     return (microbatches + partitions - 1) / (microbatches * partitions) * seconds
 
 
-def ratio(found: Mapping[str, Any]) -> float:
+def ratio(case: Mapping[str, Any]) -> float:
     """The reached share of the ideal's speed."""
-    return ideal(found["speedup"], found["microbatches"])
+    return ideal(case["speedup"], case["microbatches"])
 
 
-def missed(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def missed(cases: Sequence[Mapping[str, Any]]) -> list[str]:
     """A sentence per missed target."""
     wrong = []
-    for count in sorted({each["microbatches"] for each in found}):
-        same_count = [each for each in found if each["microbatches"] == count]
+    for count in sorted({each["microbatches"] for each in cases}):
+        same_count = [each for each in cases if each["microbatches"] == count]
         coarse = [ratio(each) for each in same_count if each["cut"] == "coarse"]
         automatic = [ratio(each) for each in same_count if each["cut"] != "coarse"]
         for name, ratios, target in (("coarse", coarse, COARSE), ("automatic", automatic, AUTOMATIC)):
             if ratios and max(ratios) < target:
                 reached = f"{max(ratios):.0%} of the ideal with {count} microbatches"
                 wrong.append(f"the {name} cut reaches {reached}, the target is {target:.0%}")
-    for each in found:
+    for each in cases:
         if each["sent"] > MOST_BYTES * each["least"]:
             share = each["sent"] / each["least"]
             wrong.append(f"{each['cut']}, {each['microbatches']} microbatches: {share:.1%} of the least bytes")
     return wrong
 
 
-def table(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def table(cases: Sequence[Mapping[str, Any]]) -> list[str]:
     """A row per cut and number of microbatches."""
     return [
         report.row(
@@ -75,7 +75,7 @@ def table(found: Sequence[Mapping[str, Any]]) -> list[str]:
             f"{each['least']:,}",
             f"{each['sent'] / each['least']:.1%}",
         )
-        for each in found
+        for each in cases
     ]
 
 
@@ -87,12 +87,12 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     counts = [int(each) for each in options.microbatches.split(",")]
     cases = [(cut, count) for cut in CUTS for count in counts]
-    found = model_parallel_launch.run("overlaps", PARTITIONS, options, cases=cases, rounds=options.rounds)[0]
-    problems = missed(found)
+    results = model_parallel_launch.run("overlaps", PARTITIONS, options, cases=cases, rounds=options.rounds)[0]
+    problems = missed(results)
     verdict = f"Missed: {'; '.join(problems)}." if problems else "All targets are met."
     machine = model_parallel_launch.setting("model_parallel_overlap", words, options)
     setting = f"{machine} Medians of {options.rounds} rounds. {verdict}"
-    print(report.page("Overlap of two partitions", [setting], *report.table(COLUMNS, table(found))))
+    print(report.page("Overlap of two partitions", [setting], *report.table(COLUMNS, table(results))))
     return 1 if problems else 0
 
 

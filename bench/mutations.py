@@ -112,8 +112,8 @@ def mutations(path: Path, source: bytes) -> Iterator[Mutation]:
 def mirrors(path: Path, root: Path) -> list[str]:
     """The test folders of a file of the product, the nearest first. A file at the top has the test files at the top."""
     folders = [Path("tests/unit") / parent for parent in path.parents[:-1]]
-    found = [str(folder) for folder in folders if (root / folder).is_dir()]
-    return found or sorted(str(test.relative_to(root)) for test in (root / "tests/unit").glob("test_*.py"))
+    existing = [str(folder) for folder in folders if (root / folder).is_dir()]
+    return existing or sorted(str(test.relative_to(root)) for test in (root / "tests/unit").glob("test_*.py"))
 
 
 def run_tests(root: Path, tests: Sequence[str], limit: float | None = None) -> str:
@@ -121,17 +121,17 @@ def run_tests(root: Path, tests: Sequence[str], limit: float | None = None) -> s
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not nightly", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryFile("w+") as output:
-        done = subprocess.Popen(
+        process = subprocess.Popen(
             command, cwd=root, env=environment, stdout=output, stderr=output, start_new_session=True
         )
         try:
-            code = done.wait(limit)
+            code = process.wait(limit)
         except subprocess.TimeoutExpired:
             return TIMED_OUT
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(done.pid, signal.SIGKILL)  # including processes that a test started
-            done.wait()
+                os.killpg(process.pid, signal.SIGKILL)  # including processes that a test started
+            process.wait()
         output.seek(0)
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
             raise UserError(f"pytest finds no test in {' '.join(tests)}: {output.read()[-1000:]}")

@@ -37,8 +37,10 @@ IMAGE = f"berth-train:{pins.DEFAULT_PROFILE}"
 def questions() -> tuple[str, dict[str, object]]:
     """The name of the file, and QUESTIONS of its questions at equal distances, so that all lengths occur."""
     path = squad.squad_file("train")
-    found = [{"context": context, "qas": [question]} for question, context in squad.pairs(squad.read_articles(path))]
-    selected = found[:: max(1, len(found) // QUESTIONS)][:QUESTIONS]
+    every_question = [
+        {"context": context, "qas": [question]} for question, context in squad.pairs(squad.read_articles(path))
+    ]
+    selected = every_question[:: max(1, len(every_question) // QUESTIONS)][:QUESTIONS]
     return path.name, {"version": "1.1", "data": [{"title": "", "paragraphs": selected}]}
 
 
@@ -46,10 +48,10 @@ def samples_per_second(data: Path, out: Path, *, padded: bool) -> float:
     """Train one job; samples per second, as the job reports them."""
     settings = SETTINGS | {"pad_to_max_length": str(padded)}
     job = TrainingJob({"train": data}, out, model=pretrained_model(), hyperparameters=settings)
-    done = run_training_job(job, image=IMAGE, log=lambda _: None, say=lambda _: None)
-    if done.model_archive is None:
-        raise UserError(f"the job failed: {done.reason}")
-    figure = float(json.loads(read_member(done.model_archive, "metrics.json"))["train_samples_per_second"])
+    result = run_training_job(job, image=IMAGE, log=lambda _: None, say=lambda _: None)
+    if result.model_archive is None:
+        raise UserError(f"the job failed: {result.reason}")
+    figure = float(json.loads(read_member(result.model_archive, "metrics.json"))["train_samples_per_second"])
     print(f"{'padded' if padded else 'by length'}: {figure:.2f} samples/s", file=sys.stderr)
     return figure
 

@@ -124,12 +124,12 @@ def render(results: Sequence[Result]) -> list[str]:
 def measured(containers: Mapping[str, Container]) -> Iterator[dict[str, float]]:
     """Measure during the block the longest time in seconds in which each host's connection received nothing."""
     silence = dict.fromkeys(containers, 0.0)
-    done = threading.Event()
+    stop = threading.Event()
 
     def watch(name: str, pid: int) -> None:
         command = ["nsenter", "-t", str(pid), "-n", "ss", "-tinH", "state", "established"]
         ports = [f"( sport = :{PORT} or dport = :{PORT} )"]
-        while not done.wait(0.2):
+        while not stop.wait(0.2):
             printed = subprocess.run([*command, *ports], capture_output=True, text=True).stdout
             silence[name] = max([silence[name], *(int(each) / 1000 for each in _LAST_RECEIVED.findall(printed))])
 
@@ -139,7 +139,7 @@ def measured(containers: Mapping[str, Container]) -> Iterator[dict[str, float]]:
     try:
         yield silence
     finally:
-        done.set()
+        stop.set()
         for thread in threads:
             thread.join()
 
@@ -152,11 +152,11 @@ def run(client: DockerClient, image: str, case: Case, seconds: float, folder: Pa
         config = opt_ml.HostConfig(name, names, "local", {"sagemaker_program": "train.py"}, {})
         load = {"LOAD": case.load} if name == case.host else {}
         variables = {"BERTH_PEER_TIMEOUT": str(PEER_TIMEOUT), "SECONDS": str(seconds), **load}
-        made = host_options(folder / name, config, variables)
+        host = host_options(folder / name, config, variables)
         (folder / name / "code").mkdir(exist_ok=True)
         (folder / name / "code" / "train.py").write_text(PROGRAM, "utf-8")
         limited = case.load == "memory" and name == case.host
-        return {**made, **({"mem_limit": f"{MEMORY_MB}m", "memswap_limit": f"{MEMORY_MB}m"} if limited else {})}
+        return {**host, **({"mem_limit": f"{MEMORY_MB}m", "memswap_limit": f"{MEMORY_MB}m"} if limited else {})}
 
     with contextlib.redirect_stdout(None), started_hosts(client, image, names, options) as containers:
         await_text(containers, b"RUNS", LIMIT_SECONDS)

@@ -88,7 +88,7 @@ def difference(ours: Any, theirs: Any) -> Difference:
     return Difference(same, max(apart))
 
 
-def pipeline_answers(model: Path, asked: Sequence[Case], scratch: Path) -> list[Any]:
+def pipeline_answers(model: Path, questions: Sequence[Case], scratch: Path) -> list[Any]:
     """The answers of transformers 4.57, installed in a temporary environment."""
     place = scratch / "transformers-4.57"
     venv.create(place, with_pip=True)
@@ -97,15 +97,15 @@ def pipeline_answers(model: Path, asked: Sequence[Case], scratch: Path) -> list[
     index = ["--extra-index-url", profile.torch_index] if profile.torch_index else []
     install = [python, "-m", "pip", "install", "--quiet", *index, TRANSFORMERS, f"torch=={profile.torch}", "numpy"]
     subprocess.run(install, check=True, stdout=sys.stderr)
-    lines = "".join(json.dumps([case.question, case.context, case.parameters]) + "\n" for case in asked)
+    lines = "".join(json.dumps([case.question, case.context, case.parameters]) + "\n" for case in questions)
     program = Path(__file__).parent / "serving" / "former_pipeline.py"
-    done = subprocess.run(
+    process = subprocess.run(
         [python, str(program), str(model)], input=lines, check=True, stdout=subprocess.PIPE, text=True
     )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in process.stdout.splitlines()]
 
 
-def our_answers(model: Path, asked: Sequence[Case]) -> list[Any]:
+def our_answers(model: Path, questions: Sequence[Case]) -> list[Any]:
     """The answers of our pipeline, in this process."""
     from berth.runtime.cpus import model_threads
     from berth.runtime.engines import choose
@@ -115,17 +115,17 @@ def our_answers(model: Path, asked: Sequence[Case]) -> list[Any]:
 
     loaded = choose.load(model, EngineSettings(model_threads(), folder=model.parent / "graph"), _log)
     answer = QuestionAnsweringPipeline(loaded, RequestLimits())
-    return [answer(question=case.question, context=case.context, **case.parameters) for case in asked]
+    return [answer(question=case.question, context=case.context, **case.parameters) for case in questions]
 
 
-def render(asked: Sequence[Case], differences: Sequence[Difference]) -> str:
+def render(questions: Sequence[Case], differences: Sequence[Difference]) -> str:
     """A table with a row per setting."""
     rows = []
     for number, (count, parameters) in enumerate(SETTINGS):
-        found = [each for case, each in zip(asked, differences, strict=True) if case.number == number]
-        same = sum(each.same for each in found)
+        compared = [each for case, each in zip(questions, differences, strict=True) if case.number == number]
+        same = sum(each.same for each in compared)
         name = f"`{json.dumps(dict(parameters))}`" if parameters else "none"
-        rows.append(report.row(name, count, same, f"{max(each.score for each in found):.1e}"))
+        rows.append(report.row(name, count, same, f"{max(each.score for each in compared):.1e}"))
     columns = ["parameters", " questions", " same best answer", " largest difference of scores"]
     return "\n".join(report.table(columns, rows))
 
@@ -139,21 +139,21 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--model", type=Path, help="a folder or model.tar.gz (default: MiniLM with a seeded head)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="save the pipeline's answers, one per line")
     options = parser.parse_args(words)
-    asked = cases()
+    questions = cases()
     with tempfile.TemporaryDirectory(prefix="berth-bench-") as folder:
         scratch = Path(folder)
         model = _model(options.model, scratch)
-        theirs = pipeline_answers(model, asked, scratch)
-        ours = our_answers(model, asked)
+        theirs = pipeline_answers(model, questions, scratch)
+        ours = our_answers(model, questions)
     if options.write:
         options.write.write_text("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in theirs), "utf-8")
-    print(render(asked, [difference(*pair) for pair in zip(ours, theirs, strict=True)]))
+    print(render(questions, [difference(*pair) for pair in zip(ours, theirs, strict=True)]))
     return 0
 
 
-def _model(given: Path | None, scratch: Path) -> Path:
-    if given:
-        return sides.model_at_hand(given, scratch)
+def _model(model: Path | None, scratch: Path) -> Path:
+    if model:
+        return sides.model_folder(model, scratch)
     from tests.unit.small_models import save_seeded_minilm
 
     save_seeded_minilm(scratch / "model")

@@ -39,7 +39,9 @@ def build_plain(tag: str, apt: Sequence[str], pip: Sequence[str], profile: pins.
     with scratch_folder(SECRETS, pins.CACHE) as folder:
         secrets = network.write_secrets(folder)
         command += [word for key, path in secrets.items() for word in ("--secret", f"id={key},src={path}")]
-        made = subprocess.run([*command, str(pins.ROOT)], env=engine.client_environment(os.environ), stdout=sys.stderr)
-    if made.returncode != 0:
+        process = subprocess.run(
+            [*command, str(pins.ROOT)], env=engine.client_environment(os.environ), stdout=sys.stderr
+        )
+    if process.returncode != 0:
         raise UserError(f"{tag} can't be built: see Docker's output above.")
     print(f"{tag}: {time.monotonic() - began:.0f} s", file=sys.stderr)

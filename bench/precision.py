@@ -36,7 +36,7 @@ PARTS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class PrecisionResult:
     """One precision's answers, with exact match and F1 in percent. engine: its name in the server's log."""
 
     engine: str
@@ -45,7 +45,7 @@ class Answered:
     f1: float
 
 
-def answer(files: ModelFiles, precision: str, examples: Sequence[Example]) -> Answered:
+def answer(files: ModelFiles, precision: str, examples: Sequence[Example]) -> PrecisionResult:
     """Answer all examples with one precision."""
     from berth.runtime.engines.pytorch import PyTorchEngine
 
@@ -61,7 +61,7 @@ def answer(files: ModelFiles, precision: str, examples: Sequence[Example]) -> An
     spans = [each[0] for each in best]
     predicted = {example.id: span.answer for example, span in zip(examples, spans, strict=True)}
     scores = metrics.evaluate(predicted, examples)
-    return Answered(engine.info.description, spans, scores["exact_match"], scores["f1"])
+    return PrecisionResult(engine.info.description, spans, scores["exact_match"], scores["f1"])
 
 
 def _windows(tokenizer: PairTokenizer, examples: Sequence[Example], length: int) -> list[Window]:
@@ -74,7 +74,7 @@ def same_spans(one: Sequence[Span], other: Sequence[Span]) -> float:
     return 100 * sum(same) / len(same)
 
 
-def render(full: Answered, less: Answered) -> list[str]:
+def render(full: PrecisionResult, less: PrecisionResult) -> list[str]:
     """The table and the verdict."""
     rows = []
     for each in (full, less):
@@ -86,7 +86,7 @@ def render(full: Answered, less: Answered) -> list[str]:
     return [*table, "", f"F1 changes by {less.f1 - full.f1:+.2f}, {allowed}{advice}."]
 
 
-def loses_too_much(full: Answered, less: Answered) -> bool:
+def loses_too_much(full: PrecisionResult, less: PrecisionResult) -> bool:
     """Whether the lower precision loses too much F1 to be a default."""
     return full.f1 - less.f1 > MAX_F1_LOSS
 

@@ -56,7 +56,7 @@ def setting(name: str, words: Sequence[str], client: "DockerClient | None" = Non
     else:
         software = ", ".join(f"{package} {metadata.version(package)}" for package in ("torch", "transformers"))
     used = as_text(cores or parse_cores(None))
-    return f"`{command}`, {this_cpu()}, cores {used} of {os.cpu_count()}, {software}, kit {read_revision(pins.ROOT)}"
+    return f"`{command}`, {this_cpu()}, cores {used} of {os.cpu_count()}, {software}, berth {read_revision(pins.ROOT)}"
 
 
 def end_with(main: Callable[[Sequence[str]], int]) -> NoReturn:

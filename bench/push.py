@@ -8,9 +8,9 @@ The peer is the script that people write: describe or create the repository, `aw
 login`, `docker build`, `docker tag`, `docker push`, for each image. Both sides push in turn to the same double of ECR
 (moto and the distribution registry on loopback). A "first push" goes into an empty registry; the repositories exist
 after the first round. Both sides build first, from the cache. Ours runs in a clone after `make setup`, as a user would
-run it. It also checks the repository's settings, reads the manifest back, and attaches a bill of materials. The image's
-tests, which `push` runs first, leave the bill in the cache; other rows include making it. Python may write bytecode on
-both sides. Figures are medians of the rounds, in seconds.
+run it. It also checks the repository's settings, reads the manifest back, and attaches a bill of materials. Rows "after
+its tests" find the bill in the cache, where the image's tests leave it; rows "making its bill" include creating it.
+Python may write bytecode on both sides. Figures are medians of the rounds, in seconds.
 """
 
 import os
@@ -62,9 +62,9 @@ PUSHES = (
 
 def seconds(command: list[str], environment: dict[str, str], folder: Path) -> float:
     began = time.monotonic()
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(done.stderr)
+    process = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
+    if process.returncode != 0:
+        sys.exit(process.stderr)
     return time.monotonic() - began
 
 

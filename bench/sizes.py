@@ -107,8 +107,8 @@ def cases(model: str) -> list[Case]:
 
 def make_requests() -> list[Request]:
     """The requests, always the same ones."""
-    _, found = questions.from_environment(2000, SEED)
-    long = [each for each in found if len(each.context) > LONGEST]
+    _, requests = questions.from_environment(2000, SEED)
+    long = [each for each in requests if len(each.context) > LONGEST]
     sizes = [LONGEST * (number + 1) // LENGTHS for number in range(LENGTHS)] + [SHORT] * (REQUESTS - LENGTHS)
     return [Request(each.question, each.context[:size]) for each, size in zip(itertools.cycle(long), sizes)]
 
@@ -126,8 +126,8 @@ def save_model(folder: Path, shape: str, requests: Sequence[Request]) -> None:
         data.flush()
         module = [sys.executable, "-m", "berth.runtime.engines.quantize", str(folder), str(folder / "openvino")]
         few = ["--calibration", data.name, "--validation", data.name, "--few-questions", "--max-f1-loss", "100"]
-        made = subprocess.run([*module, *few], stdout=sys.stderr, check=False)
-    if made.returncode:
+        process = subprocess.run([*module, *few], stdout=sys.stderr, check=False)
+    if process.returncode:
         raise UserError(f"the graphs of {shape} can't be made: see the output above.")
 
 
@@ -185,7 +185,7 @@ def render(lines: Sequence[str], rows: Sequence[Measured], skipped: Sequence[Cas
 
 
 def _measured(options: argparse.Namespace, client: DockerClient, cores: Sequence[int]) -> Iterator[Measured | Case]:
-    """Each case's figures, or the case itself where it would need more than --most-mb."""
+    """Each case's figures, or the case itself if it needs more than --most-mb."""
     requests = make_requests()
     for model in options.models:
         with tempfile.TemporaryDirectory(prefix="berth-bench-") as scratch:
@@ -212,13 +212,13 @@ def main(words: Sequence[str]) -> int:
     cores = machine.parse_cores(None)[:2]  # two workers have one thread each
     client = engine.connect()
     sides.require_image(client, options.image)
-    found = list(_measured(options, client, cores))
-    rows = [each for each in found if isinstance(each, Measured)]
+    results = list(_measured(options, client, cores))
+    rows = [each for each in results if isinstance(each, Measured)]
     lines = [
         f"{program.setting('sizes', words, client, cores)}.",
         sides.describe(client, Side("ours", options.image, Path())),
     ]
-    skipped = [each for each in found if isinstance(each, Case)]
+    skipped = [each for each in results if isinstance(each, Case)]
     print(render(lines, rows, skipped))
     return 0 if all(0.5 <= row.share <= 1 for row in rows) else 1
 

@@ -68,9 +68,9 @@ def overload(port: int, bodies: Sequence[bytes], rate: float, seconds: float) ->
 
 def _capacity(port: int, bodies: Sequence[bytes]) -> float:
     """Requests per second in a closed loop over all `bodies`."""
-    found = closed_figures(closed_loop(port, bodies, AT_ONCE)).per_second
-    print(f"{AT_ONCE} at once: {found:.1f} requests/s", file=sys.stderr)
-    return found
+    rate = closed_figures(closed_loop(port, bodies, AT_ONCE)).per_second
+    print(f"{AT_ONCE} at once: {rate:.1f} requests/s", file=sys.stderr)
+    return rate
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:

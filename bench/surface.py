@@ -89,13 +89,13 @@ def commands() -> Iterator[str]:
 def screens() -> Iterator[str]:
     """The output and exit codes of wrong command lines."""
     for arguments in WRONG:
-        ended = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "build.py", *arguments],
             cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "COLUMNS": "200", "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
-        for line in (ended.stdout + ended.stderr).replace(str(ROOT), "ROOT").splitlines():
-            yield f"{' '.join(arguments)} -> {ended.returncode}: {line.rstrip()}"
+        for line in (process.stdout + process.stderr).replace(str(ROOT), "ROOT").splitlines():
+            yield f"{' '.join(arguments)} -> {process.returncode}: {line.rstrip()}"
 
 
 def _trees() -> Iterator[ast.AST]:
@@ -138,8 +138,8 @@ def _docker(*arguments: str) -> str:
 def images() -> Iterator[str]:
     """The images' settings, and the paths of their main commands."""
     for image in ("berth-train:cpu", "berth-serve:cpu"):
-        (found,) = json.loads(_docker("image", "inspect", image))
-        config = found["Config"]
+        (inspected,) = json.loads(_docker("image", "inspect", image))
+        config = inspected["Config"]
         for key in ("Entrypoint", "Cmd", "Env", "ExposedPorts", "StopSignal", "User", "WorkingDir"):
             yield f"{image} {key} {config.get(key)}"
         for label, value in sorted(config["Labels"].items()):
@@ -158,14 +158,14 @@ def jobs() -> Iterator[str]:
             hosts = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"}
             (config / "resourceconfig.json").write_text(json.dumps(hosts))
             (config / "inputdataconfig.json").write_text("{}")
-            ended = subprocess.run(
+            process = subprocess.run(
                 ["docker", "run", "--rm", "-v", f"{folder}:/opt/ml", "berth-train:cpu"],
                 capture_output=True,
                 check=False,
             )
             failure = Path(folder) / "output/failure"
             lines = failure.read_text().splitlines() if failure.exists() else ["no failure file"]
-            yield f"{name} -> {ended.returncode}: {lines[0]}"
+            yield f"{name} -> {process.returncode}: {lines[0]}"
 
 
 def _section(name: str, lines: Iterable[str], *, ordered: bool = False) -> None:

@@ -41,7 +41,7 @@ _TOLERANCE = 0.02
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnd:
     """How a job ended. lines: its log, without the hosts' names."""
 
     exit_code: int
@@ -69,7 +69,7 @@ def write_code(script: Script, program: str, scripts: Path, code: Path) -> tuple
     text = read_script(source)
     if not blob(source.read_bytes()).startswith(script.blob):
         raise UserError(f"{source} differs from {script.repository} at {script.source}: fetch it again.")
-    texts = {script.name: text, **{name: read_script(source.parent / name) for name in script.beside}}
+    texts = {script.name: text, **{name: read_script(source.parent / name) for name in script.helpers}}
     code.mkdir(parents=True)
     places = 0
     for name, content in texts.items():
@@ -86,18 +86,18 @@ def write_code(script: Script, program: str, scripts: Path, code: Path) -> tuple
     return "start_script.py" if program else script.name, places
 
 
-def run_job(run: Run, scripts: Path, made: Path, folder: Path, image: str) -> tuple[Ended, int]:
+def run_job(run: Run, scripts: Path, data_folder: Path, folder: Path, image: str) -> tuple[JobEnd, int]:
     """Run the job with its files in `folder`. Returns its end and the number of edited places of the script."""
     name, places = write_code(run.script, run.program, scripts, folder / "code")
     job = TrainingJob(
-        {path.name: path for path in sorted((made / run.data).iterdir())},
+        {path.name: path for path in sorted((data_folder / run.data).iterdir())},
         output=folder / "out",
         hosts=run.hosts,
         hyperparameters={"sagemaker_program": name, **run.arguments, **run.hyperparameters},
         environment=run.environment,
-        model=pretrained_model() if run.model == "demo" else made / run.model if run.model else None,
+        model=pretrained_model() if run.model == "demo" else data_folder / run.model if run.model else None,
         code=folder / "code",
-        checkpoints=made.parent / run.checkpoints if run.checkpoints else None,
+        checkpoints=data_folder.parent / run.checkpoints if run.checkpoints else None,
         timeout=_TIME_LIMIT,
     )
     lines: list[str] = []
@@ -108,16 +108,16 @@ def run_job(run: Run, scripts: Path, made: Path, folder: Path, image: str) -> tu
 
     began = time.monotonic()
     ended = run_training_job(job, image=image, log=log, say=lambda line: print(line, file=sys.stderr))
-    return Ended(ended.exit_code, ended.reason, lines, time.monotonic() - began), places
+    return JobEnd(ended.exit_code, ended.reason, lines, time.monotonic() - began), places
 
 
 def replicas_together(run: Run, lines: Sequence[str]) -> int:
     """The number of replicas in one training, from the batch size that Trainer logs; 0 if it logs none."""
-    batches = [int(found[1].replace(",", "")) for line in lines if (found := _TOTAL_BATCH.search(line))]
+    batches = [int(match[1].replace(",", "")) for line in lines if (match := _TOTAL_BATCH.search(line))]
     return min(batches, default=0) // run.batch
 
 
-def find_problems(run: Run, ended: Ended) -> list[str]:
+def find_problems(run: Run, ended: JobEnd) -> list[str]:
     """Everything that is not as expected."""
     if run.fails:
         return [] if ended.exit_code and re.search(run.fails, ended.reason) else ["should fail with another reason"]
@@ -139,13 +139,13 @@ def find_figures(run: Run, lines: Sequence[str]) -> list[float]:
     return [float(figure) for line in lines for figure in re.findall(run.figures, line)]
 
 
-def make_row(run: Run, ended: Ended, places: int, problems: Sequence[str]) -> str:
+def make_row(run: Run, ended: JobEnd, places: int, problems: Sequence[str]) -> str:
     """The row of a run."""
     edited = f"{places} places edited" if places else ""
     figures = find_figures(run, ended.lines)
     return report.row(
         ", ".join(filter(None, [f"{run.script.source} {run.script.path.strip()}", edited, run.note])),
-        run.started,
+        run.description,
         f"fails: `{run.fails}`" if run.fails else "ends, weights differ" if run.alone else "ends",
         f"exit code {ended.exit_code}{': ' if ended.reason else ''}{ended.reason[:300]}",
         f"**no**: {'; '.join(problems)}" if problems else "as expected",
@@ -158,10 +158,10 @@ def run_all(scripts: Path, runs: Sequence[Run], images: Mapping[str, str]) -> tu
     """The row of every run, and the number of runs that are not as expected. images: name → id."""
     rows, wrong = [], 0
     with tempfile.TemporaryDirectory(prefix="berth-user-scripts-") as scratch:
-        made = Path(scratch, "data")
-        data.make_data(made, images.get(OLDER, ""))
+        data_folder = Path(scratch, "data")
+        data.make_data(data_folder, images.get(OLDER, ""))
         for number, run in enumerate(runs):
-            ended, places = run_job(run, scripts, made, Path(scratch, str(number)), images[run.image])
+            ended, places = run_job(run, scripts, data_folder, Path(scratch, str(number)), images[run.image])
             problems = find_problems(run, ended)
             wrong += bool(problems)
             rows.append(make_row(run, ended, places, problems))
@@ -180,7 +180,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("folder", type=Path, help="the folder with the checkouts")
     parser.add_argument("--only", metavar="WORD", default="", help="only scripts whose rows contain this text")
     options = parser.parse_args(words)
-    runs = [run for run in RUNS if options.only in f"{run.script.source} {run.script.path} {run.started} {run.note}"]
+    runs = [
+        run for run in RUNS if options.only in f"{run.script.source} {run.script.path} {run.description} {run.note}"
+    ]
     for run in runs:
         read_script(options.folder / run.script.source / run.script.path)
     images = find_images(runs)

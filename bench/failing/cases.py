@@ -25,7 +25,7 @@ class Case:
 
     @property
     def in_image(self) -> bool:
-        """Whether it needs the image: its mpirun, its packages, or a memory limit."""
+        """Whether it needs a job of the image, for mpirun, packages, a memory limit or hyperparameters."""
         as_job = self.memory or self.hyperparameters or "BERTH_DISTRIBUTION" in self.environment
         return self.image_only or bool(as_job)
 

@@ -121,11 +121,11 @@ def rows(name: str, fault: Fault, hosts: int, ends: Sequence[HostEnd]) -> list[s
     groups: dict[tuple[int, str, bool], list[HostEnd]] = {}
     for end in ends:
         groups.setdefault((end.code, end.sentence, end.killed), []).append(end)
-    found = []
+    table_rows = []
     for (code, sentence, killed), group in groups.items():
         who = ", ".join(end.host for end in group)
         seconds = max(end.seconds for end in group)
         verdict = "–" if killed else "yes" if all(right(fault, end) for end in group) else "**no**"
         shown = "(was killed)" if killed else sentence or "(nothing)"
-        found.append(report.row(name, hosts, who, f"{seconds:.1f}", code, shown, verdict))
-    return found
+        table_rows.append(report.row(name, hosts, who, f"{seconds:.1f}", code, shown, verdict))
+    return table_rows

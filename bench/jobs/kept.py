@@ -21,8 +21,8 @@ _STEP = re.compile(r"checkpoint-(\d+)")
 
 def step_of(name: str) -> int:
     """The step in a checkpoint's name; 0 if there is none."""
-    found = _STEP.match(name)
-    return int(found[1]) if found else 0
+    match = _STEP.match(name)
+    return int(match[1]) if match else 0
 
 
 def find_damage(checkpoint: Path) -> str:
@@ -47,8 +47,8 @@ def find_damage(checkpoint: Path) -> str:
 
 def whole(folder: Path) -> list[str]:
     """Names of the complete checkpoints in a checkpoint folder, by step."""
-    found = [entry.name for entry in folder.glob("checkpoint-*") if not find_damage(entry)]
-    return sorted(found, key=step_of)
+    names = [entry.name for entry in folder.glob("checkpoint-*") if not find_damage(entry)]
+    return sorted(names, key=step_of)
 
 
 def being_written(folder: Path, known: Container[str] = ()) -> str:
@@ -62,21 +62,21 @@ def being_written(folder: Path, known: Container[str] = ()) -> str:
     except OSError:
         return ""
     for entry in new:
-        if entry.is_dir(follow_symlinks=False) and _begun(entry.path):
+        if entry.is_dir(follow_symlinks=False) and _is_incomplete(entry.path):
             return entry.name
     return ""
 
 
-def _begun(folder: str) -> bool:
+def _is_incomplete(folder: str) -> bool:
     """Whether a folder or its subfolders contain a byte and no manifest."""
-    begun = False
+    has_data = False
     for parent, _, names in os.walk(folder):
         if MANIFEST in names:
             return False
         for name in names:
             with contextlib.suppress(OSError):  # renamed meanwhile
-                begun = begun or os.lstat(os.path.join(parent, name)).st_size > 0
-    return begun
+                has_data = has_data or os.lstat(os.path.join(parent, name)).st_size > 0
+    return has_data
 
 
 class Bucket:

@@ -60,21 +60,21 @@ class Restarting:
         """Run a job until it ends. Each start is killed once while `kills` has any, and before the monotonic time
         `until`; a completed kill is removed from `kills`.
         """
-        done = KilledJob(self._hosts)
+        killed_job = KilledJob(self._hosts)
         bucket = kept.Bucket(self._folder / f"bucket-{self._starts}", self._chances)
         while True:
             roots = self._lay_out()
             start = self._start(roots, bucket, kills[0] if kills and time.monotonic() < until else None)
-            done.starts.append(start)
+            killed_job.starts.append(start)
             if start.struck:
                 kills.pop(0)
             if not any(start.codes):
-                done.difference = self._difference(roots[0] / "model/model.safetensors")
+                killed_job.difference = self._difference(roots[0] / "model/model.safetensors")
             shutil.rmtree(roots[0].parent)
             if not start.struck or not any(start.codes):
                 shutil.rmtree(bucket.folder)
-                done.spoiled = bucket.spoiled
-                return done
+                killed_job.spoiled = bucket.spoiled
+                return killed_job
 
     def _start(self, roots: list[Path], bucket: kept.Bucket, kill: Kill | None) -> Start:
         folders = [root / "checkpoints" for root in roots]

@@ -13,7 +13,7 @@ COMMAND = (sys.executable, "-m", "berth.train.run_qa")
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobEnd:
     """A job's exit code, log and seconds, and its peak memory in bytes."""
 
     code: int
@@ -31,7 +31,7 @@ def lay_out(base: Path, model: Path, hyperparameters: Mapping[str, str], name: s
     (base / "input/data/model").symlink_to(model)
 
 
-def run(base: Path, field: str, stop: Callable[[], bool] = lambda: False, command: Sequence[str] = COMMAND) -> Ended:
+def run(base: Path, field: str, stop: Callable[[], bool] = lambda: False, command: Sequence[str] = COMMAND) -> JobEnd:
     """Run the job in `base`; kill it as soon as `stop` returns True. field: the memory field of /proc/PID/status."""
     began, memory, log = time.monotonic(), 0, base / "log"
     with log.open("w") as file:
@@ -48,7 +48,7 @@ def run(base: Path, field: str, stop: Callable[[], bool] = lambda: False, comman
     finally:
         process.kill()
         process.wait()
-    return Ended(process.returncode, log.read_text(), time.monotonic() - began, memory)
+    return JobEnd(process.returncode, log.read_text(), time.monotonic() - began, memory)
 
 
 def clean_environment() -> dict[str, str]:

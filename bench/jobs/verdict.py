@@ -33,13 +33,13 @@ class Start:
     @property
     def resumed_from(self) -> str:
         """The checkpoint that the log names; empty if it started at step 0."""
-        found = _RESUMES.search(self.log)
-        return found[1] if found else ""
+        match = _RESUMES.search(self.log)
+        return match[1] if match else ""
 
 
 @dataclass(slots=True)
 class KilledJob:
-    """All starts of a job. difference: of its weights to those of a job without kills; None if it has no weights.
+    """All starts of a job. difference: the largest of a weight from a job without kills; None if it has no weights.
 
     spoiled: incomplete checkpoints that S3 restored in part.
     """
@@ -62,23 +62,23 @@ def steps_kept(before: Start, save_every: int) -> int:
     """
     if before.kill is None or before.struck is None:
         return 0
-    begun = step_of(before.resumed_from)
-    logged = max(before.struck.step, begun)
+    first_step = step_of(before.resumed_from)
+    logged = max(before.struck.step, first_step)
     if before.kill.number == signal.SIGTERM and set(before.codes) == {128 + signal.SIGTERM}:
         return logged
-    return max(max(0, logged - 1) // save_every * save_every, begun)
+    return max(max(0, logged - 1) // save_every * save_every, first_step)
 
 
 def faults_of_starts(starts: Sequence[Start], save_every: int) -> list[str]:
     """The faults in the starts of one job: incomplete checkpoints that were read, and lost steps."""
     faults = []
     for number, start in enumerate(starts, 1):
-        found = start.resumed_from
+        resumed = start.resumed_from
         newest = start.whole[-1] if start.whole else ""
-        if found and found not in start.whole:
-            faults.append(f"start {number} resumed from {found}, which is incomplete")
-        elif last_step(start.log) and step_of(found) < step_of(newest):
-            faults.append(f"start {number} ignored {newest} and resumed from {found or 'step 0'}")
+        if resumed and resumed not in start.whole:
+            faults.append(f"start {number} resumed from {resumed}, which is incomplete")
+        elif last_step(start.log) and step_of(resumed) < step_of(newest):
+            faults.append(f"start {number} ignored {newest} and resumed from {resumed or 'step 0'}")
         if number > 1:
             before = starts[number - 2]
             if (kept := steps_kept(before, save_every)) > step_of(newest):
@@ -99,14 +99,14 @@ def faults_of(job: KilledJob, save_every: int) -> list[str]:
     return faults
 
 
-def shortfall(jobs: Sequence[KilledJob], asked: int) -> str:
-    """A sentence if fewer than `asked` kills were done, or fewer than a fifth of them during a checkpoint."""
+def shortfall(jobs: Sequence[KilledJob], requested: int) -> str:
+    """A sentence if fewer than `requested` kills were done, or fewer than a fifth of them during a checkpoint."""
     struck = [struck for job in jobs for _, struck in job.kills]
-    saving, wanted = sum(each.saving for each in struck), asked // 5
-    if len(struck) >= asked and saving >= wanted:
+    saving, wanted = sum(each.saving for each in struck), requested // 5
+    if len(struck) >= requested and saving >= wanted:
         return ""
     return (
-        f"Too few: {len(struck)} kills of {asked}, {saving} of them between a checkpoint's first byte and its "
+        f"Too few: {len(struck)} kills of {requested}, {saving} of them between a checkpoint's first byte and its "
         f"manifest; {wanted} are needed."
     )
 

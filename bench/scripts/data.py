@@ -19,15 +19,15 @@ ROWS = {"train": ("train", 60), "validation": ("heldout", 40)}
 
 def question_rows(name: str, rows: int) -> list[dict[str, object]]:
     """The first question of each paragraph of the excerpt's `train` or `heldout`, with context and answers."""
-    found: list[dict[str, object]] = []
+    questions: list[dict[str, object]] = []
     for article in squad.read_articles(squad.excerpt_file(name)):
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"][:1]:
                 answers = question["answers"]
                 texts = {"text": [a["text"] for a in answers], "answer_start": [a["answer_start"] for a in answers]}
                 row = {"id": question["id"], "title": article["title"], "context": paragraph["context"]}
-                found.append({**row, "question": question["question"], "answers": texts})
-    return found[:rows]
+                questions.append({**row, "question": question["question"], "answers": texts})
+    return questions[:rows]
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
@@ -63,12 +63,12 @@ def make_in_image(folder: Path, image: str) -> None:
     (code / "make.py").write_text(Path(__file__).with_name("notebook_data.py").read_text("utf-8"), "utf-8")
     program = {"sagemaker_program": "make.py"}
     job = TrainingJob({}, folder / "out", hyperparameters=program, model=pretrained_model(), code=code, timeout=300)
-    ended = run_training_job(job, image=image, log=lambda line: None, say=lambda line: None)
-    if ended.exit_code != 0:
-        raise UserError(f"{image} could not make the notebooks' data: {ended.reason}")
+    result = run_training_job(job, image=image, log=lambda line: None, say=lambda line: None)
+    if result.exit_code != 0:
+        raise UserError(f"{image} could not make the notebooks' data: {result.reason}")
     unpack(folder / "out" / "model.tar.gz", folder / "made")
-    for made in (folder / "made").iterdir():
-        made.rename(folder / made.name)
+    for path in (folder / "made").iterdir():
+        path.rename(folder / path.name)
 
 
 def make_data(folder: Path, older_image: str) -> None:

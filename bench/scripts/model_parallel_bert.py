@@ -57,15 +57,15 @@ class Shape:
 def loss_of(model: Any, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """The loss that transformers computes."""
     ids, mask, starts, ends = tensors
-    found = model(input_ids=ids, attention_mask=mask, start_positions=starts, end_positions=ends)
-    return found.loss  # type: ignore[no-any-return]
+    output = model(input_ids=ids, attention_mask=mask, start_positions=starts, end_positions=ends)
+    return output.loss  # type: ignore[no-any-return]
 
 
 # ---- memory ----
 
 
 @dataclass
-class Kept:
+class SavedTensors:
     """Counts what autograd keeps for the backward pass: bytes of storages, each once, except those in `parameters`.
 
     The lock is needed because a graph may be freed while another thread of the rank computes.
@@ -83,37 +83,37 @@ class Kept:
         with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda packed: packed.tensor):
             yield
 
-    def _pack(self, tensor: torch.Tensor) -> "_Held":
+    def _pack(self, tensor: torch.Tensor) -> "_SavedTensor":
         tensor = tensor.detach()  # an undetached result would keep its operation, and so itself, alive
         storage = tensor.untyped_storage()
         place, size = storage.data_ptr(), storage.nbytes()
         if place in self.parameters:
-            return _Held(tensor, None)
+            return _SavedTensor(tensor, None)
         with self._lock:
             self._users[place] = self._users.get(place, 0) + 1
             if self._users[place] == 1:
                 self._now += size
                 self.peak = max(self.peak, self._now)
 
-        def gone() -> None:
+        def release() -> None:
             with self._lock:
                 self._users[place] -= 1
                 if not self._users[place]:
                     del self._users[place]
                     self._now -= size
 
-        return _Held(tensor, gone)
+        return _SavedTensor(tensor, release)
 
 
-class _Held:
-    """A tensor that autograd keeps; calls `gone` when it is freed."""
+class _SavedTensor:
+    """A tensor that autograd keeps; calls `release` when it is freed."""
 
-    def __init__(self, tensor: torch.Tensor, gone: Callable[[], None] | None) -> None:
-        self.tensor, self._gone = tensor, gone
+    def __init__(self, tensor: torch.Tensor, release: Callable[[], None] | None) -> None:
+        self.tensor, self._release = tensor, release
 
     def __del__(self) -> None:
-        if self._gone is not None:
-            self._gone()
+        if self._release is not None:
+            self._release()
 
 
 def memory(shape: Shape, partitions: int, microbatches: int, steps: int = 2) -> dict[str, int]:
@@ -121,21 +121,21 @@ def memory(shape: Shape, partitions: int, microbatches: int, steps: int = 2) -> 
     start({"partitions": partitions, "microbatches": microbatches})
     plain = shape.model()
     optimizer = smp.DistributedOptimizer(torch.optim.AdamW(plain.parameters()))
-    model, kept = smp.DistributedModel(plain), Kept()
+    model, saved = smp.DistributedModel(plain), SavedTensors()
 
     @smp.step
     def train_step(model: Any, *tensors: torch.Tensor) -> torch.Tensor:
-        with kept.counted():  # in the microbatch's thread
+        with saved.counted():  # in the microbatch's thread
             loss = loss_of(model, tensors)
             model.backward(loss)
         return loss
 
     for _ in range(steps):
         if model.partitioned:
-            kept.parameters = {each.untyped_storage().data_ptr() for each in model.local_parameters()}
-            kept.peak = 0
+            saved.parameters = {each.untyped_storage().data_ptr() for each in model.local_parameters()}
+            saved.peak = 0
         optimizer.zero_grad()
-        with kept.counted():  # in the modules that this rank serves
+        with saved.counted():  # in the modules that this rank serves
             train_step(model, *shape.batch())
         optimizer.step()
     own = list(model.local_parameters())
@@ -144,7 +144,7 @@ def memory(shape: Shape, partitions: int, microbatches: int, steps: int = 2) -> 
         "parameters": sum(each.nbytes for each in own),
         "gradients": sum(each.grad.nbytes for each in own if each.grad is not None),
         "optimizer": sum(each.nbytes for each in moments if isinstance(each, torch.Tensor)),
-        "activations": kept.peak,
+        "activations": saved.peak,
     }
 
 
@@ -153,17 +153,17 @@ def memory(shape: Shape, partitions: int, microbatches: int, steps: int = 2) -> 
 
 def calls_of(model: nn.Module, plan: dict[str, int], tensors: Sequence[torch.Tensor]) -> list[ModuleCall]:
     """The calls of the plan's modules in one forward pass."""
-    found: list[ModuleCall] = []
+    calls: list[ModuleCall] = []
     alive: list[Any] = []  # keeps ids unique
 
-    def seen(tree: Any) -> tuple[TensorUse, ...]:
+    def uses_of(tree: Any) -> tuple[TensorUse, ...]:
         alive.append(tree)
         leaves = [each for each in tree_leaves(tree) if isinstance(each, torch.Tensor)]
         return tuple(TensorUse(id(each), each.nbytes, each.requires_grad) for each in leaves)
 
     def hook(name: str) -> Callable[..., None]:
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            found.append(ModuleCall(plan[name], seen((args, kwargs)), seen(output)))
+            calls.append(ModuleCall(plan[name], uses_of((args, kwargs)), uses_of(output)))
 
         return after
 
@@ -171,7 +171,7 @@ def calls_of(model: nn.Module, plan: dict[str, int], tensors: Sequence[torch.Ten
     loss_of(model, tensors)
     for handle in handles:
         handle.remove()
-    return found
+    return calls
 
 
 CUTS: dict[str, dict[str, Any]] = {

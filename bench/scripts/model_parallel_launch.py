@@ -28,9 +28,9 @@ sys.path.append({str(pins.ROOT)!r})
 import json, logging
 logging.disable(logging.WARNING)
 from bench.scripts import model_parallel_bert
-given = json.loads(os.environ["GIVEN"])
-shape = model_parallel_bert.Shape(**given.pop("shape"))
-result(getattr(model_parallel_bert, given.pop("function"))(shape, **given))
+arguments = json.loads(os.environ["ARGUMENTS"])
+shape = model_parallel_bert.Shape(**arguments.pop("shape"))
+result(getattr(model_parallel_bert, arguments.pop("function"))(shape, **arguments))
 """
 
 
@@ -42,12 +42,12 @@ def add_sizes(parser: argparse.ArgumentParser, **defaults: int) -> None:
         )
 
 
-def run(function: str, size: int, options: argparse.Namespace, **given: Any) -> list[Any]:
+def run(function: str, size: int, options: argparse.Namespace, **arguments: Any) -> list[Any]:
     """Call a function of model_parallel_bert on `size` ranks; returns each rank's result."""
     shape = {name: getattr(options, name) for name in SIZES}
-    text = json.dumps({"function": function, "shape": shape, **given})
-    with tempfile.TemporaryDirectory(prefix="berth-pipeline-") as made:
-        return rank_jobs.run(BODY, size, Path(made), limit=LIMIT, GIVEN=text)
+    text = json.dumps({"function": function, "shape": shape, **arguments})
+    with tempfile.TemporaryDirectory(prefix="berth-pipeline-") as scratch:
+        return rank_jobs.run(BODY, size, Path(scratch), limit=LIMIT, ARGUMENTS=text)
 
 
 def setting(name: str, words: Sequence[str], options: argparse.Namespace) -> str:

@@ -19,13 +19,13 @@ def texts(rows: int) -> Dataset:
     tokenizer = AutoTokenizer.from_pretrained(os.environ["SM_CHANNEL_MODEL"])
     films = [f"a {'good' if number % 2 else 'bad'} film, the {number}th of its kind" for number in range(rows)]
     features = Features({"text": Value("string"), "label": ClassLabel(names=["neg", "pos"])})
-    made = Dataset.from_dict({"text": films, "label": [number % 2 for number in range(rows)]}, features=features)
-    made = made.map(
+    dataset = Dataset.from_dict({"text": films, "label": [number % 2 for number in range(rows)]}, features=features)
+    dataset = dataset.map(
         lambda batch: tokenizer(batch["text"], padding="max_length", truncation=True, max_length=32), batched=True
     )
-    made = made.rename_column("label", "labels")
-    made.set_format("torch", columns=["input_ids", "attention_mask", "labels"])
-    return made
+    dataset = dataset.rename_column("label", "labels")
+    dataset.set_format("torch", columns=["input_ids", "attention_mask", "labels"])
+    return dataset
 
 
 def images(rows: int) -> Dataset:
@@ -38,9 +38,9 @@ def images(rows: int) -> Dataset:
         squares: list[object] = [np.full((3, SIDE, SIDE), label, dtype="float32") for label in batch["label"]]
         return {"pixel_values": squares}
 
-    made = labels.map(grey, batched=True, features=features)
-    made.set_format("torch", columns=["pixel_values", "label"])
-    return made
+    dataset = labels.map(grey, batched=True, features=features)
+    dataset.set_format("torch", columns=["pixel_values", "label"])
+    return dataset
 
 
 def main() -> None:

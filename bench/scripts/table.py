@@ -45,7 +45,7 @@ class Script:
     source: str
     path: str
     blob: str = ""
-    beside: tuple[str, ...] = ()
+    helpers: tuple[str, ...] = ()
     edits: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -94,7 +94,7 @@ class Run:
         return self.ranks // partitions
 
     @property
-    def started(self) -> str:
+    def description(self) -> str:
         """A description of how it is started."""
         parameters = "".join(f", {key} {json.dumps(value)}" for key, value in self.parameters.items())
         return f"{self.way}{parameters}, {self.ranks} ranks on {self.hosts} hosts"
@@ -115,14 +115,14 @@ class Run:
     @property
     def environment(self) -> dict[str, str]:
         """The job's variables: mpi, ranks per host, one thread per rank, HF_HUB_OFFLINE for transformers' examples."""
-        found = {"HF_HUB_OFFLINE": "1"} if self.data in ("json", "csv") else {}
+        variables = {"HF_HUB_OFFLINE": "1"} if self.data in ("json", "csv") else {}
         if self.ranks > 1:
-            found["OMP_NUM_THREADS"] = "1"
+            variables["OMP_NUM_THREADS"] = "1"
         if self.way == "mpi":
-            found["BERTH_DISTRIBUTION"] = "mpi"
+            variables["BERTH_DISTRIBUTION"] = "mpi"
         if self.way in ("mpi", "dataparallel"):
-            found["BERTH_PROCESSES_PER_HOST"] = str(self.ranks // self.hosts)
-        return found
+            variables["BERTH_PROCESSES_PER_HOST"] = str(self.ranks // self.hosts)
+        return variables
 
 
 MNIST = f"{PYTORCH}/data_parallel/mnist/code/train_pytorch_smdataparallel_mnist.py"
@@ -197,7 +197,7 @@ RUN_QA, RUN_GLUE = "question-answering/run_qa.py", "text-classification/run_glue
 def _examples(version: str, image: str) -> tuple[Run, ...]:
     """transformers' own run_qa.py and run_glue.py of a version: two ranks on one host, then on two hosts."""
     source, folder = f"{TRANSFORMERS}@{version}", "examples/pytorch"
-    qa = Script(source, f"{folder}/{RUN_QA}", beside=("trainer_qa.py", "utils_qa.py"))
+    qa = Script(source, f"{folder}/{RUN_QA}", helpers=("trainer_qa.py", "utils_qa.py"))
     glue = Script(source, f"{folder}/{RUN_GLUE}")
     return tuple(
         Run(script, _SCORES, image, "mpi", 2, hosts, {}, arguments, data, "demo", batch=BATCH)

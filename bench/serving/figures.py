@@ -116,5 +116,5 @@ def agreement(ours: Load, others: Load) -> Agreement:
 
 def _answer(body: bytes) -> Any:
     """The best answer; some servers return a list with one answer."""
-    found = json.loads(body)
-    return found[0] if isinstance(found, list) else found
+    answers = json.loads(body)
+    return answers[0] if isinstance(answers, list) else answers

@@ -66,14 +66,14 @@ def closed_loop(port: int, bodies: Sequence[bytes], concurrency: int) -> Load:
 
     async def work(client: "_Client") -> list[Reply]:
         waiting = iter(enumerate(map(invocation, bodies)))
-        done: dict[int, Reply] = {}
+        replies: dict[int, Reply] = {}
 
         async def one() -> None:
             for number, message in waiting:
-                done[number] = await client.ask(message, client.now())
+                replies[number] = await client.ask(message, client.now())
 
         await asyncio.gather(*(one() for _ in range(concurrency)))
-        return [done[number] for number in sorted(done)]
+        return [replies[number] for number in sorted(replies)]
 
     return _measured(port, work)[0]
 

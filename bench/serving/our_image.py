@@ -31,14 +31,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def our_sides(options: argparse.Namespace, variants: Sequence[Sequence[str]], scratch: Path) -> list[Side]:
     """Our image and its variants, with their models unpacked in `scratch`."""
     ours = Side("ours", options.image, options.model, sides.parse_environment(options.environment))
-    found = [ours, *(sides.parse_variant(words, ours) for words in variants)]
-    if len({side.name for side in found}) < len(found):
+    compared = [ours, *(sides.parse_variant(words, ours) for words in variants)]
+    if len({side.name for side in compared}) < len(compared):
         raise UserError("two variants have the same name: give each another one.")
-    homes = {
-        model: sides.model_at_hand(model, scratch / str(number))
-        for number, model in enumerate(dict.fromkeys(side.model for side in found))
+    folders = {
+        model: sides.model_folder(model, scratch / str(number))
+        for number, model in enumerate(dict.fromkeys(side.model for side in compared))
     }
-    return [Side(side.name, side.image, homes[side.model], side.environment) for side in found]
+    return [Side(side.name, side.image, folders[side.model], side.environment) for side in compared]
 
 
 def warm_up(port: int, bodies: Sequence[bytes]) -> None:

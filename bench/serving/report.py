@@ -12,8 +12,8 @@ from bench.serving.sides import PEER
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One start of a server. memory: bytes after 100 requests; closed: concurrency → its figures; answers: of the first
-    level.
+    """One start of a server. memory: bytes after 100 requests; closed: concurrency → its figures; answers: those of
+    the first level.
     """
 
     ping_s: float

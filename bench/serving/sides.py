@@ -61,12 +61,12 @@ def parse_variant(words: Sequence[str], default: Side) -> Side:
     name, *settings = words
     if not re.fullmatch(r"[a-zA-Z0-9][\w.-]*", name) or name in (PEER, default.name):
         raise UserError(f"{name!r} can't name a variant: use letters and digits, but not {PEER} or {default.name}.")
-    given = parse_environment(settings)
-    image, model = given.pop("image", default.image), Path(given.pop("model", default.model))
-    return Side(name, image, model, given)
+    options = parse_environment(settings)
+    image, model = options.pop("image", default.image), Path(options.pop("model", default.model))
+    return Side(name, image, model, options)
 
 
-def model_at_hand(model: Path, scratch: Path) -> Path:
+def model_folder(model: Path, scratch: Path) -> Path:
     """The folder with the model's files; an archive is unpacked in `scratch`."""
     return archive.model_home(archive.model_folder(model, scratch), model, tokenizer=True).absolute()
 
@@ -74,9 +74,9 @@ def model_at_hand(model: Path, scratch: Path) -> Path:
 @contextmanager
 def peer(client: DockerClient, model: Path) -> Iterator[Side]:
     """Build the peer's image for a `with` block. BuildKit's cache makes the next build quick."""
-    kit = pins_file.load()
-    profile = kit.profile(pins.DEFAULT_PROFILE)
-    base = find_base(client, kit, os.environ.get(VARIABLE), lambda line: None)
+    loaded_pins = pins_file.load()
+    profile = loaded_pins.profile(pins.DEFAULT_PROFILE)
+    base = find_base(client, loaded_pins, os.environ.get(VARIABLE), lambda line: None)
     build_plain(_PEER_TAG, _PEER_APT, (*_PEER_PIP, f"torch=={profile.torch}"), profile, base)
     try:
         yield Side(PEER, _PEER_TAG, model, {"HF_TASK": "question-answering"})
@@ -91,14 +91,18 @@ def require_image(client: DockerClient, name: str) -> Image:
 
 def describe(client: DockerClient, side: Side) -> str:
     """One line with the versions in a side's image and its variables."""
-    found = require_image(client, side.image).labels
+    image_labels = require_image(client, side.image).labels
     if side.name == PEER:
         printed = client.containers.run(side.image, ["pip", "list", "--format", "json"], remove=True, stderr=False)
         listed = {each["name"].lower(): each["version"] for each in json.loads(printed)}
         parts = [f"{name} {listed[name]}" for name in _SHOWN if name in listed]
         parts.append("Java 17")
     else:
-        parts = [f"{side.image} ({labels.exact(found, found.get(labels.PROFILE, 'none'))})"]
-        parts += [f"{name} {found[f'berth.{name}']}" for name in ("torch", "transformers") if f"berth.{name}" in found]
+        parts = [f"{side.image} ({labels.exact(image_labels, image_labels.get(labels.PROFILE, 'none'))})"]
+        parts += [
+            f"{name} {image_labels[f'berth.{name}']}"
+            for name in ("torch", "transformers")
+            if f"berth.{name}" in image_labels
+        ]
     parts += [f"{name}={value}" for name, value in side.environment.items()]
     return ", ".join(parts)

@@ -164,7 +164,7 @@ def test_local_state_dicts_resume_to_the_last_bit(ranks: list[Any]) -> None:
 
 
 def test_pipeline_sends_hardly_more_than_the_least_bytes(ranks: list[Any]) -> None:
-    """Per microbatch one way: hidden states, mask and the logits' gradient. The other way: their gradient and the logits."""
+    """Per microbatch: hidden states, mask and the logits' gradient one way; their gradient and the logits back."""
     sent, (batch, length) = ranks[0]["features"]["wire_bytes"]
     hidden, logits, mask = batch * length * 32 * 4, batch * length * 2 * 4, batch * length * length
     assert sum(sent) <= 1.05 * (2 * hidden + 2 * logits + mask)

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from bench import precision
-from bench.precision import Answered, loses_too_much, render, same_spans
+from bench.precision import PrecisionResult, loses_too_much, render, same_spans
 from berth.common.errors import UserError
 from berth.qa.spans import Span
 from berth.runtime.engines.quantization import MAX_F1_LOSS
 from tests.unit.small_models import save_tiny_model
 
 SPANS = [Span(1.0, 0, 4, "Anna"), Span(1.0, 5, 8, "Ben")]
-FULL = Answered("fp32 on a GPU", SPANS, 60.0, 70.0)
+FULL = PrecisionResult("fp32 on a GPU", SPANS, 60.0, 70.0)
 
 
 @pytest.mark.parametrize(("f1", "too_much"), [(70.5, False), (70.0 - MAX_F1_LOSS, False), (69.4, True)])
