@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bench.clients import ended
+from bench.clients import job_result
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ from bench.clients import ended
 )
 def test_row_and_verdict_of_job(requested: tuple[int, int], ranks: list[int], error: str, row: str) -> None:
     seen: list[Any] = [{"ranks": each} for each in ranks]
-    done = ended("v2 A", requested, seen, 7.4, error)
-    assert done.row() == row
-    assert done.right == ("ended well" in row)
+    result = job_result("v2 A", requested, seen, 7.4, error)
+    assert result.row() == row
+    assert result.right == ("ended well" in row)
 
 
 @pytest.mark.parametrize(("world_size", "right"), [(4, True), (2, False)])
 def test_metrics_of_run_qa_count_for_all_its_ranks(world_size: int, right: bool) -> None:
-    done = ended("v2 A", (2, 4), [{"world_size": world_size, "eval_f1": 1.0}], 7.4, "")
-    assert (done.processes, done.ranks, done.right) == (world_size, {world_size}, right)
+    result = job_result("v2 A", (2, 4), [{"world_size": world_size, "eval_f1": 1.0}], 7.4, "")
+    assert (result.processes, result.ranks, result.right) == (world_size, {world_size}, right)

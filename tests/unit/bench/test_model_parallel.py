@@ -29,7 +29,7 @@ def case(gradients: float, limit: float = 2e-6) -> dict[str, Any]:
     found = dict.fromkeys(names, 0.0) | {"gradients": gradients}
     config = {"partitions": 2, "microbatches": 4, "pipeline": "simple", "placement_strategy": "spread"}
     bad = {"gradients": (gradients, limit)} if gradients > limit else {}
-    return {"kind": "mlp", "config": config, "found": found, "limits": dict.fromkeys(names, limit), "bad": bad}
+    return {"kind": "mlp", "config": config, "errors": found, "limits": dict.fromkeys(names, limit), "bad": bad}
 
 
 @pytest.mark.parametrize(
