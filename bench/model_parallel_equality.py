@@ -101,7 +101,7 @@ def difference(group: Sequence[dict[str, Any]], name: str) -> str:
     """The largest difference of a group, with its case's limit if that is above 2e-6."""
     worst = max(group, key=lambda each: each["errors"][name])
     limit = worst["limits"][name]
-    return f"{worst['found'][name]:.1e}" + (f" (limit {limit:.1e})" if limit > 2e-6 else "")
+    return f"{worst['errors'][name]:.1e}" + (f" (limit {limit:.1e})" if limit > 2e-6 else "")
 
 
 def equal(group: Sequence[dict[str, Any]]) -> str:
