@@ -4,7 +4,6 @@ boto3 finds credentials, profiles, roles and endpoints, so `AWS_PROFILE`, `AWS_E
 the like work as usual.
 """
 
-import json
 import os
 from collections.abc import Sequence
 from functools import cached_property
@@ -12,7 +11,6 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.parsers import ResponseParserError
 
 from berth.common.errors import UserError, refuse
 from berth.ecr.repositories import aws_errors
@@ -105,23 +103,9 @@ class Aws:
         def name_registry(params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
             return {"registryId": account, **params} if "registryId" in model.input_shape.members else params
 
-        client.meta.events.register("before-parse.ecr", _must_be_an_object)
         if account:
             client.meta.events.register("provide-client-params.ecr", name_registry)
         return client
-
-
-def _must_be_an_object(response_dict: dict[str, Any], **_: Any) -> None:
-    """ResponseParserError for a successful answer that is not a JSON object, and so not ECR's: botocore would treat it
-    as empty, or crash.
-    """
-    if response_dict["status_code"] < 300:
-        try:
-            answer = json.loads(response_dict["body"])
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            raise ResponseParserError("no JSON object")
 
 
 def find_settings() -> tuple[str | None, str | None, str]:

@@ -43,7 +43,8 @@ def explain_aws_errors(action: str, resource: str = "") -> Iterator[None]:
     try:
         yield
     # ValueError and OSError: boto3 raises them for malformed settings, or for a token's file that does not exist.
-    except (aws.BotoCoreError, aws.ClientError, ResponseParserError, OSError, ValueError) as error:
+    # AttributeError: botocore's own for an answer with JSON that is not an object, which so is not AWS's.
+    except (aws.BotoCoreError, aws.ClientError, ResponseParserError, AttributeError, OSError, ValueError) as error:
         # `from None`: boto3's traceback may show a request's content.
         is_answer = isinstance(error, aws.ClientError)
         raise UserError(
@@ -132,7 +133,7 @@ def _explain_boto3_error(error: Exception, action: str) -> str:
             return f"{_host(error)} is not trusted ({reason}): name a file with your CA's certificate in AWS_CA_BUNDLE."
         case aws.ProxyConnectionError():
             return f"the proxy {_host(error)} can't be reached: look at HTTPS_PROXY and NO_PROXY."
-        case ResponseParserError():
+        case ResponseParserError() | AttributeError():
             return _NOT_AWS.format(action)
         case OSError():
             name = f"{error.filename}: " if error.filename else ""

@@ -325,9 +325,8 @@ def test_boto3_errors_are_explained(error: Exception, beginning: str) -> None:
 @pytest.mark.parametrize("page", ["<html><body>Welcome</body></html>", "{}", "[]", "null", "7", "no JSON", ""])
 def test_error_for_answer_that_is_not_from_ecr(page: str, faulty_aws: type[FaultyAws]) -> None:
     faulty_aws.answers = [(200, page)]
-    if page == "{}":
-        sentence = "the answer of ECR has no valid token: check AWS_ENDPOINT_URL_ECR."
-    else:
+    sentence = "the answer of ECR has no valid token: check AWS_ENDPOINT_URL_ECR."
+    if page in ("[]", "null", "7"):
         sentence = (
             "the answer to ecr:GetAuthorizationToken is not from AWS: check AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_* and "
             "HTTPS_PROXY."
