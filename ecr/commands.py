@@ -29,7 +29,7 @@ from berth.ecr.snippet import estimator_snippet
 from berth.images.build import image_tests
 from berth.images.build.revision import read_revision
 from berth.images.inspect import layers
-from berth.images.local_image import LocalImage, doubles_problem, local_image_from
+from berth.images.local_image import LocalImage, doubles_problem
 from berth.images.options import (
     DIST,
     DistOption,
@@ -41,7 +41,7 @@ from berth.images.options import (
     command_group,
 )
 from berth.images.pins import pins, pins_file
-from berth.images.selection import SelectedImage, select_image
+from berth.images.selection import select_image
 
 app = command_group()
 
@@ -135,10 +135,8 @@ def _words(listed: str | None) -> tuple[str, ...]:
 
 
 def _push(options: PushOptions) -> None:
-    client, chosen = many.choose_images(options)
-    info = client.info()
-    images = [local_image_from(each, info) for each in chosen]
-    tasks = many.plan_tasks(options, images, info, say)
+    client, images = many.choose_images(options)
+    tasks = many.plan_tasks(options, images, say)
     ready, failures = many.preflight_all(tasks)
     checkout = str(read_revision(pins.ROOT))
     for warning in [
@@ -154,7 +152,7 @@ def _push(options: PushOptions) -> None:
         refuse(failures)
         return
     if ready and options.test:
-        _test(chosen)
+        _test(images)
         # Again, because the tests took minutes.
         ready, failures = many.preflight_all(tasks)
     pushed: list[PushResult] = []
@@ -178,7 +176,7 @@ def _layer_names(client: DockerClient, images: Sequence[LocalImage]) -> dict[str
     return {short_id(digest): name for digest, name in found.items()}
 
 
-def _test(chosen: Sequence[SelectedImage]) -> None:
+def _test(chosen: Sequence[LocalImage]) -> None:
     """Runs the images' tests, unless they passed before; UserError if they fail. Their output goes to stderr, because
     stdout is for results.
     """
@@ -350,7 +348,7 @@ def _pushed(
     recorded push, or UserError if there is none.
     """
     try:
-        local = local_image_from(select_image(engine.connect(), kit, profile, name))
+        local = select_image(engine.connect(), kit, profile, name)
     except UserError:
         places = uri.pushed_places_by_name(name, kept) if name else uri.pushed_places(str(kit), profile, None, kept)
         if not places:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from berth.common import labels
 from berth.ecr.registry.addresses import hostname, is_loopback
 from berth.ecr.repositories.names import parse_host, region_problems
 from berth.ecr.repositories.record import Pushed
@@ -109,5 +110,5 @@ def unpushed_entry(local: LocalImage) -> dict[str, Any]:
         "image_uri": local.build_name,
         "tags": [local.push_tag],
         "local_id": local.id,
-        "doubles": list(local.doubles),
+        "doubles": labels.doubles(local.labels),
     }

@@ -6,7 +6,7 @@ build/             builds and tests an image
 inspect/           size, contents and insecure packages of an image
 doctor, probe      what is missing on this machine
 clean              removes berth's containers, networks and images
-selection, local_image   find an image on the engine
+selection, local_image   select an image on the engine, and describe it
 locks/             the hashed locks of every profile
 network/           network settings of this machine, and files that no package index has
 scratch            temporary folders that live as long as one command

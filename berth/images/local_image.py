@@ -1,4 +1,4 @@
-"""A built image on this machine's engine, with what a push needs: names, labels, layers and id."""
+"""An image on this machine's engine: berth's, or one that a user built FROM it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,40 +6,49 @@ from typing import Any
 
 from berth.common import labels
 from berth.common.engine import image_store
-from berth.common.image_names import image_name
-from berth.images.selection import SelectedImage
+from berth.common.image_names import image_name, repository_name
 
 _NO_VERSIONS = ("kit", "profile", "software", "left-out")  # labels of berth that are not versions
 _DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _DIRTY = "-dirty"
 _DIGITS = 8
-UNKNOWN = "unknown"
-"""Stands for the media type of a manifest that the engine does not report and that may be OCI."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalImage:
     """An image on the engine, known there by its `id`.
 
-    image: train or serve; name: as given to the command, such as berth-train:cpu, mytrain:1 or an id; derived: whether
-    a user built it FROM berth's `image`, whose labels it inherits; own_name: the repository and tag that its owner gave
-    it, both empty for berth's images and for an id; size: uncompressed bytes of all layers; built: RFC 3339; diff_ids:
-    digests of the uncompressed layers, lowest first; stored_as: the media type of its manifest if the engine keeps one
-    (containerd's store), empty if it makes one at a push; names: all its names on the engine.
+    name: such as berth-train:cpu or mytrain:1, or the id that was given; image: train or serve; derived: whether a user
+    built it FROM berth's `image`, whose labels it inherits; attrs: the result of `docker image inspect`; info: of the
+    engine, if the image is pushed.
     """
 
-    image: str
-    profile: str
     name: str
     id: str
-    labels: Mapping[str, str] = field(hash=False)
-    size: int
-    built: str
-    diff_ids: tuple[str, ...]
-    stored_as: str = ""
-    derived: bool = False
-    own_name: tuple[str, str] = ("", "")
-    names: tuple[str, ...] = ()
+    image: str
+    profile: str
+    derived: bool
+    attrs: Mapping[str, Any] = field(compare=False, repr=False)
+    info: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.attrs["Config"].get("Labels") or {}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables of its config, which ENV lines of Dockerfiles set."""
+        return dict(word.split("=", 1) for word in self.attrs["Config"].get("Env") or [])
+
+    @property
+    def size(self) -> int:
+        """Uncompressed bytes of all layers."""
+        return int(self.attrs["Size"])
+
+    @property
+    def diff_ids(self) -> tuple[str, ...]:
+        """The digests of the uncompressed layers, lowest first."""
+        return tuple(self.attrs["RootFS"].get("Layers") or ())
 
     @property
     def version(self) -> str:
@@ -61,24 +70,24 @@ class LocalImage:
 
     @property
     def push_tag(self) -> str:
-        """The tag that it gets in every registry: the tag of its build, or its owner's."""
-        return self.own_name[1] if self.derived else push_tag(self.labels, self.profile, self.digits)
+        """The tag that it gets in every registry: the tag of its build, or its owner's, which is empty for an id."""
+        return own_name(self.name)[1] if self.derived else push_tag(self.labels, self.profile, self.digits)
 
     @property
     def title(self) -> str:
-        """Its part of a repository's name: train, serve, or the owner's name for it."""
-        return self.own_name[0] if self.derived else self.image
+        """Its part of a repository's name: train, serve, or the owner's name for it, which is empty for an id."""
+        return own_name(self.name)[0] if self.derived else self.image
+
+    @property
+    def repository(self) -> str:
+        """The name without host and tag: berth-train, or the owner's name."""
+        return self.title if self.derived else repository_name(self.image)
 
     @property
     def build_name(self) -> str:
         """The engine's name for exactly this build; `name` if there is none, as after a plain `docker build`."""
         whole = image_name(self.image, labels.exact(self.labels, self.profile))
-        return whole if whole in self.names and not self.derived else self.name
-
-    @property
-    def doubles(self) -> tuple[str, ...]:
-        """The parts that are test doubles; an image with any may not be published."""
-        return tuple(labels.doubles(self.labels))
+        return whole if whole in (self.attrs.get("RepoTags") or ()) and not self.derived else self.name
 
     @property
     def pins(self) -> dict[str, str]:
@@ -89,13 +98,43 @@ class LocalImage:
 
     @property
     def id_is_config(self) -> bool:
-        """Whether the id is the digest of the image's config, as in the engine's own store but not containerd's."""
-        return not self.stored_as
+        """Whether the id is the digest of the image's config. In containerd's store it is the digest of a manifest;
+        before API 1.48 (Docker 28), and in podman's, that manifest is not described.
+        """
+        return not (self._manifest_type or image_store(self.info) == "containerd" or "BuildahVersion" in self.info)
 
     @property
     def pushes_docker_manifest(self) -> bool:
         """Whether a push makes a Docker v2 manifest, the only kind that SageMaker accepts."""
-        return self.stored_as in ("", _DOCKER_MANIFEST)
+        return self.id_is_config or self._manifest_type == _DOCKER_MANIFEST
+
+    @property
+    def _manifest_type(self) -> str:
+        """The media type of its manifest, if the engine keeps one and describes it."""
+        return str((self.attrs.get("Descriptor") or {}).get("mediaType", ""))
+
+
+def own_name(name: str) -> tuple[str, str]:
+    """Repository, without a registry's host, and tag of an image's name; both empty if it has no tag or is an id."""
+    path, _, tag = name.partition("@")[0].rpartition(":")
+    first, slash, rest = path.partition("/")
+    is_host = bool(slash) and (first == "localhost" or bool({".", ":"} & set(first)))
+    if not path or "/" in tag or path == "sha256":
+        return "", ""
+    return rest if is_host else path, tag
+
+
+def other_build(image: LocalImage, checkout: str) -> str:
+    """A warning if an image of berth was not built from this checkout, else ""; also "" if a revision is unknown.
+
+    checkout: the revision of this checkout.
+    """
+    if image.derived or labels.NO_REVISION in (image.revision, checkout) or image.revision == checkout:
+        return ""
+    return (
+        f"{image.build_name} was built from {image.revision}, and this checkout is at {checkout}: to use this "
+        f"checkout, run `python build.py build {image.image} --profile {image.profile}` first."
+    )
 
 
 def push_tag(found: Mapping[str, str], profile: str, digits: str) -> str:
@@ -125,29 +164,3 @@ def doubles_problem(name: str, found: Mapping[str, str]) -> list[str]:
 def is_dirty(revision: str) -> bool:
     """Whether a revision has uncommitted changes."""
     return revision.endswith(_DIRTY)
-
-
-def local_image_from(selected: SelectedImage, info: Mapping[str, Any] | None = None) -> LocalImage:
-    """The image that was selected for a command, berth's or a derived one.
-
-    info: of the engine. With it, `stored_as` is UNKNOWN if the engine may push an OCI manifest but does not report its
-    media type, as containerd's store before API 1.48 (Docker 28) and podman.
-    """
-    attrs, known = selected.attrs, info or {}
-    stored_as = (attrs.get("Descriptor") or {}).get("mediaType", "")
-    if not stored_as and (image_store(known) == "containerd" or "BuildahVersion" in known):
-        stored_as = UNKNOWN
-    return LocalImage(
-        selected.image,
-        selected.profile,
-        selected.name,
-        str(attrs["Id"]),
-        selected.labels,
-        int(attrs["Size"]),
-        str(attrs.get("Created", "")),
-        tuple(attrs["RootFS"].get("Layers") or ()),
-        stored_as,
-        selected.derived,
-        (selected.repository, selected.tag) if selected.derived else ("", ""),
-        tuple(attrs.get("RepoTags") or ()),
-    )

@@ -21,15 +21,7 @@ class Which(StrEnum):
         return pins.IMAGES if self is Which.all else (self.value,)
 
 
-class Image(StrEnum):
-    """The image that a command is for."""
-
-    train = "train"
-    serve = "serve"
-
-
 WhichArgument = Annotated[Which, typer.Argument(metavar="IMAGE", help="The image: train, serve or all.")]
-ImageArgument = Annotated[Image, typer.Argument(metavar="IMAGE", help="The image: train or serve.")]
 NamedImageOption = Annotated[
     str | None,
     typer.Option("--image", metavar="NAME", help="An image that you built FROM one of berth's, instead of berth's."),

@@ -4,8 +4,6 @@ An image that was built FROM berth's inherits its labels, which name the kind (t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from docker import DockerClient
 from docker.models.images import Image
@@ -14,63 +12,8 @@ from berth.common import labels
 from berth.common.engine import find_image
 from berth.common.errors import UserError
 from berth.common.image_names import image_name, repository_name
+from berth.images.local_image import LocalImage
 from berth.images.pins import pins, pins_file
-
-
-@dataclass(frozen=True, slots=True)
-class SelectedImage:
-    """An image of the engine. name: such as berth-train:cpu or mytrain:1, or the id that was given; image: train or
-    serve; derived: whether a user built it FROM berth's image; attrs: the result of `docker image inspect`.
-    """
-
-    name: str
-    id: str
-    image: str
-    profile: str
-    derived: bool
-    attrs: dict[str, Any] = field(compare=False, repr=False)
-
-    @property
-    def labels(self) -> dict[str, str]:
-        return self.attrs["Config"].get("Labels") or {}
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The environment variables of its config, which ENV lines of Dockerfiles set."""
-        return dict(word.split("=", 1) for word in self.attrs["Config"].get("Env") or [])
-
-    @property
-    def repository(self) -> str:
-        """The name without host and tag: berth-train, or the owner's name; empty if only an id was given."""
-        return own_name(self.name)[0] if self.derived else repository_name(self.image)
-
-    @property
-    def tag(self) -> str:
-        """The tag of the build, or of a derived image the owner's tag; empty if only an id was given."""
-        return own_name(self.name)[1] if self.derived else labels.exact(self.labels, self.profile)
-
-
-def other_build(name: str, image: str, profile: str, revision: str, checkout: str) -> str:
-    """A warning if an image of berth was not built from this checkout, else ""; also "" if a revision is unknown.
-
-    name: the image's; revision: from its labels; checkout: the revision of this checkout.
-    """
-    if labels.NO_REVISION in (revision, checkout) or revision == checkout:
-        return ""
-    return (
-        f"{name} was built from {revision}, and this checkout is at {checkout}: to use this checkout, run "
-        f"`python build.py build {image} --profile {profile}` first."
-    )
-
-
-def own_name(name: str) -> tuple[str, str]:
-    """Repository, without a registry's host, and tag of an image's name; both empty if it has no tag or is an id."""
-    path, _, tag = name.partition("@")[0].rpartition(":")
-    first, slash, rest = path.partition("/")
-    is_host = bool(slash) and (first == "localhost" or bool({".", ":"} & set(first)))
-    if not path or "/" in tag or path == "sha256":
-        return "", ""
-    return rest if is_host else path, tag
 
 
 def is_build_name(name: str, found: Mapping[str, str]) -> bool:
@@ -95,7 +38,7 @@ def require_images(images: Sequence[str], profile: str, name: str | None = None)
         pins_file.load().profile(profile).available_images(images)
 
 
-def select_image(client: DockerClient, image: str | None, profile: str, name: str | None = None) -> SelectedImage:
+def select_image(client: DockerClient, image: str | None, profile: str, name: str | None = None) -> LocalImage:
     """The image `name`, or without a name the image that was built last for `image` and `profile`.
 
     image: train or serve; None if a name is given and either will do. profile: for a named image it must be that of its
@@ -106,7 +49,7 @@ def select_image(client: DockerClient, image: str | None, profile: str, name: st
         require_images([str(image)], profile)
         name = image_name(str(image), profile)
         found = find_built_image(client, name)
-        return SelectedImage(name, str(found.id), str(image), profile, derived=False, attrs=found.attrs)
+        return LocalImage(name, str(found.id), str(image), profile, derived=False, attrs=found.attrs)
     found = find_built_image(client, name)
     its_image, its_profile = found.labels.get(labels.KIT, ""), found.labels.get(labels.PROFILE, "")
     if its_image not in pins.IMAGES or not its_profile:
@@ -127,10 +70,10 @@ def select_image(client: DockerClient, image: str | None, profile: str, name: st
         )
     # One of berth's images that `docker tag` renamed still has the name from its build.
     derived = not any(is_build_name(tag, found.labels) for tag in found.tags)
-    return SelectedImage(_known_as(name, found.tags), str(found.id), its_image, its_profile, derived, found.attrs)
+    return LocalImage(_known_as(name, found.tags), str(found.id), its_image, its_profile, derived, found.attrs)
 
 
-def select_images(client: DockerClient, images: Sequence[str], profile: str, name: str | None) -> list[SelectedImage]:
+def select_images(client: DockerClient, images: Sequence[str], profile: str, name: str | None) -> list[LocalImage]:
     """The images of a command for `train`, `serve` or both: the image `name`, or without a name those of `images` that
     the profile has.
     """

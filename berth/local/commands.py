@@ -6,15 +6,14 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from berth.common import labels
 from berth.common.console import few, is_watched, note, print_json, print_table, result, say
 from berth.common.engine import connect
 from berth.common.errors import Problems, UserError, refuse
-from berth.common.image_names import image_name
 from berth.images.build.revision import read_revision
+from berth.images.local_image import LocalImage, other_build
 from berth.images.options import JsonOption, NamedImageOption, ProfileOption, command_group
 from berth.images.pins import pins
-from berth.images.selection import SelectedImage, other_build, require_images, select_image
+from berth.images.selection import require_images, select_image
 from berth.local import archive, opt_ml
 from berth.local.demo import run_demo
 from berth.local.gpu_check import measure_gpus
@@ -123,7 +122,7 @@ def _shown(job: TrainingJob, image: str, *, plain: bool) -> TrainOutcome:
     return run_training_job(job, image=image, log=_print_unless_reason, say=say)
 
 
-def _select(kit: str, profile: str, image: str | None, problems: Problems) -> SelectedImage | None:
+def _select(kit: str, profile: str, image: str | None, problems: Problems) -> LocalImage | None:
     """The image to run; if there is none, adds a problem and returns None."""
     with problems.noted(), engine_errors():
         require_images([kit], profile, image)
@@ -131,16 +130,13 @@ def _select(kit: str, profile: str, image: str | None, problems: Problems) -> Se
     return None
 
 
-def _say_other_build(selected: SelectedImage) -> None:
+def _say_other_build(selected: LocalImage) -> None:
     """Warns if the image was built from another commit than this checkout's. A user's own image is not checked."""
-    if selected.derived:
-        return
-    name, built_from = image_name(selected.image, selected.tag), labels.revision(selected.labels)
-    if warning := other_build(name, selected.image, selected.profile, built_from, str(read_revision(pins.ROOT))):
+    if warning := other_build(selected, str(read_revision(pins.ROOT))):
         say(warning)
 
 
-def _check_launch(job: TrainingJob, selected: SelectedImage | None, problems: Problems) -> None:
+def _check_launch(job: TrainingJob, selected: LocalImage | None, problems: Problems) -> None:
     """Notes problems that the job's container would report only after seconds."""
     hyperparameters = job.all_hyperparameters
     with problems.noted():

@@ -1,17 +1,16 @@
 """Several images to several repositories: a preflight for each pair, then the pushes in parallel."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from docker import DockerClient
 
 from berth.common import engine
 from berth.common.concurrency import BackgroundTask, run_parallel
 from berth.common.errors import UserError, refuse
-from berth.common.image_names import repository_name
 from berth.ecr.push.context import PushContext, Say
 from berth.ecr.push.engine import SILENCE_S
 from berth.ecr.push.events import ShowLayer
@@ -24,12 +23,12 @@ from berth.ecr.repositories.destination import destinations, image_problems
 from berth.ecr.repositories.repository_client import open_repositories
 from berth.images.inspect import sbom
 from berth.images.local_image import LocalImage
-from berth.images.selection import SelectedImage, require_images, select_images
+from berth.images.selection import require_images, select_images
 
 _BILL_ENDS_S = 10.0
 
 
-def choose_images(options: PushOptions) -> tuple[DockerClient, list[SelectedImage]]:
+def choose_images(options: PushOptions) -> tuple[DockerClient, list[LocalImage]]:
     """The engine, and the images to push; UserError with all problems of the options.
 
     For berth's images the options are checked before connecting to the engine; for a user's own image they depend on
@@ -41,13 +40,14 @@ def choose_images(options: PushOptions) -> tuple[DockerClient, list[SelectedImag
     client = engine.connect(timeout_s=SILENCE_S)
     chosen = select_images(client, options.images, options.profile, options.named_image)
     if options.named_image is not None:
-        titles = [each.repository if each.derived else each.image for each in chosen]
-        refuse(options.problems([title for title in titles if title], derived=any(each.derived for each in chosen)))
-    return client, chosen
+        titles = [each.title for each in chosen if each.title]
+        refuse(options.problems(titles, derived=any(each.derived for each in chosen)))
+    info = client.info()
+    return client, [replace(each, info=info) for each in chosen]
 
 
-def plan_tasks(options: PushOptions, images: Sequence[LocalImage], info: Mapping[str, Any], say: Say) -> list[PushTask]:
-    """A task per image and repository; info: of the engine. UserError if an image must not be pushed."""
+def plan_tasks(options: PushOptions, images: Sequence[LocalImage], say: Say) -> list[PushTask]:
+    """A task per image and repository. UserError if an image must not be pushed."""
     refuse(*(image_problems(each, options.tags) for each in images))
     aws = Aws()
     registries = [] if options.host is not None else aws.registries(options.regions, options.accounts)
@@ -58,7 +58,7 @@ def plan_tasks(options: PushOptions, images: Sequence[LocalImage], info: Mapping
             image.title, registries, options.host, options.repository, derived=image.derived
         )
     ]
-    repositories = open_repositories([destination for _, destination in pairs], aws, say, info)
+    repositories = open_repositories([destination for _, destination in pairs], aws, say, images[0].info)
     return [
         PushTask(
             image,
@@ -126,5 +126,4 @@ def push_many(
 def _write_bill(client: DockerClient, image: LocalImage, dist: Path) -> Path:
     """Writes the image's bill of materials; returns the file."""
     made = sbom.image_bill(client, image.id)
-    repository = image.own_name[0] if image.derived else repository_name(image.image)
-    return sbom.write(made, dist, repository, image.push_tag, derived=image.derived)
+    return sbom.write(made, dist, image.repository, image.push_tag, derived=image.derived)

@@ -157,7 +157,7 @@ def _entry(task: PushTask, tags: tuple[str, ...], manifest: Manifest, bill: dict
         pins=image.pins,
         compressed=sum({layer.digest: layer.size for layer in manifest.layers}.values()),
         size=image.size,
-        built=image.built,
+        built=str(image.attrs.get("Created", "")),
         pushed=datetime.now(UTC).isoformat(timespec="seconds"),
         bill=bill,
         derived=image.name if image.derived else "",

@@ -8,8 +8,7 @@ from berth.common.image_names import BUILD, is_build_tag, repository_name
 from berth.ecr.registry.references import Reference
 from berth.ecr.repositories import names
 from berth.ecr.repositories.names import EcrRegistry
-from berth.images.local_image import LocalImage, doubles_problem
-from berth.images.selection import other_build
+from berth.images.local_image import LocalImage, doubles_problem, other_build
 
 SERVERLESS_BYTES = 10 * 1024**3
 """The largest image of a serverless endpoint: 10 GiB, unpacked."""
@@ -123,7 +122,7 @@ def warnings(image: LocalImage, checkout: str) -> list[str]:
         )
     elif image.derived:
         found += [f"{name} was built FROM an image with uncommitted changes."] * image.dirty
-    elif warning := other_build(name, image.image, image.profile, image.revision, checkout):
+    elif warning := other_build(image, checkout):
         found.append(warning)
     if image.image == "serve" and image.size > SERVERLESS_BYTES:
         found.append(

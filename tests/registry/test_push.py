@@ -18,7 +18,6 @@ from berth.ecr.registry.references import lists_referrers
 from berth.ecr.registry.transport import Transport
 from berth.ecr.repositories import retention
 from berth.ecr.repositories.login import EcrLogin
-from berth.images.local_image import local_image_from
 from berth.images.pins import pins
 from berth.images.selection import select_images
 from tests.registry import made_images
@@ -62,7 +61,7 @@ class Watch:
 def released() -> list[str]:
     """`--tag RELEASE` if the images may be released."""
     client = engine.connect()
-    images = [local_image_from(each) for each in select_images(client, pins.IMAGES, PROFILE, None)]
+    images = select_images(client, pins.IMAGES, PROFILE, None)
     return [] if any(image.dirty for image in images) else ["--tag", RELEASE]
 
 

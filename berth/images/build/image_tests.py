@@ -13,8 +13,8 @@ from pathlib import Path
 
 from berth.common.image_names import image_name
 from berth.common.kept import Kept, answer_key
+from berth.images.local_image import LocalImage
 from berth.images.pins.pins import CACHE, ROOT
-from berth.images.selection import SelectedImage
 
 _FOLDER = ROOT / "tests" / "images"
 _FILES = {
@@ -33,12 +33,12 @@ def command(images: Sequence[str], *, derived: bool = False) -> list[str]:
     return [*_PYTEST, *(["-m", "not kits_own"] if derived else []), *(str(_FOLDER / file) for file in files)]
 
 
-def passed_on(selected: Sequence[SelectedImage], folder: Path = _PASSED) -> str:
+def passed_on(selected: Sequence[LocalImage], folder: Path = _PASSED) -> str:
     """The day on which these tests passed on exactly these images; empty if they have not."""
     return str(Kept(folder, _KEPT).load(_key(selected)) or "")
 
 
-def run(selected: Sequence[SelectedImage], folder: Path = _PASSED, *, to_stderr: bool = False) -> int:
+def run(selected: Sequence[LocalImage], folder: Path = _PASSED, *, to_stderr: bool = False) -> int:
     """Runs the tests; returns pytest's exit code.
 
     selected: berth's images of one profile, or one named image; to_stderr: for commands that print a result to stdout.
@@ -52,14 +52,14 @@ def run(selected: Sequence[SelectedImage], folder: Path = _PASSED, *, to_stderr:
     return code
 
 
-def _variables(first: SelectedImage) -> Mapping[str, str]:
+def _variables(first: LocalImage) -> Mapping[str, str]:
     """The variables that tell tests/images/conftest.py which images to test: a profile's, or the named one."""
     if not first.derived and first.name == image_name(first.image, first.profile):
         return {"BERTH_PROFILE": first.profile}
     return {"BERTH_PROFILE": first.profile, "BERTH_IMAGE": first.name, "BERTH_IMAGE_KIT": first.image}
 
 
-def _key(selected: Sequence[SelectedImage]) -> str:
+def _key(selected: Sequence[LocalImage]) -> str:
     """A hash of the images' ids, the kind of test, and the text of the tests."""
     images = sorted((each.id, each.image, each.derived) for each in selected)
     tests = [(str(file.relative_to(_FOLDER)), file.read_bytes()) for file in sorted(_FOLDER.rglob("*.py"))]

@@ -40,11 +40,11 @@ def write_bills(
     require_images(which.images, profile, image)
     client = engine.connect()
     for each in select_images(client, which.images, profile, image):
-        if not each.tag:
+        if not each.push_tag:
             raise UserError(f"{each.name} has no name for its bill: `docker tag {each.name} NAME:TAG` gives it one.")
         with doing(f"{each.name}: reading what is inside") as step:
             bill = sbom.image_bill(client, each.name, step=step)
-        path = sbom.write(bill, dist, each.repository, each.tag, derived=each.derived)
+        path = sbom.write(bill, dist, each.repository, each.push_tag, derived=each.derived)
         result.print(escape(f"{path}  {len(bill.packages)} packages"))
 
 

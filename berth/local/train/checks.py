@@ -16,8 +16,8 @@ from berth.contract.launch_options import read_launch_options
 from berth.contract.own_program import find_program, run_qa_error
 from berth.contract.schema import SchemaError, read_schema
 from berth.contract.splits import SPLITS, check_names
+from berth.images.local_image import LocalImage
 from berth.images.pins import pins
-from berth.images.selection import SelectedImage
 from berth.qa import files
 from berth.qa.faults import DataError
 
@@ -50,7 +50,7 @@ def check_data(channels: Mapping[str, Path], hyperparameters: Mapping[str, str])
                 raise UserError(refusal)
 
 
-def check_run_qa(image: SelectedImage) -> None:
+def check_run_qa(image: LocalImage) -> None:
     """UserError if run_qa does not support the image's transformers. A user's own image is not checked, because its
     labels may not match its content.
     """

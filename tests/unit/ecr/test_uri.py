@@ -15,6 +15,7 @@ from berth.ecr.uri import (
     pushed_places_by_name,
 )
 from berth.images.local_image import LocalImage
+from tests.doubles.local_image import local_image
 
 FIRST = Pushed(
     image="train",
@@ -39,7 +40,7 @@ GPU = replace(FIRST, profile="cu130")
 
 
 def here(image_id: str) -> LocalImage:
-    return LocalImage("train", "cpu", "berth-train:cpu", image_id, {}, 30, "", ())
+    return local_image({}, image_id)
 
 
 def test_pushed_places_finds_all_places_of_the_local_build() -> None:
@@ -169,7 +170,7 @@ def test_derived_image_has_its_own_places() -> None:
     record = [FIRST, MINE]
     assert pushed_places("train", "cpu", here("sha256:c1"), record) == [FIRST]
     assert pushed_places("train", "cpu", None, record) == [FIRST]
-    mine = replace(here("sha256:m"), name="mytrain:latest", derived=True, own_name=("mytrain", "latest"))
+    mine = replace(here("sha256:m"), name="mytrain:latest", derived=True)
     assert pushed_places("train", "cpu", mine, record) == [MINE]
     assert pushed_places_by_name("mytrain", record) == [MINE]
     assert pushed_places_by_name("berth-train:cpu", record) == []

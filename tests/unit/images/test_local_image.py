@@ -7,8 +7,8 @@ import pytest
 from docker.errors import ImageNotFound
 
 from berth.common.errors import UserError
-from berth.images.local_image import LocalImage, local_image_from
-from berth.images.selection import SelectedImage, select_image
+from berth.images.local_image import LocalImage
+from berth.images.selection import select_image
 
 OCI = "org.opencontainers.image"
 
@@ -34,8 +34,7 @@ def inspected(revision: str = "1a2b3c4d5e6f", efa: str = "1.47.0", **more: Any) 
 
 
 def local_image(attrs: dict[str, Any], info: dict[str, Any] | None = None) -> LocalImage:
-    selected = SelectedImage("berth-train:cu130", "sha256:0", "train", "cu130", derived=False, attrs=attrs)
-    return local_image_from(selected, info)
+    return LocalImage("berth-train:cu130", attrs["Id"], "train", "cu130", derived=False, attrs=attrs, info=info or {})
 
 
 def test_missing_image_error_names_the_build_command() -> None:

@@ -8,7 +8,9 @@ from docker.errors import ImageNotFound
 
 from berth.common import labels
 from berth.common.errors import UserError
-from berth.images.selection import other_build, own_name, select_image
+from berth.images.local_image import other_build, own_name
+from berth.images.selection import select_image
+from tests.doubles.local_image import local_image
 
 LABELS = {
     labels.KIT: "train",
@@ -143,4 +145,5 @@ def test_own_name(name: str, repository: str, tag: str) -> None:
     [("1a2b", "1a2b", False), ("1a2b", "3c4d", True), (labels.NO_REVISION, "3c4d", False), ("1a2b", "none", False)],
 )
 def test_other_build_warns_if_both_revisions_are_known(revision: str, checkout: str, message: bool) -> None:
-    assert bool(other_build("berth-train:cpu", "train", "cpu", revision, checkout)) == message
+    image = local_image({f"{labels.SOURCE}.revision": revision})
+    assert bool(other_build(image, checkout)) == message

@@ -7,11 +7,11 @@ from unittest.mock import MagicMock
 import pytest
 
 from berth.common.errors import UserError
-from berth.images.selection import SelectedImage
+from berth.images.local_image import LocalImage
 from berth.local import commands
 from berth.local.train.job import TrainingJob, TrainOutcome
 
-IMAGE = SelectedImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {}})
+IMAGE = LocalImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {}})
 
 
 def test_run_serve_passes_variables_to_the_container(
@@ -89,7 +89,7 @@ def test_image_from_another_commit_is_reported(
 ) -> None:
     monkeypatch.setattr(commands, "read_revision", lambda root: "here")
     found = {"Config": {"Labels": {"org.opencontainers.image.revision": built_from}}}
-    commands._say_other_build(SelectedImage("x", "sha256:aa", "serve", "cu130", derived=derived, attrs=found))
+    commands._say_other_build(LocalImage("x", "sha256:aa", "serve", "cu130", derived=derived, attrs=found))
     lines = capsys.readouterr().err.replace("\n", " ")
     assert (f"was built from {built_from}, and this checkout is at here" in lines) == reported
     assert ("`python build.py build serve --profile cu130`" in lines) == reported

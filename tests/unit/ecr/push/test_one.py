@@ -18,14 +18,15 @@ from berth.ecr.registry import referrers
 from berth.ecr.registry.manifest import DOCKER_LAYER, DOCKER_MANIFEST, OCI_MANIFEST, Descriptor, Manifest, dumped
 from berth.ecr.repositories import retention
 from berth.ecr.repositories.repository_client import RepositoryClient
-from berth.images.local_image import UNKNOWN, LocalImage
+from tests.doubles.local_image import local_image
 
 LAYER = Descriptor(DOCKER_LAYER, "sha256:" + "c" * 64, 1000)
 CONFIG = Descriptor("application/vnd.docker.container.image.v1+json", "sha256:" + "0" * 64, 10)
 MANIFEST = Manifest(DOCKER_MANIFEST, dumped({"config": CONFIG.as_dict(), "layers": [LAYER.as_dict()]}))
 BILL = Manifest(OCI_MANIFEST, b"{}")
 HERE = "127.0.0.1:5000/berth-train"
-IMAGE = LocalImage("train", "cpu", "berth-train:cpu", CONFIG.digest, {}, 3000, "", ("sha256:" + "a" * 64,), UNKNOWN)
+OCI = {"mediaType": "application/vnd.oci.image.index.v1+json"}
+IMAGE = local_image({}, CONFIG.digest, RootFS={"Layers": ["sha256:" + "a" * 64]}, Descriptor=OCI)
 
 
 @pytest.fixture

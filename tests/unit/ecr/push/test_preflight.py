@@ -14,6 +14,7 @@ from berth.ecr.registry.manifest import DOCKER_CONFIG, DOCKER_MANIFEST, Descript
 from berth.ecr.repositories.repository import RepositoryState, WantedRepository
 from berth.ecr.repositories.repository_client import RepositoryClient
 from berth.images.local_image import LocalImage
+from tests.doubles.local_image import local_image
 
 HOST = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
 HERE = f"{HOST}/berth-train"
@@ -24,7 +25,7 @@ BUILD = "build-0.1.0-cpu-hf4-1a2b3c4d5e6f"
 
 
 def image(number: int, found: dict[str, str]) -> LocalImage:
-    return LocalImage("train", "cpu-hf4", "berth-train:cpu-hf4", f"sha256:{number:08x}{'0' * 56}", found, 1, "", ())
+    return local_image(found, f"sha256:{number:08x}{'0' * 56}", profile="cpu-hf4", name="berth-train:cpu-hf4")
 
 
 def manifest(of: LocalImage) -> Manifest:
@@ -85,5 +86,5 @@ def test_immutable_release_tag_is_refused_and_names_its_image(preflight_of: Any)
 
 
 def test_derived_image_is_pushed_under_its_own_tag(preflight_of: Any) -> None:
-    mine = replace(image(3, LABELS), name="me/train:1", derived=True, own_name=("me/train", "1"))
+    mine = replace(image(3, LABELS), name="me/train:1", derived=True)
     assert preflight_of(mine, [], {}).task.tags == ("1",)

@@ -16,19 +16,13 @@ from berth.ecr.repositories.destination import (
 )
 from berth.ecr.repositories.names import EcrRegistry
 from berth.images.local_image import LocalImage
+from tests.doubles.local_image import local_image
 
 OCI = "org.opencontainers.image"
-IMAGE = LocalImage(
-    "train",
-    "cpu",
-    "berth-train:cpu",
-    "sha256:0",
-    {f"{OCI}.version": "0.1.0", f"{OCI}.revision": "1a2b"},
-    1000,
-    "2026-11-21T00:00:00Z",
-    ("sha256:1",),
-)
-DIRTY = replace(IMAGE, labels={**IMAGE.labels, f"{OCI}.revision": "1a2b-dirty"})
+LABELS = {f"{OCI}.version": "0.1.0", f"{OCI}.revision": "1a2b"}
+DIRTY_LABELS = {**LABELS, f"{OCI}.revision": "1a2b-dirty"}
+IMAGE, DIRTY = local_image(LABELS), local_image(DIRTY_LABELS)
+MINE = local_image(LABELS, name="mytrain:1", derived=True)
 DUBLIN, VIRGINIA = EcrRegistry("111122223333", "eu-west-1"), EcrRegistry("111122223333", "us-east-1")
 HERE = "127.0.0.1:5000/berth-train"
 
@@ -94,7 +88,7 @@ def test_ecr_options_are_refused_for_another_registry() -> None:
 
 
 def test_image_with_test_double_is_refused() -> None:
-    double = replace(IMAGE, labels={**IMAGE.labels, "berth.efa": "1.47.0+double"})
+    double = local_image({**LABELS, "berth.efa": "1.47.0+double"})
     assert "test's double of efa 1.47.0+double" in image_problems(double, [])[0]
 
 
@@ -113,7 +107,7 @@ def test_build_prefix_is_refused_for_other_tags() -> None:
 
 
 def test_image_without_revision_gets_a_warning() -> None:
-    plain = replace(IMAGE, labels={f"{OCI}.version": "0.1.0"})
+    plain = local_image({f"{OCI}.version": "0.1.0"})
     assert image_problems(plain, ["1.0"]) == []
     (warning,) = warnings(plain, "000000000000")
     assert f"has no label {OCI}.revision" in warning
@@ -121,10 +115,10 @@ def test_image_without_revision_gets_a_warning() -> None:
 
 def test_warning_for_image_too_large_for_serverless() -> None:
     limit = 10 * 1024**3
-    assert warnings(replace(IMAGE, image="serve", size=limit), IMAGE.revision) == []
-    (warning,) = warnings(replace(IMAGE, image="serve", size=limit + 1), IMAGE.revision)
+    assert warnings(local_image(LABELS, image="serve", Size=limit), IMAGE.revision) == []
+    (warning,) = warnings(local_image(LABELS, image="serve", Size=limit + 1), IMAGE.revision)
     assert "serverless endpoints accept at most 10.7" in warning
-    assert warnings(replace(IMAGE, size=limit + 1), IMAGE.revision) == [], "a training job has no such limit"
+    assert warnings(local_image(LABELS, Size=limit + 1), IMAGE.revision) == [], "a training job has no such limit"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +126,7 @@ def test_warning_for_image_too_large_for_serverless() -> None:
     [
         (IMAGE, "stable", ["another --tag", f"{HERE}@sha256:9"]),
         (IMAGE, IMAGE.push_tag, [f"{HERE}@sha256:9"]),
-        (replace(IMAGE, name="mytrain:1", derived=True, own_name=("mytrain", "1")), "1", ["docker tag mytrain:1"]),
+        (MINE, "1", ["docker tag mytrain:1"]),
     ],
     ids=["release", "build", "derived"],
 )
@@ -151,9 +145,6 @@ def test_warning_for_image_from_another_commit() -> None:
     assert f"`python build.py build {IMAGE.image} --profile {IMAGE.profile}` first" in warning
 
 
-MINE = replace(IMAGE, name="mytrain:1", derived=True, own_name=("mytrain", "1"))
-
-
 def test_derived_image_is_pushed_under_its_own_name() -> None:
     assert (MINE.title, MINE.push_tag, MINE.build_name) == ("mytrain", "1", "mytrain:1")
     (place,) = destinations(MINE.title, [DUBLIN], None, None, derived=True)
@@ -165,15 +156,15 @@ def test_derived_image_is_pushed_under_its_own_name() -> None:
 
 
 def test_problems_of_derived_images() -> None:
-    dirty = replace(MINE, labels={**MINE.labels, "org.opencontainers.image.revision": "1a2b3c4d5e6f-dirty"})
+    dirty = local_image(DIRTY_LABELS, name="mytrain:1", derived=True)
     assert image_problems(dirty, []) == []
     assert warnings(dirty, "x") == ["mytrain:1 was built FROM an image with uncommitted changes."]
     (problem,) = image_problems(dirty, ["1.0"])
     assert problem.startswith("mytrain:1 contains uncommitted changes, so it can't be tagged 1.0: ")
-    nameless = replace(MINE, name="sha256:1a2b", own_name=("", ""))
+    nameless = replace(MINE, name="sha256:1a2b")
     assert image_problems(nameless, []) == [
         "sha256:1a2b has no name to push it by: give it one with `docker tag sha256:1a2b NAME:TAG`."
     ]
-    named_like_a_build = replace(MINE, name="mytrain:build-1", own_name=("mytrain", "build-1"))
+    named_like_a_build = replace(MINE, name="mytrain:build-1")
     (problem,) = image_problems(named_like_a_build, [])
     assert problem.startswith("mytrain:build-1 was built FROM a build, but its tag begins with build-")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from berth.images.build import image_tests
-from berth.images.selection import SelectedImage
+from berth.images.local_image import LocalImage
 
-TRAIN = SelectedImage("berth-train:cpu", "sha256:1", "train", "cpu", derived=False, attrs={})
-MINE = SelectedImage("mytrain:1", "sha256:2", "train", "cpu", derived=True, attrs={})
+TRAIN = LocalImage("berth-train:cpu", "sha256:1", "train", "cpu", derived=False, attrs={})
+MINE = LocalImage("mytrain:1", "sha256:2", "train", "cpu", derived=True, attrs={})
 
 
 class Runs(list[dict[str, Any]]):
@@ -58,7 +58,7 @@ def test_changed_tests_invalidate_a_pass(runs: Runs, tmp_path: Path, monkeypatch
     ("image", "named"),
     [(TRAIN, None), (MINE, "mytrain:1"), (replace(TRAIN, name="berth-train:build-1"), "berth-train:build-1")],
 )
-def test_named_image_is_tested(image: SelectedImage, named: str | None, runs: Runs, tmp_path: Path) -> None:
+def test_named_image_is_tested(image: LocalImage, named: str | None, runs: Runs, tmp_path: Path) -> None:
     image_tests.run([image], tmp_path, to_stderr=True)
     (done,) = runs
     assert done["env"].get("BERTH_IMAGE") == named

@@ -11,8 +11,8 @@ from berth.images import commands
 from berth.images.inspect import budget
 from berth.images.inspect.layers import Layer
 from berth.images.inspect.size import ImageSize
+from berth.images.local_image import LocalImage
 from berth.images.pins import pins_file
-from berth.images.selection import SelectedImage
 
 PINS = pins_file.load()
 BASE = f"{labels.SOURCE}.base.name"
@@ -37,9 +37,9 @@ def test_image_of_unknown_profile_has_no_budget() -> None:
     assert budget.no_budget(PINS, "theirs", {}) == "this checkout has no profile theirs"
 
 
-def selected(base: str) -> SelectedImage:
+def selected(base: str) -> LocalImage:
     attrs = {"Config": {"Labels": {BASE: base}}}
-    return SelectedImage("berth-train:cpu", "sha256:0", "train", "cpu", derived=False, attrs=attrs)
+    return LocalImage("berth-train:cpu", "sha256:0", "train", "cpu", derived=False, attrs=attrs)
 
 
 @pytest.mark.parametrize("words", [["size", "train"], ["size", "train", "--json"]])

@@ -15,10 +15,10 @@ import pytest
 from berth.common.errors import UserError
 from berth.common.labels import SOURCE
 from berth.images import commands
-from berth.images.local_image import LocalImage
 from berth.images.locks import locks
 from berth.images.network import build_files
 from berth.images.pins import layer_files, pins, pins_file
+from tests.doubles.local_image import local_image
 
 BYTES = b"the content of a file that is no package"
 SHA256 = hashlib.sha256(BYTES).hexdigest()
@@ -312,9 +312,7 @@ def test_uri_warns_about_test_doubles(
     command: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     labels = {"berth.efa": "1+double", f"{SOURCE}.version": "1", f"{SOURCE}.revision": "2"}
-    image = LocalImage("train", "cpu", "berth-train:cpu", "sha256:0", labels, 30, "", ())
-    monkeypatch.setattr("berth.ecr.commands.select_image", lambda *_: None)
-    monkeypatch.setattr("berth.ecr.commands.local_image_from", lambda _: image)
+    monkeypatch.setattr("berth.ecr.commands.select_image", lambda *_: local_image(labels))
     monkeypatch.setenv("BERTH_DIST", str(tmp_path))
     monkeypatch.setattr("berth.common.engine.connect", lambda: None)
     assert command.main(["uri", "train"]) == 0

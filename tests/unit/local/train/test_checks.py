@@ -8,8 +8,8 @@ import pytest
 
 from berth.common.errors import Problems, UserError
 from berth.contract import own_program
+from berth.images.local_image import LocalImage
 from berth.images.pins import pins
-from berth.images.selection import SelectedImage
 from berth.local import commands
 from berth.local.signals import Interrupts
 from berth.local.train import checks
@@ -30,7 +30,7 @@ from berth.local.train.job_log import JobLog
 def test_run_qa_is_refused_for_images_with_other_transformers(
     pinned: dict[str, str], derived: bool, profile: str
 ) -> None:
-    image = SelectedImage("berth-train:own", "sha256:aa", "train", "own", derived, {"Config": {"Labels": pinned}})
+    image = LocalImage("berth-train:own", "sha256:aa", "train", "own", derived, {"Config": {"Labels": pinned}})
     if not profile:
         return checks.check_run_qa(image)
     with pytest.raises(UserError) as refused:
@@ -133,9 +133,7 @@ def no_image(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse_all(client: Any, image: str, hyperparameters: Any) -> None:
         raise UserError("1 hyperparameter can't be used.")
 
-    image = SelectedImage(
-        "berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {"Labels": {}}}
-    )
+    image = LocalImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {"Labels": {}}})
     monkeypatch.setattr(commands, "connect", MagicMock())
     monkeypatch.setattr(commands, "select_image", MagicMock(return_value=image))
     monkeypatch.setattr(checks, "check_hyperparameters", refuse_all)

@@ -8,7 +8,7 @@ import pytest
 
 from berth.common.errors import UserError
 from berth.contract.schema import read_schema, write_schema
-from berth.images.selection import SelectedImage
+from berth.images.local_image import LocalImage
 from berth.local import commands
 from berth.local.train import checks
 from berth.local.train.hyperparameter_list import find, type_text, with_launcher_options
@@ -16,7 +16,7 @@ from berth.train.run_qa.schema import described
 
 # As this machine, which has no transformers, reads them from an image.
 OPTIONS = read_schema(write_schema(described()))
-IMAGE = SelectedImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {}})
+IMAGE = LocalImage("berth-train:cpu", "sha256:aa", "train", "cpu", derived=False, attrs={"Config": {}})
 
 
 def test_every_hyperparameter_has_type_and_meaning() -> None:
