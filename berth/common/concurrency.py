@@ -22,11 +22,7 @@ class BackgroundTask(Generic[Result]):
         self._done = threading.Event()
         self._result: list[Result] = []
         self._error: BaseException | None = None
-        try:
-            threading.Thread(target=self._run, daemon=True).start()
-        except RuntimeError as error:  # too many threads
-            self._error = error
-            self._done.set()
+        threading.Thread(target=self._run, daemon=True).start()
 
     def settle(self, timeout_s: float) -> None:
         """Waits for the end of the work, at most `timeout_s`, and raises nothing: the end of the process would cut the
