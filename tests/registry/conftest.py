@@ -110,14 +110,14 @@ def no_login(*, renew: bool) -> None:
 
 
 class Logins:
-    """A login that returns these credentials one after the other. asked: `renew` of each call."""
+    """A login that returns these credentials one after the other. renewals: `renew` of each call."""
 
     def __init__(self, *credentials: Credentials) -> None:
         self.left = list(credentials)
-        self.asked: list[bool] = []
+        self.renewals: list[bool] = []
 
     def __call__(self, *, renew: bool) -> Credentials | None:
-        self.asked.append(renew)
+        self.renewals.append(renew)
         return self.left.pop(0) if self.left else None
 
 
@@ -125,10 +125,10 @@ def refusal(act: Callable[[], object]) -> str:
     """The one-sentence UserError that `act` raises."""
     with pytest.raises(UserError) as refused:
         act()
-    said = str(refused.value)
-    assert "\n" not in said
-    assert said.endswith(".")
-    return said
+    sentence = str(refused.value)
+    assert "\n" not in sentence
+    assert sentence.endswith(".")
+    return sentence
 
 
 @pytest.fixture
@@ -163,9 +163,9 @@ FAULTS = pytest.StashKey[list[str]]()
 def fault_row(request: pytest.FixtureRequest) -> Callable[[str, str, int], None]:
     """`fault_row(fault, result, again)` adds a row to the table of faults; again: bytes that were sent twice."""
 
-    def note(fault: str, said: str, again: int) -> None:
+    def note(fault: str, result: str, again: int) -> None:
         rows = request.config.stash.setdefault(FAULTS, [])
-        rows.append(f"{fault} | {said} | {again / 1e6:.1f}")
+        rows.append(f"{fault} | {result} | {again / 1e6:.1f}")
 
     return note
 

@@ -22,7 +22,7 @@ from berth.common import engine, owner
 DOCKER = "docker.io,docker-cli,docker-buildx,ca-certificates,iptables,iproute2,mount"
 PODMAN = "podman,runc,netavark,aardvark-dns,ca-certificates,iptables,nftables,mount"
 _START_S = 60.0
-# Of this machine's folders the engine sees only its own, under the same path.
+# The engine sees only one of this machine's folders: its own, under the same path.
 _START = r"""
 set -eu
 root=$1 folder=$2
@@ -67,8 +67,8 @@ def make_root(folder: Path, release: str, packages: str = DOCKER) -> Path:
     options = ["--aptopt=Acquire::Check-Valid-Until false"]
     source = f"deb [trusted=yes] http://deb.debian.org/debian {release} main"
     command = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={packages}", *options, release, str(root), source]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    bootstrap = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert bootstrap.returncode == 0, bootstrap.stderr[-3000:]
     return root
 
 
@@ -88,8 +88,8 @@ def running(root: Path, folder: Path, settings: Mapping[str, object]) -> Iterato
     words = [f"--{option}={folder / file}" for option, file in places.items()]
     words += [f"--host=unix://{folder / 'engine.sock'}", f"--bridge={name}", "--iptables=false", "--ip-masq=false"]
     try:
-        with _started(root, folder, ["dockerd", *words]) as found:
-            yield found
+        with _started(root, folder, ["dockerd", *words]) as started:
+            yield started
     finally:
         bridge.remove()
 
@@ -104,8 +104,8 @@ def running_podman(root: Path, folder: Path, plain_registry: str) -> Iterator[De
     settings.write_text(f'[[registry]]\nlocation = "{plain_registry}"\ninsecure = true\n')
     words = [f"--root={folder / 'data'}", f"--runroot={folder / 'run'}", "--runtime=runc", "--cgroup-manager=cgroupfs"]
     words += ["--log-level=warn", "system", "service", "--time=0"]
-    with _started(root, folder, ["podman", *words, f"unix://{folder / 'engine.sock'}"]) as found:
-        yield found
+    with _started(root, folder, ["podman", *words, f"unix://{folder / 'engine.sock'}"]) as started:
+        yield started
 
 
 @contextmanager

@@ -100,13 +100,13 @@ def ecr_double(folder: Path, *, faults: bool = True) -> Iterator[EcrDouble]:
                     registry.url, certificate=certificate.certificate, key=certificate.key, address=address, port=443
                 )
                 double.proxies[region] = stack.enter_context(proxying(proxy))
-            stack.enter_context(_named(host, address))
-            stack.enter_context(_trusted(host, certificate.ca))
+            stack.enter_context(_hosts_line(host, address))
+            stack.enter_context(_trusted_ca(host, certificate.ca))
         yield double
 
 
 @contextmanager
-def _named(host: str, address: str) -> Iterator[None]:
+def _hosts_line(host: str, address: str) -> Iterator[None]:
     """Adds a line to /etc/hosts, which is written in place: a mounted file can't be replaced."""
     line = f"{address} {host} {_MARK}\n"
     HOSTS.write_text(HOSTS.read_text() + line)
@@ -117,7 +117,7 @@ def _named(host: str, address: str) -> Iterator[None]:
 
 
 @contextmanager
-def _trusted(host: str, ca: Path) -> Iterator[None]:
+def _trusted_ca(host: str, ca: Path) -> Iterator[None]:
     folder = CERTIFICATES / host
     folder.mkdir(parents=True, exist_ok=True)
     try:

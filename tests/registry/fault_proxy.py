@@ -58,14 +58,14 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     after: int | None = None
-    met: int = 0
+    matches: int = 0
 
     def strikes(self, method: str, path: str) -> bool:
         """Whether the fault applies to this request; counts the request."""
         if not re.fullmatch(self.method, method) or not re.search(self.path, path):
             return False
-        self.met += 1
-        return self.skip < self.met <= self.skip + self.times
+        self.matches += 1
+        return self.skip < self.matches <= self.skip + self.times
 
 
 class FaultProxy:
@@ -207,12 +207,12 @@ class FaultProxy:
         return http.client.HTTPConnection(host, port, timeout=300)
 
     def location(self, value: str, host: str) -> str:
-        """An address of the upstream as the proxy's, with the host name that the client uses."""
-        there = urlsplit(value)
+        """Rewrites an address of the upstream to the proxy's, with the host name that the client uses."""
+        parts = urlsplit(value)
         return (
             value
-            if there.netloc not in ("", self._upstream.netloc)
-            else there._replace(scheme=self.scheme, netloc=host).geturl()
+            if parts.netloc not in ("", self._upstream.netloc)
+            else parts._replace(scheme=self.scheme, netloc=host).geturl()
         )
 
     @property
@@ -234,7 +234,7 @@ class _Server(ThreadingHTTPServer):
         """Ignores clients that go away: tests do that."""
 
 
-class _RetryableError(Exception):
+class _BrokenConnectionError(Exception):
     """The connection must be broken, or the client or the upstream has broken it."""
 
 
@@ -256,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(request, fault.status, fault.headers, fault.body)
             else:
                 self._forward(request, fault)
-        except (_RetryableError, OSError, http.client.HTTPException):
+        except (_BrokenConnectionError, OSError, http.client.HTTPException):
             self._break()
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
@@ -288,7 +288,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = upstream.getresponse()
             if fault is not None:
                 answer.read()
-                raise _RetryableError
+                raise _BrokenConnectionError
             self._stream(request, answer)
         finally:
             upstream.close()
@@ -298,24 +298,24 @@ class _Handler(BaseHTTPRequestHandler):
         return "chunked" in self.headers.get("Transfer-Encoding", "").lower()
 
     def _body(self, request: Request, drop_after: int | None) -> Iterator[bytes]:
-        """The body's pieces, counted; _RetryableError after so many bytes."""
+        """The body's pieces, counted; _BrokenConnectionError after so many bytes."""
         for piece in self._chunks() if self._chunked else self._sized(int(self.headers.get("Content-Length", 0))):
             if drop_after is not None and request.received + len(piece) > drop_after:
                 kept = piece[: drop_after - request.received]
                 self.server.proxy.receive(request, len(kept))
                 if kept:
                     yield kept
-                raise _RetryableError
+                raise _BrokenConnectionError
             self.server.proxy.receive(request, len(piece))
             yield piece
         if drop_after is not None:
-            raise _RetryableError  # a shorter body than that is dropped at its end
+            raise _BrokenConnectionError  # a shorter body: break the connection at its end
 
     def _sized(self, left: int) -> Iterator[bytes]:
         while left:
             piece = self.rfile.read1(min(left, _PIECE))
             if not piece:
-                raise _RetryableError
+                raise _BrokenConnectionError
             left -= len(piece)
             yield piece
 

@@ -65,7 +65,7 @@ def image(
         "layers": [part(manifests.OCI_LAYER if oci else manifests.DOCKER_LAYER, content) for content, _ in layers],
     }
     blobs = {manifests.digest_of(content): content for content in (config, *(content for content, _ in layers))}
-    return Image(written(kind, value), blobs, ExpectedImage(manifests.digest_of(config), tuple(diff_ids)))
+    return Image(manifest_of(kind, value), blobs, ExpectedImage(manifests.digest_of(config), tuple(diff_ids)))
 
 
 def without_compression(image: Image) -> Image:
@@ -75,7 +75,9 @@ def without_compression(image: Image) -> Image:
     plain = "vnd.oci.image.layer.v1.tar" if kind == manifests.OCI_MANIFEST else "vnd.docker.image.rootfs.diff.tar"
     value["layers"] = [part(f"application/{plain}", content) for content in layers]
     config = {str(image.manifest.config_digest): image.blobs[str(image.manifest.config_digest)]}
-    return Image(written(kind, value), {**config, **{manifests.digest_of(each): each for each in layers}}, image.built)
+    return Image(
+        manifest_of(kind, value), {**config, **{manifests.digest_of(each): each for each in layers}}, image.built
+    )
 
 
 def check(registry: Registry, repository: str, reference: str, image: "Image | ExpectedImage") -> Manifest:
@@ -111,12 +113,14 @@ def index(*members: tuple[Image, str], attests: bool = True) -> Manifest:
                 "platform": {"architecture": "unknown", "os": "unknown"},
             }
         )
-    return written(manifests.OCI_INDEX, {"schemaVersion": 2, "mediaType": manifests.OCI_INDEX, "manifests": entries})
+    return manifest_of(
+        manifests.OCI_INDEX, {"schemaVersion": 2, "mediaType": manifests.OCI_INDEX, "manifests": entries}
+    )
 
 
-def attestation(of: Image) -> Image:
+def attestation(subject: Image) -> Image:
     """The manifest of a provenance attestation, as BuildKit writes one."""
-    statement = json.dumps({"_type": "https://in-toto.io/Statement/v0.1", "subject": of.manifest.digest}).encode()
+    statement = json.dumps({"_type": "https://in-toto.io/Statement/v0.1", "subject": subject.manifest.digest}).encode()
     config = json.dumps({"architecture": "unknown", "os": "unknown", "rootfs": {"diff_ids": []}}).encode()
     value = {
         "schemaVersion": 2,
@@ -125,7 +129,7 @@ def attestation(of: Image) -> Image:
         "layers": [part("application/vnd.in-toto+json", statement)],
     }
     blobs = {manifests.digest_of(content): content for content in (config, statement)}
-    return Image(written(manifests.OCI_MANIFEST, value), blobs, ExpectedImage(None, ()))
+    return Image(manifest_of(manifests.OCI_MANIFEST, value), blobs, ExpectedImage(None, ()))
 
 
 def part(media_type: str, content: bytes) -> dict[str, Any]:
@@ -133,7 +137,7 @@ def part(media_type: str, content: bytes) -> dict[str, Any]:
     return Descriptor(media_type, manifests.digest_of(content), len(content)).as_dict()
 
 
-def written(media_type: str, value: Mapping[str, Any]) -> Manifest:
+def manifest_of(media_type: str, value: Mapping[str, Any]) -> Manifest:
     return Manifest(media_type, json.dumps(value).encode())
 
 

@@ -127,14 +127,14 @@ class Registry:
 
     def start(self) -> None:
         """Starts it, and waits until it answers."""
-        beside = Path(sys.executable).parent
-        command = shutil.which(COMMAND, path=f"{beside}{os.pathsep}{os.environ['PATH']}")
+        venv_programs = Path(sys.executable).parent
+        command = shutil.which(COMMAND, path=f"{venv_programs}{os.pathsep}{os.environ['PATH']}")
         if command is None:
-            pytest.fail(f"there is no {COMMAND} here: run `make registry`, which brings it.")
+            pytest.fail(f"{COMMAND} is not installed: run `make registry`, which installs it.")
         self._write()
         line = [command, "serve", str(self.folder / "config.yml")]
         if self.disk_bytes:
-            # A mount namespace of its own needs no root where users may make namespaces, and is gone with the process.
+            # A mount namespace of its own needs no root if users may make namespaces, and is gone with the process.
             mount = f"mount -t tmpfs -o size={self.disk_bytes} tmpfs '{self.folder / 'storage'}' && exec \"$@\""
             as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
             line = ["unshare", *as_root, "--mount", "sh", "-c", mount, "sh", *line]
@@ -161,7 +161,7 @@ class Registry:
         deadline = time.monotonic() + _START_S
         while text not in self.log:
             if time.monotonic() > deadline:
-                pytest.fail(f"{COMMAND} did not say {text!r}: {self.log[-2000:]}")
+                pytest.fail(f"{COMMAND} did not log {text!r}: {self.log[-2000:]}")
             time.sleep(0.02)
 
     def kill(self) -> None:
@@ -169,8 +169,8 @@ class Registry:
 
     def fill(self, left_bytes: int) -> None:
         """Leaves so many bytes free on its small disk."""
-        found = os.statvfs(self.storage)
-        free = found.f_bavail * found.f_frsize
+        disk = os.statvfs(self.storage)
+        free = disk.f_bavail * disk.f_frsize
         with (self.storage / _BALLAST).open("wb") as file:
             for _ in range(max(0, free - left_bytes) // 65536):
                 file.write(bytes(65536))

@@ -34,21 +34,21 @@ class FakeTokenServer(http.server.BaseHTTPRequestHandler):
 
     key: ClassVar[rsa.RSAPrivateKey]
     chain: ClassVar[list[str]]
-    asked: ClassVar[list[dict[str, list[str]]]]
+    queries: ClassVar[list[dict[str, list[str]]]]
     expected = ""
     lifetime_s = 300
 
     def do_GET(self) -> None:
         query = parse_qs(urlsplit(self.path).query)
-        self.asked.append(query)
-        given = self.headers.get("Authorization")
-        if given not in (None, self.expected):
+        self.queries.append(query)
+        authorization = self.headers.get("Authorization")
+        if authorization not in (None, self.expected):
             self.send_error(401)
             return
         access = []
         for scope in query.get("scope", []):
             kind, name, actions = scope.split(":")
-            allowed = actions.split(",") if given else ["pull"]
+            allowed = actions.split(",") if authorization else ["pull"]
             access.append({"type": kind, "name": name, "actions": allowed})
         now = int(time.time())
         claims = {"iss": "berth", "sub": "", "aud": query["service"][0], "nbf": now - 60, "iat": now, "jti": "1"}

@@ -30,8 +30,8 @@ def test_netrc_login_is_not_used(
 ) -> None:
     (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login AWS password {CREDENTIALS.password.replace(' ', '')}\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    said = refusal(lambda: client_of(secure_registry).tags("a/b"))
-    assert said == (
+    sentence = refusal(lambda: client_of(secure_registry).tags("a/b"))
+    assert sentence == (
         f"{secure_registry.host} asks for a user name and a password: log in with `docker login "
         f"{secure_registry.host}`."
     )
@@ -40,15 +40,17 @@ def test_netrc_login_is_not_used(
 def test_refused_login_is_renewed_once(secure_registry: Registry, client_of: MakeClient) -> None:
     logins = Logins(Credentials("AWS", "old"), CREDENTIALS)
     assert client_of(secure_registry, logins).tags("a/b") == []
-    assert logins.asked == [False, True]
+    assert logins.renewals == [False, True]
 
 
 def test_error_for_login_refused_twice_omits_the_password(secure_registry: Registry, client_of: MakeClient) -> None:
     logins = Logins(Credentials("AWS", "old-canary"), Credentials("AWS", "new-canary"), CREDENTIALS)
-    said = refusal(lambda: client_of(secure_registry, logins).tags("a/b"))
-    assert said.startswith(f"{secure_registry.host} does not accept this login for the list of tags (UNAUTHORIZED: ")
-    assert "canary" not in said
-    assert logins.asked == [False, True]
+    sentence = refusal(lambda: client_of(secure_registry, logins).tags("a/b"))
+    assert sentence.startswith(
+        f"{secure_registry.host} does not accept this login for the list of tags (UNAUTHORIZED: "
+    )
+    assert "canary" not in sentence
+    assert logins.renewals == [False, True]
 
 
 def test_token_that_expires_during_an_upload_is_renewed(
@@ -59,7 +61,7 @@ def test_token_that_expires_during_an_upload_is_renewed(
     client = client_of(proxy, logins)
     proxy.expire(after=PART + 1)
     send(client)
-    assert logins.asked == [False, True]
+    assert logins.renewals == [False, True]
     assert content(client) == BLOB
     assert [each.status for each in proxy.requests if each.method == "PATCH"] == [202, 202, 401, 202, 202]
     assert proxy.uploaded() == len(BLOB) + PART  # the refused part was sent twice
@@ -76,7 +78,7 @@ def test_threads_renew_a_refused_login_once(
     proxy.refuse(first)
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda _: client.tags("a/b"), range(8))) == [[]] * 8
-    assert logins.asked == [False, True]
+    assert logins.renewals == [False, True]
 
 
 @pytest.fixture
@@ -99,7 +101,7 @@ def token_registry(make_registry: MakeRegistry, tmp_path: Path, monkeypatch: pyt
     bundle.write_bytes(made.public_bytes(serialization.Encoding.PEM))
     chain = [base64.b64encode(made.public_bytes(serialization.Encoding.DER)).decode()]
     pair = f"{CREDENTIALS.username}:{CREDENTIALS.password}".encode()
-    values = {"key": key, "chain": chain, "asked": [], "expected": f"Basic {base64.b64encode(pair).decode()}"}
+    values = {"key": key, "chain": chain, "queries": [], "expected": f"Basic {base64.b64encode(pair).decode()}"}
     for attribute, value in values.items():
         monkeypatch.setattr(FakeTokenServer, attribute, value, raising=False)
     with serving(FakeTokenServer) as host:
@@ -113,11 +115,11 @@ def test_bearer_tokens_are_requested_per_scope(token_registry: Registry, client_
     send(client)
     assert content(client) == BLOB
     assert client.mount_blob("other", DIGEST, "a/b") is True
-    assert logins.asked == [False]
+    assert logins.renewals == [False]
     # The registry writes actions in any order.
     scopes = [
         {scope.rpartition(":")[0]: set(scope.rpartition(":")[2].split(",")) for scope in query["scope"]}
-        for query in FakeTokenServer.asked
+        for query in FakeTokenServer.queries
     ]
     assert scopes == [
         {"repository:a/b": {"pull", "push"}},
@@ -145,13 +147,13 @@ def test_anonymous_bearer_token_allows_pull_only(token_registry: Registry, clien
 
 def test_error_of_token_server_that_refuses_the_login(token_registry: Registry, client_of: MakeClient) -> None:
     logins = Logins(Credentials("AWS", "old"), Credentials("AWS", "new"))
-    said = refusal(lambda: client_of(token_registry, logins).tags("a/b"))
-    assert f"of {token_registry.host} returns no token (401" in said
-    assert logins.asked == [False, True]
+    sentence = refusal(lambda: client_of(token_registry, logins).tags("a/b"))
+    assert f"of {token_registry.host} returns no token (401" in sentence
+    assert logins.renewals == [False, True]
 
 
 @pytest.mark.parametrize(
-    ("challenge", "said"),
+    ("challenge", "sentence"),
     [
         ("Negotiate", "asks for a login with the scheme negotiate, but only Basic and Bearer are supported"),
         ("", "asks for a login with the scheme (none)"),
@@ -161,12 +163,12 @@ def test_error_of_token_server_that_refuses_the_login(token_registry: Registry, 
     ],
 )
 def test_unsupported_challenges_get_no_login(
-    proxy: FaultProxy, client_of: MakeClient, challenge: str, said: str
+    proxy: FaultProxy, client_of: MakeClient, challenge: str, sentence: str
 ) -> None:
     logins = Logins(CREDENTIALS)
     proxy.answer(401, skip=1, times=9, headers={"WWW-Authenticate": challenge})
-    assert said in refusal(lambda: client_of(proxy, logins).tags("a/b"))
-    assert logins.asked == []
+    assert sentence in refusal(lambda: client_of(proxy, logins).tags("a/b"))
+    assert logins.renewals == []
 
 
 class Store(http.server.BaseHTTPRequestHandler):
@@ -175,10 +177,10 @@ class Store(http.server.BaseHTTPRequestHandler):
     seen: ClassVar[list[tuple[str, str | None, str | None]]] = []
 
     def do_GET(self) -> None:
-        authorization, wanted = self.headers.get("Authorization"), self.headers.get("Range")
-        self.seen.append((self.path, authorization, wanted))
-        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
-        self.send_response(400 if authorization else 206 if wanted else 200)
+        authorization, byte_range = self.headers.get("Authorization"), self.headers.get("Range")
+        self.seen.append((self.path, authorization, byte_range))
+        start = int(byte_range.removeprefix("bytes=").rstrip("-")) if byte_range else 0
+        self.send_response(400 if authorization else 206 if byte_range else 200)
         self.send_header("Content-Range", f"bytes {start}-{len(BLOB) - 1}/{len(BLOB)}")
         self.send_header("Content-Length", str(len(BLOB) - start))
         self.end_headers()
@@ -249,8 +251,8 @@ def test_redirect_from_https_to_http_is_refused(
     client = client_of(proxy, Logins(CREDENTIALS), certificates=tmp_path / "certs.d")
     with serving(Store) as store:
         proxy.answer(307, path=path, times=9, headers={"Location": f"http://{store}/plain"})
-        said = refusal(lambda: ask(client))
-    assert said == (
+        sentence = refusal(lambda: ask(client))
+    assert sentence == (
         f"{proxy.host} redirects from HTTPS to http://{store}/plain: let the proxy in front of it set "
         "X-Forwarded-Proto."
     )
@@ -275,8 +277,8 @@ def test_redirect_of_token_server_to_http_is_refused(
     client = client_of(place, Logins(CREDENTIALS), certificates=tmp_path / "certs.d")
     with serving(Store) as store:
         tokens.answer(307, path="/token", times=9, headers={"Location": f"http://{store}/token"})
-        said = refusal(lambda: client.tags("a/b"))
-    assert said.startswith(f"{tokens.host} redirects from HTTPS to http://{store}/token")
+        sentence = refusal(lambda: client.tags("a/b"))
+    assert sentence.startswith(f"{tokens.host} redirects from HTTPS to http://{store}/token")
     assert Store.seen == []
 
 
@@ -292,4 +294,4 @@ def test_challenge_of_another_host_gets_no_login(
     logins = Logins(CREDENTIALS)
     proxy.answer(307, path="blobs/", times=9, headers={"Location": f"{other.url}/v2/a/b/blobs/{DIGEST}"})
     assert "does not accept this login for the read of" in refusal(lambda: content(client_of(proxy, logins)))
-    assert logins.asked == []
+    assert logins.renewals == []

@@ -1,4 +1,4 @@
-"""The minimal IAM policy of ecr/README.md, enforced by moto: it suffices for the control plane, and no action is spare.
+"""The minimal IAM policy of ecr/README.md, enforced by moto: a push needs exactly its actions of the control plane.
 
 moto checks every action of ECR for the resource "*", and has no data plane. So the test allows all resources, and does
 not check the actions of Docker's protocol.
@@ -73,15 +73,15 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], None]:
     return become
 
 
-def owner(what: Callable[[Any], object]) -> None:
-    """Runs `what` as the account's owner, whom no policy limits."""
-    what(boto3.client("ecr", region_name="eu-west-1", aws_access_key_id="x", aws_secret_access_key="x"))
+def as_owner(call: Callable[[Any], object]) -> None:
+    """Runs `call` as the account's owner, whom no policy limits."""
+    call(boto3.client("ecr", region_name="eu-west-1", aws_access_key_id="x", aws_secret_access_key="x"))
 
 
-def everything(client: Any) -> None:
+def call_all_actions(client: Any) -> None:
     """All calls of a push to the control plane, for a repository that is missing, unfinished or has other settings."""
-    there = repository.describe(client, WANTED.name)
-    repository.ensure(client, WANTED, there, apply=True, say=lambda _: None)
+    existing = repository.describe(client, WANTED.name)
+    repository.ensure(client, WANTED, existing, apply=True, say=lambda _: None)
     repository.delete_tag(client, "berth-train", "1.0")
 
 
@@ -99,7 +99,7 @@ def refusal() -> str:
         try:
             aws = Aws()
             (registry,) = aws.registries(["eu-west-1"])
-            everything(aws.ecr(registry))
+            call_all_actions(aws.ecr(registry))
         except UserError as error:
             return str(error)
     return ""
@@ -108,7 +108,7 @@ def refusal() -> str:
 @pytest.mark.parametrize("prepare", [None, with_other_settings, unfinished])
 def test_policy_allows_a_push(prepare: Callable[[Any], None] | None, allowed: Callable[[set[str]], None]) -> None:
     if prepare:
-        owner(prepare)
+        as_owner(prepare)
     allowed(ACTIONS)
     assert refusal() == ""
     with enable_iam_authentication():
@@ -120,13 +120,13 @@ def test_policy_allows_a_push(prepare: Callable[[Any], None] | None, allowed: Ca
 @pytest.mark.parametrize("action", sorted(ACTIONS - DOCKERS_PROTOCOL - NOT_CHECKED_BY_MOTO))
 def test_error_names_the_missing_action(action: str, allowed: Callable[[set[str]], None]) -> None:
     if action in FOR_EXISTING_REPOSITORIES:
-        owner(with_other_settings)
+        as_owner(with_other_settings)
     if action == "ecr:DescribeImages":
-        owner(unfinished)
+        as_owner(unfinished)
     allowed(ACTIONS - {action})
-    said = refusal()
-    assert said.startswith(f"permission for {action}")
-    assert "is missing: allow it to arn:aws:iam::123456789012:user/ci; ecr/README.md has the minimal policy" in said
+    sentence = refusal()
+    assert sentence.startswith(f"permission for {action}")
+    assert "is missing: allow it to arn:aws:iam::123456789012:user/ci; ecr/README.md has the minimal policy" in sentence
 
 
 def test_wrong_secret_key_is_refused(allowed: Callable[[set[str]], None], monkeypatch: pytest.MonkeyPatch) -> None:

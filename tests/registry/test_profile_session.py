@@ -68,7 +68,7 @@ def commands(registry: Registry) -> list[list[str]]:
 @pytest.mark.nightly
 def test_five_commands_of_the_page_push_an_image(checkout: Path, registry: Registry) -> None:
     """The push skips the image's tests, which take minutes."""
-    said = []
+    outputs = []
     for words in commands(registry):
         done = subprocess.run(
             [sys.executable, "build.py", *words],
@@ -79,8 +79,8 @@ def test_five_commands_of_the_page_push_an_image(checkout: Path, registry: Regis
             timeout=600,
         )
         assert done.returncode == 0, (words, done.stdout, done.stderr)
-        said.append(done.stdout + done.stderr)
-    added, shown, _, trained, pushed = said
+        outputs.append(done.stdout + done.stderr)
+    added, shown, _, trained, pushed = outputs
     assert f"added {NAME} in " in added
     assert re.search(r"^requirements +peft==0\.15\.0 *$", shown, re.MULTILINE)
     assert "carries 4.46.3 0.15.0" in trained

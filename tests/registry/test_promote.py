@@ -37,7 +37,7 @@ def target(make_registry: MakeRegistry) -> Registry:
 
 
 @pytest.fixture
-def before(target: Registry, make_proxy: MakeProxy) -> FaultProxy:
+def target_proxy(target: Registry, make_proxy: MakeProxy) -> FaultProxy:
     """A fault proxy in front of the target."""
     return make_proxy(target)
 
@@ -67,12 +67,12 @@ def total(image: made_images.Image) -> int:
 
 
 def test_promote_copies_image_tags_and_documents(
-    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+    client: Client, target_proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
     referrers.upload_blobs(client, "a/b", b"a bill of materials")
     bill = referrers.attach(client, "a/b", image.manifest, b"a bill of materials").digest
-    goal = client_of(before, login)
+    goal = client_of(target_proxy, login)
     lines: list[str] = []
     states: dict[str, list[LayerState]] = {}
     lock = threading.Lock()
@@ -81,10 +81,10 @@ def test_promote_copies_image_tags_and_documents(
         with lock:
             states.setdefault(state.layer, []).append(state)
 
-    done = copy(at(client, "a/b"), "1", at(goal, "team/c"), ["1", "latest"], say=lines.append, show=show)
+    promoted = copy(at(client, "a/b"), "1", at(goal, "team/c"), ["1", "latest"], say=lines.append, show=show)
     documents = len(b"a bill of materials") + len(b"{}")
-    assert done == Promoted(digest, total(image) + documents, 0, ("1", "latest"))
-    assert before.uploaded() == total(image) + documents
+    assert promoted == Promoted(digest, total(image) + documents, 0, ("1", "latest"))
+    assert target_proxy.uploaded() == total(image) + documents
     for name in (digest, "1", "latest"):
         assert goal.manifest("team/c", name) == image.manifest
     assert made_images.check(goal, "team/c", "1", image).digest == digest
@@ -95,18 +95,18 @@ def test_promote_copies_image_tags_and_documents(
     for key, content in image.blobs.items():
         *_, whole, end = states[short_id(key)]
         assert (whole.current, whole.total, end.end) == (len(content), len(content), "sent")
-    assert lines[0].startswith(f"{before.host}/team/c: 0 of {len(image.blobs) + 2} blobs are there, ")
+    assert lines[0].startswith(f"{target_proxy.host}/team/c: 0 of {len(image.blobs) + 2} blobs are there, ")
 
 
 def test_second_promotion_sends_nothing(
-    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+    client: Client, target_proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
-    goal = client_of(before, login)
+    goal = client_of(target_proxy, login)
     copy(at(client, "a/b"), "1", at(goal, "c"), ["1"])
-    before.forget()
+    target_proxy.forget()
     assert copy(at(client, "a/b"), digest, at(goal, "c"), ["1"]) == Promoted(digest, 0, total(image), ("1",))
-    assert before.uploaded() == 0
+    assert target_proxy.uploaded() == 0
 
 
 def test_promotion_within_a_registry_mounts_blobs(
@@ -128,9 +128,9 @@ def test_copy_gets_its_own_tag_if_another_profile_has_it(client: Client) -> None
     cpu, cu130 = (made_images.image(seed=number, labels=each) for number, each in enumerate(kinds))
     held = made_images.put(client, "c", "1.0", cpu)
     digest = made_images.put(client, "a/b", "new", cu130)
-    said: list[str] = []
-    assert copy(at(client, "a/b"), "new", at(client, "c"), ["1.0"], say=said.append).tags == ("1.0-cu130",)
-    assert any("the image of profile cpu; this image is tagged 1.0-cu130" in line for line in said)
+    lines: list[str] = []
+    assert copy(at(client, "a/b"), "new", at(client, "c"), ["1.0"], say=lines.append).tags == ("1.0-cu130",)
+    assert any("the image of profile cpu; this image is tagged 1.0-cu130" in line for line in lines)
     found = {tag: manifest.digest for tag in ("1.0", "1.0-cu130") if (manifest := client.manifest("c", tag))}
     assert found == {"1.0": held, "1.0-cu130": digest}
 
@@ -150,9 +150,9 @@ def test_moving_tag_is_printed(client: Client, image: made_images.Image) -> None
     tag = "1.0"
     held = made_images.put(client, "c", tag, made_images.image(seed=7))
     digest = made_images.put(client, "a/b", "1", image)
-    said: list[str] = []
-    copy(at(client, "a/b"), "1", at(client, "c"), [tag], say=said.append)
-    assert said[1:] == [f"{client.host}/c:{tag} will move from {held[:19]}, if the repository lets a tag move"]
+    lines: list[str] = []
+    copy(at(client, "a/b"), "1", at(client, "c"), [tag], say=lines.append)
+    assert lines[1:] == [f"{client.host}/c:{tag} will move from {held[:19]}, if the repository lets a tag move"]
     found = client.manifest("c", tag)
     assert found is not None
     assert found.digest == digest
@@ -170,92 +170,94 @@ def test_build_tag_of_another_image_does_not_move(client: Client, image: made_im
 
 
 def test_next_promotion_resumes_after_an_error(
-    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image, waits: Waits
+    client: Client, target_proxy: FaultProxy, client_of: MakeClient, image: made_images.Image, waits: Waits
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
-    goal = client_of(before, login)
+    goal = client_of(target_proxy, login)
     largest = max(image.manifest.layers, key=lambda layer: layer.size)
-    before.answer(403, method="PUT", path=f"digest=sha256%3A{largest.digest[7:]}", times=99)
+    target_proxy.answer(403, method="PUT", path=f"digest=sha256%3A{largest.digest[7:]}", times=99)
     assert "denies the push of" in refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
     assert goal.manifest("c", "1") is None
-    there = {key for key in image.blobs if goal.blob_size("c", key) is not None}
-    assert largest.digest not in there
-    before.forget()
-    done = copy(at(client, "a/b"), "1", at(goal, "c"), ["1"])
-    bytes_there = sum(len(image.blobs[key]) for key in there)
-    assert done == Promoted(digest, total(image) - bytes_there, bytes_there, ("1",))
-    assert before.uploaded() == total(image) - bytes_there
+    present = {key for key in image.blobs if goal.blob_size("c", key) is not None}
+    assert largest.digest not in present
+    target_proxy.forget()
+    promoted = copy(at(client, "a/b"), "1", at(goal, "c"), ["1"])
+    bytes_present = sum(len(image.blobs[key]) for key in present)
+    assert promoted == Promoted(digest, total(image) - bytes_present, bytes_present, ("1",))
+    assert target_proxy.uploaded() == total(image) - bytes_present
     assert made_images.check(goal, "c", "1", image).digest == digest
 
 
 def test_promotion_survives_faults_on_both_sides(
-    proxy: FaultProxy, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+    proxy: FaultProxy, target_proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
-    origin, goal = client_of(proxy), client_of(before, login)
+    origin, goal = client_of(proxy), client_of(target_proxy, login)
     digest = made_images.put(origin, "a/b", "1", image)
     proxy.answer(503, method="GET", path="blobs/", skip=1, times=2)
-    before.answer(429, method="POST", skip=1, times=1, headers={"Retry-After": "1"})
-    before.drop(after=100_000, skip=1, times=2)
+    target_proxy.answer(429, method="POST", skip=1, times=1, headers={"Retry-After": "1"})
+    target_proxy.drop(after=100_000, skip=1, times=2)
     copy(at(origin, "a/b"), "1", at(goal, "c"), ["1"])
     assert made_images.check(goal, "c", "1", image).digest == digest
 
 
-def test_unusable_or_missing_image_is_not_promoted(client: Client, before: FaultProxy, client_of: MakeClient) -> None:
+def test_unusable_or_missing_image_is_not_promoted(
+    client: Client, target_proxy: FaultProxy, client_of: MakeClient
+) -> None:
     made_images.put(client, "a/b", "other", made_images.image(platform="linux/arm64"))
     made_images.put_index(client, "a/b", "index", made_images.image(oci=True))
-    goal = client_of(before, login)
+    goal = client_of(target_proxy, login)
     assert "the image is for linux/arm64" in refusal(lambda: copy(at(client, "a/b"), "other", at(goal, "c"), ["1"]))
     assert "the manifest is an index" in refusal(lambda: copy(at(client, "a/b"), "index", at(goal, "c"), ["1"]))
-    said = refusal(lambda: copy(at(client, "a/b"), "othr", at(goal, "c"), ["1"]))
-    assert said == f"{client.host}/a/b has no image othr, and 2 tags, such as other: give one of them."
-    said = refusal(lambda: copy(at(client, "no/such"), "1", at(goal, "c"), ["1"]))
-    assert said == f"{client.host}/no/such has no image 1, and no tag at all: check the repository's name."
-    assert before.requests == []
+    sentence = refusal(lambda: copy(at(client, "a/b"), "othr", at(goal, "c"), ["1"]))
+    assert sentence == f"{client.host}/a/b has no image othr, and 2 tags, such as other: give one of them."
+    sentence = refusal(lambda: copy(at(client, "no/such"), "1", at(goal, "c"), ["1"]))
+    assert sentence == f"{client.host}/no/such has no image 1, and no tag at all: check the repository's name."
+    assert target_proxy.requests == []
 
 
 def test_damaged_blob_of_the_source_is_refused(
-    client: Client, registry: Registry, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+    client: Client, registry: Registry, target_proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     made_images.put(client, "a/b", "1", image)
     layer = image.manifest.layers[1]
     (stored,) = registry.storage.glob(f"**/blobs/sha256/*/{layer.digest[7:]}/data")
     stored.write_bytes(bytes(layer.size))
-    goal = client_of(before, login)
-    said = refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
-    assert f"for {layer.digest}: the content is damaged there" in said
+    goal = client_of(target_proxy, login)
+    sentence = refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
+    assert f"for {layer.digest}: the content is damaged there" in sentence
     assert goal.blob_size("c", layer.digest) is None
     assert goal.manifest("c", "1") is None
 
 
 def test_error_for_blob_of_other_size_in_the_target(
-    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+    client: Client, target_proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     made_images.put(client, "a/b", "1", image)
     layer = image.manifest.layers[1]
-    before.answer(200, method="HEAD", path=f"/c/blobs/{layer.digest}", headers={"Content-Length": "7"})
-    said = refusal(lambda: copy(at(client, "a/b"), "1", at(client_of(before, login), "c"), ["1"]))
-    assert said == (
-        f"{before.host}/c has 7 bytes of {layer.digest}, which has {layer.size}: its storage is damaged, have the blob "
-        "removed there."
+    target_proxy.answer(200, method="HEAD", path=f"/c/blobs/{layer.digest}", headers={"Content-Length": "7"})
+    sentence = refusal(lambda: copy(at(client, "a/b"), "1", at(client_of(target_proxy, login), "c"), ["1"]))
+    assert sentence == (
+        f"{target_proxy.host}/c has 7 bytes of {layer.digest}, which has {layer.size}: its storage is damaged, "
+        "have the blob removed there."
     )
 
 
 def test_image_is_stored_by_digest_if_the_tag_is_immutable(
-    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+    client: Client, target_proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
-    goal = client_of(before, login)
+    goal = client_of(target_proxy, login)
     body = b'{"errors":[{"code":"TAG_INVALID","message":"the tag is immutable"}]}'
-    before.answer(400, method="PUT", path="manifests/1$", times=9, body=body)
+    target_proxy.answer(400, method="PUT", path="manifests/1$", times=9, body=body)
     assert "its tags can't be moved" in refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
     assert goal.manifest("c", digest) == image.manifest
 
 
 def test_ctrl_c_stops_a_promotion(
-    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+    client: Client, target_proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     made_images.put(client, "a/b", "1", image)
-    goal = client_of(before, login)
+    goal = client_of(target_proxy, login)
 
     def interrupted(place: str, state: LayerState) -> None:
         raise KeyboardInterrupt
@@ -267,24 +269,26 @@ def test_ctrl_c_stops_a_promotion(
     assert goal.manifest("c", "1") == image.manifest
 
 
-def test_image_with_test_double_is_not_promoted(client: Client, before: FaultProxy, client_of: MakeClient) -> None:
+def test_image_with_test_double_is_not_promoted(
+    client: Client, target_proxy: FaultProxy, client_of: MakeClient
+) -> None:
     made_images.put(client, "a/b", "1", made_images.image(labels={"berth.efa": "1.47.0+double"}))
-    goal = client_of(before, login)
-    said = refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
-    assert "holds a test's double of efa 1.47.0+double: it is for tests, and may not be published" in said
-    assert before.uploaded() == 0
+    goal = client_of(target_proxy, login)
+    sentence = refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1"]))
+    assert "holds a test's double of efa 1.47.0+double: it is for tests, and may not be published" in sentence
+    assert target_proxy.uploaded() == 0
 
 
 def test_dirty_image_is_promoted_only_under_a_build_tag(
-    client: Client, before: FaultProxy, client_of: MakeClient
+    client: Client, target_proxy: FaultProxy, client_of: MakeClient
 ) -> None:
     revision = {"org.opencontainers.image.revision": "1a2b3c4d5e6f-dirty"}
     tag = "build-0.1.0-cpu-1a2b3c4d5e6f-dirty-00aa11bb"
     digest = made_images.put(client, "a/b", "1", made_images.image(labels=revision))
-    goal = client_of(before, login)
-    said = refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1.0", tag]))
-    assert "contains uncommitted changes, so it can't be tagged 1.0: commit, build and push again" in said
-    assert before.uploaded() == 0
+    goal = client_of(target_proxy, login)
+    sentence = refusal(lambda: copy(at(client, "a/b"), "1", at(goal, "c"), ["1.0", tag]))
+    assert "contains uncommitted changes, so it can't be tagged 1.0: commit, build and push again" in sentence
+    assert target_proxy.uploaded() == 0
     assert copy(at(client, "a/b"), "1", at(goal, "c"), [tag]).digest == digest
 
 
@@ -295,18 +299,18 @@ def test_plan_copy_describes_and_only_reads(
     goal = client_of(target, login)
     made_images.put(client, "a/b", "1", image)
     made_images.put(goal, "c", "1", other)
-    before = sorted(path for path in target.storage.rglob("*"))
+    files = sorted(path for path in target.storage.rglob("*"))
     found = plan_copy(at(client, "a/b"), "1", at(goal, "c"), ["1", "2"])
     assert found.summary() == f"0 of {len(image.blobs)} blobs are there, {total(image) / 1e6:.1f} MB to send"
     place = at(goal, "c")
     one, two = found.tags
     assert (one.tag, one.holder, two.tag, two.holder) == ("1", other.manifest, "2", None)
     assert tag_lines(place, two) == [f"{place}:2 will be pushed"]
-    (said,) = tag_lines(place, one)
-    assert said.startswith(f"{place}:1 will move from {other.manifest.digest[:19]}")
-    (there,) = plan_copy(at(client, "a/b"), "1", at(client, "a/b"), ["1"]).tags
-    assert tag_lines(place, there) == [f"{place}:1 is there already, with this image"]
-    assert sorted(path for path in target.storage.rglob("*")) == before
+    (sentence,) = tag_lines(place, one)
+    assert sentence.startswith(f"{place}:1 will move from {other.manifest.digest[:19]}")
+    (unmoved,) = plan_copy(at(client, "a/b"), "1", at(client, "a/b"), ["1"]).tags
+    assert tag_lines(place, unmoved) == [f"{place}:1 is there already, with this image"]
+    assert sorted(path for path in target.storage.rglob("*")) == files
 
 
 def test_default_tag_of_a_promotion_is_the_build_tag(client: Client, target: Registry, client_of: MakeClient) -> None:
@@ -333,14 +337,14 @@ def test_default_tag_of_a_promotion_is_the_build_tag(client: Client, target: Reg
 
 
 def test_documents_that_the_target_refuses_are_a_warning(
-    client: Client, before: FaultProxy, client_of: MakeClient, image: made_images.Image
+    client: Client, target_proxy: FaultProxy, client_of: MakeClient, image: made_images.Image
 ) -> None:
     digest = made_images.put(client, "a/b", "1", image)
     referrers.upload_blobs(client, "a/b", b"a bill of materials")
     bill = referrers.attach(client, "a/b", image.manifest, b"a bill of materials").digest
     body = b'{"errors":[{"code":"MANIFEST_INVALID"}]}'
-    before.answer(400, method="PUT", path=f"manifests/{bill}", times=9, body=body)
-    said: list[str] = []
-    done = copy(at(client, "a/b"), "1", at(client_of(before, login), "c"), ["1"], say=said.append)
-    assert (done.digest, done.tags) == (digest, ("1",))
-    assert "the documents attached to it in FROM are not" in said[-1]
+    target_proxy.answer(400, method="PUT", path=f"manifests/{bill}", times=9, body=body)
+    lines: list[str] = []
+    promoted = copy(at(client, "a/b"), "1", at(client_of(target_proxy, login), "c"), ["1"], say=lines.append)
+    assert (promoted.digest, promoted.tags) == (digest, ("1",))
+    assert "the documents attached to it in FROM are not" in lines[-1]

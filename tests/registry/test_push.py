@@ -33,7 +33,7 @@ class Watch:
     """Searches the arguments and environment of every process for a text, repeatedly."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.found, self.looks = text.encode(), set[str](), 0
+        self.text, self.processes, self.scans = text.encode(), set[str](), 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -47,12 +47,12 @@ class Watch:
 
     def _run(self) -> None:
         while not self._ended.wait(0.05):
-            self.looks += 1
+            self.scans += 1
             for process in Path("/proc").glob("[0-9]*"):
                 for name in ("cmdline", "environ"):
                     try:
                         if self.text in (process / name).read_bytes():
-                            self.found.add(f"{process.name} {name}")
+                            self.processes.add(f"{process.name} {name}")
                     except OSError:
                         continue
 
@@ -70,20 +70,20 @@ def pushed(machine: Machine, released: list[str]) -> dict[str, dict[str, Any]]:
     """The JSON entries of both pushed images, by image. Meanwhile no process may have shown the token."""
     with Watch(TOKEN) as watch:
         entries = machine.push("all", *released, "--allow-pull", "sagemaker")
-    assert watch.looks > 20
-    assert watch.found == set()
+    assert watch.scans > 20
+    assert watch.processes == set()
     return {entry["image"]: entry for entry in entries}
 
 
 @pytest.fixture
-def inside(machine: Machine) -> Client:
+def registry_client(machine: Machine) -> Client:
     """A client of the registry, to check its content."""
     return Client(Transport(machine.ecr.host(), EcrLogin(machine.ecr.client())))
 
 
 @pytest.mark.parametrize("image", pins.IMAGES)
 def test_pushed_tags_name_the_built_docker_manifest(
-    image: str, pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine, inside: Client
+    image: str, pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine, registry_client: Client
 ) -> None:
     entry = pushed[image]
     local = engine.connect().images.get(f"berth-{image}:{PROFILE}")
@@ -92,15 +92,15 @@ def test_pushed_tags_name_the_built_docker_manifest(
     build = entry["tags"][0]
     assert build.startswith(f"build-{pins.version()}-{PROFILE}-{entry['revision']}")
     for reference in (entry["digest"], build, *released[1:]):
-        manifest = inside.manifest(f"berth-{image}", reference)
+        manifest = registry_client.manifest(f"berth-{image}", reference)
         assert manifest is not None
         assert manifest.media_type == "application/vnd.docker.distribution.manifest.v2+json"
         assert (manifest.digest, manifest.config_digest) == (entry["digest"], local.id)
         assert {layer.media_type for layer in manifest.layers} == {"application/vnd.docker.image.rootfs.diff.tar.gzip"}
 
 
-def test_shared_layers_are_sent_once(pushed: dict[str, dict[str, Any]], inside: Client) -> None:
-    manifests = {image: inside.manifest(f"berth-{image}", entry["digest"]) for image, entry in pushed.items()}
+def test_shared_layers_are_sent_once(pushed: dict[str, dict[str, Any]], registry_client: Client) -> None:
+    manifests = {image: registry_client.manifest(f"berth-{image}", entry["digest"]) for image, entry in pushed.items()}
     layers = {
         image: {layer.digest: layer.size for layer in manifest.layers}
         for image, manifest in manifests.items()
@@ -141,15 +141,15 @@ def test_another_engine_pulls_the_same_images_by_digest(pushed: dict[str, dict[s
 
 @pytest.mark.parametrize("image", pins.IMAGES)
 def test_bill_of_materials_is_written_and_attached(
-    image: str, pushed: dict[str, dict[str, Any]], machine: Machine, inside: Client
+    image: str, pushed: dict[str, dict[str, Any]], machine: Machine, registry_client: Client
 ) -> None:
     entry = pushed[image]
     document = (machine.home / "dist" / entry["bill"]["file"]).read_bytes()
-    named = {component["name"] for component in json.loads(document)["components"]}
-    assert {"torch", "transformers", "python3.11"} <= named
-    (attached,) = referrers.attached(inside, f"berth-{image}", entry["digest"])
+    components = {component["name"] for component in json.loads(document)["components"]}
+    assert {"torch", "transformers", "python3.11"} <= components
+    (attached,) = referrers.attached(registry_client, f"berth-{image}", entry["digest"])
     assert attached.digest == entry["bill"]["digest"]
-    assert made_images.read_document(inside, f"berth-{image}", attached) == document
+    assert made_images.read_document(registry_client, f"berth-{image}", attached) == document
 
 
 def test_second_push_sends_nothing(pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine) -> None:
@@ -164,23 +164,25 @@ def test_second_push_sends_nothing(pushed: dict[str, dict[str, Any]], released: 
     assert all(entry["bytes_sent"] == 0 for entry in again.values())
 
 
-def test_promoted_release_gets_the_tag_that_keeps_it(machine: Machine, inside: Client, tmp_path: Path) -> None:
+def test_promoted_release_gets_the_tag_that_keeps_it(machine: Machine, registry_client: Client, tmp_path: Path) -> None:
     name, build = "team/copied", "build-0.1.0-cpu-1a2b3c4d5e6f"
     ecr: Any = machine.ecr.client()
     ecr.create_repository(repositoryName=name)
-    digest = made_images.put(inside, name, build, made_images.image())
+    digest = made_images.put(registry_client, name, build, made_images.image())
     place = f"{machine.ecr.host()}/{name}"
     done = machine.build_py("promote", f"{place}:{build}", f"{place}:prod", "--dist", str(tmp_path))
     assert done.returncode == 0, done.stderr
     tags = [build, "prod", retention.tag(digest)]
-    assert sorted(inside.tags(name)) == sorted(tags)
-    assert {tag: held.digest for tag in tags if (held := inside.manifest(name, tag))} == dict.fromkeys(tags, digest)
+    assert sorted(registry_client.tags(name)) == sorted(tags)
+    assert {tag: held.digest for tag in tags if (held := registry_client.manifest(name, tag))} == dict.fromkeys(
+        tags, digest
+    )
     again = machine.build_py("promote", f"{place}:{build}", f"{place}:{build}", "--dist", str(tmp_path))
-    assert (again.returncode, sorted(inside.tags(name))) == (0, sorted(tags))
+    assert (again.returncode, sorted(registry_client.tags(name))) == (0, sorted(tags))
 
 
 @pytest.fixture
-def own() -> Iterator[str]:
+def own_image() -> Iterator[str]:
     """The name of an image that a user built FROM ours."""
     client, name = engine.connect(), "berth-test-own:1"
     dockerfile = f"FROM berth-train:{PROFILE}\nRUN echo yours > /opt/yours\n"
@@ -190,34 +192,34 @@ def own() -> Iterator[str]:
 
 
 def test_derived_image_is_pushed_under_its_name_as_a_release(
-    pushed: dict[str, dict[str, Any]], own: str, machine: Machine, inside: Client
+    pushed: dict[str, dict[str, Any]], own_image: str, machine: Machine, registry_client: Client
 ) -> None:
-    done = machine.build_py("push", "--image", own, "--no-test", "--json")
+    done = machine.build_py("push", "--image", own_image, "--no-test", "--json")
     assert done.returncode == 0, done.stderr
     (entry,) = json.loads(done.stdout)
     kept = retention.tag(entry["digest"])
-    assert (entry["repository"], entry["tags"], entry["derived"]) == ("berth-test-own", ["1", kept], own)
+    assert (entry["repository"], entry["tags"], entry["derived"]) == ("berth-test-own", ["1", kept], own_image)
     kept_bill = retention.tag(entry["bill"]["digest"])
-    tags = [tag for tag in inside.tags("berth-test-own") if not lists_referrers(tag)]
+    tags = [tag for tag in registry_client.tags("berth-test-own") if not lists_referrers(tag)]
     assert sorted(tags) == sorted(["1", kept, kept_bill])
     assert "pytorch: " in done.stderr  # a layer's name as in `size`
     bill = json.loads((machine.home / "dist" / "berth-test-own-1.cdx.json").read_text())
     assert (bill["metadata"]["component"]["name"], bill["metadata"]["component"]["version"]) == ("berth-test-own", "1")
-    printed = machine.build_py("uri", "--image", own)
+    printed = machine.build_py("uri", "--image", own_image)
     assert (printed.stdout, printed.stderr) == (f"{entry['image_uri']}\n", "")
     ours = machine.build_py("uri", "train", "--profile", PROFILE)
     assert ours.stdout == f"{pushed['train']['image_uri']}\n"
 
 
 def test_push_uses_another_tag_if_the_build_tag_is_taken(
-    pushed: dict[str, dict[str, Any]], machine: Machine, inside: Client
+    pushed: dict[str, dict[str, Any]], machine: Machine, registry_client: Client
 ) -> None:
     name, exact = "team/taken", pushed["serve"]["tags"][0]
     if exact.endswith(f"-{pushed['serve']['local_id'][7:15]}"):
-        pytest.skip("images of a commit: the tag of another is nobody else's")
+        pytest.skip("the images have uncommitted changes, so no other image can have their build tags")
     ecr: Any = machine.ecr.client()
     ecr.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")
-    made_images.put(inside, name, exact, made_images.image())
+    made_images.put(registry_client, name, exact, made_images.image())
     done = machine.build_py("push", "serve", "--profile", PROFILE, "--no-test", "--repository", name, "--json")
     assert done.returncode == 0, done.stderr
     (entry,) = json.loads(done.stdout)
@@ -226,22 +228,22 @@ def test_push_uses_another_tag_if_the_build_tag_is_taken(
 
 
 def settings(machine: Machine, name: str) -> dict[str, Any]:
-    """A repository's settings in ECR, with its policies, None without one."""
+    """A repository's settings in ECR, with its policies; a missing policy is None."""
     ecr: Any = machine.ecr.client()
-    (found,) = ecr.describe_repositories(repositoryNames=[name])["repositories"]
+    (state,) = ecr.describe_repositories(repositoryNames=[name])["repositories"]
     policies: dict[str, Any] = {"lifecycle": None, "pull": None}
     with suppress(ecr.exceptions.LifecyclePolicyNotFoundException):
         policies["lifecycle"] = json.loads(ecr.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"])
     with suppress(ecr.exceptions.RepositoryPolicyNotFoundException):
         policies["pull"] = json.loads(ecr.get_repository_policy(repositoryName=name)["policyText"])
-    return {**found, **policies}
+    return {**state, **policies}
 
 
 def test_mutable_tags_move_until_apply(
-    pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine, inside: Client, tmp_path: Path
+    pushed: dict[str, dict[str, Any]], released: list[str], machine: Machine, registry_client: Client, tmp_path: Path
 ) -> None:
     if not released:
-        pytest.skip("images of a commit: these hold uncommitted changes, which no tag that moves is for")
+        pytest.skip("the images have uncommitted changes, so they can't get a tag that moves")
     name = "team/moving"
     ecr: Any = machine.ecr.client()
     ecr.create_repository(repositoryName=name)  # with ECR's defaults
@@ -249,28 +251,28 @@ def test_mutable_tags_move_until_apply(
     assert before["imageTagMutability"] == "MUTABLE"
     theirs = made_images.image()
     for tag in ("stable", "old"):
-        made_images.put(inside, name, tag, theirs)
+        made_images.put(registry_client, name, tag, theirs)
 
     def push(tag: str, *more: str) -> CompletedProcess[str]:
         words = ("--profile", PROFILE, "--no-test", "--repository", name, "--tag", tag, "--dist", str(tmp_path))
         return machine.build_py("push", "serve", *words, *more)
 
     def digest_of(tag: str) -> str:
-        manifest = inside.manifest(name, tag)
+        manifest = registry_client.manifest(name, tag)
         assert manifest is not None
         return manifest.digest
 
-    unkept = push("stable", "--apply", "--dry-run")
-    assert (unkept.returncode, unkept.stdout) == (1, "")
-    assert f"/{name}:stable names another image, and the tags of this repository are immutable" in unkept.stderr
+    immutable_plan = push("stable", "--apply", "--dry-run")
+    assert (immutable_plan.returncode, immutable_plan.stdout) == (1, "")
+    assert f"/{name}:stable names another image, and the tags of this repository are immutable" in immutable_plan.stderr
 
-    looked = push("stable", "--dry-run")
-    assert f"{machine.ecr.host()}/{name}: image tags: mutable, wanted: immutable\n" in looked.stdout
-    assert f"{machine.ecr.host()}/{name}:stable will move from {theirs.manifest.digest[:19]}\n" in looked.stdout
+    planned = push("stable", "--dry-run")
+    assert f"{machine.ecr.host()}/{name}: image tags: mutable, wanted: immutable\n" in planned.stdout
+    assert f"{machine.ecr.host()}/{name}:stable will move from {theirs.manifest.digest[:19]}\n" in planned.stdout
     assert digest_of("stable") == theirs.manifest.digest
 
     other = made_images.image(seed=5, labels={labels.KIT: "serve", labels.PROFILE: "another"})
-    made_images.put(inside, name, "1.0", other)
+    made_images.put(registry_client, name, "1.0", other)
     kept = push("1.0")
     assert kept.returncode == 0, kept.stderr
     assert f"the image of profile another; this image is tagged 1.0-{PROFILE}" in kept.stderr
@@ -346,34 +348,34 @@ def test_token_is_in_no_file(pushed: dict[str, dict[str, Any]], machine: Machine
 def test_promote_to_another_region(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:
     entry = pushed["serve"]
     tag = entry["tags"][-1]
-    there = f"{machine.ecr.host(REGIONS[1])}/berth-serve"
+    copy = f"{machine.ecr.host(REGIONS[1])}/berth-serve"
     proxy = machine.ecr.proxies[REGIONS[1]]
     ecr: Any = machine.ecr.client(REGIONS[1])
-    looked = machine.build_py("promote", entry["image_uri"], f"{there}:{tag}", "--dry-run", "--json")
-    assert looked.returncode == 0, looked.stderr
-    look = json.loads(looked.stdout)
-    assert look["image_uri"] == f"{there}@{entry['digest']}"
-    assert look["would"][0].startswith(f"{there}: will be created: immutable tags, ")
-    assert look["would"][-1] == f"{there}:{tag} will be pushed"
+    planned = machine.build_py("promote", entry["image_uri"], f"{copy}:{tag}", "--dry-run", "--json")
+    assert planned.returncode == 0, planned.stderr
+    plan = json.loads(planned.stdout)
+    assert plan["image_uri"] == f"{copy}@{entry['digest']}"
+    assert plan["would"][0].startswith(f"{copy}: will be created: immutable tags, ")
+    assert plan["would"][-1] == f"{copy}:{tag} will be pushed"
     assert ecr.describe_repositories()["repositories"] == []
     assert proxy.uploaded() == 0
 
-    done = machine.build_py("promote", entry["image_uri"], f"{there}:{tag}")
+    done = machine.build_py("promote", entry["image_uri"], f"{copy}:{tag}")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [f"{there}@{entry['digest']}", f"{there}:{tag}"]
+    assert done.stdout.split() == [f"{copy}@{entry['digest']}", f"{copy}:{tag}"]
     sent = proxy.uploaded()
     assert sent > entry["compressed"]
-    again = machine.build_py("promote", entry["image_uri"], f"{there}:{tag}", "--json")
+    again = machine.build_py("promote", entry["image_uri"], f"{copy}:{tag}", "--json")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["bytes_sent"] == 0
     assert proxy.uploaded() == sent
     known = machine.build_py("uri", "serve", "--profile", PROFILE, "--registry", REGIONS[1])
-    assert known.stdout.split() == [f"{there}@{entry['digest']}"]
+    assert known.stdout.split() == [f"{copy}@{entry['digest']}"]
     chosen = machine.build_py("uri", "serve", "--profile", PROFILE)
     assert (chosen.returncode, chosen.stdout) == (0, f"{entry['image_uri']}\n"), (
         "the region of the environment comes first"
     )
-    assert f" and {there}: this is the one in {entry['image_uri'].partition('@')[0]}; choose another" in chosen.stderr
+    assert f" and {copy}: this is the one in {entry['image_uri'].partition('@')[0]}; choose another" in chosen.stderr
 
 
 def test_failure_of_one_region_does_not_stop_the_other(pushed: dict[str, dict[str, Any]], machine: Machine) -> None:

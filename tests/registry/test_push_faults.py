@@ -68,7 +68,7 @@ class Pushing:
 
     def __init__(self, client: docker.DockerClient, image: str, proxy: FaultProxy) -> None:
         self.client, self.image, self.proxy = client, image, proxy
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.logins = 0
         self.tries = 0
 
@@ -80,7 +80,7 @@ class Pushing:
     def __call__(self) -> frozenset[str]:
         """Pushes; returns the layers that were sent."""
         reference = Reference(self.proxy.host, NAME, "1")
-        context = PushContext(self.client, threading.Event(), say=self.said.append)
+        context = PushContext(self.client, threading.Event(), say=self.lines.append)
         self.tries = 0
 
         def login(*, renew: bool) -> Credentials:
@@ -90,15 +90,15 @@ class Pushing:
         with tagged(self.client, self.image, reference):
             return push_with_retries(context, reference, login)
 
-    def once(self) -> int:
-        """Bytes that must be sent once."""
+    def image_bytes(self) -> int:
+        """The image's compressed bytes, each of which must be sent once."""
         manifest = Client(Transport(self.proxy.host, self.login)).manifest(NAME, "1")
         assert manifest is not None
         return sum(blob.size for blob in manifest.blobs)
 
     def sent_again(self) -> int:
         """Bytes that were sent more than once."""
-        return self.proxy.uploaded() - self.once()
+        return self.proxy.uploaded() - self.image_bytes()
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def pushing(engine_client: docker.DockerClient, image: str, proxy: FaultProxy) -
 
 def test_push_without_faults_sends_each_byte_once(pushing: Pushing, fault_row: Row) -> None:
     sent = pushing()
-    assert (len(sent), pushing.tries, pushing.said) == (LAYERS, 1, [])
+    assert (len(sent), pushing.tries, pushing.lines) == (LAYERS, 1, [])
     assert pushing.proxy.uploaded() >= LAYERS * LAYER_BYTES
     again = pushing.sent_again()
     assert again == 0
@@ -129,26 +129,26 @@ def test_token_that_expires_during_a_push_is_renewed(
     sent = pushing()
     assert len(sent) == LAYERS
     assert pushing.logins == 1
-    assert "trying again with a new login" in pushing.said[0]
+    assert "trying again with a new login" in pushing.lines[0]
     again = pushing.sent_again()
     # The engine sends up to five layers at once; perhaps none was complete when the token expired.
-    assert again <= pushing.once()
-    fault_row("the token expires in the middle", pushing.said[0], again)
+    assert again <= pushing.image_bytes()
+    fault_row("the token expires in the middle", pushing.lines[0], again)
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "sentence"),
     [
         (429, ": status 429; trying again in 1 s, "),
         (500, ": a layer does not get through; the engine tries it again by itself"),
         (503, ": a layer does not get through; the engine tries it again by itself"),
     ],
 )
-def test_push_waits_for_a_busy_registry(status: int, said: str, pushing: Pushing, fault_row: Row) -> None:
+def test_push_waits_for_a_busy_registry(status: int, sentence: str, pushing: Pushing, fault_row: Row) -> None:
     pushing.proxy.answer(status, method="PATCH", skip=1, times=2, headers={"Retry-After": "1"})
     sent = pushing()
     assert len(sent) == LAYERS
-    assert said in pushing.said[0]
+    assert sentence in pushing.lines[0]
     again = pushing.sent_again()
     fault_row(f"two uploads are answered with {status}", "pushed, after a wait", again)
 
@@ -190,8 +190,8 @@ def test_push_gives_up_and_the_next_one_continues(
 
 
 def test_error_for_repository_deleted_during_a_push(pushing: Pushing, fault_row: Row) -> None:
-    gone = b'{"errors": [{"code": "NAME_UNKNOWN", "message": "The repository with name \'x\' does not exist"}]}'
-    pushing.proxy.answer(404, method="PUT", path="/manifests/", body=gone, headers={"Content-Type": "application/json"})
+    body = b'{"errors": [{"code": "NAME_UNKNOWN", "message": "The repository with name \'x\' does not exist"}]}'
+    pushing.proxy.answer(404, method="PUT", path="/manifests/", body=body, headers={"Content-Type": "application/json"})
     with pytest.raises(UserError, match=r"does not exist, or no longer: push again") as refusal:
         pushing()
     assert pushing() == frozenset(), "the registry has all layers"
@@ -252,7 +252,7 @@ def test_ctrl_c_during_a_push_leaves_no_name_on_the_engine(
     out, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
     assert out == ""
-    (said,) = [line for line in error.splitlines() if "and the next push sends the others" in line]
+    (sentence,) = [line for line in error.splitlines() if "and the next push sends the others" in line]
     assert "Traceback" not in error
     assert not any(tag.startswith(proxy.host) for each in engine_client.images.list() for tag in each.tags)
     assert not (tmp_path / "dist" / "images.json").exists()
@@ -261,7 +261,7 @@ def test_ctrl_c_during_a_push_leaves_no_name_on_the_engine(
     )
     assert done.returncode == 0, done.stderr
     (entry,) = json.loads(done.stdout)
-    fault_row("Ctrl-C; then a second push", said, proxy.uploaded() - entry["compressed"])
+    fault_row("Ctrl-C; then a second push", sentence, proxy.uploaded() - entry["compressed"])
 
 
 def test_changed_program_is_pushed_in_less_than_a_megabyte(

@@ -48,14 +48,14 @@ def make_image(other_engine: docker.DockerClient) -> MakeImage:
     """`make_image(revision=…, efa=…)`: a training image of a few bytes with these labels, on `other_engine`."""
 
     def make(revision: str = REVISION, efa: str = "1.47.0") -> None:
-        found = {
+        image_labels = {
             labels.KIT: "train",
             "berth.efa": efa,
             f"{SOURCE}.version": "0.1.0",
             f"{SOURCE}.revision": revision,
         }
         content, _ = made_images.layer(1, 1000)
-        lines = [f'LABEL "{name}"="{text}"' for name, text in found.items()]
+        lines = [f'LABEL "{name}"="{text}"' for name, text in image_labels.items()]
         other_engine.api.import_image_from_data(content, repository="berth-train", tag=PROFILE, changes=lines)
 
     return make
@@ -133,8 +133,8 @@ def test_push_to_another_registry_refuses_test_double(
 def test_dirty_image_gets_no_release_tag(machine: Machine, make_image: MakeImage) -> None:
     revision = f"{REVISION}-dirty"
     make_image(revision)
-    said = refused(machine, "--tag", "1.0", "--tag", "prod")
-    assert said.startswith(f"berth: error: {NAME} contains uncommitted changes, so it can't be tagged 1.0, prod: ")
+    sentence = refused(machine, "--tag", "1.0", "--tag", "prod")
+    assert sentence.startswith(f"berth: error: {NAME} contains uncommitted changes, so it can't be tagged 1.0, prod: ")
     assert requests(machine) == set()
     done = machine.build_py("push", "train", "--profile", PROFILE, "--dry-run")
     assert done.returncode == 0, done.stderr
@@ -144,9 +144,9 @@ def test_dirty_image_gets_no_release_tag(machine: Machine, make_image: MakeImage
 
 def test_push_reports_all_image_problems_together(machine: Machine, make_image: MakeImage) -> None:
     make_image(f"{REVISION}-dirty", DOUBLE)
-    said = refused(machine, "--tag", "1.0")
-    assert "holds a test's double of efa" in said
-    assert f"{NAME} contains uncommitted changes" in said
+    sentence = refused(machine, "--tag", "1.0")
+    assert "holds a test's double of efa" in sentence
+    assert f"{NAME} contains uncommitted changes" in sentence
     assert requests(machine) == set()
     assert_nothing_was_made(machine)
 
@@ -159,8 +159,8 @@ def test_push_gives_up_on_a_silent_registry(
     make_image()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
-        said = refusal(
+        sentence = refusal(
             lambda: commands.push_images(Which.train, PROFILE, host=host, no_test=True, dist=tmp_path / "dist")
         )
-    assert said.startswith(f"{host} can't be reached (timed out): check that the name and the port are right")
+    assert sentence.startswith(f"{host} can't be reached (timed out): check that the name and the port are right")
     assert not (tmp_path / "dist").exists()

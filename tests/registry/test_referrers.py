@@ -15,13 +15,13 @@ from tests.registry.fault_proxy import FaultProxy
 BILL = json.dumps({"bomFormat": "CycloneDX", "components": []}).encode()
 
 
-def attached(client: Client, image: made_images.Image) -> str:
+def attach_bill(client: Client, image: made_images.Image) -> str:
     """Attaches BILL; returns the digest of the artifact."""
     referrers.upload_blobs(client, "a/b", BILL)
     return referrers.attach(client, "a/b", image.manifest, BILL).digest
 
 
-def attached_by_another_tool(client: Client, image: made_images.Image) -> str:
+def attach_bill_like_another_tool(client: Client, image: made_images.Image) -> str:
     """Attaches BILL with other types and annotations, like another tool; returns the digest of the artifact."""
     referrers.upload_blobs(client, "a/b", BILL)
     bill = referrers.artifact(image.manifest.descriptor, BILL)
@@ -35,7 +35,7 @@ def test_attached_document_is_found_and_read(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
     assert referrers.attached(client, "a/b", image.manifest.digest) == []
-    digest = attached(client, image)
+    digest = attach_bill(client, image)
     (found,) = referrers.attached(client, "a/b", image.manifest.digest)
     assert (found.digest, found.artifact_type, found.media_type) == (digest, referrers.CYCLONEDX, OCI_MANIFEST)
     assert made_images.read_document(client, "a/b", found) == BILL
@@ -44,7 +44,7 @@ def test_attached_document_is_found_and_read(client: Client) -> None:
 def test_artifact_has_ocis_form_and_leaves_the_image_unchanged(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
-    digest = attached(client, image)
+    digest = attach_bill(client, image)
     made = client.manifest("a/b", digest)
     assert made is not None
     assert made.parsed["subject"] == {
@@ -65,13 +65,13 @@ def test_same_document_is_attached_once(proxy: FaultProxy, client_of: MakeClient
     client = client_of(proxy)
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
-    first = attached(client, image)
+    first = attach_bill(client, image)
     tags = sorted(client.tags("a/b"))
     proxy.forget()
-    assert attached(client, image) == first
+    assert attach_bill(client, image) == first
     assert [each.digest for each in referrers.attached(client, "a/b", image.manifest.digest)] == [first]
     assert proxy.uploaded() == 0
-    second = attached_by_another_tool(client, image)
+    second = attach_bill_like_another_tool(client, image)
     listed = referrers.attached(client, "a/b", image.manifest.digest)
     assert [(each.digest, each.artifact_type, each.annotations) for each in listed] == [
         (first, referrers.CYCLONEDX, {}),
@@ -87,7 +87,7 @@ def test_overwritten_entry_is_put_again(proxy: FaultProxy, client_of: MakeClient
     tag = image.manifest.digest.replace(":", "-")
     # The index is missing when it is read back for the first time.
     proxy.answer(404, method="GET", path=f"manifests/{tag}", skip=1)
-    digest = attached(client, image)
+    digest = attach_bill(client, image)
     assert proxy.count("PUT", f"manifests/{tag}") == 2
     assert [each.digest for each in referrers.attached(client, "a/b", image.manifest.digest)] == [digest]
 
@@ -101,7 +101,7 @@ def test_registry_with_referrers_api_gets_no_tag(proxy: FaultProxy, client_of: M
     entry = {**made.descriptor.as_dict(), "artifactType": referrers.CYCLONEDX}
     body = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}).encode()
     proxy.answer(200, path="referrers/", times=9, headers={"Content-Type": OCI_INDEX}, body=body)
-    digest = attached(client, image)
+    digest = attach_bill(client, image)
     assert digest == made.digest
     (found,) = referrers.attached(client, "a/b", image.manifest.digest)
     assert made_images.read_document(client, "a/b", found) == BILL
@@ -111,13 +111,13 @@ def test_registry_with_referrers_api_gets_no_tag(proxy: FaultProxy, client_of: M
 def test_error_for_missing_document(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", "1", image)
-    gone = referrers.artifact(image.manifest.descriptor, BILL).descriptor
-    with pytest.raises(UserError, match=f"lists {gone.digest} as attached, but does not have it: attach it again"):
-        referrers.read_manifest(client, "a/b", gone)
+    missing = referrers.artifact(image.manifest.descriptor, BILL).descriptor
+    with pytest.raises(UserError, match=f"lists {missing.digest} as attached, but does not have it: attach it again"):
+        referrers.read_manifest(client, "a/b", missing)
 
 
 def test_error_for_reserved_tag_that_is_not_an_index(client: Client) -> None:
     image = made_images.image()
     made_images.put(client, "a/b", image.manifest.digest.replace(":", "-"), image)
     with pytest.raises(UserError, match="is not an index of attached documents, for which that tag"):
-        attached(client, image)
+        attach_bill(client, image)

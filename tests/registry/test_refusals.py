@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("small_parts")
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "said"),
+    ("status", "body", "sentence"),
     [
         (403, '{"errors":[{"code":"DENIED","message":"no identity-based policy allows it"}]}', "denies the push of"),
         (507, "", "the disk of"),
@@ -24,18 +24,18 @@ pytestmark = pytest.mark.usefixtures("small_parts")
     ],
 )
 def test_refused_upload_is_not_retried(
-    proxy: FaultProxy, client_of: MakeClient, waits: Waits, status: int, body: str, said: str
+    proxy: FaultProxy, client_of: MakeClient, waits: Waits, status: int, body: str, sentence: str
 ) -> None:
     proxy.answer(status, method="PATCH", skip=1, times=99, body=body.encode())
-    assert said in refusal(lambda: send(client_of(proxy)))
+    assert sentence in refusal(lambda: send(client_of(proxy)))
     assert waits == []
 
 
 def test_error_for_repository_deleted_during_an_upload(proxy: FaultProxy, client_of: MakeClient) -> None:
     body = b'{"errors":[{"code":"NAME_UNKNOWN","message":"The repository does not exist in the registry"}]}'
     proxy.answer(404, method="PUT|POST|PATCH", skip=2, times=99, body=body)
-    said = refusal(lambda: send(client_of(proxy)))
-    assert "has no repository a/b (NAME_UNKNOWN: The repository does not exist in the registry): create it" in said
+    sentence = refusal(lambda: send(client_of(proxy)))
+    assert "has no repository a/b (NAME_UNKNOWN: The repository does not exist in the registry): create it" in sentence
     proxy.forget()
     send(client_of(proxy))
     assert content(client_of(proxy)) == BLOB
@@ -52,9 +52,9 @@ def test_error_for_immutable_tag_has_the_reason(proxy: FaultProxy, client_of: Ma
     )
     body = json.dumps({"errors": [{"code": "TAG_INVALID", "message": message}]}).encode()  # ECR's words
     proxy.answer(400, method="PUT", path="manifests/1", times=9, body=body)
-    said = refusal(lambda: client.put_manifest("a/b", "1", other.manifest))
-    assert said.startswith(f"{proxy.host}/a/b refuses the tag 1 (TAG_INVALID: The image tag '1' already exists")
-    assert said.endswith("its tags can't be moved, use another --tag, such as a new version.")
+    sentence = refusal(lambda: client.put_manifest("a/b", "1", other.manifest))
+    assert sentence.startswith(f"{proxy.host}/a/b refuses the tag 1 (TAG_INVALID: The image tag '1' already exists")
+    assert sentence.endswith("its tags can't be moved, use another --tag, such as a new version.")
     assert client.put_manifest("a/b", "1", image.manifest) == image.manifest.digest
 
 
@@ -65,9 +65,9 @@ def test_error_for_blob_with_other_bytes(client: Client, registry: Registry, pro
     send(client)
     (stored,) = registry.storage.glob(f"**/blobs/sha256/*/{DIGEST[7:]}/data")
     stored.write_bytes(BLOB[:-1] + b"x")
-    said = refusal(lambda: content(client))
-    assert said.startswith(f"{registry.host} returned sha256:")
-    assert f"for {DIGEST}: the content is damaged there" in said
+    sentence = refusal(lambda: content(client))
+    assert sentence.startswith(f"{registry.host} returned sha256:")
+    assert f"for {DIGEST}: the content is damaged there" in sentence
 
 
 def test_error_for_manifest_with_other_digest(proxy: FaultProxy, client_of: MakeClient) -> None:
@@ -77,30 +77,30 @@ def test_error_for_manifest_with_other_digest(proxy: FaultProxy, client_of: Make
     lie = {"Content-Type": other.manifest.media_type, "Docker-Content-Digest": image.manifest.digest}
     proxy.answer(200, method="GET", path="manifests", times=2, headers=lie, body=other.manifest.raw)
     for reference in ("1", image.manifest.digest):
-        said = refusal(lambda reference=reference: client.manifest("a/b", reference))  # type: ignore[misc]
-        assert f"returned {other.manifest.digest} for {image.manifest.digest}" in said
+        sentence = refusal(lambda reference=reference: client.manifest("a/b", reference))  # type: ignore[misc]
+        assert f"returned {other.manifest.digest} for {image.manifest.digest}" in sentence
 
 
 def test_error_if_the_registry_stores_another_digest(proxy: FaultProxy, client_of: MakeClient) -> None:
     image = made_images.image()
     proxy.answer(201, method="PUT", path="manifests", headers={"Docker-Content-Digest": MISSING})
-    said = refusal(lambda: client_of(proxy).put_manifest("a/b", "1", image.manifest))
-    assert f"returned {MISSING} for {image.manifest.digest}" in said
+    sentence = refusal(lambda: client_of(proxy).put_manifest("a/b", "1", image.manifest))
+    assert f"returned {MISSING} for {image.manifest.digest}" in sentence
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "sentence"),
     [(BLOB[:-1], "ends after 649999 of 650000 bytes"), (BLOB + b"x", "has more than its 650000 bytes")],
 )
-def test_error_for_source_of_another_size(client: Client, source: bytes, said: str) -> None:
-    assert said in refusal(lambda: client.upload_blob("a/b", DIGEST, len(BLOB), lambda: iter((source,))))
+def test_error_for_source_of_another_size(client: Client, source: bytes, sentence: str) -> None:
+    assert sentence in refusal(lambda: client.upload_blob("a/b", DIGEST, len(BLOB), lambda: iter((source,))))
     assert client.blob_size("a/b", DIGEST) is None
 
 
 def test_error_for_source_with_other_bytes(client: Client, waits: Waits) -> None:
     wrong = BLOB[:-1] + b"x"
-    said = refusal(lambda: client.upload_blob("a/b", DIGEST, len(BLOB), lambda: iter((wrong,))))
-    assert "got bytes at the push of" in said
+    sentence = refusal(lambda: client.upload_blob("a/b", DIGEST, len(BLOB), lambda: iter((wrong,))))
+    assert "got bytes at the push of" in sentence
     assert waits == []
 
 

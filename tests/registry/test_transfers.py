@@ -139,31 +139,31 @@ def test_retry_after_sets_the_wait(proxy: FaultProxy, client_of: MakeClient, wai
     proxy.answer(429, path="tags", headers={"Retry-After": "7"})
     proxy.answer(503, path="tags", skip=1, headers={"Retry-After": date})
     proxy.answer(503, path="tags", skip=2, headers={"Retry-After": "soon"})
-    told: list[str] = []
+    lines: list[str] = []
     body = b'{"errors": [{"code": "TOOMANYREQUESTS", "message": "slow down"}]}'
     proxy.answer(429, path="tags", skip=3, headers={"Retry-After": "0.5"}, body=body)
-    assert client_of(proxy, say=told.append).tags("a/b") == []
+    assert client_of(proxy, say=lines.append).tags("a/b") == []
     assert [waits[0], waits[2], waits[3]] == [7, 4, 0.5]
     assert 50 < waits[1] <= 60
-    assert told[3] == f"{proxy.host}: TOOMANYREQUESTS: slow down; trying again in 0.5 s"
+    assert lines[3] == f"{proxy.host}: TOOMANYREQUESTS: slow down; trying again in 0.5 s"
 
 
 def test_too_long_retry_after_is_an_error(proxy: FaultProxy, client_of: MakeClient, waits: Waits) -> None:
     proxy.answer(429, path="tags", headers={"Retry-After": "3600"})
-    said = refusal(lambda: client_of(proxy).tags("a/b"))
-    assert said.startswith(f"{proxy.host} asks for a pause of 3600 s (429): run this again after that")
+    sentence = refusal(lambda: client_of(proxy).tags("a/b"))
+    assert sentence.startswith(f"{proxy.host} asks for a pause of 3600 s (429): run this again after that")
     assert waits == []
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "sentence"),
     [(429, "gets too many requests (429)"), (503, "failed at the list of tags (503)")],
 )
 def test_requests_are_given_up_after_all_pauses(
-    proxy: FaultProxy, client_of: MakeClient, waits: Waits, status: int, said: str
+    proxy: FaultProxy, client_of: MakeClient, waits: Waits, status: int, sentence: str
 ) -> None:
     proxy.answer(status, path="tags", times=99)
-    assert said in refusal(lambda: client_of(proxy).tags("a/b"))
+    assert sentence in refusal(lambda: client_of(proxy).tags("a/b"))
     assert waits == list(transport.PAUSES_S)
 
 
@@ -190,12 +190,12 @@ class Halves(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         blob = self.path.endswith(DIGEST)
-        wanted = self.headers.get("Range") if self.takes_ranges else None
-        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+        byte_range = self.headers.get("Range") if self.takes_ranges else None
+        start = int(byte_range.removeprefix("bytes=").rstrip("-")) if byte_range else 0
         body = BLOB[start:] if blob else b"{}"
         if blob:
-            self.ranges.append(wanted)
-        self.send_response(206 if wanted else 200)
+            self.ranges.append(byte_range)
+        self.send_response(206 if byte_range else 200)
         self.send_header("Content-Range", f"bytes {start}-{len(BLOB) - 1}/{len(BLOB)}")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -22,7 +22,7 @@ from tests.registry.registries import Certificate, Registry, make_certificate
 
 pytestmark = pytest.mark.usefixtures("small_parts")
 
-NONE_S = -1
+INVALID_S = -1
 """An invalid time-out: a request that used it would fail before it is sent."""
 
 
@@ -30,10 +30,10 @@ def test_tls_with_ca_in_dockers_folder(secure_registry: Registry, client_of: Mak
     logins = Logins(CREDENTIALS)
     client = client_of(secure_registry, logins)
     client.ping()
-    assert logins.asked == []
+    assert logins.renewals == []
     send(client)
     assert content(client) == BLOB
-    assert logins.asked == [False]
+    assert logins.renewals == [False]
 
 
 def test_tls_with_ca_bundle_of_the_environment(
@@ -51,31 +51,31 @@ def test_error_for_unknown_ca_names_its_folder(
     (tmp_path / "other" / host).mkdir(parents=True)
     shutil.copy(make_certificate(tmp_path / "another-ca").ca, tmp_path / "other" / host / "ca.crt")
     for folder in (tmp_path / "none", tmp_path / "other"):
-        said = refusal(client_of(secure_registry, certificates=folder).ping)
-        assert said.startswith(f"the certificate of {host} is not trusted (")
-        assert f"put its CA into {folder}/{host}/ca.crt" in said
+        sentence = refusal(client_of(secure_registry, certificates=folder).ping)
+        assert sentence.startswith(f"the certificate of {host} is not trusted (")
+        assert f"put its CA into {folder}/{host}/ca.crt" in sentence
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({"names": ("registry.example",)}, "is for another name (IP address mismatch"),
         ({"until": timedelta(days=-1)}, "is not valid now (certificate has expired): have it renewed"),
     ],
 )
 def test_error_for_invalid_certificate(
-    make_registry: MakeRegistry, client_of: MakeClient, tmp_path: Path, options: dict[str, Any], said: str
+    make_registry: MakeRegistry, client_of: MakeClient, tmp_path: Path, options: dict[str, Any], sentence: str
 ) -> None:
     place = make_registry(certificate=make_certificate(tmp_path / "tls", **options))
-    assert f"the certificate of {place.host} {said}" in refusal(client_of(place).ping)
+    assert f"the certificate of {place.host} {sentence}" in refusal(client_of(place).ping)
 
 
 def test_error_for_malformed_ca_file(client_of: MakeClient, registry: Registry, tmp_path: Path) -> None:
     (tmp_path / registry.host).mkdir()
     (tmp_path / registry.host / "ca.crt").write_text("not a certificate")
-    said = refusal(lambda: client_of(registry, certificates=tmp_path))
+    sentence = refusal(lambda: client_of(registry, certificates=tmp_path))
     file = f"{tmp_path}/{registry.host}/ca.crt"
-    assert said == f"{file} is not a PEM certificate: put the registry's CA there, or remove it."
+    assert sentence == f"{file} is not a PEM certificate: put the registry's CA there, or remove it."
 
 
 def test_plain_http_is_for_loopback_only(registry: Registry, monkeypatch: pytest.MonkeyPatch, waits: Waits) -> None:
@@ -92,8 +92,8 @@ def test_loopback_registry_ignores_proxies(client: Client, monkeypatch: pytest.M
 
 def test_other_hosts_use_the_proxy(monkeypatch: pytest.MonkeyPatch, waits: Waits) -> None:
     monkeypatch.setenv("https_proxy", "http://user:secret@127.0.0.1:9")
-    said = refusal(Client(Transport("registry.example", no_login, sleep=waits.sleep)).ping)
-    assert said == (
+    sentence = refusal(Client(Transport("registry.example", no_login, sleep=waits.sleep)).ping)
+    assert sentence == (
         "registry.example can't be reached through the environment's proxy (Connection refused): check HTTPS_PROXY, or "
         "add the host to NO_PROXY."
     )
@@ -127,7 +127,7 @@ def test_silent_host_is_given_up_after_the_short_time_outs(monkeypatch: pytest.M
     """On loopback the host is tried with HTTPS and HTTP, each with the short time-outs of a first request."""
     monkeypatch.setattr(transport, "_CONNECT_S", 0.2)
     monkeypatch.setattr(transport, "_FIRST_READ_S", 0.2)
-    monkeypatch.setattr(transport, "_READ_S", NONE_S)
+    monkeypatch.setattr(transport, "_READ_S", INVALID_S)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
         assert refusal(Client(Transport(host, no_login, sleep=waits.sleep)).ping) == (
@@ -164,15 +164,15 @@ def _calls(server: socket.socket) -> int:
 
 def test_known_registry_gets_the_long_time_outs(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     client.ping()
-    monkeypatch.setattr(transport, "_FIRST_READ_S", NONE_S)
+    monkeypatch.setattr(transport, "_FIRST_READ_S", INVALID_S)
     send(client)
     assert content(client) == BLOB
 
 
 def test_error_for_missing_ca_bundle(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/bundle")
-    said = refusal(Client(Transport(registry.host, no_login)).ping)
-    assert "invalid path: /no/such/bundle): fix" in said
+    sentence = refusal(Client(Transport(registry.host, no_login)).ping)
+    assert "invalid path: /no/such/bundle): fix" in sentence
 
 
 def test_upload_location_without_tls_is_refused(

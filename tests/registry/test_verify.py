@@ -27,11 +27,11 @@ def test_built_image_passes_by_tag_and_digest(client: Client) -> None:
 def test_all_faults_of_an_image_are_reported_together(client: Client) -> None:
     image = made_images.image(platform="linux/arm64")
     made_images.put(client, "a/b", "1", image)
-    said = refusal(lambda: made_images.check(client, "a/b", "1", ExpectedImage(OTHER, (OTHER, OTHER))))
-    assert said.startswith(f"{client.host}/a/b@{image.manifest.digest} is not usable on SageMaker: its config is ")
-    assert f"but {OTHER} was built" in said
-    assert "the image is for linux/arm64, but SageMaker runs linux/amd64" in said
-    assert "its layers are not the built ones" in said
+    sentence = refusal(lambda: made_images.check(client, "a/b", "1", ExpectedImage(OTHER, (OTHER, OTHER))))
+    assert sentence.startswith(f"{client.host}/a/b@{image.manifest.digest} is not usable on SageMaker: its config is ")
+    assert f"but {OTHER} was built" in sentence
+    assert "the image is for linux/arm64, but SageMaker runs linux/amd64" in sentence
+    assert "its layers are not the built ones" in sentence
 
 
 def test_index_oci_manifest_and_attestation_are_refused(client: Client) -> None:
@@ -131,8 +131,8 @@ def test_error_for_tag_taken_by_another_push(proxy: FaultProxy, client_of: MakeC
     proxy.answer(
         200, method="GET", path="manifests/1$", skip=1, headers={"Content-Type": theirs.media_type}, body=theirs.raw
     )
-    said = refusal(lambda: verify.verify_and_tag(client, "a/b", "pushed", ["1"], image.built))
-    assert f"/a/b:1 was put on {image.manifest.digest}, but is on {theirs.digest}" in said
+    sentence = refusal(lambda: verify.verify_and_tag(client, "a/b", "pushed", ["1"], image.built))
+    assert f"/a/b:1 was put on {image.manifest.digest}, but is on {theirs.digest}" in sentence
 
 
 def test_error_for_config_with_other_digest(proxy: FaultProxy, client_of: MakeClient) -> None:
@@ -142,13 +142,13 @@ def test_error_for_config_with_other_digest(proxy: FaultProxy, client_of: MakeCl
     proxy.answer(
         200, method="GET", path=f"blobs/{other.built.config_digest}", body=image.blobs[str(image.built.config_digest)]
     )
-    said = refusal(lambda: made_images.check(client, "a/b", "1", ExpectedImage(None, ())))
-    assert f"returned {image.built.config_digest} for {other.built.config_digest}" in said
+    sentence = refusal(lambda: made_images.check(client, "a/b", "1", ExpectedImage(None, ())))
+    assert f"returned {image.built.config_digest} for {other.built.config_digest}" in sentence
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"[" * 100_000, b'{"config": 1}', b'{"config": {"digest": "x"}}'])
 def test_malformed_manifest_is_one_error(proxy: FaultProxy, client_of: MakeClient, raw: bytes) -> None:
     garbage = Manifest(DOCKER_MANIFEST, raw)
     proxy.answer(200, method="GET", path="manifests", headers={"Content-Type": garbage.media_type}, body=garbage.raw)
-    said = refusal(lambda: made_images.check(client_of(proxy), "a/b", "1", ExpectedImage(None, ())))
-    assert "\n" not in said
+    sentence = refusal(lambda: made_images.check(client_of(proxy), "a/b", "1", ExpectedImage(None, ())))
+    assert "\n" not in sentence

@@ -174,7 +174,7 @@ def test_shortfall_reports_too_few_kills_in_total_or_during_checkpoints() -> Non
 def test_six_kills_of_real_ranks_lose_nothing(tmp_path: Path) -> None:
     options = argparse.Namespace(kills=6, hosts=[1], seed=3, minutes=10.0, ranks_alone=True)
     jobs = kills.run(options, tmp_path)
-    done = [struck for job in jobs for _, struck in job.kills]
-    assert len(done) == 6
-    assert any(struck.saving for struck in done), "no kill during the writing of a checkpoint"
+    struck_kills = [struck for job in jobs for _, struck in job.kills]
+    assert len(struck_kills) == 6
+    assert any(struck.saving for struck in struck_kills), "no kill during the writing of a checkpoint"
     assert [faults_of(job, small.SAVE_EVERY) for job in jobs] == [[] for _ in jobs]

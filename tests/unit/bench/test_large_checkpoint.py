@@ -9,7 +9,7 @@ from bench.large_checkpoint import Measured, faults
 METRICS = {"weights_sha256": "0123456789abcdef", "seconds": {"training": 3.2, "saving": 4.4}}
 RESUMED = JobEnd(0, "going on from FOLDER/checkpoint-1-0a1b2c3d\nstep 2 of 2\n", 12.0, 2_000_000_000)
 KILLED = replace(RESUMED, code=-signal.SIGKILL)
-FOUND = Measured(
+MEASURED = Measured(
     model=1_300_000_000,
     checkpoint=4_000_000_000,
     whole=RESUMED,
@@ -22,7 +22,7 @@ FOUND = Measured(
 
 
 def test_each_loss_is_reported() -> None:
-    assert faults(FOUND) == []
+    assert faults(MEASURED) == []
     for loss, words in (
         ({"complete": ()}, "the complete checkpoints are []"),
         ({"complete": ("checkpoint-1-aa", "checkpoint-2-aa")}, "checkpoint-2-aa"),
@@ -31,5 +31,5 @@ def test_each_loss_is_reported() -> None:
         ({"restarted": replace(RESUMED, log="step 1 of 2")}, "did not resume"),
         ({"metrics": (METRICS, {})}, "the weights differ"),
     ):
-        (fault,) = faults(replace(FOUND, **loss))
+        (fault,) = faults(replace(MEASURED, **loss))
         assert words in fault

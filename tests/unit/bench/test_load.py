@@ -30,13 +30,13 @@ def echo(handler: BaseHTTPRequestHandler, body: bytes) -> None:
 
 def test_closed_loop_sends_each_body_once_on_persistent_connections(serve: Serve) -> None:
     server = serve(echo)
-    found = load.closed_loop(server.port, BODIES, 3)
-    assert [reply.body for reply in found.replies] == [b"heard " + body for body in BODIES]
-    assert {reply.status for reply in found.replies} == {200}
+    measured = load.closed_loop(server.port, BODIES, 3)
+    assert [reply.body for reply in measured.replies] == [b"heard " + body for body in BODIES]
+    assert {reply.status for reply in measured.replies} == {200}
     assert sorted(server.requests) == sorted(("/invocations", body) for body in BODIES)
     assert server.connections == 3
-    assert 0 < sum(reply.seconds for reply in found.replies) / 3 <= found.seconds
-    assert found.cpu_seconds > 0
+    assert 0 < sum(reply.seconds for reply in measured.replies) / 3 <= measured.seconds
+    assert measured.cpu_seconds > 0
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
@@ -67,11 +67,11 @@ def test_open_loop_does_not_wait_for_answers(serve: Serve) -> None:
         echo(handler, body)
 
     due = [0.01 * number for number in range(20)]
-    found, pings = load.open_loop(serve(wait_for_others).port, BODIES[:3], due, [0.0, 0.1])
-    assert [reply.due for reply in found.replies] == due
+    measured, pings = load.open_loop(serve(wait_for_others).port, BODIES[:3], due, [0.0, 0.1])
+    assert [reply.due for reply in measured.replies] == due
     bodies = itertools.cycle(b"heard " + body for body in BODIES[:3])
-    assert [reply.body for reply in found.replies] == list(itertools.islice(bodies, 20))
-    assert all(0 < reply.seconds <= found.seconds for reply in found.replies)
+    assert [reply.body for reply in measured.replies] == list(itertools.islice(bodies, 20))
+    assert all(0 < reply.seconds <= measured.seconds for reply in measured.replies)
     assert [reply.status for reply in pings.replies] == [200, 200]
 
 
@@ -84,9 +84,9 @@ def test_times_count_from_the_due_time(serve: Serve, monkeypatch: pytest.MonkeyP
         return await original(self, message, due)
 
     monkeypatch.setattr(load._Client, "ask", late)
-    found, _ = load.open_loop(serve(echo).port, BODIES, [0.0], [])
-    assert found.replies[0].late >= 0.2
-    assert found.replies[0].seconds >= found.replies[0].late
+    measured, _ = load.open_loop(serve(echo).port, BODIES, [0.0], [])
+    assert measured.replies[0].late >= 0.2
+    assert measured.replies[0].seconds >= measured.replies[0].late
 
 
 def test_chunked_answer_is_read(serve: Serve) -> None:
@@ -97,8 +97,8 @@ def test_chunked_answer_is_read(serve: Serve) -> None:
         handler.wfile.write(b"5\r\nheard\r\nb;some=thing\r\n and obeyed\r\n0\r\n\r\n")
 
     server = serve(chunked)
-    found = load.closed_loop(server.port, BODIES[:2], 1)
-    assert [reply.body for reply in found.replies] == [b"heard and obeyed"] * 2
+    measured = load.closed_loop(server.port, BODIES[:2], 1)
+    assert [reply.body for reply in measured.replies] == [b"heard and obeyed"] * 2
     assert server.connections == 1
 
 
@@ -112,8 +112,8 @@ def test_closed_connection_is_replaced(serve: Serve) -> None:
         handler.close_connection = True
 
     server = serve(closing)
-    found = load.closed_loop(server.port, BODIES[:3], 1)
-    assert [(reply.status, reply.body, reply.lost) for reply in found.replies] == [(503, b"full", "")] * 3
+    measured = load.closed_loop(server.port, BODIES[:3], 1)
+    assert [(reply.status, reply.body, reply.lost) for reply in measured.replies] == [(503, b"full", "")] * 3
     assert server.connections == 3
 
 
@@ -144,9 +144,9 @@ def answer_without_http(handler: BaseHTTPRequestHandler, body: bytes) -> None:
     "behave", [close_without_answer, close_within_answer, answer_without_length, answer_without_http]
 )
 def test_incomplete_answer_is_lost(serve: Serve, behave: Any) -> None:
-    found = load.closed_loop(serve(behave).port, BODIES[:2], 1)
-    assert [reply.status for reply in found.replies] == [load.LOST] * 2
-    assert all(reply.lost for reply in found.replies)
+    measured = load.closed_loop(serve(behave).port, BODIES[:2], 1)
+    assert [reply.status for reply in measured.replies] == [load.LOST] * 2
+    assert all(reply.lost for reply in measured.replies)
 
 
 def test_request_is_lost_if_server_is_silent_or_stopped(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,12 +182,12 @@ def test_overload_counts_refusals_and_pings(serve: Serve) -> None:
         else:
             answer(handler, (200, 503)[next(turn) % 2], b"{}")
 
-    found = soak.overload(serve(half).port, BODIES, rate=120, seconds=0.5)
-    assert found.sent == len(load.arrivals(120, 0.5, soak.SEED))
-    assert found.answered + found.refused == found.sent
-    assert found.answered - found.refused in (0, 1)
-    assert (found.timed_out, found.lost, found.others) == (0, 0, 0)
-    assert (found.pings, found.pings_failed) == (2, 0)
+    measured = soak.overload(serve(half).port, BODIES, rate=120, seconds=0.5)
+    assert measured.sent == len(load.arrivals(120, 0.5, soak.SEED))
+    assert measured.answered + measured.refused == measured.sent
+    assert measured.answered - measured.refused in (0, 1)
+    assert (measured.timed_out, measured.lost, measured.others) == (0, 0, 0)
+    assert (measured.pings, measured.pings_failed) == (2, 0)
 
 
 def test_ask_returns_status_and_text_or_reason(serve: Serve) -> None:

@@ -17,9 +17,9 @@ def test_product_contains_all_combinations() -> None:
         (config["partitions"], size // config["partitions"], config["placement_strategy"], config["pipeline"])
         for size, _, config in found
     }
-    both = {(partitions, 1, "cluster") for partitions in (2, 4)}
-    both |= {(partitions, 2, placement) for partitions in (2, 4) for placement in ("cluster", "spread")}
-    assert shapes == {(*each, pipeline) for each in both for pipeline in ("interleaved", "simple")}
+    layouts = {(partitions, 1, "cluster") for partitions in (2, 4)}
+    layouts |= {(partitions, 2, placement) for partitions in (2, 4) for placement in ("cluster", "spread")}
+    assert shapes == {(*each, pipeline) for each in layouts for pipeline in ("interleaved", "simple")}
     assert {config["microbatches"] for _, _, config in found} == set(range(1, 9))
     assert all(config.get("ddp") or config.get("deterministic_server") for _, _, config in found)
 

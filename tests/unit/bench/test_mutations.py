@@ -26,13 +26,13 @@ AFTER = {
 
 
 def test_each_mutation_changes_one_place() -> None:
-    found: dict[str, list[str]] = {}
+    changed_lines: dict[str, list[str]] = {}
     for mutation in mutations.mutations(Path("x.py"), SOURCE.encode()):
         lines = zip(mutation.apply(SOURCE.encode()).decode().splitlines(), SOURCE.splitlines(), strict=True)
         [(number, changed)] = [(number, new) for number, (new, old) in enumerate(lines, 1) if new != old]
         assert mutation.line == number
-        found.setdefault(mutation.kind, []).append(changed)
-    assert {kind: [line.strip() for line in lines] for kind, lines in found.items()} == {
+        changed_lines.setdefault(mutation.kind, []).append(changed)
+    assert {kind: [line.strip() for line in lines] for kind, lines in changed_lines.items()} == {
         kind: [line.strip() for line in lines] for kind, lines in AFTER.items()
     }
 

@@ -27,9 +27,9 @@ def test_parse_environment() -> None:
 
 def test_parse_variant() -> None:
     assert sides.parse_variant(["plain"], OURS) == sides.Side("plain", "berth-serve:cpu", Path("model"), {})
-    given = ["int8", "model=other.tar.gz", "image=mine:1", "BERTH_X=1", "model_x=2"]
+    words = ["int8", "model=other.tar.gz", "image=mine:1", "BERTH_X=1", "model_x=2"]
     expected = sides.Side("int8", "mine:1", Path("other.tar.gz"), {"BERTH_X": "1", "model_x": "2"})
-    assert sides.parse_variant(given, OURS) == expected
+    assert sides.parse_variant(words, OURS) == expected
 
 
 @pytest.mark.parametrize("name", ["peer", "ours", "", "-x", "a b", "a=b", "a|b"])

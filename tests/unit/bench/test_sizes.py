@@ -43,6 +43,6 @@ def test_multi_model_server_expects_the_same_memory(megabytes: int, tmp_path: Pa
 
 def test_named_instances_exist_for_endpoints() -> None:
     shape = create_loader().load_service_model("sagemaker", "service-2")["shapes"]["ProductionVariantInstanceType"]
-    named = set(re.findall(r"`(ml\.[\w.]+)`", PAGE))
-    assert len(named) > 5
-    assert named <= set(shape["enum"])
+    instances = set(re.findall(r"`(ml\.[\w.]+)`", PAGE))
+    assert len(instances) > 5
+    assert instances <= set(shape["enum"])

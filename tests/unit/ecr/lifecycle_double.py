@@ -2,8 +2,8 @@
 
 It follows the evaluation rules of AWS's user guide (LifecyclePolicies.html). Rules are applied from the lowest
 rulePriority up. A rule with several patterns matches an image that has a tag for each. A count keeps the images pushed
-last, and also counts images that an earlier rule expires. At most one rule expires an image, and never a rule after one
-whose tags the image matches.
+last, and also counts images that an earlier rule expires. Only the first rule that an image matches can expire
+it.
 """
 
 import re
@@ -23,8 +23,8 @@ class Image:
 
 def expired(policy: Mapping[str, Any], images: Sequence[Image], today: int) -> set[str]:
     """The digests of the images that a policy expires on a day."""
-    gone: set[str] = set()
-    taken: set[str] = set()
+    expired_digests: set[str] = set()
+    matched_digests: set[str] = set()
     for rule in sorted(policy["rules"], key=lambda rule: int(rule["rulePriority"])):
         selection = rule["selection"]
         matched = [image for image in images if _matches(selection, image)]
@@ -33,9 +33,9 @@ def expired(policy: Mapping[str, Any], images: Sequence[Image], today: int) -> s
             old = newest[selection["countNumber"] :]
         else:
             old = [image for image in matched if today - image.pushed > selection["countNumber"]]
-        gone |= {image.digest for image in old} - taken
-        taken |= {image.digest for image in matched}
-    return gone
+        expired_digests |= {image.digest for image in old} - matched_digests
+        matched_digests |= {image.digest for image in matched}
+    return expired_digests
 
 
 def _matches(selection: Mapping[str, Any], image: Image) -> bool:

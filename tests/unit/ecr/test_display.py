@@ -51,17 +51,17 @@ def test_log_gets_progress_if_no_other_line_was_printed() -> None:
         until(lambda: any(re.match(r"waiting; \d+ s so far", line) for line in lines(console)))
         show(PLACE, LayerState("a", LARGE // 2, LARGE))
         until(lambda: any(re.match(r"pytorch 50 %; \d+ s so far", line) for line in lines(console)))
-    ended = len(lines(console))
+    line_count = len(lines(console))
     time.sleep(0.1)
-    assert len(lines(console)) == ended
+    assert len(lines(console)) == line_count
 
 
 def test_log_gets_a_line_at_least_every_ten_seconds() -> None:
     assert SILENCE_S * 6 / 5 < 10
 
 
-def until(happened: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
-    while not happened():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

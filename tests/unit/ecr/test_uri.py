@@ -39,13 +39,13 @@ LATER = replace(FIRST, host="127.0.0.1:7000", config="sha256:c2", local_id="sha2
 GPU = replace(FIRST, profile="cu130")
 
 
-def here(image_id: str) -> LocalImage:
+def local(image_id: str) -> LocalImage:
     return local_image({}, image_id)
 
 
 def test_pushed_places_finds_all_places_of_the_local_build() -> None:
     record = [FIRST, GPU, ELSEWHERE, LATER]
-    assert pushed_places("train", "cpu", here("sha256:c1"), record) == [FIRST, ELSEWHERE]
+    assert pushed_places("train", "cpu", local("sha256:c1"), record) == [FIRST, ELSEWHERE]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_named_place(image: str | None, place: str | None) -> None:
 
 
 def test_build_that_was_not_pushed_has_no_place() -> None:
-    assert pushed_places("train", "cpu", here("sha256:new"), [FIRST, LATER]) == []
+    assert pushed_places("train", "cpu", local("sha256:new"), [FIRST, LATER]) == []
     assert pushed_places("serve", "cpu", None, [FIRST]) == []
 
 
@@ -168,9 +168,9 @@ MINE = replace(FIRST, repository="mytrain", config="sha256:m", local_id="sha256:
 
 def test_derived_image_has_its_own_places() -> None:
     record = [FIRST, MINE]
-    assert pushed_places("train", "cpu", here("sha256:c1"), record) == [FIRST]
+    assert pushed_places("train", "cpu", local("sha256:c1"), record) == [FIRST]
     assert pushed_places("train", "cpu", None, record) == [FIRST]
-    mine = replace(here("sha256:m"), name="mytrain:latest", derived=True)
+    mine = replace(local("sha256:m"), name="mytrain:latest", derived=True)
     assert pushed_places("train", "cpu", mine, record) == [MINE]
     assert pushed_places_by_name("mytrain", record) == [MINE]
     assert pushed_places_by_name("berth-train:cpu", record) == []

@@ -119,8 +119,8 @@ def test_retries_of_the_engine_and_ours_are_printed_once() -> None:
     lines: list[str] = []
     client: Any = ScriptedEngine([*RETRIED, failing(broken)], [LAYER])
     push_with_retries(PushContext(client, Waits(), say=lines.append), PLACE, no_login)
-    alone = "a layer does not get through; the engine tries it again by itself, for up to 50 s"
-    assert lines == [f"{PLACE}: {alone}", f"{PLACE}: broken pipe; trying again in 4 s, 0 of 1 layers are there"]
+    retry_line = "a layer does not get through; the engine tries it again by itself, for up to 50 s"
+    assert lines == [f"{PLACE}: {retry_line}", f"{PLACE}: broken pipe; trying again in 4 s, 0 of 1 layers are there"]
 
 
 def test_permanent_error_is_not_retried() -> None:

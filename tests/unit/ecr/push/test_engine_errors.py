@@ -40,11 +40,11 @@ HOST = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
         ("something\n never seen", Remedy.STOP, "something never seen"),
     ],
 )
-def test_an_error_is_retried_only_where_that_can_help(error: str, remedy: Remedy, part: str) -> None:
-    found = diagnose(error, HOST, "berth-train")
-    assert found.remedy is remedy
-    assert part in found.sentence
-    assert "\n" not in found.sentence
+def test_error_is_retried_only_if_that_can_help(error: str, remedy: Remedy, part: str) -> None:
+    diagnosis = diagnose(error, HOST, "berth-train")
+    assert diagnosis.remedy is remedy
+    assert part in diagnosis.sentence
+    assert "\n" not in diagnosis.sentence
 
 
 def test_digits_in_a_digest_are_not_an_http_status() -> None:

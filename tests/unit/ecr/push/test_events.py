@@ -68,7 +68,7 @@ def test_sent_and_there_counts_compressed_bytes_once_per_layer() -> None:
 
 
 def test_sent_and_there_with_names_of_containerds_store() -> None:
-    """There the events also contain the config and the manifest, which are not layers."""
+    """The events then also contain the config and the manifest, which are not layers."""
     diff_ids = [f"sha256:{letter * 64}" for letter in "abc"]
     layers = [(f"sha256:{digit * 64}", size) for digit, size in (("1", 10), ("2", 200), ("3", 3000))]
     stream = fed(

@@ -31,19 +31,19 @@ IMAGE = local_image({}, CONFIG.digest, RootFS={"Layers": ["sha256:" + "a" * 64]}
 
 @pytest.fixture
 def push(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """`push(ecr=…, bill=…, attach=…, tags=…)` is a push whose layers arrive. It returns the result, the printed lines,
+    """`push(ecr=…, bill=…, attach=…, tags=…)` runs a push whose layers arrive; it returns the result, printed lines,
     and the tags that our client has put.
     """
     monkeypatch.setattr(one, "_push_layers", lambda *_: frozenset({"c" * 12}))
     monkeypatch.setattr(one.verify, "verify_and_tag", lambda *_: MANIFEST)
     monkeypatch.setattr(one.verify, "put_tags", lambda *_: None)
     monkeypatch.setattr(one.referrers, "upload_blobs", lambda *_: None)
-    made = tmp_path / "bill.json"
-    made.write_text("{}")
+    bill_file = tmp_path / "bill.json"
+    bill_file.write_text("{}")
 
     def run(
         ecr: Any = None,
-        bill: Callable[[], Path] = lambda: made,
+        bill: Callable[[], Path] = lambda: bill_file,
         attach: Callable[..., Manifest] = lambda *_: BILL,
         tags: tuple[str, ...] = (),
     ) -> Any:
@@ -65,9 +65,9 @@ def push(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def test_push_result_has_sent_bytes_and_bill(push: Any) -> None:
-    found, printed, put = push(tags=("1.0",))
-    assert (found.bytes_sent, found.bytes_there) == (1000, 0)
-    assert found.pushed.bill == {"file": "bill.json", "digest": BILL.digest}
+    result, printed, put = push(tags=("1.0",))
+    assert (result.bytes_sent, result.bytes_there) == (1000, 0)
+    assert result.pushed.bill == {"file": "bill.json", "digest": BILL.digest}
     assert (printed, put) == ([], [])
 
 
@@ -90,18 +90,18 @@ def failing(error: Exception) -> Callable[..., Any]:
     ],
 )
 def test_missing_bill_is_only_a_warning(push: Any, failure: dict[str, Any]) -> None:
-    found, printed, _ = push(**failure)
-    assert found.pushed.image_uri == f"{HERE}@{MANIFEST.digest}"
-    assert found.pushed.bill is None
+    result, printed, _ = push(**failure)
+    assert result.pushed.image_uri == f"{HERE}@{MANIFEST.digest}"
+    assert result.pushed.bill is None
     (line,) = printed
     assert line.startswith(f"{HERE}: the image is pushed, its bill of materials is not attached: ")
 
 
 def test_temporary_tag_that_stays_is_only_a_warning(push: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one.repository, "delete_tag", failing(UserError("ecr:BatchDeleteImage is not allowed.")))
-    found, printed, put = push(ecr=object())
+    result, printed, put = push(ecr=object())
     assert put == []
-    assert found.pushed.digest == MANIFEST.digest
+    assert result.pushed.digest == MANIFEST.digest
     (line,) = printed
     assert "the temporary tag converting-" in line
 

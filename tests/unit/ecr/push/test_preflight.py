@@ -28,8 +28,8 @@ def image(number: int, found: dict[str, str]) -> LocalImage:
     return local_image(found, f"sha256:{number:08x}{'0' * 56}", profile="cpu-hf4", name="berth-train:cpu-hf4")
 
 
-def manifest(of: LocalImage) -> Manifest:
-    return Manifest(DOCKER_MANIFEST, dumped({"config": Descriptor(DOCKER_CONFIG, of.id, 1).as_dict(), "layers": []}))
+def manifest(local: LocalImage) -> Manifest:
+    return Manifest(DOCKER_MANIFEST, dumped({"config": Descriptor(DOCKER_CONFIG, local.id, 1).as_dict(), "layers": []}))
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def test_parse_challenge(header: str, parsed: tuple[str, dict[str, str]]) -> Non
     assert (scheme, {key: value for key, value in parameters.items() if key}) == parsed
 
 
-def authenticator(
+def make_authenticator(
     answer: Callable[[str, str | None], RegistryAnswer], *logins: Credentials | None
 ) -> tuple[Authenticator, list[bool]]:
     renewals: list[bool] = []
@@ -46,11 +46,11 @@ def no_token_server(url: str, authorization: str | None) -> RegistryAnswer:
 
 
 def test_basic_login_is_fetched_once_for_all_scopes() -> None:
-    found, renewals = authenticator(no_token_server, SECRET)
-    assert found.header(pull_scopes("a")) is None
-    found.authenticate("Basic realm=x", pull_scopes("a"), None)
-    assert found.header(pull_scopes("a")) == found.header(push_scopes("b")) == HEADER
-    found.authenticate("Basic realm=x", push_scopes("b"), None)  # for a request that was sent before
+    authenticator, renewals = make_authenticator(no_token_server, SECRET)
+    assert authenticator.header(pull_scopes("a")) is None
+    authenticator.authenticate("Basic realm=x", pull_scopes("a"), None)
+    assert authenticator.header(pull_scopes("a")) == authenticator.header(push_scopes("b")) == HEADER
+    authenticator.authenticate("Basic realm=x", push_scopes("b"), None)  # for a request that was sent before
     assert renewals == [False]
 
 
@@ -61,20 +61,20 @@ def test_token_is_requested_per_scope_with_the_challenges_parameters() -> None:
         urls.append((url, authorization))
         return RegistryAnswer(200, {}, b'{"access_token": "t%d"}' % len(urls))
 
-    found, renewals = authenticator(answer, SECRET)
-    found.authenticate(BEARER, pull_scopes("a/b"), None)
-    assert found.header(pull_scopes("a/b")) == "Bearer t1"
-    assert found.header(push_scopes("a/b")) is None
-    found.authenticate(BEARER, (*push_scopes("c"), *pull_scopes("a/b")), None)
+    authenticator, renewals = make_authenticator(answer, SECRET)
+    authenticator.authenticate(BEARER, pull_scopes("a/b"), None)
+    assert authenticator.header(pull_scopes("a/b")) == "Bearer t1"
+    assert authenticator.header(push_scopes("a/b")) is None
+    authenticator.authenticate(BEARER, (*push_scopes("c"), *pull_scopes("a/b")), None)
     base = "https://auth.example/token?x=1&service=reg%2C+istry&scope=repository%3Aa%2Fb%3Apull"
     assert urls == [(base, HEADER), (f"{base}&scope=repository%3Ac%3Apull%2Cpush", HEADER)]
     assert renewals == [False]
 
 
 def test_token_server_without_tls_gets_no_login() -> None:
-    found, renewals = authenticator(no_token_server, SECRET)
+    authenticator, renewals = make_authenticator(no_token_server, SECRET)
     with pytest.raises(UserError, match=r"to the token server http://auth\.example/token, which is not an https"):
-        found.authenticate('Bearer realm="http://u:p@auth.example/token"', pull_scopes("a"), None)
+        authenticator.authenticate('Bearer realm="http://u:p@auth.example/token"', pull_scopes("a"), None)
     assert renewals == []
 
 
@@ -82,22 +82,22 @@ def test_token_server_without_tls_gets_no_login() -> None:
     "body", [b"", b"[]", b"{}", b'{"token": ""}', b'{"token": 1}', b'{"token": "a\\r\\nX-Header: b"}', b"<html>"]
 )
 def test_error_for_token_server_without_token(body: bytes) -> None:
-    found, _ = authenticator(lambda url, authorization: RegistryAnswer(200, {}, body), SECRET)
+    authenticator, _ = make_authenticator(lambda url, authorization: RegistryAnswer(200, {}, body), SECRET)
     with pytest.raises(UserError, match=r"the token server auth\.example of host answers without a token"):
-        found.authenticate(BEARER, pull_scopes("a"), None)
-    assert found.header(pull_scopes("a")) is None
+        authenticator.authenticate(BEARER, pull_scopes("a"), None)
+    assert authenticator.header(pull_scopes("a")) is None
 
 
 def test_error_without_stored_login() -> None:
-    found, _ = authenticator(no_token_server, None)
+    authenticator, _ = make_authenticator(no_token_server, None)
     with pytest.raises(UserError, match="asks for a user name and a password: log in with"):
-        found.authenticate("Basic", pull_scopes("a"), None)
+        authenticator.authenticate("Basic", pull_scopes("a"), None)
 
 
 def test_error_of_token_server_omits_the_password() -> None:
-    found, renewals = authenticator(lambda url, authorization: RegistryAnswer(401), SECRET, SECRET)
+    authenticator, renewals = make_authenticator(lambda url, authorization: RegistryAnswer(401), SECRET, SECRET)
     with pytest.raises(UserError) as refusal:
-        found.authenticate(BEARER, pull_scopes("a"), None)
+        authenticator.authenticate(BEARER, pull_scopes("a"), None)
     assert renewals == [False, True]
     assert "canary" not in str(refusal.value)
     assert HEADER not in str(refusal.value)

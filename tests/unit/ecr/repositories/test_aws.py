@@ -68,22 +68,22 @@ def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
-def here(region: str | None = None, account: str | None = None) -> EcrRegistry:
+def find_registry(region: str | None = None, account: str | None = None) -> EcrRegistry:
     (found,) = Aws().registries([region] if region else [], [account] if account else [])
     return found
 
 
-def refused(region: str | None = None, account: str | None = None) -> str:
+def registry_error(region: str | None = None, account: str | None = None) -> str:
     with pytest.raises(UserError) as refusal:
-        here(region, account)
+        find_registry(region, account)
     assert refusal.value.__cause__ is None
     return str(refusal.value)
 
 
 def test_default_account_is_read_from_the_token() -> None:
     with mock_aws():
-        assert here("eu-west-1") == REGISTRY
-    assert here("eu-west-1", "111122223333") == EcrRegistry("111122223333", "eu-west-1")  # without a request
+        assert find_registry("eu-west-1") == REGISTRY
+    assert find_registry("eu-west-1", "111122223333") == EcrRegistry("111122223333", "eu-west-1")  # without a request
 
 
 def test_registries_are_unique_per_region_and_account(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_registries_are_unique_per_region_and_account(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("variables", "found"),
+    ("variables", "region"),
     [
         ({"AWS_DEFAULT_REGION": "us-east-2"}, "us-east-2"),
         ({"AWS_REGION": "us-east-2"}, "us-east-2"),
@@ -106,20 +106,20 @@ def test_registries_are_unique_per_region_and_account(monkeypatch: pytest.Monkey
     ],
 )
 def test_region_is_read_from_environment_and_profile(
-    variables: dict[str, str], found: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    variables: dict[str, str], region: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "config").write_text("[profile team]\nregion = sa-east-1\n")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert here(account="111122223333").region == found
-    assert here("eu-west-1", "111122223333").region == "eu-west-1"
+    assert find_registry(account="111122223333").region == region
+    assert find_registry("eu-west-1", "111122223333").region == "eu-west-1"
 
 
 def test_contradicting_region_variables_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
     assert (
-        refused(account="111122223333")
+        registry_error(account="111122223333")
         == "AWS_REGION is us-east-1 and AWS_DEFAULT_REGION is us-west-2: give --region, or unset one of them."
     )
 
@@ -130,32 +130,37 @@ def test_missing_settings_are_reported_before_any_request(monkeypatch: pytest.Mo
         "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or log in with "
         "`aws sso login`."
     )
-    assert refused() == f"{no_region} Also, {no_credentials}"
-    assert refused("eu-west-1") == no_credentials
-    with monkeypatch.context() as set_here:
-        set_here.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
-        set_here.setenv("AWS_SECRET_ACCESS_KEY", "example")
-        assert refused() == no_region
+    assert registry_error() == f"{no_region} Also, {no_credentials}"
+    assert registry_error("eu-west-1") == no_credentials
+    with monkeypatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "example")
+        assert registry_error() == no_region
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
-    assert "missing: AWS_SECRET_ACCESS_KEY" in refused("eu-west-1")
+    assert "missing: AWS_SECRET_ACCESS_KEY" in registry_error("eu-west-1")
     monkeypatch.setenv("AWS_REGION", "eu-west")
-    assert "'eu-west' is not a region that this boto3 knows, the nearest is eu-west-" in refused()
+    assert "'eu-west' is not a region that this boto3 knows, the nearest is eu-west-" in registry_error()
     monkeypatch.setenv("AWS_PROFILE", "nobody")
-    assert refused("eu-west-1") == "there is no AWS profile 'nobody': set AWS_PROFILE to one that `aws configure` made."
+    assert (
+        registry_error("eu-west-1")
+        == "there is no AWS profile 'nobody': set AWS_PROFILE to one that `aws configure` made."
+    )
     (tmp_path / "config").write_text("[profile")
-    assert refused("eu-west-1").endswith(f"Unable to parse config file: {tmp_path}/config.")
+    assert registry_error("eu-west-1").endswith(f"Unable to parse config file: {tmp_path}/config.")
 
 
 def test_credential_process_is_named_without_its_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("[profile p]\ncredential_process = sh -c 'echo canary-secret >&2; exit 1'\n")
     monkeypatch.setenv("AWS_PROFILE", "p")
-    assert refused("eu-west-1") == ("AWS credentials can't be read from custom-process: run it alone to see its error.")
+    assert registry_error("eu-west-1") == (
+        "AWS credentials can't be read from custom-process: run it alone to see its error."
+    )
 
 
 def test_error_for_unreachable_endpoint(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
     monkeypatch.setattr(aws_errors, "ATTEMPTS", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", "http://user:canary@127.0.0.1:9/path")
-    assert refused("eu-west-1") == (
+    assert registry_error("eu-west-1") == (
         "http://127.0.0.1:9 can't be reached for ecr:GetAuthorizationToken: look at the network, the proxy and the "
         "region."
     )
@@ -163,19 +168,19 @@ def test_error_for_unreachable_endpoint(monkeypatch: pytest.MonkeyPatch, credent
 
 def test_error_for_invalid_endpoint(monkeypatch: pytest.MonkeyPatch, credentials: None) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_ECR", "canary")
-    said = "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is not an http(s) address: fix it."
-    assert refused("eu-west-1") == said
+    sentence = "AWS_ENDPOINT_URL_ECR, or your profile's endpoint_url, is not an http(s) address: fix it."
+    assert registry_error("eu-west-1") == sentence
     with pytest.raises(UserError) as refusal:
         Aws().ecr(REGISTRY)
-    assert str(refusal.value) == said
+    assert str(refusal.value) == sentence
 
 
 def failing(name: str, message: str = "", status: int = 400) -> tuple[int, str]:
     return status, f'{{"__type": "{name}", "message": "{message}"}}'
 
 
-def ask(what: str = "ecr:DescribeRepositories") -> Any:
-    with aws_errors.explain_aws_errors(what, ARN):
+def ask(action: str = "ecr:DescribeRepositories") -> Any:
+    with aws_errors.explain_aws_errors(action, ARN):
         return Aws().ecr(REGISTRY).describe_repositories(repositoryNames=["berth-train"])
 
 
@@ -205,7 +210,6 @@ def test_fips_registry_uses_the_fips_endpoint(credentials: None) -> None:
 
 
 DENIED = "User: arn:aws:iam::1:user/x is not authorized to perform: "
-AGAIN = "run the command again in a few minutes."
 LEAST = "ecr/README.md has the minimal policy."
 
 
@@ -331,12 +335,12 @@ def test_error_for_answer_that_is_not_from_ecr(page: str, faulty_aws: type[Fault
             "the answer to ecr:GetAuthorizationToken is not from AWS: check AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_* and "
             "HTTPS_PROXY."
         )
-    assert refused("eu-west-1") == sentence
+    assert registry_error("eu-west-1") == sentence
 
 
 def test_proxys_web_page_is_not_quoted(faulty_aws: type[FaultyAws]) -> None:
     faulty_aws.answers = [(403, "<html><title>Blocked</title></html>")]
-    assert refused("eu-west-1") == (
+    assert registry_error("eu-west-1") == (
         "the answer to ecr:GetAuthorizationToken (403) is not from AWS: check AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_* and "
         "HTTPS_PROXY."
     )
@@ -347,7 +351,7 @@ def test_error_for_token_without_registry(address: object, faulty_aws: type[Faul
     token = base64.b64encode(b"AWS:secret").decode()
     data = {"authorizationToken": token, "expiresAt": 1.8e9, "proxyEndpoint": address}
     faulty_aws.answers = [(200, json.dumps({"authorizationData": [data]}))]
-    assert refused("eu-west-1") == (
+    assert registry_error("eu-west-1") == (
         "the answer of ECR does not name the registry of its token: give --account, or check AWS_ENDPOINT_URL_ECR."
     )
 

@@ -34,7 +34,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("environment", "found", "message"),
+    ("environment", "source", "message"),
     [
         pytest.param({}, None, "", id="no-aws"),
         pytest.param(KEYS | {"AWS_REGION": "eu-west-1"}, "env", "", id="complete"),
@@ -124,12 +124,12 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ],
 )
 def test_find_settings_reports_credentials_and_errors(
-    environment: dict[str, str], found: str | None, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    environment: dict[str, str], source: str | None, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in environment.items():
         monkeypatch.setenv(name, text.format(folder=folder))
     credentials, _, error = find_settings()
-    assert (credentials, error) == (found, message.format(folder=folder))
+    assert (credentials, error) == (source, message.format(folder=folder))
 
 
 @pytest.mark.parametrize(

@@ -63,10 +63,10 @@ def test_push_policy_has_existing_actions_limited_to_repositories() -> None:
         "Action": ["ecr:GetAuthorizationToken"],
         "Resource": "*",
     }
-    *of_ecr, signing = PUSH["Statement"]
-    for statement in of_ecr[1:]:
+    *ecr_statements, signing = PUSH["Statement"]
+    for statement in ecr_statements[1:]:
         assert statement["Resource"] == [REGISTRY.arn("berth-train"), REGISTRY.arn("berth-serve")]
-    actions = [action.removeprefix("ecr:") for statement in of_ecr for action in statement["Action"]]
+    actions = [action.removeprefix("ecr:") for statement in ecr_statements for action in statement["Action"]]
     assert (signing["Sid"], signing["Action"]) == ("ManagedSigning", ["signer:SignPayload"])
     assert set(actions) <= set(botocore.session.get_session().get_service_model("ecr").operation_names)
     assert len(actions) == len(set(actions))

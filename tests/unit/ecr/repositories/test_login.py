@@ -123,12 +123,14 @@ def test_token_is_not_in_repr_or_logs(
     monkeypatch.setenv("MOTO_ACCOUNT_ID", account)
     with mock_aws():
         login = Aws().login(REGISTRY.region)
-        found = login(renew=False)
-    assert found.password == f"{account}-auth-token"
-    token = base64.b64encode(f"AWS:{found.password}".encode()).decode()
-    shown = "\n".join([caplog.text, *capfd.readouterr(), repr(found), repr(login), repr(vars(login)), f"{found}"])
+        token_login = login(renew=False)
+    assert token_login.password == f"{account}-auth-token"
+    token = base64.b64encode(f"AWS:{token_login.password}".encode()).decode()
+    shown = "\n".join(
+        [caplog.text, *capfd.readouterr(), repr(token_login), repr(login), repr(vars(login)), f"{token_login}"]
+    )
     assert "GetAuthorizationToken" in shown  # proves that debug logs were captured
-    assert found.password not in shown
+    assert token_login.password not in shown
     assert token not in shown
 
 

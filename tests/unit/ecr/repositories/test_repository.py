@@ -70,8 +70,8 @@ def refuse_once(monkeypatch: pytest.MonkeyPatch, client: Any, method: str, name:
 
 def test_ensure_creates_missing_repository_with_all_settings(client: Any) -> None:
     assert repository.describe(client, "berth-train") is None
-    made, said = ensure(client, replace(WANTED, kms_key=KEY, pull=PULL))
-    assert said == ["made the repository berth-train"]
+    made, output = ensure(client, replace(WANTED, kms_key=KEY, pull=PULL))
+    assert output == ["made the repository berth-train"]
     assert made.arn == REGISTRY.arn("berth-train")
     assert made == RepositoryState(
         "berth-train",
@@ -88,8 +88,8 @@ def test_ensure_creates_missing_repository_with_all_settings(client: Any) -> Non
 
 def test_ensure_prints_nothing_if_nothing_differs(client: Any) -> None:
     ensure(client, replace(WANTED, pull=PULL))
-    _, said = ensure(client, replace(WANTED, pull=PULL), apply=True)
-    assert said == []
+    _, output = ensure(client, replace(WANTED, pull=PULL), apply=True)
+    assert output == []
 
 
 def test_existing_repository_is_changed_only_with_apply(client: Any) -> None:
@@ -102,15 +102,15 @@ def test_existing_repository_is_changed_only_with_apply(client: Any) -> None:
         "pull policy: nobody, wanted: arn:aws:iam::999988887777:root",
     ]
     wanted = replace(WANTED, pull=PULL)
-    _, said = ensure(client, wanted)
-    assert said == [
+    _, output = ensure(client, wanted)
+    assert output == [
         *(f"the repository berth-train differs: {line}" for line in lines),
         "the repository berth-train is not changed: --apply changes it.",
     ]
     assert repository.describe(client, "berth-train") == before
 
-    changed, said = ensure(client, wanted, apply=True)
-    assert said == [f"the repository berth-train is changed: {line}" for line in lines]
+    changed, output = ensure(client, wanted, apply=True)
+    assert output == [f"the repository berth-train is changed: {line}" for line in lines]
     assert repository.differences(wanted, changed) == []
     assert ensure(client, wanted)[1] == []
 
@@ -127,8 +127,8 @@ def test_apply_never_loosens_settings(client: Any) -> None:
     policy = json.dumps({"Version": "2012-10-17", "Statement": deny})
     client.set_repository_policy(repositoryName="berth-train", policyText=policy)
     wanted = WantedRepository("berth-train", pull=PULL)
-    changed, said = ensure(client, wanted, apply=True)
-    assert said == [
+    changed, output = ensure(client, wanted, apply=True)
+    assert output == [
         "the repository berth-train is changed: pull policy: nobody, wanted: arn:aws:iam::999988887777:root",
     ]
     assert changed.mutability == "IMMUTABLE"
@@ -139,41 +139,41 @@ def test_apply_never_loosens_settings(client: Any) -> None:
     assert ensure(client, wanted)[1] == []
 
 
-FOUND = RepositoryState("berth-train", "arn", mutability="IMMUTABLE", scan_on_push=True)
+EXISTING = RepositoryState("berth-train", "arn", mutability="IMMUTABLE", scan_on_push=True)
 STAYS = "ECR can't change it: delete the repository, or use one of another name"
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found", "differences"),
+    ("wanted", "existing", "differences"),
     [
-        (WantedRepository("berth-train"), FOUND, []),
-        (WantedRepository("berth-train"), replace(FOUND, encryption="KMS_DSSE", kms_key=KEY), []),
-        (WantedRepository("berth-train", kms_key=KEY), replace(FOUND, encryption="KMS", kms_key=KEY), []),
-        (WantedRepository("berth-train", kms_key=KEY[-36:]), replace(FOUND, encryption="KMS", kms_key=KEY), []),
-        (WantedRepository("berth-train", kms_key="alias/mine"), replace(FOUND, encryption="KMS", kms_key=KEY), []),
+        (WantedRepository("berth-train"), EXISTING, []),
+        (WantedRepository("berth-train"), replace(EXISTING, encryption="KMS_DSSE", kms_key=KEY), []),
+        (WantedRepository("berth-train", kms_key=KEY), replace(EXISTING, encryption="KMS", kms_key=KEY), []),
+        (WantedRepository("berth-train", kms_key=KEY[-36:]), replace(EXISTING, encryption="KMS", kms_key=KEY), []),
+        (WantedRepository("berth-train", kms_key="alias/mine"), replace(EXISTING, encryption="KMS", kms_key=KEY), []),
         (
             WantedRepository("berth-train", kms_key=KEY),
-            FOUND,
+            EXISTING,
             [SettingDifference("encryption", "AES256", f"KMS {KEY}", STAYS)],
         ),
         (
             WantedRepository("berth-train", kms_key="alias/mine"),
-            FOUND,
+            EXISTING,
             [SettingDifference("encryption", "AES256", "KMS alias/mine", STAYS)],
         ),
         (
             WantedRepository("berth-train", kms_key=OTHER_KEY),
-            replace(FOUND, encryption="KMS", kms_key=KEY),
+            replace(EXISTING, encryption="KMS", kms_key=KEY),
             [SettingDifference("encryption", f"KMS {KEY}", f"KMS {OTHER_KEY}", STAYS)],
         ),
         (
             WantedRepository("berth-train"),
-            replace(FOUND, mutability="IMMUTABLE_WITH_EXCLUSION", exclusions=("cpu", "prod*")),
+            replace(EXISTING, mutability="IMMUTABLE_WITH_EXCLUSION", exclusions=("cpu", "prod*")),
             [SettingDifference("image tags", "immutable but for cpu, prod*", "immutable")],
         ),
         (
             WantedRepository("berth-train", lifecycle=documents.lifecycle_policy()),
-            replace(FOUND, lifecycle={"rules": documents.lifecycle_policy()["rules"][:2]}),
+            replace(EXISTING, lifecycle={"rules": documents.lifecycle_policy()["rules"][:2]}),
             [
                 SettingDifference(
                     "lifecycle policy",
@@ -184,7 +184,7 @@ STAYS = "ECR can't change it: delete the repository, or use one of another name"
         ),
         (
             WantedRepository("berth-train", pull=documents.pull_policy(REGISTRY, sagemaker=True)),
-            replace(FOUND, pull=PULL),
+            replace(EXISTING, pull=PULL),
             [
                 SettingDifference(
                     "pull policy",
@@ -195,8 +195,8 @@ STAYS = "ECR can't change it: delete the repository, or use one of another name"
         ),
     ],
 )
-def test_differences(wanted: WantedRepository, found: RepositoryState, differences: list[SettingDifference]) -> None:
-    assert repository.differences(wanted, found) == differences
+def test_differences(wanted: WantedRepository, existing: RepositoryState, differences: list[SettingDifference]) -> None:
+    assert repository.differences(wanted, existing) == differences
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_differences(wanted: WantedRepository, found: RepositoryState, differenc
     ],
 )
 def test_can_move(mutability: str, exclusions: tuple[str, ...], moves: list[str]) -> None:
-    found = replace(FOUND, mutability=mutability, exclusions=exclusions)
-    assert [tag for tag in ("cpu", "prod-1", "v1.0") if found.can_move(tag)] == moves
+    existing = replace(EXISTING, mutability=mutability, exclusions=exclusions)
+    assert [tag for tag in ("cpu", "prod-1", "v1.0") if existing.can_move(tag)] == moves
 
 
 def test_kms_problems() -> None:
@@ -236,8 +236,8 @@ def test_next_run_finishes_an_unfinished_repository(method: str, client: Any, mo
         f"ecr/README.md has the minimal policy; the repository berth-train was made without its {what}: "
         "run the same command again to finish it."
     )
-    finished, said = ensure(client, wanted)
-    assert said == []
+    finished, output = ensure(client, wanted)
+    assert output == []
     assert repository.differences(wanted, finished) == []
 
 
@@ -265,8 +265,8 @@ def test_policy_removed_by_the_owner_is_not_restored_without_apply(alter: Callab
     ensure(client, WANTED)
     client.delete_lifecycle_policy(repositoryName="berth-train")
     alter(client)
-    _, said = ensure(client, WANTED)
-    assert said[-1] == "the repository berth-train is not changed: --apply changes it."
+    _, output = ensure(client, WANTED)
+    assert output[-1] == "the repository berth-train is not changed: --apply changes it."
     after = repository.describe(client, "berth-train")
     assert after is not None
     assert after.lifecycle is None
@@ -281,8 +281,8 @@ def test_repository_created_by_another_process_is_finished(client: Any, monkeypa
         return describes(repositoryNames=["nobodys"])
 
     monkeypatch.setattr(client, "describe_repositories", missing_once)
-    state, said = ensure(client, WANTED)
-    assert said == ["another process made berth-train just now"]
+    state, output = ensure(client, WANTED)
+    assert output == ["another process made berth-train just now"]
     assert state.lifecycle == WANTED.lifecycle
 
 
@@ -304,11 +304,11 @@ def test_delete_tag_ignores_missing_tags(client: Any) -> None:
 
 
 def test_error_for_tag_that_ecr_does_not_delete(client: Any) -> None:
-    kept = {
+    answer = {
         "failures": [{"failureCode": "ImageReferencedByManifestList", "failureReason": "in a list"}],
     }
     with Stubber(client) as stub:
-        stub.add_response("batch_delete_image", kept)
+        stub.add_response("batch_delete_image", answer)
         with pytest.raises(
             UserError, match=r"the tag 1\.0 of berth-train could not be deleted \(in a list\): delete it in"
         ):

@@ -23,15 +23,15 @@ GUIDES_IMAGES = [Image("A", 1, ("beta-1", "prod-1")), Image("B", 2, ("beta-2", "
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "gone"),
+    ("first", "second", "expired_digests"),
     [
         pytest.param("prod*", "beta*", {"A"}, id="first-rule-keeps-B"),
         pytest.param("beta*", "prod*", {"A", "B"}, id="first-rule-matches-both"),
     ],
 )
-def test_double_agrees_with_the_examples_of_the_user_guide(first: str, second: str, gone: set[str]) -> None:
+def test_double_agrees_with_the_examples_of_the_user_guide(first: str, second: str, expired_digests: set[str]) -> None:
     """The examples A and B are in lifecycle_policy_examples.html, section "Filtering on multiple rules"."""
-    assert expired({"rules": [rule(1, first, 1), rule(2, second, 1)]}, GUIDES_IMAGES, 4) == gone
+    assert expired({"rules": [rule(1, first, 1), rule(2, second, 1)]}, GUIDES_IMAGES, 4) == expired_digests
 
 
 class Repository:

@@ -43,7 +43,11 @@ def failure_of(text: str) -> str:
     return docker_build.failure_sentence(progress, text, Path("/a.log"))
 
 
-FULL, GONE, OTHER = "the disk of the Docker engine is full", "the Docker engine stopped", "the build failed before its"
+FULL, STOPPED, OTHER = (
+    "the disk of the Docker engine is full",
+    "the Docker engine stopped",
+    "the build failed before its",
+)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +56,13 @@ FULL, GONE, OTHER = "the disk of the Docker engine is full", "the Docker engine 
         ("ERROR: failed to solve: write /var/lib/docker/x: no space left on device", FULL),
         ("#9 0.5 error: No space left on device (os error 28)", FULL),
         ("ERROR: failed to copy: write /x: disk quota exceeded", FULL),
-        ("ERROR: failed to receive status: rpc error: code = Unavailable desc = error reading from server: EOF", GONE),
-        ("failed to receive status: rpc error: code = Unavailable desc = transport is closing", GONE),
-        ("unexpected EOF", GONE),
-        ("ERROR: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", GONE),
+        (
+            "ERROR: failed to receive status: rpc error: code = Unavailable desc = error reading from server: EOF",
+            STOPPED,
+        ),
+        ("failed to receive status: rpc error: code = Unavailable desc = transport is closing", STOPPED),
+        ("unexpected EOF", STOPPED),
+        ("ERROR: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", STOPPED),
         ("ERROR: failed to solve: Canceled: context canceled", OTHER),
         ("ERROR: failed to solve: x: dial tcp 127.0.0.1:443: connect: connection refused", OTHER),
         ("#9 0.5 error: 503 Service Unavailable", OTHER),

@@ -55,12 +55,12 @@ def test_changed_tests_invalidate_a_pass(runs: Runs, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("image", "named"),
+    ("image", "variable"),
     [(TRAIN, None), (MINE, "mytrain:1"), (replace(TRAIN, name="berth-train:build-1"), "berth-train:build-1")],
 )
-def test_named_image_is_tested(image: LocalImage, named: str | None, runs: Runs, tmp_path: Path) -> None:
+def test_named_image_is_tested(image: LocalImage, variable: str | None, runs: Runs, tmp_path: Path) -> None:
     image_tests.run([image], tmp_path, to_stderr=True)
-    (done,) = runs
-    assert done["env"].get("BERTH_IMAGE") == named
-    assert ("not kits_own" in done["words"]) == image.derived
-    assert done["stdout"] is sys.stderr
+    (call,) = runs
+    assert call["env"].get("BERTH_IMAGE") == variable
+    assert ("not kits_own" in call["words"]) == image.derived
+    assert call["stdout"] is sys.stderr

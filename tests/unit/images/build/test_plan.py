@@ -32,9 +32,9 @@ def test_tags(revision: Revision, expected: str) -> None:
 
 
 def command_of(image: str, profile: str = "cpu", **changes: Any) -> str:
-    given = {"base": Base(PINS.base_image, "sha256:00"), "secrets": {}, **changes}
-    changed_profile = given.pop("changed_profile", PINS.profile(profile))
-    return build_plan(PINS, changed_profile, image, CLEAN, Provided(**given), Path("/kit")).command()
+    provided = {"base": Base(PINS.base_image, "sha256:00"), "secrets": {}, **changes}
+    changed_profile = provided.pop("changed_profile", PINS.profile(profile))
+    return build_plan(PINS, changed_profile, image, CLEAN, Provided(**provided), Path("/kit")).command()
 
 
 def test_default_build_command() -> None:

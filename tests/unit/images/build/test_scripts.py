@@ -39,8 +39,8 @@ def run(script: str, *words: str, path: Path, **variables: str) -> subprocess.Co
 
 def test_engine_script_does_nothing_if_an_engine_answers(bare: Path) -> None:
     program(bare, "docker", "echo 20.10.24")
-    done = run("engine.sh", path=bare, DOCKER_HOST="tcp://127.0.0.1:9")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    result = run("engine.sh", path=bare, DOCKER_HOST="tcp://127.0.0.1:9")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize(
@@ -56,18 +56,18 @@ def test_engine_script_does_nothing_if_an_engine_answers(bare: Path) -> None:
 def test_engine_script_explains_missing_engine(user: str, variables: dict[str, str], message: str, bare: Path) -> None:
     program(bare, "id", f"echo {user}")
     # The script also tries /usr/bin/docker, which must not reach this machine's engine: it finds no certificates.
-    done = run("engine.sh", path=bare, **{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(bare), **variables})
-    assert done.returncode == 1
-    assert done.stderr.startswith("berth: error: no Docker engine answers")
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    result = run("engine.sh", path=bare, **{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(bare), **variables})
+    assert result.returncode == 1
+    assert result.stderr.startswith("berth: error: no Docker engine answers")
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_base_script_needs_root(bare: Path) -> None:
     program(bare, "id", "echo 1000")
-    done = run("base.sh", "x:y", path=bare)
-    assert done.returncode == 1
-    assert "run 'sudo sh docker/base.sh x:y'" in done.stderr
+    result = run("base.sh", "x:y", path=bare)
+    assert result.returncode == 1
+    assert "run 'sudo sh docker/base.sh x:y'" in result.stderr
 
 
 def test_failed_base_script_shows_reason_without_password(bare: Path, tmp_path: Path) -> None:
@@ -75,12 +75,12 @@ def test_failed_base_script_shows_reason_without_password(bare: Path, tmp_path: 
     program(bare, "mmdebstrap", "echo 'E: http://user:se@secret@mirror/debian is not signed'; exit 1")
     sources = tmp_path / "sources"
     sources.write_text("deb http://user:se@secret@mirror/debian bookworm main\n")
-    done = run("base.sh", "x:y", str(sources), path=bare, TMPDIR=str(tmp_path / "bin"))
-    assert done.returncode == 1
-    assert "base: Debian 12 from http://mirror/debian" in done.stderr
-    assert "E: http://mirror/debian is not signed" in done.stderr
-    assert "berth: error: the Debian base could not be made" in done.stderr
-    assert "secret" not in done.stderr
+    result = run("base.sh", "x:y", str(sources), path=bare, TMPDIR=str(tmp_path / "bin"))
+    assert result.returncode == 1
+    assert "base: Debian 12 from http://mirror/debian" in result.stderr
+    assert "E: http://mirror/debian is not signed" in result.stderr
+    assert "berth: error: the Debian base could not be made" in result.stderr
+    assert "secret" not in result.stderr
     assert sorted(path.name for path in bare.iterdir() if path.is_dir()) == []
 
 

@@ -20,7 +20,7 @@ OVER = ImageSize("berth-train:cpu", (Layer("sha256:1", "deps", 2_000_000_000, 42
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("image_labels", "expected"),
     [
         pytest.param({BASE: PINS.base_image}, 410, id="pulled"),
         pytest.param({BASE: PINS.imported_base}, 410, id="imported-base"),
@@ -28,8 +28,8 @@ OVER = ImageSize("berth-train:cpu", (Layer("sha256:1", "deps", 2_000_000_000, 42
         pytest.param({BASE: "registry.corp/debian:12"}, None, id="other-base"),
     ],
 )
-def test_image_on_another_base_has_no_budget(found: dict[str, str], expected: int | None) -> None:
-    assert budget.budget_of(PINS, "train", "cpu", found) == expected
+def test_image_on_another_base_has_no_budget(image_labels: dict[str, str], expected: int | None) -> None:
+    assert budget.budget_of(PINS, "train", "cpu", image_labels) == expected
 
 
 def test_image_of_unknown_profile_has_no_budget() -> None:
