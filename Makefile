@@ -13,7 +13,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 OUT ?= out
-# Debian's own 3.11 first, as in the images: another build may have what Debian's lacks. Else the first that is new enough.
+# Prefer Debian's own 3.11, which the images have: another build may have modules that Debian's lacks. Else take the first
+# that is new enough.
 new_enough = $(shell $(1) -c 'import sys; sys.version_info >= (3, 11) and print("$(1)")' 2>/dev/null)
 SYSTEM_PYTHON := $(or $(call new_enough,/usr/bin/python3.11),$(call new_enough,python3.11),$(call new_enough,/usr/bin/python3),$\
   $(call new_enough,python3.12),$(call new_enough,python3.13),$(call new_enough,python3))
@@ -166,7 +167,7 @@ jobs: .venv/tested ## kill jobs in containers and cause faults: what do they los
 	$(call write_result,faults); $(call write_result,peers); $(call write_result,kills); exit $$code
 
 .PHONY: engines
-engines: base .venv/tested .venv/bin/docker-registry ## test berth on Docker 20.10, 26.1, 28.5 and podman; writes bench/results; half an hour, needs root
+engines: base .venv/tested .venv/bin/docker-registry ## test berth on Docker 20.10, 26.1, 28.5 and podman; writes bench/results; 45 minutes, needs root
 	@export $(WITH_BASE); code=0; $(call write_result,engines); exit $$code
 
 GPU_PROFILE ?= $(firstword $(GPU_PROFILES))
@@ -254,7 +255,7 @@ $(UV): $(BUILD_TOOLS)
 	  { echo "berth: error: the tests need a C compiler and Python's headers: 'sudo apt-get install gcc libc6-dev $(DEBIAN_PYTHON)-dev'." >&2; exit 1; }
 	@command -v ssh-keygen >/dev/null || { test "$$(id -u)" -eq 0 && apt-get update -qq && \
 	  apt-get install -qq --yes --no-install-recommends openssh-client >/dev/null; } || \
-	  { echo "berth: error: the tests make keys of ssh: 'sudo apt-get install openssh-client'." >&2; exit 1; }
+	  { echo "berth: error: the tests make SSH keys and need ssh-keygen: 'sudo apt-get install openssh-client'." >&2; exit 1; }
 	@$(RUN_UV) pip install --quiet --python $(PYTHON) $(TORCH_FROM) --no-deps --require-hashes -r tests/requirements.txt
 	@touch $@
 
@@ -278,7 +279,7 @@ browser:
 	  rm -rf .venv/registry && mkdir .venv/registry && cd .venv/registry && \
 	  { apt-get download -qq docker-registry 2>/dev/null || { apt-get update -qq && apt-get download -qq docker-registry; }; } && \
 	  dpkg-deb -x docker-registry_*.deb . && ln -sf ../registry/usr/bin/docker-registry ../bin/docker-registry; } || \
-	  { echo "berth: error: the registry's tests need the distribution registry: put docker-registry on PATH, as Debian's package of that name has it." >&2; exit 1; }
+	  { echo "berth: error: the registry tests need the program docker-registry: put it on PATH. Debian's package docker-registry has it." >&2; exit 1; }
 
 # The SDK calls docker-compose, and pgrep when an endpoint ends.
 .venv-sdk2/installed: tests/local_mode/sdk2.txt $(UV)

@@ -10,7 +10,7 @@ sources=${2:-}
 docker=${DOCKER:-docker}
 
 if [ "$(id -u)" -ne 0 ]; then
-    echo "berth: error: making a base image of the package archive needs root: run 'sudo sh docker/base.sh $tag', or pull a Debian 12 image and give it as --base-image." >&2
+    echo "berth: error: making a base image from the package archive needs root: run 'sudo sh docker/base.sh $tag', or pull a Debian 12 image and give it as --base-image." >&2
     exit 1
 fi
 if ! command -v mmdebstrap >/dev/null; then

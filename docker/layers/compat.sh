@@ -1,6 +1,6 @@
 #!/bin/sh
 # Layer compat: the libraries of a newer driver (NVIDIA's cuda-compat). `train` and `serve` use them only if the host's driver
-# is too old for this image's CUDA, so they are not in the dynamic linker's path. Empty if left out.
+# is too old for this image's CUDA, so they are not in the dynamic linker's path. Empty without the file.
 set -eu
 # shellcheck source=docker/layers/common.sh
 . /tmp/layer/common.sh

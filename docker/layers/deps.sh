@@ -37,11 +37,11 @@ pinned = sys.argv[1]
 assert transformers.__version__ == pinned, f"pinned transformers {pinned}, installed {transformers.__version__}"
 PY
 if [ "$IMAGE" = train ]; then
-    # Those that the software set has.
+    # Import those of these packages that the software set has.
     for each in evaluate:evaluate pillow:PIL.Image scikit-learn:sklearn.metrics tensorboardx:tensorboardX; do
         ! locked "${each%:*}" || /opt/berth/bin/python -c "import ${each#*:}"
     done
-    # With a torch that it was not built for, it imports without its operators.
+    # torchvision imports even with a torch that it was not built for, but then it lacks its operators.
     if locked torchvision; then
         /opt/berth/bin/python -c 'import torch, torchvision; torchvision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)'
     fi
@@ -51,24 +51,24 @@ case $IMAGE in
 train) set -- transformers.trainer accelerate datasets pyarrow.parquet sagemaker_training.environment mpi4py.run paramiko ;;
 serve) set -- starlette.applications uvicorn.protocols.http.h11_impl sagemaker_inference.default_inference_handler ;;
 esac
-# A software set may lack some of them.
+# Compile only the modules that are installed: a software set may lack some of them.
 # shellcheck disable=SC2086
-there=$(/opt/berth/bin/python - $bert "$@" <<'PY'
+installed=$(/opt/berth/bin/python - $bert "$@" <<'PY'
 import sys
 from importlib.util import find_spec
 
 
-def is_there(name: str) -> bool:
+def is_installed(name: str) -> bool:
     try:
         return find_spec(name) is not None
     except ModuleNotFoundError:
         return False
 
 
-print(*filter(is_there, sys.argv[1:]))
+print(*filter(is_installed, sys.argv[1:]))
 PY
 )
 # shellcheck disable=SC2086
-/opt/berth/bin/python /tmp/layer/bytecode.py $there
-# sagemaker-training makes it when imported outside a job, with a time in its name.
+/opt/berth/bin/python /tmp/layer/bytecode.py $installed
+# sagemaker-training makes this folder when it is imported outside a job. Its content has a time in its name.
 rm -rf /root/sagemaker_local

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Layer efa: libfabric and NCCL's plugin for EFA (aws-ofi-nccl), from AWS's installer; empty if left out.
+# Layer efa: libfabric and NCCL's plugin for EFA (aws-ofi-nccl), from AWS's installer; empty without the installer.
 set -eu
 # shellcheck source=docker/layers/common.sh
 . /tmp/layer/common.sh
@@ -43,7 +43,7 @@ plugins=/opt/amazon/ofi-nccl/lib
 [ -e $plugins/libnccl-net-ofi.so ] || fail "EFA's installer $version brought no $plugins/libnccl-net-ofi.so, without which NCCL goes over TCP: pin 1.47.0 or a newer one."
 
 # Removed by hand, because apt would also remove the plugin, which depends on these.
-because "Open MPI 4.1 and 5 with PMIx and PRRTE: mpirun is there, from the layer openmpi" \
+because "Open MPI 4.1 and 5 with PMIx and PRRTE: mpirun comes from the layer openmpi" \
     /opt/amazon/openmpi /opt/amazon/openmpi5 /opt/amazon/pmix /opt/amazon/prrte
 because "headers and manuals" /opt/amazon/efa/include /opt/amazon/efa/share/man /opt/amazon/ofi-nccl/include
 find /opt/amazon \( -name '*.a' -o -name '*.la' -o -name '*.pc' \) -delete

@@ -52,10 +52,10 @@ check_signature() { # ARCHIVE
 }
 
 unpack_debian() { # PACKAGE LIBRARY: only the libraries of the folder that holds LIBRARY
-    found=$(dpkg-deb --field "$1" Version) || fail "$FILE is not a Debian package: pin another file."
-    case $found in
+    package_version=$(dpkg-deb --field "$1" Version) || fail "$FILE is not a Debian package: pin another file."
+    case $package_version in
     "$VERSION" | "$VERSION"-*) ;;
-    *) fail "$FILE has version $found, and docker/pins.toml has $VERSION: pin the file and the version that belong together." ;;
+    *) fail "$FILE has version $package_version, and docker/pins.toml has $VERSION: pin the file and the version that belong together." ;;
     esac
     dpkg-deb --extract "$1" /tmp/unpacked
     library=$(find /tmp/unpacked -name "$2" | head -n 1)
@@ -70,8 +70,8 @@ for each in /tmp/layer/*.env; do
     # shellcheck source=/dev/null
     . "$each"
     archive=$(fetch "$FILE" "$URL")
-    found=$(sha256sum "$archive" | cut -d ' ' -f 1)
-    [ "$found" = "$SHA256" ] || fail "$FILE is not the pinned file: its sha256 is $found, and docker/pins.toml has $SHA256; delete it from docker/files and build again, or pin the new one."
+    digest=$(sha256sum "$archive" | cut -d ' ' -f 1)
+    [ "$digest" = "$SHA256" ] || fail "$FILE is not the pinned file: its sha256 is $digest, and docker/pins.toml has $SHA256; delete it from docker/files and build again, or pin the new one."
     case $PART in
     efa)
         check_signature "$archive"

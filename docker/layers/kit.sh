@@ -7,16 +7,17 @@ set -eu
 install_wheels /tmp/dist/*.whl
 site=$(echo /opt/berth/lib/python3*/site-packages)
 forget_uv_notes "$site"
-# The software set and the environment of each Python (berth.runtime.software), and the versions of what is inside.
+# What berth.runtime.software reads (the software set and variables for each Python), and the versions of the content.
 install -m 0644 /tmp/layer/software.json /opt/berth/software.json
 grep -v '^#' /tmp/layer/versions >/opt/berth/versions
 # The wheel has both commands; each image keeps its own.
 case $IMAGE in
 train)
     rm /opt/berth/bin/serve
-    # Python runs the lines of such a file where site-packages begins, and not deeper.
+    # Python runs a .pth file only at the top of site-packages, not in its subfolders.
     cp /opt/berth/lib/python3*/site-packages/berth/train/startup/berth_start.pth "$site"
-    # Before what SDK v3's MPI driver calls: train/sdk3 says why. Isolated, for it calls them in the user's folder.
+    # These hooks replace the programs that SDK v3's MPI driver calls; train/sdk3 says why. They run isolated (-I), because
+    # the driver calls them in the user's folder.
     mkdir /opt/berth/sdk3
     for hook in /opt/berth/sdk3/mpirun /usr/sbin/sshd; do
         printf '#!/opt/berth/bin/python -I\nfrom berth.train.sdk3.%s import main\n\nmain()\n' "${hook##*/}" >"$hook"
@@ -25,9 +26,9 @@ train)
     ;;
 serve) rm /opt/berth/bin/train ;;
 esac
-# Compiled without being loaded, which would take longer than the rest of this step: what processes load at their start.
-# Hints, the GPU check, metrics and SDK v3's hooks are loaded once in a while, engines by each server and at the end of a
-# training. The open smdistributed is compiled in its own layer.
+# Compile what processes load at their start. Importing it instead would take longer than the rest of this step. Skip what is
+# rarely loaded: hints, the GPU check, and in the training image metrics, SDK v3's hooks and engines. The open smdistributed
+# is compiled in its own layer.
 case $IMAGE in
 train) seldom='/smdistributed/|/hints/|/gpu/bench/|/engines/|/metrics/|/sdk3/' ;;
 serve) seldom='/hints/|/gpu/bench/' ;;

@@ -35,11 +35,11 @@ import sys
 from pathlib import Path
 
 layer, pinned = sys.argv[1:]
-asks = {"cuda": "libcudart.so", "math": None, "cudnn": "libcudnn.so.9", "nccl": "libnccl.so.2"}[layer]
+name = {"cuda": "libcudart.so", "math": None, "cudnn": "libcudnn.so.9", "nccl": "libnccl.so.2"}[layer]
 
 
 def number(library: ctypes.CDLL) -> int:
-    """What the library says of its version: 13000 for CUDA 13.0, 92000 for cuDNN 9.20.0, 22907 for NCCL 2.29.7."""
+    """The version that the library reports: 13000 for CUDA 13.0, 92000 for cuDNN 9.20.0, 22907 for NCCL 2.29.7."""
     if layer == "cudnn":
         library.cudnnGetVersion.restype = ctypes.c_size_t
         return int(library.cudnnGetVersion())
@@ -50,11 +50,11 @@ def number(library: ctypes.CDLL) -> int:
     return value.value
 
 
-if asks is not None:
+if name is not None:
     first, second, third = (int(part) for part in f"{pinned}.0".split(".")[:3])
     expected = first * 1000 + second * 10 if layer == "cuda" else first * 10000 + second * 100 + third
-    found = number(ctypes.CDLL(asks))
-    assert found == expected, f"pinned {layer} {pinned}, installed {found}"
+    installed = number(ctypes.CDLL(name))
+    assert installed == expected, f"pinned {layer} {pinned}, installed {installed}"
 for library in sorted(Path("/opt/berth/lib").glob("python3*/site-packages/nvidia/*/lib/lib*.so.*")):
     ctypes.CDLL(str(library))
 PY

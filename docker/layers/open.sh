@@ -6,7 +6,8 @@ berth=$(echo /opt/berth/lib/python3*/site-packages)/berth
 cd /tmp/smdistributed
 find . -name '*.py' -exec install -D -m 0644 {} "$berth/smdistributed/{}" \;
 /opt/berth/bin/python -B -m compileall -q --invalidation-mode checked-hash "$berth"
-# After that of AWS's wheel on PATH. The kit's by its whole name, whichever of the two `import smdistributed` finds.
+# On PATH this smddprun comes after that of AWS's wheel. It imports berth's implementation by its full name, because
+# `import smdistributed` may find AWS's.
 printf '#!/opt/berth/bin/python -I\nimport sys\n\nfrom %s import main\n\nsys.exit(main())\n' \
     berth.smdistributed.dataparallel.launch >/usr/local/bin/smddprun
 chmod 0755 /usr/local/bin/smddprun

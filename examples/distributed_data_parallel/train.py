@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 def points(count: int, seed: int) -> TensorDataset:
     """Points (count × 2) and their labels (count × 1), the same in every process."""
-    where = torch.rand(count, 2, generator=torch.Generator().manual_seed(seed)) * 2 - 1
-    return TensorDataset(where, (where.norm(dim=1, keepdim=True) < 0.8).float())
+    positions = torch.rand(count, 2, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+    return TensorDataset(positions, (positions.norm(dim=1, keepdim=True) < 0.8).float())
 
 
 def main() -> None:
@@ -46,8 +46,8 @@ def main() -> None:
     for epoch in range(arguments.epochs):
         sampler.set_epoch(epoch)
         total = torch.zeros((), device=device)
-        for where, inside in loader:
-            loss = nn.functional.binary_cross_entropy_with_logits(model(where.to(device)), inside.to(device))
+        for positions, inside in loader:
+            loss = nn.functional.binary_cross_entropy_with_logits(model(positions.to(device)), inside.to(device))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -57,8 +57,8 @@ def main() -> None:
             print(f"epoch {epoch + 1}: loss {total.item() / dist.get_world_size():.4f}", flush=True)
 
     if dist.get_rank() == 0:  # one rank saves
-        where, inside = (each.to(device) for each in points(1000, seed=3).tensors)
-        right = int(((network(where) > 0) == inside.bool()).sum())
+        positions, inside = (each.to(device) for each in points(1000, seed=3).tensors)
+        right = int(((network(positions) > 0) == inside.bool()).sum())
         print(f"right side: {right} of 1000", flush=True)
         torch.save(network.state_dict(), Path(os.environ["SM_MODEL_DIR"], "model.pt"))
     dist.destroy_process_group()

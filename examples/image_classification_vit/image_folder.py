@@ -45,15 +45,15 @@ def as_tensor(image: Image.Image) -> torch.Tensor:
 
 def folders() -> tuple[ImageFolder, ImageFolder]:
     """Training and validation images: from the channels `train` and `val`, or made here without the channel `train`."""
-    if given := os.environ.get("SM_CHANNEL_TRAIN"):
-        train, val = ImageFolder(Path(given)), ImageFolder(Path(os.environ.get("SM_CHANNEL_VAL", given)))
+    if channel := os.environ.get("SM_CHANNEL_TRAIN"):
+        train, val = ImageFolder(Path(channel)), ImageFolder(Path(os.environ.get("SM_CHANNEL_VAL", channel)))
         if train.classes != val.classes:
             raise SystemExit(f"val has the classes {val.classes}, train has {train.classes}: use the same classes.")
         return train, val
-    made = Path(tempfile.mkdtemp())  # each rank makes its own files
+    folder = Path(tempfile.mkdtemp())  # each rank makes its own files
     for name, count, seed in (("train", 64, 0), ("val", 16, 1)):
-        make_images(made / name, count, seed)
-    return ImageFolder(made / "train"), ImageFolder(made / "val")
+        make_images(folder / name, count, seed)
+    return ImageFolder(folder / "train"), ImageFolder(folder / "val")
 
 
 def make_images(folder: Path, count: int, seed: int) -> None:

@@ -33,7 +33,7 @@ def made_reviews(count: int = 400) -> Dataset:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=float, default=6)
-    parser.add_argument("--rank", type=int, default=8, help="of the matrices that LoRA trains")
+    parser.add_argument("--rank", type=int, default=8, help="the rank of the matrices that LoRA trains")
     arguments = parser.parse_args()
     pretrained, model_dir = os.environ["SM_CHANNEL_MODEL"], os.environ["SM_MODEL_DIR"]
 
@@ -57,9 +57,9 @@ def main() -> None:
     trainer = Trainer(model, settings, train_dataset=data, data_collator=DataCollatorWithPadding(tokenizer))
     trainer.train()
 
-    found = trainer.predict(data.select(range(100)))  # on all ranks; the first one writes
+    output = trainer.predict(data.select(range(100)))  # on all ranks; the first one writes
     if trainer.is_world_process_zero():
-        right = int((found.predictions.argmax(-1) == found.label_ids).sum())
+        right = int((output.predictions.argmax(-1) == output.label_ids).sum())
         print(f"right labels: {right} of 100")
         model.merge_and_unload().save_pretrained(model_dir)  # any inference image serves a merged model
         tokenizer.save_pretrained(model_dir)

@@ -33,11 +33,9 @@ def made_examples(count: int = 256) -> list[Example]:
     for _ in range(count):
         words = [chance.choice(each) for each in (NAMES, THINGS, PLACES)]
         context = f"{chance.choice(['today', 'yesterday', ''])} {words[0]} carried the {words[1]} to the {words[2]} ."
-        asked = chance.randrange(3)
-        start = context.index(f" {words[asked]} ") + 1
-        examples.append(
-            {"question": QUESTIONS[asked], "context": context, "answer": words[asked], "answer_start": start}
-        )
+        kind = chance.randrange(3)
+        start = context.index(f" {words[kind]} ") + 1
+        examples.append({"question": QUESTIONS[kind], "context": context, "answer": words[kind], "answer_start": start})
     return examples
 
 
@@ -101,10 +99,10 @@ def exact_matches(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> int
     model.eval()
     with torch.no_grad():
         output = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
-    found = (output.start_logits.argmax(1) == batch["start_positions"]) & (
+    right = (output.start_logits.argmax(1) == batch["start_positions"]) & (
         output.end_logits.argmax(1) == batch["end_positions"]
     )
-    return int(found.sum())
+    return int(right.sum())
 
 
 def main() -> None:

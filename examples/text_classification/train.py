@@ -77,9 +77,9 @@ def main() -> None:
     trainer.train()
 
     # All ranks predict; the first one writes.
-    found = trainer.predict(data.select(range(100)))
+    output = trainer.predict(data.select(range(100)))
     if trainer.is_world_process_zero():
-        right = int((found.predictions.argmax(-1) == found.label_ids).sum())
+        right = int((output.predictions.argmax(-1) == output.label_ids).sum())
         print(f"right labels: {right} of 100")
         shutil.copytree(Path(__file__).with_name("code"), Path(model_dir, "code"), dirs_exist_ok=True)
     trainer.save_model(model_dir)

@@ -109,8 +109,8 @@ def predict_step(model: smp.DistributedModel, batch: Batch) -> torch.Tensor:
 def right_labels(model: smp.DistributedModel, batch: Batch) -> int:
     """Count the pairs that get the right label. The number of microbatches must divide the size of the batch."""
     model.eval()
-    found = predict_step(model, batch).concat().argmax(1)
-    return int((found == batch["labels"]).sum())
+    predicted = predict_step(model, batch).concat().argmax(1)
+    return int((predicted == batch["labels"]).sum())
 
 
 def main() -> None:

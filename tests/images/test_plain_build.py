@@ -83,6 +83,6 @@ def test_target_missing_in_the_profile_is_reported(plain: str) -> None:
     done = plain_build("serve", PROFILE="cpu-hf4")
     assert done.returncode != 0
     assert (
-        "berth: error: this profile has no serve image, because its software set is for the other one alone"
+        "berth: error: this profile has no serve image, because its software set is for the other image only"
         in done.stdout
     )
