@@ -31,11 +31,11 @@ LIMIT_SECONDS = 180.0
 SCRIPTS = Path(__file__).parent / "scripts"
 TRAINER = (SCRIPTS / "trainer_alone.py").read_text()
 
-_ROW = pins_file.load().profile(os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE))
+_PROFILE = pins_file.load().profile(os.environ.get("BERTH_PROFILE", pins.DEFAULT_PROFILE))
 # Whether the images have transformers 4, for which run_qa is not made.
-OLDER = not _ROW.runs_berth
+OLDER = not _PROFILE.runs_berth
 # Scripts of early 2023 need the versions of hf4; other old versions may lack load_metric.
-collect_ignore = [] if _ROW.software.name == "hf4" else ["test_hf4.py"]
+collect_ignore = [] if _PROFILE.software.name == "hf4" else ["test_hf4.py"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -77,7 +77,7 @@ class Ran:
     def log(self) -> str:
         return "\n".join(line for _, line in self.lines)
 
-    def of(self, host: str) -> list[str]:
+    def lines_of(self, host: str) -> list[str]:
         """The lines of one host, without its name."""
         return [line.removeprefix(f"{host} | ") for _, line in self.lines if line.startswith(f"{host} | ")]
 
@@ -182,10 +182,12 @@ def losses_of_one_process(user_job: TrainJob) -> Any:
 def losses(ran: Ran, ranks: int) -> list[float]:
     """The losses that TRAINER prints; fails if another number of ranks took part."""
     assert ran.outcome.exit_code == 0, ran.log
-    matches = [re.fullmatch(r"trained: ranks (\d), steps 4, losses (\S+) (\S+)", line) for line in ran.of("algo-1")]
-    (found,) = filter(None, matches)
-    assert int(found[1]) == ranks
-    return [float(found[2]), float(found[3])]
+    matches = [
+        re.fullmatch(r"trained: ranks (\d), steps 4, losses (\S+) (\S+)", line) for line in ran.lines_of("algo-1")
+    ]
+    (match,) = filter(None, matches)
+    assert int(match[1]) == ranks
+    return [float(match[2]), float(match[3])]
 
 
 ServeModel = Callable[[Path], Served]

@@ -44,7 +44,7 @@ def test_program_can_use_mpi_without_mpirun(train: Host) -> None:
 
 
 def test_mpi_does_not_load_libfabric(train: Host) -> None:
-    """NCCL's plugin would get that library instead of EFA's own, and NCCL would use TCP."""
+    """NCCL's plugin would use the libfabric that MPI has loaded instead of EFA's own, and NCCL would use TCP."""
     printed = output(train, "python -c 'from mpi4py import MPI; print(open(\"/proc/self/maps\").read())'")
     assert "/libmpi.so.40" in printed
     assert "/libfabric.so" not in printed
@@ -105,7 +105,7 @@ def test_parquet_can_be_read_after_pruning(train: Host) -> None:
 def test_every_way_to_start_the_image_starts_a_job(
     entrypoint: list[str] | None, command: list[str] | None, client: docker.DockerClient, profile: pins.Profile
 ) -> None:
-    """Without data, so the job fails at once with a sentence: data are missing or, with transformers 4, run_qa."""
+    """The job has no data, so it fails at once. With transformers 4 it fails because run_qa does not run there."""
     container = client.containers.create(IMAGE, command, entrypoint=entrypoint, network_mode="none")
     try:
         container.start()

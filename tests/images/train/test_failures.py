@@ -1,6 +1,7 @@
-"""Programs that fail as users' programs do, as jobs of the image: those that need mpirun, its start file, or a limit.
+"""Some failing programs of bench/failing as jobs of the image.
 
-`python -m bench.failures` runs all of them.
+They need mpirun, hyperparameters, a memory limit, or the image's own start hook (torchrun.sh).
+`python -m bench.failures` runs all programs.
 """
 
 from pathlib import Path
@@ -13,10 +14,10 @@ from bench.failing.cases import CASES, Case
 from tests.images.train.conftest import IMAGE
 
 _PROGRAMS = ("lost_worker.py", "many_hyperparameters.py", "rank_dies_slowly.py", "torchrun.sh")
-CHOSEN = [case for case in CASES if case.program in _PROGRAMS]
+SELECTED = [case for case in CASES if case.program in _PROGRAMS]
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.program) for case in CHOSEN])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.program) for case in SELECTED])
 def test_job_reports_why_the_program_failed(case: Case, client: docker.DockerClient, tmp_path: Path) -> None:
     end = failures.run(client, IMAGE, case, tmp_path)
     assert failures.right(case, end), f"{end.code}: {end.sentence}\n{end.log}"

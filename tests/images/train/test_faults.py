@@ -108,7 +108,7 @@ def test_mistake_is_reported_once_per_host(
     sentence, seconds = assert_failure(ran, 2, mistake.says, ran.when("^algo-. . berth: failed: "))
     assert "Traceback" not in ran.log, "a mistake must not print a traceback"
     for host in ("algo-1", "algo-2"):
-        assert len([line for line in ran.of(host) if sentence in line]) == 1, (
+        assert len([line for line in ran.lines_of(host) if sentence in line]) == 1, (
             "the sentence must be logged once per host"
         )
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
@@ -129,7 +129,7 @@ def test_few_answers_with_wrong_offsets_are_skipped(
     line, summary = (line for line in ran.log.splitlines() if "skipped" in line)
     assert "2 questions skipped" in line
     assert "data.json, article 1, paragraph 1, question 1 (id " in line
-    assert summary == line, "the last lines must repeat it"
+    assert summary == line, "the end of the log must repeat the line"
     assert "train data: 38 of 40 questions" in ran.log
     fault_row("2 of 40 answers with wrong offsets", f"(log) {line}", 0, ran.ended["algo-1"] - ran.when("skipped"))
 
@@ -219,7 +219,7 @@ BAD_PROGRAMS = {
 def test_bad_program_is_rejected_before_it_runs(name: str, user_job: Callable[..., Any], fault_row: Row) -> None:
     bad = BAD_PROGRAMS[name]
     ran = user_job({bad.program: bad.text}, bad.program, bad.hyperparameters, hosts=2)
-    assert "ran" not in [line.removeprefix("[rank 1] ") for line in ran.of("algo-1")]
+    assert "ran" not in [line.removeprefix("[rank 1] ") for line in ran.lines_of("algo-1")]
     sentence, seconds = assert_failure(ran, 2, (bad.says,), ran.when("launch plan"))
     fault_row(name, sentence, ran.outcome.exit_code, seconds)
 
@@ -346,7 +346,7 @@ def test_command_is_rejected_before_anything_starts(
         if words[0] == "train":
             words += ["--output", str(tmp_path / "out")]
         began = time.monotonic()
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, str(pins.ROOT / "build.py"), "run", *words],
             cwd=tmp_path,
             env={**os.environ, **refusal.environment},
@@ -354,10 +354,10 @@ def test_command_is_rejected_before_anything_starts(
             text=True,
             timeout=60,
         )
-    print(done.stdout, done.stderr)
-    errors = [line for line in done.stderr.splitlines() if line.startswith("berth: error: ")]
-    assert (done.returncode, len(errors)) == (1, 1)
-    assert "Traceback" not in done.stderr
+    print(result.stdout, result.stderr)
+    errors = [line for line in result.stderr.splitlines() if line.startswith("berth: error: ")]
+    assert (result.returncode, len(errors)) == (1, 1)
+    assert "Traceback" not in result.stderr
     for text in refusal.says:
         assert text.format(**values) in errors[0]
-    fault_row(name, errors[0], done.returncode, time.monotonic() - began)
+    fault_row(name, errors[0], result.returncode, time.monotonic() - began)

@@ -42,9 +42,9 @@ def test_two_ranks_of_script_from_2023_train_together(
         environment={"BERTH_DISTRIBUTION": "mpi", "BERTH_PROCESSES_PER_HOST": "2"},
     )
     assert ran.outcome.exit_code == 0, ran.log
-    lines = [line for line in ran.of("algo-1") if "glue: rank" in line]
-    found = [re.search(r"rank (\d) of 2, step (\d+), (\[.*\]), weights (\w+)", line) for line in lines]
-    ends = sorted(match.groups() for match in found if match)
+    lines = [line for line in ran.lines_of("algo-1") if "glue: rank" in line]
+    matches = [re.search(r"rank (\d) of 2, step (\d+), (\[.*\]), weights (\w+)", line) for line in lines]
+    ends = sorted(match.groups() for match in matches if match)
     assert [(rank, step) for rank, step, _, _ in ends] == [("0", "8"), ("1", "8")], (
         "16 rows, 2 per rank and step, 2 epochs"
     )
@@ -53,10 +53,10 @@ def test_two_ranks_of_script_from_2023_train_together(
     assert "Total train batch size (w. parallel, distributed & accumulation) = 4" in ran.log
     assert "Continuing training from global step 4" in ran.log
     assert ran.log.count("berth: fp16 is off: this host has no GPU that torch can use") == 2, "once per Trainer"
-    assert "process group" not in ran.of("algo-1")[-1]
+    assert "process group" not in ran.lines_of("algo-1")[-1]
 
 
-# Trainer checks these variables and this backend for AWS's library, on hosts with a GPU.
+# If a host has a GPU and these variables are set, Trainer uses AWS's library, with this backend.
 OVER_SMDDP = """
 import os
 os.environ["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
@@ -83,7 +83,7 @@ def trained(
     rows: Callable[[str], Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """The model of the question answering script."""
+    """The folder of the model that the question answering script has trained."""
     ran = user_job(
         {"train.py": (SCRIPTS / "qa_of_2023.py").read_text()},
         "train.py",
@@ -92,7 +92,7 @@ def trained(
         model=tiny_model,
     )
     assert ran.outcome.exit_code == 0, ran.log
-    last = next(line for line in ran.of("algo-1") if line.startswith("qa: "))
+    last = next(line for line in ran.lines_of("algo-1") if line.startswith("qa: "))
     assert last.startswith("qa: step 4, ")
     assert "'eval_exact_match', 'eval_f1'" in last
     assert "Continuing training from global step 2" in ran.log

@@ -1,4 +1,4 @@
-"""Networks as they really are: hosts with the same host name, and the user's own choice of interfaces."""
+"""Hosts with the same host name, network interfaces that the user excludes, and an sshd with many connections."""
 
 import json
 from collections.abc import Callable
@@ -46,13 +46,13 @@ dist.destroy_process_group()
 
 
 def test_users_excluded_interfaces_replace_the_plans_list(user_job: Callable[..., Any]) -> None:
-    """With both lists of interfaces mpirun does not start, or hangs."""
+    """With an include list and an exclude list, mpirun does not start, or hangs."""
     options = "-mca btl_tcp_if_exclude lo,docker0 -x OMPI_MCA_oob_tcp_if_exclude=lo,docker0"
     settings = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": options}
     ran = user_job({"train.py": ADDS_UP}, "train.py", settings, hosts=4)
     assert ran.outcome.exit_code == 0, ran.log
     for host in ("algo-1", "algo-2", "algo-3", "algo-4"):
-        assert [line for line in ran.of(host) if line.startswith("sums")] == [f"sums 6 6 {host}"]
+        assert [line for line in ran.lines_of(host) if line.startswith("sums")] == [f"sums 6 6 {host}"]
     assert "so mpirun does not get the plan's btl_tcp_if_include eth0" in ran.log
     assert "so mpirun does not get the plan's oob_tcp_if_include eth0" in ran.log
 
@@ -68,10 +68,10 @@ from berth.train.hosts.rendezvous import Introduction
 leader, worker = Path(mkdtemp()), Path(mkdtemp())
 server = ssh.SshServer(worker)
 server.start()
-known = {"algo-2": Introduction("algo-2", 1, server.host_key, server.port)}
-here = SimpleNamespace(address="127.0.0.1", own_address="127.0.0.1")
-met = SimpleNamespace(introductions=known, connections={"algo-2": here})
-server.allow(ssh.write_client_files(leader, met), "127.0.0.1")
+introductions = {"algo-2": Introduction("algo-2", 1, server.host_key, server.port)}
+loopback = SimpleNamespace(address="127.0.0.1", own_address="127.0.0.1")
+rendezvous = SimpleNamespace(introductions=introductions, connections={"algo-2": loopback})
+server.allow(ssh.write_client_files(leader, rendezvous), "127.0.0.1")
 client = ["-F", str(leader / "ssh_config")]
 mpirun = shutil.which("mpirun")
 launch = [mpirun, "--allow-run-as-root", "--prefix", str(Path(mpirun).parent.parent), "--host", "algo-2:2", "-np", "2"]
@@ -80,15 +80,16 @@ for name, value in {"plm_rsh_agent": "ssh", "plm_rsh_args": " ".join(client), "o
 connections = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
 time.sleep(1)
 codes = [subprocess.run(["ssh", *client, "algo-2", "true"]).returncode for _ in range(10)]
-began = subprocess.run([*launch, "echo", "rank"], capture_output=True, text=True)
-print(json.dumps({"ssh": codes, "mpirun": began.returncode, "output": began.stdout.split(), "err": began.stderr}))
+launched = subprocess.run([*launch, "echo", "rank"], capture_output=True, text=True)
+output, err = launched.stdout.split(), launched.stderr
+print(json.dumps({"ssh": codes, "mpirun": launched.returncode, "output": output, "err": err}))
 server.stop()
 """
 
 
 def test_sshd_accepts_mpirun_beside_sixty_open_connections(train: Any) -> None:
-    """With sshd's default limits every second connection is rejected then."""
-    done = train.run("python -P -c %s", SSHD)
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["ssh"] == [0] * 10, done.stderr
-    assert (found["mpirun"], found["output"]) == (0, ["rank", "rank"]), found["err"]
+    """With its default limits, sshd would reject every second connection."""
+    result = train.run("python -P -c %s", SSHD)
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert report["ssh"] == [0] * 10, result.stderr
+    assert (report["mpirun"], report["output"]) == (0, ["rank", "rank"]), report["err"]

@@ -17,7 +17,7 @@ from berth.common import labels
 from berth.images.pins import pins
 
 SLEEPS = "import time\nprint('READY', flush=True)\ntime.sleep(600)\n"
-# A Python that has just started loses a signal, which is repeated after half a second; this program takes longer.
+# A Python that is just starting ignores the signal, which the run repeats every half second. This program takes longer.
 STARTS_SLOWLY = "import time\ntime.sleep(2)\nprint('READY', flush=True)\ntime.sleep(600)\n"
 
 

@@ -94,9 +94,9 @@ def test_model_files_are_readable_for_all_users(job: Any) -> None:
 def test_metric_definitions_of_notebooks_match_once(job: Any) -> None:
     ran, _ = job
     for name, pattern in PATTERNS.items():
-        found = [match[1] for _, line in ran.lines if (match := re.search(pattern, line))]
-        assert len(found) == 1, f"{name}: {found}"
-        assert re.fullmatch(r"\d+(\.\d+)?", found[0]), f"{name}: {found}"
+        values = [match[1] for _, line in ran.lines if (match := re.search(pattern, line))]
+        assert len(values) == 1, f"{name}: {values}"
+        assert re.fullmatch(r"\d+(\.\d+)?", values[0]), f"{name}: {values}"
     metrics = json.loads(read(ran.outcome.model_archive)["metrics.json"])
     assert {"train_runtime", "eval_f1", "eval_exact_match"} <= set(metrics)
 

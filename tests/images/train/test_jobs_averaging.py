@@ -39,14 +39,14 @@ def by_length(whole: dict[str, Any], tokenizer: Tokenizer) -> list[dict[str, Any
     """
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    found = {}
+    by_tokens = {}
     for article in whole["data"]:
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"]:
                 tokens = len(tokenizer.encode(question["question"], paragraph["context"]).ids)
                 if tokens <= 384:
-                    found.setdefault(tokens, {"context": paragraph["context"], "qas": [question]})
-    selected = dict(list(found.items())[: 2 * PER_HOST])
+                    by_tokens.setdefault(tokens, {"context": paragraph["context"], "qas": [question]})
+    selected = dict(list(by_tokens.items())[: 2 * PER_HOST])
     assert len(selected) == 2 * PER_HOST
     return [selected[tokens] for tokens in sorted(selected, reverse=True)]
 
@@ -70,7 +70,7 @@ def weights(
         "one process": (both, 1, 2 * PER_HOST),
         "two hosts": (both, 2, PER_HOST),
     }
-    found = {"before": load_file(tiny_model / "model.safetensors")}
+    results = {"before": load_file(tiny_model / "model.safetensors")}
     for name, (paragraphs, hosts, batch) in jobs.items():
         folder = tmp_path_factory.mktemp("half")
         (folder / "squad.json").write_text(json.dumps(squad(paragraphs)))
@@ -86,8 +86,8 @@ def weights(
             assert "weights: the same on all 2 ranks" in ran.log
         unpacked = folder / "model"
         unpack(ran.outcome.model_archive, unpacked)
-        found[name] = load_file(unpacked / "model.safetensors")
-    return found
+        results[name] = load_file(unpacked / "model.safetensors")
+    return results
 
 
 def distance(one: Weights, other: Weights) -> float:

@@ -43,7 +43,7 @@ def test_program_runs_once_per_host_and_imports_its_own_qa(user_job: Callable[..
     assert ran.outcome.exit_code == 0, ran.log
     arguments = "['-b', '4', '--epochs', '3', '--learning-rate', '3e-05', '--name', 'bert']"
     for host in ("algo-1", "algo-2"):
-        lines = [line for line in ran.of(host) if line.startswith("program")]
+        lines = [line for line in ran.lines_of(host) if line.startswith("program")]
         assert lines == [f"program own qa {host} {arguments} None"]
     assert "your own program runs once per host unless a distribution is asked for" in ran.log
     assert ran.outcome.model_archive is not None
@@ -60,7 +60,7 @@ def test_berth_distribution_mpi_makes_one_mpi_world(user_job: Callable[..., Any]
     assert ran.outcome.exit_code == 0, ran.log
     hosts = ("algo-1", "algo-1", "algo-2", "algo-2")
     places = [(rank, rank, host, "own qa") for rank, host in enumerate(hosts)]
-    assert [line for line in ran.of("algo-1") if line.startswith("places")] == [f"places 4 4 {places}"]
+    assert [line for line in ran.lines_of("algo-1") if line.startswith("places")] == [f"places 4 4 {places}"]
     assert unexpected_lines(ran.log) == []
 
 
@@ -92,14 +92,14 @@ def test_trainer_started_by_shell_script_trains_together_on_cpu(user_job: Callab
     files = {"start.sh": "exec python train.py\n", "train.py": TRAINER}
     ran = user_job(files, "start.sh", environment=TWO_RANKS)
     assert ran.outcome.exit_code == 0, ran.log
-    lines = [line for line in ran.of("algo-1") if line.startswith("trainer: ")]
+    lines = [line for line in ran.lines_of("algo-1") if line.startswith("trainer: ")]
     seen = [re.search(r"DistributedDataParallel sees \[(\d), (\d)\]", line) for line in lines]
-    rows = [int(row) for found in seen if found for row in found.groups()]
+    rows = [int(row) for match in seen if match for row in match.groups()]
     assert sorted(rows) == list(range(8)), "two steps of two ranks with two rows each must cover every row once"
     ends = [re.fullmatch(r"trainer: rank (\d) of 2 ends with (\w+)", line) for line in lines]
     assert sorted(end[1] for end in ends if end) == ["0", "1"]
     assert len({end[2] for end in ends if end}) == 1, "the ranks' weights differ"
-    assert "process group" not in ran.of("algo-1")[-1]
+    assert "process group" not in ran.lines_of("algo-1")[-1]
 
 
 PLAIN = """
@@ -124,7 +124,7 @@ Accelerator()
             marks=[
                 pytest.mark.transformers5,
                 pytest.mark.nightly,
-            ],  # the accelerate of the older image uses NCCL then, and fails
+            ],  # with transformers 4, accelerate would use NCCL and fail
         ),
         pytest.param(ACCELERATOR, {"ACCELERATE_USE_FSDP": "true"}, "fsdp had no effect", marks=pytest.mark.nightly),
     ],
@@ -135,14 +135,14 @@ def test_last_log_line_reports_that_ranks_train_alone(
 ) -> None:
     ran = user_job({"train.py": program}, "train.py", environment=TWO_RANKS | variables)
     assert ran.outcome.exit_code == 0, ran.log
-    assert ran.of("algo-1")[-1].startswith(f"berth: the job ends with exit code 0; {note}")
+    assert ran.lines_of("algo-1")[-1].startswith(f"berth: the job ends with exit code 0; {note}")
 
 
 def test_shell_script_gets_hyperparameters(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
     script = 'set -eu\necho "shell $SM_CURRENT_HOST $* $SM_HP_EPOCHS"\necho trained > "$SM_MODEL_DIR/model.txt"\n'
     ran = user_job({"start.sh": script}, "start.sh", {"epochs": "3"})
     assert ran.outcome.exit_code == 0, ran.log
-    assert "shell algo-1 --epochs 3 3" in ran.of("algo-1")
+    assert "shell algo-1 --epochs 3 3" in ran.lines_of("algo-1")
     assert unexpected_lines(ran.log) == []
 
 
@@ -163,14 +163,14 @@ def test_requirements_from_wheel_and_private_index(
         (tmp_path / "channel/company.pem").write_bytes(index.ca.read_bytes())
         environment = {"PIP_INDEX_URL": index.url, "PIP_RETRIES": "0"}
         ran = user_job(files, "train.py", channels={"certificates": tmp_path / "channel"}, environment=environment)
-        without = user_job(files, "train.py", environment=environment)
+        without_ca = user_job(files, "train.py", environment=environment)
     assert ran.outcome.exit_code == 0, ran.log
-    assert "vendored and fetched" in ran.of("algo-1")
+    assert "vendored and fetched" in ran.lines_of("algo-1")
     assert unexpected_lines(ran.log) == []
-    assert without.outcome.exit_code == 1
-    sentence = without.sentences()["algo-1"]
+    assert without_ca.outcome.exit_code == 1
+    sentence = without_ca.sentences()["algo-1"]
     assert f"index {index.shown} can't be reached for far-away==1.0 (CERTIFICATE_VERIFY_FAILED; trusted " in sentence
-    assert "pa55word" not in ran.log + without.log
+    assert "pa55word" not in ran.log + without_ca.log
 
 
 def test_mpi_hyperparameters_of_framework_estimators(user_job: Callable[..., Any], unexpected_lines: Any) -> None:
@@ -178,8 +178,8 @@ def test_mpi_hyperparameters_of_framework_estimators(user_job: Callable[..., Any
     ran = user_job({"train.py": MPI_PROGRAM, "qa.py": QA}, "train.py", settings)
     assert ran.outcome.exit_code == 0, ran.log
     places = [(rank, rank, "algo-1", "own qa") for rank in range(2)]
-    assert f"places 2 2 {places}" in ran.of("algo-1")
-    assert "process group" not in ran.of("algo-1")[-1], "ranks that use only MPI must not get the warning"
+    assert f"places 2 2 {places}" in ran.lines_of("algo-1")
+    assert "process group" not in ran.lines_of("algo-1")[-1], "ranks that use only MPI must not get the warning"
     assert unexpected_lines(ran.log) == []
 
 

@@ -63,9 +63,9 @@ def test_folder_replaced_by_link_is_skipped_with_warning(
     code: int, secret: Path, user_job: Callable[..., object], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     program = REPLACES_FOLDERS.format(secret=str(secret), code=code)
-    done = user_job({"train.py": program}, "train.py", output=tmp_path / "out")
+    ran = user_job({"train.py": program}, "train.py", output=tmp_path / "out")
     printed = capfd.readouterr().out
-    assert done.outcome.exit_code == code  # type: ignore[attr-defined]
+    assert ran.outcome.exit_code == code  # type: ignore[attr-defined]
     assert output_files(tmp_path / "out") == (["failure-algo-1", "train.log"] if code else ["train.log"])
     assert "/opt/ml/output/data of algo-1" in printed
     assert "'output/data' itself (a link in place of the folder)" in printed
@@ -77,14 +77,14 @@ def test_folder_replaced_by_link_is_skipped_with_warning(
 def test_links_and_special_files_are_skipped_with_warning(
     code: int, secret: Path, user_job: Callable[..., object], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    done = user_job(
+    ran = user_job(
         {"train.py": LINKS_IN_FOLDERS.format(secret=str(secret), code=code)},
         "train.py",
         output=tmp_path / "out",
         gpus=False,
     )
     printed = capfd.readouterr().out
-    assert done.outcome.exit_code == code  # type: ignore[attr-defined]
+    assert ran.outcome.exit_code == code  # type: ignore[attr-defined]
     if code:
         assert output_files(tmp_path / "out") == ["state", "failure-algo-1", "train.log"]
         assert "'key', a link that leads out of it: it is removed." in printed

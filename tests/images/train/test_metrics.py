@@ -20,7 +20,7 @@ import evaluate
 def squad(*texts):
     return {"id": "1", "answers": {"text": list(texts), "answer_start": [0] * len(texts)}}
 
-found = {
+results = {
     "squad": evaluate.load("squad").compute(
         predictions=[{"id": "1", "prediction_text": "eiffel tower"}], references=[squad("The Eiffel Tower")]),
     "squad_v2": load_metric("squad_v2").compute(
@@ -34,15 +34,15 @@ found = {
         predictions=[[0, 1], [1, 1]], references=[[0, 1], [1, 0]]),
     "batches": evaluate.load("accuracy", experiment_id="mine"),
 }
-metric = found["batches"]
+metric = results["batches"]
 for prediction, reference in [(1, 1), (0, 1)]:
     metric.add_batch(predictions=[prediction], references=[reference])
-found["batches"] = metric.compute(normalize=False)
+results["batches"] = metric.compute(normalize=False)
 assert not lookups, lookups
 try:
     evaluate.load("f1")
 except Exception as error:
-    found["f1"] = type(error).__name__
+    results["f1"] = type(error).__name__
 open("squad/squad.py", "w").write('''
 import datasets
 import evaluate
@@ -54,8 +54,8 @@ class Mine(evaluate.Metric):
     def _compute(self, predictions, references):
         return {"mine": len(predictions)}
 ''')
-found["local"] = evaluate.load("squad").compute(predictions=["a"], references=["a"])
-print(json.dumps(found))
+results["local"] = evaluate.load("squad").compute(predictions=["a"], references=["a"])
+print(json.dumps(results))
 """
 
 

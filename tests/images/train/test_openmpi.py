@@ -1,4 +1,4 @@
-"""Jobs with another Open MPI than the image's own: Debian's 4.1."""
+"""Jobs with another mpirun than the image's own: Debian's Open MPI 4.1, and one that does not end."""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,7 +46,7 @@ def test_ranks_of_two_hosts_reduce(user_job: Callable[..., Any], with_debians_mp
     ran = user_job({"train.py": PROGRAM}, "train.py", image=with_debians_mpi, hosts=2, environment=environment)
     assert ran.outcome.exit_code == 0, ran.log
     for host, first in (("algo-1", 0), ("algo-2", 2)):
-        lines = sorted(line for line in ran.of(host) if line.startswith("sum"))
+        lines = sorted(line for line in ran.lines_of(host) if line.startswith("sum"))
         assert lines == [f"sum 10 of 4 {host} {first + local} {local} Open MPI v4.1.4" for local in (0, 1)]
 
 

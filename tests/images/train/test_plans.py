@@ -34,10 +34,10 @@ def test_every_rank_of_the_plan_joins_the_group(
     world = hosts * ranks
     for index in range(hosts):
         host = f"algo-{index + 1}"
-        lines = sorted(line for line in ran.of(host) if line.startswith("rank "))
+        lines = sorted(line for line in ran.lines_of(host) if line.startswith("rank "))
         assert lines == [
             f"rank {index * ranks + local} of {world} {local} {ranks} gloo sum {world * (world + 1) // 2}"
             for local in range(ranks)
         ]
-    assert f"berth:   ranks: {ranks} on each host, {world} in all, by mpirun" in ran.of("algo-1")
+    assert f"berth:   ranks: {ranks} on each host, {world} in all, by mpirun" in ran.lines_of("algo-1")
     assert unexpected_lines(ran.log) == []

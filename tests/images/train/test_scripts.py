@@ -41,6 +41,6 @@ def test_scripts_like_the_examples_train_in_two_ranks(
     )
     assert ran.outcome.exit_code == 0, ran.log
     for name, figures in (("qa", ("eval_exact_match", "eval_f1")), ("glue", ("eval_accuracy",))):
-        lines = sorted(line for line in ran.of("algo-1") if line.startswith(f"{name}: "))
+        lines = sorted(line for line in ran.lines_of("algo-1") if line.startswith(f"{name}: "))
         assert [re.match(rf"{name}: (rank \d of \d)", line)[1] for line in lines] == ["rank 0 of 2", "rank 1 of 2"]
         assert all(f"'{figure}'" in line for line in lines for figure in figures)

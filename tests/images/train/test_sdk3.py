@@ -20,8 +20,8 @@ DRIVER_PATH = "/opt/ml/input/data/sm_drivers/distributed_drivers/mpi_driver.py"
 RANK = r"""
 import json, os, sys
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "SM_CURRENT_HOST", "GREETING", "NCCL_SOCKET_IFNAME")
-found = [*(os.environ.get(name) for name in names), len(os.sched_getaffinity(0))]
-sys.stdout.write("FOUND " + json.dumps(found) + "\n")  # one write, because --tag-output splits lines between writes
+values = [*(os.environ.get(name) for name in names), len(os.sched_getaffinity(0))]
+sys.stdout.write("FOUND " + json.dumps(values) + "\n")  # one write, because --tag-output splits lines between writes
 """
 GREETING = "good # \"morning\" to 'all'\nof you"
 HOSTS = ("algo-1", "algo-2")
@@ -58,9 +58,9 @@ def test_driver_starts_every_rank_on_two_hosts(driven: Driven) -> None:
         codes = {host: container.wait(timeout=120)["StatusCode"] for host, container in containers.items()}
         log = containers["algo-1"].logs().decode()
     assert codes == {"algo-1": 0, "algo-2": 0}
-    found = [json.loads(text) for text in re.findall(r"FOUND (\[.*\])", log)]
+    printed = [json.loads(text) for text in re.findall(r"FOUND (\[.*\])", log)]
     expected = [[str(rank), str(rank % 2), "4", "algo-1", HOSTS[rank // 2], GREETING, "eth0"] for rank in range(4)]
-    first, second = found[:4], found[4:]
+    first, second = printed[:4], printed[4:]
     for ranks, cores in ((first, len(os.sched_getaffinity(0))), (second, 1)):
         assert sorted(ranks) == [[*rank, cores] for rank in expected], log
     changed = re.findall(r"berth: mpirun: changed for SDK v3's driver: (.*)", log)
@@ -83,7 +83,7 @@ def test_driver_fails_with_name_of_missing_host(driven: Driven) -> None:
 
 
 def test_hooks_run_the_real_programs_without_the_driver(train: Any) -> None:
-    """Also if the driver's channel exists, because a user's own mpirun is not the driver's."""
+    """Here the driver's channel exists, but the caller is not the driver."""
     train.check_output(f"mkdir -p {Path(DRIVER_PATH).parent}")
     options = "--allow-run-as-root --oversubscribe -np 1"
     printed = train.check_output(f"timeout 60 mpirun {options} printenv")

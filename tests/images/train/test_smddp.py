@@ -82,9 +82,9 @@ def test_run_qa_gets_the_same_weights_over_smddp_and_gloo(
     assert over_smddp.outcome.exit_code == 0, over_smddp.log
     for host in ("algo-1", "algo-2"):
         why = "smddp, over eth0: smdistributed dataparallel was asked for, and its library can be imported"
-        assert len([line for line in over_smddp.of(host) if why in line]) == 1
+        assert len([line for line in over_smddp.lines_of(host) if why in line]) == 1
     assert "berth:   each rank: /opt/berth/bin/smddprun /opt/berth/bin/python" in over_smddp.log
-    assert any("ranks: 2, smddp, CPU" in line for line in over_smddp.of("algo-1"))
+    assert any("ranks: 2, smddp, CPU" in line for line in over_smddp.lines_of("algo-1"))
     assert unexpected_lines(over_smddp.log) == []
     over_gloo = train_job(data, model=tiny_model, hosts=2, hyperparameters=TRAIN)
     assert "ranks: 2, gloo, CPU" in over_gloo.log
@@ -100,7 +100,7 @@ def test_program_gets_backend_and_variables_of_smddp(
     ran = user_job({"train.py": PROGRAM}, "train.py", image=with_smddp, hosts=2, environment=environment)
     assert ran.outcome.exit_code == 0, ran.log
     for host, ranks in (("algo-1", (0, 1)), ("algo-2", (2, 3))):
-        lines = sorted(line for line in ran.of(host) if line.startswith("rank "))
+        lines = sorted(line for line in ran.lines_of(host) if line.startswith("rank "))
         assert lines == [f"rank {rank} smddp 10 algo-1 local efa 1" for rank in ranks]
     assert unexpected_lines(ran.log) == []
 
@@ -118,8 +118,8 @@ def test_smddp_that_cannot_be_imported_is_replaced_by_gloo(
     )
     assert ran.outcome.exit_code == 0, ran.log
     for host, rank in (("algo-1", 0), ("algo-2", 1)):
-        assert f"rank {rank} gloo 3 None None None None" in ran.of(host)
-        (line,) = (line for line in ran.of(host) if UNSUPPORTED in line)
+        assert f"rank {rank} gloo 3 None None None None" in ran.lines_of(host)
+        (line,) = (line for line in ran.lines_of(host) if UNSUPPORTED in line)
         assert (
             "gloo, over eth0: no GPU that torch can use; smdistributed dataparallel was asked for but can't be used "
             f"(RuntimeError: {UNSUPPORTED})"

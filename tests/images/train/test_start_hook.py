@@ -31,10 +31,10 @@ print(f"{accelerator.process_index} of {accelerator.num_processes}, {steps} step
 def run_ranks(train: Host, launcher: str, variables: str = "") -> list[str]:
     """Run PROGRAM; the ranks' lines, sorted."""
     train.check_output(f"cat > /tmp/program.py <<'EOF'{PROGRAM}EOF")
-    done = train.run(f"{variables} {LIMIT} {launcher} /tmp/program.py")
-    assert done.rc == 0, done.stderr
-    assert "berth:" not in done.stdout, "a warning that ranks trained alone"
-    return sorted(re.findall(r"\d of \d, .*", done.stdout))
+    result = train.run(f"{variables} {LIMIT} {launcher} /tmp/program.py")
+    assert result.rc == 0, result.stderr
+    assert "berth:" not in result.stdout, "the hook must not warn that the ranks trained alone"
+    return sorted(re.findall(r"\d of \d, .*", result.stdout))
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_ranks_without_gpu_train_together_under_both_launchers(train: Host, laun
 def test_hook_changes_nothing_in_a_single_python(train: Host) -> None:
     """It imports only its own modules, each in less than 10 ms, prints nothing and sets no variable."""
     code = "import os, sys; print(os.environ.get('ACCELERATE_USE_CPU'), *(m for m in sys.modules if m[:5] == 'berth'))"
-    done = train.run(f'{LIMIT} python -X importtime -c "{code}"')
+    result = train.run(f'{LIMIT} python -X importtime -c "{code}"')
     hook = ("start_hook", "after_import", "smdistributed_finder")
     modules = ["berth", "berth.train", "berth.train.startup", *(f"berth.train.startup.{name}" for name in hook)]
-    assert done.stdout == f"None {' '.join(modules)}\n"
-    times = re.findall(r"\| *(\d+) \| *berth\.train\.startup\.\w+$", done.stderr, re.MULTILINE)
+    assert result.stdout == f"None {' '.join(modules)}\n"
+    times = re.findall(r"\| *(\d+) \| *berth\.train\.startup\.\w+$", result.stderr, re.MULTILINE)
     assert [int(time) < 10_000 for time in times] == [True] * len(hook)

@@ -17,15 +17,15 @@ pytestmark = pytest.mark.transformers5
 READ = """
 import glob, json, struct
 from tensorboardX.proto.event_pb2 import Event
-found = {}
+values = {}
 for path in glob.glob("/events/events.out.tfevents.*"):
     data = open(path, "rb").read()
     while data:
         (size,) = struct.unpack_from("<Q", data)
         for value in Event.FromString(data[12 : 12 + size]).summary.value:
-            found[value.tag] = value.simple_value
+            values[value.tag] = value.simple_value
         data = data[16 + size :]
-print(json.dumps(found))
+print(json.dumps(values))
 """
 
 

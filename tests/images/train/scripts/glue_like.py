@@ -51,8 +51,8 @@ def main() -> None:
         data_collator=DataCollatorWithPadding(tokenizer),
         compute_metrics=compute_metrics,
     )
-    done = trainer.train()
-    trainer.save_metrics("train", done.metrics)
+    result = trainer.train()
+    trainer.save_metrics("train", result.metrics)
     figures = trainer.evaluate()
     trainer.save_metrics("eval", figures)
     print(f"glue: rank {training.process_index} of {training.world_size}, {sorted(figures)}", flush=True)

@@ -33,18 +33,18 @@ def main() -> None:
     model = AutoModelForQuestionAnswering.from_pretrained(data.model_name_or_path)
 
     def features(examples):
-        found = tokenizer(
+        encoded = tokenizer(
             examples["question"],
             examples["context"],
             truncation="only_second",
             max_length=data.max_seq_length,
             padding="max_length",
         )
-        found["start_positions"] = found["end_positions"] = [1] * len(examples["id"])
-        return found
+        encoded["start_positions"] = encoded["end_positions"] = [1] * len(examples["id"])
+        return encoded
 
     with training.main_process_first(desc="features"):
-        made = rows.map(features, batched=True, remove_columns=rows["train"].column_names)
+        windows = rows.map(features, batched=True, remove_columns=rows["train"].column_names)
     metric = evaluate.load("squad")
 
     def compute_metrics(prediction):
@@ -57,16 +57,16 @@ def main() -> None:
     trainer = Trainer(
         model=model,
         args=training,
-        train_dataset=made["train"],
-        eval_dataset=made["validation"],
+        train_dataset=windows["train"],
+        eval_dataset=windows["validation"],
         processing_class=tokenizer,
         data_collator=default_data_collator,
         compute_metrics=compute_metrics,
     )
-    done = trainer.train()
+    result = trainer.train()
     trainer.save_model()
-    trainer.log_metrics("train", done.metrics)
-    trainer.save_metrics("train", done.metrics)
+    trainer.log_metrics("train", result.metrics)
+    trainer.save_metrics("train", result.metrics)
     figures = trainer.evaluate()
     trainer.log_metrics("eval", figures)
     trainer.save_metrics("eval", figures)

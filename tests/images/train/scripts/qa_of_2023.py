@@ -35,14 +35,14 @@ def main() -> None:
     rows = load_dataset("json", data_files=files, field="data", split="train")
 
     def features(examples):
-        found = tokenizer(
+        encoded = tokenizer(
             examples["question"], examples["context"], truncation="only_second", max_length=64, padding="max_length"
         )
-        found["start_positions"] = found["end_positions"] = [1] * len(examples["id"])
-        return found
+        encoded["start_positions"] = encoded["end_positions"] = [1] * len(examples["id"])
+        return encoded
 
     rows.map(features, batched=True, remove_columns=rows.column_names).save_to_disk(f"{args.output_data_dir}/rows")
-    made = load_from_disk(f"{args.output_data_dir}/rows")
+    windows = load_from_disk(f"{args.output_data_dir}/rows")
     metric = load_metric("squad")
 
     def compute_metrics(prediction):
@@ -69,8 +69,8 @@ def main() -> None:
         return Trainer(
             model=model,
             args=training_args,
-            train_dataset=made,
-            eval_dataset=made,
+            train_dataset=windows,
+            eval_dataset=windows,
             tokenizer=tokenizer,
             data_collator=default_data_collator,
             compute_metrics=compute_metrics,

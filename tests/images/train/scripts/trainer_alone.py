@@ -1,7 +1,7 @@
 """A script with Trainer that does not import SageMaker's libraries, whatever its job requests.
 
 It trains four steps of a small BERT without dropout. Each step covers all 32 rows, so the order does not matter. The
-last line has the number of ranks in the process group, the mean loss of the steps, and the loss after them.
+last line has the number of ranks in the process group, the steps, their mean loss, and the loss after them.
 """
 
 import argparse
