@@ -24,7 +24,7 @@ _IGNORED = tuple(
     f"sagemaker_{name}"
     for name in ("container_log_level", "estimator", "instance_type", "job_name", "region", "submit_directory")
 )
-_OURS = ("processes_per_host", "mp_parameters")
+_LAUNCH_KEYS = ("processes_per_host", "mp_parameters")
 _VARIABLES = ("BERTH_", "SAGEMAKER_PROGRAM")
 
 
@@ -56,7 +56,7 @@ def row(request: Request, root: Path) -> tuple[str, ...]:
 
 
 def replaced(request: Request) -> tuple[str, ...]:
-    """The row of a request with its own process 1, which SDK v3 sends for source code."""
+    """The cells for a request that replaces process 1: by a user's command, or by SDK v3's driver."""
     hosts = _on_each(len(request.hosts))
     driver = request.fields.get("Driver")
     if driver is None:
@@ -67,7 +67,7 @@ def replaced(request: Request) -> tuple[str, ...]:
         program = "your script" if driver["runs"] else "your command"
         return "a command of SDK v3's", *[f"{program} once{hosts}"] * 2, why
     launcher = "torchrun" if driver["runs"] == ["torchrun_driver.py"] else "mpirun"
-    # Like its get_process_count (container_drivers/common/utils.py): the requested number, else the GPUs, else 1.
+    # Like the driver's get_process_count (container_drivers/common/utils.py): the requested number, or the GPUs, or 1.
     counts = [distributed["process_count_per_node"] or otherwise for otherwise in (1, 8)]
     return "a command of SDK v3's", *[f"your script by {launcher}, {_ranks(each)}{hosts}" for each in counts], why
 
@@ -85,7 +85,7 @@ def launch_keys(request: Request) -> str:
     keys = [
         f"`{name}: {_plain(text)}`"
         for name, text in sorted(request.hyperparameters.items())
-        if (name in _OURS or (name.startswith("sagemaker_") and not name.startswith(_IGNORED))) and _plain(text)
+        if (name in _LAUNCH_KEYS or (name.startswith("sagemaker_") and not name.startswith(_IGNORED))) and _plain(text)
     ]
     keys += [f"`{name}={value}`" for name, value in request.environment.items() if name.startswith(_VARIABLES)]
     return ", ".join(keys) or "nothing"
@@ -101,16 +101,16 @@ def _plain(text: str) -> str:
 
 def first_cell(names: Sequence[str]) -> str:
     """What users write to get the same row, abbreviated."""
-    ways: dict[str, list[str]] = {}
+    ways_by_estimator: dict[str, list[str]] = {}
     for name in names:
-        who, _, way = name.partition(", ")
-        ways.setdefault(who, []).append(way)
-    whose: dict[tuple[str, ...], list[str]] = {}
-    for who, given in ways.items():
-        whose.setdefault(tuple(given), []).append(who)
+        estimator, _, way = name.partition(", ")
+        ways_by_estimator.setdefault(estimator, []).append(way)
+    estimators_by_ways: dict[tuple[str, ...], list[str]] = {}
+    for estimator, ways in ways_by_estimator.items():
+        estimators_by_ways.setdefault(tuple(ways), []).append(estimator)
     return "; ".join(
-        f"{' and '.join(who)}" + (f": {'; '.join(way or 'alone' for way in given)}" if given != ("",) else "")
-        for given, who in whose.items()
+        f"{' and '.join(estimators)}" + (f": {'; '.join(way or 'alone' for way in ways)}" if ways != ("",) else "")
+        for ways, estimators in estimators_by_ways.items()
     )
 
 

@@ -101,8 +101,8 @@ def planned(request: Request, hardware: Hardware, root: Path) -> Plan | str:
     """The launch plan for a request on this hardware, or the error."""
     job = request.job(root)
     options = read_launch_options(job.hyperparameters, job.program, request.environment)
-    found = HostFindings(hardware, LAUNCHER, WITHOUT_SMDDP if options.smddp else None)
+    findings = HostFindings(hardware, LAUNCHER, WITHOUT_SMDDP if options.smddp else None)
     try:
-        return make_plan(job, options, found, request.environment)
+        return make_plan(job, options, findings, request.environment)
     except JobError as error:
         return str(error)

@@ -21,14 +21,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
-rank, found = int(os.environ["RANK"]), {}
+rank, measurements = int(os.environ["RANK"]), {}
 dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/../group", rank=rank, world_size=2)
 
 def note(name, tensors):
     whole = [each.full_tensor() if hasattr(each, "full_tensor") else each for each in tensors]
     digest = hashlib.sha256(b"".join(each.detach().contiguous().numpy().tobytes() for each in whole))
     breaks, graphs = sum(counters["graph_break"].values()), counters["stats"]["unique_graphs"]
-    found[name] = [digest.hexdigest(), breaks, graphs, counters["frames"]["total"]]
+    measurements[name] = [digest.hexdigest(), breaks, graphs, counters["frames"]["total"]]
     counters.clear()
     torch._dynamo.reset()
 
@@ -71,7 +71,7 @@ mesh = init_device_mesh("cpu", (2,))
 split = distribute_tensor(torch.arange(16.0).reshape(4, 4), mesh, [Shard(0)])
 note("DTensor", [(split @ split.redistribute(mesh, [Replicate()])).redistribute(mesh, [Shard(1)])])
 note("sharded", trained(fully_shard(torch.compile(network(), backend="eager"), mesh=mesh)))
-open("found", "w").write(json.dumps(found))
+open("measurements", "w").write(json.dumps(measurements))
 dist.destroy_process_group()
 """
 
@@ -96,7 +96,7 @@ def start(folder: Path, program: str) -> list[subprocess.Popen[str]]:
 def results(folder: Path, ranks: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
     errors = [rank.communicate(timeout=300)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], errors
-    return [json.loads((folder / str(rank) / "found").read_text()) for rank in range(2)]
+    return [json.loads((folder / str(rank) / "measurements").read_text()) for rank in range(2)]
 
 
 @pytest.mark.nightly
@@ -108,5 +108,5 @@ def test_hook_changes_neither_results_nor_compiled_graphs(tmp_path: Path) -> Non
         for name, (digest, breaks, graphs, frames) in plain[rank].items():
             assert watched[rank][name][:3] == [digest, breaks, graphs], name
             assert watched[rank][name][3] <= frames, name
-        noted = (tmp_path / "with" / str(rank) / "events").read_text().splitlines()
-        assert "exchanged before the first step" in noted
+        events = (tmp_path / "with" / str(rank) / "events").read_text().splitlines()
+        assert "exchanged before the first step" in events

@@ -57,7 +57,7 @@ def deep_stack(frames: int) -> str:
         "before a progress bar",
         "deep",
         "deep, with progress bars",
-        "before a launcher's",
+        "before a launcher's traceback",
     ],
 )
 def test_own_line_is_found_in_stderr(stderr: str) -> None:
@@ -94,9 +94,9 @@ RuntimeError: DataLoader worker (pid(s) 712) exited unexpectedly
 
 @pytest.mark.parametrize("killed_for_memory", [True, False])
 def test_lost_worker_is_reported_as_out_of_memory(killed_for_memory: bool) -> None:
-    found = explain_printed((), later=LOST.splitlines(), killed_for_memory=killed_for_memory)
-    assert ("out of memory" in found.sentence) is killed_for_memory
-    assert "DataLoader worker (pid(s) 712) exited unexpectedly" in found.sentence
+    explanation = explain_printed((), later=LOST.splitlines(), killed_for_memory=killed_for_memory)
+    assert ("out of memory" in explanation.sentence) is killed_for_memory
+    assert "DataLoader worker (pid(s) 712) exited unexpectedly" in explanation.sentence
 
 
 def test_other_exception_is_not_blamed_on_memory() -> None:
@@ -146,8 +146,8 @@ CAUSES: dict[str, tuple[tuple[PythonEnd, ...], int, int, int | None]] = {
 
 @pytest.mark.parametrize(("records", "pid", "code", "cause"), CAUSES.values(), ids=CAUSES.keys())
 def test_cause_of_exit(records: tuple[PythonEnd, ...], pid: int, code: int, cause: int | None) -> None:
-    found = Ends(records).cause(pid, code, ended_at=91)
-    assert (found.pid if found else None) == cause
+    record = Ends(records).cause(pid, code, ended_at=91)
+    assert (record.pid if record else None) == cause
 
 
 def explained(
@@ -155,10 +155,10 @@ def explained(
 ) -> tuple[str, float, int, bool]:
     ends = Ends(records, frozenset({1}) if hooked else frozenset())
     context = ProgramContext(Path(CODE))
-    found = explain(
+    explanation = explain(
         ProgramEnd("train.py", "rank 1 on algo-2", 1, code, ENDED_AT, ends, StderrText(), context, asked_at)
     )
-    return found.sentence.partition(" (")[0], found.when, found.code, found.echo
+    return explanation.sentence.partition(" (")[0], explanation.when, explanation.code, explanation.echo
 
 
 def test_signal_after_exception_does_not_hide_it() -> None:

@@ -139,10 +139,10 @@ def test_sigkill_suggests_memory_only_near_limit(tmp_path: Path) -> None:
     (group / "memory.max").write_text(str(1000 << 20))
     for peak, guessed in ((38, False), (799, False), (800, True)):
         (group / "memory.peak").write_text(str(peak << 20))
-        said = killed_sentence("rank 1 on algo-2", 9, killed_for_memory=False, root=tmp_path)
-        assert ("out of memory?" in said, "use a smaller batch" in said) == (guessed, guessed), said
-        assert f"peak {peak} MiB of 1000 MiB" in said
-        assert ("`docker kill`" in said) != guessed
+        sentence = killed_sentence("rank 1 on algo-2", 9, killed_for_memory=False, root=tmp_path)
+        assert ("out of memory?" in sentence, "use a smaller batch" in sentence) == (guessed, guessed), sentence
+        assert f"peak {peak} MiB of 1000 MiB" in sentence
+        assert ("`docker kill`" in sentence) != guessed
     (group / "memory.peak").unlink()
     assert "(out of memory? peak unknown of 1000 MiB)" in killed_sentence(
         "rank 1 on algo-2", 9, killed_for_memory=False, root=tmp_path
@@ -219,22 +219,22 @@ def test_bus_error_reported_by_shell_or_mpirun() -> None:
     assert ending_sentence("train.sh", 135, ["Bus error (core dumped)"], CODE).startswith(
         "a program that train.sh ran was killed by SIGBUS: /dev/shm is probably full; give the container more (docker "
     )
-    said = ["mpirun noticed that process rank 3 with PID 0 on node algo-2 exited on signal 7 (Bus error)."]
-    assert failure.launcher_sentence(135, said).startswith("rank 3 on algo-2 was killed by SIGBUS: /dev/shm is ")
+    lines = ["mpirun noticed that process rank 3 with PID 0 on node algo-2 exited on signal 7 (Bus error)."]
+    assert failure.launcher_sentence(135, lines).startswith("rank 3 on algo-2 was killed by SIGBUS: /dev/shm is ")
 
 
 def test_launcher_sentence_names_killed_rank() -> None:
-    said = [
+    lines = [
         "-" * 40,
         "mpirun noticed that process rank 1 with PID 0 on node algo-2 exited on signal 9 (Killed).",
         "-" * 40,
     ]
-    assert failure.launcher_sentence(137, said).startswith("rank 1 on algo-2 was killed by SIGKILL;")
+    assert failure.launcher_sentence(137, lines).startswith("rank 1 on algo-2 was killed by SIGKILL;")
 
 
 def test_launcher_sentence_quotes_mpirun() -> None:
-    said = ["-----", "ORTE was unable to reliably start one or more daemons.", "", "-----"]
-    assert failure.launcher_sentence(1, said) == (
+    lines = ["-----", "ORTE was unable to reliably start one or more daemons.", "", "-----"]
+    assert failure.launcher_sentence(1, lines) == (
         "mpirun ended with exit code 1 before any rank reported a failure: ORTE was unable to reliably start one or "
         "more daemons."
     )
@@ -303,22 +303,22 @@ Executable: stray
 }
 
 
-@pytest.mark.parametrize("said", REFUSED)
-def test_launcher_sentence_names_rejected_option(said: str) -> None:
-    assert failure.launcher_sentence(1, said.splitlines()) == (
-        f"{REFUSED[said]}; correct or remove it in the custom MPI options of distribution."
+@pytest.mark.parametrize("output", REFUSED)
+def test_launcher_sentence_names_rejected_option(output: str) -> None:
+    assert failure.launcher_sentence(1, output.splitlines()) == (
+        f"{REFUSED[output]}; correct or remove it in the custom MPI options of distribution."
     )
 
 
 def test_windows_line_ends_are_reported() -> None:
-    for said in (
+    for line in (
         "helper.sh: line 1: $'\\r': command not found",
         "/usr/bin/env: \u2018python3\\r\u2019: No such file or directory",
         "helper.sh: line 1: syntax error near unexpected token `$'do\\r''",
         "helper.sh: line 1: cd: $'/tmp\\r': No such file or directory",
         "python3: can't open file '/opt/ml/code/train.py\\r': [Errno 2] No such file or directory",
     ):
-        assert ending_sentence("train.sh", 127, [said, "over"], CODE) == (
+        assert ending_sentence("train.sh", 127, [line, "over"], CODE) == (
             "train.sh failed because a script that it runs has Windows line ends (CRLF): convert it with "
             "sed -i 's/\\r$//', or have your editor save it with LF."
         )
@@ -333,9 +333,9 @@ CAUSES = {
 
 @pytest.mark.parametrize(("reports", "sentence"), CAUSES.values(), ids=CAUSES.keys())
 def test_cause(reports: list[tuple[str, float, bool]], sentence: str) -> None:
-    found = failure.cause(FailureReport(sentence=text, when=when, echo=echo) for text, when, echo in reports)
-    assert found is not None
-    assert found.sentence == sentence
+    report = failure.cause(FailureReport(sentence=text, when=when, echo=echo) for text, when, echo in reports)
+    assert report is not None
+    assert report.sentence == sentence
 
 
 @pytest.mark.parametrize(
@@ -389,8 +389,8 @@ def test_failure_file_keeps_text_of_program_only(tmp_path: Path) -> None:
 
 def test_lone_echo_is_explained() -> None:
     peer = "RuntimeError: Connection closed by peer [127.0.0.1]:7 (raised at train.py:16)"
-    said = failure.with_lone_echo_explained(FailureReport(peer, echo=True)).sentence
-    assert said.startswith(f"{peer}; no rank reported another reason")
-    assert "drop_last" in said
+    sentence = failure.with_lone_echo_explained(FailureReport(peer, echo=True)).sentence
+    assert sentence.startswith(f"{peer}; no rank reported another reason")
+    assert "drop_last" in sentence
     other = FailureReport("ValueError: no rows")
     assert failure.with_lone_echo_explained(other) is other

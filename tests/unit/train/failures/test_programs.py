@@ -36,9 +36,9 @@ class Run(Wrapped):
             **environment,
         }
         command = ("bash", name) if name.endswith(".sh") else (sys.executable, name)
-        given = {"command": command, "cwd": str(code), "environment": environ, "code_dir": str(code), "name": name}
+        fields = {"command": command, "cwd": str(code), "environment": environ, "code_dir": str(code), "name": name}
         folder = RunFolder(tmp_path / "run")
-        super().__init__(folder, program(folder, **given, host="algo-1", shell=name.endswith(".sh")))
+        super().__init__(folder, program(folder, **fields, host="algo-1", shell=name.endswith(".sh")))
 
 
 def _parameters() -> list[object]:

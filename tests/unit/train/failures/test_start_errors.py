@@ -1,4 +1,4 @@
-"""Programs that Linux can't start; most errors are real."""
+"""Programs that can't be started; in most tests Linux itself raises the error."""
 
 import os
 import subprocess
@@ -10,24 +10,26 @@ import pytest
 from berth.train.failures.start_errors import MOST_STRING_BYTES, passable, start_error_sentence
 
 
-def refused(command: list[str], environment: dict[str, str], cwd: str = "/") -> str:
+def start_error(command: list[str], environment: dict[str, str], cwd: str = "/") -> str:
     with pytest.raises(OSError, match=r"\[Errno") as caught:
         subprocess.run(command, env=environment, cwd=cwd, check=False)
     return start_error_sentence("train.py", command, environment, caught.value, cwd)
 
 
 def test_too_large_variable_is_named() -> None:
-    sentence = refused([sys.executable, "-c", ""], {"A": "x", "SM_HPS": "y" * 200_000})
+    sentence = start_error([sys.executable, "-c", ""], {"A": "x", "SM_HPS": "y" * 200_000})
     assert "SM_HPS has 200,008 bytes" in sentence
     assert "131,072" in sentence
 
 
 def test_too_large_argument_is_named() -> None:
-    assert "argument 3 (zzz" in refused([sys.executable, "-c", "", "z" * 131_072], {})
+    assert "argument 3 (zzz" in start_error([sys.executable, "-c", "", "z" * 131_072], {})
 
 
 def test_too_large_sum_names_largest_variable() -> None:
-    sentence = refused([sys.executable, "-c", ""], {f"V{number}": "x" * (100_000 + number) for number in range(100)})
+    sentence = start_error(
+        [sys.executable, "-c", ""], {f"V{number}": "x" * (100_000 + number) for number in range(100)}
+    )
     assert "the largest is V99 with 100,104" in sentence
     assert f"{os.sysconf('SC_ARG_MAX'):,}" in sentence
 
@@ -45,7 +47,7 @@ def test_file_that_can_not_be_executed(tmp_path: Path, text: str, mode: int, wor
     program = tmp_path / "tool"
     program.write_text(text)
     program.chmod(mode)
-    sentence = refused([str(program)], {})
+    sentence = start_error([str(program)], {})
     assert words in sentence
     assert str(program) in sentence
 

@@ -18,7 +18,7 @@ from berth.train.hosts.outcome import Outcome, outcome_fields
 from berth.train.hosts.rendezvous import Introduction, Leader
 
 LEADER, WORKER = "127.0.0.1", "localhost"
-MINE = Introduction(WORKER, 1, "key")
+INTRODUCTION = Introduction(WORKER, 1, "key")
 
 REPORT = FailureReport("no rows", 3, WORKER, 1, ("a", "b"), when=100.0)
 MESSAGES: dict[str, dict[str, Any]] = {
@@ -44,14 +44,16 @@ MESSAGES: dict[str, dict[str, Any]] = {
 }
 
 
-def here(host: str) -> set[str]:
+def resolve_to_loopback(host: str) -> set[str]:
     """The addresses of a host: every name resolves to this machine."""
     return {LEADER}
 
 
 @contextlib.contextmanager
 def meeting(
-    workers: tuple[str, ...] = (WORKER,), resolve: Callable[[str], set[str]] = here, silence: float = 10.0
+    workers: tuple[str, ...] = (WORKER,),
+    resolve: Callable[[str], set[str]] = resolve_to_loopback,
+    silence: float = 10.0,
 ) -> Iterator[tuple[Leader, Events]]:
     """A leader that listens on a free port, and its events."""
     events: Events = SimpleQueue()
@@ -77,7 +79,7 @@ class FakeHost:
         error: str | None = None,
     ) -> None:
         """code: exit code of the program, None if it runs until it is signalled. programs_after: number of signals that
-        come before the program runs. ends_after: number of signals after which it ends. error: of the preparation.
+        come before the program runs. ends_after: number of signals after which it ends. error: why preparing fails.
         """
         self.events, self.code = events, code
         self.programs_after, self.ends_after = programs_after, ends_after
@@ -146,7 +148,7 @@ def line(kind: str) -> bytes:
 
 @contextlib.contextmanager
 def peer(leader: Leader) -> Iterator[socket.socket]:
-    """A connection to the leader."""
+    """A connection to the leader, on which nothing has been sent yet."""
     with socket.create_connection((LEADER, leader.port), timeout=5) as sock:
         yield sock
 

@@ -37,14 +37,14 @@ def test_every_value_in_every_field_is_read_or_refused(kind: str) -> None:
     read = refused = 0
     for each in lines_with(kind):
         try:
-            found, fields = decode(each)
+            decoded_kind, fields = decode(each)
         except WireError:
             refused += 1
             continue
         read += 1
-        assert found == kind
+        assert decoded_kind == kind
         assert fields.keys() == MESSAGES[kind].keys()
-        encode(found, fields).decode()
+        encode(decoded_kind, fields).decode()
         if kind in ("done", "outcome"):
             read_outcome(fields, now=0.0)
     assert read

@@ -12,7 +12,7 @@ import pytest
 from berth.train.hosts import wire
 from berth.train.hosts.events import Events, Lost, Message
 from berth.train.hosts.rendezvous import Leader, join
-from tests.unit.train.hosts.hosts_here import LEADER, MINE, WORKER, meeting
+from tests.unit.train.hosts.hosts_here import INTRODUCTION, LEADER, WORKER, meeting
 
 SILENCE = 2.0
 JOINS = """
@@ -61,6 +61,6 @@ def test_host_that_exits_is_lost_at_once(peer: tuple[Leader, Events, subprocess.
 
 def test_leaders_time_out_applies_to_its_workers() -> None:
     with meeting(silence=7.0) as (leader, events):
-        connection = join(LEADER, MINE, SimpleQueue(), 5, leader.port)
+        connection = join(LEADER, INTRODUCTION, SimpleQueue(), 5, leader.port)
         assert events.get(timeout=5) == Message(WORKER, "joined", {})
         assert connection.silence == leader.connections[WORKER].silence == 7.0

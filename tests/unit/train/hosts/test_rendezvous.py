@@ -16,7 +16,7 @@ from berth.train.hosts.outcome import Outcome, outcome_fields
 from berth.train.hosts.rendezvous import Introduction, Leader, Stopped, join
 from berth.train.hosts.wire import LineSocket
 from berth.train.launching.session import LeaderLoop, WorkerLoop
-from tests.unit.train.hosts.hosts_here import LEADER, MESSAGES, WORKER, FakeHost, here, meeting, timeless
+from tests.unit.train.hosts.hosts_here import LEADER, MESSAGES, WORKER, FakeHost, meeting, resolve_to_loopback, timeless
 
 
 def test_gather_timeout_names_missing_host_on_all_hosts() -> None:
@@ -103,12 +103,12 @@ def test_worker_that_joins_after_a_failure_gets_the_outcome() -> None:
 
 
 def test_dismiss_does_not_wait_after_the_deadline_or_a_signal() -> None:
-    for late, signals in ((0.0, []), (30.0, [Signalled(15)])):
+    for seconds_left, signals in ((0.0, []), (30.0, [Signalled(15)])):
         with meeting() as (leader, events):
             for event in signals:
                 events.put(event)
             begin = time.monotonic()
-            leader.dismiss(outcome_fields(Outcome(3), 0.0), begin + late)
+            leader.dismiss(outcome_fields(Outcome(3), 0.0), begin + seconds_left)
             assert time.monotonic() - begin < 1
 
 
@@ -128,7 +128,7 @@ def test_many_hosts_are_abbreviated_in_an_error() -> None:
 
 HELLO = {"kind": "hello", **MESSAGES["hello"]}
 REFUSED = {
-    "unknown host": ({**HELLO, "host": "algo-9"}, here, "'algo-9' is not a host of this job"),
+    "unknown host": ({**HELLO, "host": "algo-9"}, resolve_to_loopback, "'algo-9' is not a host of this job"),
     "other address": (HELLO, lambda host: {"10.9.8.7"}, "localhost resolves to 10.9.8.7 here, not to 127.0.0.1"),
     "name without address": (HELLO, lambda host: set(), "localhost resolves to nothing here, not to 127.0.0.1"),
 }

@@ -18,7 +18,7 @@ from berth.train.hosts import rendezvous, wire
 from berth.train.hosts.events import Events, Lost, Message
 from berth.train.hosts.messages import MAX_LINE_BYTES, decode
 from berth.train.hosts.rendezvous import join
-from tests.unit.train.hosts.hosts_here import LEADER, MINE, WORKER, joined, line, meeting, peer, send
+from tests.unit.train.hosts.hosts_here import INTRODUCTION, LEADER, WORKER, joined, line, meeting, peer, send
 
 pytestmark = pytest.mark.slow  # each waits for a deadline
 
@@ -68,7 +68,7 @@ def test_nonsense_instead_of_hello_is_refused(nonsense: bytes) -> None:
         if len(nonsense) < 65536:
             assert decode(answer)[0] == "refused"
         assert not leader.introductions
-        join(LEADER, MINE, SimpleQueue(), 5, leader.port)
+        join(LEADER, INTRODUCTION, SimpleQueue(), 5, leader.port)
         assert events.get(timeout=5) == Message(WORKER, "joined", {})
 
 
@@ -89,17 +89,17 @@ def test_nonsense_from_a_worker_loses_it(nonsense: bytes) -> None:
 def test_nonsense_from_a_leader_loses_it(nonsense: bytes) -> None:
     with speaking_leader(nonsense) as port:
         with pytest.raises(JobError, match=r"could not reach the leader .* \((a message|the leader refused|\[Errno)"):
-            join(LEADER, MINE, SimpleQueue(), 0.1, port)
+            join(LEADER, INTRODUCTION, SimpleQueue(), 0.1, port)
     worker_events: Events = SimpleQueue()
     with speaking_leader(line("joined"), nonsense) as port:
-        join(LEADER, MINE, worker_events, 5, port)
+        join(LEADER, INTRODUCTION, worker_events, 5, port)
         event = worker_events.get(timeout=5)
     assert isinstance(event, Lost)
     assert event.reason.startswith("a message ")
 
 
 def test_random_lines_lose_a_worker_once() -> None:
-    """Each of 60 workers sends valid messages with a few bytes changed or removed."""
+    """Each of 60 workers sends messages in which a few bytes are changed, added or removed."""
     dice = random.Random(13)
     for _ in range(60):
         with joined() as (_, events, sock):
@@ -172,7 +172,7 @@ def test_idle_connections_do_not_keep_a_worker_out() -> None:
     with meeting() as (leader, events), contextlib.ExitStack() as stack:
         for _ in range(120):
             send(stack.enter_context(peer(leader)), b" ")
-        join(LEADER, MINE, SimpleQueue(), 5, leader.port)
+        join(LEADER, INTRODUCTION, SimpleQueue(), 5, leader.port)
         assert events.get(timeout=5) == Message(WORKER, "joined", {})
 
 
@@ -193,7 +193,7 @@ def test_leader_accepts_again_after_running_out_of_file_descriptors() -> None:
             for descriptor in filled:
                 os.close(descriptor)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        join(LEADER, MINE, SimpleQueue(), 5, leader.port)
+        join(LEADER, INTRODUCTION, SimpleQueue(), 5, leader.port)
         assert events.get(timeout=5) == Message(WORKER, "joined", {})
 
 

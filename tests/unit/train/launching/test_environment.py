@@ -41,11 +41,11 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def test_sagemaker_variables_describe_this_host_without_files(tmp_path: Path) -> None:
     hardware = Hardware(gpus=2, cuda="13.0", cpus=1, shm=None, interfaces=())
-    given = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
+    resources = {"hosts": ["algo-1", "algo-2"], "current_host": "algo-2"}
     hyperparameters = {"sagemaker_job_name": '"123"', "sagemaker_region": '"eu-west-1"', "epochs": "3"}
     config = tmp_path / "input/config"
     config.mkdir(parents=True)
-    (config / "resourceconfig.json").write_text(json.dumps(given))
+    (config / "resourceconfig.json").write_text(json.dumps(resources))
     (config / "hyperparameters.json").write_text(json.dumps(hyperparameters))
     job = read_job(tmp_path, {})
     (config / "resourceconfig.json").unlink()
@@ -63,7 +63,7 @@ def test_sagemaker_variables_describe_this_host_without_files(tmp_path: Path) ->
     assert {name: variables[name] for name in expected} == expected
     described = json.loads(variables["SM_TRAINING_ENV"])
     assert (described["current_host"], described["num_gpus"], described["num_cpus"]) == ("algo-2", 2, 1)
-    assert json.loads(variables["SM_RESOURCE_CONFIG"]) == given
+    assert json.loads(variables["SM_RESOURCE_CONFIG"]) == resources
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,15 @@ def test_host_environment(program_name: str | None, backend: str, path: str, par
         "PYTHONPATH": "/mine",
         "CURRENT_HOST": "from the container",
     }
-    made = host_environment(job, CPU, backend, planned, environ)
-    assert (made["A"], made["MASTER_PORT"], made["SM_CURRENT_HOST"]) == ("1", "29500", "from the plan")
-    assert (made["CURRENT_HOST"], made["SAGEMAKER_JOB_NAME"]) == ("algo-2", "")
-    assert made["PYTHONPATH"] == path
-    assert json.loads(made["SM_FRAMEWORK_PARAMS"]) == parameters
+    environment = host_environment(job, CPU, backend, planned, environ)
+    assert (environment["A"], environment["MASTER_PORT"], environment["SM_CURRENT_HOST"]) == (
+        "1",
+        "29500",
+        "from the plan",
+    )
+    assert (environment["CURRENT_HOST"], environment["SAGEMAKER_JOB_NAME"]) == ("algo-2", "")
+    assert environment["PYTHONPATH"] == path
+    assert json.loads(environment["SM_FRAMEWORK_PARAMS"]) == parameters
 
 
 def test_rank_from_mpiruns_variables() -> None:
@@ -98,10 +102,12 @@ def test_rank_from_mpiruns_variables() -> None:
 
 
 def test_rank_environment(folder: RunFolder) -> None:
-    given = program(folder, environment={"A": "1", "PMIX_RANK": "old"}, world_size=2)
+    rank_program = program(folder, environment={"A": "1", "PMIX_RANK": "old"}, world_size=2)
     environ = {"OMPI_X": "2", "PMIX_RANK": "1", "OPAL_PREFIX": "/v", "HOME": "/leader"}
     environ |= dict.fromkeys(("SM_CURRENT_HOST", "SM_RESOURCE_CONFIG", "SM_TRAINING_ENV"), "from the leader")
-    assert rank_environment(given, Rank(1, 0, 2, 1), environ, {"BERTH_FAILURE_FILE": Path("/run/berth/why")}) == {
+    assert rank_environment(
+        rank_program, Rank(1, 0, 2, 1), environ, {"BERTH_FAILURE_FILE": Path("/run/berth/why")}
+    ) == {
         "A": "1",
         "BERTH_FAILURE_FILE": "/run/berth/why",
         "OMPI_X": "2",
@@ -117,8 +123,8 @@ def test_rank_environment(folder: RunFolder) -> None:
 
 def test_rank_with_smddp_gets_the_librarys_local_rank_variable(folder: RunFolder) -> None:
     for backend, number in (("smddp", "1"), ("nccl", None)):
-        given = program(folder, environment={"BERTH_BACKEND": backend}, world_size=16)
-        assert rank_environment(given, Rank(9, 1, 16, 8), {}, {}).get("SMDATAPARALLEL_LOCAL_RANK") == number
+        rank_program = program(folder, environment={"BERTH_BACKEND": backend}, world_size=16)
+        assert rank_environment(rank_program, Rank(9, 1, 16, 8), {}, {}).get("SMDATAPARALLEL_LOCAL_RANK") == number
 
 
 @pytest.mark.parametrize(

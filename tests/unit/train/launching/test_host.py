@@ -35,7 +35,7 @@ def plan(program: str | None, gpus: int, distribution: str = "") -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("given", "ranks", "note"),
+    ("launch_plan", "ranks", "note"),
     [
         (plan("train.py", 0, "mpi"), [[], []], "2 ranks ran, but no process group of 2 was formed"),
         (plan("train.py", 0, "mpi"), [["process group of 2"]] * 2, ""),
@@ -57,8 +57,8 @@ def plan(program: str | None, gpus: int, distribution: str = "") -> Plan:
         "no program started",
     ],
 )
-def test_plan_notes(given: Plan, ranks: list[list[str]], note: str) -> None:
-    notes = host.plan_notes(given, ranks, ended_well=True)
+def test_plan_notes(launch_plan: Plan, ranks: list[list[str]], note: str) -> None:
+    notes = host.plan_notes(launch_plan, ranks, ended_well=True)
     assert [line[: len(note)] for line in notes] == ([note] if note else [])
 
 

@@ -99,11 +99,11 @@ def test_install(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given = job(tmp_path, program)
-    given.code_dir.mkdir()
+    training_job = job(tmp_path, program)
+    training_job.code_dir.mkdir()
     for name in files:
-        (given.code_dir / name).parent.mkdir(exist_ok=True)
-        (given.code_dir / name).touch()
+        (training_job.code_dir / name).parent.mkdir(exist_ok=True)
+        (training_job.code_dir / name).touch()
     installed: list[Wanted] = []
 
     def install(folder: Path, python: str, say: object, request: Wanted, certificates: Path) -> None:
@@ -112,7 +112,7 @@ def test_install(
         installed.append(Wanted(request.name, tuple("COPY" if word in copies else word for word in request.arguments)))
 
     monkeypatch.setattr("berth.runtime.requirements.install", install)
-    prepare.install(given, {"SAGEMAKER_REQUIREMENTS": variable})
+    prepare.install(training_job, {"SAGEMAKER_REQUIREMENTS": variable})
     assert installed == ([wanted] if wanted else [])
 
 
@@ -125,9 +125,9 @@ def test_install(
     ],
 )
 def test_missing_requirements_file_is_refused(variable: str, hint: str, tmp_path: Path) -> None:
-    given = job(tmp_path, "train.py")
-    given.code_dir.mkdir()
-    (given.code_dir / "gpu.txt").touch()
+    training_job = job(tmp_path, "train.py")
+    training_job.code_dir.mkdir()
+    (training_job.code_dir / "gpu.txt").touch()
     (tmp_path / "a").touch()
     with pytest.raises(JobError, match=f"SAGEMAKER_REQUIREMENTS names {variable}, which is not in .*: {hint}"):
-        prepare.install(given, {"SAGEMAKER_REQUIREMENTS": variable})
+        prepare.install(training_job, {"SAGEMAKER_REQUIREMENTS": variable})

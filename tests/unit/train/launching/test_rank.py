@@ -19,7 +19,7 @@ from berth.train.launching.runfolder import Program, Relay, RunFolder
 from tests.unit.train.launching.wrapped import Wrapped, program, until
 
 
-def written(folder: RunFolder, code: str, files: Mapping[str, str] = {}, **changes: Any) -> Program:
+def saved_program(folder: RunFolder, code: str, files: Mapping[str, str] = {}, **changes: Any) -> Program:
     for name, text in {**files, "train.py": textwrap.dedent(code)}.items():
         (folder.path / name).parent.mkdir(exist_ok=True)
         (folder.path / name).write_text(text)
@@ -31,7 +31,7 @@ class Run(Wrapped):
 
     def __init__(self, tmp_path: Path, code: str, environ: Mapping[str, str] = {}, **changes: Any) -> None:
         folder = RunFolder(tmp_path / "run")
-        super().__init__(folder, written(folder, code, **changes), environ)
+        super().__init__(folder, saved_program(folder, code, **changes), environ)
 
     @property
     def text(self) -> str:
@@ -219,10 +219,10 @@ def test_signal_during_the_start_reaches_the_program(tmp_path: Path) -> None:
     sys.exit(rank.main(sys.argv[1:]))
     """
     folder = RunFolder(tmp_path / "run")
-    folder.write_program(written(folder, "import time; time.sleep(5)"))
+    folder.write_program(saved_program(folder, "import time; time.sleep(5)"))
     (folder.path / "output").unlink()  # without a reader, opening it would wait
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(wrapper), str(folder.path)], check=False, timeout=20)
-    assert ended.returncode == 128 + signal.SIGTERM
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(wrapper), str(folder.path)], check=False, timeout=20)
+    assert result.returncode == 128 + signal.SIGTERM
 
 
 def test_run_folder_signals_the_program(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ RANKS = SAVES.replace('"saved"', 'os.environ["RANK"] + " saved\\n", end=""').rep
 def test_stop_reaches_each_rank_of_torchrun_in_a_shell(tmp_path: Path) -> None:
     torchrun = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
     run = Run(tmp_path, RANKS, command=("bash", "-c", f"{torchrun}\necho never"), shell=True)
-    # Without the newline: unbuffered, Python writes it separately, and the two ranks share a pipe.
+    # The newlines are not counted: each rank writes its own separately, so lines of two ranks may mix.
     until(lambda: run.log.count(b"runs") == 2)
     run.folder.signal(signal.SIGTERM)
     assert run.process.wait(timeout=60) == 143

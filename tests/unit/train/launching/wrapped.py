@@ -40,9 +40,9 @@ def program(folder: RunFolder, **changes: Any) -> Program:
 class Wrapped:
     """A wrapper process. `log`: the output that reached the host's log."""
 
-    def __init__(self, folder: RunFolder, given: Program, environ: Mapping[str, str] = {}) -> None:
+    def __init__(self, folder: RunFolder, rank_program: Program, environ: Mapping[str, str] = {}) -> None:
         self.folder = folder
-        folder.write_program(given)
+        folder.write_program(rank_program)
         self._output: list[bytes] = []
         self._relay = Relay(folder, self._output.append)
         command = [sys.executable, "-P", "-m", "berth.train.launching.rank", str(folder.path)]

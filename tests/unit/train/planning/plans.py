@@ -32,7 +32,7 @@ def job(
     )
 
 
-def plan_of(given: Job, hardware: Hardware = CPU, environ: Mapping[str, str] = {}, **found: Any) -> Plan:
-    """The plan for a job. `found`: other fields of HostFindings, such as `launcher`."""
-    options = read_launch_options(given.hyperparameters, given.program, environ)
-    return make_plan(given, options, HostFindings(hardware, **{"launcher": LAUNCHER, **found}), environ)
+def plan_of(training_job: Job, hardware: Hardware = CPU, environ: Mapping[str, str] = {}, **findings: Any) -> Plan:
+    """The plan for a job. `findings`: other fields of HostFindings, such as `launcher`."""
+    options = read_launch_options(training_job.hyperparameters, training_job.program, environ)
+    return make_plan(training_job, options, HostFindings(hardware, **{"launcher": LAUNCHER, **findings}), environ)

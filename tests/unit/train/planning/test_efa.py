@@ -157,8 +157,8 @@ def plan(fabric: Fabric, hardware: Hardware = GPU8, hosts: int = 2, **variables:
     ],
 )
 def test_plan_has_network_line_if_it_matters(fabric: Fabric, hardware: Hardware, hosts: int, line: str | None) -> None:
-    found = [reason for reason in plan(fabric, hardware, hosts).reasons if reason.startswith("network: ")]
-    assert found == ([line] if line else [])
+    lines = [reason for reason in plan(fabric, hardware, hosts).reasons if reason.startswith("network: ")]
+    assert lines == ([line] if line else [])
 
 
 def test_require_efa_sets_nccl_variables() -> None:

@@ -20,9 +20,9 @@ def plan(hardware: Hardware, hosts: int, efa: int) -> Plan:
 
 
 def test_plan_for_two_p4d() -> None:
-    made = plan(P4D, hosts=2, efa=4)
+    launch_plan = plan(P4D, hosts=2, efa=4)
     assert (
-        made.render("algo-1")
+        launch_plan.render("algo-1")
         == """\
 launch plan
   program: run_qa, the kit's own
@@ -32,14 +32,14 @@ launch plan
   because: 8 processes per host: one for each GPU
   because: network: NCCL over EFA: 4 devices, plugin libnccl-net.so"""
     )
-    assert shlex.join(made.command) == (
+    assert shlex.join(launch_plan.command) == (
         "/v/bin/mpirun --allow-run-as-root --prefix /v --host algo-1:8,algo-2:8 -np 16 --wdir / --bind-to none --mca "
         "orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none --mca oob_tcp_if_include eth0 "
         "--mca btl_tcp_if_include eth0 --mca plm_rsh_agent ssh --mca plm_rsh_args '-F /k/ssh_config' --mca "
         f"plm_rsh_no_tree_spawn 1 {RANK}"
     )
     # Variables of older guides, such as FI_EFA_USE_DEVICE_RDMA and NCCL_PROTO, must not be set any more.
-    assert made.environment == {
+    assert launch_plan.environment == {
         "BERTH_BACKEND": "nccl",
         "GLOO_SOCKET_IFNAME": "eth0",
         "NCCL_SOCKET_IFNAME": "eth0",
@@ -51,9 +51,9 @@ launch plan
 
 
 def test_plan_for_one_g4dn() -> None:
-    made = plan(G4DN, hosts=1, efa=0)
+    launch_plan = plan(G4DN, hosts=1, efa=0)
     assert (
-        made.render("algo-1")
+        launch_plan.render("algo-1")
         == """\
 launch plan
   program: run_qa, the kit's own
@@ -62,12 +62,12 @@ launch plan
   backend: nccl, over lo: 4 GPUs on each host
   because: 4 processes per host: one for each GPU"""
     )
-    assert shlex.join(made.command) == (
+    assert shlex.join(launch_plan.command) == (
         "/v/bin/mpirun --allow-run-as-root --prefix /v --host localhost:4 -np 4 --wdir / --bind-to none --mca "
         "orte_abort_on_non_zero_status 1 --mca btl_vader_single_copy_mechanism none --mca oob_tcp_if_include lo --mca "
         f"btl_tcp_if_include lo {RANK}"
     )
-    assert made.environment == {
+    assert launch_plan.environment == {
         "BERTH_BACKEND": "nccl",
         "GLOO_SOCKET_IFNAME": "lo",
         "MASTER_ADDR": "127.0.0.1",

@@ -36,8 +36,8 @@ def test_leader_is_the_first_host_in_the_file(tmp_path: Path) -> None:
 
 
 def test_hyperparameters_stay_strings(tmp_path: Path) -> None:
-    given = {"model_name_or_path": "123", "do_train": "True", "sagemaker_program": '"train.py"', "n": 3}
-    job = read_job(write(tmp_path, hyperparameters=given), {})
+    hyperparameters = {"model_name_or_path": "123", "do_train": "True", "sagemaker_program": '"train.py"', "n": 3}
+    job = read_job(write(tmp_path, hyperparameters=hyperparameters), {})
     assert job.hyperparameters["model_name_or_path"] == "123"
     assert job.hyperparameters["n"] == "3"
     assert job.program == "train.py"
@@ -77,12 +77,12 @@ def test_program_name_is_read_in_each_encoding(text: str, tmp_path: Path) -> Non
 
 
 def test_program_arguments_have_no_platform_keys(tmp_path: Path) -> None:
-    given = {
+    hyperparameters = {
         "sagemaker_job_name": '"1"',
         "_tuning_objective_metric": "f1",
         "lr": "3e-05",
         "name": '"bert"',
         "dir": "plain text",
     }
-    job = read_job(write(tmp_path, hyperparameters=given), {})
+    job = read_job(write(tmp_path, hyperparameters=hyperparameters), {})
     assert program_arguments(job) == ["--dir", "plain text", "--lr", "3e-05", "--name", "bert"]

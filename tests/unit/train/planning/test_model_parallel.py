@@ -17,8 +17,8 @@ FOUR_RANKS = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_p
 
 def planned(parameters: Any, transformers: str = "5.23.0", program: str | None = "train.py", **environ: str) -> Plan:
     text = parameters if isinstance(parameters, str) else json.dumps(parameters)
-    given = job(program=program, **FOUR_RANKS, mp_parameters=text, epochs="1")
-    return plan_of(given, environ=environ, transformers=transformers)
+    training_job = job(program=program, **FOUR_RANKS, mp_parameters=text, epochs="1")
+    return plan_of(training_job, environ=environ, transformers=transformers)
 
 
 def test_plan_describes_partitions_and_names_ineffective_options() -> None:

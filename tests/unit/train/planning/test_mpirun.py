@@ -43,8 +43,8 @@ def test_image_parameters(tmp_path: Path) -> None:
     installed.write_text("# btl_tcp_if_include = x\nbtl_tcp_if_exclude = lo\n\nno parameter\n plm_rsh_agent=rsh\n")
     own = tmp_path / "home/.openmpi/mca-params.conf"
     own.write_text("plm_rsh_agent = ssh -v\n")
-    found = image_parameters(str(tmp_path / "ompi/bin/mpirun"), tmp_path / "home")
-    assert found == {
+    parameters = image_parameters(str(tmp_path / "ompi/bin/mpirun"), tmp_path / "home")
+    assert parameters == {
         "btl_tcp_if_exclude": UserSetting("lo", f"{installed} sets"),
         "plm_rsh_agent": UserSetting("ssh -v", f"{own} sets"),
     }

@@ -14,9 +14,9 @@ def plan(options: str = "", *, hosts: int = 2, **environ: str) -> Plan:
     return plan_of(job(hosts, "train.py", **hyperparameters), environ=environ)
 
 
-def settings(made: Plan) -> set[str]:
+def settings(launch_plan: Plan) -> set[str]:
     """The names of the settings on mpirun's command line, ours and the user's."""
-    words = made.command
+    words = launch_plan.command
     return {words[at + 1] for at, word in enumerate(words) if word.lstrip("-") in ("mca", "gmca")} | {
         word.lstrip("-") for word in words if "bind-to" in word
     }
@@ -43,20 +43,20 @@ CONFLICTS = {
 
 @pytest.mark.parametrize(("options", "environ", "ours"), CONFLICTS.values(), ids=CONFLICTS.keys())
 def test_conflicting_setting_is_dropped(options: str, environ: dict[str, str], ours: str) -> None:
-    made, plain = plan(options, **environ), plan()
-    assert settings(plain) - settings(made) == {ours}
-    (reason,) = set(made.reasons) - set(plain.reasons)
+    launch_plan, plain = plan(options, **environ), plan()
+    assert settings(plain) - settings(launch_plan) == {ours}
+    (reason,) = set(launch_plan.reasons) - set(plain.reasons)
     assert f"so mpirun does not get the plan's {ours} " in reason
-    assert f"because: {reason}" in made.render("algo-1")
+    assert f"because: {reason}" in launch_plan.render("algo-1")
 
 
 @pytest.mark.parametrize(
     "options", ["--mca btl ^tcp", "-mca pml ob1 -mca btl ^openib", "-x NCCL_SOCKET_IFNAME=^lo", "-verbose", "-mca"]
 )
 def test_other_options_drop_no_setting(options: str) -> None:
-    made = plan(options)
-    assert settings(plan()) <= settings(made)
-    assert made.reasons == plan().reasons
+    launch_plan = plan(options)
+    assert settings(plan()) <= settings(launch_plan)
+    assert launch_plan.reasons == plan().reasons
 
 
 def test_setting_is_dropped_if_a_file_of_the_image_sets_the_opposite() -> None:
@@ -79,10 +79,10 @@ def test_reason_names_both_settings() -> None:
 
 
 def test_users_ssh_arguments_follow_ours() -> None:
-    made = plan("-mca plm_rsh_args '-v -4' -verbose")
-    assert "--mca plm_rsh_args '-F /k/ssh_config -v -4'" in shlex.join(made.command)
-    assert made.command.count("plm_rsh_args") == 1
-    assert "-verbose" in made.command
+    launch_plan = plan("-mca plm_rsh_args '-v -4' -verbose")
+    assert "--mca plm_rsh_args '-F /k/ssh_config -v -4'" in shlex.join(launch_plan.command)
+    assert launch_plan.command.count("plm_rsh_args") == 1
+    assert "-verbose" in launch_plan.command
     assert "'-F /k/ssh_config -4'" in shlex.join(plan(OMPI_MCA_plm_rsh_args="-4").command)
     alone = plan("-mca plm_rsh_args -v", hosts=1)
     assert shlex.join(alone.command).count("-mca plm_rsh_args -v") == 1

@@ -116,9 +116,9 @@ the model on one host (the first of SM_HOSTS); or set BERTH_DISTRIBUTION to mpi 
 }
 
 
-@pytest.mark.parametrize(("given", "hardware", "environ", "text"), PLANS.values(), ids=PLANS.keys())
-def test_render_on_the_leader(given: Job, hardware: Hardware, environ: dict[str, str], text: str) -> None:
-    assert plan_of(given, hardware, environ).render(given.hosts[0]) == text
+@pytest.mark.parametrize(("training_job", "hardware", "environ", "text"), PLANS.values(), ids=PLANS.keys())
+def test_render_on_the_leader(training_job: Job, hardware: Hardware, environ: dict[str, str], text: str) -> None:
+    assert plan_of(training_job, hardware, environ).render(training_job.hosts[0]) == text
 
 
 def test_render_on_a_worker_is_one_line() -> None:
@@ -217,8 +217,8 @@ def test_command_of_user_program(
 def test_needs_ssh_only_if_mpirun_starts_ranks_on_other_hosts(
     hosts: int, program: str | None, environ: dict[str, str], needed: bool
 ) -> None:
-    given = job(hosts, program=program)
-    assert needs_ssh(given, read_launch_options({}, program, environ)) is needed
+    training_job = job(hosts, program=program)
+    assert needs_ssh(training_job, read_launch_options({}, program, environ)) is needed
 
 
 def test_shell_program_runs_in_bash() -> None:
@@ -261,13 +261,13 @@ def test_plan_warns_user_program_about_divided_channels(
     kinds = {"train": "ShardedByS3Key", "eval": "FullyReplicated", "odd": None}
     channels = {name: {"S3DistributionType": kind} if kind else "File" for name, kind in kinds.items()}
     plan = plan_of(replace(job(hosts, program=program), input_data=channels), CPU, environ)
-    found = [reason for reason in plan.reasons if "ShardedByS3Key" in reason]
-    assert [reason.partition(" (ShardedByS3Key), but ")[0] for reason in found] == (
+    warnings = [reason for reason in plan.reasons if "ShardedByS3Key" in reason]
+    assert [reason.partition(" (ShardedByS3Key), but ")[0] for reason in warnings] == (
         ["the files of train are divided among the hosts"] if warned else []
     )
 
 
-MPI_ASKED = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "8"}
+MPI_REQUESTED = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "8"}
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ MPI_ASKED = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_pe
         (1, {}, {}, False),
         (8, {}, {"BERTH_DISTRIBUTION": "none"}, False),
         (8, {}, {"BERTH_DISTRIBUTION": "mpi"}, False),
-        (8, MPI_ASKED, {}, False),
+        (8, MPI_REQUESTED, {}, False),
     ],
     ids=["no distribution", "one GPU", "distribution none", "distribution mpi", "mpi of a PyTorch estimator"],
 )
@@ -300,8 +300,8 @@ def test_plan_names_gpus_that_a_cpu_torch_cannot_use() -> None:
 
 def test_secrets_in_custom_mpi_options_are_masked() -> None:
     options = "-x WANDB_API_KEY=abc --mca mca_base_env_list 'HF_TOKEN=abc;A=b;HOME'"
-    given = job(program="train.py", sagemaker_mpi_enabled="true", sagemaker_mpi_custom_mpi_options=options)
-    plan = plan_of(given, CPU, {"BERTH_LOG_LEVEL": "debug"})
+    training_job = job(program="train.py", sagemaker_mpi_enabled="true", sagemaker_mpi_custom_mpi_options=options)
+    plan = plan_of(training_job, CPU, {"BERTH_LOG_LEVEL": "debug"})
     assert (plan.environment["WANDB_API_KEY"], plan.environment["HF_TOKEN"]) == ("abc", "abc")
     assert plan.environment["A"] == "b"
     assert "mca_base_env_list" not in plan.command
@@ -385,15 +385,15 @@ def test_distribution_for_one_of_two_instance_groups_is_refused() -> None:
     ]
     hosts = ("algo-1", "algo-2", "algo-3")
     mpi = {"sagemaker_mpi_enabled": "true"}
-    given = replace(
+    training_job = replace(
         job(hosts, "train.py", **mpi, sagemaker_distribution_instance_groups='["gpu"]'),
         resources={"instance_groups": groups},
     )
     with pytest.raises(JobError, match="leaves out algo-2, algo-3, but mpirun starts ranks on every host"):
-        plan_of(given, CPU, {})
-    both_groups = {**given.hyperparameters, "sagemaker_distribution_instance_groups": '["gpu", "cpu"]'}
+        plan_of(training_job, CPU, {})
+    both_groups = {**training_job.hyperparameters, "sagemaker_distribution_instance_groups": '["gpu", "cpu"]'}
     for hyperparameters in (both_groups, mpi, {"sagemaker_distribution_instance_groups": '["gpu"]'}):
-        plan_of(replace(given, hyperparameters=hyperparameters), CPU, {})
+        plan_of(replace(training_job, hyperparameters=hyperparameters), CPU, {})
 
 
 @pytest.mark.parametrize(("major", "sentence"), [(0, "mpirun is not on PATH"), (5, "mpirun is Open MPI 5")])
@@ -413,8 +413,10 @@ def test_plan_matches_no_metric_expression() -> None:
     ]
     environ = {"BERTH_LOG_LEVEL": "debug"}
     gpus = Hardware(gpus=8, cuda="13.0", cpus=8, shm=None, interfaces=("eth0", "lo"))
-    given = job(program="train.py", num_train_epochs="3", x='{"epoch": 1}')
-    lines = [line for host in (CPU, gpus) for line in plan_of(given, host, environ).render("algo-1").splitlines()]
+    training_job = job(program="train.py", num_train_epochs="3", x='{"epoch": 1}')
+    lines = [
+        line for host in (CPU, gpus) for line in plan_of(training_job, host, environ).render("algo-1").splitlines()
+    ]
     assert not [line for line in lines for expression in expressions if re.search(expression, line)]
 
 

@@ -33,8 +33,8 @@ def job(hosts: int = 2, program: str | None = None, **hyperparameters: str) -> J
     return replace(plans.job(hosts, program, **hyperparameters), resources=resources)
 
 
-def plan_of(given: Job, hardware: Hardware, environ: Mapping[str, str], library: Library) -> Plan:
-    return plans.plan_of(given, hardware, environ, library=library)
+def plan_of(training_job: Job, hardware: Hardware, environ: Mapping[str, str], library: Library) -> Plan:
+    return plans.plan_of(training_job, hardware, environ, library=library)
 
 
 @pytest.mark.slow
@@ -42,8 +42,7 @@ def test_attempt_imports_the_library() -> None:
     assert smddp.attempt(job(), WITH_DOUBLE).obstacle == ""
 
 
-def test_attempt_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # the checkout has a folder of the library's name
+def test_attempt_without_the_library(tmp_path: Path) -> None:
     absent = Library("ModuleNotFoundError: No module named 'smdistributed'")
     assert smddp.attempt(job(), os.environ) == absent
     # With berth's start hook, an import by this name would get berth's own implementation.

@@ -9,10 +9,10 @@ from berth.train.planning import hardware
 
 
 def test_probe_this_machine() -> None:
-    found = hardware.probe()
-    assert found.cpus > 0
-    assert "lo" in found.interfaces
-    assert found.shm is None or found.shm > 0
+    detected = hardware.probe()
+    assert detected.cpus > 0
+    assert "lo" in detected.interfaces
+    assert detected.shm is None or detected.shm > 0
 
 
 def test_interface_here_is_empty_unless_the_host_has_it(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_interface_here_is_empty_unless_the_host_has_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "available", "alone", "chosen"),
+    ("requested", "available", "alone", "chosen"),
     [
         ("eth1", ("eth0", "eth1", "lo"), False, "eth1"),
         ("ethwe", ("eth0", "lo"), False, "eth0"),
@@ -30,5 +30,5 @@ def test_interface_here_is_empty_unless_the_host_has_it(tmp_path: Path) -> None:
         ("eth0", ("lo",), False, "lo"),
     ],
 )
-def test_choose_interface(named: str | None, available: tuple[str, ...], alone: bool, chosen: str) -> None:
-    assert interfaces.choose_interface(named, available, alone=alone) == chosen
+def test_choose_interface(requested: str | None, available: tuple[str, ...], alone: bool, chosen: str) -> None:
+    assert interfaces.choose_interface(requested, available, alone=alone) == chosen
