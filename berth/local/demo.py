@@ -17,9 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from berth.common.engine import connect
 from berth.common.errors import UserError
-from berth.images.inspect.size import kept_size
 from berth.images.pins.pins import ROOT
 from berth.local.output_folders import check_writable
 from berth.local.serve.endpoint import EndpointOptions, ask, deploy
@@ -105,7 +103,6 @@ def run_demo(
 
     console.rule("2. what came out")
     console.print(_results(metrics, outcome))
-    console.print(_sizes(train_image, serve_image))
 
     console.rule("3. ask the inference image")
     console.print(_answers(outcome.model_archive, serve_image, console))
@@ -175,17 +172,6 @@ def _results(metrics: Mapping[str, Any], outcome: TrainOutcome) -> Table:
     table.add_row("held-out questions", f"{metrics['eval_samples']}")
     table.add_row("held-out exact match", f"{metrics['eval_exact_match']:.1f} %")
     table.add_row("held-out F1", f"{metrics['eval_f1']:.1f} %")
-    return table
-
-
-def _sizes(*images: str) -> Table:
-    """The images' sizes if the command `size` has measured them before, which takes minutes."""
-    client = connect()
-    table = Table("image", "MB on disk", "MB compressed")
-    for image in images:
-        kept = kept_size(client, image)
-        sizes = [f"{size / 1e6:.1f}" for size in (kept.size, kept.compressed)] if kept else ["see `build.py size`"] * 2
-        table.add_row(image, *sizes)
     return table
 
 

@@ -112,27 +112,16 @@ def image_size(
     step: called after each step with its description. Raises UserError if there is no such image, or the cache can't be
     written.
     """
-    found, known = find_image(client, image), _kept(cache)
-    if known.load(str(found.id)) is None:
+    found, known = find_image(client, image), Kept(cache or _USER_CACHE, _KEPT)
+    parts = known.load(str(found.id))
+    if parts is None:
         layers = _layers(image, found, known, step)
         packages = _packages(client, str(found.id))
         step("the Python packages are measured")
         parts = {"layers": [asdict(each) for each in layers], "packages": [asdict(each) for each in packages]}
         known.store(str(found.id), parts)
-    measured = kept_size(client, image, budget_mb=budget_mb, cache=cache)
-    assert measured is not None, "it was stored a moment ago"
-    return measured
-
-
-def kept_size(
-    client: DockerClient, image: str, *, budget_mb: float | None = None, cache: Path | None = None
-) -> ImageSize | None:
-    """The cached result of `image_size`; None if this image was not measured."""
-    parts = _kept(cache).load(str(find_image(client, image).id))
-    if parts is None:
-        return None
-    layers = tuple(Layer(**each) for each in parts["layers"])
-    return ImageSize(image, layers, tuple(PackageSize(**each) for each in parts["packages"]), budget_mb)
+    measured = tuple(Layer(**each) for each in parts["layers"])
+    return ImageSize(image, measured, tuple(PackageSize(**each) for each in parts["packages"]), budget_mb)
 
 
 def render_size(measured: ImageSize) -> Group:
@@ -180,7 +169,3 @@ def _packages(client: DockerClient, image_id: str) -> list[PackageSize]:
             return []
         raise
     return sorted((PackageSize(*each) for each in json.loads(out)), key=lambda each: (-each.compressed, each.name))
-
-
-def _kept(cache: Path | None) -> Kept:
-    return Kept(cache or _USER_CACHE, _KEPT)

@@ -4,14 +4,11 @@ import io
 import tarfile
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 from rich.console import Console
 
 from berth.common.errors import UserError
-from berth.images.inspect.layers import Layer
-from berth.images.inspect.size import ImageSize
 from berth.local import archive, demo
 from berth.local.train.job import TrainOutcome
 
@@ -63,20 +60,6 @@ def test_demo_prints_progress_lines_without_a_terminal(tmp_path: Path, monkeypat
         "algo-1 | evaluation 20 % done",
         "algo-1 | eval_f1 = 50.0",
     ]
-
-
-def test_demo_shows_sizes_measured_by_the_size_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = ImageSize("berth-train:cpu", (Layer("sha256:0", "base", 1_131_000_000, 357_840_000),), ())
-    monkeypatch.setattr(demo, "connect", MagicMock())
-    monkeypatch.setattr(demo, "kept_size", lambda _, image: measured if image == measured.image else None)
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(demo._sizes("berth-train:cpu", "berth-serve:cpu"))
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in console.export_text().splitlines()]
-    assert [row for row in rows if row] == [
-        ["berth-train:cpu", "1131.0", "357.8"],
-        ["berth-serve:cpu", "see `build.py size`", "see `build.py size`"],
-    ]
-    assert measured.weight == "357.8 MB compressed, 1131.0 MB on disk"
 
 
 def test_error_for_missing_pretrained_model_names_make_setup(monkeypatch: pytest.MonkeyPatch) -> None:
