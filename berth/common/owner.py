@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from docker import DockerClient
+
 from berth.common import labels
 
 # The boot ID is the fallback: container images often have no machine ID.
@@ -61,6 +63,18 @@ def is_gone(owner: Owner) -> bool:
     except PermissionError:
         pass
     return _start_time(owner.pid) != owner.started
+
+
+def left_behind(client: DockerClient) -> list[tuple[str, str]]:
+    """The containers and networks whose owner is gone, such as "network berth-20261122-191051-c89ce5", each with the ID
+    of its run.
+    """
+    containers = client.containers.list(all=True, filters={"label": labels.RUN}, ignore_removed=True)
+    found: list[tuple[str, Mapping[str, str]]] = [(f"container {each.name}", each.labels) for each in containers]
+    networks = client.networks.list(filters={"label": labels.RUN})
+    found += [(f"network {each.name}", each.attrs.get("Labels") or {}) for each in networks]
+    owners = [(name, marks.get(labels.RUN, ""), from_labels(marks)) for name, marks in found]
+    return [(name, run_id) for name, run_id, whose in owners if whose is not None and is_gone(whose)]
 
 
 def _machine() -> str:

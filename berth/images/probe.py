@@ -223,15 +223,9 @@ def _disk_free(info: Mapping[str, Any] | None) -> int | None:
 def _leftovers() -> list[str]:
     """The containers and networks of dead runs, which `berth/local/cleanup.py` would remove."""
     try:
-        client = connect(timeout_s=_PATIENCE_S)
-        containers = client.containers.list(all=True, filters={"label": labels.RUN}, ignore_removed=True)
-        networks = client.networks.list(filters={"label": labels.RUN})
+        return [name for name, _ in owner.left_behind(connect(timeout_s=_PATIENCE_S))]
     except (UserError, *RAISED):
         return []
-    found = [(f"container {each.name}", each.labels) for each in containers]
-    found += [(f"network {each.name}", each.attrs.get("Labels") or {}) for each in networks]
-    owners = [(name, owner.from_labels(marks)) for name, marks in found]
-    return [name for name, whose in owners if whose is not None and owner.is_gone(whose)]
 
 
 def _compose() -> str | None:

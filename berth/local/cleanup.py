@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,15 +72,7 @@ def remove_stale_runs(client: DockerClient, image: str, say: Callable[[str], Non
 
     image: used to give root's files to the caller.
     """
-    stale: dict[str, None] = {}
-    found = client.containers.list(all=True, filters={"label": labels.RUN}, ignore_removed=True)
-    labelled: list[Mapping[str, str]] = [each.labels for each in found]
-    labelled += [each.attrs.get("Labels") or {} for each in client.networks.list(filters={"label": labels.RUN})]
-    for each in labelled:
-        whose = owner.from_labels(each)
-        if whose is not None and owner.is_gone(whose):
-            stale[each[labels.RUN]] = None
-    for run_id in stale:
+    for run_id in dict.fromkeys(run_id for _, run_id in owner.left_behind(client)):
         if count := remove_run(client, run_id, say):
             say(f"Removed {count} container(s) and network(s) that the run {run_id} had left behind.")
     for folder in scratch_root().iterdir():
