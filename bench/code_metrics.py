@@ -100,7 +100,7 @@ def is_command(function: Function) -> bool:
     return any(isinstance(each, ast.Attribute) and each.attr in ("command", "callback") for each in called)
 
 
-def classes_twice(files: list[Source]) -> dict[str, list[str]]:
+def duplicate_classes(files: list[Source]) -> dict[str, list[str]]:
     """Class names that exist in several files → FILE:LINE of each."""
     places = defaultdict(list)
     for source in files:
@@ -161,7 +161,7 @@ def inner_imports(files: list[Source]) -> Iterator[tuple[Import, tuple[str, ...]
                 yield imported, where[str(source.path)], target
 
 
-def circles(files: list[Source]) -> list[str]:
+def import_cycles(files: list[Source]) -> list[str]:
     """A line per cycle of folders or modules in the same folder that import each other, directly or not."""
     arrows_of: dict[tuple[str, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for _, source, target in inner_imports(files):
@@ -212,7 +212,7 @@ def report(root: Path) -> Iterator[str]:
     yield f"* functions over 60 lines: {sum(length(node) > 60 for _, node in every)}"
     wide = [(node.name, parameters(node)) for _, node in every if parameters(node) > 6 and not is_command(node)]
     yield f"* functions with more than 6 parameters, except commands: {len(wide)} {dict(wide) if wide else ''}".rstrip()
-    twice = classes_twice(files)
+    twice = duplicate_classes(files)
     yield f"* class names that exist twice: {len(twice)} {', '.join(twice)}".rstrip()
     renamed = aliases(files)
     yield f"* modules and names of berth imported under another name: {len(renamed)}"

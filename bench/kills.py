@@ -23,7 +23,7 @@ from bench.jobs import small
 from bench.jobs.containers import Containers
 from bench.jobs.killing import choose
 from bench.jobs.processes import Ranks
-from bench.jobs.restarting import Ground, Restarting
+from bench.jobs.restarting import JobRunner, Restarting
 from bench.jobs.verdict import KilledJob, faults_of, render, shortfall
 from berth.common import engine
 from berth.images.pins import pins
@@ -40,10 +40,10 @@ def run(options: argparse.Namespace, folder: Path) -> list[KilledJob]:
     for turn, hosts in enumerate(options.hosts):
         chances = random.Random(options.seed + hosts)
         share = options.kills // len(options.hosts) + (turn < options.kills % len(options.hosts))
-        with contextlib.closing(_ground(options, channels, hosts)) as ground:
-            restarting = Restarting(ground, folder, hosts, chances)
+        with contextlib.closing(_runner(options, channels, hosts)) as runner:
+            restarting = Restarting(runner, folder, hosts, chances)
             restarting.run_whole()
-            kills = choose(share, ground.victims, chances)
+            kills = choose(share, runner.victims, chances)
             until = began + 60 * options.minutes * (turn + 1) / len(options.hosts)
             while kills and time.monotonic() < until:
                 job = restarting.run_killed(kills, until)
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace, folder: Path) -> list[KilledJob]:
     return jobs
 
 
-def _ground(options: argparse.Namespace, channels: dict[str, Path], hosts: int) -> Ground:
+def _runner(options: argparse.Namespace, channels: dict[str, Path], hosts: int) -> JobRunner:
     if options.ranks_alone:
         return Ranks(channels, small.hyperparameters(), hosts)
     return Containers(options.image, channels, small.hyperparameters(), hosts)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import program, report
-from bench.jobs import kept, run_qa, small
+from bench.jobs import run_qa, saved_checkpoints, small
 from bench.jobs.run_qa import JobEnd
 from berth.common.errors import UserError
 from berth.local.demo import pretrained_model
@@ -82,7 +82,7 @@ def measure(folder: Path, layers: int) -> Measured:
 
     killed = run_qa.run(killed_base, "VmHWM", is_half_written)
     partial_bytes = sum(size(path) for path in checkpoints.glob(".partial-*"))
-    complete = kept.whole(checkpoints)
+    complete = saved_checkpoints.whole(checkpoints)
     restarted = run_qa.run(killed_base, "VmHWM")
     metrics = (_metrics(whole_base), _metrics(killed_base))
     return Measured(size(folder / "model"), checkpoint, whole, killed, restarted, partial_bytes, complete, metrics)

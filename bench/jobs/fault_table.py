@@ -7,7 +7,7 @@ from typing import Any
 
 from bench import report
 
-NAMED_WITHIN = 15.0
+REPORTED_WITHIN = 15.0
 RENDEZVOUS_LIMIT = 5
 COLUMNS = (
     *("fault", " hosts of the job", "hosts", " seconds", " exit code"),
@@ -112,7 +112,7 @@ class HostEnd:
 def right(fault: Fault, end: HostEnd) -> bool:
     """Whether a host failed with the expected reason in time; always true for a host that was killed."""
     return end.killed or (
-        end.code != 0 and end.seconds < NAMED_WITHIN and re.search(fault.says, end.sentence) is not None
+        end.code != 0 and end.seconds < REPORTED_WITHIN and re.search(fault.says, end.sentence) is not None
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bench.jobs.kept import being_written
+from bench.jobs.saved_checkpoints import being_written
 
 STEP_LINE = re.compile(r"\bstep (\d+) of \d+\b")
 MOMENTS = ("starting", "training", "saving")
@@ -91,7 +91,7 @@ class RunningJob(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Struck:
+class CompletedKill:
     """A completed kill. step: the last step in the log; saving: a checkpoint was being written, and has no manifest
     after the signal.
     """
@@ -114,7 +114,7 @@ def last_step(log: str) -> int:
     return int(found[-1]) if found else 0
 
 
-def strike(job: RunningJob, kill: Kill, start_seconds: float) -> Struck | None:
+def strike(job: RunningJob, kill: Kill, start_seconds: float) -> CompletedKill | None:
     """Wait for the moment of a kill and send its signal; None if the job ends before.
 
     start_seconds: the time from the start of such a job to its first step.
@@ -133,7 +133,7 @@ def strike(job: RunningJob, kill: Kill, start_seconds: float) -> Struck | None:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, kill.number)
-        return Struck(step, saving=bool(written) and being_written(job.checkpoints, known) == written)
+        return CompletedKill(step, saving=bool(written) and being_written(job.checkpoints, known) == written)
     return None
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from bench.jobs import kept
+from bench.jobs import saved_checkpoints
 from bench.jobs.killing import Kill, RunningJob, last_step, strike
 from bench.jobs.verdict import KilledJob, Start
 from berth.common.errors import UserError
@@ -16,7 +16,7 @@ from berth.common.errors import UserError
 _ENDS_WITHIN = 120.0
 
 
-class Ground(Protocol):
+class JobRunner(Protocol):
     """Where jobs run: in containers, or as processes of this machine."""
 
     victims: tuple[str, ...]
@@ -34,8 +34,8 @@ class Ground(Protocol):
 class Restarting:
     """Runs jobs on `hosts` hosts; all files are in `folder`."""
 
-    def __init__(self, ground: Ground, folder: Path, hosts: int, chances: random.Random) -> None:
-        self._ground = ground
+    def __init__(self, runner: JobRunner, folder: Path, hosts: int, chances: random.Random) -> None:
+        self._runner = runner
         self._folder = folder
         self._hosts = hosts
         self._chances = chances
@@ -46,7 +46,7 @@ class Restarting:
     def run_whole(self) -> None:
         """Run a job without a kill, to get its weights and the time to its first step."""
         roots = self._lay_out()
-        with self._ground.started(roots) as job:
+        with self._runner.started(roots) as job:
             while job.running() and not last_step(job.log()):
                 time.sleep(0.02)
             self._start_seconds = time.monotonic() - job.began
@@ -61,40 +61,40 @@ class Restarting:
         `until`; a completed kill is removed from `kills`.
         """
         killed_job = KilledJob(self._hosts)
-        bucket = kept.Bucket(self._folder / f"bucket-{self._starts}", self._chances)
+        bucket = saved_checkpoints.Bucket(self._folder / f"bucket-{self._starts}", self._chances)
         while True:
             roots = self._lay_out()
             start = self._start(roots, bucket, kills[0] if kills and time.monotonic() < until else None)
             killed_job.starts.append(start)
-            if start.struck:
+            if start.completed_kill:
                 kills.pop(0)
             if not any(start.codes):
                 killed_job.difference = self._difference(roots[0] / "model/model.safetensors")
             shutil.rmtree(roots[0].parent)
-            if not start.struck or not any(start.codes):
+            if not start.completed_kill or not any(start.codes):
                 shutil.rmtree(bucket.folder)
                 killed_job.spoiled = bucket.spoiled
                 return killed_job
 
-    def _start(self, roots: list[Path], bucket: kept.Bucket, kill: Kill | None) -> Start:
+    def _start(self, roots: list[Path], bucket: saved_checkpoints.Bucket, kill: Kill | None) -> Start:
         folders = [root / "checkpoints" for root in roots]
         bucket.restore(folders)
-        whole = tuple(kept.whole(folders[0]))
-        with self._ground.started(roots) as job:
-            struck = strike(job, kill, self._start_seconds) if kill else None
+        whole = tuple(saved_checkpoints.whole(folders[0]))
+        with self._runner.started(roots) as job:
+            completed_kill = strike(job, kill, self._start_seconds) if kill else None
             codes = tuple(job.wait(_ENDS_WITHIN))
-            if any(codes) and not struck:
+            if any(codes) and not completed_kill:
                 print(job.failures(), file=sys.stderr)
-            start = Start(whole, job.log(), codes, kill if struck else None, struck)
+            start = Start(whole, job.log(), codes, kill if completed_kill else None, completed_kill)
         bucket.upload(folders)
-        if struck:
-            saving = ", between a checkpoint's first byte and its manifest" if struck.saving else ""
-            print(f"{kill}: at step {struck.step}{saving}; exit codes {codes}", file=sys.stderr)
+        if completed_kill:
+            saving = ", between a checkpoint's first byte and its manifest" if completed_kill.saving else ""
+            print(f"{kill}: at step {completed_kill.step}{saving}; exit codes {codes}", file=sys.stderr)
         return start
 
     def _lay_out(self) -> list[Path]:
         self._starts += 1
-        return self._ground.lay_out(self._folder / f"start-{self._hosts}-{self._starts}")
+        return self._runner.lay_out(self._folder / f"start-{self._hosts}-{self._starts}")
 
     def _difference(self, weights: Path) -> float | None:
         from safetensors.torch import load_file

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bench import report
-from bench.jobs.kept import step_of
-from bench.jobs.killing import Kill, Struck, last_step
+from bench.jobs.killing import CompletedKill, Kill, last_step
+from bench.jobs.saved_checkpoints import step_of
 
 _RESUMES = re.compile(r"going on from \S*?(checkpoint-[\w-]+)")
 MOST_DIFFERENCE = 1e-4
@@ -21,14 +21,14 @@ NO_FAULT = (
 @dataclass(frozen=True, slots=True)
 class Start:
     """One start of a job. whole: the names of the complete checkpoints that it found, by step; log: the leader's;
-    codes: of its hosts or ranks; kill, struck: None if nothing was killed.
+    codes: of its hosts or ranks; kill, completed_kill: None if nothing was killed.
     """
 
     whole: tuple[str, ...]
     log: str
     codes: tuple[int, ...]
     kill: Kill | None = None
-    struck: Struck | None = None
+    completed_kill: CompletedKill | None = None
 
     @property
     def resumed_from(self) -> str:
@@ -50,8 +50,8 @@ class KilledJob:
     spoiled: int = 0
 
     @property
-    def kills(self) -> list[tuple[Kill, Struck]]:
-        return [(each.kill, each.struck) for each in self.starts if each.kill and each.struck]
+    def kills(self) -> list[tuple[Kill, CompletedKill]]:
+        return [(each.kill, each.completed_kill) for each in self.starts if each.kill and each.completed_kill]
 
 
 def steps_kept(before: Start, save_every: int) -> int:
@@ -60,10 +60,10 @@ def steps_kept(before: Start, save_every: int) -> int:
     A step is logged before its checkpoint is written, so only the previous checkpoint must be complete. If SIGTERM
     ended all ranks or hosts, they have saved the last step.
     """
-    if before.kill is None or before.struck is None:
+    if before.kill is None or before.completed_kill is None:
         return 0
     first_step = step_of(before.resumed_from)
-    logged = max(before.struck.step, first_step)
+    logged = max(before.completed_kill.step, first_step)
     if before.kill.number == signal.SIGTERM and set(before.codes) == {128 + signal.SIGTERM}:
         return logged
     return max(max(0, logged - 1) // save_every * save_every, first_step)
@@ -81,8 +81,8 @@ def faults_of_starts(starts: Sequence[Start], save_every: int) -> list[str]:
             faults.append(f"start {number} ignored {newest} and resumed from {resumed or 'step 0'}")
         if number > 1:
             before = starts[number - 2]
-            if (kept := steps_kept(before, save_every)) > step_of(newest):
-                faults.append(f"start {number} found no checkpoint of step {kept} or later after {before.kill}")
+            if (least_step := steps_kept(before, save_every)) > step_of(newest):
+                faults.append(f"start {number} found no checkpoint of step {least_step} or later after {before.kill}")
     return faults
 
 
@@ -101,12 +101,12 @@ def faults_of(job: KilledJob, save_every: int) -> list[str]:
 
 def shortfall(jobs: Sequence[KilledJob], requested: int) -> str:
     """A sentence if fewer than `requested` kills were done, or fewer than a fifth of them during a checkpoint."""
-    struck = [struck for job in jobs for _, struck in job.kills]
-    saving, wanted = sum(each.saving for each in struck), requested // 5
-    if len(struck) >= requested and saving >= wanted:
+    completed = [completed_kill for job in jobs for _, completed_kill in job.kills]
+    saving, wanted = sum(each.saving for each in completed), requested // 5
+    if len(completed) >= requested and saving >= wanted:
         return ""
     return (
-        f"Too few: {len(struck)} kills of {requested}, {saving} of them between a checkpoint's first byte and its "
+        f"Too few: {len(completed)} kills of {requested}, {saving} of them between a checkpoint's first byte and its "
         f"manifest; {wanted} are needed."
     )
 
@@ -116,9 +116,9 @@ def steps_lost(job: KilledJob) -> list[int]:
     trained = [start for start in job.starts if start.resumed_from or last_step(start.log)]
     pairs = itertools.pairwise(trained)
     return [
-        max(0, before.struck.step - step_of(after.resumed_from))
+        max(0, before.completed_kill.step - step_of(after.resumed_from))
         for before, after in pairs
-        if before.struck and before.struck.step
+        if before.completed_kill and before.completed_kill.step
     ]
 
 
@@ -150,9 +150,13 @@ def render(title: str, lines: Sequence[str], jobs: Sequence[KilledJob], save_eve
 
 def _kinds(jobs: Sequence[KilledJob]) -> list[str]:
     """The number of kills of each kind."""
-    kills = [((job.hosts, kill.victim, kill.number.name), struck) for job in jobs for kill, struck in job.kills]
+    kills = [
+        ((job.hosts, kill.victim, kill.number.name), completed_kill)
+        for job in jobs
+        for kill, completed_kill in job.kills
+    ]
     counts = Counter(kind for kind, _ in kills)
-    saving = Counter(kind for kind, struck in kills if struck.saving)
+    saving = Counter(kind for kind, completed_kill in kills if completed_kill.saving)
     columns = (" hosts", "victim", "signal", " kills", " of them between a checkpoint's first byte and its manifest")
     rows = [report.row(*kind, counts[kind], saving[kind]) for kind in sorted(counts)]
     return report.table(columns, [*rows, report.row("", "all", "", len(kills), saving.total())])

@@ -85,7 +85,7 @@ WAYS = ("checkpoint partial", "checkpoint full", "plain partial", "plain full")
 def resumes(folder, expected):
     """Compare 3 + 3 steps with 6 steps, loading before the first step or after the partition."""
     equal = {}
-    # With replicas, `elsewhere` tests every way.
+    # With replicas, `more_replicas` tests every way.
     ways = (*WAYS, "checkpoint partial, partitioned", "plain full, partitioned") if smp.size() == 2 else WAYS[:2]
     for way in ways:
         run = Run()
@@ -112,7 +112,7 @@ def resumes_dropout(folder):
     return torch.equal(losses, expected[2:])
 
 
-def elsewhere(folder, expected):
+def more_replicas(folder, expected):
     """Resume in other processes with more replicas. All get the same batch, so the results are equal."""
     equal = {}
     for way in WAYS:

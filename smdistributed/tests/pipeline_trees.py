@@ -176,7 +176,7 @@ class Placed:
 
 
 PLAIN = {"partitions": 2, "microbatches": 1, "ddp": True}
-CHANGED_FAR_AWAY = (Tree(("around", ("leaf",), ("leaf",), ("relu",))), PLAIN, None)
+CHANGED_ON_ANOTHER_RANK = (Tree(("around", ("leaf",), ("leaf",), ("relu",))), PLAIN, None)
 CHANGED_WITHOUT_GRADIENT = (Tree(("no_grad", ("leaf",), ("leaf",), ("relu",))), PLAIN, None)
 """hypothesis found: the caller's tensor did not change when a module of another rank changed it in place."""
 
@@ -242,7 +242,7 @@ def compared(count, steps, partitions, seed=0):
 
     @hypothesis.seed(seed)
     @hypothesis.settings(max_examples=count, database=None, deadline=None, suppress_health_check=hypothesis.HealthCheck)
-    @hypothesis.example(CHANGED_FAR_AWAY)
+    @hypothesis.example(CHANGED_ON_ANOTHER_RANK)
     @hypothesis.example(CHANGED_WITHOUT_GRADIENT)
     @hypothesis.given(cases(partitions))
     def property_holds(case):

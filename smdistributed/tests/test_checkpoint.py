@@ -24,7 +24,7 @@ results["precision"] = pipeline_precision.all_of()
 if "OTHER" in os.environ:
     other = os.environ["OTHER"]
     expected = torch.load(f"{other}/{smp.pp_rank()}.pt", weights_only=False)["expected"]
-    results["elsewhere"] = pipeline_checkpoints.elsewhere(other, expected)
+    results["more_replicas"] = pipeline_checkpoints.more_replicas(other, expected)
 result(results)
 """
 
@@ -77,8 +77,8 @@ def test_dropout_resumes_its_random_state(ranks: list[Any]) -> None:
 @pytest.mark.nightly
 def test_more_replicas_resume_to_the_last_bit(four_ranks: list[Any]) -> None:
     for rank in four_ranks:
-        assert len(rank["elsewhere"]) == 4
-        assert [way for way, equal in rank["elsewhere"].items() if equal != [True, True]] == []
+        assert len(rank["more_replicas"]) == 4
+        assert [way for way, equal in rank["more_replicas"].items() if equal != [True, True]] == []
 
 
 @pytest.mark.slow

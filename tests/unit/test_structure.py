@@ -63,7 +63,7 @@ def test_folders_import_only_allowed_folders(shipped: list[Source]) -> None:
 
 def test_imports_have_no_circles(shipped: list[Source]) -> None:
     """This applies to folders and modules at every level, and to imports inside functions."""
-    assert code_metrics.circles(shipped) == []
+    assert code_metrics.import_cycles(shipped) == []
 
 
 @pytest.mark.parametrize("folder", FLOORS)
@@ -119,7 +119,7 @@ def test_imports_are_not_renamed(shipped: list[Source]) -> None:
 
 
 def test_class_names_are_unique(shipped: list[Source]) -> None:
-    twice = code_metrics.classes_twice(shipped)
+    twice = code_metrics.duplicate_classes(shipped)
     assert not twice, "\n".join(f"{name}: {', '.join(where)}" for name, where in twice.items())
 
 

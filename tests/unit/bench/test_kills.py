@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bench import kills
-from bench.jobs import kept, small
-from bench.jobs.killing import Kill, Struck, choose
+from bench.jobs import saved_checkpoints, small
+from bench.jobs.killing import CompletedKill, Kill, choose
 from bench.jobs.verdict import KilledJob, Start, faults_of, render, shortfall, steps_lost
 
 KILL = Kill("rank", signal.SIGKILL, "training", at=0.5, steps=2, which=0.0)
@@ -42,7 +42,7 @@ def write_checkpoint(folder: Path, **contents: str) -> Path:
         name: {"bytes": len(content), "sha256": hashlib.sha256(content.encode()).hexdigest()}
         for name, content in contents.items()
     }
-    (folder / kept.MANIFEST).write_text(json.dumps({"files": files}))
+    (folder / saved_checkpoints.MANIFEST).write_text(json.dumps({"files": files}))
     return folder
 
 
@@ -52,10 +52,13 @@ def test_checkpoint_is_complete_if_manifest_and_files_agree(tmp_path: Path) -> N
     (write_checkpoint(tmp_path / "checkpoint-15-aa", weights="15") / "weights").write_text("1")
     (write_checkpoint(tmp_path / "checkpoint-18-aa", weights="18") / "weights").write_text("81")
     (write_checkpoint(tmp_path / "checkpoint-21-aa", weights="21") / "weights").unlink()
-    (write_checkpoint(tmp_path / "checkpoint-24-aa", weights="24") / kept.MANIFEST).write_text('{"fil')
-    assert kept.whole(tmp_path) == ["checkpoint-9-aa", "checkpoint-12-aa"]
-    assert kept.find_damage(tmp_path / "checkpoint-15-aa") == "weights has 1 bytes, not 2"
-    assert kept.find_damage(tmp_path / "checkpoint-18-aa") == "weights has another sha256 than in berth_checkpoint.json"
+    (write_checkpoint(tmp_path / "checkpoint-24-aa", weights="24") / saved_checkpoints.MANIFEST).write_text('{"fil')
+    assert saved_checkpoints.whole(tmp_path) == ["checkpoint-9-aa", "checkpoint-12-aa"]
+    assert saved_checkpoints.find_damage(tmp_path / "checkpoint-15-aa") == "weights has 1 bytes, not 2"
+    assert (
+        saved_checkpoints.find_damage(tmp_path / "checkpoint-18-aa")
+        == "weights has another sha256 than in berth_checkpoint.json"
+    )
 
 
 def test_checkpoint_counts_as_being_written_from_first_byte_to_manifest(tmp_path: Path) -> None:
@@ -64,21 +67,21 @@ def test_checkpoint_counts_as_being_written_from_first_byte_to_manifest(tmp_path
     inner = new / "checkpoint-6"
     inner.mkdir(parents=True)
     (inner / "weights").touch()
-    assert kept.being_written(tmp_path, known) == ""
+    assert saved_checkpoints.being_written(tmp_path, known) == ""
     (inner / "weights").write_text("6")
-    assert kept.being_written(tmp_path, known) == new.name
-    assert kept.being_written(tmp_path, {*known, new.name}) == "", "an earlier start left it"
-    (inner / kept.MANIFEST).touch()
-    assert kept.being_written(tmp_path, known) == "", "with a manifest it is complete"
+    assert saved_checkpoints.being_written(tmp_path, known) == new.name
+    assert saved_checkpoints.being_written(tmp_path, {*known, new.name}) == "", "an earlier start left it"
+    (inner / saved_checkpoints.MANIFEST).touch()
+    assert saved_checkpoints.being_written(tmp_path, known) == "", "with a manifest it is complete"
     inner.rename(tmp_path / "checkpoint-6-aa")
-    assert kept.being_written(tmp_path, known) == ""
+    assert saved_checkpoints.being_written(tmp_path, known) == ""
 
 
 def test_s3_restores_deleted_checkpoints_and_parts_of_incomplete_ones(tmp_path: Path) -> None:
     host, worker = tmp_path / "algo-1", tmp_path / "algo-2"
     worker.mkdir()
     first = write_checkpoint(host / "checkpoint-3-aa", weights="3")
-    bucket = kept.Bucket(tmp_path / "bucket", random.Random(3))
+    bucket = saved_checkpoints.Bucket(tmp_path / "bucket", random.Random(3))
     bucket.upload([host, worker])
     for file in first.iterdir():
         file.unlink()
@@ -89,7 +92,7 @@ def test_s3_restores_deleted_checkpoints_and_parts_of_incomplete_ones(tmp_path: 
         (host / ".partial-9" / f"file-{number}").write_text("0123456789")
     bucket.upload([host, worker])
     bucket.restore([worker])
-    assert kept.whole(worker) == ["checkpoint-3-aa", "checkpoint-6-aa"]
+    assert saved_checkpoints.whole(worker) == ["checkpoint-3-aa", "checkpoint-6-aa"]
     sizes = [path.stat().st_size for path in (worker / ".partial-9").iterdir()]
     assert set(sizes) == {5, 10}
     assert len(sizes) < 40
@@ -98,8 +101,8 @@ def test_s3_restores_deleted_checkpoints_and_parts_of_incomplete_ones(tmp_path: 
 
 def start(whole: tuple[str, ...], resumed_from: str, at: int | None = None, codes: tuple[int, ...] = (1,)) -> Start:
     log = f"going on from /opt/ml/checkpoints/{resumed_from} (…)\n" if resumed_from else ""
-    struck = None if at is None else Struck(at, saving=False)
-    return Start(whole, f"{log}step {at or 30} of 30  loss: 1.0", codes, None if at is None else KILL, struck)
+    completed_kill = None if at is None else CompletedKill(at, saving=False)
+    return Start(whole, f"{log}step {at or 30} of 30  loss: 1.0", codes, None if at is None else KILL, completed_kill)
 
 
 FIRST_START = start((), "", 7)
@@ -150,7 +153,7 @@ def test_after_sigterm_no_step_may_be_lost() -> None:
 def test_page_counts_kills_and_repeated_steps() -> None:
     job = KilledJob(2, [FIRST_START, start(COMPLETE, "checkpoint-6-aa", 11), ENDS], 1e-6)
     assert steps_lost(job) == [1, 5]
-    early = Start(COMPLETE, "", (137,), KILL, Struck(0, saving=False))
+    early = Start(COMPLETE, "", (137,), KILL, CompletedKill(0, saving=False))
     assert steps_lost(KilledJob(1, [FIRST_START, early, early, ENDS])) == [1]
     page = render("Jobs", ["how"], [job], save_every=3)
     assert "| 2 | rank | SIGKILL | 2 | 0 |" in page
@@ -164,7 +167,9 @@ def test_page_counts_kills_and_repeated_steps() -> None:
 
 
 def test_shortfall_reports_too_few_kills_in_total_or_during_checkpoints() -> None:
-    starts = [Start((), "", (137,), KILL, Struck(3, saving=saving)) for saving in (True, False, False, False, False)]
+    starts = [
+        Start((), "", (137,), KILL, CompletedKill(3, saving=saving)) for saving in (True, False, False, False, False)
+    ]
     assert shortfall([KilledJob(1, starts), KilledJob(2, starts)], 10) == ""
     assert shortfall([KilledJob(1, starts)], 10).startswith("Too few: 5 kills of 10, 1 of them between a checkpoint's")
     assert shortfall([KilledJob(1, starts[1:] + starts[1:])], 5).endswith("manifest; 1 are needed.")
@@ -174,7 +179,7 @@ def test_shortfall_reports_too_few_kills_in_total_or_during_checkpoints() -> Non
 def test_six_kills_of_real_ranks_lose_nothing(tmp_path: Path) -> None:
     options = argparse.Namespace(kills=6, hosts=[1], seed=3, minutes=10.0, ranks_alone=True)
     jobs = kills.run(options, tmp_path)
-    struck_kills = [struck for job in jobs for _, struck in job.kills]
-    assert len(struck_kills) == 6
-    assert any(struck.saving for struck in struck_kills), "no kill during the writing of a checkpoint"
+    completed = [completed_kill for job in jobs for _, completed_kill in job.kills]
+    assert len(completed) == 6
+    assert any(completed_kill.saving for completed_kill in completed), "no kill during the writing of a checkpoint"
     assert [faults_of(job, small.SAVE_EVERY) for job in jobs] == [[] for _ in jobs]
