@@ -18,21 +18,21 @@ ME = owner.this_process()
 
 
 @pytest.fixture(scope="module")
-def gone() -> owner.Owner:
+def dead_owner() -> owner.Owner:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     return replace(ME, pid=child.pid)
 
 
 @pytest.mark.parametrize(
-    ("found", "stays"),
+    ("container_labels", "stays"),
     [
         pytest.param({labels.KIT: "train"}, "no run of berth started it; `docker rm` removes it", id="without-a-run"),
         pytest.param(ME.labels("1"), f"its run is still going, in process {ME.pid}", id="active-run"),
     ],
 )
-def test_why_container_stays(found: dict[str, str], stays: str) -> None:
-    assert clean.why_container_stays(found) == stays
+def test_why_container_stays(container_labels: dict[str, str], stays: str) -> None:
+    assert clean.why_container_stays(container_labels) == stays
 
 
 OWN = "it is your own, built FROM berth's; `docker rmi` removes it"
@@ -47,7 +47,7 @@ BASE = {labels.KIT: "base"}
 
 
 @pytest.mark.parametrize(
-    ("tags", "found", "layers", "named", "stays"),
+    ("tags", "image_labels", "layers", "named", "stays"),
     [
         pytest.param(["berth-train:cpu", "my:1"], LABELS, 21, 20, "", id="berths-name"),
         pytest.param([EXACT], LABELS, 20, None, "", id="build-tag"),
@@ -74,8 +74,10 @@ BASE = {labels.KIT: "base"}
         ),
     ],
 )
-def test_why_image_stays(tags: list[str], found: dict[str, str], layers: int, named: int | None, stays: str) -> None:
-    assert clean.why_image_stays(tags, found, layers, named) == stays
+def test_why_image_stays(
+    tags: list[str], image_labels: dict[str, str], layers: int, named: int | None, stays: str
+) -> None:
+    assert clean.why_image_stays(tags, image_labels, layers, named) == stays
 
 
 def git(root: Path, *words: str) -> str:
@@ -183,6 +185,6 @@ def test_images_of_other_checkouts_are_removed_only_with_consent(
     assert (OTHER in printed.err) == bool(answer)
 
 
-def test_leftovers_of_a_dead_owner_are_removed(gone: owner.Owner) -> None:
-    assert clean.why_container_stays(gone.labels("1")) == ""
-    assert clean.why_run_stays(gone.labels("1")) == ""
+def test_leftovers_of_a_dead_owner_are_removed(dead_owner: owner.Owner) -> None:
+    assert clean.why_container_stays(dead_owner.labels("1")) == ""
+    assert clean.why_run_stays(dead_owner.labels("1")) == ""

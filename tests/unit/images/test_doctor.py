@@ -62,7 +62,7 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
 
 
 @pytest.mark.parametrize(
-    ("seen", "name", "status", "says", "mends"),
+    ("probe", "name", "status", "message", "remedy"),
     [
         pytest.param(
             replace(WELL, engine=None, engine_error="no Docker engine answers: run `sh docker/engine.sh`."),
@@ -254,15 +254,15 @@ NVIDIA = {**ENGINE, "Runtimes": {"runc": {}, "nvidia": {}}}
         ),
     ],
 )
-def test_finding_of_each_check(seen: Probe, name: str, status: str, says: str, mends: str) -> None:
-    found = {finding.name: finding for finding in doctor.findings(seen)}
+def test_finding_of_each_check(probe: Probe, name: str, status: str, message: str, remedy: str) -> None:
+    found = {finding.name: finding for finding in doctor.findings(probe)}
     assert found[name].status == status
-    assert says in found[name].message
-    assert mends in found[name].remedy
+    assert message in found[name].message
+    assert remedy in found[name].remedy
     assert doctor.can_build(list(found.values())) == (status != "missing")
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(doctor.render(list(found.values())))
-    assert mends in console.export_text()
+    assert remedy in console.export_text()
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ def fake_engine(
     """Installs a fake engine that has one of berth's images and does not see the folders `hidden`; returns a list that
     gets the number of mounts of each container.
     """
-    ran: list[int] = []
+    mount_counts: list[int] = []
 
     def run_once(client: Any, image: str, command: Sequence[str], access: Access, *, patience_s: float) -> bytes:
-        ran.append(len(access.mounts))
+        mount_counts.append(len(access.mounts))
         if fault:
             raise fault
         for mount in access.mounts:
@@ -41,23 +41,23 @@ def fake_engine(
     client = SimpleNamespace(images=SimpleNamespace(list=lambda filters: found))
     monkeypatch.setattr(probe, "connect", lambda timeout_s: client)
     monkeypatch.setattr(probe, "run_once", run_once)
-    return ran
+    return mount_counts
 
 
 def test_one_container_reads_both_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran = fake_engine(monkeypatch)
+    mount_counts = fake_engine(monkeypatch)
     assert probe._container("berth-base:bookworm") == ContainerTest("berth-base:bookworm")
     assert probe._container(None) == ContainerTest("sha256:1")
-    assert ran == [2, 2]
+    assert mount_counts == [2, 2]
 
 
 def test_folder_that_the_engine_does_not_share_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    ran = fake_engine(monkeypatch, hidden=[str(tmp_path)])
+    mount_counts = fake_engine(monkeypatch, hidden=[str(tmp_path)])
     found = probe._container("b")
     assert (found.error, list(found.unseen)) == ("", [str(tmp_path)])
     assert "bind source path does not exist" in found.unseen[str(tmp_path)]
-    assert ran == [2, 0, 1, 1]
+    assert mount_counts == [2, 0, 1, 1]
     fake_engine(monkeypatch, hidden=[str(tmp_path), str(pins.ROOT)])
     assert set(probe._container("b").unseen) == {str(tmp_path), str(pins.ROOT)}
 

@@ -39,8 +39,8 @@ IMAGES: dict[str, tuple[dict[str, str], list[str]]] = {
 def get(name: str) -> Any:
     if name not in IMAGES:
         raise ImageNotFound("no such image")
-    found, tags = IMAGES[name]
-    return SimpleNamespace(id=f"sha256:{name}", labels=found, tags=tags, attrs={"Id": f"sha256:{name}"})
+    inherited, tags = IMAGES[name]
+    return SimpleNamespace(id=f"sha256:{name}", labels=inherited, tags=tags, attrs={"Id": f"sha256:{name}"})
 
 
 CLIENT: Any = SimpleNamespace(images=SimpleNamespace(get=get))

@@ -42,10 +42,10 @@ def test_pack_without_files_keeps_the_earlier_archive(tmp_path: Path) -> None:
 
 
 def test_pack_error_leaves_no_temporary_file(tmp_path: Path) -> None:
-    where = tmp_path / "model.tar.gz"
-    where.mkdir()
+    target = tmp_path / "model.tar.gz"
+    target.mkdir()
     with pytest.raises(UserError, match=r"model\.tar\.gz can't be written"):
-        archive.pack({"a": files(tmp_path / "1", "a") / "a"}, where)
+        archive.pack({"a": files(tmp_path / "1", "a") / "a"}, target)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
@@ -59,8 +59,8 @@ def test_archive_with_path_outside_is_refused(tmp_path: Path) -> None:
 
 
 def test_truncated_archive_is_refused(tmp_path: Path) -> None:
-    there = files(tmp_path / "1", "a", "b")
-    whole = archive.pack({name: there / name for name in ("a", "b")}, tmp_path / "model.tar.gz")
+    folder = files(tmp_path / "1", "a", "b")
+    whole = archive.pack({name: folder / name for name in ("a", "b")}, tmp_path / "model.tar.gz")
     assert whole is not None
     whole.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
     with pytest.raises(UserError, match="can't be unpacked"):

@@ -18,6 +18,6 @@ def test_two_runs_can_remove_the_same_scratch_folder(tmp_path: Path) -> None:
             cleanup.remove_scratch(MagicMock(), "no-image", folder)
 
     with ThreadPoolExecutor(2) as pool:
-        for done in [pool.submit(remove), pool.submit(remove)]:
-            done.result()
+        for future in [pool.submit(remove), pool.submit(remove)]:
+            future.result()
     assert list(tmp_path.iterdir()) == []

@@ -58,8 +58,8 @@ def test_run_train_uses_live_screen_on_a_terminal_unless_plain(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    done = MagicMock(return_value=TrainOutcome(0, 1.0))
-    on_screen, in_lines = MagicMock(side_effect=done), MagicMock(side_effect=done)
+    run_job = MagicMock(return_value=TrainOutcome(0, 1.0))
+    on_screen, in_lines = MagicMock(side_effect=run_job), MagicMock(side_effect=run_job)
     monkeypatch.setattr(commands, "connect", MagicMock())
     monkeypatch.setattr(commands, "select_image", MagicMock(return_value=IMAGE))
     monkeypatch.setattr(commands, "is_watched", lambda: watched)
@@ -88,8 +88,8 @@ def test_image_from_another_commit_is_reported(
     built_from: str, derived: bool, reported: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(commands, "read_revision", lambda root: "here")
-    found = {"Config": {"Labels": {"org.opencontainers.image.revision": built_from}}}
-    commands._say_other_build(LocalImage("x", "sha256:aa", "serve", "cu130", derived=derived, attrs=found))
+    attrs_of_image = {"Config": {"Labels": {"org.opencontainers.image.revision": built_from}}}
+    commands._say_other_build(LocalImage("x", "sha256:aa", "serve", "cu130", derived=derived, attrs=attrs_of_image))
     lines = capsys.readouterr().err.replace("\n", " ")
     assert (f"was built from {built_from}, and this checkout is at here" in lines) == reported
     assert ("`python build.py build serve --profile cu130`" in lines) == reported

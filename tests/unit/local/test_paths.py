@@ -13,9 +13,9 @@ from berth.local.train.job import TrainingJob, check_job
 
 @pytest.mark.parametrize("address", ["s3://bucket/data", "https://host/data.json", "hdfs://host/x", "gs://bucket"])
 def test_error_names_url_as_it_was_written(address: str) -> None:
-    for refused in (refuse_address, opt_ml.find_channels, archive.check_model, check_writable):
+    for check in (refuse_address, opt_ml.find_channels, archive.check_model, check_writable):
         with pytest.raises(UserError, match=f"^{address} is an address"):
-            refused(Path(address))
+            check(Path(address))
 
 
 def test_error_for_file_url_names_path() -> None:

@@ -1,4 +1,4 @@
-"""pip in a job's containers gets this machine's CA, index and wheels: as files for that run, named by variables."""
+"""pip in a job's containers gets this machine's CA, index and wheels, as files that variables point to."""
 
 import os
 from pathlib import Path
@@ -57,16 +57,16 @@ def test_pip_gets_ca_index_proxy_and_wheels(
     monkeypatch.setenv("no_proxy", "")
     (code / "requirements.txt").write_text("tabulate\n")
     secrets = write_pip_secrets(code, {}, tmp_path, environ)
-    here = tmp_path / "network"
+    network = tmp_path / "network"
     assert secrets.mounts == {
-        "/run/secrets/pip": here / "pip",
-        "/run/secrets/ca": here / "ca",
+        "/run/secrets/pip": network / "pip",
+        "/run/secrets/ca": network / "ca",
         "/run/wheels-0": tmp_path / "wheels",
     }
     assert secrets.environment == {"PIP_CONFIG_FILE": "/run/secrets/pip", "PIP_CERT": "/run/secrets/ca"}
-    assert (here / "pip").read_text() == (
+    assert (network / "pip").read_text() == (
         f"[global]\nno-input = true\nindex-url = {SECRET}\nfind-links = /run/wheels-0\nproxy = http://proxy.example:3128\n"
     )
-    assert (here / "ca").read_text() == "a certificate"
-    assert {path.stat().st_mode & 0o777 for path in here.iterdir()} == {0o600}
-    assert here.stat().st_mode & 0o777 == 0o700
+    assert (network / "ca").read_text() == "a certificate"
+    assert {path.stat().st_mode & 0o777 for path in network.iterdir()} == {0o600}
+    assert network.stat().st_mode & 0o777 == 0o700

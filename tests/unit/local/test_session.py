@@ -53,5 +53,5 @@ def test_sigterm_is_repeated_only_for_containers_that_just_started(monkeypatch: 
     session.start(MagicMock(id="young"))
     clock.sleep(1.0)
     session.stop()
-    asked = [call.args[0] for call in client.api.kill.call_args_list if "SIGTERM" in call.args]
-    assert {each: asked.count(each) for each in asked} == {"old": 1, "unknown": 1, "young": 4}
+    signalled = [call.args[0] for call in client.api.kill.call_args_list if "SIGTERM" in call.args]
+    assert {each: signalled.count(each) for each in signalled} == {"old": 1, "unknown": 1, "young": 4}

@@ -57,19 +57,21 @@ def package(name: str, version: str, kind: str = "python") -> BillPackage:
 )
 def test_file_changes(before: FileEntry | None, after: FileEntry | None, change: tuple[str, str, str]) -> None:
     old, new = ({"p": file} if file else {} for file in (before, after))
-    found = diff.compare(inspected(old), inspected(new))
-    assert found.files == (FileChange("p", *change, "RUN deps"),)
+    difference = diff.compare(inspected(old), inspected(new))
+    assert difference.files == (FileChange("p", *change, "RUN deps"),)
 
 
 def test_equal_file_in_another_layer_is_no_difference() -> None:
-    found = diff.compare(inspected({"p": FILE}), inspected({"p": replace(FILE, layer=2)}, name="two"))
-    assert (found.files, found.verdict()) == ((), "one and two have the same contents.")
+    difference = diff.compare(inspected({"p": FILE}), inspected({"p": replace(FILE, layer=2)}, name="two"))
+    assert (difference.files, difference.verdict()) == ((), "one and two have the same contents.")
 
 
 def test_layers_are_matched_by_step() -> None:
     after = (LAYERS[0], SavedLayer("sha256:9", "RUN efa"), replace(LAYERS[1], diff_id="sha256:8"), LAYERS[2])
-    found = diff.compare(inspected({"p": FILE}), inspected({"p": replace(FILE, sha256="b", layer=2)}, layers=after))
-    assert found.layers == (
+    difference = diff.compare(
+        inspected({"p": FILE}), inspected({"p": replace(FILE, sha256="b", layer=2)}, layers=after)
+    )
+    assert difference.layers == (
         LayerChange("RUN efa", "", "sha256:9", 0),
         LayerChange("RUN deps", "sha256:2", "sha256:8", 1),
     )
@@ -78,8 +80,8 @@ def test_layers_are_matched_by_step() -> None:
 def test_package_changes() -> None:
     before = (package("rich", "14.0"), package("six", "1.17"), package("libc6", "2.36-9", "deb"), package("same", "1"))
     after = (package("rich", "15.0"), package("rich", "13.0"), package("libc6", "2.36-10", "deb"), package("same", "1"))
-    found = diff.package_changes(before, (*after, package("libc6", "1", "python")))
-    assert found == [
+    difference = diff.package_changes(before, (*after, package("libc6", "1", "python")))
+    assert difference == [
         PackageChange("deb", "libc6", "2.36-9", "2.36-10"),
         PackageChange("python", "libc6", "", "1"),
         PackageChange("python", "rich", "14.0", "13.0, 15.0"),
@@ -88,21 +90,21 @@ def test_package_changes() -> None:
 
 
 def test_times_are_not_unexplained() -> None:
-    found = diff.compare(inspected({"p": FILE}), inspected({"p": replace(FILE, mtime=5)}))
-    assert diff.unexplained(found) == ((), ())
+    difference = diff.compare(inspected({"p": FILE}), inspected({"p": replace(FILE, mtime=5)}))
+    assert diff.unexplained(difference) == ((), ())
 
 
 def test_packages_contents_and_modes_are_unexplained_differences() -> None:
     after = {"var/log/x": replace(FILE, sha256="b"), "p": replace(FILE, mode=0o600)}
-    found = diff.compare(inspected({"var/log/x": FILE, "p": FILE}), inspected(after, (package("rich", "15.0"),)))
-    packages, files = diff.unexplained(found)
+    difference = diff.compare(inspected({"var/log/x": FILE, "p": FILE}), inspected(after, (package("rich", "15.0"),)))
+    packages, files = diff.unexplained(difference)
     assert [change.name for change in packages] == ["rich"]
     assert [change.path for change in files] == ["p", "var/log/x"]
 
 
-def rendered(found: diff.Difference, *, everything: bool = False) -> str:
+def rendered(difference: diff.Difference, *, everything: bool = False) -> str:
     console = Console(width=160, file=io.StringIO(), record=True)
-    console.print(diff.render(found, everything=everything))
+    console.print(diff.render(difference, everything=everything))
     return console.export_text()
 
 
@@ -124,9 +126,9 @@ def test_render_hides_times_and_limits_files(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_image_does_not_differ_from_itself() -> None:
     one = inspected({"p": FILE}, (package("rich", "15.0"),))
-    found = diff.compare(one, one)
-    assert rendered(found).strip() == "one and one have the same contents."
-    assert json.loads(json.dumps(asdict(found)))["files"] == []
+    difference = diff.compare(one, one)
+    assert rendered(difference).strip() == "one and one have the same contents."
+    assert json.loads(json.dumps(asdict(difference)))["files"] == []
 
 
 def test_render_hides_bytecode_unless_everything() -> None:
@@ -134,9 +136,9 @@ def test_render_hides_bytecode_unless_everything() -> None:
     folder = FileEntry("folder", 0o755, 0, 0, 0, 100, layer=1)
     after |= {"__pycache__": folder, "usr/__pycache__": folder}
     before = {name: replace(folder, mode=0o700) if name.endswith("__pycache__") else FILE for name in after}
-    found = diff.compare(inspected(before), inspected(after, name="two"))
-    text = rendered(found)
+    difference = diff.compare(inspected(before), inspected(after, name="two"))
+    text = rendered(difference)
     assert "/a.py" in text
     assert "/__pycache__" not in text
     assert "and 4 paths of bytecode (.pyc and __pycache__): --all shows them." in text
-    assert "__pycache__/b.pyc" in rendered(found, everything=True)
+    assert "__pycache__/b.pyc" in rendered(difference, everything=True)

@@ -48,31 +48,31 @@ def sha256(content: bytes) -> str:
 
 def listed(packed: bytes) -> tuple[dict[str, Any], list[bytes]]:
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-        found: dict[str, Any] = json.loads(archive.read("listing.json"))
-        return found, [archive.read(str(number)) for number in range(len(found["records"]))]
+        listing: dict[str, Any] = json.loads(archive.read("listing.json"))
+        return listing, [archive.read(str(number)) for number in range(len(listing["records"]))]
 
 
 def test_listing_skips_mounts_of_the_engine(tmp_path: Path) -> None:
     packed = io.BytesIO()
     list_files.write(str(root_of(tmp_path)), packed, {"proc", "etc/hosts"})
-    found, records = listed(packed.getvalue())
-    assert found["hashes"] == {
+    listing, records = listed(packed.getvalue())
+    assert listing["hashes"] == {
         METADATA: sha256(b"Name: rich\n"),
         "usr/lib/libc.so.6": sha256(b"libc"),
         "usr/lib/libc.so": sha256(b"libc"),
         "caf\udce9": sha256(b"latin"),
     }
-    assert found["links"] == {"lib": "usr/lib", "nowhere": "/is/not/here"}
-    assert (found["records"], records) == ([METADATA], [b"Name: rich\n"])
+    assert listing["links"] == {"lib": "usr/lib", "nowhere": "/is/not/here"}
+    assert (listing["records"], records) == ([METADATA], [b"Name: rich\n"])
 
 
 def test_large_record_is_only_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_files, "LARGEST_RECORD", 4)
     packed = io.BytesIO()
     list_files.write(str(root_of(tmp_path)), packed, ())
-    found, records = listed(packed.getvalue())
-    assert found["hashes"][METADATA] == sha256(b"Name: rich\n")
-    assert (found["records"], records) == ([], [])
+    listing, records = listed(packed.getvalue())
+    assert listing["hashes"][METADATA] == sha256(b"Name: rich\n")
+    assert (listing["records"], records) == ([], [])
 
 
 def test_mounted_paths_from_mountinfo() -> None:

@@ -164,7 +164,7 @@ def files_of(folder: Path, *layers: bytes) -> dict[str, tuple[str, int]]:
 
 
 @pytest.mark.parametrize(
-    ("upper", "left"),
+    ("upper", "remaining"),
     [
         ([("a/.wh.b", b"")], {"a": ("folder", 0), "c": ("file", 0)}),
         ([(".wh.a", b"")], {"c": ("file", 0)}),
@@ -180,9 +180,9 @@ def files_of(folder: Path, *layers: bytes) -> dict[str, tuple[str, int]]:
     ids=["file", "folder", "opaque", "all", "file-for-folder", "link-for-folder", "folder-anew"],
 )
 def test_layer_deletes_and_replaces_files(
-    upper: list[tuple[str, Content]], left: Mapping[str, tuple[str, int]], tmp_path: Path
+    upper: list[tuple[str, Content]], remaining: Mapping[str, tuple[str, int]], tmp_path: Path
 ) -> None:
-    assert files_of(tmp_path, layer(("a/", b""), ("a/b/", b""), ("a/b/x", b""), ("c", b"")), layer(*upper)) == left
+    assert files_of(tmp_path, layer(("a/", b""), ("a/b/", b""), ("a/b/x", b""), ("c", b"")), layer(*upper)) == remaining
 
 
 def test_special_files_and_odd_paths(tmp_path: Path) -> None:

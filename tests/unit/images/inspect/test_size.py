@@ -71,8 +71,8 @@ def test_older_archive_with_a_repeated_layer(tmp_path: Path) -> None:
         ["a/layer.tar", "b/layer.tar"],
         [COPIED, NOTHING, {"created_by": "RUN make # buildkit"}],
     )
-    done: list[str] = []
-    found = layers.read_layers(archive, {}, done.append)
+    steps: list[str] = []
+    found = layers.read_layers(archive, {}, steps.append)
     compressed = found[0].compressed
     assert found == [
         Layer(digest(PLAIN), "COPY a /a", len(PLAIN), compressed),
@@ -80,7 +80,7 @@ def test_older_archive_with_a_repeated_layer(tmp_path: Path) -> None:
     ]
     # Nearly the same as gzip's own result.
     assert abs(compressed - len(gzip.compress(PLAIN, compresslevel=6, mtime=0))) <= 8
-    assert sorted(done) == ["layer 1 of 2 is measured", "layer 2 of 2 is measured"]
+    assert sorted(steps) == ["layer 1 of 2 is measured", "layer 2 of 2 is measured"]
 
 
 def zstd(data: bytes) -> bytes:
@@ -169,7 +169,7 @@ def environment(root: Path) -> Path:
 
 
 def test_package_sizes_as_a_program(tmp_path: Path) -> None:
-    done = subprocess.run(
+    listing = subprocess.run(
         [sys.executable, "-S", "-c", Path(package_sizes.__file__).read_text()],
         # Not in the checkout, whose metadata would be found as well.
         cwd="/",
@@ -178,7 +178,7 @@ def test_package_sizes_as_a_program(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    big, small = json.loads(done.stdout)
+    big, small = json.loads(listing.stdout)
     assert (big[:3], small[:3]) == (["big", "1.0", 256 * 4096 + 23], ["small", "2.0", 6 + 25])
     assert 0 < small[3] < big[3] < 256 * 4096
 
@@ -301,22 +301,22 @@ def test_layers_of_files_do_not_count_for_the_budget(made_by: str, within: bool,
 
 
 def test_floor_is_downloaded_from_the_torch_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def download(command: list[str], **_: object) -> None:
-        asked.append(command)
-        (Path(command[command.index("--dest") + 1]) / f"{len(asked)}.whl").write_bytes(b"four")
+        commands.append(command)
+        (Path(command[command.index("--dest") + 1]) / f"{len(commands)}.whl").write_bytes(b"four")
 
     monkeypatch.setattr(bench_image_size.subprocess, "run", download)
-    here = Network(None, PackageIndex(folders=(tmp_path,)), (), "", "", "")
-    monkeypatch.setattr(bench_image_size.build_network, "gather", lambda _: here)
+    local_network = Network(None, PackageIndex(folders=(tmp_path,)), (), "", "", "")
+    monkeypatch.setattr(bench_image_size.build_network, "gather", lambda _: local_network)
     assert bench_image_size.floor(pins_file.load().profile("cpu")) == 4
-    assert "--extra-index-url https://download.pytorch.org/whl/cpu --dest" in " ".join(asked[0])
-    asked.clear()
+    assert "--extra-index-url https://download.pytorch.org/whl/cpu --dest" in " ".join(commands[0])
+    commands.clear()
     (tmp_path / f"torch-{pins_file.load().profile('cpu').torch}-cp311-cp311-linux_x86_64.whl").write_bytes(b"torch")
     assert bench_image_size.floor(pins_file.load().profile("cpu")) == 4
     assert bench_image_size.floor(pins_file.load().profile("cu130")) == 4 * 5
-    assert not any("--extra-index-url" in command for command in asked)
+    assert not any("--extra-index-url" in command for command in commands)
 
 
 def test_render_names_image_layers_and_packages() -> None:

@@ -113,8 +113,8 @@ def test_torchvision_comes_from_the_torch_index(
     profile = replace(CPU, torch_index=torch_index.url, packages=packages)
     request = next(each for each in locks.lock_requests(PINS, profile) if each.path == "cpu/deps-train.txt")
     assert "torchvision==1.0+cpu" in request.requirements
-    asked = locks.LockRequest(request.path, ("torch==1.0+cpu", "torchvision==1.0+cpu"))
-    text = locks.resolve(asked, profile, [tmp_path / "folder"], tmp_path)
+    both_torch = locks.LockRequest(request.path, ("torch==1.0+cpu", "torchvision==1.0+cpu"))
+    text = locks.resolve(both_torch, profile, [tmp_path / "folder"], tmp_path)
     assert lock_text.locked_names(text) == ["torch", "torchvision"]
 
 
@@ -143,7 +143,7 @@ def test_write_locks_fills_the_profiles_folder(monkeypatch: pytest.MonkeyPatch, 
         locks.write_locks(PINS, HF4, [], tmp_path)
 
 
-def locked(path: Path, *packages: str) -> None:
+def write_lock(path: Path, *packages: str) -> None:
     """Writes a lock of these packages, such as "fsspec==2.0"."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{package} \\\n    --hash=sha256:{'a' * 64}\n" for package in packages))
@@ -157,8 +157,8 @@ def above(index: JsonIndex, tmp_path: Path) -> locks.LockRequest:
             index.add(name, version)
     index.add("data", "1.0", "Requires-Dist: fsspec<2\n")
     index.add("data", "2.0", "Requires-Dist: fsspec\n")
-    locked(tmp_path / "locks" / "cpu" / "pytorch.txt", "fsspec==2.0", "filelock==2.0", "setuptools==2.0")
-    locked(tmp_path / "locks" / "cpu" / "deps-train.txt", "certifi==2.0", "data==2.0")
+    write_lock(tmp_path / "locks" / "cpu" / "pytorch.txt", "fsspec==2.0", "filelock==2.0", "setuptools==2.0")
+    write_lock(tmp_path / "locks" / "cpu" / "deps-train.txt", "certifi==2.0", "data==2.0")
     return locks.LockRequest(
         "own/deps-train.txt",
         ("data==1.0", "filelock", "certifi", "hub"),
@@ -212,7 +212,7 @@ def test_uploads_after_the_day_are_ignored(index: JsonIndex, tmp_path: Path) -> 
     for name in ("fsspec", "pip", "filelock"):
         for version, day in {"1.0": "2023-01-01", "2.0": "2023-06-01", "3.0": "2023-12-01"}.items():
             index.add(name, version, upload_time=f"{day}T00:00:00Z")
-    locked(tmp_path / "locks" / "cpu" / "pytorch.txt", "filelock==3.0")
+    write_lock(tmp_path / "locks" / "cpu" / "pytorch.txt", "filelock==3.0")
     request = locks.LockRequest(
         "own/deps-train.txt",
         ("fsspec", "pip", "filelock"),
@@ -288,20 +288,22 @@ def test_sigkill_leaves_each_profiles_locks_old_or_new(
             assert content == before[name], name
 
 
-OTHER = "is outdated, because docker/pins.toml or a lock below it has changed: run `python build.py pins --profile cpu"
+OUTDATED = (
+    "is outdated, because docker/pins.toml or a lock below it has changed: run `python build.py pins --profile cpu"
+)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"transformers": "4.27.0"}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
-        ({"nncf": "3.4.0"}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
-        ({"evaluate": None}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
+        ({"transformers": "4.27.0"}, f"docker/locks/cpu-hf4/deps-train.txt {OUTDATED}-hf4`"),
+        ({"nncf": "3.4.0"}, f"docker/locks/cpu-hf4/deps-train.txt {OUTDATED}-hf4`"),
+        ({"evaluate": None}, f"docker/locks/cpu-hf4/deps-train.txt {OUTDATED}-hf4`"),
         ({"openvino": "2026.4.1"}, "docker/locks/cpu-hf4/openvino.txt of profile cpu-hf4 is missing: run `python"),
-        ({"constraints": ("numpy<2",)}, f"docker/locks/cpu-hf4/source-train.txt {OTHER}-hf4`"),
-        ({"requirements": ("peft>=0.5",)}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
-        ({"requirements": ()}, f"docker/locks/cpu-hf4/deps-train.txt {OTHER}-hf4`"),
-        ({"day": "2024-01-01"}, f"docker/locks/cpu-hf4/source-train.txt {OTHER}-hf4`"),
+        ({"constraints": ("numpy<2",)}, f"docker/locks/cpu-hf4/source-train.txt {OUTDATED}-hf4`"),
+        ({"requirements": ("peft>=0.5",)}, f"docker/locks/cpu-hf4/deps-train.txt {OUTDATED}-hf4`"),
+        ({"requirements": ()}, f"docker/locks/cpu-hf4/deps-train.txt {OUTDATED}-hf4`"),
+        ({"day": "2024-01-01"}, f"docker/locks/cpu-hf4/source-train.txt {OUTDATED}-hf4`"),
         ({"environment": {"A": "1"}}, "software.json does not match docker/pins.toml: run `python build.py pins --n"),
         ({"debian": ("git",)}, "system.env does not match docker/pins.toml: run `python build.py pins --no-locks`"),
     ],
@@ -310,10 +312,10 @@ OTHER = "is outdated, because docker/pins.toml or a lock below it has changed: r
 def test_changed_profile_has_outdated_locks(changes: dict[str, Any], message: str) -> None:
     """A removed package or setting outdates the locks too."""
     assert lock_problem(PINS, HF4, "train", locks.LOCKS) == ""
-    of_set = {name: each for name, each in changes.items() if hasattr(HF4.software, name)}
-    packages = {**HF4.packages, **{name: each for name, each in changes.items() if name not in of_set}}
+    set_changes = {name: each for name, each in changes.items() if hasattr(HF4.software, name)}
+    packages = {**HF4.packages, **{name: each for name, each in changes.items() if name not in set_changes}}
     packages = {name: version for name, version in packages.items() if version is not None}
-    changed_profile = replace(HF4, software=replace(HF4.software, **of_set), packages=packages)
+    changed_profile = replace(HF4, software=replace(HF4.software, **set_changes), packages=packages)
     assert message in lock_problem(PINS, changed_profile, "train", locks.LOCKS)
 
 

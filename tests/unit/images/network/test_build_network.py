@@ -159,7 +159,7 @@ def test_read_uv_settings_splits_lists_and_accepts_named_indexes(tmp_path: Path)
 
 
 def test_find_links_folder_relative_tilde_or_file_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mounts and uv run in another folder, so folders are made absolute."""
+    """Docker and uv resolve paths from other folders, so the paths are made absolute."""
     for name in ("wheels", "at home", "with,comma"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
@@ -196,10 +196,10 @@ def test_netrc_logins_are_added_to_index_urls(home: Path) -> None:
 
 def test_netrc_login_of_torch_index_is_added_to_uv_settings(home: Path) -> None:
     netrc = write(home / ".my-netrc", "machine torch.corp login me password s3cret\n")
-    here = Network(None, PackageIndex(), (), "", "", "")
+    plain = Network(None, PackageIndex(), (), "", "", "")
 
     def uv_toml(url: str) -> str:
-        return str(build_network.with_profiles_index(here, url, {"NETRC": str(netrc)}).secrets().get("uv", ""))
+        return str(build_network.with_profiles_index(plain, url, {"NETRC": str(netrc)}).secrets().get("uv", ""))
 
     assert uv_toml("https://torch.corp/whl/cpu") == '[[index]]\nurl = "https://me:s3cret@torch.corp/whl/cpu"\n'
     assert [uv_toml("https://download.pytorch.org/whl/cpu"), uv_toml("")] == ["", ""]
@@ -262,15 +262,14 @@ def test_write_secrets_reports_parent_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_only_locked_wheels_are_wanted(tmp_path: Path) -> None:
-    here = tmp_path
     for name in (
         "torch-2.13.0+cpu-cp311-x.whl",
         "torch-2.12.0+cpu-cp311-x.whl",
         "Foo_Bar-1.0-py3-none-any.whl",
         "x.whl",
     ):
-        (here / name).write_bytes(b"wheel")
-    wheels = build_network.wanted_wheels([here], ["torch==2.13.0+cpu \\\n    --hash=x\n", "foo-bar==1.0 \\\n"])
+        (tmp_path / name).write_bytes(b"wheel")
+    wheels = build_network.wanted_wheels([tmp_path], ["torch==2.13.0+cpu \\\n    --hash=x\n", "foo-bar==1.0 \\\n"])
     assert [wheel.name for wheel in wheels] == ["Foo_Bar-1.0-py3-none-any.whl", "torch-2.13.0+cpu-cp311-x.whl"]
 
 

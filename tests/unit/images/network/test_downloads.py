@@ -30,13 +30,13 @@ class Mirror(http.server.BaseHTTPRequestHandler):
     """A file server with faults: its first `drops` answers break off in the middle; `status` replaces 200."""
 
     content: ClassVar[dict[str, bytes]] = {}
-    asked: ClassVar[list[str]] = []
+    paths: ClassVar[list[str]] = []
     drops = 0
     status = 200
     password = ""
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
+        self.paths.append(self.path)
         body = self.content.get(self.path)
         allowed = base64.b64encode(self.password.encode()).decode()
         if self.password and self.headers.get("Authorization") != f"Basic {allowed}":
@@ -68,7 +68,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The URL of an HTTP mirror that has all files."""
     monkeypatch.setattr(Mirror, "content", {"/files/efa-1.0.tar.gz": BYTES, "/files/efa-1.0.tar.gz.sig": SIGNATURE})
     Mirror.content["/files/efa.key"] = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n"
-    for name, value in {"asked": [], "drops": 0, "status": 200, "password": ""}.items():
+    for name, value in {"paths": [], "drops": 0, "status": 200, "password": ""}.items():
         monkeypatch.setattr(Mirror, name, value)
     with serving(Mirror) as address:
         yield f"{address}/files"
@@ -92,7 +92,7 @@ def test_mirror_provides_all_files_of_a_part(kind: str, tmp_path: Path, request:
     assert source.missing(wants) == []
     shown: list[tuple[int, int]] = []
     for want in wants:
-        source.fetch(want, tmp_path / "cache", print, lambda _, done, total: shown.append((done, total)))
+        source.fetch(want, tmp_path / "cache", print, lambda _, size, total: shown.append((size, total)))
     assert (tmp_path / "cache" / "efa-1.0.tar.gz").read_bytes() == BYTES
     assert (len(BYTES), len(BYTES)) in shown
     assert sorted(os.listdir(tmp_path / "cache")) == ["efa-1.0.tar.gz", "efa-1.0.tar.gz.sig", "efa.key"]
@@ -108,7 +108,7 @@ def test_with_a_mirror_no_other_host_is_asked(mirror: str, folder: Path, tmp_pat
     (folder / "efa-1.0.tar.gz").unlink()
     with pytest.raises(UserError, match="does not have efa-1"):
         FileSource(str(folder)).fetch(replace(WANTED, url=f"{mirror}/efa-1.0.tar.gz"), tmp_path / "cache", print)
-    assert Mirror.asked == []
+    assert Mirror.paths == []
 
 
 def fetch_error(source: FileSource, want: WantedFile, tmp_path: Path) -> str:
@@ -151,9 +151,9 @@ def test_wrong_hash_is_refused(kind: str, tmp_path: Path, request: pytest.Fixtur
     Mirror.content["/files/efa-1.0.tar.gz"] = b"other"
     (folder / "efa-1.0.tar.gz").write_bytes(b"other")
     message = fetch_error(FileSource(place), WANTED, tmp_path)
-    found = hashlib.sha256(b"other").hexdigest()
+    digest = hashlib.sha256(b"other").hexdigest()
     assert message.startswith(f"efa-1.0.tar.gz from {place}/efa-1.0.tar.gz is not the pinned file, and was")
-    assert f"its sha256 is {found}, but docker/pins.toml has {SHA256}" in message
+    assert f"its sha256 is {digest}, but docker/pins.toml has {SHA256}" in message
 
 
 def test_html_page_is_refused_as_signature(mirror: str, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_html_page_is_refused_as_signature(mirror: str, tmp_path: Path) -> None:
 def test_dropped_connection_is_retried(mirror: str, tmp_path: Path) -> None:
     Mirror.drops = 2
     assert FileSource(mirror).fetch(WANTED, tmp_path, print).read_bytes() == BYTES
-    assert len(Mirror.asked) == 3
+    assert len(Mirror.paths) == 3
 
 
 def test_repeatedly_dropped_connection_is_reported(mirror: str, tmp_path: Path) -> None:
@@ -172,14 +172,14 @@ def test_repeatedly_dropped_connection_is_reported(mirror: str, tmp_path: Path) 
     message = fetch_error(FileSource(mirror), WANTED, tmp_path)
     assert message.startswith(f"efa-1.0.tar.gz can't be fetched from the mirror {mirror} (")
     assert "IncompleteRead" in message or "bytes read" in message
-    assert len(Mirror.asked) == 3
+    assert len(Mirror.paths) == 3
 
 
 @pytest.mark.parametrize(("status", "message", "times"), [(403, "answers 403 Forbidden for efa", 1), (503, "503", 3)])
 def test_http_errors_are_reported(status: int, message: str, times: int, mirror: str, tmp_path: Path) -> None:
     Mirror.status = status
     assert message in fetch_error(FileSource(mirror), WANTED, tmp_path)
-    assert len(Mirror.asked) == times
+    assert len(Mirror.paths) == times
 
 
 def test_unreachable_mirror_is_named_once_without_password() -> None:

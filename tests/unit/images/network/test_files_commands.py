@@ -36,10 +36,10 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command_line: ModuleType) -> ModuleType:
     """build.py with a pins.toml and caches of the test's own."""
-    own = shutil.copy(pins.PATH, tmp_path / "pins.toml")
+    own_pins = shutil.copy(pins.PATH, tmp_path / "pins.toml")
     load = pins_file.load
-    monkeypatch.setattr(pins, "PATH", own)
-    monkeypatch.setattr(pins_file, "load", lambda path=own: load(own))
+    monkeypatch.setattr(pins, "PATH", own_pins)
+    monkeypatch.setattr(pins_file, "load", lambda path=own_pins: load(own_pins))
     monkeypatch.setattr(build_files, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(pins, "CACHE", tmp_path / "berth")
     return command_line
@@ -75,10 +75,10 @@ def test_sigterm_during_fetch_leaves_no_file(tmp_path: Path) -> None:
     cache = tmp_path / "berth" / "files"
     process = subprocess.Popen([sys.executable, str(pins.ROOT / "build.py"), *words], env=environ)
     try:
-        until = time.monotonic() + 60
+        deadline = time.monotonic() + 60
         while not (cache / f".{wheel.name}.{process.pid}").exists():
             assert process.poll() is None
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             time.sleep(0.02)
         process.terminate()
         assert process.wait(timeout=60) == 143
@@ -114,7 +114,7 @@ def locked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return names
 
 
-def nothing_else_rendered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def redirect_other_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Lets `pins` write its other files to a folder of the test."""
     shutil.copy(layer_files.DOCKER / "Dockerfile", tmp_path / "locks")
     monkeypatch.setattr(layer_files, "DOCKER", tmp_path / "locks")
@@ -133,7 +133,7 @@ def test_pins_locks_all_profiles_or_the_named_one(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    nothing_else_rendered(monkeypatch, tmp_path)
+    redirect_other_files(monkeypatch, tmp_path)
     assert command.main(["pins", *words]) == 0
     assert locked == names
     printed = capsys.readouterr().out.splitlines()
@@ -158,7 +158,7 @@ def test_failed_lock_leaves_all_locks_unchanged(
 
     monkeypatch.setattr(locks, "LOCKS", tmp_path / "locks")
     monkeypatch.setattr(locks, "write_locks", write)
-    nothing_else_rendered(monkeypatch, tmp_path)
+    redirect_other_files(monkeypatch, tmp_path)
     assert command.main(["pins"]) == 1
     assert "the index is away." in capsys.readouterr().err
     assert {path.name: path.read_text() for path in (tmp_path / "locks").glob("*/*")} == {"deps.txt": "old"}
@@ -293,7 +293,7 @@ def test_no_locks_writes_only_layer_files(
     monkeypatch.setattr(commands.locks, "LOCKS", tmp_path / "locks")
     monkeypatch.setattr(commands.pins, "ROOT", tmp_path)
     (tmp_path / "locks" / "cpu-hf4").mkdir(parents=True)
-    nothing_else_rendered(monkeypatch, tmp_path)
+    redirect_other_files(monkeypatch, tmp_path)
     assert command.main(["pins", "--no-locks"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == ["locks/Dockerfile", "locks/bake.json"]

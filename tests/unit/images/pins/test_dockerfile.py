@@ -85,10 +85,10 @@ def test_inputs_skip_omitted_part(without: str, files: list[str], tmp_path: Path
     ],
 )
 def test_inputs_report_unknown_profile_or_part(profile: str, without: str, message: str, tmp_path: Path) -> None:
-    done = run_inputs(DOCKER, tmp_path, profile, without)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"berth: error: {message}")
-    assert len(done.stderr.splitlines()) == 1
+    result = run_inputs(DOCKER, tmp_path, profile, without)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"berth: error: {message}")
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_inputs_copy_wheels_of_locked_version_only(tmp_path: Path) -> None:
@@ -134,8 +134,8 @@ def test_steps_mount_only_needed_secrets(step: str) -> None:
     mounted = set(re.findall(r"type=secret,id=([\w-]+)", step))
     needed: set[str] = set()
     for name in re.findall(r"from=inputs,source=/layers/([\w-]+)", step):
-        own = {**SHARED, "serve": "kit"}.get(name, name.partition("-")[0])
-        script = (LAYERS / f"{own}.sh").read_text()
+        script_name = {**SHARED, "serve": "kit"}.get(name, name.partition("-")[0])
+        script = (LAYERS / f"{script_name}.sh").read_text()
         needed = needed.union(*(secrets for call, secrets in NEEDED.items() if re.search(call, script)))
         if name == "driver":  # its file has no signature, so apt is not needed to install gpg
             needed -= APT - {"ca"}

@@ -23,21 +23,25 @@ def all_locks(profile: str) -> str:
     return "".join(path.read_text() for path in sorted((DOCKER / "locks" / profile).glob("*.txt")))
 
 
-def serves_alone(name: str) -> bool:
+def only_in_serve(name: str) -> bool:
     """Whether a package of [packages] is in the inference image only."""
     return name in ("starlette", "uvicorn", "prometheus-client", *PINS.source_only["serve"])
 
 
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
 def test_every_pinned_package_is_locked(profile: str) -> None:
-    row = PINS.profile(profile)
-    text = all_locks(profile) + "".join((locks.LOCKS / path).read_text() for path in locks.torch_locks(row))
-    pinned = {name: each for name, each in row.packages.items() if "serve" in row.images or not serves_alone(name)}
+    profile_pins = PINS.profile(profile)
+    text = all_locks(profile) + "".join((locks.LOCKS / path).read_text() for path in locks.torch_locks(profile_pins))
+    pinned = {
+        name: each
+        for name, each in profile_pins.packages.items()
+        if "serve" in profile_pins.images or not only_in_serve(name)
+    }
     for name, version in pinned.items():
         assert re.search(rf"^{re.escape(name)}=={re.escape(version)} ", text, flags=re.MULTILINE), f"{name} {version}"
 
 
-CUDA_PROFILES = [name for name, row in PINS.profiles.items() if row.cuda]
+CUDA_PROFILES = [name for name, profile_pins in PINS.profiles.items() if profile_pins.cuda]
 CUDA_HARDWARE = [name for name in CUDA_PROFILES if PINS.profile(name).hardware == name]
 
 
@@ -54,14 +58,16 @@ def test_every_build_tool_is_locked() -> None:
 
 @pytest.mark.parametrize("profile", BUILT_PROFILES)
 def test_locks_match_requests_and_have_hashes(profile: str) -> None:
-    row = PINS.profile(profile)
-    requested = {request.path for request in locks.lock_requests(PINS, row)} | {*locks.torch_locks(row)}
+    profile_pins = PINS.profile(profile)
+    requested = {request.path for request in locks.lock_requests(PINS, profile_pins)} | {
+        *locks.torch_locks(profile_pins)
+    }
     found = {str(path.relative_to(locks.LOCKS)) for path in (locks.LOCKS / profile).glob("*.txt")}
     assert found == requested - {locks.BUILD_TOOLS}
     empty = {
         path.stem for path in (locks.LOCKS / profile).glob("*.txt") if not lock_text.locked_names(path.read_text())
     }
-    assert empty == (set() if row.cuda else {*lock_text.NVIDIA_LAYERS})
+    assert empty == (set() if profile_pins.cuda else {*lock_text.NVIDIA_LAYERS})
     for package in re.split(r"\n(?=\S)", all_locks(profile)):
         if not package.startswith("#"):
             assert "--hash=sha256:" in package, package.splitlines()[0]
@@ -102,9 +108,9 @@ def test_nncf_is_locked_without_ignored_dependencies(profile: str) -> None:
 def test_only_cuda_inference_images_lack_openvino() -> None:
     without = [
         (name, image)
-        for name, row in PINS.profiles.items()
-        for image in row.images
-        if row.openvino(image) == pins.NONE and "openvino" in row.packages
+        for name, profile_pins in PINS.profiles.items()
+        for image in profile_pins.images
+        if profile_pins.openvino(image) == pins.NONE and "openvino" in profile_pins.packages
     ]
     assert without == [(name, "serve") for name in CUDA_PROFILES if "openvino" in PINS.profile(name).packages]
     for name in (
@@ -120,7 +126,9 @@ def test_profiles_of_one_software_set_differ_only_in_hardware_packages() -> None
     assert {**cpu.packages, "torch": cpu.torch.partition("+")[0]} == {
         name: version for name, version in cu130.packages.items() if name != "torchvision"
     }
-    assert [name for name, row in PINS.profiles.items() if "torchvision" in row.packages] == CUDA_PROFILES
+    assert [
+        name for name, profile_pins in PINS.profiles.items() if "torchvision" in profile_pins.packages
+    ] == CUDA_PROFILES
 
 
 def test_base_is_pinned_by_digest() -> None:
@@ -128,13 +136,13 @@ def test_base_is_pinned_by_digest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "named"),
+    ("name", "suggestion"),
     [("cpuu", "did you mean cpu?"), ("cu13", "did you mean cu130?"), ("rocm", "choose one of them.")],
 )
-def test_unknown_profile_names_the_nearest(asked: str, named: str) -> None:
+def test_unknown_profile_names_the_nearest(name: str, suggestion: str) -> None:
     with pytest.raises(UserError, match="there is no profile") as refusal:
-        PINS.profile(asked)
-    assert str(refusal.value).endswith(named)
+        PINS.profile(name)
+    assert str(refusal.value).endswith(suggestion)
     assert "cpu, cpu-hf4, cu130, cu124, cu124-hf4" in str(refusal.value)
 
 
@@ -256,7 +264,7 @@ def test_instances_are_optional(tmp_path: Path) -> None:
     head, _, tail = pins.PATH.read_text().partition("[profiles.cpu.instances]\n")
     path.write_text(head + tail.partition("\n\n")[2])
     assert not any(pins_file.load(path).profile("cpu").instances.values())
-    assert all(row.instances["train"] for row in PINS.profiles.values())
+    assert all(profile_pins.instances["train"] for profile_pins in PINS.profiles.values())
 
 
 def test_missing_pins_toml_is_reported(tmp_path: Path) -> None:

@@ -40,12 +40,12 @@ def test_removing_appended_tables_restores_the_text() -> None:
 def test_removing_a_profile_removes_only_its_own_comments() -> None:
     """The set hf4 has comments above and inside it; the next table's comments must stay."""
     new = without(TEXT, ["software.hf4", "profiles.cpu-hf4", "profiles.cu124-hf4"])
-    gone = [line for line in TEXT.splitlines() if line not in new.splitlines()]
-    assert not any(line.startswith(("# The hardware", "# Compressed")) for line in gone)
-    assert "# For scripts written before transformers 5." in " ".join(gone)
-    assert "generated for an older protobuf" in " ".join(gone)
-    was, left = tomllib.loads(TEXT)["profiles"], tomllib.loads(new)["profiles"]
-    assert was.keys() - left.keys() == {"cpu-hf4", "cu124-hf4"}
+    removed_lines = [line for line in TEXT.splitlines() if line not in new.splitlines()]
+    assert not any(line.startswith(("# The hardware", "# Compressed")) for line in removed_lines)
+    assert "# For scripts written before transformers 5." in " ".join(removed_lines)
+    assert "generated for an older protobuf" in " ".join(removed_lines)
+    before, after = tomllib.loads(TEXT)["profiles"], tomllib.loads(new)["profiles"]
+    assert before.keys() - after.keys() == {"cpu-hf4", "cu124-hf4"}
 
 
 def test_comment_below_last_key_belongs_to_the_table_above() -> None:

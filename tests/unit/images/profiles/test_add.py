@@ -97,7 +97,7 @@ def test_ctrl_c_before_writing_pins_removes_the_locks(
     assert files() == before
 
 
-@pytest.mark.parametrize("place", ["prove", "row"])
+@pytest.mark.parametrize("place", ["prove", "atomic_write"])
 def test_sigkill_during_add_leaves_pins_unchanged(
     places: Places, files: Files, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,11 +172,11 @@ def test_invalid_profile_error_names_the_real_pins_file(places: Places, monkeypa
 
 def test_profile_that_others_need_is_not_removed(places: Places, files: Files) -> None:
     before = files()
-    for name, says in [
+    for name, message in [
         ("cpu", "cpu can't be removed: it is the default"),
         ("cu124", "cu124-hf4 comes from cu124: remove it first"),
     ]:
-        with pytest.raises(UserError, match=says):
+        with pytest.raises(UserError, match=message):
             remove_profile(name, places)
     with pytest.raises(UserError, match="there is no profile 'own'"):
         remove_profile("own", places)

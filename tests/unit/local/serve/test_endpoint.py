@@ -34,11 +34,11 @@ def test_require_port_refuses_invalid_numbers(port: int) -> None:
 
 
 def test_server_listens_on_the_published_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = MagicMock(side_effect=UserError("far enough"))
+    create = MagicMock(side_effect=UserError("far enough"))
     for name, double in (("connect", MagicMock()), ("require_port", MagicMock()), ("archive", MagicMock())):
         monkeypatch.setattr(endpoint, name, double)
     session = MagicMock()
-    session.__enter__.return_value.create = made
+    session.__enter__.return_value.create = create
     monkeypatch.setattr(endpoint, "RunSession", lambda *_, **__: session)
     for port in (80, 1023, 18101):
         with (
@@ -46,11 +46,11 @@ def test_server_listens_on_the_published_port(tmp_path: Path, monkeypatch: pytes
             endpoint.deploy(endpoint.EndpointOptions(tmp_path, "any", port)),
         ):
             pass
-        assert made.call_args.args[0].environment == {
+        assert create.call_args.args[0].environment == {
             "SAGEMAKER_BIND_TO_PORT": str(port),
             "BERTH_FAILURE_GRACE": "0",  # the reason is read from the log, so the server need not stay up for /ping
         }
-        assert made.call_args.args[0].ports == {f"{port}/tcp": ("127.0.0.1", port)}
+        assert create.call_args.args[0].ports == {f"{port}/tcp": ("127.0.0.1", port)}
 
 
 @pytest.mark.parametrize(

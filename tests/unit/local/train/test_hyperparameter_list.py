@@ -27,7 +27,7 @@ def test_every_hyperparameter_has_type_and_meaning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "called", "default", "type"),
+    ("name", "current_name", "default", "type"),
     [
         ("learning_rate", "learning_rate", "5e-05", "number"),
         ("learning-rate", "learning_rate", "5e-05", "number"),
@@ -38,9 +38,9 @@ def test_every_hyperparameter_has_type_and_meaning() -> None:
         ("fp16_opt_level", "fp16_opt_level", "", "text"),
     ],
 )
-def test_find_accepts_current_and_deprecated_names(name: str, called: str, default: str, type: str) -> None:
+def test_find_accepts_current_and_deprecated_names(name: str, current_name: str, default: str, type: str) -> None:
     found = find(name, OPTIONS)
-    assert (found.name, found.default, type_text(found)) == (called, default, type)
+    assert (found.name, found.default, type_text(found)) == (current_name, default, type)
     assert (f"{name} is its deprecated name" in found.meaning) == (name in ("epochs", "evaluation_strategy"))
 
 

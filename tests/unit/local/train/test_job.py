@@ -109,11 +109,11 @@ def test_successful_job_reports_output_archive_and_deleted_checkpoints(
     (created.session.scratch / "algo-1" / "model" / "weights").write_text("new")
     (created.session.scratch / "algo-1" / "output" / "data").mkdir(parents=True)
     (created.session.scratch / "algo-1" / "output" / "data" / "plot").write_text("a plot")
-    done = job._collect(replace(created, checkpoints=FolderSnapshot.take(saved)), 0.0, timed_out=False)
-    assert done.model_archive == created.job.output / "model.tar.gz"
+    outcome = job._collect(replace(created, checkpoints=FolderSnapshot.take(saved)), 0.0, timed_out=False)
+    assert outcome.model_archive == created.job.output / "model.tar.gz"
     deleted = ["Checkpoints of a successful job are not kept: pass a folder for them with --checkpoints."]
     archive = created.job.output / "output.tar.gz"
-    assert done.output_archive == archive
+    assert outcome.output_archive == archive
     assert printed == [*([] if own_folder else deleted), f"The job's files in /opt/ml/output/data are in {archive}."]
 
 

@@ -77,13 +77,15 @@ def test_program_of_a_source_folder_is_train_py_by_default(tmp_path: Path) -> No
         f"there is no train.py in {tmp_path}: give --entry-point the name of your program, such as main.py."
     )
     problems = Problems()
-    for entry_point, named, variables in (
+    for entry_point, program_hyperparameters, variables in (
         ("main.py", {}, {}),
         (None, {"sagemaker_program": "main.py"}, {}),
         (None, {}, {"SAGEMAKER_PROGRAM": "main.py"}),
         ("main.py", {}, {"SAGEMAKER_PROGRAM": "main.py"}),
     ):
-        complete = choose_program(tmp_path, entry_point, {"epochs": "3", **named}, variables, problems)
+        complete = choose_program(
+            tmp_path, entry_point, {"epochs": "3", **program_hyperparameters}, variables, problems
+        )
         assert complete == {
             "epochs": "3",
             "sagemaker_program": json.dumps("main.py"),

@@ -57,7 +57,7 @@ def test_is_progress(line: str, shown: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "out"),
+    ("line", "expected"),
     [
         ("eval_f1 = 59.3421", True),
         ("train_loss = nan", True),
@@ -77,8 +77,8 @@ def test_is_progress(line: str, shown: bool) -> None:
         ("", False),
     ],
 )
-def test_stands_out(line: str, out: bool) -> None:
-    assert stands_out(line) == out
+def test_stands_out(line: str, expected: bool) -> None:
+    assert stands_out(line) == expected
 
 
 def states(*lines: str) -> list[State]:
